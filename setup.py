@@ -1,0 +1,68 @@
+"""Builds the compiled core. `RINGCAST_BUILD` picks a row of VARIANTS; everything else is in pyproject.toml."""
+
+import os
+from pathlib import Path
+
+from Cython.Build import cythonize
+from setuptools import Extension, setup
+
+WARNINGS = ["-Wall", "-Wextra", "-Wno-unused-parameter", "-Wno-missing-field-initializers", "-Werror"]
+
+#                compile flags                                                  link flags                directives
+VARIANTS = {
+    "release":  (["-O3"],                                                       [],                       {}),
+    "debug":    (["-Og", "-g", "-UNDEBUG"],                                     [],                       {}),
+    "coverage": (["-O0", "-DCYTHON_TRACE_NOGIL=1", "-DCYTHON_USE_SYS_MONITORING=0"], [],                  {"linetrace": True}),
+    "tsan":     (["-O1", "-g", "-fsanitize=thread"],                            ["-fsanitize=thread"],    {}),
+    "asan":     (["-O1", "-g", "-fsanitize=address", "-fno-omit-frame-pointer"], ["-fsanitize=address"],  {}),
+    "ubsan":    (["-O1", "-g", "-fsanitize=undefined", "-fno-sanitize-recover=undefined"], ["-fsanitize=undefined"], {}),
+}
+
+DIRECTIVES = {
+    "language_level": 3,
+    "boundscheck": False,
+    "wraparound": False,
+    "cdivision": True,
+    "initializedcheck": False,
+    "auto_pickle": False,
+    "warn.undeclared": True,
+    "warn.unused": True,
+    "warn.maybe_uninitialized": True,
+}
+
+variant = os.environ.get("RINGCAST_BUILD", "release")
+if variant not in VARIANTS:
+    raise SystemExit(f"RINGCAST_BUILD={variant} is not a build; choose one of {', '.join(VARIANTS)}")
+compile_flags, link_flags, directives = VARIANTS[variant]
+
+CORE = Path("ext/ringcast/_core")
+extensions = [
+    Extension(
+        f"ringcast._core.{source.stem}",
+        [str(source)],
+        include_dirs=[str(CORE)],
+        depends=[str(header) for header in sorted([*CORE.glob("*.h"), *CORE.glob("*.pxd")])],
+        extra_compile_args=["-std=gnu11", *compile_flags, *WARNINGS],
+        extra_link_args=link_flags,
+    )
+    for source in sorted(CORE.glob("*.pyx"))
+]
+
+
+def compiled():
+    """Cython's output for the chosen variant; a warning of Cython's is an error, as one of the C compiler's is."""
+    from Cython.Compiler import Options
+
+    Options.warning_errors = True
+    return cythonize(
+        extensions,
+        include_path=["ext"],
+        compiler_directives={**DIRECTIVES, **directives},
+        # The coverage plugin looks for the generated C beside its source; every other build keeps the tree clean.
+        build_dir=None if variant == "coverage" else f"build/cython-{variant}",
+        annotate=variant == "debug",
+        force=variant != "release",
+    )
+
+
+setup(ext_modules=compiled())

@@ -1,0 +1,1 @@
+"""The compiled core: what happens once per message. Sources are in `ext/ringcast/_core`; each module has a `.pyi` here."""

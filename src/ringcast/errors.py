@@ -1,0 +1,37 @@
+"""What ringcast raises. Every message is one sentence that says what happened and what to do.
+
+Only a caller's own mistake, the local machine or the passing of a stated time raises; what a remote peer sends never does
+(decision 24). Each class also derives from the built-in exception that a caller would look for.
+"""
+
+
+class RingcastError(Exception):
+    """Base of all errors raised by ringcast."""
+
+
+class ConfigError(RingcastError, ValueError):
+    """An option that does not exist, or a value outside its range."""
+
+
+class MessageTooLargeError(RingcastError, ValueError):
+    """A payload that does not fit one datagram; nothing was sent and no seqno was taken."""
+
+
+class ClosedError(RingcastError):
+    """The channel (or window, or journal) is closed; nothing was sent."""
+
+
+class SendTimeoutError(RingcastError, TimeoutError):
+    """No room in the send window within the timeout; no seqno was taken."""
+
+
+class JoinTimeoutError(RingcastError, TimeoutError):
+    """Members of the given list did not appear within the timeout."""
+
+
+class TransportError(RingcastError, OSError):
+    """The operating system refused a socket, an address or a route."""
+
+
+class JournalError(RingcastError):
+    """A journal that cannot be read or written as it stands: damaged, full, locked, or of another version."""
