@@ -1,0 +1,94 @@
+"""Consecutive messages of one sender, as they came in one datagram or as they go to the application.
+
+A batch is a struct of arrays: one sender, one first seqno, one list of payloads. The layers pass it along and never loop over
+it; whoever wants single messages iterates, and the Message objects are made here, one compiled step each.
+"""
+
+cimport cython
+from cpython.bytes cimport PyBytes_CheckExact, PyBytes_GET_SIZE
+from libc.stdint cimport uint64_t
+
+
+@cython.final
+@cython.freelist(256)
+cdef class Message:
+    """One delivered message: `sender` (Address), `seqno` (1 is the sender's first), `payload` (bytes)."""
+
+    def __init__(self, sender, uint64_t seqno, bytes payload not None):
+        self.sender = sender
+        self.seqno = seqno
+        self.payload = payload
+
+    def __repr__(self):
+        return f"Message(sender={str(self.sender)!r}, seqno={self.seqno}, payload={self.payload!r})"
+
+    def __eq__(self, other):
+        if not isinstance(other, Message):
+            return NotImplemented
+        return (self.seqno == (<Message> other).seqno and self.sender == (<Message> other).sender
+                and self.payload == (<Message> other).payload)
+
+    def __hash__(self):
+        return hash((self.sender, self.seqno))
+
+
+@cython.final
+cdef class Batch:
+    """Messages `first` .. `last` of `sender`, in order and without a gap; iterating yields Message objects.
+
+    `payloads` is a list of bytes, for those who need no more than that; it is the batch's own, do not change it.
+    """
+
+    def __init__(self, sender, uint64_t first, list payloads not None, uint64_t view_id=0):
+        self.sender = sender
+        self.first = first
+        self.payloads = payloads
+        self.view_id = view_id
+
+    @property
+    def last(self):
+        """Seqno of the last message; first - 1 (modulo 2**64) when the batch is empty."""
+        return <uint64_t> (self.first + <uint64_t> len(self.payloads) - 1)
+
+    @property
+    def nbytes(self):
+        """Sum of the payloads' lengths."""
+        cdef uint64_t total = 0
+        for payload in self.payloads:
+            if PyBytes_CheckExact(payload):
+                total += <uint64_t> PyBytes_GET_SIZE(payload)
+        return total
+
+    def __len__(self):
+        return len(self.payloads)
+
+    def __iter__(self):
+        return _Messages.__new__(_Messages, self)
+
+    def __repr__(self):
+        return f"Batch(sender={str(self.sender)!r}, first={self.first}, last={self.last})"
+
+
+@cython.final
+cdef class _Messages:
+    """Iterator over a batch: makes the Message when it is asked for it."""
+
+    cdef Batch batch
+    cdef Py_ssize_t at
+
+    def __cinit__(self, Batch batch not None):
+        self.batch = batch
+        self.at = 0
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        if self.at >= len(self.batch.payloads):
+            raise StopIteration
+        cdef Message message = Message.__new__(Message)
+        message.sender = self.batch.sender
+        message.seqno = self.batch.first + <uint64_t> self.at
+        message.payload = self.batch.payloads[self.at]
+        self.at += 1
+        return message

@@ -1,0 +1,127 @@
+"""MCAST's send window: take a seqno, store the message and hand it down, in one step (MCAST.txt, "Misc").
+
+Application threads push; a seqno exists only once there was room for its message (decision 13), and messages leave in the order
+of their seqnos whichever thread frames them, because framing walks the window from `sent` upwards (decision 14). The
+text holds a lock around the three steps; here the first two are one step of the ring, and the third is taken by whoever calls
+frame(), one thread at a time.
+"""
+
+cimport cython
+from cpython.bytes cimport PyBytes_CheckExact, PyBytes_GET_SIZE
+from libc.stdint cimport int64_t, uint64_t
+
+from ringcast._core.ring_buffer cimport RingBuffer
+from ringcast._core.wire cimport HEADER, LENGTH, RUN, pack_run
+
+from ringcast._core.wire import MAX_PAYLOAD
+from ringcast.errors import MessageTooLargeError
+
+cdef Py_ssize_t LARGEST_PAYLOAD = MAX_PAYLOAD
+
+# What push() tells its caller to do.
+NOTHING = 0         # somebody else already sees to it
+FULL = 1            # the message was NOT taken: make room, then push again
+BUNDLE = 2          # taken, and enough for a full datagram waits: frame it
+FIRST = 3           # taken, and it is the first that waits: see that it gets framed soon
+
+
+@cython.final
+cdef class SendWindow:
+    """A RingBuffer of what was sent and not yet acknowledged by all, and the line between framed and waiting messages.
+
+    `capacity` and `max_bytes` bound it (decision 7); `bundle` is the size of a datagram, in bytes, that frame() aims at.
+
+    Threads: push and push_many may be called by any number of threads; frame by one at a time, beside them. Each is one step
+    under the interpreter's lock.
+    """
+
+    cdef readonly RingBuffer ring
+    cdef readonly uint64_t sent             # highest seqno that was framed; written by frame() only
+    cdef readonly Py_ssize_t waiting        # bytes on the wire that the messages above `sent` will take
+    cdef public Py_ssize_t bundle           # bytes of a full datagram
+    cdef bint closed
+
+    def __init__(self, uint64_t capacity, uint64_t offset=0, *, uint64_t max_bytes=0, Py_ssize_t bundle=60_000):
+        self.ring = RingBuffer(capacity, offset, max_bytes=max_bytes)
+        self.sent = offset
+        self.waiting = 0
+        self.bundle = bundle
+        self.closed = False
+
+    def push(self, payload):
+        """Take a seqno for `payload` (bytes) and store it; returns what is left to do: NOTHING, FULL, BUNDLE or FIRST.
+
+        TypeError for anything but bytes, MessageTooLargeError above wire.MAX_PAYLOAD; both leave the window as it was. FULL
+        also means closed: nothing was taken either.
+        """
+        cdef Py_ssize_t size
+        cdef Py_ssize_t before = self.waiting
+        if not PyBytes_CheckExact(payload):
+            refuse(payload)
+        size = PyBytes_GET_SIZE(payload)
+        if size > LARGEST_PAYLOAD:
+            refuse(payload)
+        if self.closed or not self.ring.c_send(payload):
+            return FULL
+        self.waiting = before + size + LENGTH
+        if before == 0:
+            return FIRST
+        return BUNDLE if self.waiting >= self.bundle - HEADER - RUN else NOTHING
+
+    def push_many(self, list payloads not None, Py_ssize_t start=0):
+        """Push payloads[start:] until one finds no room or a datagram is full; returns how many were taken.
+
+        All of them are checked first: a wrong one raises as in push, and none is taken.
+        """
+        cdef Py_ssize_t taken = 0
+        cdef Py_ssize_t full = self.bundle - HEADER - RUN
+        if start == 0:
+            for payload in payloads:
+                if not PyBytes_CheckExact(payload) or PyBytes_GET_SIZE(payload) > LARGEST_PAYLOAD:
+                    refuse(payload)
+        while start + taken < len(payloads) and not self.closed:
+            payload = payloads[start + taken]
+            if not PyBytes_CheckExact(payload) or not self.ring.c_send(payload):
+                break
+            taken += 1
+            self.waiting += PyBytes_GET_SIZE(payload) + LENGTH
+            if self.waiting >= full:
+                break
+        return taken
+
+    def frame(self, bytes header not None, bint full_only=False):
+        """Data datagrams with the waiting messages, oldest first; with `full_only` a last one that is not full stays."""
+        cdef uint64_t seqno = max_seqno(self.sent, self.ring.c_low()) + 1
+        cdef uint64_t last = self.ring.c_hr()
+        cdef uint64_t before
+        cdef list datagrams = []
+        if len(header) != HEADER:
+            raise ValueError(f"a header has {HEADER} bytes, not {len(header)}; make it with wire.make_header()")
+        while <int64_t> (last - seqno) >= 0 and (not full_only or self.waiting >= self.bundle - HEADER - RUN):
+            before = seqno
+            datagram = pack_run(self.ring, &seqno, last, self.bundle, header)
+            if seqno == before:                     # the ring was closed and emptied
+                break
+            datagrams.append(datagram)
+            self.waiting -= len(datagram) - HEADER - RUN
+            self.sent = seqno - 1
+        if <int64_t> (last - seqno) < 0:
+            self.sent = seqno - 1
+            self.waiting = 0
+        return datagrams
+
+    def close(self):
+        """Refuse every push from now on; what was taken stays, to be framed and acknowledged."""
+        self.closed = True
+
+
+cdef uint64_t max_seqno(uint64_t a, uint64_t b) noexcept nogil:
+    return a if <int64_t> (a - b) >= 0 else b
+
+
+cdef int refuse(payload) except -1:
+    """Say what is wrong with a payload that cannot be sent."""
+    if not isinstance(payload, bytes) or not PyBytes_CheckExact(payload):
+        raise TypeError(f"a payload is bytes, not {type(payload).__name__}; encode it first")
+    raise MessageTooLargeError(f"a payload of {len(payload)} bytes does not fit one datagram; "
+                               f"the largest is {LARGEST_PAYLOAD} bytes: split it before sending")

@@ -1,0 +1,13 @@
+"""Sizes of the wire format, for the modules that lay datagrams out."""
+
+from libc.stdint cimport uint64_t
+
+from ringcast._core.ring_buffer cimport RingBuffer
+
+cdef enum:
+    HEADER = 24                         # bytes in front of every datagram
+    RUN = 16                            # bytes in front of every run of messages
+    LENGTH = 2                          # bytes of one message's length
+    LARGEST = 65507                     # bytes of the largest UDP datagram over IPv4
+
+cdef bytes pack_run(RingBuffer ring, uint64_t *next_seqno, uint64_t last, Py_ssize_t limit, bytes header)

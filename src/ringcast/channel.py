@@ -1,0 +1,432 @@
+"""Channel: one member of a group, on real threads and a real transport.
+
+Whoever holds the turn lock owns the stack for one turn: bring in what arrived, let the layers decide, perform their Effects. That
+is the driver thread, and, when its message completes a datagram, the application thread that sent it; so a busy sender needs
+no hop to another thread, and messages leave in the order of their seqnos. Application threads otherwise touch the send window only.
+
+What is delivered goes through a queue to the application: an iterator, or callbacks on a thread of their own. A batch counts as
+delivered, and is acknowledged, when the application has finished it: asks for the next one, or returns from the callback. So a
+slow application slows its senders down, and nothing that it never finished is ever acknowledged.
+"""
+
+import logging
+import secrets
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from queue import Empty, SimpleQueue
+from typing import Any, Self
+
+from ringcast._core.batch import Batch, Message
+from ringcast._core.send_window import BUNDLE, FULL
+from ringcast.address import Address
+from ringcast.config import Config, configure, milliseconds
+from ringcast.digest import Digest
+from ringcast.errors import ClosedError, ConfigError, JoinTimeoutError, RingcastError, SendTimeoutError
+from ringcast.protocols.mcast import Mcast
+from ringcast.protocols.static_members import StaticMembers
+from ringcast.stack import Effects, Instant, Layer, Stack
+from ringcast.transport import Transport
+from ringcast.transport.inproc import InprocTransport
+from ringcast.transport.udp import UdpTransport
+from ringcast.view import View
+
+log = logging.getLogger("ringcast")
+
+FOREVER: Instant = 1 << 63
+STACKS = ("mcast-udp", "inproc")
+
+OnMessage = Callable[[Batch], object]
+OnView = Callable[[View], object]
+
+
+class Channel:
+    """A member of `group`, which is a list of names given at start.
+
+    `members` names everybody, this member (`name`) included; left out, the group is this member alone. `stack` is "mcast-udp"
+    (UDP multicast, loopback unless told otherwise) or "inproc" (members of one process). `on_message` is called with each Batch and
+    `on_view` with each View, on a thread of the channel's; without `on_message`, iterate. `deliver=False` makes a member that only
+    sends: what others send is acknowledged and dropped. `resume` is the Digest of what this member had got in an earlier
+    life; senders that still have what follows it will send that first. `faults` are layers from ringcast.protocols.faults. All
+    other keywords are properties, see ringcast.config.Config.
+
+    Raises ConfigError for a wrong argument and TransportError when the operating system refuses the transport.
+
+    Threads: every method may be called from any thread. An exception in a callback is logged and the next batch follows.
+    """
+
+    def __init__(self, group: str, *, name: str | None = None, members: Sequence[str] | None = None, stack: str = "mcast-udp",
+                 on_message: OnMessage | None = None, on_view: OnView | None = None, deliver: bool = True,
+                 resume: Digest | None = None, faults: Sequence[Layer] = (), **options: Any) -> None:
+        if stack not in STACKS:
+            raise ConfigError(f"there is no stack {stack!r}; choose one of {', '.join(STACKS)}")
+        self.config = configure(options)
+        self.group = group
+        self.address = Address(name or f"member-{secrets.token_hex(4)}", secrets.randbelow((1 << 64) - 1) + 1)
+        names = tuple(members) if members is not None else (self.address.name,)
+        self._members = StaticMembers(self.address, names, self.config, resume)
+        self._transport = open_transport(stack, group, self.config)
+        self._mcast = Mcast(self.address, self.config, self._transport.receive_budget, resume=resume, receiving=deliver)
+        self._stack = Stack([self._mcast, self._members, *faults], local=self.address, group=group,
+                            physical=self._transport.physical)
+        self._on_message, self._on_view = on_message, on_view
+        self._push = self._mcast.send_window.push
+        self._bundle_delay = milliseconds(self.config.bundle_delay)
+        self._turn = threading.Lock()                   # held by whoever owns the stack
+        self._room = threading.Condition()              # the send window has room, or the channel is closed
+        self._settled = threading.Condition()           # a view came, or everything is acknowledged, or the channel is closed
+        self._inbox: SimpleQueue[list[Batch] | None] = SimpleQueue()
+        self._calls: SimpleQueue[tuple[Callable[[Any], object], Any] | None] = SimpleQueue()    # for the callbacks' thread
+        self._finished: deque[list[Batch]] = deque()    # what the application is done with
+        self._handed = 0                                # messages in the inbox or with the application; the driver's own
+        self._wakes_at: Instant = 0                     # when the driver's sleep ends by itself; 0 while it is awake
+        self._last_flush: Instant = 0
+        self._rooms = 0                                 # how often the send window got room
+        self._view: View | None = None
+        self._fault: str | None = None
+        self._closing = self._stopped = self._closed = False
+        self._unacked = self._num_blockings = self._callback_errors = 0
+        self._threads: list[threading.Thread] = []
+        self._close_lock = threading.Lock()
+
+    # ------------------------------------------------------------------------------------------------ life cycle
+
+    def connect(self, timeout: float | None = None) -> Self:
+        """Join: returns when every listed member has appeared (or is known to have left).
+
+        `timeout` in seconds, default join_timeout; JoinTimeoutError names who is missing, and the channel is closed.
+        """
+        if self._threads or self._stopped:
+            raise RingcastError("this channel is connected already, or was closed; make a new one")
+        self._start(self._drive, "driver")
+        if self._on_message is not None or self._on_view is not None:
+            self._start(self._call_back, "callbacks")
+        seconds = self.config.join_timeout / 1000 if timeout is None else timeout
+        self._wait_settled(seconds, lambda: self._view is not None)
+        if self._view is None:
+            missing, fault = ", ".join(self._members.missing()), self._fault
+            self.close(0)
+            raise ClosedError(fault) if fault else JoinTimeoutError(
+                f"{missing} of group {self.group!r} did not appear within {seconds:g} s; start every listed member, or list fewer")
+        return self
+
+    def _start(self, target: Callable[[], None], role: str) -> None:
+        thread = threading.Thread(target=target, name=f"ringcast {self.group} {self.address.name} {role}", daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def close(self, timeout: float | None = 5.0) -> int:
+        """Leave: wait until everybody has acknowledged what was sent, at most `timeout` seconds (None: for ever), then go.
+
+        Blocked senders get ClosedError and iterators end; what the application had not finished is not acknowledged. Returns how
+        many of the own messages somebody has not acknowledged: 0 means that all arrived. Closing again returns the same.
+        """
+        with self._close_lock:
+            if not self._closed:
+                self._closing = True
+                self._mcast.send_window.close()
+                self._release_waiters()
+                if self._view is not None and not self._stopped:
+                    self._leave(timeout)
+                self._halt(self._fault)
+                for thread in self._threads:
+                    if thread is not threading.current_thread():
+                        thread.join()
+                self._transport.close()
+                self._closed = True
+                self._unacked = self._mcast.unacked()
+                if self._unacked and timeout != 0:
+                    log.warning("%s closed with %d messages that somebody has not acknowledged", self.address, self._unacked)
+        return self._unacked
+
+    def _leave(self, timeout: float | None) -> None:
+        """Take no more, wait for what was sent to be acknowledged, then tell the others and see that they know."""
+        with self._turn:
+            now = time.monotonic_ns()
+            self._mcast.stop_receiving(now)
+            self._mcast.flush(now)
+            self._perform(self._stack.take())
+        self._wait_settled(timeout, lambda: not self._mcast.unacked())
+        with self._turn:
+            self._members.exclude(self.address.name, time.monotonic_ns())
+        self._wait_settled(self.config.leave_timeout / 1000, self._members.agreed)
+
+    def _wait_settled(self, timeout: float | None, condition: Callable[[], bool]) -> None:
+        self._transport.wake()
+        with self._settled:
+            self._settled.wait_for(lambda: self._stopped or condition(), timeout)
+
+    def _halt(self, fault: str | None) -> None:
+        """Stop the threads, from whichever thread; close() gives the sockets back."""
+        self._fault = fault
+        self._closing = self._stopped = True
+        self._mcast.send_window.close()
+        self._inbox.put(None)
+        self._calls.put(None)
+        self._release_waiters()
+        self._transport.wake()
+
+    def _release_waiters(self) -> None:
+        for condition in (self._room, self._settled):
+            with condition:
+                condition.notify_all()
+
+    def __enter__(self) -> Self:
+        return self if self._view is not None else self.connect()
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+    # --------------------------------------------------------------------------------------------------- sending
+
+    def send(self, payload: bytes, dest: Address | None = None, timeout: float | None = None) -> None:
+        """Send `payload` to every member, this one included; returns when it has its place in the stream.
+
+        Blocks while the send window is full, at most `timeout` seconds (None: for ever): then SendTimeoutError, and nothing
+        was sent. ClosedError after close; MessageTooLargeError above ringcast.MAX_PAYLOAD bytes; TypeError for anything but bytes.
+        """
+        if dest is not None:
+            raise ConfigError("messages to one member need the unicast protocol, which this version does not have; leave dest out")
+        todo = self._push(payload)
+        if todo:
+            self._after_push(todo, payload, timeout)
+
+    def send_many(self, payloads: Sequence[bytes], timeout: float | None = None) -> None:
+        """Send all of `payloads`, in order; one call costs less than many. Errors as in `send`.
+
+        SendTimeoutError says how many were sent; the rest, from there on, was not. `timeout` holds for each wait.
+        """
+        payloads = payloads if isinstance(payloads, list) else list(payloads)
+        window = self._mcast.send_window
+        sent = 0
+        while sent < len(payloads):
+            taken = window.push_many(payloads, sent)
+            if not taken:
+                taken = self._retry(lambda: window.push_many(payloads, sent) or None, timeout,
+                                    f"; {sent} of {len(payloads)} messages were sent")
+            sent += taken
+            if sent < len(payloads):
+                self._flush(full_only=True)
+        self._after_first()
+
+    def _after_push(self, todo: int, payload: bytes, timeout: float | None) -> None:
+        """The message completed a datagram, is the first to wait, or found no room."""
+        if todo == FULL:
+            todo = self._retry(lambda: None if (again := self._push(payload)) == FULL else again, timeout)
+        if todo == BUNDLE:
+            self._flush(full_only=True)
+        else:
+            self._after_first()
+
+    def _after_first(self) -> None:
+        """A message waits for company: send it at once when all is quiet, else see that the driver does before long."""
+        if self._mcast.send_window.waiting:
+            if time.monotonic_ns() - self._last_flush > self._bundle_delay:
+                self._flush(full_only=False)
+            else:
+                self._call_driver(self._last_flush + self._bundle_delay)
+
+    def _flush(self, full_only: bool) -> None:
+        """Frame and send from this thread. Whoever else holds the turn is waited for: that keeps the order."""
+        with self._turn:
+            if self._stopped:
+                return
+            self._last_flush = time.monotonic_ns()
+            self._mcast.flush(self._last_flush, full_only)
+            self._perform(self._stack.take())
+            deadline = self._stack.deadline()
+        if deadline is not None:
+            self._call_driver(deadline)
+
+    def _retry(self, attempt: Callable[[], int | None], timeout: float | None, progress: str = "") -> int:
+        """Attempt again whenever the window has room, until it returns something (decision 12: room, view, close, timeout)."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        self._num_blockings += 1
+        self._flush(full_only=False)
+        while True:
+            seen = self._rooms
+            result = attempt()
+            if result is not None:
+                return result
+            with self._room:
+                remaining = None if deadline is None else deadline - time.monotonic()
+                if not self._room.wait_for(lambda: self._rooms != seen or self._closing, remaining):
+                    raise SendTimeoutError(f"no room in the send window within {timeout:g} s{progress}; {self._slowest()}")
+            if self._closing:
+                raise ClosedError(self._fault or f"the channel is closed{progress}; open a new one to send")
+
+    def _slowest(self) -> str:
+        """Who keeps the window full, for the message of a timeout."""
+        slowest = self._mcast.acks.slowest
+        if slowest == self.address.incarnation:
+            return "this member does not take its own messages: iterate the channel, or pass on_message or deliver=False"
+        member = self._mcast.members.get(slowest)
+        return f"the slowest to acknowledge is {member.name if member else 'nobody'}; exclude it if it is dead, or send less"
+
+    # ------------------------------------------------------------------------------------------------- receiving
+
+    def __iter__(self) -> Iterator[Message]:
+        """Messages as they are delivered, until the channel is closed."""
+        for batch in self.batches():
+            yield from batch
+
+    def batches(self) -> Iterator[Batch]:
+        """The same in batches, each of one sender's consecutive messages: several times faster."""
+        for deliveries in self.deliveries():
+            yield from deliveries
+
+    def deliveries(self) -> Iterator[list[Batch]]:
+        """The same in lists of all batches that are there at the time. Asking for the next list finishes the one before:
+        only then are its messages acknowledged. Several threads may iterate; each batch goes to one of them.
+        """
+        if self._on_message is not None:
+            raise ConfigError("the messages of this channel go to on_message; leave that out to iterate")
+        return self._take(self._inbox)
+
+    def _take(self, queue: "SimpleQueue[list[Batch] | None]") -> Iterator[list[Batch]]:
+        while (batches := queue.get()) is not None:
+            with suppress(Empty):
+                while (more := queue.get_nowait()) is not None:
+                    batches += more
+                queue.put(None)                         # the end is for every thread that iterates
+            yield batches
+            self._finished.append(batches)
+            self._call_driver(0)
+        queue.put(None)
+
+    def _call_back(self) -> None:
+        """The callbacks' thread: views and batches in the order of their installation and delivery."""
+        while (call := self._calls.get()) is not None:
+            callback, argument = call
+            try:
+                callback(argument)
+            except Exception:
+                self._callback_errors += 1
+                log.exception("%s: a callback failed on %r; the next one follows", self.address, argument)
+            if isinstance(argument, Batch):
+                self._finished.append([argument])
+                self._call_driver(0)
+
+    # ------------------------------------------------------------------------------------------------ the driver
+
+    def _drive(self) -> None:
+        """Turns, until the channel stops. An error of our own stops it loudly rather than leave anybody waiting."""
+        try:
+            with self._turn:
+                self._stack.start(time.monotonic_ns())
+            timeout: int | None = 0
+            while not self._stopped:
+                datagrams = self._transport.poll(timeout)
+                self._wakes_at = 0
+                with self._turn:
+                    self._take_turn(datagrams, time.monotonic_ns())
+                timeout = self._plan()
+        except Exception:
+            log.exception("%s: the driver failed", self.address)
+            self._halt("the channel failed for a reason of its own, which is in the log; open a new one and please report it")
+
+    def _take_turn(self, datagrams: Sequence[Any], now: Instant) -> None:
+        self._stack.receive(datagrams, now)
+        while self._finished:
+            for batch in self._finished.popleft():
+                self._handed -= len(batch)
+                self._mcast.delivered(batch, now)
+        self._stack.tick(now)
+        if self._mcast.send_window.waiting and now - self._last_flush >= self._bundle_delay:
+            self._last_flush = now
+            self._mcast.flush(now)
+        self._mcast.deliver(self.config.max_undelivered - self._handed, now)
+        self._perform(self._stack.take())
+
+    def _perform(self, effects: Effects) -> None:
+        """Do what a turn asked for, in the order of the fields. The caller holds the turn."""
+        if effects.routes is not None:
+            self._transport.connect(effects.routes)
+        if effects.packets:
+            self._transport.put(effects.packets)
+        for view in effects.views:
+            self._view = view
+            if self._on_view is not None:
+                self._calls.put((self._on_view, view))
+        if effects.deliveries:
+            self._hand_over(effects.deliveries)
+        if effects.writable:
+            with self._room:
+                self._rooms += 1
+                self._room.notify_all()
+        if effects.views or self._closing:
+            with self._settled:
+                self._settled.notify_all()
+        if effects.fault is not None:
+            self._halt(effects.fault)
+
+    def _hand_over(self, batches: list[Batch]) -> None:
+        self._handed += sum(map(len, batches))
+        if self._on_message is None:
+            self._inbox.put(batches)
+        else:
+            for batch in batches:
+                self._calls.put((self._on_message, batch))
+
+    def _plan(self) -> int | None:
+        """How long the driver may sleep, in nanoseconds. It says until when *before* it looks once more at what would shorten
+        it: whoever adds work looks at `_wakes_at` *after* adding it, so one of the two sees the other.
+        """
+        self._wakes_at = FOREVER
+        until = FOREVER
+        if self._finished:
+            until = 0
+        if self._mcast.send_window.waiting:
+            until = min(until, self._last_flush + self._bundle_delay)
+        deadline = self._stack.deadline()
+        if deadline is not None:
+            until = min(until, deadline)
+        self._wakes_at = until
+        return None if until == FOREVER else max(0, until - time.monotonic_ns())
+
+    def _call_driver(self, by: Instant) -> None:
+        """See that the driver has its next turn no later than `by`."""
+        if self._wakes_at > by:
+            self._wakes_at = 0
+            self._transport.wake()
+
+    # --------------------------------------------------------------------------------------------------- the group
+
+    @property
+    def view(self) -> View | None:
+        """The members as this one sees them; None before connect."""
+        return self._view
+
+    def exclude(self, name: str) -> None:
+        """Take a member that died out of the group, for everybody: nobody waits for it any longer.
+
+        What it sent and not everybody got may then be known to some and unknown to others. If it is alive after all, its channel
+        closes. ConfigError when `name` is not in the list of members.
+        """
+        if name == self.address.name:
+            raise ConfigError("a member leaves by closing its channel; exclude() is for others")
+        with self._turn:
+            self._members.exclude(name, time.monotonic_ns())
+            self._perform(self._stack.take())
+        self._call_driver(0)
+
+    def digest(self) -> Digest:
+        """The highest seqno of each sender that the application has finished."""
+        with self._turn:
+            return self._mcast.digest()
+
+    def status(self) -> dict[str, int]:
+        """Pointers and counters of every layer, of the transport and of this channel, by the texts' names."""
+        with self._turn:
+            return {**self._stack.status(), **self._transport.status(), "num_blockings": self._num_blockings,
+                    "num_undelivered": self._handed, "num_callback_errors": self._callback_errors}
+
+
+def open_transport(stack: str, group: str, config: Config) -> Transport:
+    """The transport that the name of a stack stands for."""
+    if stack == "inproc":
+        return InprocTransport(group, receive_buffer=config.receive_buffer)
+    return UdpTransport(group_address=config.group_address, port=config.port, interface=config.interface, ttl=config.ttl,
+                        receive_buffer=config.receive_buffer, insecure=config.insecure)

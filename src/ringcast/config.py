@@ -1,0 +1,67 @@
+"""Every property of a stack: its name (the texts' own where they have one), unit, default and range.
+
+All of them are keyword arguments of `Channel` and options of the commands. Times here are milliseconds, sizes are bytes,
+seqno-shaped things are counted in messages. (Arguments called `timeout` are seconds, as everywhere in Python.)
+"""
+
+import difflib
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from ringcast.errors import ConfigError
+
+MAX_MEMBERS = 256                       # a view, a table of members and an ack map stay small enough for one datagram
+MAX_NAME = 64                           # bytes of UTF-8 in a member's name
+MAX_RESUME = 1024                       # entries of a digest that a returning member may bring
+
+Count = Annotated[int, Meta(ge=1)]
+Milliseconds = Annotated[float, Meta(gt=0, le=86_400_000)]
+
+
+class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The properties of one channel; build it with `configure`, which turns mistakes into sentences."""
+
+    # MCAST
+    capacity: Annotated[int, Meta(ge=1, le=1 << 26)] = 32_768       # messages in a transmission window (MCAST.txt: capacity)
+    max_bytes: Annotated[int, Meta(ge=1)] = 8 << 20                 # bytes in a transmission window (decision 7)
+    xmit_interval: Milliseconds = 10.0                              # between looks for gaps, repeats of the highest seqno and acks
+    ack_threshold: Count = 4096                                     # deliveries after which an ack goes out at once (MCAST.txt: N)
+    # membership: a list given at start
+    hello_interval: Milliseconds = 100.0                            # between announcements while somebody has not agreed
+    join_timeout: Milliseconds = 30_000.0                           # for all listed members to appear
+    leave_timeout: Milliseconds = 2_000.0                           # for the others to notice that this member leaves
+    # bundling and delivery
+    max_bundle_size: Annotated[int, Meta(ge=512, le=65_507)] = 60_000   # bytes of a datagram that messages are packed into
+    bundle_delay: Milliseconds = 0.3                                # how long a message may wait for company
+    max_undelivered: Count = 65_536                                 # messages handed to the application and not yet finished by it
+    # UDP
+    group_address: str = "239.255.77.1"                             # IPv4 multicast group
+    port: Annotated[int, Meta(ge=1, le=65_535)] = 7700              # UDP port of the multicast group
+    interface: str = "127.0.0.1"                                    # address of the interface to use; loopback unless insecure
+    ttl: Annotated[int, Meta(ge=0, le=255)] = 1                     # routers that a multicast may pass, plus one
+    receive_buffer: Annotated[int, Meta(ge=4096)] = 16 << 20        # bytes asked of the kernel for each socket
+    insecure: bool = False                                          # allow an interface other than loopback, without encryption
+
+
+def configure(options: dict[str, Any]) -> Config:
+    """The configuration that `options` describe; ConfigError names the option that is unknown or out of its range."""
+    for name in options:
+        if name not in Config.__struct_fields__:
+            raise ConfigError(f"there is no option {name!r}; {suggestion(name)}")
+    try:
+        return msgspec.convert(options, Config, strict=False)
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"{error}; see ringcast.config.Config for each option's unit and range".replace("$.", "")) from None
+
+
+def suggestion(name: str) -> str:
+    """What to do about an option that does not exist."""
+    close = difflib.get_close_matches(name, Config.__struct_fields__, n=1)
+    return f"did you mean {close[0]!r}?" if close else f"the options are {', '.join(Config.__struct_fields__)}"
+
+
+def milliseconds(value: float) -> int:
+    """Nanoseconds, the unit of every instant inside the stack."""
+    return int(value * 1_000_000)

@@ -1,0 +1,46 @@
+"""Seqnos are 64 bits wide and compare by serial arithmetic (decision 6): of two, the later is less than 2**63 steps ahead.
+
+Ranges of seqnos are inclusive pairs (first, last).
+"""
+
+from collections.abc import Iterable
+
+Seqno = int
+Range = tuple[Seqno, Seqno]
+
+MODULUS = 1 << 64
+HALF = 1 << 63
+
+
+def precedes(a: Seqno, b: Seqno) -> bool:
+    """Whether `a` comes before `b`; nothing precedes itself."""
+    return 0 < (b - a) % MODULUS < HALF
+
+
+def later(a: Seqno, b: Seqno) -> Seqno:
+    return b if precedes(a, b) else a
+
+
+def earlier(a: Seqno, b: Seqno) -> Seqno:
+    return a if precedes(a, b) else b
+
+
+def is_seqno(value: int) -> bool:
+    """Whether a number from the network can be a seqno at all."""
+    return 0 <= value < MODULUS
+
+
+def united(ranges: Iterable[Range], base: Seqno) -> list[Range]:
+    """The same seqnos as `ranges`, all of them after `base`, as ascending ranges that neither touch nor overlap."""
+    merged: list[Range] = []
+    for first, last in sorted(ranges, key=lambda each: (each[0] - base) % MODULUS):
+        if merged and not precedes((merged[-1][1] + 1) % MODULUS, first):
+            merged[-1] = (merged[-1][0], later(merged[-1][1], last))
+        else:
+            merged.append((first, last))
+    return merged
+
+
+def count(ranges: Iterable[Range]) -> int:
+    """How many seqnos the ranges name."""
+    return sum((last - first) % MODULUS + 1 for first, last in ranges)

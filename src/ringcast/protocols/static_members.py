@@ -1,0 +1,204 @@
+"""Membership by a list of names given at start; discovery and agreement by a coordinator replace it later.
+
+Every member keeps one table: for each listed name a generation and an incarnation, 0 meaning that the name is vacant (its member
+left or was taken out). Whoever changes a line raises its generation; of two lines for a name the one with the higher (generation,
+incarnation) wins. So all tables become equal in whatever order they are heard, and a view is a function of the table: its id is
+the sum of the generations, its members are the incarnations in the order of the list.
+
+HELLO carries the sender's table. It is repeated every hello_interval until every member that is in the table was heard with an
+equal one; it is answered when its sender asks, or when it shows a table other than ours; then there is silence. That a name is *occupied* is believed
+only from its owner, because the owner's HELLO also brings what the others need: where it can be reached, and, after a restart,
+the digest of what it already has. That a name is *vacant* is believed from anybody.
+
+A member whose name is taken by a later life of it, or that was taken out, stops with a sentence that says so.
+"""
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from ringcast.address import Address
+from ringcast.config import MAX_MEMBERS, MAX_NAME, MAX_RESUME, Config, milliseconds
+from ringcast.digest import Digest
+from ringcast.errors import ConfigError
+from ringcast.protocols.seqnos import MODULUS
+from ringcast.stack import EVERYONE, Instant, Kind, Layer, Packet, decoded
+from ringcast.view import View
+
+Incarnation = Annotated[int, Meta(ge=0, lt=MODULUS)]
+Name = Annotated[str, Meta(min_length=1, max_length=MAX_NAME)]
+
+
+class Line(msgspec.Struct, array_like=True, frozen=True, order=True):
+    """What is known of one name; lines of one name compare by what supersedes what."""
+
+    generation: Annotated[int, Meta(ge=0, lt=1 << 48)] = 0          # 0: never heard of
+    incarnation: Incarnation = 0                                    # 0: vacant
+
+
+class Hello(msgspec.Struct, array_like=True):
+    name: Name
+    physical: Annotated[str, Meta(max_length=256)]
+    table: Annotated[dict[Name, Line], Meta(max_length=MAX_MEMBERS)]
+    asks: bool                          # the sender has not heard from everybody that they agree: please answer
+    resume: Annotated[dict[Incarnation, Incarnation], Meta(max_length=MAX_RESUME)]   # {sender: highest seqno it has}
+
+
+HELLO = msgspec.msgpack.Decoder(Hello)
+
+
+class StaticMembers(Layer):
+    """The layer. `names` is the whole group, this member's name included; `resume` is what this member already has."""
+
+    def __init__(self, local: Address, names: tuple[str, ...], config: Config, resume: Digest | None = None) -> None:
+        check_names(local.name, names)
+        self.local = local
+        self.interval = milliseconds(config.hello_interval)
+        self.resume = {sender.incarnation: seqno for sender, seqno in (resume or {}).items()}
+        if len(self.resume) > MAX_RESUME:
+            raise ConfigError(f"resume names {len(self.resume)} senders; leave out those that left, {MAX_RESUME} are possible")
+        self.table = {name: Line() for name in names}
+        self.table[local.name] = Line(1, local.incarnation)
+        self.heard: dict[str, Hello] = {}               # the last HELLO of each member that is in the table
+        self.installed: View | None = None
+        self.next_hello: Instant | None = None
+        self.last_hello: Instant | None = None
+        self.hello_due = False
+        self.fault: str | None = None
+        self.num_hellos_sent = self.num_hellos_received = self.num_strangers = 0
+
+    # ---------------------------------------------------------------------------------------------------- events
+
+    def start(self, now: Instant) -> None:
+        self.next_hello = now
+        self._install(now)
+
+    def receive(self, packets: list[Packet], now: Instant) -> None:
+        others = []
+        for packet in packets:
+            if packet.kind == Kind.HELLO:
+                self._on_hello(packet, now)
+            else:
+                others.append(packet)
+        if others:
+            self.above.receive(others, now)
+
+    def _on_hello(self, packet: Packet, now: Instant) -> None:
+        hello = decoded(HELLO, packet)
+        if hello is None or hello.name not in self.table:
+            self.num_strangers += 1
+            return
+        self.num_hellos_received += 1
+        changed = self._merge(hello, packet.sender)
+        if self.table[hello.name].incarnation == packet.sender:
+            self.heard[hello.name] = hello
+        if changed or hello.asks or hello.table != self.table:
+            self._answer(now)
+        if changed:
+            self._install(now)
+
+    def _merge(self, hello: Hello, sender: int) -> bool:
+        """Take over the lines that supersede ours; whether any did."""
+        changed = False
+        for name, line in hello.table.items():
+            if name not in self.table or line <= self.table[name]:
+                continue
+            if name == self.local.name:
+                changed |= self._contest(line)
+            elif line.incarnation == 0 or (name == hello.name and line.incarnation == sender):
+                self.table[name] = line
+                self.heard.pop(name, None)
+                changed = True
+        return changed
+
+    def _contest(self, line: Line) -> bool:
+        """Somebody says that our name is another's, or vacant: a former life of ours gives way, a later one does not."""
+        if line.incarnation == self.local.incarnation:
+            return False
+        if self.installed is None or self.local not in self.installed:
+            self.table[self.local.name] = Line(line.generation + 1, self.local.incarnation)
+            return True
+        self.table[self.local.name] = line
+        self.stack.effects.fault = self.fault = (
+            f"another process has joined as {self.local.name!r}; give every member its own name" if line.incarnation else
+            f"this member, {self.local.name!r}, was taken out of the group; open a new channel to come back")
+        return True
+
+    # ------------------------------------------------------------------------------------------------------- views
+
+    def exclude(self, name: str, now: Instant) -> None:
+        """Take a member out of the view, here and at everybody who hears of it (also how a member itself leaves)."""
+        if name not in self.table:
+            raise ConfigError(f"{name!r} is not in the list of members: {', '.join(self.table)}")
+        if self.table[name].incarnation or not self.table[name].generation:
+            self.table[name] = Line(self.table[name].generation + 1, 0)
+            self.heard.pop(name, None)
+            self._answer(now)
+            if name != self.local.name:
+                self._install(now)
+
+    def missing(self) -> list[str]:
+        """Listed names that were neither heard nor are known to be vacant: what a starting member waits for."""
+        return [name for name, line in self.table.items() if line.generation == 0]
+
+    def agreed(self) -> bool:
+        """Whether every member in the table was last heard with a table equal to ours."""
+        return all(name in self.heard and self.heard[name].table == self.table
+                   for name, line in self.table.items() if line.incarnation and name != self.local.name)
+
+    def _install(self, now: Instant) -> None:
+        """Send the view up, once all listed names are settled and whenever it changes after that."""
+        if self.missing() or self.fault:
+            return
+        members = tuple(Address(name, line.incarnation) for name, line in self.table.items() if line.incarnation)
+        view = View(sum(line.generation for line in self.table.values()), members)
+        if self.installed == view:
+            return
+        self.installed = view
+        self.stack.effects.routes = {self.table[name].incarnation: hello.physical for name, hello in self.heard.items()}
+        mine = self.local.incarnation
+        resumes = {self.table[name].incarnation: hello.resume[mine] for name, hello in self.heard.items() if mine in hello.resume}
+        self.above.view(view, resumes, now)
+
+    # ------------------------------------------------------------------------------------------------------- timer
+
+    def deadline(self) -> Instant | None:
+        return self.next_hello
+
+    def tick(self, now: Instant) -> None:
+        """Every hello_interval until all agree."""
+        self.next_hello = None
+        if self.hello_due or self.missing() or not self.agreed():
+            self._hello(now)
+            self.next_hello = now + self.interval
+
+    def _answer(self, now: Instant) -> None:
+        """Somebody lacks something: say HELLO at once, but no more often than ten times in an interval (no amplification)."""
+        soonest = now if self.last_hello is None else max(now, self.last_hello + self.interval // 10)
+        self.hello_due = True
+        self.next_hello = soonest if self.next_hello is None else min(self.next_hello, soonest)
+
+    def _hello(self, now: Instant) -> None:
+        self.last_hello, self.hello_due = now, False
+        self.num_hellos_sent += 1
+        body = Hello(self.local.name, self.stack.physical, self.table, not self.agreed(), self.resume)
+        self.below.send([self.stack.control(Kind.HELLO, body, EVERYONE)], now)
+
+    def status(self) -> dict[str, int]:
+        return {"view_id": self.installed.id if self.installed else 0, "num_members": len(self.installed or ()),
+                "num_hellos_sent": self.num_hellos_sent, "num_hellos_received": self.num_hellos_received,
+                "num_strangers": self.num_strangers}
+
+
+def check_names(local: str, names: tuple[str, ...]) -> None:
+    """ConfigError unless `names` is a list of members that `local` is in."""
+    if local not in names:
+        raise ConfigError(f"the list of members ({', '.join(names)}) lacks this member's own name {local!r}; add it")
+    if len(set(names)) < len(names):
+        raise ConfigError("the list of members names somebody twice; give every member its own name")
+    if len(names) > MAX_MEMBERS:
+        raise ConfigError(f"{len(names)} members are listed; a group has at most {MAX_MEMBERS}")
+    for name in names:
+        if not 0 < len(name.encode()) <= MAX_NAME:
+            raise ConfigError(f"the member name {name!r} has {len(name.encode())} bytes; it may have 1 to {MAX_NAME}")

@@ -1,0 +1,101 @@
+"""Members in one process: a datagram is an object in the other member's queue. For tests, and for trying things out.
+
+It behaves like a datagram network: what does not fit a full queue is lost, and the stack repairs it.
+"""
+
+import itertools
+import threading
+from collections import deque
+from collections.abc import Mapping, Sequence
+
+from ringcast.stack import EVERYONE
+
+DEFAULT_BUFFER = 16 << 20               # bytes that wait for one member
+
+
+class Hub:
+    """The network of one group: who is attached. Threads: any."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.attached: dict[str, "InprocTransport"] = {}
+        self.numbers = itertools.count(1)
+
+
+_hubs: dict[str, Hub] = {}
+_hubs_lock = threading.Lock()
+
+
+class InprocTransport:
+    """One member's place in the hub of `group`; the contract is transport.Transport's."""
+
+    max_datagram = 65_507
+
+    def __init__(self, group: str, *, receive_buffer: int = DEFAULT_BUFFER) -> None:
+        self.receive_budget = receive_buffer
+        self.routes: dict[int, str] = {}
+        self._inbox: deque[bytes] = deque()
+        self._inbox_bytes = 0
+        self._arrived = threading.Condition()
+        self._woken = self._closed = False
+        self._counters = dict.fromkeys(("datagrams_sent", "datagrams_received", "datagrams_dropped", "unknown_dest"), 0)
+        with _hubs_lock:
+            self._hub = _hubs.setdefault(group, Hub())
+        with self._hub.lock:
+            self.physical = f"inproc:{next(self._hub.numbers)}"
+            self._hub.attached[self.physical] = self
+
+    def connect(self, routes: Mapping[int, str]) -> None:
+        self.routes = dict(routes)
+
+    def put(self, packets: Sequence[tuple[int, bytes]]) -> None:
+        for dest, datagram in packets:
+            targets = self._targets(dest)
+            self._counters["datagrams_sent"] += bool(targets)
+            for target in targets:
+                target._accept(bytes(datagram))
+
+    def _targets(self, dest: int) -> list["InprocTransport"]:
+        with self._hub.lock:
+            if dest == EVERYONE:
+                return [each for each in self._hub.attached.values() if each is not self]
+            target = self._hub.attached.get(self.routes.get(dest, ""))
+        if target is None:
+            self._counters["unknown_dest"] += 1
+            return []
+        return [target]
+
+    def _accept(self, datagram: bytes) -> None:
+        with self._arrived:
+            if self._inbox_bytes + len(datagram) > self.receive_budget:
+                self._counters["datagrams_dropped"] += 1
+                return
+            self._inbox.append(datagram)
+            self._inbox_bytes += len(datagram)
+            self._arrived.notify()
+
+    def poll(self, timeout_ns: int | None) -> list[bytes]:
+        with self._arrived:
+            if not self._inbox and not self._woken and not self._closed:
+                self._arrived.wait(None if timeout_ns is None else timeout_ns / 1e9)
+            self._woken = False
+            datagrams = list(self._inbox)
+            self._inbox.clear()
+            self._inbox_bytes = 0
+            self._counters["datagrams_received"] += len(datagrams)
+        return datagrams
+
+    def wake(self) -> None:
+        with self._arrived:
+            self._woken = True
+            self._arrived.notify()
+
+    def status(self) -> dict[str, int]:
+        return dict(self._counters)
+
+    def close(self) -> None:
+        with self._hub.lock:
+            self._hub.attached.pop(self.physical, None)
+        with self._arrived:
+            self._closed = True
+            self._arrived.notify()

@@ -1,0 +1,28 @@
+"""Who is in the group, as one member sees it (MCAST.txt, "On reception of view V")."""
+
+import msgspec
+
+from ringcast.address import Address
+
+
+class View(msgspec.Struct, frozen=True, array_like=True):
+    """The members at one time, oldest rank first, under an id that only grows.
+
+    Two members whose views have the same id have the same members in them. `in` takes an Address; `names` is for people.
+    """
+
+    id: int
+    members: tuple[Address, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(member.name for member in self.members)
+
+    def __contains__(self, member: object) -> bool:
+        return member in self.members
+
+    def __len__(self) -> int:
+        return len(self.members)
+
+    def __str__(self) -> str:
+        return f"[{self.id}: {', '.join(self.names)}]"
