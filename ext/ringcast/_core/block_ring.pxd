@@ -11,7 +11,7 @@ Threads: any number of adders and readers; one consumer (take_run, or look_run a
 """
 
 from cpython.object cimport PyObject
-from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
+from libc.stdint cimport int32_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
 from posix.mman cimport MAP_ANONYMOUS, MAP_FAILED, MAP_PRIVATE, PROT_READ, PROT_WRITE, mmap, munmap
@@ -21,6 +21,7 @@ from ringcast._core.atomics cimport (
     cas_acquire_relaxed, cas_relaxed, fetch_add_acquire, fetch_or_release, fetch_sub_relaxed, fetch_sub_release,
     load_acquire, load_relaxed, store_release,
 )
+from ringcast._core.seqno cimport ahead
 
 cdef extern from "Python.h" nogil:
     bint is_bytes "PyBytes_Check"(PyObject *)
@@ -78,11 +79,6 @@ cdef struct Position:             # where a seqno lives
 
 
 # --- positions ---------------------------------------------------------------------------------------------------------
-
-cdef inline int64_t ahead(uint64_t a, uint64_t b) noexcept nogil:
-    """How far seqno a is ahead of b; negative when behind."""
-    return <int64_t>(a - b)
-
 
 cdef inline uint32_t ones(uint64_t count) noexcept nogil:
     """A mask of count (0..32) low bits."""
@@ -356,20 +352,21 @@ cdef inline uint32_t claimed_bits(Ring *r, Position at) noexcept nogil:
     return ones(BLOCK) if later > 0 else 0
 
 
-cdef inline uint64_t scan(Ring *r, uint64_t seqno, uint64_t last, bint claimed) noexcept nogil:
-    """The first of seqno..last that is claimed (or is not); last+1 when there is none."""
+cdef inline uint64_t scan(Ring *r, Position *at, uint64_t seqno, uint64_t last, bint claimed) noexcept nogil:
+    """The first of seqno..last that is claimed (or is not); last+1 when there is none. `at` goes along with seqno."""
     cdef uint64_t left = last + 1 - seqno, step
-    cdef Position at = locate(r, seqno)
     cdef uint32_t bits
     while left:
-        bits = claimed_bits(r, at)
+        bits = claimed_bits(r, at[0])
         bits = (bits if claimed else ~bits) >> at.bit
         if bits:
-            return seqno + min(<uint64_t>lowest_bit(bits), left)
+            step = min(<uint64_t>lowest_bit(bits), left)
+            at.bit += <uint32_t>step
+            return seqno + step
         step = min(<uint64_t>(BLOCK - at.bit), left)
         seqno += step
         left -= step
-        to_next_block(r, &at)
+        to_next_block(r, at)
     return seqno
 
 
@@ -382,10 +379,12 @@ cdef inline bint gap_limits(Ring *r, uint64_t *first, uint64_t *last) noexcept n
 
 cdef inline uint64_t count_missing(Ring *r) noexcept nogil:
     cdef uint64_t total = 0, seqno = 0, last = 0, end
+    cdef Position at
     if gap_limits(r, &seqno, &last):
+        at = locate(r, seqno)
         while ahead(last, seqno) >= 0:
-            seqno = scan(r, seqno, last, False)
-            end = scan(r, seqno, last, True)
+            seqno = scan(r, &at, seqno, last, False)
+            end = scan(r, &at, seqno, last, True)
             total += end - seqno
             seqno = end
     return total

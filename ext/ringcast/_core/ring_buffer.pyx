@@ -9,18 +9,18 @@ the GIL, the cycle collector and Python's names.
 """
 
 cimport cython
-from cpython.exc cimport PyErr_Clear, PyErr_ExceptionMatches, PyErr_Occurred
 from cpython.list cimport PyList_GET_SIZE, PyList_New
 from cpython.object cimport PyObject
 from libc.stdint cimport uint32_t, uint64_t
 
 from ringcast._core.atomics cimport cas_acq_rel_relaxed, fetch_add_acq_rel, load_acquire, load_relaxed, store_release
 from ringcast._core.block_ring cimport (
-    BLOCK, Position, Ring, advance_hd, ahead, blocks_held, claim_bits, count_bits, count_missing, destroy_ring, empty_block,
+    BLOCK, Position, Ring, advance_hd, blocks_held, claim_bits, count_bits, count_missing, destroy_ring, empty_block,
     free_block, gap_limits, give_bytes, held_bits, in_window, last_taken, locate, look_run, lowest_bit, make_ring, ones, payload, pin_slot,
     publish, raise_to, ready, reserve, room, scan, slot_of, slots_at, take_bytes, take_run, to_next_block, unpack, unpin_block,
     wanted_to,
 )
+from ringcast._core.seqno cimport ahead, natural
 
 cdef object ClosedError
 from ringcast.errors import ClosedError
@@ -35,31 +35,12 @@ cdef extern from "Python.h":
     void Py_INCREF(PyObject *)
     void Py_DECREF(PyObject *)
     PyObject **list_items "PySequence_Fast_ITEMS"(PyObject *)
-    uint64_t PyLong_AsUnsignedLongLong(PyObject *) noexcept
 
 cdef enum:
     CAPACITY_MAX = 1 << 26
 
-cdef uint64_t NO_NUMBER = 0xFFFFFFFFFFFFFFFF
-
 
 # --- arguments ---------------------------------------------------------------------------------------------------------
-
-cdef inline uint64_t natural(object number, str name) except? 0xFFFFFFFFFFFFFFFF:
-    """A seqno or a count. The C call alone is the fast path; its error is put in words that say what to do."""
-    cdef uint64_t value = PyLong_AsUnsignedLongLong(<PyObject *>number)
-    if value == NO_NUMBER and PyErr_Occurred():
-        refuse_number(number, name)
-    return value
-
-
-cdef int refuse_number(object number, str name) except -1:
-    cdef bint out_of_range = PyErr_ExceptionMatches(OverflowError)
-    PyErr_Clear()
-    if out_of_range:
-        raise ValueError(f"{name} is {number}; pass an integer from 0 to 2**64-1")
-    raise TypeError(f"{name} is a {type(number).__name__}; pass an integer from 0 to 2**64-1")
-
 
 cdef int refuse_none() except -1:
     raise TypeError("None cannot be an item, because remove() and get() answer None for 'not there'; "
@@ -392,13 +373,15 @@ cdef class RingBuffer:
         cdef uint64_t most = natural(limit, "limit"), seqno = 0, last = 0, end
         cdef uint64_t bound = load_relaxed(&self.ring.hr) if upto is None else natural(upto, "upto")
         cdef list gaps = []
+        cdef Position at
         if not gap_limits(self.ring, &seqno, &last):
             return gaps
         if ahead(last, bound) > 0:
             last = bound
+        at = locate(self.ring, seqno)
         while ahead(last, seqno) >= 0 and (most == 0 or <uint64_t>len(gaps) < most):
-            seqno = scan(self.ring, seqno, last, False)
-            end = scan(self.ring, seqno, last, True)
+            seqno = scan(self.ring, &at, seqno, last, False)
+            end = scan(self.ring, &at, seqno, last, True)
             if end != seqno:
                 gaps.append((seqno, end - 1))
             seqno = end
