@@ -1,0 +1,17 @@
+"""What Cython sees of atomics.h. The suffix of a name is the ordering: on success and, where there are two, on failure."""
+
+from libc.stdint cimport uint64_t
+
+
+cdef extern from "atomics.h" nogil:
+    uint64_t load_relaxed(const uint64_t *word)
+    uint64_t load_acquire(const uint64_t *word)
+    void store_release(uint64_t *word, uint64_t value)
+    bint cas_relaxed(uint64_t *word, uint64_t *expected, uint64_t desired)
+    bint cas_acquire_relaxed(uint64_t *word, uint64_t *expected, uint64_t desired)
+    bint cas_acq_rel_relaxed(uint64_t *word, uint64_t *expected, uint64_t desired)
+    uint64_t fetch_or_release(uint64_t *word, uint64_t bits)
+    uint64_t fetch_add_acquire(uint64_t *word, uint64_t value)
+    uint64_t fetch_add_acq_rel(uint64_t *word, uint64_t value)
+    uint64_t fetch_sub_relaxed(uint64_t *word, uint64_t value)
+    uint64_t fetch_sub_release(uint64_t *word, uint64_t value)

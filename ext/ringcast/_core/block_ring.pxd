@@ -1,0 +1,463 @@
+"""The block ring: a struct, and inline functions over it that know neither Python nor the GIL.
+
+32 consecutive seqnos share a block of two words: `claim` says which lap of the ring the block stands for and which of its
+seqnos were taken by an adder, `full` which of them can be read. An adder claims by one compare-and-swap of lap and bits
+together, so a late duplicate of an earlier lap always fails (decision 1); it then writes the item and publishes the full
+bit. The consumer takes runs of full bits in the text's order: HD, slots, LOW. When LOW leaves a block, its claim word
+becomes the next lap, empty. One block more than the capacity needs keeps LOW+capacity out of the block LOW stands in.
+
+Threads: any number of adders and readers; one consumer (take_run, or look_run and advance_hd); one thread that frees
+(free_block, and take_run where LOW == HD). Items are opaque here: who claims owns a reference for each item it publishes.
+"""
+
+from cpython.object cimport PyObject
+from libc.stdint cimport int32_t, uint32_t, uint64_t
+from libc.stdlib cimport calloc, free
+from libc.string cimport memcpy, memset
+from posix.mman cimport MAP_ANONYMOUS, MAP_FAILED, MAP_PRIVATE, PROT_READ, PROT_WRITE, mmap, munmap
+from posix.stdlib cimport posix_memalign
+
+from ringcast._core.atomics cimport (
+    cas_acquire_relaxed, cas_relaxed, fetch_add_acquire, fetch_or_release, fetch_sub_relaxed, fetch_sub_release,
+    load_acquire, load_relaxed, store_release,
+)
+from ringcast._core.seqno cimport ahead
+
+cdef extern from "Python.h" nogil:
+    bint is_bytes "PyBytes_Check"(PyObject *)
+    uint64_t bytes_size "PyBytes_GET_SIZE"(PyObject *)
+
+cdef extern from * nogil:
+    uint32_t lowest_bit "__builtin_ctz"(uint32_t)
+    uint32_t highest_zeros "__builtin_clz"(uint32_t)
+    uint32_t count_bits "__builtin_popcount"(uint32_t)
+
+cdef enum:
+    BLOCK = 32                    # seqnos in a block
+    BLOCK_SHIFT = 5
+    NO_SHIFT = 64                 # the number of blocks is not a power of two
+    CACHE_LINE = 64
+    MAP_FROM = 65536              # bytes of slots from which the arrays are mapped: pages come when touched, and go back
+
+
+cdef struct Block:                # 32 consecutive seqnos; zero is the empty block of lap 0
+    uint64_t claim                # lap << 32 | claimed bits: adders set bits, whoever moves LOW starts the next lap
+    uint64_t full                 # pins << 32 | full bits: adders set bits, consumer and purger clear them, readers pin
+
+
+cdef struct Ring:                 # four cache lines, one for each kind of thread that writes
+    # Written once, by the constructor.
+    PyObject **slots              # num_blocks * 32 items; a slot means something only while its full bit is set
+    Block *blocks
+    uint64_t base                 # the seqno in bit 0 of block 0, lap 0
+    uint64_t capacity
+    uint64_t max_bytes            # 0: unbounded
+    uint64_t num_blocks
+    uint64_t shift                # num_blocks == 1 << shift, or NO_SHIFT
+    uint64_t area_bytes
+    # Written by adders.
+    uint64_t hr                   # highest received (or announced) seqno
+    uint64_t next                 # highest seqno taken by reserve() or send()
+    uint64_t nbytes               # payload held; also written by whoever frees items; kept only with max_bytes
+    uint64_t pad_adders[5]
+    # Written by the consumer.
+    uint64_t hd                   # highest delivered seqno
+    uint64_t kept                 # highest seqno delivered with nullify=False; only the consumer reads it
+    uint64_t pad_consumer[6]
+    # Written by whoever frees slots.
+    uint64_t low                  # everything up to here is freed
+    uint64_t want                 # stable() was asked up to here
+    uint64_t purging              # how many stable() calls the one that runs has to answer for
+    uint64_t bound                # capacity; 0 once closed, so that nothing is in the window any more
+    uint64_t pad_purger[4]
+
+
+cdef struct Position:             # where a seqno lives
+    uint64_t block
+    uint32_t lap
+    uint32_t bit
+
+
+# --- positions ---------------------------------------------------------------------------------------------------------
+
+cdef inline uint32_t ones(uint64_t count) noexcept nogil:
+    """A mask of count (0..32) low bits."""
+    return <uint32_t>((<uint64_t>1 << count) - 1)
+
+
+cdef inline Position locate(const Ring *r, uint64_t seqno) noexcept nogil:
+    cdef Position at
+    cdef uint64_t x = seqno - r.base
+    cdef uint64_t number = x >> BLOCK_SHIFT
+    cdef uint64_t lap
+    at.bit = <uint32_t>x & (BLOCK - 1)
+    if r.shift != NO_SHIFT:
+        at.block = number & (r.num_blocks - 1)
+        at.lap = <uint32_t>(number >> r.shift)
+    else:
+        lap = number / r.num_blocks
+        at.block = number - lap * r.num_blocks
+        at.lap = <uint32_t>lap
+    return at
+
+
+cdef inline void to_next_block(const Ring *r, Position *at) noexcept nogil:
+    at.bit = 0
+    at.block += 1
+    if at.block == r.num_blocks:
+        at.block = 0
+        at.lap += 1
+
+
+cdef inline PyObject **slots_at(const Ring *r, Position at) noexcept nogil:
+    return &r.slots[(at.block << BLOCK_SHIFT) + at.bit]
+
+
+# --- adders: window test, claim, publish -------------------------------------------------------------------------------
+
+cdef inline bint in_window(const Ring *r, uint64_t seqno) noexcept nogil:
+    """LOW < seqno <= LOW+capacity (decision 4); one unsigned compare refuses both the old and what is too far."""
+    # pairs with the store_release of low in free_to(): a seqno in the window never meets a block of the lap before
+    return seqno - load_acquire(&r.low) - 1 < load_relaxed(&r.bound)
+
+
+cdef inline uint32_t claim_bits(Ring *r, Position at, uint32_t mask) noexcept nogil:
+    """Claim those bits of mask that nobody has, while the block is of our lap; returns them."""
+    cdef uint64_t *word = &r.blocks[at.block].claim
+    cdef uint64_t seen = load_relaxed(word)
+    cdef uint32_t unclaimed
+    while True:
+        unclaimed = mask & ~<uint32_t>seen
+        if <uint32_t>(seen >> 32) != at.lap or not unclaimed:
+            return 0
+        # pairs with the store_release of claim in free_to(): the freeing thread has read the slots of the lap before
+        if cas_acquire_relaxed(word, &seen, seen | unclaimed):
+            return unclaimed
+
+
+cdef inline void raise_to(uint64_t *word, uint64_t seqno) noexcept nogil:
+    """word = max(word, seqno). Whoever needs what lies behind the seqno reads another word that was released after it."""
+    cdef uint64_t seen = load_relaxed(word)
+    while ahead(seqno, seen) > 0 and not cas_relaxed(word, &seen, seqno):
+        pass
+
+
+cdef inline void publish(Ring *r, Position at, uint64_t seqno, uint32_t mask, PyObject **items) noexcept nogil:
+    """Store items[k] for each claimed bit at.bit+k of mask, and let it be read. HR first: HD must never show above it."""
+    cdef PyObject **slots = slots_at(r, at)
+    cdef uint32_t todo = mask >> at.bit
+    cdef uint32_t k
+    raise_to(&r.hr, seqno + BLOCK - 1 - highest_zeros(todo))
+    while todo:
+        k = lowest_bit(todo)
+        slots[k] = items[k]
+        todo &= todo - 1
+    # pairs with the load_acquire of full in take_run(), look_run() and free_block(), and with the pin
+    fetch_or_release(&r.blocks[at.block].full, mask)
+
+
+cdef inline uint64_t last_taken(const Ring *r) noexcept nogil:
+    """The seqno after which a sender goes on; in a window that was also filled by add(), after the highest there."""
+    cdef uint64_t next = load_relaxed(&r.next), hr = load_relaxed(&r.hr)
+    return next if ahead(next, hr) > 0 else hr
+
+
+cdef inline uint64_t room(const Ring *r) noexcept nogil:
+    """How many seqnos fit between the last one taken and LOW+capacity."""
+    cdef uint64_t bound = load_relaxed(&r.bound)
+    # pairs with the store_release of low in free_to(): a seqno that fits finds its block free
+    cdef uint64_t used = last_taken(r) - load_acquire(&r.low)
+    return bound - used if used < bound else 0
+
+
+cdef inline uint64_t reserve(Ring *r, uint64_t count, uint64_t *first) noexcept nogil:
+    """Take as many of count seqnos as there is room for, in one step; the first of them goes to *first."""
+    cdef uint64_t seen = load_relaxed(&r.next), start, fit
+    while True:
+        start = last_taken(r)
+        fit = min(count, room(r))
+        # next only counts, the slots are guarded by claim; a change since the look fails the swap
+        if fit == 0 or cas_relaxed(&r.next, &seen, start + fit):
+            first[0] = start + 1
+            return fit
+
+
+# --- bytes (decision 7) ------------------------------------------------------------------------------------------------
+
+cdef inline uint64_t payload(PyObject **items, uint64_t count) noexcept nogil:
+    cdef uint64_t total = 0, k
+    for k in range(count):
+        if is_bytes(items[k]):
+            total += bytes_size(items[k])
+    return total
+
+
+cdef inline bint take_bytes(Ring *r, uint64_t size, bint always) noexcept nogil:
+    """Count size bytes in, when they fit or must be let in. A counter only: no item is published by it."""
+    cdef uint64_t seen = load_relaxed(&r.nbytes)
+    while True:
+        if not always and (size > r.max_bytes or seen > r.max_bytes - size):
+            return False
+        if cas_relaxed(&r.nbytes, &seen, seen + size):
+            return True
+
+
+cdef inline void give_bytes(Ring *r, PyObject **items, uint64_t count) noexcept nogil:
+    if r.max_bytes:
+        fetch_sub_relaxed(&r.nbytes, payload(items, count))
+
+
+# --- consumer and purger -----------------------------------------------------------------------------------------------
+
+cdef inline uint64_t full_run(uint64_t full, Position at, uint64_t limit) noexcept nogil:
+    """Length of the run of full bits from at.bit on, at most limit."""
+    cdef uint32_t zeros = ~<uint32_t>(full >> at.bit)
+    cdef uint64_t run = lowest_bit(zeros) if zeros else BLOCK
+    run = min(run, <uint64_t>(BLOCK - at.bit))
+    return min(run, limit)
+
+
+cdef inline bint seize(Block *block, uint64_t full, uint32_t mask) noexcept nogil:
+    """Clear full bits, which makes their items ours; False while a reader has the block pinned."""
+    while not full >> 32:
+        # pairs with the fetch_sub_release in unpin_block(): the last reader is done with the slots
+        if cas_acquire_relaxed(&block.full, &full, full & ~<uint64_t>mask):
+            return True
+    return False
+
+
+cdef inline void free_to(Ring *r, uint64_t seqno, Position at) noexcept nogil:
+    """LOW = seqno, whose position is at; the block that LOW leaves starts its next lap. One thread at a time frees."""
+    if at.bit == BLOCK - 1:
+        # pairs with the cas_acquire in claim_bits(). All 32 were claimed and published: no writer is left inside
+        store_release(&r.blocks[at.block].claim, <uint64_t>(at.lap + 1) << 32)
+    # pairs with the load_acquire of low in in_window() and reserve()
+    store_release(&r.low, seqno)
+
+
+cdef inline uint64_t ready(Ring *r, uint64_t limit) noexcept nogil:
+    """How many items, at most limit, can be delivered before the next gap."""
+    cdef uint64_t seqno = load_relaxed(&r.hd) + 1           # hd is the consumer's own
+    cdef uint64_t total = 0, run
+    cdef Position at = locate(r, seqno)
+    while total < limit:
+        # pairs with the fetch_or_release in publish()
+        run = full_run(load_acquire(&r.blocks[at.block].full), at, BLOCK)
+        total += run
+        if at.bit + run < BLOCK:
+            break
+        to_next_block(r, &at)
+    return min(total, limit)
+
+
+cdef inline uint64_t take_run(Ring *r, PyObject **out, uint64_t limit) noexcept nogil:
+    """Move one block's run after HD out of the window; 0 at a gap or in a pinned block."""
+    cdef uint64_t hd = load_relaxed(&r.hd)
+    cdef Position at = locate(r, hd + 1)
+    cdef Block *block = &r.blocks[at.block]
+    cdef uint64_t full = load_acquire(&block.full)          # pairs with the fetch_or_release in publish()
+    cdef uint64_t run = full_run(full, at, limit)
+    if run == 0 or not seize(block, full, ones(run) << at.bit):
+        return 0
+    memcpy(out, slots_at(r, at), run * sizeof(PyObject *))
+    store_release(&r.hd, hd + run)                          # pairs with the load_acquire of hd in wanted_to() and gaps
+    if load_relaxed(&r.low) == hd:
+        at.bit += <uint32_t>run - 1
+        free_to(r, hd + run, at)
+    return run
+
+
+cdef inline uint64_t look_run(Ring *r, PyObject **out, uint64_t limit) noexcept nogil:
+    """Copy one block's run after HD and leave it in place. The caller takes its references, then advance_hd()."""
+    cdef Position at = locate(r, load_relaxed(&r.hd) + 1)
+    # pairs with the fetch_or_release in publish()
+    cdef uint64_t run = full_run(load_acquire(&r.blocks[at.block].full), at, limit)
+    memcpy(out, slots_at(r, at), run * sizeof(PyObject *))
+    return run
+
+
+cdef inline void advance_hd(Ring *r, uint64_t run) noexcept nogil:
+    store_release(&r.hd, load_relaxed(&r.hd) + run)         # pairs with the load_acquire of hd in wanted_to() and gaps
+
+
+cdef inline uint64_t wanted_to(Ring *r) noexcept nogil:
+    """Where LOW should go: what stable() was asked for, at most HD."""
+    # pairs with the store_release of hd: the purger sees no slot that the consumer still copies
+    cdef uint64_t hd = load_acquire(&r.hd)
+    cdef uint64_t want = load_relaxed(&r.want)              # ordered by the token: the call that raised it bumped that
+    return hd if ahead(want, hd) > 0 else want
+
+
+cdef inline uint32_t unpack(PyObject **slots, uint32_t mask, PyObject **out) noexcept nogil:
+    """Copy the slots whose bit is set, without holes; returns how many."""
+    cdef uint32_t count = 0
+    while mask:
+        out[count] = slots[lowest_bit(mask)]
+        count += 1
+        mask &= mask - 1
+    return count
+
+
+cdef inline uint64_t free_block(Ring *r, uint64_t upto, PyObject **out, uint32_t *count) noexcept nogil:
+    """Move LOW towards upto, at most to the end of its block; the items still there go to out. 0: a reader has it pinned."""
+    cdef uint64_t low = load_relaxed(&r.low)                # low is the purger's own
+    cdef Position at = locate(r, low + 1)
+    cdef Block *block = &r.blocks[at.block]
+    cdef uint64_t step = min(upto - low, <uint64_t>(BLOCK - at.bit))
+    cdef uint64_t full = load_acquire(&block.full)          # pairs with the fetch_or_release in publish()
+    cdef uint32_t held = <uint32_t>full & (ones(step) << at.bit)
+    if held and not seize(block, full, held):
+        return 0
+    count[0] = unpack(slots_at(r, at) - at.bit, held, out)
+    at.bit += <uint32_t>step - 1
+    free_to(r, low + step, at)
+    return step
+
+
+# --- readers -----------------------------------------------------------------------------------------------------------
+
+cdef inline void unpin_block(Block *block) noexcept nogil:
+    fetch_sub_release(&block.full, <uint64_t>1 << 32)       # pairs with the cas_acquire in seize()
+
+
+cdef inline PyObject *slot_of(Ring *r, uint64_t seqno) noexcept nogil:
+    """The item of seqno, or NULL; nothing keeps it there but the caller's knowledge that nobody frees."""
+    cdef Position at = locate(r, seqno)
+    cdef Block *block = &r.blocks[at.block]
+    # pairs with the fetch_or_release in publish()
+    if not in_window(r, seqno) or not load_acquire(&block.full) >> at.bit & 1:
+        return NULL
+    return slots_at(r, at)[0] if load_relaxed(&block.claim) >> 32 == at.lap else NULL
+
+
+cdef inline PyObject *pin_slot(Ring *r, uint64_t seqno) noexcept nogil:
+    """The item of seqno, with its block pinned; NULL, and no pin, when it is not there."""
+    cdef Block *block = &r.blocks[locate(r, seqno).block]
+    cdef PyObject *item
+    if slot_of(r, seqno) == NULL:
+        return NULL
+    fetch_add_acquire(&block.full, <uint64_t>1 << 32)       # pairs with the fetch_or_release in publish()
+    item = slot_of(r, seqno)                                # from here on the pin keeps slot and lap
+    if item == NULL:
+        unpin_block(block)
+    return item
+
+
+cdef inline uint32_t claimed_bits(Ring *r, Position at) noexcept nogil:
+    """The claimed bits of at's block as its lap sees them: all, once the block went on to a later lap."""
+    cdef uint64_t claim = load_relaxed(&r.blocks[at.block].claim)
+    cdef int32_t later = <int32_t>(<uint32_t>(claim >> 32) - at.lap)
+    if later == 0:
+        return <uint32_t>claim
+    return ones(BLOCK) if later > 0 else 0
+
+
+cdef inline uint64_t scan(Ring *r, Position *at, uint64_t seqno, uint64_t last, bint claimed) noexcept nogil:
+    """The first of seqno..last that is claimed (or is not); last+1 when there is none. `at` goes along with seqno."""
+    cdef uint64_t left = last + 1 - seqno, step
+    cdef uint32_t bits
+    while left:
+        bits = claimed_bits(r, at[0])
+        bits = (bits if claimed else ~bits) >> at.bit
+        if bits:
+            step = min(<uint64_t>lowest_bit(bits), left)
+            at.bit += <uint32_t>step
+            return seqno + step
+        step = min(<uint64_t>(BLOCK - at.bit), left)
+        seqno += step
+        left -= step
+        to_next_block(r, at)
+    return seqno
+
+
+cdef inline bint gap_limits(Ring *r, uint64_t *first, uint64_t *last) noexcept nogil:
+    """The seqnos among which gaps are looked for: HD+1..HR. False when there are none, as in a closed window."""
+    first[0] = load_acquire(&r.hd) + 1      # pairs with the store_release of hd; before hr, so that HD <= HR is seen
+    last[0] = load_relaxed(&r.hr)
+    return ahead(last[0], first[0]) >= 0 and load_relaxed(&r.bound) != 0
+
+
+cdef inline uint64_t count_missing(Ring *r) noexcept nogil:
+    cdef uint64_t total = 0, seqno = 0, last = 0, end
+    cdef Position at
+    if gap_limits(r, &seqno, &last):
+        at = locate(r, seqno)
+        while ahead(last, seqno) >= 0:
+            seqno = scan(r, &at, seqno, last, False)
+            end = scan(r, &at, seqno, last, True)
+            total += end - seqno
+            seqno = end
+    return total
+
+
+cdef inline uint32_t held_bits(Ring *r, Position at) noexcept nogil:
+    return <uint32_t>load_acquire(&r.blocks[at.block].full)     # pairs with the fetch_or_release in publish()
+
+
+cdef inline uint64_t blocks_held(Ring *r, Position *first) noexcept nogil:
+    """How many blocks LOW+1..HR touches, and where the first begins. Full bits are nowhere else."""
+    cdef uint64_t low = load_acquire(&r.low), hr = load_relaxed(&r.hr)    # pairs with the store_release of low
+    first[0] = locate(r, low + 1)
+    cdef uint64_t blocks = (hr - low + first.bit + BLOCK - 1) >> BLOCK_SHIFT if hr != low else 0
+    first.bit = 0
+    return blocks
+
+
+cdef inline uint32_t empty_block(Ring *r, Position at, PyObject **out) noexcept nogil:
+    """Take all items out of a block, unless a reader has it pinned; returns how many. For the end of the window."""
+    cdef uint64_t full = load_acquire(&r.blocks[at.block].full)     # pairs with the fetch_or_release in publish()
+    if not <uint32_t>full or not seize(&r.blocks[at.block], full, <uint32_t>full):
+        return 0
+    return unpack(slots_at(r, at), <uint32_t>full, out)
+
+
+# --- memory ------------------------------------------------------------------------------------------------------------
+
+cdef inline bint is_mapped(const Ring *r) noexcept nogil:
+    return r.num_blocks * BLOCK * sizeof(PyObject *) >= MAP_FROM
+
+
+cdef inline bint make_area(Ring *r) noexcept nogil:
+    """One zeroed area for slots and blocks; zero is a valid empty ring."""
+    cdef void *area
+    r.area_bytes = r.num_blocks * (BLOCK * sizeof(PyObject *) + sizeof(Block))
+    if is_mapped(r):
+        area = mmap(NULL, r.area_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
+        if area == MAP_FAILED:
+            return False
+    else:
+        area = calloc(1, r.area_bytes)
+        if area == NULL:
+            return False
+    r.slots = <PyObject **>area
+    r.blocks = <Block *>(r.slots + r.num_blocks * BLOCK)
+    return True
+
+
+cdef inline Ring *make_ring(uint64_t capacity, uint64_t offset, uint64_t max_bytes) noexcept nogil:
+    """A ring that nobody else sees yet, so its words are plain stores; NULL when there is no memory."""
+    cdef void *memory = NULL
+    if posix_memalign(&memory, CACHE_LINE, sizeof(Ring)):
+        return NULL
+    cdef Ring *r = <Ring *>memory
+    memset(r, 0, sizeof(Ring))
+    r.num_blocks = (capacity + BLOCK - 1) / BLOCK + 1
+    if not make_area(r):
+        free(r)
+        return NULL
+    r.shift = NO_SHIFT
+    if count_bits(<uint32_t>r.num_blocks) == 1:
+        r.shift = lowest_bit(<uint32_t>r.num_blocks)
+    r.base = offset + 1
+    r.capacity = r.bound = capacity
+    r.max_bytes = max_bytes
+    r.hr = r.next = r.hd = r.kept = r.low = r.want = offset
+    return r
+
+
+cdef inline void destroy_ring(Ring *r) noexcept nogil:
+    if is_mapped(r):
+        munmap(r.slots, r.area_bytes)
+    else:
+        free(r.slots)
+    free(r)

@@ -1,0 +1,29 @@
+"""Seqnos: how two of them compare, and how one comes in from Python. 64 bits, serial arithmetic (decision 6)."""
+
+from cpython.exc cimport PyErr_Clear, PyErr_ExceptionMatches, PyErr_Occurred
+from cpython.object cimport PyObject
+from libc.stdint cimport int64_t, uint64_t
+
+cdef extern from "Python.h":
+    uint64_t PyLong_AsUnsignedLongLong(PyObject *) noexcept
+
+
+cdef inline int64_t ahead(uint64_t a, uint64_t b) noexcept nogil:
+    """How far seqno a is ahead of b; negative when behind."""
+    return <int64_t>(a - b)
+
+
+cdef inline uint64_t natural(object number, str name) except? 0xFFFFFFFFFFFFFFFF:
+    """A seqno or a count. The C call alone is the fast path; its error is put in words that say what to do."""
+    cdef uint64_t value = PyLong_AsUnsignedLongLong(<PyObject *>number)
+    if value == <uint64_t>0xFFFFFFFFFFFFFFFF and PyErr_Occurred():
+        refuse_number(number, name)
+    return value
+
+
+cdef inline int refuse_number(object number, str name) except -1:
+    cdef bint out_of_range = PyErr_ExceptionMatches(OverflowError)
+    PyErr_Clear()
+    if out_of_range:
+        raise ValueError(f"{name} is {number}; pass an integer from 0 to 2**64-1")
+    raise TypeError(f"{name} is a {type(number).__name__}; pass an integer from 0 to 2**64-1")
