@@ -25,7 +25,6 @@ DIRECTIVES = {
     "cdivision": True,
     "initializedcheck": False,
     "auto_pickle": False,
-    "warn.undeclared": True,
     "warn.unused": True,
     "warn.maybe_uninitialized": True,
 }

@@ -4,26 +4,52 @@ Every member of a group gets every other member's messages once, in the order in
 repeats or reorders. `Channel` is what a program uses; the windows underneath it are public too.
 """
 
-from ringcast._core.ack_table import AckTable
-from ringcast._core.ring_buffer import RingBuffer
-from ringcast._core.wire import MAX_PAYLOAD
-from ringcast.address import Address
-from ringcast.channel import Channel
-from ringcast.digest import Digest
-from ringcast.errors import (
-    ClosedError,
-    ConfigError,
-    JoinTimeoutError,
-    JournalError,
-    MessageTooLargeError,
-    RingcastError,
-    SendTimeoutError,
-    TransportError,
-)
-from ringcast.message import Batch, Message
-from ringcast.view import View
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ringcast._core.ack_table import AckTable
+    from ringcast._core.ring_buffer import RingBuffer
+    from ringcast._core.wire import MAX_PAYLOAD
+    from ringcast.address import Address
+    from ringcast.channel import Channel
+    from ringcast.digest import Digest
+    from ringcast.errors import (
+        ClosedError,
+        ConfigError,
+        JoinTimeoutError,
+        JournalError,
+        MessageTooLargeError,
+        RingcastError,
+        SendTimeoutError,
+        TransportError,
+    )
+    from ringcast.message import Batch, Message
+    from ringcast.view import View
 
 __version__ = "0.1.0"
+
+# Where each public name lives. They are imported when they are first used, because Spark's workers import ringcast.spark on
+# machines that may have no compiled core.
+HOMES = {
+    "MAX_PAYLOAD": "_core.wire",
+    "AckTable": "_core.ack_table",
+    "Address": "address",
+    "Batch": "message",
+    "Channel": "channel",
+    "ClosedError": "errors",
+    "ConfigError": "errors",
+    "Digest": "digest",
+    "JoinTimeoutError": "errors",
+    "JournalError": "errors",
+    "Message": "message",
+    "MessageTooLargeError": "errors",
+    "RingBuffer": "_core.ring_buffer",
+    "RingcastError": "errors",
+    "SendTimeoutError": "errors",
+    "TransportError": "errors",
+    "View": "view",
+}
 
 __all__ = [
     "MAX_PAYLOAD",
@@ -44,3 +70,15 @@ __all__ = [
     "TransportError",
     "View",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in HOMES:
+        raise AttributeError(f"module 'ringcast' has no attribute {name!r}")
+    value = getattr(import_module(f"ringcast.{HOMES[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *HOMES])

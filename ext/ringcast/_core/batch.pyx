@@ -54,6 +54,7 @@ cdef class Batch:
     def nbytes(self):
         """Sum of the payloads' lengths."""
         cdef uint64_t total = 0
+        cdef object payload
         for payload in self.payloads:
             if PyBytes_CheckExact(payload):
                 total += <uint64_t> PyBytes_GET_SIZE(payload)

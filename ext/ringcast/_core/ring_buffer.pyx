@@ -437,8 +437,16 @@ cdef class RingBuffer:
 
     @property
     def max_bytes(self):
-        """The bound in bytes; 0 says that there is none."""
+        """The bound in bytes; 0 says that there is none. A bound may be changed to another one while the window is in use;
+        what is held beyond a smaller one stays."""
         return self.ring.max_bytes
+
+    @max_bytes.setter
+    def max_bytes(self, value):
+        cdef uint64_t bound = natural(value, "max_bytes")
+        if bool(bound) != bool(self.ring.max_bytes):
+            raise ValueError("a window counts bytes from the start or never; choose that when you make it")
+        self.ring.max_bytes = bound
 
     @property
     def num_missing(self):

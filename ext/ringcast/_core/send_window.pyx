@@ -75,6 +75,7 @@ cdef class SendWindow:
         """
         cdef Py_ssize_t taken = 0
         cdef Py_ssize_t full = self.bundle - HEADER - RUN
+        cdef object payload
         if start == 0:
             for payload in payloads:
                 if not PyBytes_CheckExact(payload) or PyBytes_GET_SIZE(payload) > LARGEST_PAYLOAD:
@@ -94,6 +95,7 @@ cdef class SendWindow:
         cdef uint64_t seqno = max_seqno(self.sent, self.ring.c_low()) + 1
         cdef uint64_t last = self.ring.c_hr()
         cdef uint64_t before
+        cdef bytes datagram
         cdef list datagrams = []
         if len(header) != HEADER:
             raise ValueError(f"a header has {HEADER} bytes, not {len(header)}; make it with wire.make_header()")

@@ -71,21 +71,34 @@ def open_datagram(datagram, uint32_t group):
         if is_ours(<const uint8_t *> view.buf, view.len, group):
             opened = Header.__new__(Header)
             opened.kind = (<const uint8_t *> view.buf)[3]
-            memcpy(&opened.sender, <const uint8_t *> view.buf + 8, 8)
-            memcpy(&opened.dest, <const uint8_t *> view.buf + 16, 8)
+            opened.sender = load64(<const uint8_t *> view.buf + 8)
+            opened.dest = load64(<const uint8_t *> view.buf + 16)
     finally:
         PyBuffer_Release(&view)
     return opened
 
 
 cdef bint is_ours(const uint8_t *raw, Py_ssize_t size, uint32_t group) noexcept nogil:
-    cdef uint16_t magic
-    cdef uint32_t its_group
-    if size < HEADER:
-        return False
-    memcpy(&magic, raw, 2)
-    memcpy(&its_group, raw + 4, 4)
-    return magic == MAGIC and raw[2] == VERSION and its_group == group
+    return size >= HEADER and load16(raw) == MAGIC and raw[2] == VERSION and load32(raw + 4) == group
+
+
+cdef uint16_t load16(const uint8_t *raw) noexcept nogil:
+    """Two bytes of a datagram, wherever they lie: no unaligned access."""
+    cdef uint16_t value = 0
+    memcpy(&value, raw, 2)
+    return value
+
+
+cdef uint32_t load32(const uint8_t *raw) noexcept nogil:
+    cdef uint32_t value = 0
+    memcpy(&value, raw, 4)
+    return value
+
+
+cdef uint64_t load64(const uint8_t *raw) noexcept nogil:
+    cdef uint64_t value = 0
+    memcpy(&value, raw, 8)
+    return value
 
 
 # ---------------------------------------------------------------------------------------------------- receiving
@@ -98,30 +111,33 @@ cdef struct Run:
     const uint8_t *payloads
 
 
+cdef Run nothing() noexcept nogil:
+    cdef Run run = [0, 0, 0, NULL, NULL]
+    return run
+
+
 cdef Py_ssize_t read_run(const uint8_t *raw, Py_ssize_t left, Run *run) noexcept nogil:
     """Bytes that the run at `raw` takes, or -1 when it does not fit into the `left` bytes or its lengths do not add up."""
     cdef uint64_t size, k
     cdef uint64_t total = 0
-    cdef uint16_t length
     if left < RUN:
         return -1
-    memcpy(&run.first, raw, 8)
-    memcpy(&run.count, raw + 8, 4)
-    memcpy(&run.size, raw + 12, 4)
+    run.first = load64(raw)
+    run.count = load32(raw + 8)
+    run.size = load32(raw + 12)
     size = RUN + <uint64_t> run.count * LENGTH + <uint64_t> run.size
     if run.count == 0 or size > <uint64_t> left:
         return -1
     run.lengths = raw + RUN
     run.payloads = run.lengths + <uint64_t> run.count * LENGTH
     for k in range(run.count):
-        memcpy(&length, run.lengths + k * LENGTH, LENGTH)
-        total += length
+        total += load16(run.lengths + k * LENGTH)
     return <Py_ssize_t> size if total == run.size else -1
 
 
 cdef bint is_whole(const uint8_t *raw, Py_ssize_t size) noexcept nogil:
     """Whether the body is one or more well-formed runs and nothing else."""
-    cdef Run run
+    cdef Run run = nothing()
     cdef Py_ssize_t taken
     if size <= 0:
         return False
@@ -162,9 +178,10 @@ def read_data(datagram, uint64_t low, uint64_t capacity):
 
 
 cdef int collect(Arrivals arrivals, const uint8_t *raw, Py_ssize_t size, uint64_t low, uint64_t capacity) except -1:
-    cdef Run run
+    cdef Run run = nothing()
     cdef Py_ssize_t taken
-    cdef uint64_t old, inside
+    cdef uint64_t old = 0
+    cdef uint64_t inside
     while size:
         taken = read_run(raw, size, &run)
         raw += taken
@@ -197,11 +214,11 @@ cdef Batch read_batch(const Run *run, uint64_t skip, uint64_t count):
     cdef list payloads = PyList_New(<Py_ssize_t> count)
     cdef uint16_t length
     cdef uint64_t k
+    cdef bytes item
     for k in range(skip):
-        memcpy(&length, run.lengths + k * LENGTH, LENGTH)
-        payload += length
+        payload += load16(run.lengths + k * LENGTH)
     for k in range(count):
-        memcpy(&length, run.lengths + (skip + k) * LENGTH, LENGTH)
+        length = load16(run.lengths + (skip + k) * LENGTH)
         item = PyBytes_FromStringAndSize(<const char *> payload, length)
         Py_INCREF(item)
         PyList_SET_ITEM(payloads, <Py_ssize_t> k, item)
@@ -255,7 +272,7 @@ cdef bytes pack_run(RingBuffer ring, uint64_t *next_seqno, uint64_t last, Py_ssi
 
     The caller knows that the first message is in the ring; a message that is alone too large for `limit` goes out alone.
     """
-    cdef uint64_t count
+    cdef uint64_t count = 0
     cdef uint64_t first = next_seqno[0]
     cdef Py_ssize_t size = measure(ring, first, last, limit - HEADER, &count)
     cdef bytes datagram
@@ -274,8 +291,11 @@ def pack(RingBuffer ring not None, list ranges not None, Py_ssize_t limit, bytes
     Stops when the datagrams together reach `budget` bytes (pacing). Returns (datagrams, number of messages in them). The cost
     of looking is one step for each seqno between first and last, so clip the ranges to the window first.
     """
-    cdef uint64_t seqno, last, count, before
+    cdef uint64_t seqno = 0
+    cdef uint64_t last = 0
+    cdef uint64_t count = 0
     cdef uint64_t total = 0
+    cdef uint64_t before
     cdef Py_ssize_t size
     cdef Py_ssize_t spent = 0
     cdef Py_ssize_t used = HEADER

@@ -121,8 +121,8 @@ class Mcast(Layer):
     # ------------------------------------------------------------------------------------------------- sending
 
     def flush(self, now: Instant, full_only: bool = False) -> None:
-        """Frame what waits in the send window and hand it down, in the order of the seqnos."""
-        if self.send_window.waiting:
+        """Frame what waits in the send window and hand it down, in the order of the seqnos; it waits for the first view."""
+        if self.send_window.waiting and self.members:
             header = self.stack.header(Kind.DATA)
             self._send_data(Kind.DATA, EVERYONE, self.send_window.frame(header, full_only), now)
             if not self.acks:
@@ -323,7 +323,7 @@ class Mcast(Layer):
 
     def deliver(self, limit: int, now: Instant) -> None:
         """Hand at most `limit` messages in order to the application, own ones included (decision 15)."""
-        if not self.receiving:
+        if not self.receiving or not self.members:
             return
         windows = self._delivering()
         for step in range(len(windows)):
@@ -377,6 +377,7 @@ class Mcast(Layer):
         for member in joined:
             self._admit(member, resumes.get(member))
             self._digest(members[member])
+        self._start_joiners(now)
         self._fit_budgets()
         self._purge()
         self.stack.effects.writable = True
@@ -395,7 +396,7 @@ class Mcast(Layer):
 
     def _admit(self, member: int, resume: Seqno | None) -> None:
         """Count `member` among the ackers from where its stream starts: what it already has, or what comes next."""
-        start = self.send_window.ring.hr
+        start = self.send_window.sent
         if resume is not None and not precedes(start, resume):
             start = later(resume, self.send_window.ring.low)
         if member == self.local.incarnation:
@@ -404,6 +405,11 @@ class Mcast(Layer):
         else:
             self.joiners[member] = start
             self.acks.add(member, start)
+
+    def _start_joiners(self, now: Instant) -> None:
+        """START to everybody who has not acknowledged it."""
+        for member, seqno in self.joiners.items():
+            self._send_control(Kind.START, Start(seqno), member, now)
 
     def _digest(self, sender: Address) -> None:
         """On reception of digest D: the window of a new member begins at D[P]; its START may still move it forward."""
@@ -433,8 +439,7 @@ class Mcast(Layer):
             self._ask(sender, window, now)
             if window.unacked_messages:
                 self._acknowledge(sender, window, now)
-        for member, seqno in self.joiners.items():
-            self._send_control(Kind.START, Start(seqno), member, now)
+        self._start_joiners(now)
         if self._has_unacked():
             self._send_control(Kind.HIGHEST, Highest(self.send_window.sent), EVERYONE, now)
         self._arm(now)

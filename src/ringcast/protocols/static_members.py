@@ -13,6 +13,7 @@ the digest of what it already has. That a name is *vacant* is believed from anyb
 A member whose name is taken by a later life of it, or that was taken out, stops with a sentence that says so.
 """
 
+from collections.abc import Iterator
 from typing import Annotated
 
 import msgspec
@@ -22,11 +23,10 @@ from ringcast.address import Address
 from ringcast.config import MAX_MEMBERS, MAX_NAME, MAX_RESUME, Config, milliseconds
 from ringcast.digest import Digest
 from ringcast.errors import ConfigError
-from ringcast.protocols.seqnos import MODULUS
+from ringcast.protocols.seqnos import is_seqno
 from ringcast.stack import EVERYONE, Instant, Kind, Layer, Packet, decoded
 from ringcast.view import View
 
-Incarnation = Annotated[int, Meta(ge=0, lt=MODULUS)]
 Name = Annotated[str, Meta(min_length=1, max_length=MAX_NAME)]
 
 
@@ -34,7 +34,7 @@ class Line(msgspec.Struct, array_like=True, frozen=True, order=True):
     """What is known of one name; lines of one name compare by what supersedes what."""
 
     generation: Annotated[int, Meta(ge=0, lt=1 << 48)] = 0          # 0: never heard of
-    incarnation: Incarnation = 0                                    # 0: vacant
+    incarnation: int = 0                                    # 0: vacant
 
 
 class Hello(msgspec.Struct, array_like=True):
@@ -42,7 +42,7 @@ class Hello(msgspec.Struct, array_like=True):
     physical: Annotated[str, Meta(max_length=256)]
     table: Annotated[dict[Name, Line], Meta(max_length=MAX_MEMBERS)]
     asks: bool                          # the sender has not heard from everybody that they agree: please answer
-    resume: Annotated[dict[Incarnation, Incarnation], Meta(max_length=MAX_RESUME)]   # {sender: highest seqno it has}
+    resume: Annotated[dict[int, int], Meta(max_length=MAX_RESUME)]   # {sender: highest seqno it has}
 
 
 HELLO = msgspec.msgpack.Decoder(Hello)
@@ -86,7 +86,7 @@ class StaticMembers(Layer):
 
     def _on_hello(self, packet: Packet, now: Instant) -> None:
         hello = decoded(HELLO, packet)
-        if hello is None or hello.name not in self.table:
+        if hello is None or hello.name not in self.table or not all(map(is_seqno, numbers(hello))):
             self.num_strangers += 1
             return
         self.num_hellos_received += 1
@@ -149,7 +149,7 @@ class StaticMembers(Layer):
 
     def _install(self, now: Instant) -> None:
         """Send the view up, once all listed names are settled and whenever it changes after that."""
-        if self.missing() or self.fault:
+        if self.missing() or self.fault or self.table[self.local.name].incarnation == 0:
             return
         members = tuple(Address(name, line.incarnation) for name, line in self.table.items() if line.incarnation)
         view = View(sum(line.generation for line in self.table.values()), members)
@@ -189,6 +189,13 @@ class StaticMembers(Layer):
         return {"view_id": self.installed.id if self.installed else 0, "num_members": len(self.installed or ()),
                 "num_hellos_sent": self.num_hellos_sent, "num_hellos_received": self.num_hellos_received,
                 "num_strangers": self.num_strangers}
+
+
+def numbers(hello: Hello) -> Iterator[int]:
+    """All 64-bit numbers of a HELLO; msgspec cannot bound those itself."""
+    yield from (line.incarnation for line in hello.table.values())
+    yield from hello.resume
+    yield from hello.resume.values()
 
 
 def check_names(local: str, names: tuple[str, ...]) -> None:
