@@ -164,12 +164,12 @@ class Stack:
             layer.start(now)
 
     def header(self, kind: int, dest: int = EVERYONE) -> bytes:
-        """The header of a datagram from this member."""
+        """The header of a data datagram from this member."""
         return wire.make_header(kind, self.group, self.local.incarnation, dest)
 
     def control(self, kind: int, body: Any, dest: int = EVERYONE) -> Packet:
         """A control packet from this member; `body` is a msgspec Struct."""
-        data = self.header(kind, dest) + msgspec.msgpack.encode(body)
+        data = wire.make_datagram(kind, self.group, self.local.incarnation, dest, msgspec.msgpack.encode(body))
         return Packet(kind, self.local.incarnation, dest, data)
 
     def receive(self, datagrams: Sequence[Buffer], now: Instant) -> None:

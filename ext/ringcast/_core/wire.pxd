@@ -5,7 +5,7 @@ from libc.stdint cimport uint64_t
 from ringcast._core.ring_buffer cimport RingBuffer
 
 cdef enum:
-    HEADER = 24                         # bytes in front of every datagram
+    HEADER = 32                         # bytes in front of every datagram
     RUN = 16                            # bytes in front of every run of messages
     LENGTH = 2                          # bytes of one message's length
     LARGEST = 65507                     # bytes of the largest UDP datagram over IPv4

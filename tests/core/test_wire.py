@@ -1,0 +1,179 @@
+"""Datagrams <-> bytes: what is packed is read back, and whatever is damaged is either understood or refused as a whole."""
+
+import struct
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ringcast._core import wire
+from ringcast._core.ring_buffer import RingBuffer
+
+GROUP = 0xABCD1234
+HEADER = wire.make_header(1, GROUP, 77, 0)
+
+
+def ring_of(payloads, offset=0):
+    ring = RingBuffer(max(1, len(payloads)), offset)
+    ring.add_many((offset + 1) % 2**64, list(payloads))
+    return ring
+
+
+def pack(payloads, limit=60_000, offset=0, ranges=None):
+    ring = ring_of(payloads, offset)
+    ranges = ranges or [(ring.low + 1, ring.hr)]
+    return wire.pack(ring, ranges, limit, HEADER, 1 << 30)
+
+
+def messages(datagram, low=0, capacity=1 << 20):
+    arrivals = wire.read_data(datagram, low, capacity)
+    return {batch.first + k: payload for batch in arrivals.batches for k, payload in enumerate(batch.payloads)}
+
+
+def run(first, *payloads, count=None, size=None):
+    count = len(payloads) if count is None else count
+    size = sum(map(len, payloads)) if size is None else size
+    lengths = b"".join(struct.pack("<H", len(payload)) for payload in payloads)
+    return struct.pack("<QII", first, count, size) + lengths + b"".join(payloads)
+
+
+def test_a_header_is_read_back():
+    opened = wire.open_datagram(wire.make_datagram(6, GROUP, 2**64 - 1, 42, b"body"), GROUP)
+    assert (opened.kind, opened.sender, opened.dest) == (6, 2**64 - 1, 42)
+
+
+@pytest.mark.parametrize("datagram", [b"", b"x", bytes(32), bytes(1000), HEADER, wire.make_datagram(1, GROUP + 1, 77, 0, b"")],
+                         ids=["empty", "one byte", "zeros", "many zeros", "no check", "other group"])
+def test_what_is_not_ours_has_no_header(datagram):
+    assert wire.open_datagram(datagram, GROUP) is None
+
+
+@pytest.mark.parametrize("size", [0, 1, 7, 8, 31, 32, 33, 100])
+def test_every_flipped_bit_and_every_truncation_is_found(size):
+    datagram = wire.make_datagram(3, GROUP, 77, 5, bytes(range(size)))
+    assert wire.open_datagram(datagram, GROUP) is not None
+    for bit in range(len(datagram) * 8):
+        damaged = bytearray(datagram)
+        damaged[bit // 8] ^= 1 << bit % 8
+        assert wire.open_datagram(damaged, GROUP) is None
+    for shorter in range(len(datagram)):
+        assert wire.open_datagram(datagram[:shorter], GROUP) is None
+    assert wire.open_datagram(datagram + b"\0", GROUP) is None
+
+
+@given(st.binary(max_size=300), st.binary(min_size=1, max_size=300), st.data())
+def test_damage_of_any_shape_is_found(body, noise, data):
+    datagram = bytearray(wire.make_datagram(3, GROUP, 77, 5, body))
+    at = data.draw(st.integers(0, len(datagram) - 1))
+    damaged = datagram[:at] + noise + datagram[at + len(noise):]
+    assert damaged == datagram or wire.open_datagram(damaged, GROUP) is None
+
+
+def test_packed_datagrams_carry_their_check():
+    for datagram in pack([b"x" * k for k in range(0, 300, 7)], limit=1000)[0] + pack([bytes(3000)], limit=600)[0]:
+        assert wire.open_datagram(datagram, GROUP) is not None
+
+
+@given(st.lists(st.binary(max_size=300), min_size=1, max_size=200), st.integers(100, 4000), st.integers(0, 2**64 - 1))
+def test_packed_messages_are_read_back_in_order(payloads, limit, offset):
+    datagrams, count = pack(payloads, limit, offset)
+    assert count == len(payloads)
+    got = []
+    for datagram in datagrams:
+        arrivals = wire.read_data(datagram, offset, len(payloads))
+        assert (arrivals.old, arrivals.beyond) == (0, 0)
+        for batch in arrivals.batches:
+            assert batch.first == (offset + 1 + len(got)) % 2**64
+            got += batch.payloads
+    assert got == payloads
+
+
+@given(st.lists(st.binary(max_size=300), min_size=1, max_size=100), st.integers(100, 4000))
+def test_no_datagram_exceeds_the_limit_unless_one_message_alone_does(payloads, limit):
+    for datagram in pack(payloads, limit)[0]:
+        assert len(datagram) <= limit or len(messages(datagram)) == 1
+
+
+def test_scattered_ranges_share_a_datagram():
+    payloads = [b"%d" % k for k in range(1, 101)]
+    ranges = [(k, k) for k in range(2, 101, 7)]
+    datagrams, count = pack(payloads, ranges=ranges)
+    assert len(datagrams) == 1 and count == len(ranges)
+    assert messages(datagrams[0]) == {k: b"%d" % k for k, _ in ranges}
+
+
+def test_what_is_purged_or_was_never_there_is_left_out():
+    ring = RingBuffer(20)
+    for seqno in (1, 2, 3, 7, 9):
+        ring.add(seqno, b"%d" % seqno)
+    ring.remove_many(2)
+    datagrams, count = wire.pack(ring, [(1, 12)], 1000, HEADER, 1 << 30)
+    assert count == 3 and messages(datagrams[0]) == {3: b"3", 7: b"7", 9: b"9"}
+
+
+def test_packing_stops_at_the_budget():
+    datagrams, count = wire.pack(ring_of([b"x" * 100] * 50), [(1, 50)], 500, HEADER, 1200)
+    assert 1200 <= sum(map(len, datagrams)) <= 1700
+    assert count == sum(len(messages(datagram)) for datagram in datagrams) < 50
+
+
+def test_the_largest_payload_fits_one_udp_datagram():
+    datagrams, _ = pack([bytes(wire.MAX_PAYLOAD)], limit=60_000)
+    assert [len(datagram) for datagram in datagrams] == [65_507]
+
+
+@pytest.mark.parametrize(("first", "old", "inside", "beyond"), [
+    (95, 3, 0, 0), (98, 3, 0, 0), (99, 2, 1, 0), (101, 0, 3, 0), (108, 0, 3, 0), (109, 0, 2, 1), (110, 0, 1, 2), (111, 0, 0, 3),
+])
+def test_decision_4_only_messages_above_low_and_up_to_low_plus_capacity_become_objects(first, old, inside, beyond):
+    arrivals = wire.read_data(HEADER + run(first, b"a", b"b", b"c"), 100, 10)
+    assert (arrivals.old, sum(map(len, arrivals.batches)), arrivals.beyond) == (old, inside, beyond)
+
+
+@pytest.mark.parametrize("low", [2**63 - 2, 2**64 - 2, 2**64 - 1, 0])
+def test_decision_6_seqnos_wrap(low):
+    first = (low + 1) % 2**64
+    arrivals = wire.read_data(HEADER + run(first, b"a", b"b", b"c", b"d"), low, 3)
+    assert [batch.first for batch in arrivals.batches] == [first]
+    assert (arrivals.old, arrivals.batches[0].payloads, arrivals.beyond) == (0, [b"a", b"b", b"c"], 1)
+    assert wire.read_data(HEADER + run(first, b"a"), (low + 1) % 2**64, 3).old == 1
+
+
+@pytest.mark.parametrize("body", [
+    b"", run(1), run(1, b"abc")[:-1], run(1, b"abc") + b"x", run(1, b"abc", size=2), run(1, b"abc", size=4), run(1, b"abc", count=2),
+    run(1, b"abc", count=2**32 - 1), run(1, b"abc", size=2**32 - 1), run(1, b"abc", count=2**32 - 1, size=2**32 - 1),
+    run(1, b"abc", count=2**31, size=2**31), run(1, b"abc") + run(4, b"x", size=9),
+], ids=["no run", "empty run", "short", "trailing byte", "size too small", "size too big", "count too big", "largest count",
+        "largest size", "both largest", "sum wraps 32 bits", "second run damaged"])
+def test_a_damaged_body_is_refused_as_a_whole(body):
+    assert wire.read_data(HEADER + body, 0, 100) is None
+
+
+def test_every_truncation_is_refused():
+    datagram = HEADER + run(1, b"abc", b"", b"defg") + run(9, b"x" * 40)
+    whole = len(HEADER + run(1, b"abc", b"", b"defg"))
+    for size in range(len(datagram)):
+        assert (wire.read_data(datagram[:size], 0, 100) is None) == (size != whole)
+
+
+@given(st.data())
+def test_damaged_bytes_are_understood_or_refused_but_never_raise(data):
+    datagram = bytearray(HEADER + run(1, b"abc", b"", b"defg") + run(9, b"x" * 40))
+    for _ in range(data.draw(st.integers(1, 5))):
+        datagram[data.draw(st.integers(0, len(datagram) - 1))] = data.draw(st.integers(0, 255))
+    arrivals = wire.read_data(datagram, 0, 100)
+    if arrivals is not None:
+        assert sum(map(len, arrivals.batches)) <= 100
+
+
+@given(st.binary(max_size=400))
+def test_arbitrary_bytes_never_raise(junk):
+    wire.open_datagram(junk, GROUP)
+    wire.read_data(junk, 0, 100)
+    wire.read_data(HEADER + junk, 2**64 - 5, 100)
+
+
+def test_any_bytes_like_datagram_is_read():
+    datagram = HEADER + run(1, b"abc")
+    for view in (bytearray(datagram), memoryview(datagram), memoryview(b"zz" + datagram)[2:]):
+        assert messages(view) == {1: b"abc"}
