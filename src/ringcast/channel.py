@@ -150,7 +150,8 @@ class Channel:
             self._perform(self._stack.take())
         self._wait_settled(timeout, lambda: not self._mcast.unacked())
         with self._turn:
-            self._members.exclude(self.address.name, time.monotonic_ns())
+            self._members.leave(time.monotonic_ns())
+            self._perform(self._stack.take())
         self._wait_settled(self.config.leave_timeout / 1000, self._members.agreed)
 
     def _wait_settled(self, timeout: float | None, condition: Callable[[], bool]) -> None:

@@ -128,15 +128,23 @@ class StaticMembers(Layer):
     # ------------------------------------------------------------------------------------------------------- views
 
     def exclude(self, name: str, now: Instant) -> None:
-        """Take a member out of the view, here and at everybody who hears of it (also how a member itself leaves)."""
+        """Take a member out of the view, here and at everybody who hears of it."""
         if name not in self.table:
             raise ConfigError(f"{name!r} is not in the list of members: {', '.join(self.table)}")
         if self.table[name].incarnation or not self.table[name].generation:
-            self.table[name] = Line(self.table[name].generation + 1, 0)
-            self.heard.pop(name, None)
+            self._vacate(name)
             self._answer(now)
-            if name != self.local.name:
-                self._install(now)
+            self._install(now)
+
+    def leave(self, now: Instant) -> None:
+        """Take this member out, and say so at once: it may have no later chance."""
+        self._vacate(self.local.name)
+        self._hello(now)
+        self.next_hello = now + self.interval
+
+    def _vacate(self, name: str) -> None:
+        self.table[name] = Line(self.table[name].generation + 1, 0)
+        self.heard.pop(name, None)
 
     def missing(self) -> list[str]:
         """Listed names that were neither heard nor are known to be vacant: what a starting member waits for."""

@@ -1,0 +1,214 @@
+"""Membership by a list given at start: tables become equal, views follow from them, a later life replaces an earlier one."""
+
+import pytest
+from cluster import MS, Cluster, Network
+
+from ringcast import Address, ConfigError, Digest
+from ringcast.config import configure
+from ringcast.protocols.static_members import HELLO, Hello, Line, StaticMembers
+from ringcast.stack import Kind, decoded
+
+
+def views(group, name):
+    return [view.names for view in group[name].views]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_all_members_install_the_same_view_whatever_is_lost(seed):
+    group = Cluster("ABCDE", seed=seed, network=Network(loss=0.3, duplicate=0.1, delay=(50_000, 20 * MS))).start()
+    group.run(10_000)
+    group.network.loss = 0
+    group.settle(20_000)
+    for name in "ABCDE":
+        assert group[name].views == group["A"].views
+        assert group[name].views[-1].names == tuple("ABCDE")
+
+
+def test_nobody_has_a_view_before_all_are_there():
+    group = Cluster("ABC").start("A", "B")
+    group.run(5000)
+    assert group["A"].views == group["B"].views == []
+    assert group["A"].members.missing() == ["C"]
+    group.start("C")
+    group.run(500)
+    assert views(group, "A") == views(group, "C") == [("A", "B", "C")]
+
+
+def test_members_know_where_the_others_can_be_reached():
+    group = Cluster("AB").start()
+    group.run(500)
+    assert group["A"].routes == {group["B"].address.incarnation: "B"}
+
+
+def test_there_is_silence_once_all_agree():
+    group = Cluster("ABC").start()
+    group.settle()
+    sent = group.sent_datagrams
+    group.run(60_000)
+    assert group.sent_datagrams == sent
+
+
+def test_a_leaver_is_taken_out_everywhere_and_knows_that_they_know():
+    group = Cluster("ABC", network=Network(loss=0.3), seed=5).start()
+    group.run(3000)
+    group["C"].members.leave(group.now)
+    group["C"].turn([])
+    group.run(3000)
+    assert group["C"].members.agreed()
+    assert views(group, "A")[-1] == views(group, "B")[-1] == ("A", "B")
+    assert group["A"].views[-1].id == group["B"].views[-1].id
+
+
+def test_exclude_reaches_everybody_and_stops_the_one_that_is_alive_after_all():
+    group = Cluster("ABC", network=Network(loss=0.2), seed=1).start()
+    group.run(3000)
+    group["A"].members.exclude("C", group.now)
+    group["A"].turn([])
+    group.run(5000)
+    assert views(group, "B")[-1] == ("A", "B")
+    assert "was taken out of the group" in group["C"].fault
+
+
+def test_decision_23_a_later_life_replaces_the_former_one_and_gets_a_window_of_its_own():
+    group = Cluster("AB").start()
+    group.run(500)
+    former = group["B"].address
+    group["B"].alive = False
+    group.start("B")
+    group.run(500)
+    assert group["B"].address in group["A"].views[-1]
+    assert former not in group["A"].views[-1]
+    assert former.incarnation not in group["A"].mcast.windows
+    assert group["A"].mcast.acks.get(former.incarnation) is None
+
+
+def test_decision_23_a_former_life_that_is_still_alive_stops():
+    group = Cluster("AB").start()
+    group.run(500)
+    former = group["B"]
+    group.members["old"] = former
+    group.start("B")
+    group.run(2000)
+    assert "another process has joined as 'B'" in former.fault
+    assert group["B"].fault is None
+    assert group["B"].address in group["A"].views[-1]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_any_number_of_lives_later_all_agree(seed):
+    group = Cluster("ABC", seed=seed, network=Network(loss=0.2, delay=(50_000, 30 * MS))).start()
+    for _ in range(6):
+        group.run(group.rng.randint(1, 800))
+        name = group.rng.choice("BC")
+        group[name].alive = False
+        if group.rng.random() < 0.5 and group["A"].views:
+            group["A"].members.exclude(name, group.now)
+            group["A"].turn([])
+        group.start(name)
+    group.network.loss = 0
+    group.settle(20_000)
+    for name in "ABC":
+        assert group[name].fault is None
+        assert group[name].views[-1] == group["A"].views[-1]
+        assert group[name].views[-1].members == tuple(group[each].address for each in "ABC")
+
+
+def test_a_newcomer_need_not_wait_for_those_who_left():
+    group = Cluster("ABC").start()
+    group.run(500)
+    group["C"].members.leave(group.now)
+    group["C"].turn([])
+    group.run(500)
+    group["B"].alive = False
+    group.start("B")
+    group.run(1000)
+    assert views(group, "B") == [("A", "B")]
+
+
+def test_view_ids_only_grow():
+    group = Cluster("ABC").start()
+    for name in "BCBC":
+        group.run(700)
+        group[name].alive = False
+        group.start(name)
+    group.settle()
+    ids = [view.id for view in group["A"].views]
+    assert len(ids) > 3 and ids == sorted(set(ids))
+
+
+def test_a_stranger_is_counted_and_not_let_in():
+    group = Cluster("AB").start()
+    group.run(500)
+    other = Cluster("AX", seed=99).start("X")
+    hello = Hello("X", "x", {"A": Line(), "X": Line(1, 5)}, True, {})
+    group["A"].turn([other["X"].stack.control(Kind.HELLO, hello).data])
+    assert group["A"].members.num_strangers == 1
+    assert views(group, "A") == [("A", "B")]
+
+
+def test_that_a_name_is_occupied_is_believed_only_from_its_owner():
+    group = Cluster("ABC").start()
+    group.run(500)
+    hello = Hello("B", "b", group["B"].members.table | {"C": Line(7, 999)}, False, {})
+    group["A"].turn([group["B"].stack.control(Kind.HELLO, hello).data])
+    assert group["A"].members.table["C"].incarnation == group["C"].address.incarnation
+
+
+@pytest.mark.parametrize("hello", [
+    Hello("B", "b", {"B": Line(1, -1)}, True, {}), Hello("B", "b", {"B": Line(-1, 1)}, True, {}),
+    Hello("B", "b", {"B": Line(1, 1)}, True, {-1: 1}), Hello("B", "b", {"B": Line(1, 1)}, True, {1: -1}),
+    Hello("", "b", {}, True, {}), Hello("B", "b" * 300, {}, True, {}), Hello("B", "b", {str(k): Line() for k in range(300)}, True, {}),
+    Hello("B", "b", {}, True, {k: 1 for k in range(1100)}),
+], ids=["negative incarnation", "negative generation", "negative sender", "negative seqno", "no name", "long address", "many names",
+        "many resumes"])
+def test_decision_24_a_hello_out_of_bounds_is_counted(hello):
+    group = Cluster("AB").start()
+    group.run(500)
+    before = dict(group["A"].members.table)
+    group["A"].turn([group["B"].stack.control(Kind.HELLO, hello).data])
+    assert group["A"].members.num_strangers == 1
+    assert group["A"].members.table == before
+
+
+def test_decision_24_hellos_are_answered_at_a_bounded_rate():
+    group = Cluster("AB").start()
+    group.run(500)
+    before = group["A"].members.num_hellos_sent
+    hello = group["B"].stack.control(Kind.HELLO, Hello("B", "b", {}, True, {})).data
+    for _ in range(1000):
+        group["A"].turn([hello] * 10)
+        group.now += MS // 10
+    assert group["A"].members.num_hellos_sent - before <= 11
+
+
+def test_a_resume_is_told_to_the_senders():
+    group = Cluster("AB").start()
+    group.run(500)
+    group["B"].alive = False
+    sent = []
+    put = group.put
+    group.put = lambda source, packets: (sent.extend(data for _, data in packets), put(source, packets))
+    group.start("B", resume=Digest({group["A"].address: 7, Address("gone", 3): 9}))
+    hello = decoded(HELLO, group["B"].stack.control(Kind.HELLO, Hello("B", "B", {}, True, group["B"].members.resume)))
+    assert hello.resume == {group["A"].address.incarnation: 7, 3: 9}
+    assert any(b"gone" not in data for data in sent)
+
+
+@pytest.mark.parametrize(("names", "says"), [
+    (("B", "C"), "lacks this member's own name"), (("A", "B", "B"), "names somebody twice"),
+    (tuple("A") + tuple(str(k) for k in range(300)), "at most 256"), (("A", "x" * 65), "1 to 64"), (("A", ""), "1 to 64"),
+])
+def test_a_wrong_list_is_a_mistake_of_the_caller(names, says):
+    with pytest.raises(ConfigError, match=says):
+        StaticMembers(Address("A", 1), names, configure({}))
+
+
+def test_a_resume_of_too_many_senders_is_a_mistake_of_the_caller():
+    with pytest.raises(ConfigError, match="1024"):
+        StaticMembers(Address("A", 1), ("A",), configure({}), Digest({Address("x", k): 1 for k in range(2000)}))
+
+
+def test_excluding_somebody_unknown_is_a_mistake_of_the_caller():
+    group = Cluster("AB").start()
+    with pytest.raises(ConfigError, match="not in the list"):
+        group["A"].members.exclude("Z", group.now)

@@ -1,0 +1,411 @@
+"""Channels on real threads: what a program that embeds ringcast relies on. In one process; tests/transport has the sockets."""
+
+import itertools
+import logging
+import threading
+from contextlib import ExitStack, contextmanager
+from random import Random
+
+import pytest
+
+import ringcast
+from ringcast import (
+    MAX_PAYLOAD,
+    Channel,
+    ClosedError,
+    ConfigError,
+    JoinTimeoutError,
+    MessageTooLargeError,
+    RingcastError,
+    SendTimeoutError,
+)
+from ringcast.protocols.faults import Discard, Duplicate, Shuffle
+
+numbers = itertools.count()
+PATIENCE = 60                           # seconds after which a test that waits for an event has failed
+
+
+def new_group():
+    return f"test-{next(numbers)}"
+
+
+@contextmanager
+def joined(names, per_member=None, **kwargs):
+    """Channels of one group, connected side by side, closed side by side."""
+    group = new_group()
+    channels = [Channel(group, name=name, members=list(names), stack="inproc", **(kwargs | (per_member or {}).get(name, {})))
+                for name in names]
+    try:
+        side_by_side([channel.connect for channel in channels])
+        yield channels
+    finally:
+        side_by_side([channel.close for channel in channels])
+
+
+def side_by_side(calls):
+    errors = []
+
+    def run(call):
+        try:
+            call()
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=run, args=(call,)) for call in calls]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(PATIENCE)
+    if errors:
+        raise errors[0]
+
+
+class Collector:
+    """An on_message that keeps payloads by sender and can be waited for."""
+
+    def __init__(self, expected):
+        self.by_sender = {}
+        self.expected = expected
+        self.done = threading.Event()
+        self.batches = 0
+
+    def __call__(self, batch):
+        self.batches += 1
+        self.by_sender.setdefault(batch.sender.name, []).extend(batch.payloads)
+        if sum(map(len, self.by_sender.values())) >= self.expected:
+            self.done.set()
+
+    def wait(self):
+        assert self.done.wait(PATIENCE), {name: len(payloads) for name, payloads in self.by_sender.items()}
+        return self.by_sender
+
+
+def test_every_member_gets_what_every_member_sends():
+    collectors = {name: Collector(3000) for name in "ABC"}
+    with joined("ABC", {name: {"on_message": collectors[name]} for name in "ABC"}) as channels:
+        sent = {channel.address.name: [b"%s%d" % (channel.address.name.encode(), k) for k in range(1000)] for channel in channels}
+        side_by_side([lambda c=channel: [c.send(payload) for payload in sent[c.address.name]] for channel in channels])
+        for collector in collectors.values():
+            assert collector.wait() == sent
+
+
+def test_iterating_yields_messages_until_the_channel_is_closed():
+    with joined("AB") as (a, b):
+        got = []
+        reader = threading.Thread(target=lambda: got.extend(b))
+        reader.start()
+        eater = threading.Thread(target=lambda: list(a))
+        eater.start()
+        a.send_many([b"%d" % k for k in range(500)])
+        assert a.close() == 0
+        b.close()
+        reader.join(PATIENCE)
+        eater.join(PATIENCE)
+    assert [message.payload for message in got] == [b"%d" % k for k in range(500)]
+    assert [message.seqno for message in got] == list(range(1, 501))
+    assert {message.sender for message in got} == {a.address}
+
+
+def test_close_waits_until_all_have_everything():
+    collector = Collector(20_000)
+    with joined("AB", {"A": {"deliver": False}, "B": {"on_message": collector}}) as (a, _):
+        a.send_many([b"x" * 100] * 20_000)
+        assert a.close() == 0
+        assert collector.done.is_set() or collector.wait()
+
+
+def test_close_tells_how_many_somebody_has_not_acknowledged(caplog):
+    with joined("AB", {"A": {"deliver": False}}) as (a, b):
+        with caplog.at_level(logging.WARNING, "ringcast"):
+            a.send_many([b"x"] * 10)
+            assert a.close(timeout=0.2) == 10
+        assert a.close() == 10
+        assert "10 messages" in caplog.text
+        assert next(b.batches()).payloads == [b"x"] * 10
+
+
+def test_everything_arrives_over_a_network_that_loses_repeats_and_reorders():
+    rng = Random(3)
+    collectors = {name: Collector(9000) for name in "ABC"}
+    options = {name: {"on_message": collectors[name],
+                      "faults": [Discard(0.1, Random(rng.random())), Duplicate(0.05, Random(rng.random())),
+                                 Shuffle(0.05, Random(rng.random()))]} for name in "ABC"}
+    with joined("ABC", options, max_bundle_size=1000) as channels:
+        sent = {channel.address.name: [b"%d" % k for k in range(3000)] for channel in channels}
+        side_by_side([lambda c=channel: c.send_many(sent[c.address.name]) for channel in channels])
+        for collector in collectors.values():
+            assert collector.wait() == sent
+        assert sum(channel.status()["xmit_rsps_sent"] for channel in channels) > 0
+
+
+def test_decision_14_many_sending_threads_one_order_everywhere():
+    collectors = {name: Collector(4000) for name in "AB"}
+    with joined("AB", {name: {"on_message": collectors[name]} for name in "AB"}) as (a, b):
+        side_by_side([lambda t=thread: [a.send(b"%d-%d" % (t, k)) for k in range(1000)] for thread in range(4)])
+        at_a, at_b = (collectors[name].wait()["A"] for name in "AB")
+        assert at_a == at_b
+        for thread in range(4):
+            mine = [payload for payload in at_a if payload.startswith(b"%d-" % thread)]
+            assert mine == [b"%d-%d" % (thread, k) for k in range(1000)]
+        assert a.status()["xmit_reqs_received"] == b.status()["xmit_reqs_sent"] == 0
+
+
+# ----------------------------------------------------------------------------------------------------- blocked senders
+
+def test_decision_12_a_blocked_sender_gives_up_at_its_timeout_and_burns_no_seqno():
+    with joined("AB", {"A": {"deliver": False}}, capacity=10, max_undelivered=1) as (a, b):
+        a.send_many([b"%d" % k for k in range(10)])
+        with pytest.raises(SendTimeoutError, match="slowest to acknowledge is B"):
+            a.send(b"given up", timeout=0.05)
+        with pytest.raises(SendTimeoutError, match="3 of 5 messages were sent|0 of 5 messages were sent"):
+            a.send_many([b"given up"] * 5, timeout=0.05)
+        stream = b.batches()
+        got = []
+        sender = threading.Thread(target=lambda: a.send(b"last"))
+        sender.start()
+        while b"last" not in got:
+            got += next(stream).payloads
+        sender.join(PATIENCE)
+        assert got == [b"%d" % k for k in range(10)] + [b"last"]
+        assert a.status()["num_blockings"] == 3
+
+
+def test_decision_12_a_blocked_sender_is_released_by_close():
+    with joined("AB", {"A": {"deliver": False}}, capacity=4) as (a, _):
+        a.send_many([b"x"] * 4)
+        failed = []
+
+        def blocked():
+            with pytest.raises(ClosedError, match="open a new one"):
+                a.send(b"y")
+            failed.append(True)
+
+        thread = threading.Thread(target=blocked)
+        thread.start()
+        wait_for(lambda: a.status()["num_blockings"] == 1)
+        a.close(timeout=0.01)
+        thread.join(PATIENCE)
+        assert failed
+
+
+def test_decision_12_a_blocked_sender_is_released_when_the_slowest_is_taken_out():
+    with joined("ABC", {"A": {"deliver": False}, "B": {"on_message": lambda batch: None}}, capacity=4) as (a, b, c):
+        a.send_many([b"x"] * 4)
+        sender = threading.Thread(target=lambda: a.send(b"y"))
+        sender.start()
+        wait_for(lambda: a.status()["num_blockings"] == 1)
+        b.exclude("C")
+        sender.join(PATIENCE)
+        assert not sender.is_alive()
+        wait_for(lambda: a.view.names == ("A", "B"))
+        wait_for(lambda: c._stopped)
+        with pytest.raises(ClosedError, match="taken out of the group"):
+            c.send(b"z")
+
+
+def wait_for(condition):
+    deadline = threading.Event()
+    for _ in range(PATIENCE * 200):
+        if condition():
+            return
+        deadline.wait(0.005)
+    raise AssertionError("it did not happen")
+
+
+def test_a_member_that_nobody_reads_blocks_its_own_sender_and_is_told_so():
+    with joined("A", capacity=8, max_undelivered=4) as (a,):
+        with pytest.raises(SendTimeoutError, match="does not take its own messages"):
+            for _ in range(100):
+                a.send(b"x", timeout=0.05)
+
+
+def test_a_slow_application_is_not_sent_more_than_its_window():
+    with joined("AB", {"A": {"deliver": False}}, capacity=100, max_undelivered=10) as (a, b):
+        with pytest.raises(SendTimeoutError, match="100 of 500"):
+            a.send_many([b"x"] * 500, timeout=0.1)
+        assert b.status()["num_undelivered"] <= 110
+
+
+# -------------------------------------------------------------------------------------------------------- the receiver
+
+def test_decision_2_an_exception_in_a_callback_loses_nothing_and_repeats_nothing(caplog):
+    got = []
+
+    def picky(batch):
+        got.extend(batch.payloads)
+        if len(got) % 7:
+            raise RuntimeError("seventh")
+
+    with caplog.at_level(logging.ERROR, "ringcast"), joined("AB", {"B": {"on_message": picky}, "A": {"deliver": False}}) as (a, b):
+        for k in range(200):
+            a.send(b"%d" % k)
+        wait_for(lambda: len(got) == 200)
+        wait_for(lambda: b.status()["num_callback_errors"] > 0)
+    assert got == [b"%d" % k for k in range(200)]
+    assert "a callback failed" in caplog.text
+
+
+def test_what_the_application_never_finished_is_never_acknowledged():
+    with joined("AB", {"A": {"deliver": False}}) as (a, b):
+        a.send_many([b"x"] * 10)
+        stream = b.deliveries()
+        assert sum(len(batch) for batch in next(stream)) == 10
+        assert b.digest()[a.address] == 0
+        assert a.close(timeout=0.1) == 10
+
+
+def test_a_batch_is_finished_when_the_next_one_is_asked_for():
+    with joined("AB", {"A": {"deliver": False}}) as (a, b):
+        stream = b.deliveries()
+        a.send(b"first")
+        next(stream)
+        a.send(b"second")
+        next(stream)
+        wait_for(lambda: a.status()["low"] == 1)
+
+
+def test_views_are_told_before_the_messages_that_follow_them():
+    events = []
+    done = threading.Event()
+    with joined("AB", {"A": {"on_view": lambda view: events.append(view.names),
+                             "on_message": lambda batch: (events.append("message"), done.set())}}) as (_, b):
+        b.send(b"x")
+        assert done.wait(PATIENCE)
+        b.exclude("A")
+    assert events[:2] == [("A", "B"), "message"]
+
+
+def test_status_has_the_texts_names():
+    with joined("AB", {"A": {"deliver": False}, "B": {"deliver": False}}) as (a, _):
+        a.send(b"x")
+        wait_for(lambda: a.status()["low"] == 1)
+        assert {"low", "hd", "hr", "sent", "xmit_reqs_sent", "num_blockings", "num_missing", "view_id"} <= a.status().keys()
+        assert a.status()["hr"] == 1
+
+
+# -------------------------------------------------------------------------------------------------------- life cycle
+
+def test_connect_names_who_is_missing():
+    channel = Channel(new_group(), name="A", members=["A", "B", "C"], stack="inproc")
+    with pytest.raises(JoinTimeoutError, match="B, C of group"):
+        channel.connect(timeout=0.05)
+    with pytest.raises(RingcastError, match="make a new one"):
+        channel.connect()
+
+
+def test_send_after_close_says_so():
+    with joined("A", deliver=False) as (a,):
+        a.close()
+        for call in (lambda: a.send(b"x"), lambda: a.send_many([b"x"])):
+            with pytest.raises(ClosedError, match="open a new one"):
+                call()
+
+
+def test_what_is_sent_before_connect_waits_for_the_first_view():
+    collector = Collector(10)
+    channel = Channel(new_group(), name="A", stack="inproc", on_message=collector)
+    channel.send_many([b"x"] * 10)
+    with channel:
+        assert collector.wait() == {"A": [b"x"] * 10}
+
+
+def test_iterators_end_with_the_channel():
+    with joined("AB") as (a, b):
+        threads = [threading.Thread(target=lambda: list(b)) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        a.send(b"x", timeout=1)
+        b.close()
+        for thread in threads:
+            thread.join(PATIENCE)
+            assert not thread.is_alive()
+
+
+def test_no_thread_is_left_behind():
+    before = threading.active_count()
+    with joined("ABC", on_message=lambda batch: None) as (a, *_):
+        a.send(b"x")
+    assert threading.active_count() == before
+
+
+def test_a_callback_may_close_its_own_channel():
+    closed = threading.Event()
+    with ExitStack() as stack:
+        a, = stack.enter_context(joined("A", on_message=lambda batch: (a.close(0), closed.set())))
+        a.send(b"x")
+        assert closed.wait(PATIENCE)
+
+
+def test_a_returning_member_goes_on_where_its_digest_ends():
+    group = new_group()
+    a = Channel(group, name="A", members=["A", "B"], stack="inproc", deliver=False)
+    b = Channel(group, name="B", members=["A", "B"], stack="inproc")
+    side_by_side([a.connect, b.connect])
+    a.send_many([b"%d" % k for k in range(100)])
+    had = next(b.batches())
+    die(b)
+    a.send_many([b"%d" % k for k in range(100, 200)])
+    with Channel(group, name="B", members=["A", "B"], stack="inproc", resume=ringcast.Digest({a.address: 40})) as again:
+        got = []
+        for batch in again.batches():
+            assert batch.first == 41 + len(got)
+            got += batch.payloads
+            if len(got) == 160:
+                break
+    assert len(had) == 100 and got == [b"%d" % k for k in range(40, 200)]
+    a.close()
+
+
+def die(channel):
+    """Stop without a word, as a process does that is killed."""
+    channel._halt(None)
+    for thread in channel._threads:
+        thread.join(PATIENCE)
+    channel._transport.close()
+
+
+# ------------------------------------------------------------------------------------------------------------- misuse
+
+@pytest.mark.parametrize(("kwargs", "says"), [
+    ({"stack": "carrier-pigeon"}, "choose one of"),
+    ({"xmit_intervall": 5}, "did you mean 'xmit_interval'"),
+    ({"frobnicate": 5}, "the options are"),
+    ({"capacity": 0}, "capacity"),
+    ({"port": 70_000}, "port"),
+    ({"xmit_interval": -1}, "xmit_interval"),
+    ({"members": ["B"]}, "add it"),
+    ({"members": ["A", "A"]}, "twice"),
+], ids=lambda value: str(value)[:30])
+def test_a_wrong_argument_is_refused_with_what_to_do(kwargs, says):
+    with pytest.raises(ConfigError, match=says):
+        Channel("g", name="A", **({"stack": "inproc"} | kwargs))
+
+
+def test_a_wrong_payload_is_refused_and_nothing_is_sent():
+    with joined("A", deliver=False) as (a,):
+        with pytest.raises(MessageTooLargeError, match="split it"):
+            a.send(bytes(MAX_PAYLOAD + 1))
+        with pytest.raises(TypeError, match="encode it"):
+            a.send("text")
+        with pytest.raises(ConfigError, match="unicast"):
+            a.send(b"x", dest=a.address)
+        assert a.status()["hr"] == 0
+
+
+def test_a_channel_with_callbacks_cannot_be_iterated():
+    with joined("A", on_message=lambda batch: None) as (a,):
+        with pytest.raises(ConfigError, match="leave that out"):
+            next(iter(a))
+
+
+def test_nobody_excludes_itself():
+    with joined("A", deliver=False) as (a,):
+        with pytest.raises(ConfigError, match="closing its channel"):
+            a.exclude("A")
+
+
+def test_the_largest_message_arrives():
+    collector = Collector(1)
+    with joined("AB", {"A": {"deliver": False}, "B": {"on_message": collector}}) as (a, _):
+        a.send(bytes(MAX_PAYLOAD))
+        assert collector.wait() == {"A": [bytes(MAX_PAYLOAD)]}
