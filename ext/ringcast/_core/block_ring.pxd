@@ -95,7 +95,7 @@ cdef inline Position locate(const Ring *r, uint64_t seqno) noexcept nogil:
         at.block = number & (r.num_blocks - 1)
         at.lap = <uint32_t>(number >> r.shift)
     else:
-        lap = number / r.num_blocks
+        lap = number // r.num_blocks
         at.block = number - lap * r.num_blocks
         at.lap = <uint32_t>lap
     return at
@@ -441,7 +441,7 @@ cdef inline Ring *make_ring(uint64_t capacity, uint64_t offset, uint64_t max_byt
         return NULL
     cdef Ring *r = <Ring *>memory
     memset(r, 0, sizeof(Ring))
-    r.num_blocks = (capacity + BLOCK - 1) / BLOCK + 1
+    r.num_blocks = (capacity + BLOCK - 1) // BLOCK + 1
     if not make_area(r):
         free(r)
         return NULL
