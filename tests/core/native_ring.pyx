@@ -143,10 +143,10 @@ cdef class Bare:
                 for k in range(run):
                     wrong += <uintptr_t>out[k] != seqno + k
                 seqno += run
+                if nullify:
+                    self.follow()
                 if not run:
                     sched_yield()
-                elif nullify:
-                    self.follow()
         return wrong
 
     def free_behind(self):
