@@ -196,7 +196,7 @@ cdef inline bint take_bytes(Ring *r, uint64_t size, bint always) noexcept nogil:
     """Count size bytes in, when they fit or must be let in. A counter only: no item is published by it."""
     cdef uint64_t seen = load_relaxed(&r.nbytes)
     while True:
-        if not always and (size > r.max_bytes or seen > r.max_bytes - size):
+        if size and not always and (size > r.max_bytes or seen > r.max_bytes - size):
             return False
         if cas_relaxed(&r.nbytes, &seen, seen + size):
             return True
