@@ -250,6 +250,14 @@ cdef inline uint64_t ready(Ring *r, uint64_t limit) noexcept nogil:
     return min(total, limit)
 
 
+cdef inline void copy_run(PyObject **out, PyObject **slots, uint64_t run) noexcept nogil:
+    """Apart from a run of one, which is what remove() asks for and where a call would cost more than the copy."""
+    if run == 1:
+        out[0] = slots[0]
+    else:
+        memcpy(out, slots, run * sizeof(PyObject *))
+
+
 cdef inline uint64_t take_run(Ring *r, PyObject **out, uint64_t limit) noexcept nogil:
     """Move one block's run after HD out of the window; 0 at a gap or in a pinned block."""
     cdef uint64_t hd = load_relaxed(&r.hd)
@@ -259,7 +267,7 @@ cdef inline uint64_t take_run(Ring *r, PyObject **out, uint64_t limit) noexcept 
     cdef uint64_t run = full_run(full, at, limit)
     if run == 0 or not seize(block, full, ones(run) << at.bit):
         return 0
-    memcpy(out, slots_at(r, at), run * sizeof(PyObject *))
+    copy_run(out, slots_at(r, at), run)
     store_release(&r.hd, hd + run)                          # pairs with the load_acquire of hd in wanted_to() and gaps
     if load_relaxed(&r.low) == hd:
         at.bit += <uint32_t>run - 1
@@ -272,7 +280,7 @@ cdef inline uint64_t look_run(Ring *r, PyObject **out, uint64_t limit) noexcept 
     cdef Position at = locate(r, load_relaxed(&r.hd) + 1)
     # pairs with the fetch_or_release in publish()
     cdef uint64_t run = full_run(load_acquire(&r.blocks[at.block].full), at, limit)
-    memcpy(out, slots_at(r, at), run * sizeof(PyObject *))
+    copy_run(out, slots_at(r, at), run)
     return run
 
 
