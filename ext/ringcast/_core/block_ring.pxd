@@ -95,7 +95,7 @@ cdef inline Position locate(const Ring *r, uint64_t seqno) noexcept nogil:
         at.block = number & (r.num_blocks - 1)
         at.lap = <uint32_t>(number >> r.shift)
     else:
-        lap = number / r.num_blocks
+        lap = number // r.num_blocks
         at.block = number - lap * r.num_blocks
         at.lap = <uint32_t>lap
     return at
@@ -196,7 +196,7 @@ cdef inline bint take_bytes(Ring *r, uint64_t size, bint always) noexcept nogil:
     """Count size bytes in, when they fit or must be let in. A counter only: no item is published by it."""
     cdef uint64_t seen = load_relaxed(&r.nbytes)
     while True:
-        if not always and (size > r.max_bytes or seen > r.max_bytes - size):
+        if size and not always and (size > r.max_bytes or seen > r.max_bytes - size):
             return False
         if cas_relaxed(&r.nbytes, &seen, seen + size):
             return True
@@ -250,6 +250,14 @@ cdef inline uint64_t ready(Ring *r, uint64_t limit) noexcept nogil:
     return min(total, limit)
 
 
+cdef inline void copy_run(PyObject **out, PyObject **slots, uint64_t run) noexcept nogil:
+    """Apart from a run of one, which is what remove() asks for and where a call would cost more than the copy."""
+    if run == 1:
+        out[0] = slots[0]
+    else:
+        memcpy(out, slots, run * sizeof(PyObject *))
+
+
 cdef inline uint64_t take_run(Ring *r, PyObject **out, uint64_t limit) noexcept nogil:
     """Move one block's run after HD out of the window; 0 at a gap or in a pinned block."""
     cdef uint64_t hd = load_relaxed(&r.hd)
@@ -259,7 +267,7 @@ cdef inline uint64_t take_run(Ring *r, PyObject **out, uint64_t limit) noexcept 
     cdef uint64_t run = full_run(full, at, limit)
     if run == 0 or not seize(block, full, ones(run) << at.bit):
         return 0
-    memcpy(out, slots_at(r, at), run * sizeof(PyObject *))
+    copy_run(out, slots_at(r, at), run)
     store_release(&r.hd, hd + run)                          # pairs with the load_acquire of hd in wanted_to() and gaps
     if load_relaxed(&r.low) == hd:
         at.bit += <uint32_t>run - 1
@@ -272,7 +280,7 @@ cdef inline uint64_t look_run(Ring *r, PyObject **out, uint64_t limit) noexcept 
     cdef Position at = locate(r, load_relaxed(&r.hd) + 1)
     # pairs with the fetch_or_release in publish()
     cdef uint64_t run = full_run(load_acquire(&r.blocks[at.block].full), at, limit)
-    memcpy(out, slots_at(r, at), run * sizeof(PyObject *))
+    copy_run(out, slots_at(r, at), run)
     return run
 
 
@@ -441,7 +449,7 @@ cdef inline Ring *make_ring(uint64_t capacity, uint64_t offset, uint64_t max_byt
         return NULL
     cdef Ring *r = <Ring *>memory
     memset(r, 0, sizeof(Ring))
-    r.num_blocks = (capacity + BLOCK - 1) / BLOCK + 1
+    r.num_blocks = (capacity + BLOCK - 1) // BLOCK + 1
     if not make_area(r):
         free(r)
         return NULL

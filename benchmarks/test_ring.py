@@ -1,0 +1,181 @@
+"""The window against its floors and its plain-Python peers, in one run.
+
+Held still in every benchmark: one thread, GIL build, one payload of 100-byte `bytes` objects made beforehand (except
+where the making is the point), a window of 4,096 seqnos that never runs full, no gaps. Per round 1,000 messages, so
+the figure divided by 1,000 is per message. `pytest benchmarks --benchmark-enable`; `-s -k ratios` prints the table."""
+
+import runpy
+import time
+from collections import deque
+from pathlib import Path
+from statistics import median
+
+import pytest
+
+from ringcast._core.ring_buffer import RingBuffer
+
+COUNT = 1000
+ITEMS = [b"%0100d" % number for number in range(COUNT)]
+DATAGRAM = b"".join(ITEMS[:600])
+
+
+@pytest.fixture(scope="module")
+def empty():
+    """A compiled class whose add() and remove() do nothing."""
+    return runpy.run_path(str(Path(__file__).parents[1] / "tests/core/native.py"))["build"]().Empty()
+
+
+class DictWindow:
+    """What one would write without a compiled core."""
+
+    def __init__(self):
+        self.hd, self.held = 0, {}
+
+    def add(self, seqno, item):
+        if seqno <= self.hd or seqno in self.held:
+            return False
+        self.held[seqno] = item
+        return True
+
+    def remove(self):
+        item = self.held.pop(self.hd + 1, None)
+        if item is not None:
+            self.hd += 1
+        return item
+
+
+def in_batches(ring, nullify=True):
+    def act():
+        ring.add_many(ring.hd + 1, ITEMS)
+        out = ring.remove_many(0, nullify)
+        if not nullify:
+            ring.stable(ring.hd)
+        return out
+    return act
+
+
+def sending(ring):
+    def act():
+        ring.send_many(ITEMS)
+        out = ring.remove_many(0, False)
+        ring.stable(ring.hd)
+        return out
+    return act
+
+
+def one_by_one(window):
+    def act():
+        add, remove = window.add, window.remove
+        for seqno, item in enumerate(ITEMS, window.hd + 1 if hasattr(window, "hd") else 1):
+            add(seqno, item)
+            remove()
+    return act
+
+
+def deque_batches():
+    queue = deque()
+
+    def act():
+        queue.extend(ITEMS)
+        return [queue.popleft() for _ in range(COUNT)]
+    return act
+
+
+def dict_batches():
+    window = DictWindow()
+
+    def act():
+        first = window.hd + 1
+        for number, item in enumerate(ITEMS):
+            window.add(first + number, item)
+        return [window.remove() for _ in range(COUNT)]
+    return act
+
+
+def list_copies():
+    return ITEMS[:][:]
+
+
+def parse():
+    """600 messages of 100 bytes out of one datagram, in Python: the floor that a window comes on top of."""
+    return [DATAGRAM[at:at + 100] for at in range(0, len(DATAGRAM), 100)]
+
+
+def parse_and_deliver(ring):
+    def act():
+        ring.add_many(ring.hd + 1, parse())
+        return ring.remove_many()
+    return act
+
+
+def window(max_bytes=0):
+    return RingBuffer(4096, max_bytes=max_bytes)
+
+
+BATCHES = {
+    "ring": in_batches(window()),
+    "ring bounded in bytes": in_batches(window(2**24)),
+    "ring retained": in_batches(window(), nullify=False),
+    "ring send, deliver, stable": sending(window()),
+    "deque": deque_batches(),
+    "dict window": dict_batches(),
+    "two list copies": list_copies,
+}
+
+
+@pytest.mark.parametrize("name", BATCHES)
+@pytest.mark.benchmark(group="1,000 messages in one batch")
+def test_batch(benchmark, name):
+    benchmark(BATCHES[name])
+
+
+@pytest.mark.parametrize("name", ["ring", "ring bounded in bytes", "two empty calls", "dict window"])
+@pytest.mark.benchmark(group="1,000 messages one by one")
+def test_one_by_one(benchmark, name, empty):
+    windows = {"ring": window(), "ring bounded in bytes": window(2**24), "two empty calls": empty, "dict window": DictWindow()}
+    benchmark(one_by_one(windows[name]))
+
+
+@pytest.mark.parametrize("name", ["parse alone", "parse, add_many, remove_many"])
+@pytest.mark.benchmark(group="600 messages of 100 bytes parsed from a datagram")
+def test_datagram(benchmark, name):
+    benchmark(parse if name == "parse alone" else parse_and_deliver(window()))
+
+
+@pytest.mark.benchmark(group="missing: 64k seqnos, 1 % gaps")
+@pytest.mark.parametrize("name", ["missing", "num_missing"])
+def test_missing(benchmark, name):
+    ring = RingBuffer(65536)
+    for first in range(2, 65536, 100):
+        ring.add_many(first, ITEMS[:99])
+    benchmark(ring.missing if name == "missing" else lambda: ring.num_missing)
+
+
+def nanoseconds(act, messages, rounds=21, repeats=20):
+    """Median over rounds, per message."""
+    taken = []
+    for _ in range(rounds):
+        start = time.perf_counter_ns()
+        for _ in range(repeats):
+            act()
+        taken.append((time.perf_counter_ns() - start) / repeats / messages)
+    return median(taken)
+
+
+def test_ratios_are_printed_and_never_judged(empty):
+    """The goals are ratios because they carry over to another machine; a shared one may not fail a build by its load."""
+    batch = {name: nanoseconds(act, COUNT) for name, act in BATCHES.items()}
+    single = {"ring": nanoseconds(one_by_one(window()), COUNT), "floor": nanoseconds(one_by_one(empty), COUNT)}
+    parsed = {"ring": nanoseconds(parse_and_deliver(window()), 600), "floor": nanoseconds(parse, 600)}
+    print()
+    for name, value in batch.items():
+        print(f"{name:44} {value:8.2f} ns a message")
+    for title, ratio, goal in [
+        ("batch / two list copies", batch["ring"] / batch["two list copies"], 2.5),
+        ("batch / deque", batch["ring"] / batch["deque"], 0.25),
+        ("batch / dict window", batch["ring"] / batch["dict window"], 0.04),
+        ("one by one / two empty calls", single["ring"] / single["floor"], 1.6),
+        ("parse and deliver / parse alone", parsed["ring"] / parsed["floor"], 1.6),
+    ]:
+        print(f"{title:44} {ratio:8.2f} (goal: at most {goal})")
+    print(f"{'one by one':44} {single['ring']:8.2f} ns, floor {single['floor']:.2f} ns")

@@ -1,0 +1,199 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
+"""What tests need below the GIL: the C API as another module sees it, single steps of an add, and threads without the GIL."""
+
+from cpython.object cimport PyObject
+from libc.stdint cimport uint32_t, uint64_t, uintptr_t
+
+from ringcast._core.atomics cimport load_acquire
+from ringcast._core.block_ring cimport (
+    BLOCK, Position, Ring, advance_hd, claim_bits, destroy_ring, free_block, in_window, locate, look_run, make_ring, ones,
+    pin_slot, publish, raise_to, take_run, unpin_block, wanted_to,
+)
+from ringcast._core.ring_buffer cimport RingBuffer
+from ringcast._core.seqno cimport ahead
+
+cdef extern from "Python.h":
+    void Py_INCREF(PyObject *)
+
+cdef extern from "<sched.h>" nogil:
+    int sched_yield()
+
+
+class Interface:
+    """The functions of ring_buffer.pxd."""
+
+    @staticmethod
+    def add(RingBuffer ring, uint64_t seqno, item):
+        return ring.c_add(seqno, item)
+
+    @staticmethod
+    def send(RingBuffer ring, item):
+        return ring.c_send(item)
+
+    @staticmethod
+    def reserve(RingBuffer ring, uint64_t count):
+        cdef uint64_t first = 0
+        cdef uint64_t got = ring.c_reserve(count, &first)
+        return first, got
+
+    @staticmethod
+    def peek(RingBuffer ring, uint64_t seqno):
+        cdef PyObject *item = ring.peek(seqno)
+        return None if item == NULL else <object>item
+
+    @staticmethod
+    def pin(RingBuffer ring, uint64_t seqno):
+        return ring.pin(seqno) != NULL
+
+    @staticmethod
+    def unpin(RingBuffer ring, uint64_t seqno):
+        ring.unpin(seqno)
+
+    @staticmethod
+    def pointers(RingBuffer ring):
+        return ring.c_low(), ring.c_hd(), ring.c_hr(), ring.c_next()
+
+
+class Steps:
+    """An add taken apart, so that a test can let another thread run between its steps."""
+
+    @staticmethod
+    def in_window(RingBuffer ring, uint64_t seqno):
+        return in_window(ring.ring, seqno)
+
+    @staticmethod
+    def claim(RingBuffer ring, uint64_t seqno):
+        cdef Position at = locate(ring.ring, seqno)
+        return claim_bits(ring.ring, at, ones(1) << at.bit) != 0
+
+    @staticmethod
+    def publish(RingBuffer ring, uint64_t seqno, item):
+        cdef Position at = locate(ring.ring, seqno)
+        cdef PyObject *value = <PyObject *>item
+        Py_INCREF(value)
+        publish(ring.ring, at, seqno, ones(1) << at.bit, &value)
+
+
+cdef class Empty:
+    """Two calls that do nothing: the floor of add() and remove() one by one."""
+
+    def add(self, seqno, item):
+        return True
+
+    def remove(self, bint nullify=True):
+        return None
+
+
+cdef class Bare:
+    """The block ring alone, each seqno its own item, for threads that run without the GIL."""
+
+    cdef Ring *ring
+    cdef uint64_t first
+    cdef uint64_t count
+
+    def __cinit__(self, uint64_t capacity, uint64_t offset, uint64_t count):
+        self.ring = make_ring(capacity, offset, 0)
+        self.first = offset + 1
+        self.count = count
+
+    def __dealloc__(self):
+        destroy_ring(self.ring)
+
+    def add_all(self, uint64_t run):
+        """Add every seqno, `run` at a time; returns one byte for each: 1 where this thread won."""
+        cdef bytearray won = bytearray(self.count)
+        cdef unsigned char *wins = won
+        cdef uint64_t done = 0, step
+        with nogil:
+            while done < self.count:
+                step = min(run, self.count - done)
+                step = min(step, <uint64_t>(BLOCK - locate(self.ring, self.first + done).bit))
+                if self.add_run(done, step, wins):
+                    done += step
+                else:
+                    sched_yield()
+        return won
+
+    cdef bint add_run(self, uint64_t done, uint64_t count, unsigned char *wins) noexcept nogil:
+        """False when the run does not fit yet; what is too old is refused by its block, as a duplicate is."""
+        cdef PyObject *items[BLOCK]
+        cdef uint64_t seqno = self.first + done, k
+        cdef Position at = locate(self.ring, seqno)
+        cdef uint32_t got
+        if ahead(seqno + count - 1, load_acquire(&self.ring.low) + self.ring.capacity) > 0:
+            return False
+        got = claim_bits(self.ring, at, ones(count) << at.bit)
+        for k in range(count):
+            items[k] = <PyObject *><uintptr_t>(seqno + k)
+            wins[done + k] += got >> at.bit >> k & 1
+        if got:
+            publish(self.ring, at, seqno, got, items)
+        return True
+
+    def consume(self, bint nullify):
+        """Take everything in order; returns how many items were not the seqno of their place."""
+        cdef PyObject *out[BLOCK]
+        cdef uint64_t seqno = self.first, end = self.first + self.count, run, k, wrong = 0
+        with nogil:
+            while seqno != end:
+                run = take_run(self.ring, out, BLOCK) if nullify else 0
+                if not run:
+                    run = look_run(self.ring, out, BLOCK)
+                    advance_hd(self.ring, run)
+                for k in range(run):
+                    wrong += <uintptr_t>out[k] != seqno + k
+                seqno += run
+                if nullify:
+                    self.follow()
+                if not run:
+                    sched_yield()
+        return wrong
+
+    def free_behind(self):
+        """Free whatever was delivered, until all is; returns how many items came out."""
+        cdef uint64_t last = self.first + self.count - 1, freed = 0
+        with nogil:
+            while load_acquire(&self.ring.low) != last:
+                raise_to(&self.ring.want, load_acquire(&self.ring.hd))
+                freed += self.follow()
+                sched_yield()
+        return freed
+
+    cdef uint64_t follow(self) noexcept nogil:
+        """LOW to HD, as far as no reader is in the way."""
+        cdef PyObject *out[BLOCK]
+        cdef uint32_t count = 0
+        cdef uint64_t freed = 0
+        raise_to(&self.ring.want, load_acquire(&self.ring.hd))
+        while ahead(wanted_to(self.ring), load_acquire(&self.ring.low)) > 0:
+            if not free_block(self.ring, wanted_to(self.ring), out, &count):
+                break
+            freed += count
+        return freed
+
+    def read(self):
+        """Pin what is there, near LOW, until the end is delivered; returns (how many were seen, how many were wrong)."""
+        cdef uint64_t last = self.first + self.count - 1, seqno, seen = 0, wrong = 0
+        cdef PyObject *item
+        with nogil:
+            while load_acquire(&self.ring.hd) != last:
+                seqno = load_acquire(&self.ring.low) + 1 + seen % 5
+                item = pin_slot(self.ring, seqno)
+                if item == NULL:
+                    sched_yield()
+                    continue
+                seen += 1
+                wrong += <uintptr_t>item != seqno
+                unpin_block(&self.ring.blocks[locate(self.ring, seqno).block])
+        return seen, wrong
+
+    def watch(self):
+        """HD read before HR: LOW <= HD <= HR for any onlooker; returns how often it was not so."""
+        cdef uint64_t last = self.first + self.count - 1, hd = 0, low, wrong = 0
+        with nogil:
+            while hd != last:
+                low = load_acquire(&self.ring.low)
+                hd = load_acquire(&self.ring.hd)
+                wrong += ahead(hd, low) < 0 or ahead(load_acquire(&self.ring.hr), hd) < 0
+                sched_yield()
+        return wrong

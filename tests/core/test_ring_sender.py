@@ -1,0 +1,82 @@
+"""The sender's side: room first, then the seqno, then the store, in one step (decision 13)."""
+
+import pytest
+
+from ringcast._core.ring_buffer import RingBuffer
+
+
+@pytest.mark.parametrize("offset", [0, 2**64 - 3])
+def test_send_takes_capacity_seqnos_and_then_none_until_stable(offset):
+    ring = RingBuffer(3, offset)
+    assert [ring.send(item) for item in "abcd"] == [True, True, True, False]
+    assert (ring.hr, ring.next_seqno) == ((offset + 3) % 2**64, (offset + 4) % 2**64)
+    assert ring.stable(ring.hr) == 0                 # nothing was delivered yet
+    assert ring.remove_many(nullify=False) == ["a", "b", "c"]
+    ring.stable(offset + 1)
+    assert ring.send("d") and not ring.send("e")
+    assert ring.get((offset + 4) % 2**64) == "d" and ring.missing() == []
+
+
+def test_decision_13_a_refused_send_burns_no_seqno():
+    ring = RingBuffer(1)
+    ring.send("a")
+    before = ring.next_seqno
+    assert not ring.send("b") and ring.send_many(["b", "c"]) == 0
+    assert ring.next_seqno == before
+    ring.remove()
+    assert ring.send("b") and ring.remove() == "b" and ring.hr == 2
+
+
+def test_send_many_takes_a_prefix_from_start_and_its_seqnos_begin_at_next_seqno():
+    ring, items = RingBuffer(50), list(range(100))
+    assert ring.send_many(items, 95) == 5
+    first = ring.next_seqno
+    assert ring.send_many(items) == 45
+    assert [ring.get(first + k) for k in range(45)] == items[:45]
+    assert ring.send_many(items, 45) == 0 and ring.send_many([]) == 0 and ring.send_many(items, 100) == 0
+
+
+def test_send_many_looks_only_at_items_that_have_room():
+    ring = RingBuffer(2)
+    assert ring.send_many(["a", "b", None]) == 2
+    ring.remove_many()
+    with pytest.raises(TypeError):
+        ring.send_many(["a", "b", None], 2)
+
+
+def test_a_window_bounded_in_bytes_refuses_a_send_unless_it_is_empty():
+    ring = RingBuffer(10, max_bytes=10)
+    assert ring.send(b"longer than the bound") and not ring.send(b"x") and ring.send(b"")
+    assert ring.remove_many(nullify=False) == [b"longer than the bound", b""]
+    assert not ring.send(b"delivered, yet kept until stable")
+    assert ring.stable(1) == 1
+    assert ring.send_many([b"12345", b"1234", b"12", b"1"]) == 2         # a prefix, though the last would fit
+    assert (ring.nbytes, ring.next_seqno) == (9, 5)
+
+
+def test_reserve_counts_what_fits_and_its_seqnos_are_added_by_their_owner():
+    ring = RingBuffer(5)
+    first = ring.next_seqno
+    assert ring.reserve(3) == 3 and ring.reserve(9) == 2 and ring.reserve(1) == 0 and ring.reserve(0) == 0
+    assert ring.hr == 0 and not ring.send("no room")
+    assert ring.add_many(first, list("abcde")) == 5
+    ring.remove_many()
+    assert ring.send("f") and ring.get(6) == "f"
+
+
+def test_send_goes_on_after_the_highest_that_was_added():
+    ring = RingBuffer(5, 10)
+    ring.add(12, "b")
+    assert ring.send("c") and ring.get(13) == "c" and ring.missing() == [(11, 11)]
+
+
+def test_announce_shows_a_lost_tail_and_never_goes_back_or_beyond_the_window():
+    ring = RingBuffer(5)
+    ring.add(1, "a")
+    assert ring.announce(3) == 3 and ring.missing() == [(2, 3)] and ring.num_missing == 2
+    assert ring.announce(2) == 3 and ring.announce(0) == 3
+    assert ring.announce(2**40) == 5 and ring.missing() == [(2, 5)]
+    assert ring.announce(2**63 + 100) == 5
+    ring.remove()
+    assert ring.announce(2**40) == 6
+    assert ring.add(6, "f") and ring.missing() == [(2, 5)]
