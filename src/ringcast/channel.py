@@ -30,7 +30,7 @@ from ringcast.protocols.static_members import StaticMembers
 from ringcast.stack import Effects, Instant, Layer, Stack
 from ringcast.transport import Transport
 from ringcast.transport.inproc import InprocTransport
-UdpTransport = None
+from ringcast.transport.udp import UdpTransport
 from ringcast.view import View
 
 log = logging.getLogger("ringcast")

@@ -8,21 +8,22 @@ same objects run over sockets (channel.py) and in a simulated network, where a s
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
-from typing_extensions import Buffer
 
 from ringcast._core import wire
 from ringcast._core.batch import Batch
 from ringcast.address import Address
+from ringcast.transport import EVERYONE
 from ringcast.view import View
 
 Instant = int                           # nanoseconds on a monotonic clock
 
-Body = TypeVar("Body")
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
 
-EVERYONE = 0                            # the `dest` of a multicast
+Body = TypeVar("Body")
 
 
 class Kind:
@@ -66,14 +67,6 @@ class Effects:
     deliveries: list[Batch] = field(default_factory=list)              # FIFO per sender
     writable: bool = False                              # the send window has room again
     fault: str | None = None                            # the member cannot go on: close the channel with this sentence
-
-
-class Application(Protocol):
-    """What the stack needs of the topmost layer, which owns the windows."""
-
-    def flush(self, now: Instant, full_only: bool) -> None: ...
-    def deliver(self, limit: int, now: Instant) -> None: ...
-    def delivered(self, batch: Batch, now: Instant) -> None: ...
 
 
 class Layer:
@@ -172,7 +165,7 @@ class Stack:
         data = wire.make_datagram(kind, self.group, self.local.incarnation, dest, msgspec.msgpack.encode(body))
         return Packet(kind, self.local.incarnation, dest, data)
 
-    def receive(self, datagrams: Sequence[Buffer], now: Instant) -> None:
+    def receive(self, datagrams: "Sequence[Buffer]", now: Instant) -> None:
         """Whatever came from the network. Datagrams that are not ours, or not for us, are counted and dropped."""
         packets = []
         for datagram in datagrams:

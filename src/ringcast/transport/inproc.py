@@ -8,7 +8,7 @@ import threading
 from collections import deque
 from collections.abc import Mapping, Sequence
 
-from ringcast.stack import EVERYONE
+from ringcast.transport import EVERYONE
 
 DEFAULT_BUFFER = 16 << 20               # bytes that wait for one member
 
