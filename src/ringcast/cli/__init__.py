@@ -1,0 +1,18 @@
+"""The `ringcast` command; one file per command, found by its name.
+
+Exit status: 0 when it did what it says, 1 when a check that it makes failed, 2 when it was asked for something that cannot be.
+Errors of ringcast are one sentence on standard error, never a traceback.
+"""
+
+import sys
+
+
+def main() -> None:
+    """Entry point of the `ringcast` script."""
+    try:
+        import typer  # noqa: F401
+    except ImportError:
+        sys.exit("ringcast: the commands need the extra packages of `pip install 'ringcast[cli]'`")
+    from ringcast.cli.app import run
+
+    run()
