@@ -7,11 +7,27 @@ import typer
 from rich.console import Console
 
 import ringcast
-from ringcast.errors import RingcastError
+from ringcast.errors import ConfigError, RingcastError
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None,
                   help="Reliable, ordered group messaging: watch it work, measure it, record what a group says.")
 console = Console(stderr=True)           # progress and remarks; results go to standard output
+
+
+Settings = Annotated[list[str] | None, typer.Option(
+    "--set", metavar="NAME=VALUE", help="A property of the stack, e.g. port=7701 or xmit_interval=20; repeat for more. "
+    "Each has its unit, default and range in ringcast.config.Config.")]
+
+
+def settings(options: list[str] | None) -> dict[str, str]:
+    """The properties that `--set` names, as keyword arguments of a Channel, which checks them."""
+    chosen = {}
+    for option in options or ():
+        name, mark, value = option.partition("=")
+        if not mark:
+            raise ConfigError(f"--set {option} has no value; write --set NAME=VALUE")
+        chosen[name] = value
+    return chosen
 
 
 def show_version(wanted: bool) -> None:
@@ -28,7 +44,7 @@ def common(version: Annotated[bool, typer.Option("--version", callback=show_vers
 
 def run() -> None:
     """Run the command line; errors that ringcast explains become one sentence and exit status 2."""
-    from ringcast.cli import perf  # noqa: F401  (importing a command's module adds it to the app)
+    from ringcast.cli import demo, perf, record  # noqa: F401  (importing a command's module adds it to the app)
 
     try:
         app()

@@ -479,4 +479,4 @@ class Mcast(Layer):
         ring = self.send_window.ring
         return {"low": ring.low, "hd": ring.hd, "hr": ring.hr, "sent": self.send_window.sent, "num_unacked": self.unacked(),
                 "num_missing": sum(window.ring.num_missing for window in self.windows.values()),
-                "num_joiners": len(self.joiners), "send_budget": ring.max_bytes, **asdict(self.counters)}
+                "num_joiners": len(self.joiners), "num_leaving": len(self.leaving), "send_budget": ring.max_bytes, **asdict(self.counters)}

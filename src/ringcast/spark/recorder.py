@@ -1,0 +1,51 @@
+"""Recording: a member that makes what is delivered to it durable before it acknowledges.
+
+Its acknowledgements say "this is on disk", so senders keep everything that is not. Killed anywhere and started again on the same
+journal, it tells the senders how far it had got and they go on from there; nothing is lost and nothing is written twice.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+
+from ringcast import Batch, Channel, Digest
+from ringcast.config import MAX_RESUME
+from ringcast.errors import JournalError
+from ringcast.spark.journal import Journal
+
+
+def resume_of(journal: Journal, members: Sequence[str]) -> Digest:
+    """How far the journal has got with all lives of `members`: the `resume` of the channel that goes on recording."""
+    digest = {sender: seqno for sender, seqno in Digest.from_names(journal.digest).items() if sender.name in members}
+    if len(digest) > MAX_RESUME:
+        raise JournalError(f"this journal knows {len(digest)} lives of the members, more than the {MAX_RESUME} that a member can "
+                           f"bring back to its group; record into a new directory")
+    return Digest(digest)
+
+
+def record(channel: Channel, journal: Journal, on_progress: Callable[[int], object] | None = None,
+           on_batch: Callable[[Batch], object] | None = None) -> int:
+    """Append what `channel` delivers to `journal` until the channel closes; returns how many messages were new.
+
+    All that is there at one time becomes durable with one sync, and is acknowledged after it. `on_progress` is called with the
+    number so far after each sync, `on_batch` with each batch before it is written. JournalError when the journal cannot take more: what was synced is safe, the rest was not
+    acknowledged.
+    """
+    recorded = 0
+    for batches in channel.deliveries():
+        for batch in batches:
+            if on_batch is not None:
+                on_batch(batch)
+            recorded += _append(journal, batch)
+        journal.sync()
+        if on_progress is not None:
+            on_progress(recorded)
+    return recorded
+
+
+def _append(journal: Journal, batch: Batch) -> int:
+    """Write one batch; what its sender had purged before this journal could have it is noted as lost, not passed over."""
+    sender = str(batch.sender)
+    known = journal.digest.get(sender)
+    if known is not None and batch.first > known + 1 and batch.first > journal.next_seqno(sender):
+        journal.skip(sender, batch.first - 1)
+    return journal.append(sender, batch.first, batch.payloads, view_id=batch.view_id, ts_ns=time.time_ns())
