@@ -328,27 +328,33 @@ cdef inline void unpin_block(Block *block) noexcept nogil:
     fetch_sub_release(&block.full, <uint64_t>1 << 32)       # pairs with the cas_acquire in seize()
 
 
-cdef inline PyObject *slot_of(Ring *r, uint64_t seqno) noexcept nogil:
-    """The item of seqno, or NULL; nothing keeps it there but the caller's knowledge that nobody frees."""
-    cdef Position at = locate(r, seqno)
+cdef inline bint holds(Ring *r, Position at, uint64_t seqno) noexcept nogil:
+    """Whether the item of seqno can be read at this moment. Without a pin it may be gone, and its slot reused, in the next."""
     cdef Block *block = &r.blocks[at.block]
     # pairs with the fetch_or_release in publish()
     if not in_window(r, seqno) or not load_acquire(&block.full) >> at.bit & 1:
-        return NULL
-    return slots_at(r, at)[0] if load_relaxed(&block.claim) >> 32 == at.lap else NULL
+        return False
+    return load_relaxed(&block.claim) >> 32 == at.lap       # under a pin the lap stays, as its full bits do
+
+
+cdef inline PyObject *slot_of(Ring *r, uint64_t seqno) noexcept nogil:
+    """The item of seqno, or NULL. Only for a caller who knows that nobody frees meanwhile, as under the GIL."""
+    cdef Position at = locate(r, seqno)
+    return slots_at(r, at)[0] if holds(r, at, seqno) else NULL
 
 
 cdef inline PyObject *pin_slot(Ring *r, uint64_t seqno) noexcept nogil:
-    """The item of seqno, with its block pinned; NULL, and no pin, when it is not there."""
-    cdef Block *block = &r.blocks[locate(r, seqno).block]
-    cdef PyObject *item
-    if slot_of(r, seqno) == NULL:
+    """The item of seqno, with its block pinned; NULL, and no pin, when it is not there.
+
+    The slot is read only after the second look: a read before the pin races with the adder of the next lap."""
+    cdef Position at = locate(r, seqno)
+    if not holds(r, at, seqno):
         return NULL
-    fetch_add_acquire(&block.full, <uint64_t>1 << 32)       # pairs with the fetch_or_release in publish()
-    item = slot_of(r, seqno)                                # from here on the pin keeps slot and lap
-    if item == NULL:
-        unpin_block(block)
-    return item
+    fetch_add_acquire(&r.blocks[at.block].full, <uint64_t>1 << 32)      # pairs with the cas_acquire in seize(), which fails
+    if holds(r, at, seqno):
+        return slots_at(r, at)[0]
+    unpin_block(&r.blocks[at.block])
+    return NULL
 
 
 cdef inline uint32_t claimed_bits(Ring *r, Position at) noexcept nogil:
