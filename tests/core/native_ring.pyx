@@ -172,7 +172,7 @@ cdef class Bare:
         return freed
 
     def read(self):
-        """Pin what is there, near LOW, until the end is delivered; returns how many were seen and how many were wrong."""
+        """Pin what is there, near LOW, until the end is delivered; returns how many it saw, and how many were wrong."""
         cdef uint64_t last = self.first + self.count - 1, seqno, seen = 0, wrong = 0
         cdef PyObject *item
         with nogil:
