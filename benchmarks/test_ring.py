@@ -132,7 +132,8 @@ def test_batch(benchmark, name):
 @pytest.mark.parametrize("name", ["ring", "ring bounded in bytes", "two empty calls", "dict window"])
 @pytest.mark.benchmark(group="1,000 messages one by one")
 def test_one_by_one(benchmark, name, empty):
-    windows = {"ring": window(), "ring bounded in bytes": window(2**24), "two empty calls": empty, "dict window": DictWindow()}
+    windows = {"ring": window(), "ring bounded in bytes": window(2**24), "two empty calls": empty,
+               "dict window": DictWindow()}
     benchmark(one_by_one(windows[name]))
 
 
@@ -163,7 +164,7 @@ def nanoseconds(act, messages, rounds=21, repeats=20):
 
 
 def test_ratios_are_printed_and_never_judged(empty):
-    """The goals are ratios because they carry over to another machine; a shared one may not fail a build by its load."""
+    """The goals are ratios, which carry over to another machine; the load of a shared one must not fail a build."""
     batch = {name: nanoseconds(act, COUNT) for name, act in BATCHES.items()}
     single = {"ring": nanoseconds(one_by_one(window()), COUNT), "floor": nanoseconds(one_by_one(empty), COUNT)}
     parsed = {"ring": nanoseconds(parse_and_deliver(window()), 600), "floor": nanoseconds(parse, 600)}

@@ -202,7 +202,8 @@ def machine(make, offset):
         def agrees_with_the_model(self):
             window, model = self.window, self.model
             assert (window.low, window.hd, window.hr) == tuple(map(seqno, (model.low, model.hd, model.hr)))
-            gaps = [step for first, last in window.missing() for step in range((first - offset) % 2**64, (last - offset) % 2**64 + 1)]
+            gaps = [step for first, last in window.missing()
+                    for step in range((first - offset) % 2**64, (last - offset) % 2**64 + 1)]
             assert gaps == model.missing() and window.num_missing == len(gaps)
             assert len(window) == len(model.held)
             assert window.nbytes == sum(len(item) for item in model.held.values() if isinstance(item, bytes))

@@ -1,13 +1,13 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
-"""What tests need below the GIL: the C API as another module sees it, single steps of an add, and threads without the GIL."""
+"""What tests need below the GIL: the C API as another module sees it, an add in single steps, threads without GIL."""
 
 from cpython.object cimport PyObject
 from libc.stdint cimport uint32_t, uint64_t, uintptr_t
 
 from ringcast._core.atomics cimport load_acquire
 from ringcast._core.block_ring cimport (
-    BLOCK, Position, Ring, advance_hd, claim_bits, destroy_ring, free_block, in_window, locate, look_run, make_ring, ones,
-    pin_slot, publish, raise_to, take_run, unpin_block, wanted_to,
+    BLOCK, Position, Ring, advance_hd, claim_bits, destroy_ring, free_block, in_window, locate, look_run, make_ring,
+    ones, pin_slot, publish, raise_to, take_run, unpin_block, wanted_to,
 )
 from ringcast._core.ring_buffer cimport RingBuffer
 from ringcast._core.seqno cimport ahead
@@ -172,7 +172,7 @@ cdef class Bare:
         return freed
 
     def read(self):
-        """Pin what is there, near LOW, until the end is delivered; returns (how many were seen, how many were wrong)."""
+        """Pin what is there, near LOW, until the end is delivered; returns how many it saw, and how many were wrong."""
         cdef uint64_t last = self.first + self.count - 1, seqno, seen = 0, wrong = 0
         cdef PyObject *item
         with nogil:

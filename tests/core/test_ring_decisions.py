@@ -34,8 +34,9 @@ def test_decision_2_whatever_the_schedule_the_last_drain_finds_the_rest():
 
 def test_decision_3_pointers_keep_their_order_and_only_nullified_slots_are_empty():
     ring = RingBuffer(5, 7)
-    for step in (lambda: ring.add(12, "e"), lambda: ring.add(8, "a"), lambda: ring.remove(False), lambda: ring.add(9, "b"),
-                 lambda: ring.remove(), lambda: ring.announce(99), lambda: ring.stable(9), lambda: ring.announce(99),
+    for step in (lambda: ring.add(12, "e"), lambda: ring.add(8, "a"), lambda: ring.remove(False),
+                 lambda: ring.add(9, "b"), lambda: ring.remove(), lambda: ring.announce(99), lambda: ring.stable(9),
+                 lambda: ring.announce(99),
                  lambda: ring.add_many(1, list(range(30))), lambda: ring.remove_many(2), lambda: ring.stable(99)):
         before = ring.low
         step()

@@ -1,4 +1,4 @@
-"""The window owns one reference per item, gives it to whoever removes, and drops it exactly once; finalisers may call back."""
+"""The window owns one reference per item and gives it away or drops it exactly once; finalisers may call back."""
 
 import gc
 import sys
@@ -95,7 +95,7 @@ def test_a_finaliser_that_calls_every_method_finds_low_moved():
     ring, seen = RingBuffer(40), []
 
     def finaliser():
-        seen.append((ring.low, ring.get(1), ring.add(ring.low + 40, "new"), ring.remove(), ring.stable(40), len(ring) >= 0))
+        seen.append((ring.low, ring.get(1), ring.add(ring.low + 40, "new"), ring.remove(), ring.stable(40), len(ring)))
 
     ring.add_many(1, [Item(finaliser) for _ in range(40)])
     assert len(ring.remove_many(nullify=False)) == 40

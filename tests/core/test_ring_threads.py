@@ -25,7 +25,8 @@ def winners(wins):
 @pytest.mark.parametrize("capacity, offset", SHAPES)
 def test_each_seqno_has_one_winner_and_its_own_content_with_three_adders(native, capacity, offset):
     bare = native.Bare(capacity, offset, COUNT)
-    wrong, *wins = run_together((bare.consume, True), (bare.add_all, 1), (bare.add_all, 1), (bare.add_all, min(7, capacity)))
+    wrong, *wins = run_together((bare.consume, True), (bare.add_all, 1), (bare.add_all, 1),
+                                (bare.add_all, min(7, capacity)))
     assert wrong == 0
     assert winners(wins) == {1}
 

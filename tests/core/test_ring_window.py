@@ -68,8 +68,8 @@ def test_impossible_numbers_raise_value_error_and_change_nothing(call):
     lambda ring: ring.add("1", b""), lambda ring: ring.add(1.0, b""), lambda ring: ring.add(None, b""),
     lambda ring: ring.add(1, None), lambda ring: ring.add_many(1, [b"", None]), lambda ring: ring.add_many(1, (b"",)),
     lambda ring: ring.add_many(1, None), lambda ring: ring.send(None), lambda ring: ring.send_many([b"", None]),
-    lambda ring: ring.send_many(None), lambda ring: ring.stable("1"), lambda ring: RingBuffer("4"), lambda ring: RingBuffer(),
-    lambda ring: RingBuffer(4, 0, 0),
+    lambda ring: ring.send_many(None), lambda ring: ring.stable("1"), lambda ring: RingBuffer("4"),
+    lambda ring: RingBuffer(), lambda ring: RingBuffer(4, 0, 0),
 ])
 def test_wrong_types_raise_type_error_and_change_nothing(call):
     ring = RingBuffer(4)

@@ -16,6 +16,7 @@ MODULES = sorted(module.name for module in pkgutil.iter_modules(ringcast._core._
 def test_the_stub_of_a_module_is_there_and_true(module):
     assert any(Path(folder, f"{module}.pyi").exists() for folder in ringcast._core.__path__), f"{module} has no .pyi"
     allowed = Path(__file__).with_name("stubtest-allowed.txt")
-    run = subprocess.run([sys.executable, "-m", "mypy.stubtest", f"ringcast._core.{module}", "--allowlist", str(allowed),
-                          "--ignore-unused-allowlist"], capture_output=True, text=True)
+    command = [sys.executable, "-m", "mypy.stubtest", f"ringcast._core.{module}"]
+    options = ["--allowlist", str(allowed), "--ignore-unused-allowlist"]
+    run = subprocess.run(command + options, capture_output=True, text=True)
     assert run.returncode == 0, run.stdout + run.stderr

@@ -1,4 +1,4 @@
-"""The text's RingBuffer (RingBuffer.txt, correctness check #1) one memory access a step, to replay schedules against it.
+"""The text's RingBuffer (RingBuffer.txt, correctness check #1) one access a step, to replay schedules against it.
 
 Each of add() and remove() is a generator; every next() performs one read or write of a shared word."""
 
@@ -50,7 +50,7 @@ class Thread:
     """A call under way; step() until it returns."""
 
     def __init__(self, call):
-        self.call, self.result = call, None
+        self.call = call
 
     def upto(self, step):
         for name in self.call:

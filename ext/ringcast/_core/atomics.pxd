@@ -1,4 +1,4 @@
-"""What Cython sees of atomics.h. The suffix of a name is the ordering: on success and, where there are two, on failure."""
+"""What Cython sees of atomics.h. A name ends with its ordering: on success and, where there are two, on failure."""
 
 from libc.stdint cimport uint64_t
 

@@ -1,13 +1,13 @@
 """The block ring: a struct, and inline functions over it that know neither Python nor the GIL.
 
-32 consecutive seqnos share a block of two words: `claim` says which lap of the ring the block stands for and which of its
-seqnos were taken by an adder, `full` which of them can be read. An adder claims by one compare-and-swap of lap and bits
-together, so a late duplicate of an earlier lap always fails (decision 1); it then writes the item and publishes the full
-bit. The consumer takes runs of full bits in the text's order: HD, slots, LOW. When LOW leaves a block, its claim word
+32 consecutive seqnos share a block of two words: `claim` says which lap of the ring the block stands for and which of
+its seqnos were taken by an adder, `full` which of them can be read. An adder claims by one compare-and-swap of lap and
+bits together, so a late duplicate of an earlier lap always fails (decision 1); it then writes the item and publishes
+the full bit. The consumer takes runs of full bits, then moves HD, then LOW. When LOW leaves a block, its claim word
 becomes the next lap, empty. One block more than the capacity needs keeps LOW+capacity out of the block LOW stands in.
 
 Threads: any number of adders and readers; one consumer (take_run, or look_run and advance_hd); one thread that frees
-(free_block, and take_run where LOW == HD). Items are opaque here: who claims owns a reference for each item it publishes.
+(free_block, and take_run where LOW == HD; the two never at once). Items are opaque here: references are the caller's.
 """
 
 from cpython.object cimport PyObject
@@ -37,7 +37,7 @@ cdef enum:
     BLOCK_SHIFT = 5
     NO_SHIFT = 64                 # the number of blocks is not a power of two
     CACHE_LINE = 64
-    MAP_FROM = 65536              # bytes of slots from which the arrays are mapped: pages come when touched, and go back
+    MAP_FROM = 65536              # bytes of slots from which the arrays are mapped: untouched pages cost nothing
 
 
 cdef struct Block:                # 32 consecutive seqnos; zero is the empty block of lap 0
@@ -78,7 +78,7 @@ cdef struct Position:             # where a seqno lives
     uint32_t bit
 
 
-# --- positions ---------------------------------------------------------------------------------------------------------
+# --- positions ---------------------------------------------------------------------------------------------------
 
 cdef inline uint32_t ones(uint64_t count) noexcept nogil:
     """A mask of count (0..32) low bits."""
@@ -113,7 +113,7 @@ cdef inline PyObject **slots_at(const Ring *r, Position at) noexcept nogil:
     return &r.slots[(at.block << BLOCK_SHIFT) + at.bit]
 
 
-# --- adders: window test, claim, publish -------------------------------------------------------------------------------
+# --- adders: window test, claim, publish -------------------------------------------------------------------------
 
 cdef inline bint in_window(const Ring *r, uint64_t seqno) noexcept nogil:
     """LOW < seqno <= LOW+capacity (decision 4); one unsigned compare refuses both the old and what is too far."""
@@ -136,14 +136,14 @@ cdef inline uint32_t claim_bits(Ring *r, Position at, uint32_t mask) noexcept no
 
 
 cdef inline void raise_to(uint64_t *word, uint64_t seqno) noexcept nogil:
-    """word = max(word, seqno). Whoever needs what lies behind the seqno reads another word that was released after it."""
+    """word = max(word, seqno). Relaxed: what lies behind the seqno is published by another word, after this one."""
     cdef uint64_t seen = load_relaxed(word)
     while ahead(seqno, seen) > 0 and not cas_relaxed(word, &seen, seqno):
         pass
 
 
 cdef inline void publish(Ring *r, Position at, uint64_t seqno, uint32_t mask, PyObject **items) noexcept nogil:
-    """Store items[k] for each claimed bit at.bit+k of mask, and let it be read. HR first: HD must never show above it."""
+    """Store items[k] for each claimed bit at.bit+k of mask, and let it be read. HR first: HD never shows above it."""
     cdef PyObject **slots = slots_at(r, at)
     cdef uint32_t todo = mask >> at.bit
     cdef uint32_t k
@@ -152,7 +152,7 @@ cdef inline void publish(Ring *r, Position at, uint64_t seqno, uint32_t mask, Py
         k = lowest_bit(todo)
         slots[k] = items[k]
         todo &= todo - 1
-    # pairs with the load_acquire of full in take_run(), look_run() and free_block(), and with the pin
+    # pairs with the load_acquire of full in ready(), take_run(), look_run(), free_block() and holds()
     fetch_or_release(&r.blocks[at.block].full, mask)
 
 
@@ -182,7 +182,7 @@ cdef inline uint64_t reserve(Ring *r, uint64_t count, uint64_t *first) noexcept 
             return fit
 
 
-# --- bytes (decision 7) ------------------------------------------------------------------------------------------------
+# --- bytes (decision 7) ------------------------------------------------------------------------------------------
 
 cdef inline uint64_t payload(PyObject **items, uint64_t count) noexcept nogil:
     cdef uint64_t total = 0, k
@@ -207,7 +207,7 @@ cdef inline void give_bytes(Ring *r, PyObject **items, uint64_t count) noexcept 
         fetch_sub_relaxed(&r.nbytes, payload(items, count))
 
 
-# --- consumer and purger -----------------------------------------------------------------------------------------------
+# --- consumer and purger -----------------------------------------------------------------------------------------
 
 cdef inline uint64_t full_run(uint64_t full, Position at, uint64_t limit) noexcept nogil:
     """Length of the run of full bits from at.bit on, at most limit."""
@@ -307,7 +307,7 @@ cdef inline uint32_t unpack(PyObject **slots, uint32_t mask, PyObject **out) noe
 
 
 cdef inline uint64_t free_block(Ring *r, uint64_t upto, PyObject **out, uint32_t *count) noexcept nogil:
-    """Move LOW towards upto, at most to the end of its block; the items still there go to out. 0: a reader has it pinned."""
+    """Move LOW towards upto, at most to its block's end; the items still there go to out. 0: a reader has it pinned."""
     cdef uint64_t low = load_relaxed(&r.low)                # low is the purger's own
     cdef Position at = locate(r, low + 1)
     cdef Block *block = &r.blocks[at.block]
@@ -322,33 +322,40 @@ cdef inline uint64_t free_block(Ring *r, uint64_t upto, PyObject **out, uint32_t
     return step
 
 
-# --- readers -----------------------------------------------------------------------------------------------------------
+# --- readers -----------------------------------------------------------------------------------------------------
 
 cdef inline void unpin_block(Block *block) noexcept nogil:
     fetch_sub_release(&block.full, <uint64_t>1 << 32)       # pairs with the cas_acquire in seize()
 
 
-cdef inline PyObject *slot_of(Ring *r, uint64_t seqno) noexcept nogil:
-    """The item of seqno, or NULL; nothing keeps it there but the caller's knowledge that nobody frees."""
-    cdef Position at = locate(r, seqno)
+cdef inline bint holds(Ring *r, Position at, uint64_t seqno) noexcept nogil:
+    """Whether the item of seqno is there at this moment; in the next, without a pin, its slot may be reused."""
     cdef Block *block = &r.blocks[at.block]
     # pairs with the fetch_or_release in publish()
     if not in_window(r, seqno) or not load_acquire(&block.full) >> at.bit & 1:
-        return NULL
-    return slots_at(r, at)[0] if load_relaxed(&block.claim) >> 32 == at.lap else NULL
+        return False
+    return load_relaxed(&block.claim) >> 32 == at.lap       # under a pin the lap stays, as its full bits do
+
+
+cdef inline PyObject *slot_of(Ring *r, uint64_t seqno) noexcept nogil:
+    """The item of seqno, or NULL. Only for a caller who knows that nobody frees meanwhile, as under the GIL."""
+    cdef Position at = locate(r, seqno)
+    return slots_at(r, at)[0] if holds(r, at, seqno) else NULL
 
 
 cdef inline PyObject *pin_slot(Ring *r, uint64_t seqno) noexcept nogil:
-    """The item of seqno, with its block pinned; NULL, and no pin, when it is not there."""
-    cdef Block *block = &r.blocks[locate(r, seqno).block]
-    cdef PyObject *item
-    if slot_of(r, seqno) == NULL:
+    """The item of seqno, with its block pinned; NULL, and no pin, when it is not there.
+
+    The slot is read only after the second look: a read before the pin races with the adder of the next lap."""
+    cdef Position at = locate(r, seqno)
+    if not holds(r, at, seqno):
         return NULL
-    fetch_add_acquire(&block.full, <uint64_t>1 << 32)       # pairs with the fetch_or_release in publish()
-    item = slot_of(r, seqno)                                # from here on the pin keeps slot and lap
-    if item == NULL:
-        unpin_block(block)
-    return item
+    # meets the cas_acquire in seize() on the same word: from here on that fails
+    fetch_add_acquire(&r.blocks[at.block].full, <uint64_t>1 << 32)
+    if holds(r, at, seqno):
+        return slots_at(r, at)[0]
+    unpin_block(&r.blocks[at.block])
+    return NULL
 
 
 cdef inline uint32_t claimed_bits(Ring *r, Position at) noexcept nogil:
@@ -419,7 +426,7 @@ cdef inline uint32_t empty_block(Ring *r, Position at, PyObject **out) noexcept 
     return unpack(slots_at(r, at), <uint32_t>full, out)
 
 
-# --- memory ------------------------------------------------------------------------------------------------------------
+# --- memory ------------------------------------------------------------------------------------------------------
 
 cdef inline bint is_mapped(const Ring *r) noexcept nogil:
     return r.num_blocks * BLOCK * sizeof(PyObject *) >= MAP_FROM

@@ -10,11 +10,11 @@ from ringcast._core.block_ring cimport Ring
 @cython.final
 cdef class RingBuffer:
     cdef Ring *ring
-    cdef object tracked           # always None; an object attribute makes Cython give the class a place in the collector
+    cdef object tracked           # always None: with an object attribute Cython makes the class known to the collector
 
     # Caller holds the GIL for all of these.
     cdef bint c_add(self, uint64_t seqno, object item) except -1
-    cdef uint64_t c_add_run(self, uint64_t seqno, PyObject **items, uint64_t count) noexcept  # borrowed items, none None
+    cdef uint64_t c_add_run(self, uint64_t seqno, PyObject **items, uint64_t count) noexcept  # borrowed, none is None
     cdef bint c_send(self, object item) except -1            # False: no room, no seqno taken
     cdef uint64_t c_send_run(self, PyObject **items, uint64_t count) noexcept    # how many were taken: a prefix
     cdef uint64_t c_reserve(self, uint64_t count, uint64_t *first) noexcept  # how many were taken, from *first on

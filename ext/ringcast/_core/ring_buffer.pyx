@@ -15,10 +15,10 @@ from libc.stdint cimport uint32_t, uint64_t
 
 from ringcast._core.atomics cimport cas_acq_rel_relaxed, fetch_add_acq_rel, load_acquire, load_relaxed, store_release
 from ringcast._core.block_ring cimport (
-    BLOCK, Position, Ring, advance_hd, blocks_held, claim_bits, count_bits, count_missing, destroy_ring, empty_block,
-    free_block, gap_limits, give_bytes, held_bits, in_window, last_taken, locate, look_run, lowest_bit, make_ring, ones, payload, pin_slot,
-    publish, raise_to, ready, reserve, room, scan, slot_of, slots_at, take_bytes, take_run, to_next_block, unpack, unpin_block,
-    wanted_to,
+    BLOCK, Position, Ring, advance_hd, blocks_held, claim_bits, count_bits, count_missing, destroy_ring,
+    empty_block, free_block, gap_limits, give_bytes, held_bits, in_window, last_taken, locate, look_run, lowest_bit,
+    make_ring, ones, payload, pin_slot, publish, raise_to, ready, reserve, room, scan, slot_of, slots_at,
+    take_bytes, take_run, to_next_block, unpack, unpin_block, wanted_to,
 )
 from ringcast._core.seqno cimport ahead, natural
 
@@ -40,7 +40,7 @@ cdef enum:
     CAPACITY_MAX = 1 << 26
 
 
-# --- arguments ---------------------------------------------------------------------------------------------------------
+# --- arguments ---------------------------------------------------------------------------------------------------
 
 cdef int refuse_none() except -1:
     raise TypeError("None cannot be an item, because remove() and get() answer None for 'not there'; "
@@ -56,7 +56,7 @@ cdef int check_items(list items, uint64_t start, uint64_t end) except -1:
     return 0
 
 
-# --- references --------------------------------------------------------------------------------------------------------
+# --- references --------------------------------------------------------------------------------------------------
 
 cdef inline void hold(PyObject **items, uint32_t mask) noexcept:
     """The window's own references, taken between claim and publication."""
@@ -248,7 +248,7 @@ cdef class RingBuffer:
     # --- delivering
 
     def remove(self, bint nullify=True):
-        """The next item in order, or None at a gap. With nullify its slot is emptied, else get() finds it until stable().
+        """The next item in order, or None at a gap. nullify empties its slot; without, get() finds it until stable().
 
         LOW follows HD unless there are items before it that were delivered with nullify=False."""
         cdef PyObject *value = NULL
@@ -316,7 +316,8 @@ cdef class RingBuffer:
         cdef Ring *r = self.ring
         cdef uint64_t hd = load_relaxed(&r.hd), freed = 0, seen
         raise_to(&r.want, hd if ahead(seqno, hd) > 0 else seqno)
-        if fetch_add_acq_rel(&r.purging, 1):        # pairs with the cas_acq_rel below: want is seen by who runs, or we run
+        # pairs with the cas_acq_rel below: either the call that runs sees our want, or we run
+        if fetch_add_acq_rel(&r.purging, 1):
             return 0
         while True:
             seen = load_acquire(&r.purging)         # pairs with the fetch_add_acq_rel above
@@ -346,7 +347,7 @@ cdef class RingBuffer:
         cdef PyObject *out[BLOCK]
         cdef Position at
         cdef uint32_t count
-        store_release(&r.bound, 0)                  # a relaxed load sees it in every test for room; nothing else hangs on it
+        store_release(&r.bound, 0)                  # read relaxed by every test for room; nothing else hangs on it
         cdef uint64_t left = blocks_held(r, &at)
         while left:
             count = empty_block(r, at, out)
@@ -369,7 +370,7 @@ cdef class RingBuffer:
         return item
 
     def missing(self, limit=0, upto=None):
-        """Gaps among HD+1..min(HR, upto) as (first, last) pairs, oldest first; at most `limit` of them unless it is 0."""
+        """Gaps among HD+1..min(HR, upto) as (first, last) pairs, oldest first; at most `limit` of them, 0 for all."""
         cdef uint64_t most = natural(limit, "limit"), seqno = 0, last = 0, end
         cdef uint64_t bound = load_relaxed(&self.ring.hr) if upto is None else natural(upto, "upto")
         cdef list gaps = []
@@ -475,7 +476,7 @@ cdef class RingBuffer:
         return last_taken(self.ring) + 1
 
 
-# --- the cycle collector: Cython has no hook for slots that it does not know, so its two functions are wrapped -----------
+# --- the cycle collector: Cython has no hook for slots that it does not know, so its two functions are wrapped -----
 
 cdef PyTypeObject *slots_of_type = <PyTypeObject *>RingBuffer
 cdef traverseproc traverse_attributes = slots_of_type.tp_traverse
