@@ -1,0 +1,65 @@
+"""What carries datagrams between members: one contract, several implementations.
+
+A transport moves datagrams and knows nothing else: not what is in them, not who is in the group. It may lose, repeat and
+reorder them unless its own docstring promises more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+EVERYONE = 0
+"""The member id that stands for all members; no member has it (incarnations start at 1)."""
+
+
+class Transport(Protocol):
+    """The contract between a transport and the driver of a channel.
+
+    A member id is its incarnation (1 .. 2**64-1). Nothing that a remote peer or the network does raises out of a method
+    here: it is counted in `status` and dropped. What this program does wrong raises: `poll` or `put` after `close` is
+    `ClosedError`, a datagram above `max_datagram` is `MessageTooLargeError` (and then nothing of that `put` was sent).
+
+    Threads: one thread polls. `connect`, `put`, `wake`, `status` and `close` are for any thread, at any time, also while
+    another is in `poll` or `put`. Packets of one `put` keep their order on the way to the operating system; those of
+    several threads may interleave.
+    """
+
+    @property
+    def physical(self) -> str:
+        """Where this member can be reached; other members hand it to `connect` and never look inside."""
+
+    @property
+    def max_datagram(self) -> int:
+        """The largest datagram that `put` takes, in bytes."""
+
+    @property
+    def receive_budget(self) -> int:
+        """Bytes of large datagrams (8 KB and more) that may be on their way to this member before some are lost."""
+
+    def connect(self, routes: Mapping[int, str]) -> None:
+        """Replace the table of member ids and their `physical`; an entry that makes no sense is counted and left out."""
+
+    def poll(self, timeout_ns: int | None) -> list[memoryview]:
+        """Return what has arrived, waiting up to `timeout_ns` (None: for ever, 0: not at all) if nothing has.
+
+        May return early and empty. The views are read-only and valid until the next `poll`.
+        """
+
+    def put(self, packets: Sequence[tuple[int, Buffer]]) -> None:
+        """Send each datagram to its member, or to all others for the id `EVERYONE`; an unknown id is counted and dropped.
+
+        Never waits for a receiver. The datagrams may be changed as soon as `put` has returned.
+        """
+
+    def wake(self) -> None:
+        """Make `poll` return: the one that waits now, or else the next, at once. Several wakes collapse into one."""
+
+    def status(self) -> dict[str, int]:
+        """The counters since the start; they can be read after `close` too."""
+
+    def close(self) -> None:
+        """Make a waiting `poll` return and give back what the operating system lent; a second call does nothing."""
