@@ -1,0 +1,400 @@
+"""Facts about UDP multicast on loopback. Each test has a group of its own: a random address and port in 239.255/16."""
+
+import errno
+import gc
+import os
+import random
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from ringcast._core import sockets
+from ringcast.errors import ClosedError, ConfigError, MessageTooLargeError, TransportError
+from ringcast.transport import EVERYONE, Transport
+from ringcast.transport.udp import UdpTransport
+
+pytestmark = pytest.mark.udp
+OWN_NETWORK = pytest.mark.skipif(
+    os.geteuid() != 0 or not shutil.which("unshare") or not shutil.which("ip"), reason="a network of its own needs root"
+)
+
+
+def free_group():
+    """A group that nobody uses: a port that the kernel lets us have without sharing."""
+    while True:
+        group = f"239.255.{random.randrange(1, 255)}.{random.randrange(1, 255)}", random.randrange(20_000, 32_000)
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+            try:
+                probe.bind(("0.0.0.0", group[1]))
+            except OSError:
+                continue
+            return group
+
+
+def open_files():
+    gc.collect()
+    return len(os.listdir("/proc/self/fd"))
+
+
+def sockets_of_this_process():
+    """Local addresses of the UDP sockets that this process has open, as /proc tells them."""
+    links = [str(each.readlink()) for each in Path("/proc/self/fd").iterdir() if each.is_symlink()]
+    found = set()
+    for line in Path("/proc/self/net/udp").read_text().splitlines()[1:]:
+        fields = line.split()
+        if f"socket:[{fields[9]}]" in links:
+            address, port = fields[1].split(":")
+            host = int(address, 16).to_bytes(4, sys.byteorder)
+            found.add(f"{socket.inet_ntoa(host)}:{int(port, 16)}")
+    return found
+
+
+@pytest.fixture
+def group():
+    group_address, port = free_group()
+    return {"group_address": group_address, "port": port}
+
+
+@pytest.fixture
+def member(group):
+    """Makes members of one group, and closes them."""
+    with ExitStack() as stack:
+        def make(**options):
+            transport = UdpTransport(**{**group, "receive_buffer": 1 << 20, **options})
+            stack.callback(transport.close)
+            return transport
+        yield make
+
+
+def drain(transport):
+    """All that waits in the sockets."""
+    found = []
+    while datagrams := transport.poll(0):
+        found += [bytes(each) for each in datagrams]
+    return found
+
+
+# -- Who hears what -------------------------------------------------------------------------------------------------------
+
+def test_members_on_one_host_hear_each_others_multicast_and_not_their_own(member):
+    a, b, c = member(), member(), member()
+    a.put([(EVERYONE, b"from a"), (EVERYONE, b"again")])
+    b.put([(EVERYONE, b"from b")])
+    assert (drain(a), drain(b), drain(c)) == ([b"from b"], [b"from a", b"again"], [b"from a", b"again", b"from b"])
+
+
+def test_a_unicast_reaches_its_member_alone(member):
+    a, b, c = member(), member(), member()
+    a.connect({2: b.physical, 3: c.physical})
+    a.put([(3, b"to c"), (2, b"to b")])
+    assert (drain(a), drain(b), drain(c)) == ([], [b"to b"], [b"to c"])
+
+
+def test_a_member_may_send_to_itself(member):
+    a = member()
+    a.connect({2**64 - 1: a.physical})
+    a.put([(2**64 - 1, b"self")])
+    assert drain(a) == [b"self"]
+
+
+@pytest.mark.parametrize("size", [0, 1, 60_000, UdpTransport.max_datagram])
+@pytest.mark.parametrize("to", [EVERYONE, 2])
+def test_a_datagram_keeps_its_size_and_bytes(member, size, to):
+    a, b = member(), member()
+    a.connect({2: b.physical})
+    datagram = os.urandom(size)
+    a.put([(to, datagram)])
+    assert drain(b) == [datagram]
+
+
+def test_groups_on_one_port_do_not_hear_each_other(member, group):
+    low, high = member(group_address="239.255.0.1"), member(group_address="239.255.0.2")
+    low.put([(EVERYONE, b"low")])
+    high.put([(EVERYONE, b"high")])
+    assert (drain(low), drain(high)) == ([], [])
+
+
+def test_nothing_listens_on_all_interfaces(member):
+    before = sockets_of_this_process()
+    a = member()
+    bound = sockets_of_this_process() - before
+    assert len(bound) == 2
+    assert all(not address.startswith("0.0.0.0:") for address in bound)
+    assert a.physical in bound
+
+
+def test_the_granted_receive_buffer_holds_the_budget_of_large_datagrams(member):
+    a, b = member(), member(receive_buffer=2 << 20)
+    count = b.receive_budget // 60_000
+    a.put([(EVERYONE, bytes(60_000))] * count)
+    assert len(drain(b)) == count
+
+
+def test_it_keeps_the_contract(member):
+    transport: Transport = member()
+    assert transport.max_datagram == 65507
+    assert 0 < transport.receive_budget <= 1 << 20
+    assert transport.status() == dict.fromkeys(transport.status(), 0)
+
+
+# -- What others do is counted --------------------------------------------------------------------------------------------
+
+def test_an_unknown_member_is_counted_and_the_rest_is_sent(member):
+    a, b = member(), member()
+    a.put([(99, b"whom?"), (EVERYONE, b"all")])
+    assert drain(b) == [b"all"]
+    assert (a.status()["send_unknown"], a.status()["datagrams_sent"]) == (1, 1)
+
+
+@pytest.mark.parametrize("physical", [
+    "", ":", "127.0.0.1", "127.0.0.1:", ":7700", "localhost:7700", "127.0.0.1:0", "127.0.0.1:65536", "127.0.0.1:-1",
+    "127.0.0.1: 1", "127.0.0.1:1_0", "127.0.0.1:\u0661", "127.0.0.1\0:9", "::1:9", "127.0.0.1:" + "9" * 10_000, None, 7,
+    b"127.0.0.1:9", "239.255.0.1:7700", "255.255.255.255:9", "0.0.0.0:9", "192.0.2.1:9",
+])
+def test_a_malformed_or_foreign_physical_is_counted_and_left_out(member, physical):
+    a, b = member(), member()
+    a.connect({2: physical, 3: b.physical})
+    a.put([(2, b"lost"), (3, b"kept")])
+    assert drain(b) == [b"kept"]
+    assert (a.status()["bad_routes"], a.status()["send_unknown"]) == (1, 1)
+
+
+def test_nobody_can_take_the_place_of_everyone(member):
+    a, b = member(), member()
+    a.connect({EVERYONE: a.physical})
+    a.put([(EVERYONE, b"all")])
+    assert (drain(a), drain(b), a.status()["bad_routes"]) == ([], [b"all"], 1)
+
+
+def test_connect_replaces_the_table(member):
+    a, b = member(), member()
+    a.connect({2: b.physical})
+    a.connect({3: b.physical})
+    a.put([(2, b"former"), (3, b"present")])
+    assert drain(b) == [b"present"]
+
+
+def test_a_member_that_died_raises_nothing(member):
+    a, gone = member(), member()
+    a.connect({2: gone.physical})
+    gone.close()
+    for _ in range(3):
+        a.put([(2, b"anybody?")])
+        assert drain(a) == []
+
+
+# -- Waiting, waking, closing ---------------------------------------------------------------------------------------------
+
+def test_wakes_before_the_poll_collapse_and_make_it_return(member):
+    a = member()
+    a.wake()
+    a.wake()
+    assert a.poll(None) == []
+    assert a.poll(0) == []
+
+
+def test_a_wake_from_another_thread_ends_the_poll(member):
+    a = member()
+    thread = threading.Thread(target=a.wake)
+    thread.start()
+    assert a.poll(None) == []
+    thread.join()
+
+
+def test_one_thread_puts_while_another_polls(member):
+    a, b, count = member(), member(receive_buffer=8 << 20), 2_000
+    b.connect({1: a.physical})
+
+    def send():
+        for number in range(count):
+            a.put([(EVERYONE, number.to_bytes(4, "big"))])
+            b.put([(1, b"")])
+
+    thread = threading.Thread(target=send)
+    thread.start()
+    got = []
+    while len(got) < count:
+        got += [int.from_bytes(each, "big") for each in b.poll(None)]
+    thread.join()
+    assert got == list(range(count))
+
+
+def test_close_ends_the_poll_of_another_thread_and_then_gives_the_sockets_back(member):
+    before = open_files()
+    a = member()
+    thread = threading.Thread(target=a.close)
+    thread.start()
+    try:
+        assert a.poll(None) == []
+    except ClosedError:
+        pass                                # close() was first
+    thread.join()
+    assert open_files() == before
+
+
+def test_a_signal_handler_may_close_during_a_poll(member):
+    before, left, main = open_files(), threading.Event(), threading.get_ident()
+    a = member()
+    old = signal.signal(signal.SIGUSR1, lambda number, frame: a.close())
+
+    def interrupt():
+        while not left.wait(0.001):
+            signal.pthread_kill(main, signal.SIGUSR1)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    try:
+        assert a.poll(None) == []
+    except ClosedError:
+        pass                                # the first signal came before the poll
+    finally:
+        left.set()
+        thread.join()
+        signal.signal(signal.SIGUSR1, old)
+    assert open_files() == before
+
+
+def test_a_second_close_does_nothing_and_what_follows_a_close_is_harmless_or_refused(member):
+    a = member()
+    a.put([(EVERYONE, b"counted")])
+    a.close()
+    a.close()
+    a.wake()
+    a.connect({2: a.physical})
+    assert a.status()["datagrams_sent"] == 1
+    with pytest.raises(ClosedError):
+        a.poll(0)
+    with pytest.raises(ClosedError):
+        a.put([(EVERYONE, b"late")])
+
+
+def test_an_oversized_datagram_raises_and_nothing_of_its_put_is_sent(member):
+    a, b = member(), member()
+    with pytest.raises(MessageTooLargeError):
+        a.put([(EVERYONE, b"first"), (EVERYONE, bytes(a.max_datagram + 1))])
+    assert (drain(b), a.status()["datagrams_sent"]) == ([], 0)
+
+
+# -- Starting: one sentence that says what to do --------------------------------------------------------------------------
+
+@pytest.mark.parametrize("option, value, sentence", [
+    ("group_address", "10.1.2.3", "not a multicast address; choose one in 239"),
+    ("group_address", "news", "not an IPv4 address"),
+    ("group_address", None, "not an IPv4 address"),
+    ("port", 0, "outside 1..65535"),
+    ("port", 65536, "outside 1..65535"),
+    ("port", "7700", "outside 1..65535"),
+    ("ttl", -1, "outside 0..255"),
+    ("ttl", 256, "outside 0..255"),
+    ("receive_buffer", 0, "outside 65536.."),
+    ("send_buffer", 1 << 40, "outside 65536.."),
+    ("interface", "eth0", "not an IPv4 address"),
+    ("interface", "192.0.2.1", "say insecure=True"),
+])
+def test_a_value_outside_its_range_is_refused_with_a_sentence(option, value, sentence):
+    before = open_files()
+    with pytest.raises(ConfigError, match=sentence):
+        UdpTransport(**{option: value})
+    assert open_files() == before
+
+
+@pytest.mark.parametrize("interface", ["0.0.0.0", "239.255.0.1", "255.255.255.255"])
+def test_what_is_not_one_interface_is_refused_even_insecurely(group, interface):
+    with pytest.raises(ConfigError, match="not the address of one interface"):
+        UdpTransport(**group, interface=interface, insecure=True)
+
+
+@pytest.mark.parametrize("address", ["", "group"])
+def test_a_port_of_another_program_is_refused_with_a_sentence(group, address):
+    before = open_files()
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as other:
+        other.bind((address and group["group_address"], group["port"]))
+        with pytest.raises(TransportError, match="stop it or choose another port") as refusal:
+            UdpTransport(**group)
+    assert refusal.value.errno == errno.EADDRINUSE
+    assert open_files() == before
+
+
+def test_an_interface_that_is_not_here_is_refused_with_a_sentence(group):
+    before = open_files()
+    with pytest.raises(TransportError, match="choose one that `ip -4 address` lists") as refusal:
+        UdpTransport(**group, interface="192.0.2.1", insecure=True)
+    assert refusal.value.errno == errno.EADDRNOTAVAIL
+    assert open_files() == before
+
+
+def test_failures_late_in_the_start_leak_nothing(group, monkeypatch):
+    before = open_files()
+
+    def fail(*ignored):
+        raise OSError(errno.EMFILE, "planted")
+
+    monkeypatch.setattr("ringcast.transport.udp.Receiver", fail)
+    with pytest.raises(TransportError, match="too many files open"):
+        UdpTransport(**group)
+    assert open_files() == before
+
+
+def in_own_network(setting_up, program):
+    """Run `program` in a network that holds nothing but a loopback interface; it must end well."""
+    script = f'{setting_up}; exec "$0" -c "$1"'
+    head = "import os\nfrom ringcast.errors import *\nfrom ringcast.transport.udp import UdpTransport\n"
+    command = ["unshare", "-n", "sh", "-c", script, sys.executable, head + program]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+REFUSED = """
+try:
+    UdpTransport({options})
+except TransportError as error:
+    assert {words!r} in str(error), error
+else:
+    raise SystemExit("it started")
+"""
+
+
+@OWN_NETWORK
+def test_a_loopback_that_is_down_is_refused_with_a_sentence():
+    in_own_network("true", REFUSED.format(options="", words="or bring it up"))
+
+
+@OWN_NETWORK
+def test_a_missing_multicast_route_is_found_at_the_start():
+    address_without_link = "ip address add 127.0.0.1/8 dev lo"      # can be bound to, but leads nowhere
+    in_own_network(address_without_link, REFUSED.format(options="", words="no multicast route to 239.255.77.1"))
+
+
+@OWN_NETWORK
+def test_a_low_port_without_permission_is_refused_with_a_sentence():
+    program = "os.setresuid(65534, 65534, 65534)\n" + REFUSED.format(options="port=77", words="choose a port above 1023")
+    in_own_network("ip link set lo up", program)
+
+
+NETWORK_FAILS = """
+a, b = UdpTransport(), UdpTransport()
+a.connect({2: b.physical})
+assert os.system("ip link set lo down") == 0
+a.put([(0, b"all"), (2, b"one")])
+assert a.poll(1000) == [] and b.poll(1000) == []
+assert a.status()["send_errors"] + a.status()["datagrams_sent"] == 2, a.status()
+assert os.system("ip link set lo up") == 0
+a.put([(2, b"back")])
+assert [bytes(each) for each in b.poll(None)] == [b"back"]
+"""
+
+
+@OWN_NETWORK
+def test_a_network_that_fails_after_the_start_raises_nothing_and_may_come_back():
+    in_own_network("ip link set lo up", NETWORK_FAILS)
+
+
+def test_the_largest_datagram_is_what_ipv4_allows():
+    assert UdpTransport.max_datagram == sockets.MAX_DATAGRAM == 65_535 - 20 - 8
