@@ -188,10 +188,13 @@ cdef int read_all(Intake *intake) noexcept nogil:
 
 
 cdef int collect(Intake *intake, int64_t wait_ns) noexcept nogil:
-    """Read; if nothing was there, wait once and read again. Returns the number of datagrams, or -errno."""
+    """Read; if nothing was there, wait once and read again. Returns the number of datagrams, or -errno.
+
+    An error taken off a socket is something that was there, whether it came before the wait or ended it.
+    """
     cdef timespec timeout
     cdef int count = read_all(intake)
-    if count != 0 or wait_ns == 0:
+    if count != 0 or wait_ns == 0 or intake.errors:
         return count
     timeout.tv_sec = <long>(wait_ns // 1000000000)
     timeout.tv_nsec = <long>(wait_ns % 1000000000)
@@ -328,7 +331,8 @@ cdef class Receiver:
         """Return the datagrams that have arrived, waiting for some if there are none.
 
         `timeout_ns` None waits for ever, 0 (or less) not at all. The answer is empty when the time has passed, after a
-        `wake`, and also early when all that came was dropped. Order is that of the sockets given, and of arrival in each.
+        `wake`, and also early when all that came was truncated or an ICMP error. Order is that of the sockets given, and
+        of arrival in each.
 
         The views are read-only and **valid until the next call**, which overwrites their memory (copy what must live
         longer); reading an outdated view is safe but shows other bytes.

@@ -267,7 +267,7 @@ def _open_multicast(multicast: socket.socket, group_address: str, port: int, int
 
 def _probe_route(group_address: str, port: int, interface: str) -> None:
     """Look the route up as sending would, without sending: connect() of a UDP socket does just that."""
-    lost = f"no multicast route to {group_address}: the interface of {interface} is down; bring it up (`ip link set NAME up`)"
+    lost = f"no multicast route to {group_address}: the interface of {interface} is down; bring it up (`ip link set`)"
     with _explained({errno.ENETUNREACH: lost, errno.EHOSTUNREACH: lost, errno.ENODEV: lost}), _socket() as probe:
         probe.bind((interface, 0))
         probe.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, socket.inet_aton(interface))
