@@ -205,7 +205,7 @@ class Channel:
         while sent < len(payloads):
             taken = window.push_many(payloads, sent)
             if not taken:
-                taken = self._retry(lambda: window.push_many(payloads, sent) or None, timeout,
+                taken = self._retry(lambda start=sent: window.push_many(payloads, start) or None, timeout,
                                     f"; {sent} of {len(payloads)} messages were sent")
             sent += taken
             if sent < len(payloads):
@@ -253,7 +253,7 @@ class Channel:
                 return result
             with self._room:
                 remaining = None if deadline is None else deadline - time.monotonic()
-                if not self._room.wait_for(lambda: self._rooms != seen or self._closing, remaining):
+                if not self._room.wait_for(lambda seen=seen: self._rooms != seen or self._closing, remaining):
                     raise SendTimeoutError(f"no room in the send window within {timeout:g} s{progress}; {self._slowest()}")
             if self._closing:
                 raise ClosedError(self._fault or f"the channel is closed{progress}; open a new one to send")

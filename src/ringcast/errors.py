@@ -30,7 +30,10 @@ class JoinTimeoutError(RingcastError, TimeoutError):
 
 
 class TransportError(RingcastError, OSError):
-    """The operating system refused a socket, an address or a route."""
+    """The operating system refused a socket, an address or a route; `errno` is its own number for why."""
+
+    def __str__(self) -> str:
+        return self.strerror or super().__str__()
 
 
 class JournalError(RingcastError):

@@ -19,7 +19,7 @@ def run_together(*calls):
 
 
 def winners(wins):
-    return {sum(column) for column in zip(*wins)}
+    return {sum(column) for column in zip(*wins, strict=True)}
 
 
 @pytest.mark.parametrize("capacity, offset", SHAPES)

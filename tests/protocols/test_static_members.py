@@ -158,7 +158,7 @@ def test_that_a_name_is_occupied_is_believed_only_from_its_owner():
     Hello("B", "b", {"B": Line(1, -1)}, True, {}), Hello("B", "b", {"B": Line(-1, 1)}, True, {}),
     Hello("B", "b", {"B": Line(1, 1)}, True, {-1: 1}), Hello("B", "b", {"B": Line(1, 1)}, True, {1: -1}),
     Hello("", "b", {}, True, {}), Hello("B", "b" * 300, {}, True, {}), Hello("B", "b", {str(k): Line() for k in range(300)}, True, {}),
-    Hello("B", "b", {}, True, {k: 1 for k in range(1100)}),
+    Hello("B", "b", {}, True, dict.fromkeys(range(1100), 1)),
 ], ids=["negative incarnation", "negative generation", "negative sender", "negative seqno", "no name", "long address", "many names",
         "many resumes"])
 def test_decision_24_a_hello_out_of_bounds_is_counted(hello):

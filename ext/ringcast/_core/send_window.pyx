@@ -11,12 +11,12 @@ from cpython.bytes cimport PyBytes_CheckExact, PyBytes_GET_SIZE
 from libc.stdint cimport int64_t, uint64_t
 
 from ringcast._core.ring_buffer cimport RingBuffer
-from ringcast._core.wire cimport HEADER, LENGTH, RUN, pack_run
+from ringcast._core.wire cimport HEADER, LARGEST, LENGTH, RUN, pack_run
 
-from ringcast._core.wire import MAX_PAYLOAD
 from ringcast.errors import MessageTooLargeError
 
-cdef Py_ssize_t LARGEST_PAYLOAD = MAX_PAYLOAD
+cdef enum:
+    LARGEST_PAYLOAD = LARGEST - HEADER - RUN - LENGTH       # wire.MAX_PAYLOAD
 
 # What push() tells its caller to do.
 NOTHING = 0         # somebody else already sees to it

@@ -189,7 +189,7 @@ class Mcast(Layer):
         if not is_seqno(start.seqno):
             return False
         if not self.receiving:
-            self._decline(sender, now)
+            self._acknowledge(sender, now)
         elif window is None or (window.ring.hd == window.offset and precedes(window.offset, start.seqno)):
             self._open_window(self.members[sender], start.seqno)
         else:
@@ -222,7 +222,7 @@ class Mcast(Layer):
         for first, last in request.ranges[:MAX_RANGES]:
             if not is_seqno(first) or not is_seqno(last):
                 return False
-            first = later(first, low + 1)
+            first = later(first, (low + 1) % MODULUS)
             last = earlier(last, sent)
             if not precedes(last, first):
                 wanted.append((first, last))
@@ -234,7 +234,7 @@ class Mcast(Layer):
         if not is_seqno(highest.seqno):
             return False
         if not self.receiving:
-            self._decline(sender, now)
+            self._acknowledge(sender, now)
         elif window is not None:
             window.ring.announce(highest.seqno)
             window.ack_due |= not precedes(window.ring.low, highest.seqno)
@@ -272,23 +272,23 @@ class Mcast(Layer):
     def _acknowledge_due(self, now: Instant) -> None:
         for sender, window in self.windows.items():
             if window.ack_due:
-                self._acknowledge(sender, window, now)
+                self._acknowledge(sender, now)
 
-    def _acknowledge(self, sender: int, window: ReceiveWindow, now: Instant) -> None:
-        window.ack_due = False
-        window.unacked_messages = window.unacked_bytes = 0
+    def _acknowledge(self, sender: int, now: Instant) -> None:
+        """Tell a sender what the application has finished, and how much it may send, or that it need not wait for us."""
+        window, finished = self.windows.get(sender), 0
+        if window is not None:
+            finished = window.ring.low
+            window.ack_due = False
+            window.unacked_messages = window.unacked_bytes = 0
         self.counters.acks_sent += 1
-        self._send_control(Kind.ACK, Ack(window.ring.low, self._grant()), sender, now)
+        self._send_control(Kind.ACK, Ack(finished, self._grant()), sender, now)
 
     def _grant(self) -> int:
         """Bytes that one sender may have on the way to us: an equal share of the socket buffer (bounded windows)."""
+        if not self.receiving:
+            return 0
         return max(1, min(self.config.max_bytes, self.receive_budget // max(1, len(self.windows))))
-
-    def _decline(self, sender: int, now: Instant) -> None:
-        """Tell a sender not to wait for us; what we did finish is acknowledged with it."""
-        window = self.windows.get(sender)
-        self.counters.acks_sent += 1
-        self._send_control(Kind.ACK, Ack(window.ring.low if window else 0, 0), sender, now)
 
     def _wait_no_more(self, member: int) -> None:
         self.joiners.pop(member, None)
@@ -301,7 +301,7 @@ class Mcast(Layer):
         """The application takes no more messages: nobody is to wait for this member from now on."""
         self.receiving = False
         for sender in self.windows:
-            self._decline(sender, now)
+            self._acknowledge(sender, now)
         self._wait_no_more(self.local.incarnation)
 
     def _fit_budgets(self) -> None:
@@ -330,7 +330,7 @@ class Mcast(Layer):
             if limit <= 0:
                 break
             sender, ring = windows[(self.turn + step) % len(windows)]
-            first = ring.hd + 1
+            first = (ring.hd + 1) % MODULUS
             payloads = ring.remove_many(limit, nullify=False)
             if payloads:
                 self.stack.effects.deliveries.append(Batch(sender, first, payloads, self.view_id))
@@ -358,7 +358,7 @@ class Mcast(Layer):
         window.unacked_messages += len(batch)
         window.unacked_bytes += batch.nbytes
         if self._acks_now(window):
-            self._acknowledge(sender, window, now)
+            self._acknowledge(sender, now)
         self._arm(now)
 
     def _acks_now(self, window: ReceiveWindow) -> bool:
@@ -438,7 +438,7 @@ class Mcast(Layer):
         for sender, window in self.windows.items():
             self._ask(sender, window, now)
             if window.unacked_messages:
-                self._acknowledge(sender, window, now)
+                self._acknowledge(sender, now)
         self._start_joiners(now)
         if self._has_unacked():
             self._send_control(Kind.HIGHEST, Highest(self.send_window.sent), EVERYONE, now)
@@ -479,4 +479,5 @@ class Mcast(Layer):
         ring = self.send_window.ring
         return {"low": ring.low, "hd": ring.hd, "hr": ring.hr, "sent": self.send_window.sent, "num_unacked": self.unacked(),
                 "num_missing": sum(window.ring.num_missing for window in self.windows.values()),
-                "num_joiners": len(self.joiners), "num_leaving": len(self.leaving), "send_budget": ring.max_bytes, **asdict(self.counters)}
+                "num_joiners": len(self.joiners), "num_leaving": len(self.leaving), "send_budget": ring.max_bytes,
+                **asdict(self.counters)}

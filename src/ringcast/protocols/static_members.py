@@ -6,9 +6,9 @@ incarnation) wins. So all tables become equal in whatever order they are heard, 
 the sum of the generations, its members are the incarnations in the order of the list.
 
 HELLO carries the sender's table. It is repeated every hello_interval until every member that is in the table was heard with an
-equal one; it is answered when its sender asks, or when it shows a table other than ours; then there is silence. That a name is *occupied* is believed
-only from its owner, because the owner's HELLO also brings what the others need: where it can be reached, and, after a restart,
-the digest of what it already has. That a name is *vacant* is believed from anybody.
+equal one; it is answered when its sender asks, or when it shows a table other than ours; then there is silence. That a name is
+*occupied* is believed only from its owner, because the owner's HELLO also brings what the others need: where it can be reached,
+and, after a restart, the digest of what it already has. That a name is *vacant* is believed from anybody.
 
 A member whose name is taken by a later life of it, or that was taken out, stops with a sentence that says so.
 """

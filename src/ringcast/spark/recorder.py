@@ -7,10 +7,11 @@ journal, it tells the senders how far it had got and they go on from there; noth
 import time
 from collections.abc import Callable, Sequence
 
+from ringcast.spark.journal import Journal
+
 from ringcast import Batch, Channel, Digest
 from ringcast.config import MAX_RESUME
 from ringcast.errors import JournalError
-from ringcast.spark.journal import Journal
 
 
 def resume_of(journal: Journal, members: Sequence[str]) -> Digest:
@@ -27,8 +28,8 @@ def record(channel: Channel, journal: Journal, on_progress: Callable[[int], obje
     """Append what `channel` delivers to `journal` until the channel closes; returns how many messages were new.
 
     All that is there at one time becomes durable with one sync, and is acknowledged after it. `on_progress` is called with the
-    number so far after each sync, `on_batch` with each batch before it is written. JournalError when the journal cannot take more: what was synced is safe, the rest was not
-    acknowledged.
+    number so far after each sync, `on_batch` with each batch before it is written. JournalError when the journal cannot take more:
+    what was synced is safe, the rest was not acknowledged.
     """
     recorded = 0
     for batches in channel.deliveries():

@@ -18,7 +18,7 @@ class Hub:
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
-        self.attached: dict[str, "InprocTransport"] = {}
+        self.attached: dict[str, InprocTransport] = {}
         self.numbers = itertools.count(1)
 
 

@@ -76,6 +76,7 @@ def datagrams(outcomes: Sequence[Outcome]) -> "go.Figure":
     import plotly.graph_objects as go
 
     names = [each.name for each in outcomes]
-    bars = {"datagrams lost": "num_discard", "repeated": "num_duplicate", "overtaken": "num_shuffle", "requests for repeats": "xmit_reqs_sent"}
+    bars = {"datagrams lost": "num_discard", "repeated": "num_duplicate", "overtaken": "num_shuffle",
+            "requests for repeats": "xmit_reqs_sent"}
     figure = go.Figure([go.Bar(x=names, y=[each.status[key] for each in outcomes], name=title) for title, key in bars.items()])
     return figure.update_layout(title="What the network did to each member", yaxis_title="datagrams")

@@ -1,0 +1,86 @@
+"""Rules of the house that a program can check: what layers may not touch, what is never done, what documents claim."""
+
+import ast
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+SOURCES = sorted((ROOT / "src").rglob("*.py"))
+LAYERS = [ROOT / "src/ringcast/stack.py", *sorted((ROOT / "src/ringcast/protocols").rglob("*.py"))]
+
+
+def imports(path):
+    """Names of the modules that a file imports, anywhere in it."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield node.module or ""
+
+
+def relative(path):
+    return str(path.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("path", LAYERS, ids=relative)
+def test_layers_have_no_clock_no_thread_and_no_io(path):
+    forbidden = {"time", "datetime", "threading", "socket", "select", "asyncio", "queue", "os", "secrets", "logging", "subprocess"}
+    assert forbidden.isdisjoint(name.partition(".")[0] for name in imports(path))
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=relative)
+def test_decision_24_nothing_is_unpickled_or_evaluated(path):
+    assert {"pickle", "marshal", "dill", "shelve", "cloudpickle", "yaml"}.isdisjoint(imports(path))
+    calls = {node.func.id for node in ast.walk(ast.parse(path.read_text()))
+             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)}
+    assert {"eval", "exec"}.isdisjoint(calls)
+
+
+def test_layers_point_downward():
+    """_core knows no layer, protocols know the stack and the core, spark and cli know the public names."""
+    below = {"protocols": {"channel", "transport.udp", "transport.inproc", "spark", "cli"}, "transport": {"channel", "spark", "cli"},
+             "spark": {"stack", "protocols", "_core", "cli"}}
+    for room, strangers in below.items():
+        for path in (ROOT / "src/ringcast" / room).rglob("*.py"):
+            known = {name.removeprefix("ringcast.") for name in imports(path) if name.startswith("ringcast.")}
+            assert not {name for name in known for stranger in strangers if name == stranger or name.startswith(stranger + ".")}, path
+
+
+def test_atomics_are_in_one_place():
+    for path in (ROOT / "ext").rglob("*.p[yx][xd]"):
+        assert "__atomic" not in path.read_text() and "__sync" not in path.read_text(), path
+
+
+def test_the_code_in_the_readme_runs_as_it_stands():
+    code = re.search(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL).group(1)
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert run.stdout == "A says hello (seqno 1)\n", run.stderr
+
+
+def test_the_files_that_the_readme_names_are_there():
+    named = re.findall(r"`((?:src|ext)/[\w/.]+)`", (ROOT / "README.md").read_text())
+    assert len(named) > 8
+    assert [name for name in named if not (ROOT / name).exists()] == []
+
+
+def test_the_commands_that_the_readme_names_are_there():
+    named = set(re.findall(r"ringcast (\w+)", " ".join(re.findall(r"`ringcast \w+", (ROOT / "README.md").read_text()))))
+    listed = subprocess.run([sys.executable, "-c", "from ringcast.cli import main; main()", "--help"], capture_output=True, text=True)
+    assert named and all(re.search(rf"^\W*{name}\b", listed.stdout, re.MULTILINE) for name in named), listed.stdout + listed.stderr
+
+
+def test_ruff_finds_nothing():
+    run = subprocess.run([sys.executable, "-m", "ruff", "check", "."], capture_output=True, text=True, cwd=ROOT)
+    assert run.returncode == 0, run.stdout
+
+
+def test_importing_the_spark_part_needs_no_compiled_core():
+    """It runs on Spark's workers, which may not have it."""
+    code = ("import sys, ringcast.spark.source, ringcast.spark.journal; "
+            "sys.exit([name for name in sys.modules if name.startswith('ringcast._core')] != [])")
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
