@@ -75,11 +75,11 @@ def running(work):
 # -- What goes in comes out -----------------------------------------------------------------------------------------------
 
 def test_a_batch_arrives_whole_and_in_order(pair):
-    datagrams = [b"%d" % each for each in range(12)]
-    assert pair.send(*datagrams) == 12
+    datagrams = [b"%d" % each for each in range(8)]
+    assert pair.send(*datagrams) == 8
     assert [bytes(each) for each in pair.receiver.receive(None)] == datagrams
-    assert (pair.receiver.datagrams, pair.receiver.bytes) == (12, sum(map(len, datagrams)))
-    assert (pair.sender.datagrams, pair.sender.bytes) == (12, sum(map(len, datagrams)))
+    assert (pair.receiver.datagrams, pair.receiver.bytes) == (8, sum(map(len, datagrams)))
+    assert (pair.sender.datagrams, pair.sender.bytes) == (8, sum(map(len, datagrams)))
 
 
 @pytest.mark.parametrize("size", [0, 1, 60_000, MAX_DATAGRAM])
@@ -348,14 +348,14 @@ def test_a_key_without_a_route_is_counted(pair):
     assert pair.sender.unknown == 1
 
 
-FULL_BUFFER = f"""
+FULL_BUFFER = """
 import socket
 from ringcast._core.sockets import Sender, SockAddr
 with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)
     sender = Sender(sock.fileno())
-    sent = sender.send_many([(1, bytes(1000))] * 100, {{1: SockAddr("{LOOPBACK}", 9)}})
-    assert (sent, sender.datagrams) == (sent, sent) and sent < 100, sent
+    sent = sender.send_many([(1, bytes(1000))] * 100, {1: SockAddr("127.0.0.1", 9)})
+    assert sent == sender.datagrams < 100, sent
     assert (sender.dropped, sender.errors) == (100 - sent, 0), (sender.dropped, sender.errors)
 """
 
@@ -363,8 +363,11 @@ with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
 @pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("tc"), reason="slows a loopback of its own down: root and tc")
 def test_a_full_send_buffer_drops_the_rest_and_does_not_wait():
     slow_loopback = "ip link set lo up && tc qdisc add dev lo root tbf rate 1kbit burst 2kb limit 1mb"
-    command = ["unshare", "-n", "sh", "-c", f'{slow_loopback} && exec "$0" -c "$1"', sys.executable, FULL_BUFFER]
-    done = subprocess.run(command, capture_output=True, text=True)
+    # The shell and its tools crash with a sanitizer's library in them; the program gets it back.
+    script = f'{slow_loopback} && exec env LD_PRELOAD="$PRELOAD" "$0" -c "$1"'
+    environment = {**os.environ, "LD_PRELOAD": "", "PRELOAD": os.environ.get("LD_PRELOAD", "")}
+    command = ["unshare", "-n", "sh", "-c", script, sys.executable, FULL_BUFFER]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
     assert done.returncode == 0, done.stderr
 
 

@@ -243,7 +243,9 @@ cdef class Receiver:
     Args:
         fds: descriptors of the sockets, 1..1024. They stay the caller's: keep them open while `receive` runs, close
             them afterwards.
-        slots: datagrams that one call takes from each socket at most, 1..1024.
+        slots: datagrams that one call takes from each socket at most, 1..1024. More slots are fewer system calls, but
+            their memory falls out of the processor's cache before it is read: of 2 .. 64 slots of 64 KiB, 4 and 8 were
+            fastest with 60 KB datagrams (16 some 8 percent slower), 16 and more with 100 B ones.
         datagram_size: bytes of one slot, 1..65536; a longer datagram is dropped and counted in `truncated`.
 
     Raises ValueError outside these limits, OSError when the kernel gives no eventfd, MemoryError without room for
@@ -266,7 +268,7 @@ cdef class Receiver:
     cdef readonly uint64_t truncated
     cdef readonly uint64_t errors
 
-    def __cinit__(self, fds, int slots=16, int datagram_size=65536):
+    def __cinit__(self, fds, int slots=8, int datagram_size=65536):
         self.event = -1
         cdef list descriptors = list(fds)
         if not 1 <= len(descriptors) <= 1024:
