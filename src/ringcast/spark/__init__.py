@@ -1,0 +1,31 @@
+"""Group messages as tables: a durable journal of what one member received, and the Spark source that reads it.
+
+    with Journal("flights.journal", group="flights") as journal:      # the recorder, no Spark needed
+        journal.append("A#00000000000000a1", 1, [b"...", b"..."], view_id=3, ts_ns=time.time_ns())
+        journal.sync()
+
+    spark = session()
+    spark.read.format("ringcast").load("flights.journal")
+
+Nothing here imports the compiled core, so the same package runs on Spark workers without it; and importing this package
+imports neither pyarrow nor pyspark until a name is used.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from .session import session  # at once, else the submodule of the same name would take the function's place
+
+if TYPE_CHECKING:
+    from .journal import Journal as Journal
+    from .reader import JournalReader as JournalReader
+
+_HOMES = {"Journal": ".journal", "JournalReader": ".reader"}
+
+__all__ = ["Journal", "JournalReader", "session"]
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name], __name__), name)

@@ -1,0 +1,109 @@
+"""Offsets are digests: {sender: highest seqno consumed}, inclusive, sorted by sender, with every sender ever met.
+
+Spark compares offsets as text, so the same position must always be the same text; and an offset never forgets a sender, or
+that sender would be read again from its start. All of this is plain arithmetic per sender: no Spark, no files.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from ..errors import JournalError
+from .manifest import Extent
+
+Offset = dict[str, int]
+
+
+class Range(NamedTuple):
+    """Messages first..last (inclusive) of one sender."""
+
+    sender: str
+    first: int
+    last: int
+
+
+def canonical(offset: Mapping[str, int]) -> Offset:
+    """The same offset with its senders sorted, which is the form that Spark may see."""
+    return dict(sorted(offset.items()))
+
+
+def earliest(extents: Mapping[str, Extent]) -> Offset:
+    """Just before everything the journal has."""
+    return canonical({sender: extent.low - 1 for sender, extent in extents.items()})
+
+
+def latest(extents: Mapping[str, Extent]) -> Offset:
+    """Behind everything that is durable."""
+    return canonical({sender: extent.high for sender, extent in extents.items()})
+
+
+def advance(start: Mapping[str, int], target: Mapping[str, int], floor: Mapping[str, int], limit: int | None) -> Offset:
+    """The offset at most `limit` messages behind `start` on the way to `target`; never behind `start` for any sender.
+
+    A sender that `start` does not know begins at its `floor`. The limit is shared out by filling the smallest backlogs first,
+    so that a quiet sender never waits for a busy one; the step is empty only if there is nothing to read.
+    """
+    begin = {sender: start.get(sender, floor.get(sender, 0)) for sender in {*start, *target}}
+    backlog = {sender: max(0, target.get(sender, 0) - begin[sender]) for sender in begin}
+    left = sum(backlog.values()) if limit is None else limit
+    end = {}
+    for waiting, sender in zip(range(len(begin), 0, -1), sorted(begin, key=lambda name: (backlog[name], name)), strict=True):
+        step = min(backlog[sender], left // waiting)
+        end[sender] = begin[sender] + step
+        left -= step
+    return canonical(end)
+
+
+def ranges(start: Mapping[str, int], end: Mapping[str, int], floor: Mapping[str, int]) -> list[Range]:
+    """What lies between two offsets, by sender; a sender that `start` does not know begins at its floor."""
+    spans = [Range(sender, start.get(sender, floor.get(sender, 0)) + 1, last) for sender, last in sorted(end.items())]
+    return [span for span in spans if span.first <= span.last]
+
+
+def cut(spans: Sequence[Range], rows: int) -> list[list[Range]]:
+    """The ranges laid end to end and cut every `rows` messages: each list is one partition.
+
+    Small senders thus share a partition, which costs a task only once, and a long range is spread over several.
+    """
+    partitions: list[list[Range]] = []
+    room = 0
+    for sender, first, last in spans:
+        while first <= last:
+            if room == 0:
+                partitions.append([])
+                room = rows
+            end = min(last, first + room - 1)
+            partitions[-1].append(Range(sender, first, end))
+            room -= end - first + 1
+            first = end + 1
+    return partitions
+
+
+def losses(spans: Sequence[Range], extents: Mapping[str, Extent]) -> list[Range]:
+    """What of the ranges the journal does not have, though a reader at these offsets would expect it."""
+    missing = []
+    for sender, first, last in spans:
+        extent = extents.get(sender)
+        if extent is None:
+            missing.append(Range(sender, first, last))
+            continue
+        if first < extent.low:
+            missing.append(Range(sender, first, min(last, extent.low - 1)))
+        missing += [Range(sender, *lost) for lost in extent.lost_within(first, last)]
+        if last > extent.high:
+            missing.append(Range(sender, max(first, extent.high + 1), last))
+    return missing
+
+
+def overtaken(start: Mapping[str, int], extents: Mapping[str, Extent]) -> list[Range]:
+    """What an offset says was read and the journal has no longer, or not yet: it was restored, replaced, or is another one."""
+    ends = {sender: extents[sender].high if sender in extents else 0 for sender in start}
+    return [Range(sender, ends[sender] + 1, seqno) for sender, seqno in sorted(start.items()) if seqno > ends[sender]]
+
+
+def refuse(missing: Sequence[Range], what: str) -> None:
+    """Raises JournalError if anything is missing, naming the first few ranges."""
+    if not missing:
+        return
+    named = ", ".join(f"{sender} {first}..{last}" for sender, first, last in missing[:3])
+    more = f" and {len(missing) - 3} more ranges" if len(missing) > 3 else ""
+    raise JournalError(f"{what}: {named}{more}; set the option failOnDataLoss to false to go on without them.")
