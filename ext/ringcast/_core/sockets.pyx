@@ -1,5 +1,3 @@
-# cython: warn.undeclared=False
-# (That warning counts every import as undeclared; what runs per datagram is declared all the same.)
 """Many datagrams per system call, with the GIL released: recvmmsg and sendmmsg, for UDP over IPv4 on Linux.
 
 `Receiver` reads a set of sockets into memory that it allocates once; what it returns are read-only views of that

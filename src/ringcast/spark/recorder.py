@@ -32,21 +32,22 @@ def record(channel: Channel, journal: Journal, on_progress: Callable[[int], obje
     what was synced is safe, the rest was not acknowledged.
     """
     recorded = 0
+    reached = dict(journal.digest)                      # highest seqno of each sender that was appended
     for batches in channel.deliveries():
         for batch in batches:
             if on_batch is not None:
                 on_batch(batch)
-            recorded += _append(journal, batch)
+            recorded += _append(journal, batch, reached)
         journal.sync()
         if on_progress is not None:
             on_progress(recorded)
     return recorded
 
 
-def _append(journal: Journal, batch: Batch) -> int:
+def _append(journal: Journal, batch: Batch, reached: dict[str, int]) -> int:
     """Write one batch; what its sender had purged before this journal could have it is noted as lost, not passed over."""
     sender = str(batch.sender)
-    known = journal.digest.get(sender)
-    if known is not None and batch.first > known + 1 and batch.first > journal.next_seqno(sender):
+    if batch.first > reached.get(sender, batch.first) + 1:
         journal.skip(sender, batch.first - 1)
+    reached[sender] = batch.last
     return journal.append(sender, batch.first, batch.payloads, view_id=batch.view_id, ts_ns=time.time_ns())

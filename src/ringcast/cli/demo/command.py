@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 PATIENCE = 90                           # seconds without any progress after which the demo gives up
 SHOWN = 12                              # rows of the result that are printed
+QUIET = {"spark.log.level": "ERROR", "spark.ui.showConsoleProgress": "false"}
+WIDTH = 110                             # columns that the tables need
 BUNDLE = 8_000                          # bytes of a datagram: enough datagrams for the network to do its worst
 
 
@@ -114,7 +116,7 @@ class Run:
 
         with console.status("starting Spark and the group"):
             flights.lines()
-            spark = session("ringcast demo")
+            spark = session("ringcast demo", conf=QUIET)
         try:
             self.start()
             query = pipeline.stream_to_table(spark, self.journal, self.table, self.checkpoint)
@@ -198,7 +200,7 @@ class Run:
 
 def tell(run: Run, seconds: float) -> None:
     """Print what happened, and the result beside the same figures from the file."""
-    out = Console()
+    out = Console(width=max(WIDTH, Console().width))
     out.print(members_table(run.outcomes))
     delivered, retransmitted = (sum(values) for values in zip(*((each.delivered, each.status["xmit_rsps_sent"])
                                                                 for each in run.outcomes), strict=True))
