@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich import box
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
@@ -26,7 +27,7 @@ from ringcast.config import configure
 
 MAX_MEMBERS = 16
 MAX_SECONDS = 3600.0
-WIDTH = 170                             # of the table where the output is no terminal
+WIDTH = 150                             # of the table where the output is no terminal
 
 COLUMNS = [                             # heading, figure, how it is written
     ("sent/s", "sent_per_second", "{:,.0f}"),
@@ -35,15 +36,15 @@ COLUMNS = [                             # heading, figure, how it is written
     ("repeated", "retransmitted", "{:,.0f}"),
     ("requests", "requests", "{:,.0f}"),
     ("blockings", "blockings", "{:,.0f}"),
-    ("CPU s/M sender", "sender_cpu_per_million", "{:.2f}"),
-    ("CPU s/M receiver", "receiver_cpu_per_million", "{:.2f}"),
+    ("CPU s/M\nsender", "sender_cpu_per_million", "{:.2f}"),
+    ("CPU s/M\nreceiver", "receiver_cpu_per_million", "{:.2f}"),
 ]
 LEGEND = """\
 sent/s: all senders together. delivered/s: at the receiver that got fewest, messages of all senders, in order, its own too if it
 sends. repeated: messages sent again on request. requests: datagrams that ask for that. blockings: sends that waited for room.
 CPU s/M: CPU seconds for a million messages, at the sender (when it only sends) and at the costliest receiver.
-What limits it: cores used by each process; "others" is everything else on this machine. naive: plain Python that joins messages
-into 64 KB TCP writes; no membership, no group, one sender."""
+cores used: CPU time of each process by time; what limits it is said from these and from what else the machine did meanwhile.
+naive: plain Python that joins messages into 64 KB TCP writes; one sender, no membership, no limit on waiting."""
 
 
 @dataclass(frozen=True)
@@ -93,27 +94,31 @@ def perf(
     Exit status: 0 when every receiver of every run got every message once and in order, 1 when not or when a member died or
     hung, 2 for options that cannot be.
     """
-    properties = {"group_address": group_address, "port": port, "interface": interface, "insecure": insecure or None,
-                  "receive_buffer": receive_buffer, "capacity": capacity, "max_bytes": max_bytes,
-                  "max_bundle_size": max_bundle_size, "bundle_delay": bundle_delay, "ack_threshold": ack_threshold,
-                  "xmit_interval": xmit_interval}
-    options = {name: value for name, value in properties.items() if value is not None}
-    configure(options)
+    options = given(group_address=group_address, port=port, interface=interface, insecure=insecure or None,
+                    receive_buffer=receive_buffer, capacity=capacity, max_bytes=max_bytes, max_bundle_size=max_bundle_size,
+                    bundle_delay=bundle_delay, ack_threshold=ack_threshold, xmit_interval=xmit_interval)
     within("--seconds", seconds, 0.01, MAX_SECONDS)
     within("--runs", runs, 1, 1000)
     within("--timeout", timeout, 0.1, MAX_SECONDS)
     common = {"group": "perf", "seconds": seconds, "timeout": timeout, "seed": seed, "options": options}
     plans = [plan_of(scenario, each, common) for each in sizes(size) for scenario in scenarios(members, senders, loss, naive)]
+    if json_file:
+        check_writable(json_file)
     try:
         rows = measure(plans, runs)
     except RunError as error:
         print(f"ringcast perf: {error}", file=sys.stderr)
         raise typer.Exit(1) from None
-    if json_file:
-        write_json(json_file, {"ringcast": ringcast.__version__, "python": platform.python_version(), "system": platform.platform(),
-                               "cores": cores_available(), "seconds": seconds, "runs": runs, "seed": seed, "options": options,
-                               "rows": rows})
     show(rows, to_error=json_file == "-")
+    if json_file:
+        write_json(json_file, {**about(), "runs": runs, **common, "rows": rows})
+
+
+def given(**properties: Any) -> dict[str, Any]:
+    """Those properties of a Channel that were given; ConfigError when one is outside its range."""
+    options = {name: value for name, value in properties.items() if value is not None}
+    configure(options)
+    return options
 
 
 def within(option: str, value: float, low: float, high: float) -> None:
@@ -162,7 +167,7 @@ def title(plan: Plan) -> str:
     if plan.naive:
         return f"{plan.size:,} B, naive, 1 -> {receivers}"
     who = f"1 -> {receivers}" if plan.senders == 1 else f"{plan.senders} of {plan.members} send"
-    return f"{plan.size:,} B, {who}" + (f", {plan.loss:.3g} lost" if plan.loss else "")
+    return f"{plan.size:,} B, {who}" + (f", {100 * plan.loss:g} % lost" if plan.loss else "")
 
 
 def measure(plans: Sequence[Plan], runs: int) -> list[dict[str, Any]]:
@@ -195,15 +200,27 @@ def row_of(plan: Plan, results: Sequence[dict[str, Any]]) -> dict[str, Any]:
             "loss": plan.loss, **figures, "limit": limit(figures, plan.loss, cores_available()), "all_runs": list(results)}
 
 
+def about() -> dict[str, Any]:
+    """What the figures were taken with."""
+    return {"ringcast": ringcast.__version__, "python": platform.python_version(), "system": platform.platform(),
+            "cores_available": cores_available()}
+
+
+def check_writable(target: str) -> None:
+    """ConfigError, before anything is measured, when the file for the figures cannot be written."""
+    try:
+        if target != "-":
+            Path(target).open("a").close()
+    except OSError as error:
+        raise ConfigError(f"--json {target}: {error.strerror}") from None
+
+
 def write_json(target: str, document: dict[str, Any]) -> None:
     text = json.dumps(document, indent=2) + "\n"
     if target == "-":
         sys.stdout.write(text)
-        return
-    try:
+    else:
         Path(target).write_text(text)
-    except OSError as error:
-        raise ConfigError(f"--json {target}: {error.strerror}; the figures were not written") from None
 
 
 def show(rows: Sequence[dict[str, Any]], to_error: bool) -> None:
@@ -211,12 +228,22 @@ def show(rows: Sequence[dict[str, Any]], to_error: bool) -> None:
     output = Console(stderr=to_error)
     if not output.is_terminal:
         output = Console(stderr=to_error, width=WIDTH)
-    table = Table("row")
+    table = Table(box=box.SIMPLE, padding=(0, 1, 0, 0))
+    table.add_column("row", no_wrap=True)
     for heading, _, _ in COLUMNS:
         table.add_column(heading, justify="right")
-    table.add_column("what limits it (cores used)")
+    table.add_column("cores used", no_wrap=True)
+    table.add_column("what limits it")
     for row in rows:
         cells = ["-" if row[name] is None else form.format(row[name]) for _, name, form in COLUMNS]
-        table.add_row(row["title"], *cells, row["limit"])
+        table.add_row(row["title"], *cells, shares(row["cores"]), row["limit"])
     output.print(table)
     output.print(LEGEND, markup=False, highlight=False)
+
+
+def shares(cores: dict[str, float]) -> str:
+    """Each member's, or of many members the range of those that send (S) and of those that only receive (R)."""
+    if len(cores) <= 4:
+        return " ".join(f"{name} {share:.2f}" for name, share in cores.items())
+    kinds = {kind: [share for name, share in cores.items() if name[0] == kind] for kind in "SR"}
+    return ", ".join(f"{len(each)} {kind} {min(each):.2f}-{max(each):.2f}" for kind, each in kinds.items() if each)

@@ -7,6 +7,7 @@ happens to this process, it ends: on the end of the pipe (the command is gone), 
 import signal
 import threading
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from random import Random
@@ -16,6 +17,8 @@ from ringcast import Batch, Channel, ConfigError, JoinTimeoutError, RingcastErro
 from ringcast.cli.naive import NaiveReceiver, NaiveSender
 from ringcast.protocols.faults import Discard
 
+STAGES = 4                              # joining, sending, receiving, closing
+GRACE = 5.0                             # seconds on top of a plan's timeout, for a process to start, or a channel to leave
 POOL = 61                               # payloads that a sender repeats; a prime, so that batches do not fall in step with it
 
 
@@ -73,6 +76,7 @@ class Report:
     sent_rate: float
     received: int
     received_rate: float
+    own_share: float                    # of what it received, its own messages
     cpu_seconds: float
     cores: float
     unacked: int
@@ -179,8 +183,8 @@ class ChannelPeer(Peer):
 
     def join(self) -> None:
         """Connect, and see that everybody knows where this stream starts: nothing of the run is lost to a late start."""
-        self.channel.connect(self.timeout)
         end = time.monotonic() + self.timeout
+        self.channel.connect(self.timeout)
         while self.channel.status()["num_joiners"]:
             if time.monotonic() > end:
                 raise JoinTimeoutError(f"not everybody acknowledged the start of the stream within {self.timeout:g} s")
@@ -235,15 +239,14 @@ def open_peer(plan: Plan, name: str, checker: StreamChecker) -> Peer:
 def run_member(pipe: Connection, plan: Plan, name: str) -> None:
     """The process: from start to end, in step with the command at the other end of `pipe`."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)        # Ctrl-C is the command's, which then ends its members
-    signal.alarm(round(plan.seconds + 5 * plan.timeout) + 1)
+    signal.alarm(round(plan.seconds + STAGES * (plan.timeout + GRACE)) + 1)
     try:
         take_part(pipe, plan, name)
-    except (EOFError, BrokenPipeError, ConnectionResetError):
-        pass                                            # the command is gone, and nobody wants to know
-    except (ConfigError, TransportError) as error:
-        pipe.send(Refused(str(error), misuse=True))
+    except EOFError:
+        pass                                            # the command is gone
     except (RingcastError, OSError) as error:
-        pipe.send(Refused(str(error), misuse=False))
+        with suppress(OSError):                         # the command may be gone
+            pipe.send(Refused(str(error.args[-1]), misuse=isinstance(error, ConfigError | TransportError)))
 
 
 def take_part(pipe: Connection, plan: Plan, name: str) -> None:
@@ -267,7 +270,8 @@ def take_part(pipe: Connection, plan: Plan, name: str) -> None:
     unacked = peer.close(plan.timeout)
     fault = checker.verdict(everything) if plan.receives(name) else ""
     pipe.send(Report(name=name, sent=sent, sent_rate=sent / sending, received=checker.total,
-                     received_rate=checker.total / max(checker.latest - start, 1e-9), cpu_seconds=cpu, cores=cpu / elapsed,
+                     received_rate=checker.total / max(checker.latest - start, 1e-9),
+                     own_share=checker.last.get(name, 0) / max(checker.total, 1), cpu_seconds=cpu, cores=cpu / elapsed,
                      unacked=unacked, fault=fault, status=status))
 
 

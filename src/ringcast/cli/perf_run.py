@@ -18,9 +18,9 @@ from statistics import median
 from typing import Any
 
 from ringcast import ConfigError
-from ringcast.cli.perf_member import Plan, Refused, Report, run_member
+from ringcast.cli.perf_member import GRACE, Plan, Refused, Report, run_member
 
-FULL = 0.9                              # of a core, from which on it is said to be the limit
+FULL = 0.85                             # of a core, from which on it is said to be the limit
 
 
 class RunError(Exception):
@@ -56,14 +56,14 @@ class Members:
         """One answer of each, by name. RunError when one died, gave up, or did not answer within `seconds`."""
         answers: dict[str, Any] = {}
         end = time.monotonic() + seconds
-        while waited_for := {pipe: name for name, pipe in self.pipes.items() if name not in answers}:
-            ready = wait(list(waited_for), max(0.0, end - time.monotonic()))
+        while late := [name for name in self.pipes if name not in answers]:
+            ready = wait([self.pipes[name] for name in late], max(0.0, end - time.monotonic()))
             if not ready:
-                raise RunError(f"{', '.join(waited_for.values())} did not finish {doing} within {seconds:g} s")
-            for pipe in ready:
-                name = waited_for[pipe]             # type: ignore[index]
-                answers[name] = self._answer(name, doing)
-        return answers
+                raise RunError(f"{', '.join(late)} did not finish {doing} within {seconds:g} s; the slowest receiver may hang")
+            for name in late:
+                if self.pipes[name] in ready:
+                    answers[name] = self._answer(name, doing)
+        return {name: answers[name] for name in self.pipes}
 
     def _answer(self, name: str, doing: str) -> Any:
         try:
@@ -111,16 +111,17 @@ def run_once(plan: Plan) -> dict[str, Any]:
     """
     plan = replace(plan, group=f"{plan.group}-{secrets.token_hex(4)}")      # two commands at a time do not hear each other
     with started(plan) as members:
-        ports = members.gather("joining", 2 * plan.timeout)
+        patience = plan.timeout + GRACE
+        ports = members.gather("joining", patience)
         busy = machine_seconds()
         begin = time.monotonic()
         members.tell(list(ports.values()))
-        sent = members.gather("sending", plan.seconds + plan.timeout)
+        sent = members.gather("sending", plan.seconds + patience)
         members.tell({name: count for name, count in sent.items() if plan.sends(name)})
-        members.gather("receiving", 2 * plan.timeout)
+        members.gather("receiving", patience)
         busy, elapsed = machine_seconds() - busy, time.monotonic() - begin
         members.tell(None)
-        reports = list(members.gather("closing", 3 * plan.timeout).values())
+        reports = list(members.gather("closing", patience).values())
     verify(reports)
     ours = sum(report.cpu_seconds for report in reports)
     return summary(plan, reports) | {"cores_others": max(0.0, busy - ours) / elapsed}
@@ -142,6 +143,7 @@ def summary(plan: Plan, reports: Sequence[Report]) -> dict[str, Any]:
     return {
         "sent_per_second": sum(report.sent_rate for report in senders),
         "delivered_per_second": rate,
+        "delivered_from_others_per_second": min(report.received_rate * (1 - report.own_share) for report in receivers),
         "megabytes_per_second": rate * plan.size / 1e6,
         "messages_sent": sum(report.sent for report in senders),
         "retransmitted": total("xmit_rsps_sent", senders),
@@ -175,17 +177,14 @@ def _median(values: Sequence[Any]) -> Any:
 
 
 def limit(figures: dict[str, Any], loss: float, available: int) -> str:
-    """What keeps the row from being faster, as far as the CPU time of its processes says."""
+    """What keeps the row from being faster, as far as the CPU time of its processes and of the machine says."""
     cores, others = figures["cores"], figures["cores_others"]
-    busiest = max(cores, key=cores.__getitem__)
-    used = sum(cores.values())
-    shares = " ".join(f"{name} {share:.2f}" for name, share in cores.items())
-    aside = f", others {others:.2f}" if others >= 0.1 else ""
-    if used + others >= FULL * available:
-        return f"all {available} cores: {shares}{aside}"
-    if cores[busiest] >= FULL:
-        return f"the core of {busiest}: {shares}{aside}"
-    return f"{'waiting for repeats' if loss else 'no core is full: waiting for each other'}: {shares}{aside}"
+    full = [name for name, share in cores.items() if share >= FULL]
+    if sum(cores.values()) + others >= FULL * available:
+        return f"all {available} cores are busy" + (f", {others:.2f} of them elsewhere" if others >= 0.1 else "")
+    if full:
+        return f"the core of {' and '.join(full)}"
+    return "waiting for repeats" if loss else "hand-overs: no core is full"
 
 
 def cores_available() -> int:
