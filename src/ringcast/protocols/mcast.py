@@ -28,6 +28,7 @@ from ringcast.stack import EVERYONE, Instant, Kind, Layer, Packet, decoded
 from ringcast.view import View
 
 MAX_RANGES = 2048                       # of one XMIT-REQ, so that it fits one datagram whatever the seqnos
+PATIENCE = 1                            # looks that a gap is given to be filled once it was asked for
 SMALLEST_BUNDLE = 2048                  # bytes; below this a window of few bytes is not cut into smaller datagrams
 SHARES = 4                              # datagrams, and acks, that a window of bytes is cut into at least
 
@@ -59,6 +60,9 @@ class ReceiveWindow:
     ring: RingBuffer
     offset: Seqno                       # where the stream begins for us
     seen: Seqno                         # HR at the last look for gaps: only gaps up to here are asked for (decision 9)
+    asked: Seqno                        # gaps up to here were asked for
+    awaited: int = 0                    # how many messages up to `asked` were missing at the last look
+    patience: int = 0                   # looks without any of them coming, before all are asked for again
     unacked_messages: int = 0
     unacked_bytes: int = 0
     ack_due: bool = True                # a repeat came, or the window is new: acknowledge (again)
@@ -418,7 +422,7 @@ class Mcast(Layer):
 
     def _open_window(self, sender: Address, offset: Seqno) -> None:
         ring = RingBuffer(self.config.capacity, offset, max_bytes=self.config.max_bytes)
-        self.windows[sender.incarnation] = ReceiveWindow(sender, ring, offset, seen=offset)
+        self.windows[sender.incarnation] = ReceiveWindow(sender, ring, offset, seen=offset, asked=offset)
 
     def _forget_leavers(self) -> None:
         """Of a member that is gone, what stands behind a gap can never be completed: the window goes, and that is counted."""
@@ -445,9 +449,17 @@ class Mcast(Layer):
         self._arm(now)
 
     def _ask(self, sender: int, window: ReceiveWindow, now: Instant) -> None:
-        """XMIT-REQ for the gaps that were already there the time before."""
+        """XMIT-REQ for the gaps that were already there the time before; not again for those whose repeats are on the way."""
         ranges = window.ring.missing(MAX_RANGES, window.seen)
-        window.seen = window.ring.hr
+        missing = count(ranges)
+        awaited = count(window.ring.missing(MAX_RANGES, window.asked))
+        if awaited and (awaited < window.awaited or window.patience):
+            window.patience = PATIENCE if awaited < window.awaited else window.patience - 1
+            next_seqno = (window.asked + 1) % MODULUS
+            ranges = [(later(first, next_seqno), last) for first, last in ranges if precedes(window.asked, last)]
+        else:
+            window.patience = PATIENCE
+        window.awaited, window.asked, window.seen = missing, window.seen, window.ring.hr
         if ranges:
             self.counters.xmit_reqs_sent += 1
             self.counters.num_missing_asked += sum(last - first + 1 for first, last in ranges)
