@@ -49,6 +49,7 @@ def demo_command(
     exactly once, and the figures it computes are compared with the file. Exit status 1 when anything differs.
     """
     plan = Plan(f"demo-{os.getpid()}", publishers, messages, loss, seed, {"max_bundle_size": BUNDLE} | settings(options))
+    plan.channel(members.RECORDER).close(0)             # what cannot be shows now, in one sentence
     began = time.monotonic()
     with workplace(keep) as directory:
         try:

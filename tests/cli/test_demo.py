@@ -1,0 +1,110 @@
+"""The demo: it runs, and it notices when anything comes out other than it went in."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ringcast import Address, Batch, ConfigError
+from ringcast.cli.demo import flights
+from ringcast.cli.demo.command import Run
+from ringcast.cli.demo.members import Outcome, Plan, Verifier
+
+PLAN = Plan("demo-test", 2, 300, 0.02, 1, {})
+COMMAND = [sys.executable, "-c", "from ringcast.cli import main; main()", "demo"]
+
+
+def finished(tmp_path):
+    """A run as it is when nothing went wrong, without having run."""
+    run = Run(PLAN, tmp_path)
+    run.outcomes = [Outcome("publisher-1", 150, 300), Outcome("publisher-2", 150, 300), Outcome("recorder", 0, 300)]
+    run.expected = flights.expected(PLAN.messages)
+    run.computed = list(run.expected)
+    run.streams = {"publisher-1#0000000000000001": (150, 150, 1, 150), "publisher-2#0000000000000002": (150, 150, 1, 150)}
+    return run
+
+
+def test_a_run_without_faults_has_no_differences(tmp_path):
+    assert finished(tmp_path).differences() == []
+
+
+def spoil_result(run):
+    carrier, hour, count, *rest = run.computed[3]
+    run.computed[3] = (carrier, hour, count + 1, *rest)
+
+
+@pytest.mark.parametrize(("spoil", "says"), [
+    (spoil_result, "2 rows of the result differ"),
+    (lambda run: run.computed.pop(), "1 rows of the result differ"),
+    (lambda run: run.computed.insert(0, run.computed[0]), "repeated"),
+    (lambda run: setattr(run.outcomes[2], "delivered", 299), "recorder got 299 messages, not 300"),
+    (lambda run: setattr(run.outcomes[0], "unacked", 4), "4 messages of publisher-1 were not acknowledged"),
+    (lambda run: run.outcomes[1].faults_found.append("after seqno 3 came 5"), "publisher-2: after seqno 3 came 5"),
+    (lambda run: run.streams.update({"publisher-2#0000000000000002": (151, 150, 1, 150)}), "of publisher-2, which sent 150"),
+    (lambda run: run.streams.pop("publisher-1#0000000000000001"), "None of publisher-1"),
+    (lambda run: run.streams.update({"stranger#0000000000000003": (1, 1, 1, 1)}), "stranger, which sent nothing"),
+])
+def test_every_difference_is_told(tmp_path, spoil, says):
+    run = finished(tmp_path)
+    spoil(run)
+    (difference,) = run.differences()
+    assert says in difference
+
+
+@pytest.mark.parametrize(("firsts", "found"), [([1, 11, 21], 0), ([1, 21], 1), ([1, 11, 11], 1), ([11, 1], 2), ([2], 1)],
+                         ids=["in order", "gap", "twice", "swapped", "late start"])
+def test_the_verifier_sees_gaps_repeats_and_swaps(firsts, found):
+    verifier = Verifier(30)
+    for first in firsts:
+        verifier(Batch(Address("A", 1), first, [b"x"] * 10))
+    assert len(verifier.faults) == found
+
+
+def test_publishers_share_all_records_without_overlap():
+    shares = [flights.share(number, 3, 1000) for number in range(3)]
+    assert sorted(line for share in shares for line in share) == sorted(flights.lines()[:1000])
+    assert len(flights.lines()) == 336_776
+
+
+def test_the_figures_of_the_file_are_what_a_loop_over_it_gives():
+    delays = {}
+    names = list(flights.COLUMNS)
+    for line in flights.lines()[:2000]:
+        row = dict(zip(names, line.decode().split(","), strict=True))
+        delays.setdefault((row["carrier"], int(row["hour"])), []).append(None if row["dep_delay"] == "NA" else int(row["dep_delay"]))
+    known = {key: [delay for delay in each if delay is not None] for key, each in delays.items()}
+    assert flights.expected(2000) == sorted(
+        (*key, len(delays[key]), len(each), sum(each) if each else None, min(each, default=None), max(each, default=None))
+        for key, each in known.items())
+
+
+def test_without_its_data_the_demo_says_what_to_install(monkeypatch):
+    monkeypatch.setattr(flights, "find_spec", lambda name: None)
+    flights.lines.cache_clear()
+    with pytest.raises(ConfigError, match="pip install"):
+        flights.lines()
+
+
+@pytest.mark.spark
+@pytest.mark.udp
+def test_the_demo_runs_and_writes_its_report(tmp_path):
+    run = subprocess.run([*COMMAND, "--messages", "9000", "--loss", "0.05", "--publishers", "2", "--keep", "kept"],
+                         capture_output=True, text=True, cwd=tmp_path, timeout=170)
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert "Nothing was lost, repeated or out of order" in run.stdout
+    assert "all equal" in run.stdout and "9,000 messages sent, 27,000 delivered to 3 members" in run.stdout
+    page = (tmp_path / "ringcast-demo.html").read_text()
+    assert page.count("plotly-graph-div") >= 3 and str(tmp_path / "ringcast-demo.html") in run.stdout
+    assert {path.name for path in (tmp_path / "kept").iterdir()} == {"journal", "table", "checkpoint"}
+
+
+@pytest.mark.parametrize(("options", "says"), [
+    (["--loss", "2"], "--loss"), (["--publishers", "0"], "--publishers"), (["--messages", "400000"], "--messages"),
+    (["--frobnicate"], "--frobnicate"), (["--keep", "."], "name a new directory"), (["--set", "prot=1"], "did you mean 'port'"),
+])
+def test_what_cannot_be_has_status_2(tmp_path, options, says):
+    run = subprocess.run([*COMMAND, *options], capture_output=True, text=True, cwd=tmp_path, timeout=60)
+    assert run.returncode == 2
+    assert says in run.stderr
+    assert list(Path(tmp_path).iterdir()) == []

@@ -1,0 +1,251 @@
+"""The recorder: on disk before it is acknowledged, whatever kills it; and `ringcast record`, the command around it."""
+
+import itertools
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from ringcast import Address, Batch, Channel, Digest, JournalError
+from ringcast.spark import Journal, JournalReader
+from ringcast.spark.recorder import record, resume_of
+
+numbers = itertools.count()
+PATIENCE = 60                           # seconds
+
+
+def wait_for(condition):
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen"
+        time.sleep(0.005)
+
+
+def rows(path):
+    """{sender: [(seqno, payload), ...]} of everything that is durable."""
+    reader = JournalReader(path)
+    found = {}
+    for sender, high in reader.digest().items():
+        batches = [batch for batch in reader.read(sender, 1, high)]
+        found[sender] = [pair for batch in batches
+                         for pair in zip(batch.column("seqno").to_pylist(), batch.column("payload").to_pylist(), strict=True)]
+    return found
+
+
+def sent(count):
+    return [(k + 1, b"message %d" % k) for k in range(count)]
+
+
+def joined(*channels):
+    threads = [threading.Thread(target=channel.connect) for channel in channels]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(PATIENCE)
+    return channels
+
+
+def pair(**options):
+    group = f"recorder-{next(numbers)}"
+    return joined(Channel(group, name="p", members=["p", "r"], stack="inproc", deliver=False, **options),
+                  Channel(group, name="r", members=["p", "r"], stack="inproc", **options))
+
+
+class Recording(threading.Thread):
+    """record() on a thread of its own, with what it raised."""
+
+    def __init__(self, channel, journal):
+        super().__init__()
+        self.channel, self.journal, self.error = channel, journal, None
+        self.start()
+
+    def run(self):
+        try:
+            record(self.channel, self.journal)
+        except JournalError as error:
+            self.error = error
+
+
+def test_what_is_acknowledged_is_durable(tmp_path):
+    publisher, recorder = pair()
+    with Journal(tmp_path / "j", group="g") as journal:
+        recording = Recording(recorder, journal)
+        publisher.send_many([payload for _, payload in sent(5000)])
+        wait_for(lambda: publisher.status()["num_unacked"] == 0)
+        assert rows(tmp_path / "j") == {str(publisher.address): sent(5000)}
+        publisher.close()
+        recorder.close()
+        recording.join(PATIENCE)
+        assert recording.error is None
+
+
+def test_nothing_is_acknowledged_before_it_is_synced(tmp_path):
+    publisher, recorder = pair()
+    entered, go_on = threading.Event(), threading.Event()
+    with Journal(tmp_path / "j", group="g") as journal:
+        sync = journal.sync
+
+        def slow_sync():
+            entered.set()
+            assert go_on.wait(PATIENCE)
+            return sync()
+
+        journal.sync = slow_sync
+        recording = Recording(recorder, journal)
+        publisher.send_many([b"x"] * 100)
+        assert entered.wait(PATIENCE)
+        wait_for(lambda: recorder.status()["num_undelivered"] == 100)
+        assert publisher.status()["low"] == 0
+        go_on.set()
+        wait_for(lambda: publisher.status()["low"] == 100)
+        publisher.close()
+        recorder.close()
+        recording.join(PATIENCE)
+
+
+def test_a_journal_that_fails_ends_the_recording_and_acknowledges_nothing_more(tmp_path):
+    publisher, recorder = pair()
+    with Journal(tmp_path / "j", group="g") as journal:
+        def full(*_, **__):
+            raise JournalError("the disk is full; make room")
+
+        journal.append = full
+        recording = Recording(recorder, journal)
+        publisher.send_many([b"x"] * 100)
+        recording.join(PATIENCE)
+        assert "make room" in str(recording.error)
+        assert publisher.close(timeout=0.1) == 100
+        recorder.close()
+
+
+class Delivering:
+    """Stands where a channel stands for record(): delivers what it was given."""
+
+    def __init__(self, *batches):
+        self.batches = batches
+
+    def deliveries(self):
+        yield from ([batch] for batch in self.batches)
+
+
+def test_messages_that_the_sender_had_purged_are_noted_as_lost(tmp_path):
+    a = Address("a", 1)
+    with Journal(tmp_path / "j", group="g") as journal:
+        record(Delivering(Batch(a, 1, [b"1", b"2"]), Batch(a, 11, [b"11", b"12"]), Batch(a, 13, [b"13"])), journal)
+        assert journal.digest == {str(a): 13}
+    assert JournalReader(tmp_path / "j").extents()[str(a)].lost == [(3, 10)]
+    assert rows(tmp_path / "j") == {str(a): [(1, b"1"), (2, b"2"), (11, b"11"), (12, b"12"), (13, b"13")]}
+
+
+def test_what_comes_again_after_a_restart_is_written_once(tmp_path):
+    a = Address("a", 1)
+    with Journal(tmp_path / "j", group="g") as journal:
+        assert record(Delivering(Batch(a, 1, [b"1", b"2"])), journal) == 2
+    with Journal(tmp_path / "j", group="g") as journal:
+        assert record(Delivering(Batch(a, 1, [b"1", b"2", b"3"])), journal) == 1
+    assert rows(tmp_path / "j") == {str(a): [(1, b"1"), (2, b"2"), (3, b"3")]}
+
+
+def test_resume_takes_the_lives_of_members_only(tmp_path):
+    with Journal(tmp_path / "j", group="g") as journal:
+        for sender in ("a#0000000000000001", "a#0000000000000002", "z#0000000000000003"):
+            journal.append(sender, 1, [b"x", b"y"], view_id=1, ts_ns=1)
+        journal.sync()
+        digest = resume_of(journal, ["a", "b"])
+        assert digest == Digest.from_names({"a#0000000000000001": 2, "a#0000000000000002": 2})
+
+
+# --------------------------------------------------------------------------------------------------------- the command
+
+def command(path, port, *options, members="p,recorder", group="g"):
+    return [sys.executable, "-c", "from ringcast.cli import main; main()", "record", str(path), "--group", group, "--members", members,
+            "--set", f"port={port}", "--quiet", *options]
+
+
+@pytest.mark.udp
+@pytest.mark.kill
+def test_killed_again_and_again_it_keeps_every_message_once(tmp_path):
+    port = random.SystemRandom().randint(20_000, 60_000)
+    path, count = tmp_path / "journal", 60_000
+    publisher = Channel("g", name="p", members=["p", "recorder"], port=port, deliver=False, capacity=2000, max_bundle_size=4000)
+
+    def start():
+        return subprocess.Popen(command(path, port, "--stop-when-alone"), stdout=subprocess.PIPE, text=True)
+
+    def durable():
+        try:
+            return sum(JournalReader(path).digest().values())
+        except JournalError:
+            return 0
+
+    recorder = start()
+    try:
+        publisher.connect()
+        sender = threading.Thread(target=publisher.send_many, args=([payload for _, payload in sent(count)],))
+        sender.start()
+        for goal in (5_000, 20_000, 21_000, 45_000):
+            wait_for(lambda goal=goal: durable() >= goal)
+            os.kill(recorder.pid, signal.SIGKILL)
+            recorder.communicate()
+            recorder = start()
+        sender.join(PATIENCE)
+        assert publisher.close(timeout=PATIENCE) == 0
+        output, _ = recorder.communicate(timeout=PATIENCE)
+        assert recorder.returncode == 0 and output.endswith("messages recorded\n")
+    finally:
+        recorder.kill()
+        recorder.communicate()
+        publisher.close(0)
+    assert rows(path) == {str(publisher.address): sent(count)}
+
+
+@pytest.mark.udp
+def test_it_ends_in_order_on_sigterm(tmp_path):
+    port = random.SystemRandom().randint(20_000, 60_000)
+    with subprocess.Popen(command(tmp_path / "j", port), stdout=subprocess.PIPE, text=True) as recorder:
+        try:
+            with Channel("g", name="p", members=["p", "recorder"], port=port, deliver=False) as publisher:
+                publisher.send_many([payload for _, payload in sent(100)])
+                wait_for(lambda: publisher.status()["num_unacked"] == 0)
+                recorder.send_signal(signal.SIGTERM)
+                assert recorder.communicate(timeout=PATIENCE)[0] == "100 messages recorded\n"
+                assert recorder.returncode == 0
+        finally:
+            recorder.kill()
+    assert rows(tmp_path / "j") == {str(publisher.address): sent(100)}
+
+
+def foreign(path):
+    path.mkdir()
+    (path / "letter.txt").write_text("somebody's")
+
+
+def other_version(path):
+    Journal(path, group="g").close()
+    meta = path / "journal.json"
+    meta.write_bytes(meta.read_bytes().replace(b'"version":1', b'"version":9'))
+
+
+def other_group(path):
+    Journal(path, group="another").close()
+
+
+@pytest.mark.parametrize(("prepare", "options", "says"), [
+    (foreign, (), "is not a"), (other_version, (), "version|damaged"), (other_group, (), "another"),
+    (lambda path: None, ("--set", "prot=1"), "did you mean 'port'"), (lambda path: None, ("--set", "port"), "--set NAME=VALUE"),
+    (lambda path: None, ("--set", "interface=192.0.2.1", "--set", "insecure=true"), "ip -4 address"),
+    (lambda path: None, ("--name", "x"), "add it"), (lambda path: None, ("--set", "join_timeout=50"), "p of group 'g' did not appear"),
+], ids=["foreign directory", "other version", "other group", "unknown property", "no value", "no such interface", "not a member",
+        "nobody comes"])
+def test_what_cannot_be_is_one_sentence_and_status_2(tmp_path, prepare, options, says):
+    prepare(tmp_path / "j")
+    run = subprocess.run(command(tmp_path / "j", 45_678, *options), capture_output=True, text=True, timeout=PATIENCE)
+    assert run.returncode == 2, run.stderr
+    assert run.stderr.startswith("ringcast: ") and run.stderr.count("\n") == 1
+    assert re.search(says, run.stderr), run.stderr
