@@ -32,7 +32,7 @@ def rows(path):
     reader = JournalReader(path)
     found = {}
     for sender, high in reader.digest().items():
-        batches = [batch for batch in reader.read(sender, 1, high)]
+        batches = list(reader.read(sender, 1, high))
         found[sender] = [pair for batch in batches
                          for pair in zip(batch.column("seqno").to_pylist(), batch.column("payload").to_pylist(), strict=True)]
     return found

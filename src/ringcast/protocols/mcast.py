@@ -399,10 +399,11 @@ class Mcast(Layer):
                 table.pop(sender, None)
 
     def _admit(self, member: int, resume: Seqno | None) -> None:
-        """Count `member` among the ackers from where its stream starts: what it already has, or what comes next."""
+        """Count `member` among the ackers from where its stream starts: with what comes next, or, when it comes back with a
+        part of the stream, with all that is still here."""
         start = self.send_window.sent
         if resume is not None and not precedes(start, resume):
-            start = later(resume, self.send_window.ring.low)
+            start = self.send_window.ring.low
         if member == self.local.incarnation:
             if self.receiving:
                 self.acks.add(member, self.send_window.ring.low)
