@@ -27,7 +27,7 @@ from ringcast.config import configure
 
 MAX_MEMBERS = 16
 MAX_SECONDS = 3600.0
-WIDTH = 150                             # of the table where the output is no terminal
+WIDTH = 160                             # of the table where the output is no terminal
 
 COLUMNS = [                             # heading, figure, how it is written
     ("sent/s", "sent_per_second", "{:,.0f}"),
