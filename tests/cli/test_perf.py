@@ -129,7 +129,7 @@ def test_naive_members_pass_the_same_check():
 
 @pytest.mark.parametrize(("cores", "others", "loss", "said"), [
     ({"S": 0.95, "R1": 0.9}, 0.0, 0.0, "all 2 cores"),
-    ({"S": 0.5, "R1": 0.4}, 1.0, 0.0, "all 2 cores, 1.00 of them elsewhere"),
+    ({"S": 0.5, "R1": 0.4}, 1.0, 0.0, "all 2 cores (1.00 not ours)"),
     ({"S": 0.95, "R1": 0.4}, 0.0, 0.0, "the core of S"),
     ({"S": 0.3, "R1": 0.4}, 0.0, 0.05, "waiting for repeats"),
     ({"S": 0.6, "R1": 0.4}, 0.0, 0.0, "hand-overs: no core is full"),
@@ -266,3 +266,39 @@ def test_a_run_that_fails_is_one_sentence_and_status_1(monkeypatch, port):
 def test_what_the_machine_refuses_is_the_users_to_mend():
     with pytest.raises(ConfigError, match="no interface that is up has the address"):
         run_once(replace(PLAN, options={"interface": "192.0.2.1", "insecure": True}))
+
+
+@pytest.mark.udp
+@pytest.mark.kill
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_members_end_with_the_command(port, number):
+    process = subprocess.Popen([sys.executable, "-c", "from ringcast.cli import main; main()", "perf", "--members", "3",
+                                "--seconds", "60", "--runs", "1", "--size", "100", "--port", str(port)],
+                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    wait_until(lambda: len(children(process.pid)) >= 3)
+    members = children(process.pid)
+    wait_until(lambda: max(map(cpu_ticks, members)) > 60)
+    process.send_signal(number)
+    assert process.wait(30) != 0
+    wait_until(lambda: not any(map(is_running, members)))
+
+
+def wait_until(condition, patience=60):
+    end = time.monotonic() + patience
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def children(pid):
+    with open(f"/proc/{pid}/task/{pid}/children") as file:
+        return [int(child) for child in file.read().split()]
+
+
+def is_running(pid):
+    """Neither gone nor waiting to be buried."""
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False

@@ -190,7 +190,7 @@ def limit(figures: dict[str, Any], loss: float, available: int) -> str:
     cores, others = figures["cores"], figures["cores_others"]
     full = [name for name, share in cores.items() if share >= FULL]
     if sum(cores.values()) + others >= FULL * available:
-        return f"all {available} cores" + (f", {others:.2f} of them elsewhere" if others >= 0.1 else "")
+        return f"all {available} cores" + (f" ({others:.2f} not ours)" if others >= 0.1 else "")
     if full:
         return f"the core of {' and '.join(full)}"
     return "waiting for repeats" if loss else "hand-overs: no core is full"
