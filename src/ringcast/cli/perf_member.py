@@ -125,7 +125,8 @@ class StreamChecker:
         if first != expected + 1:
             return f"{sender}'s message {expected} was followed by {first}: {self._kind(first, expected)}"
         pool = self.payloads[sender]
-        if nbytes != len(messages) * self.size or messages[0] != pool[(first - 1) % POOL] or messages[-1] != pool[(last - 1) % POOL]:
+        ends = (pool[(first - 1) % POOL], pool[(last - 1) % POOL])
+        if nbytes != len(messages) * self.size or (messages[0], messages[-1]) != ends:
             return f"{sender}'s messages {first} to {last} do not carry what was sent under these numbers"
         return ""
 
