@@ -37,10 +37,10 @@ class NaiveSender:
         self.messages: list[bytes] = []
         self.nbytes = 0
 
-    def send(self, message: bytes) -> None:
+    def send(self, payload: bytes) -> None:
         """Add one message; every 64 KB the bundle goes out, which waits for the slowest receiver."""
-        self.messages.append(message)
-        self.nbytes += len(message)
+        self.messages.append(payload)
+        self.nbytes += len(payload)
         if self.nbytes >= LIMIT:
             self.flush()
 

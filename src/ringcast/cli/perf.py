@@ -27,7 +27,7 @@ from ringcast.config import configure
 
 MAX_MEMBERS = 16
 MAX_SECONDS = 3600.0
-WIDTH = 150                             # of the table where the output is no terminal
+WIDTH = 170                             # of the table where the output is no terminal
 
 COLUMNS = [                             # heading, figure, how it is written
     ("sent/s", "sent_per_second", "{:,.0f}"),
@@ -57,6 +57,7 @@ class Scenario:
     naive: bool = False
 
 
+SIZES = ["1000", "100"]
 STANDARD = [Scenario(2), Scenario(2, naive=True), Scenario(3), Scenario(4), Scenario(2, loss=0.05), Scenario(3, senders=3)]
 
 
@@ -66,7 +67,7 @@ def perf(
     senders: Annotated[str | None, typer.Option(help="How many of them send: a number, or all.  [default: 1]")] = None,
     loss: Annotated[float | None, typer.Option(
         help="Probability, 0 to 0.9, that a member loses a datagram that reached it.  [default: 0]")] = None,
-    size: Annotated[list[str], typer.Option(help="Bytes of a message; several times, or a list with commas.")] = ["1000", "100"],  # noqa: B006
+    size: Annotated[list[str], typer.Option(help="Bytes of a message; several times, or a list with commas.")] = SIZES,
     seconds: Annotated[float, typer.Option(help="Time that each run of a row sends.")] = 0.7,
     runs: Annotated[int, typer.Option(help="Runs of each row; the figures are their medians.")] = 3,
     seed: Annotated[int, typer.Option(help="Of the payloads and of what is lost.")] = 1,

@@ -1,9 +1,11 @@
 """One member of a measured group: a process of its own that `ringcast perf` starts, leads through a run and ends.
 
 Both sides walk through the same stages, one message up and one down the pipe at each: joined, sent, received, closed. Whatever
-happens to this process, it ends: on the end of the pipe (the command is gone), on an error, or on an alarm that the plan sets.
+happens to this process, it ends: with the command, whatever became of that, on an error, or on an alarm that the plan sets.
 """
 
+import multiprocessing
+import os
 import signal
 import threading
 import time
@@ -123,7 +125,8 @@ class StreamChecker:
         if first != expected + 1:
             return f"{sender}'s message {expected} was followed by {first}: {self._kind(first, expected)}"
         pool = self.payloads[sender]
-        if nbytes != len(messages) * self.size or messages[0] != pool[(first - 1) % POOL] or messages[-1] != pool[(last - 1) % POOL]:
+        ends = (pool[(first - 1) % POOL], pool[(last - 1) % POOL])
+        if nbytes != len(messages) * self.size or (messages[0], messages[-1]) != ends:
             return f"{sender}'s messages {first} to {last} do not carry what was sent under these numbers"
         return ""
 
@@ -240,6 +243,7 @@ def run_member(pipe: Connection, plan: Plan, name: str) -> None:
     """The process: from start to end, in step with the command at the other end of `pipe`."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)        # Ctrl-C is the command's, which then ends its members
     signal.alarm(round(plan.seconds + STAGES * (plan.timeout + GRACE)) + 1)
+    threading.Thread(target=end_with_command, daemon=True).start()
     try:
         take_part(pipe, plan, name)
     except EOFError:
@@ -247,6 +251,14 @@ def run_member(pipe: Connection, plan: Plan, name: str) -> None:
     except (RingcastError, OSError) as error:
         with suppress(OSError):                         # the command may be gone
             pipe.send(Refused(str(error.args[-1]), misuse=isinstance(error, ConfigError | TransportError)))
+
+
+def end_with_command() -> None:
+    """End this process, whatever it waits for, when the one that started it has ended."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
 
 
 def take_part(pipe: Connection, plan: Plan, name: str) -> None:

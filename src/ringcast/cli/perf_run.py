@@ -53,32 +53,36 @@ class Members:
                 continue
 
     def gather(self, doing: str, seconds: float) -> dict[str, Any]:
-        """One answer of each, by name. RunError when one died, gave up, or did not answer within `seconds`."""
+        """One answer of each, by name. RunError when one gave up, did not answer within `seconds`, or died, before or after."""
         answers: dict[str, Any] = {}
         end = time.monotonic() + seconds
         while late := [name for name in self.pipes if name not in answers]:
-            ready = wait([self.pipes[name] for name in late], max(0.0, end - time.monotonic()))
+            alive = [process.sentinel for name, process in self.processes.items() if name in answers and process.is_alive()]
+            ready = wait([*(self.pipes[name] for name in late), *alive], max(0.0, end - time.monotonic()))
             if not ready:
                 raise RunError(f"{', '.join(late)} did not finish {doing} within {seconds:g} s; the slowest receiver may hang")
             for name in late:
                 if self.pipes[name] in ready:
                     answers[name] = self._answer(name, doing)
+            self._check_alive(doing)
         return {name: answers[name] for name in self.pipes}
 
     def _answer(self, name: str, doing: str) -> Any:
         try:
             answer = self.pipes[name].recv()
         except (EOFError, OSError):
-            raise RunError(f"{name} died while {doing} ({self._ending(name)})") from None
+            self.processes[name].join(1)
+            raise RunError(f"{name} died while {doing} ({ending(self.processes[name].exitcode)})") from None
         if isinstance(answer, Refused):
             raise ConfigError(answer.sentence) if answer.misuse else RunError(f"{name} gave up while {doing}: {answer.sentence}")
         return answer
 
-    def _ending(self, name: str) -> str:
-        process = self.processes[name]
-        process.join(1)
-        code = process.exitcode
-        return f"killed by {signal.Signals(-code).name}" if code is not None and code < 0 else f"exit status {code}"
+    def _check_alive(self, doing: str) -> None:
+        """RunError when somebody who had answered is dead; who has said all ends with status 0."""
+        for name, process in self.processes.items():
+            if process.exitcode:
+                raise RunError(f"{name} died while {doing} ({ending(process.exitcode)})")
+
 
     def end(self) -> None:
         """Wait a moment for those that are leaving anyway, then kill."""
@@ -125,6 +129,11 @@ def run_once(plan: Plan) -> dict[str, Any]:
     verify(reports)
     ours = sum(report.cpu_seconds for report in reports)
     return summary(plan, reports) | {"cores_others": max(0.0, busy - ours) / elapsed}
+
+
+def ending(code: int | None) -> str:
+    """How a process ended, in words."""
+    return f"killed by {signal.Signals(-code).name}" if code is not None and code < 0 else f"exit status {code}"
 
 
 def verify(reports: Sequence[Report]) -> None:
@@ -181,7 +190,7 @@ def limit(figures: dict[str, Any], loss: float, available: int) -> str:
     cores, others = figures["cores"], figures["cores_others"]
     full = [name for name, share in cores.items() if share >= FULL]
     if sum(cores.values()) + others >= FULL * available:
-        return f"all {available} cores are busy" + (f", {others:.2f} of them elsewhere" if others >= 0.1 else "")
+        return f"all {available} cores" + (f" ({others:.2f} not ours)" if others >= 0.1 else "")
     if full:
         return f"the core of {' and '.join(full)}"
     return "waiting for repeats" if loss else "hand-overs: no core is full"
