@@ -149,7 +149,7 @@ def test_a_flipped_byte_anywhere_is_an_error_or_harmless_for_a_reader(damaged, p
 def test_a_flipped_byte_anywhere_is_an_error_or_harmless_for_the_next_writer(damaged, tmp_path, pattern):
     [file] = damaged.glob(pattern)
     good = file.read_bytes()
-    for at in range(len(good)):
+    for at in range(0, len(good), 1 if len(good) < 200 else 7):
         copy = tmp_path / "copy"
         shutil.copytree(damaged, copy)
         (copy / file.relative_to(damaged)).write_bytes(good[:at] + bytes([good[at] ^ (1 << at % 8)]) + good[at + 1 :])
