@@ -8,13 +8,14 @@ A = "A#00000000000000a1"
 B = "B/ö#00000000000000b2"
 C = "C#00000000000000c3"
 EVERYTHING = 2**62
+TS_NS = 1_700_000_000_123_456_789
 
 
 def payloads(first: int, last: int) -> list[bytes]:
     return [b"%d" % seqno for seqno in range(first, last + 1)]
 
 
-def record(journal: Journal, sender: str, first: int, last: int, *, view_id: int = 1, ts_ns: int = 1_700_000_000_123_456_789) -> int:
+def record(journal: Journal, sender: str, first: int, last: int, *, view_id: int = 1, ts_ns: int = TS_NS) -> int:
     return journal.append(sender, first, payloads(first, last), view_id=view_id, ts_ns=ts_ns)
 
 
