@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import zlib
@@ -211,10 +212,10 @@ def test_impossible_arguments_raise_and_leave_the_journal_usable(path, arguments
         assert journal.sync() == {A: 1}
 
 
-@pytest.mark.parametrize("option", ["segment_rows", "segment_bytes"])
-def test_a_segment_holds_at_least_one_row(path, option):
+@pytest.mark.parametrize("option, value", [("segment_rows", 0), ("segment_bytes", 0), ("group", "")])
+def test_impossible_options_raise_and_leave_no_trace(path, option, value):
     with pytest.raises(ValueError, match=option):
-        open_journal(path, **{option: 0})
+        open_journal(path, **{option: value})
     assert not path.exists()
 
 
@@ -240,6 +241,19 @@ def test_a_directory_with_other_things_in_it_is_not_touched(path):
         with pytest.raises(JournalError, match="is not a journal"):
             opener(path)
     assert os.listdir(path) == ["thesis.tex"]
+
+
+def test_a_copied_sender_folder_is_refused_and_a_strange_folder_is_left_alone(path):
+    with open_journal(path) as journal:
+        record(journal, A, 1, 2)
+    (path / "notes").mkdir()
+    (path / "notes" / "draft.tmp").touch()
+    with open_journal(path) as journal:
+        assert journal.digest == {A: 2}
+    assert (path / "notes" / "draft.tmp").exists()
+    shutil.copytree(next(path.glob("A*")), path / "copy")
+    with pytest.raises(JournalError, match="under another name: move this folder away"):
+        open_journal(path)
 
 
 def test_a_file_is_not_a_journal(path):

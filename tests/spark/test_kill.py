@@ -38,7 +38,8 @@ import sys
 from ringcast.spark import session
 
 path, out = sys.argv[1:]
-spark = session(conf={"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"})
+java = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+spark = session(conf={"spark.driver.extraJavaOptions": java, "spark.local.dir": out + ".local"})
 stream = spark.readStream.format("ringcast").option("maxOffsetsPerTrigger", 500).load(path)
 stream.writeStream.format("parquet").option("checkpointLocation", out + ".checkpoint").start(out).awaitTermination()
 """

@@ -79,8 +79,8 @@ class Journal:
         segment_bytes: int = 64 << 20,
         fsync: bool = True,
     ) -> None:
-        if segment_rows < 1 or segment_bytes < 1:
-            raise ValueError("segment_rows and segment_bytes must be at least 1")
+        if not group or segment_rows < 1 or segment_bytes < 1:
+            raise ValueError("group must not be empty, segment_rows and segment_bytes must be at least 1")
         self.path = Path(path)
         self.group = group
         self._segment_rows = segment_rows
@@ -224,13 +224,15 @@ class Journal:
             sync_directory(self.path.resolve().parent, fsync=self._fsync)
 
     def _recover_folder(self, folder: Path, known: dict[str, Extent]) -> None:
-        tidy(folder)
         owner = read_json(folder / SENDER, Owner, remedy="restore it from another copy; it names the sender of this folder")
         segments = list_segments(folder)
         if owner is None and segments:
             raise JournalError(f"{folder} has segments but no {SENDER}: restore that file, or move the folder away.")
         if owner is None:
             return
+        if folder.name != folder_name(owner.sender):
+            raise JournalError(f"{folder} holds messages of {owner.sender} under another name: move this folder away.")
+        tidy(folder)
         extent = known.get(owner.sender)
         seed = identity(self.group, owner.sender)
         log = _Log(folder, seed, 1)
