@@ -33,7 +33,7 @@ from .manifest import (
     sync_directory,
     write_json,
 )
-from .segments import Segment, Tail, identity, list_segments, seal, tail_segment, tidy
+from .segments import Tail, identity, list_segments, seal, tail_segment, tidy
 
 FLUSH_BYTES = 4 << 20  # a sender's appends leave memory when they reach this, synced or not
 SEQNO_MAX = 2**63 - 1  # a bigint column
@@ -79,8 +79,8 @@ class Journal:
         segment_bytes: int = 64 << 20,
         fsync: bool = True,
     ) -> None:
-        if segment_rows < 1 or segment_bytes < 1:
-            raise ValueError("segment_rows and segment_bytes must be at least 1")
+        if not group or segment_rows < 1 or segment_bytes < 1:
+            raise ValueError("group must not be empty, segment_rows and segment_bytes must be at least 1")
         self.path = Path(path)
         self.group = group
         self._segment_rows = segment_rows
@@ -122,7 +122,7 @@ class Journal:
             return 0
         last = first_seqno + len(payloads) - 1
         if first_seqno < 1 or last > SEQNO_MAX or not 0 <= view_id <= SEQNO_MAX or not 0 <= ts_ns <= SEQNO_MAX:
-            raise ValueError(f"seqnos {first_seqno}..{last}, view_id {view_id} and ts_ns {ts_ns} must fit 63 bits, seqnos from 1")
+            raise ValueError(f"seqnos {first_seqno}..{last} (from 1), view_id {view_id} and ts_ns {ts_ns} must fit 63 bits")
         log = self._logs.get(sender)
         start = first_seqno if log is None else log.new_from(sender, first_seqno, last)
         if start > last:
@@ -146,17 +146,17 @@ class Journal:
         Seals the segments that are full, which costs a rewrite of each.
         """
         self._check_usable()
-        dirty = [log for log in self._logs.values() if log.tail is not None and log.tail.dirty]
+        dirty = [(sender, log, log.tail) for sender, log in self._logs.items() if log.tail is not None and log.tail.dirty]
         if dirty:
             with self._writing():
-                for log in dirty:
-                    log.tail.flush()
-                for log in dirty:
-                    log.tail.make_durable()
+                for _, _, tail in dirty:
+                    tail.flush()
+                for _, log, tail in dirty:
+                    tail.make_durable()
                     log.durable.high = log.appended
                 self._publish()
-                for sender, log in self._logs.items():
-                    if log.tail is not None and self._is_full(log.tail):
+                for sender, log, tail in dirty:
+                    if tail.rows >= self._segment_rows or tail.size >= self._segment_bytes:
                         self._seal(sender, log)
         return self.digest
 
@@ -175,8 +175,7 @@ class Journal:
         with self._writing():
             if log is None:
                 log = self._logs[sender] = self._start_log(sender, 1)
-            if log.tail is not None:
-                self._seal(sender, log)
+            self._seal(sender, log)
             log.durable.lost = _with_range(log.durable.lost, log.durable.high + 1, seqno)
             log.durable.high = log.appended = seqno
             self._publish()
@@ -190,8 +189,7 @@ class Journal:
                 self.sync()
                 with self._writing():
                     for sender, log in self._logs.items():
-                        if log.tail is not None:
-                            self._seal(sender, log)
+                        self._seal(sender, log)
         finally:
             self._release()
 
@@ -213,10 +211,10 @@ class Journal:
         meta = read_meta(self.path)
         if meta is not None and meta.group != self.group:
             raise JournalError(f"{self.path} holds group {meta.group!r}, not {self.group!r}: name another directory.")
-        known = read_digest(self.path)
+        known = read_digest(self.path) or {}
         for folder in sorted(path for path in self.path.iterdir() if path.is_dir()):
-            self._recover_folder(folder, known or {})
-        for sender in known or {}:
+            self._recover_folder(folder, known)
+        for sender in known:
             if sender not in self._logs:
                 raise _lost_messages(self.path / folder_name(sender), sender, known[sender].low)
         # The digest first: where journal.json is, there is a digest, unless somebody took it away.
@@ -226,13 +224,15 @@ class Journal:
             sync_directory(self.path.resolve().parent, fsync=self._fsync)
 
     def _recover_folder(self, folder: Path, known: dict[str, Extent]) -> None:
-        tidy(folder)
         owner = read_json(folder / SENDER, Owner, remedy="restore it from another copy; it names the sender of this folder")
         segments = list_segments(folder)
         if owner is None and segments:
             raise JournalError(f"{folder} has segments but no {SENDER}: restore that file, or move the folder away.")
         if owner is None:
             return
+        if folder.name != folder_name(owner.sender):
+            raise JournalError(f"{folder} holds messages of {owner.sender} under another name: move this folder away.")
+        tidy(folder)
         extent = known.get(owner.sender)
         seed = identity(self.group, owner.sender)
         log = _Log(folder, seed, 1)
@@ -256,13 +256,11 @@ class Journal:
 
     # -- writing -------------------------------------------------------------------------------------------------------
 
-    def _is_full(self, tail: Tail) -> bool:
-        return not tail.dirty and (tail.rows >= self._segment_rows or tail.size >= self._segment_bytes)
-
-    def _seal(self, sender: str, log: _Log) -> Segment:
-        segment = seal(log.tail, log.seed, group=self.group, sender=sender, fsync=self._fsync)
-        log.tail = None
-        return segment
+    def _seal(self, sender: str, log: _Log) -> None:
+        """Seals the open segment, if there is one; everything in it is durable."""
+        if log.tail is not None:
+            seal(log.tail, log.seed, group=self.group, sender=sender, fsync=self._fsync)
+            log.tail = None
 
     def _publish(self) -> None:
         extents = {sender: log.durable for sender, log in self._logs.items() if log.durable.high >= log.durable.low}

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from ..errors import JournalError
-from .manifest import Extent, disk, folder_name, read_digest, read_meta
+from .manifest import Extent, folder_name, read_digest, read_meta
 from .segments import ROWS, Segment, identity, list_segments, read_index, read_segment, rows_of
 
 
@@ -109,8 +109,13 @@ class JournalReader:
             yield from read_segment(segment, read_index(segment, seed), first, last)
 
     def _list(self, sender: str) -> list[Segment]:
-        with disk(self.path):
+        """The segment files of a sender; none if its folder is gone, which `read` reports as a missing message."""
+        try:
             return list_segments(self.path / folder_name(sender))
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise self._unreadable(sender, 1) from error
 
     def _tail_end(self, segment: Segment, sender: str, extent: Extent) -> int:
         entries = read_index(segment, identity(self.group, sender))

@@ -19,8 +19,8 @@ from io import FileIO
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
-import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ..errors import JournalError
 from .manifest import sync_directory
@@ -67,7 +67,7 @@ class Segment(NamedTuple):
     path: Path
 
     @property
-    def index(self) -> Path:
+    def index_path(self) -> Path:
         return self.path.with_suffix(_INDEX)
 
     @property
@@ -106,7 +106,7 @@ def identity(group: str, sender: str) -> int:
 def read_index(segment: Segment, seed: int) -> list[Entry]:
     """The entries up to the first torn, damaged or inconsistent one; empty if there is no index."""
     try:
-        raw = segment.index.read_bytes()
+        raw = segment.index_path.read_bytes()
     except FileNotFoundError:
         return []
     entries: list[Entry] = []
@@ -178,8 +178,8 @@ class Tail:
         self._pending: list[tuple[int, int, int, pa.Array]] = []  # first seqno, view_id, ts_ns, payloads
         self.pending_bytes = 0
         self.size = 0
-        self._data = open(segment.path, "ab", buffering=0)
-        self._index = open(segment.index, "ab", buffering=0)
+        self._data = FileIO(segment.path, "ab")
+        self._index = FileIO(segment.index_path, "ab")
 
     @classmethod
     def create(cls, segment: Segment, seed: int, *, group: str, sender: str, fsync: bool) -> "Tail":
@@ -238,9 +238,9 @@ class Tail:
         counts = [len(piece) for piece in payloads]
         first, last = firsts[0], firsts[0] + sum(counts) - 1
         columns = [
-            pa.array(np.arange(first, last + 1, dtype=np.int64)),
-            pa.array(np.repeat(np.array(view_ids, dtype=np.int64), counts)),
-            pa.array(np.repeat(np.array(stamps, dtype=np.int64), counts)),
+            pc.cumulative_sum(_constant(1, last - first + 1), start=first - 1),
+            pa.concat_arrays(map(_constant, view_ids, counts)),
+            pa.concat_arrays(map(_constant, stamps, counts)),
             pa.concat_arrays(payloads),
         ]
         message = pa.record_batch(columns, schema=STORED).serialize()
@@ -268,6 +268,10 @@ class Tail:
     def _write(self, buffer: pa.Buffer) -> None:
         _write_all(self._data, buffer)
         self.size += len(memoryview(buffer))
+
+
+def _constant(value: int, count: int) -> pa.Array:
+    return pa.repeat(pa.scalar(value, pa.int64()), count)
 
 
 def _write_all(file: FileIO, data: bytes | pa.Buffer) -> None:
@@ -302,7 +306,7 @@ def seal(tail: Tail, seed: int, *, group: str, sender: str, fsync: bool) -> Segm
     with open(index_draft, "wb") as file:
         file.write(_pack(_entries_of(data_draft, first, [len(batch) for batch in batches]), seed))
         _to_disk(file, fsync)
-    os.replace(index_draft, target.index)  # before the data: a sealed segment never lacks its index
+    os.replace(index_draft, target.index_path)  # before the data: a sealed segment never lacks its index
     os.replace(data_draft, target.path)
     sync_directory(target.path.parent, fsync=fsync)
     remove(tail.segment)
@@ -334,12 +338,12 @@ def _entries_of(path: Path, first: int, counts: Sequence[int]) -> list[Entry]:
 def remove(segment: Segment) -> None:
     """Removes a tail's files; a missing one is fine."""
     segment.path.unlink(missing_ok=True)
-    segment.index.unlink(missing_ok=True)
+    segment.index_path.unlink(missing_ok=True)
 
 
 def tidy(folder: Path) -> None:
     """Removes what an interrupted write left in a sender's folder: drafts, sealed tails, indexes without data."""
-    kept = {path for segment in list_segments(folder) for path in (segment.path, segment.index)}
+    kept = {path for segment in list_segments(folder) for path in (segment.path, segment.index_path)}
     for path in folder.iterdir():
         if path.suffix == ".tmp" or (path.suffix in (_TAIL, _INDEX) and path not in kept):
             path.unlink()
@@ -357,5 +361,5 @@ def _column(batch: pa.RecordBatch, field: pa.Field, group: str, sender: str) -> 
     if field.name == "sender":
         return pa.repeat(pa.scalar(sender, field.type), batch.num_rows)
     if field.name == "timestamp":
-        return pa.array(batch.column("ts_ns").to_numpy() // 1000).cast(field.type)
+        return pc.divide(batch.column("ts_ns"), 1000).cast(field.type)
     return batch.column(field.name)

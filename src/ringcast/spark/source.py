@@ -123,7 +123,8 @@ class _SliceReader:
         rows = _partition_rows(spans, _row_bytes(journal, spans), self.options)
         return [Slice(self.options.path, part) for part in cut(spans, rows)]
 
-    def read(self, partition: Slice) -> Iterator[pa.RecordBatch]:
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, Slice)
         journal = JournalReader(partition.path)
         for sender, first, last in partition.spans:
             yield from journal.read(sender, first, last, self.projection)

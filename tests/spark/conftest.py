@@ -1,0 +1,26 @@
+"""One Spark session for all tests that need one: it takes longer to start than most of them take to run."""
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory):
+    from ringcast.errors import RingcastError
+    from ringcast.spark.session import find_java, session
+
+    try:
+        find_java()
+    except RingcastError as error:
+        pytest.skip(str(error))
+    running = session(
+        "ringcast-tests",
+        conf={
+            "spark.sql.shuffle.partitions": "1",
+            "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
+            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+            "spark.ui.showConsoleProgress": "false",
+        },
+    )
+    running.sparkContext.setLogLevel("OFF")
+    yield running
+    running.stop()

@@ -1,0 +1,145 @@
+"""The source in a real Spark: batch, stream to Parquet and to foreachBatch, options and errors as users meet them."""
+
+import json
+
+import pytest
+from journal_help import A, B, C, record
+
+from ringcast.spark import Journal
+
+pytestmark = pytest.mark.spark
+
+KINDS = "group string, sender string, seqno bigint, view_id bigint, timestamp timestamp, ts_ns bigint, payload binary"
+
+
+@pytest.fixture
+def path(tmp_path):
+    return str(tmp_path / "journal")
+
+
+@pytest.fixture
+def journal(path):
+    with Journal(path, group="g", segment_rows=1000, fsync=False) as journal:
+        for first in range(1, 3001, 500):
+            record(journal, A, first, first + 499)
+            journal.sync()
+        record(journal, B, 11, 60, view_id=2)
+        journal.sync()
+        yield journal
+
+
+def once(frame):
+    """Per sender: how many rows, lowest and highest seqno, distinct seqnos, payloads that are not their own."""
+    return {
+        row.sender: tuple(row)[1:]
+        for row in frame.groupBy("sender")
+        .agg({"*": "count", "seqno": "min"})
+        .join(
+            frame.selectExpr("sender", "seqno", "cast(cast(payload as string) as bigint) = seqno as own")
+            .groupBy("sender")
+            .agg({"seqno": "max", "own": "min"}),
+            "sender",
+        )
+        .join(frame.select("sender", "seqno").distinct().groupBy("sender").count(), "sender")
+        .select("sender", "count(1)", "min(seqno)", "max(seqno)", "count", "min(own)")
+        .collect()
+    }
+
+
+def available_now(spark, path, out, **options):
+    query = (
+        spark.readStream.format("ringcast")
+        .options(**options)
+        .load(path)
+        .writeStream.format("parquet")
+        .option("checkpointLocation", f"{out}.checkpoint")
+        .trigger(availableNow=True)
+        .start(out)
+    )
+    assert query.awaitTermination(60)
+    return [progress for progress in query.recentProgress if progress["numInputRows"]]
+
+
+def test_a_batch_needs_no_registration_and_has_every_row_once(spark, path, journal):
+    frame = spark.read.format("ringcast").load(path)
+    assert frame.schema.simpleString() == f"struct<{KINDS.replace(', ', ',').replace(' ', ':')}>"
+    assert once(frame) == {A: (3000, 1, 3000, 3000, True), B: (50, 11, 60, 50, True)}
+    row = frame.where("seqno = 11 and view_id = 2").collect()[0]
+    assert (row.group, row.sender, row.ts_ns, bytes(row.payload)) == ("g", B, 1_700_000_000_123_456_789, b"11")
+    assert frame.selectExpr("cast(min(timestamp) as string)").first()[0] == "2023-11-14 22:13:20.123456"
+
+
+def test_a_users_schema_and_split_options_reach_the_reader(spark, path, journal):
+    frame = spark.read.schema("payload binary, seqno bigint").format("ringcast").option("minPartitions", 4).load(path)
+    assert frame.rdd.getNumPartitions() == 4
+    assert frame.selectExpr("sum(seqno)", "count(payload)").first()[:] == (3000 * 3001 // 2 + 50 * 71 // 2, 3050)
+
+
+@pytest.mark.parametrize(
+    "options, folder, sentence",
+    [
+        ({"nosuch": "1"}, "", "ringcast has no option 'nosuch' here; it knows failOnDataLoss"),
+        ({}, "/nowhere", "There is no journal at"),
+        ({"startingOffsets": json.dumps({C: 1})}, "", "beyond the end of the journal"),
+    ],
+)
+def test_a_wrong_read_is_told_in_our_words(spark, path, journal, options, folder, sentence):
+    with pytest.raises(Exception, match=sentence):
+        spark.read.format("ringcast").options(**options).load(path + folder).count()
+
+
+def test_a_stream_to_parquet_takes_every_message_once_in_bounded_batches_over_two_runs(spark, path, journal, tmp_path):
+    out = str(tmp_path / "table")
+    first = available_now(spark, path, out, maxOffsetsPerTrigger=1300)
+    assert [progress["numInputRows"] for progress in first] == [1300, 1300, 450]
+    assert json.loads(first[-1]["sources"][0]["endOffset"]) == {A: 3000, B: 60}
+    assert available_now(spark, path, out) == []
+    record(journal, A, 3001, 3100)
+    record(journal, C, 1, 5)
+    journal.sync()
+    assert [progress["numInputRows"] for progress in available_now(spark, path, out)] == [105]
+    table = once(spark.read.parquet(out))
+    assert table == {A: (3100, 1, 3100, 3100, True), B: (50, 11, 60, 50, True), C: (5, 1, 5, 5, True)}
+
+
+def test_a_stream_started_before_the_recorder_sees_its_first_message(spark, path, tmp_path):
+    """A running query over a directory that does not exist yet, with foreachBatch as the sink."""
+    batches = {}
+
+    def take(frame, number):
+        rows = [(row.sender, row.seqno) for row in frame.collect()]
+        if rows:  # Spark runs its first batch even if it is empty
+            batches[number] = rows
+
+    query = (
+        spark.readStream.format("ringcast")
+        .load(path)
+        .writeStream.foreachBatch(take)
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .start()
+    )
+    try:
+        query.processAllAvailable()
+        assert batches == {}
+        with Journal(path, group="g", fsync=False) as journal:
+            record(journal, B, 7, 8)
+            journal.sync()
+            query.processAllAvailable()
+            record(journal, A, 1, 2)
+            journal.sync()
+            query.processAllAvailable()
+        query.processAllAvailable()
+        assert [sorted(rows) for _, rows in sorted(batches.items())] == [[(B, 7), (B, 8)], [(A, 1), (A, 2)]]
+    finally:
+        query.stop()
+
+
+def test_a_stream_stops_over_lost_messages_and_goes_on_when_told(spark, path, journal, tmp_path):
+    out = str(tmp_path / "table")
+    journal.skip(A, 3010)
+    record(journal, A, 3011, 3012)
+    journal.sync()
+    with pytest.raises(Exception, match=f"{A} 3001..3010; set the option failOnDataLoss to false"):
+        available_now(spark, path, out)
+    available_now(spark, path, out, failOnDataLoss="false")
+    assert once(spark.read.parquet(out))[A] == (3002, 1, 3012, 3002, True)

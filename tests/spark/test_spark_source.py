@@ -1,0 +1,255 @@
+"""The source without Spark running: options, projection, planning, offsets, what a task yields."""
+
+import json
+import pickle
+
+import pytest
+from journal_help import A, B, C, record
+
+pytest.importorskip("pyspark", reason="the source needs pyspark: pip install ringcast[spark]")
+
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+from pyspark.sql.types import IntegerType, LongType, StringType, StructType, TimestampNTZType
+
+from ringcast.errors import ConfigError, JournalError
+from ringcast.spark import Journal
+from ringcast.spark.offsets import Range
+from ringcast.spark.source import PARTITION_ROWS, RingcastDataSource, Slice
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "journal"
+
+
+@pytest.fixture
+def journal(path):
+    with Journal(path, group="g", fsync=False) as journal:
+        record(journal, A, 1, 10)
+        record(journal, B, 5, 8)
+        journal.sync()
+        yield journal
+
+
+def batch(path, schema=None, **options):
+    source = RingcastDataSource({"path": str(path), **options})
+    return source.reader(schema=schema or source.schema())
+
+
+def stream(path, schema=None, **options):
+    source = RingcastDataSource({"path": str(path), **options})
+    return source.streamReader(schema=schema or source.schema())
+
+
+def rows(reader, parts, *columns):
+    """What the tasks yield, each from its own unpickled reader, as in a worker."""
+    found = []
+    for part in parts:
+        worker, part = pickle.loads(pickle.dumps((reader, part)))
+        for got in worker.read(part):
+            found += zip(*(got.column(name).to_pylist() for name in columns), strict=True)
+    return found
+
+
+def test_a_batch_reads_everything_durable_once(path, journal):
+    record(journal, A, 11, 12)  # not synced
+    reader = batch(path)
+    expected = [(A, n) for n in range(1, 11)] + [(B, n) for n in range(5, 9)]
+    assert rows(reader, reader.partitions(), "sender", "seqno") == expected
+
+
+@pytest.mark.parametrize("option", ["nosuch", "maxOffsetsPerTrigger", "endingOffsets"])
+def test_an_unknown_option_is_refused_with_the_known_ones(path, journal, option):
+    with pytest.raises(ConfigError, match=f"no option '{option}' here; it knows failOnDataLoss, .*startingOffsets"):
+        batch(path, **{option: "1"})
+
+
+def test_option_names_ignore_case(path, journal):
+    assert stream(path, maxoffsetspertrigger="5").getDefaultReadLimit() == ReadMaxRows(5)
+    assert stream(path).getDefaultReadLimit() == ReadAllAvailable()
+
+
+@pytest.mark.parametrize(
+    "option, value",
+    [
+        ("failOnDataLoss", "maybe"),
+        ("minPartitions", "0"),
+        ("maxRecordsPerPartition", "-1"),
+        ("maxOffsetsPerTrigger", "many"),
+        ("startingOffsets", "soonest"),
+        ("startingOffsets", '{"A": -1}'),
+        ("startingOffsets", '{"A": "1"}'),
+    ],
+)
+def test_a_value_outside_its_range_is_refused_by_name(path, journal, option, value):
+    with pytest.raises(ConfigError, match=option):
+        stream(path, **{option: value})
+
+
+def test_a_read_without_a_path_is_told_where_to_put_it():
+    with pytest.raises(ConfigError, match="Name the journal"):
+        stream("")
+
+
+def test_a_batch_cannot_start_at_latest(path, journal):
+    with pytest.raises(ConfigError, match="latest reads nothing in a batch"):
+        batch(path, startingOffsets="latest")
+
+
+def test_a_batch_starts_behind_a_json_digest(path, journal):
+    reader = batch(path, startingOffsets=json.dumps({A: 8}))
+    assert rows(reader, reader.partitions(), "sender", "seqno") == [(A, 9), (A, 10), (B, 5), (B, 6), (B, 7), (B, 8)]
+
+
+def test_a_batch_that_should_start_beyond_the_end_is_refused_unless_told_otherwise(path, journal):
+    start = json.dumps({A: 11, C: 3})
+    with pytest.raises(JournalError, match=f"beyond the end .*{A} 11..11, {C} 1..3"):
+        batch(path, startingOffsets=start).partitions()
+    reader = batch(path, startingOffsets=start, failOnDataLoss="false")
+    assert rows(reader, reader.partitions(), "sender", "seqno") == [(B, 5), (B, 6), (B, 7), (B, 8)]
+
+
+def test_messages_purged_before_the_journal_started_are_noticed_only_where_they_were_expected(path, journal):
+    with pytest.raises(JournalError, match=f"has lost messages .*{B} 3..4; set the option failOnDataLoss"):
+        batch(path, startingOffsets=json.dumps({B: 2})).partitions()
+
+
+def test_lost_messages_fail_a_read_unless_told_otherwise(path, journal):
+    journal.skip(A, 13)
+    record(journal, A, 14, 14)
+    journal.sync()
+    with pytest.raises(JournalError, match=f"{A} 11..13; set the option failOnDataLoss"):
+        batch(path).partitions()
+    reader = batch(path, failOnDataLoss="false")
+    got = rows(reader, reader.partitions(), "sender", "seqno")
+    assert [seqno for sender, seqno in got if sender == A] == [*range(1, 11), 14]
+    moving = stream(path)
+    with pytest.raises(JournalError, match="failOnDataLoss"):
+        moving.partitions({A: 10, B: 8}, {A: 14, B: 8})
+    behind = moving.partitions({A: 13, B: 8}, {A: 14, B: 8})
+    assert rows(moving, behind, "seqno") == [(14,)]
+
+
+def test_a_missing_or_foreign_directory_is_one_sentence(path, tmp_path):
+    with pytest.raises(JournalError, match="There is no journal at"):
+        batch(path).partitions()
+    path.mkdir()
+    (path / "x.parquet").touch()
+    for attempt in (lambda: batch(path).partitions(), lambda: stream(path).initialOffset()):
+        with pytest.raises(JournalError, match="is not a journal"):
+            attempt()
+
+
+def test_a_users_schema_is_a_projection_exact_to_the_nullability(path, journal):
+    schema = StructType().add("payload", "binary", False).add("seqno", "long")
+    reader = batch(path, schema=schema)
+    [part] = reader.partitions()
+    [first, _] = reader.read(part)
+    assert first.schema.names == ["payload", "seqno"]
+    assert [field.nullable for field in first.schema] == [False, True]
+
+
+@pytest.mark.parametrize(
+    "name, kind",
+    [("seqno", IntegerType()), ("seqnum", LongType()), ("timestamp", TimestampNTZType()), ("payload", StringType())],
+)
+def test_a_column_that_does_not_exist_in_that_type_is_refused(path, journal, name, kind):
+    with pytest.raises(ConfigError, match=f"no column '{name} {kind.simpleString()}'; its columns are group string"):
+        batch(path, schema=StructType().add(name, kind))
+
+
+def test_small_senders_share_one_task(path, journal):
+    [part] = batch(path).partitions()
+    assert part.spans == [Range(A, 1, 10), Range(B, 5, 8)]
+
+
+@pytest.mark.parametrize("options, sizes", [({"minPartitions": "3"}, [5, 5, 4]), ({"maxRecordsPerPartition": "6"}, [6, 6, 2])])
+def test_the_split_follows_its_options(path, journal, options, sizes):
+    reader = batch(path, **options)
+    parts = reader.partitions()
+    assert [sum(last - first + 1 for _, first, last in part.spans) for part in parts] == sizes
+    assert len(rows(reader, parts, "seqno")) == 14
+
+
+def test_large_messages_make_smaller_partitions(path, journal, monkeypatch):
+    monkeypatch.setattr("ringcast.spark.source.PARTITION_BYTES", 3000)
+    journal.append(C, 1, [bytes(1000)] * 20, view_id=1, ts_ns=1)
+    journal.sync()
+    reader = batch(path, startingOffsets=json.dumps({A: 10, B: 8}))
+    assert [part.spans for part in reader.partitions()] == [[Range(C, n, n + 1)] for n in range(1, 21, 2)]
+    assert PARTITION_ROWS > 20
+
+
+def test_a_stream_starts_where_it_is_told(path, journal):
+    assert stream(path).initialOffset() == {A: 0, B: 4}
+    assert stream(path, startingOffsets="latest").initialOffset() == {A: 10, B: 8}
+    assert stream(path, startingOffsets=json.dumps({B: 6, A: 3})).initialOffset() == {A: 3, B: 6}
+
+
+def test_a_stream_steps_within_the_limit_and_rests_on_the_same_text(path, journal):
+    reader = stream(path, maxOffsetsPerTrigger="6")
+    start = reader.initialOffset()
+    seen = []
+    for _ in range(3):
+        end = reader.latestOffset(start, reader.getDefaultReadLimit())
+        got = rows(reader, reader.partitions(start, end), "sender", "seqno")
+        assert len(got) <= 6
+        seen += got
+        start = end
+    assert sorted(seen) == [(A, n) for n in range(1, 11)] + [(B, n) for n in range(5, 9)]
+    assert json.dumps(reader.latestOffset(start, reader.getDefaultReadLimit())) == json.dumps(start)
+    assert reader.partitions(start, start) == []
+    assert reader.reportLatestOffset() == start
+
+
+def test_read_all_available_overrules_the_option(path, journal):
+    reader = stream(path, maxOffsetsPerTrigger="1")
+    assert reader.latestOffset({}, ReadAllAvailable()) == {A: 10, B: 8}
+
+
+def test_a_replayed_batch_reads_the_same_messages_though_the_journal_grew_and_sealed(path, journal):
+    reader = stream(path)
+    before = rows(reader, reader.partitions({A: 2}, {A: 7, B: 6}), "sender", "seqno", "payload")
+    record(journal, A, 11, 20)
+    journal.close()
+    reader = stream(path, minPartitions="3")
+    assert rows(reader, reader.partitions({A: 2}, {A: 7, B: 6}), "sender", "seqno", "payload") == before
+    assert len(before) == 7
+
+
+def test_available_now_ends_where_the_journal_ended_when_it_began(path, journal):
+    reader = stream(path)
+    reader.prepareForTriggerAvailableNow()
+    record(journal, A, 11, 11)
+    record(journal, C, 1, 1)
+    journal.sync()
+    assert reader.latestOffset({A: 0}, ReadAllAvailable()) == {A: 10, B: 8}
+    assert reader.latestOffset({A: 11, B: 4}, ReadAllAvailable()) == {A: 11, B: 8}
+
+
+@pytest.mark.parametrize("start", ["earliest", "latest"])
+def test_a_stream_waits_for_a_journal_and_for_senders_that_do_not_exist_yet(path, start):
+    reader = stream(path, startingOffsets=start)
+    offset = reader.initialOffset()
+    assert offset == reader.latestOffset(offset, ReadAllAvailable()) == reader.reportLatestOffset() == {}
+    path.mkdir()
+    assert reader.latestOffset(offset, ReadAllAvailable()) == {}
+    with Journal(path, group="g", fsync=False) as journal:
+        assert reader.latestOffset(offset, ReadAllAvailable()) == {}
+        record(journal, B, 5, 6)
+        journal.sync()
+        end = reader.latestOffset(offset, ReadAllAvailable())
+        assert end == {B: 6}
+        assert rows(reader, reader.partitions(offset, end), "seqno") == [(5,), (6,)]
+
+
+def test_a_stream_that_is_further_than_its_journal_stops_unless_told_otherwise(path, journal):
+    with pytest.raises(JournalError, match=f"read further than the journal .*{A} 11..12"):
+        stream(path).latestOffset({A: 12, B: 5}, ReadAllAvailable())
+    relaxed = stream(path, failOnDataLoss="false")
+    assert relaxed.latestOffset({A: 12, B: 5}, ReadAllAvailable()) == {A: 12, B: 8}
+
+
+def test_a_task_reads_only_its_slice(path, journal):
+    reader = batch(path)
+    assert rows(reader, [Slice(path, [Range(A, 3, 4), Range(B, 8, 8)])], "sender", "seqno") == [(A, 3), (A, 4), (B, 8)]
