@@ -20,7 +20,7 @@ from queue import Empty, SimpleQueue
 from typing import Any, Self
 
 from ringcast._core.batch import Batch, Message
-from ringcast._core.send_window import BUNDLE, FULL
+from ringcast._core.send_window import BUNDLE, FULL, SendPort
 from ringcast.address import Address
 from ringcast.config import Config, configure, milliseconds
 from ringcast.digest import Digest
@@ -42,7 +42,7 @@ OnMessage = Callable[[Batch], object]
 OnView = Callable[[View], object]
 
 
-class Channel:
+class Channel(SendPort):
     """A member of `group`, which is a list of names given at start.
 
     `members` names everybody, this member (`name`) included; left out, the group is this member alone. `stack` is "mcast-udp"
@@ -72,7 +72,7 @@ class Channel:
         self._stack = Stack([self._mcast, self._members, *faults], local=self.address, group=group,
                             physical=self._transport.physical)
         self._on_message, self._on_view = on_message, on_view
-        self._push = self._mcast.send_window.push
+        self._open_port(self._mcast.send_window)
         self._bundle_delay = milliseconds(self.config.bundle_delay)
         self._turn = threading.Lock()                   # held by whoever owns the stack
         self._room = threading.Condition()              # the send window has room, or the channel is closed
@@ -182,17 +182,8 @@ class Channel:
 
     # --------------------------------------------------------------------------------------------------- sending
 
-    def send(self, payload: bytes, dest: Address | None = None, timeout: float | None = None) -> None:
-        """Send `payload` to every member, this one included; returns when it has its place in the stream.
-
-        Blocks while the send window is full, at most `timeout` seconds (None: for ever): then SendTimeoutError, and nothing
-        was sent. ClosedError after close; MessageTooLargeError above ringcast.MAX_PAYLOAD bytes; TypeError for anything but bytes.
-        """
-        if dest is not None:
-            raise ConfigError("messages to one member need the unicast protocol, which this version does not have; leave dest out")
-        todo = self._push(payload)
-        if todo:
-            self._after_push(todo, payload, timeout)
+    def _refuse_dest(self, dest: Address) -> None:
+        raise ConfigError("messages to one member need the unicast protocol, which this version does not have; leave dest out")
 
     def send_many(self, payloads: Sequence[bytes], timeout: float | None = None) -> None:
         """Send all of `payloads`, in order; one call costs less than many. Errors as in `send`.
@@ -215,7 +206,7 @@ class Channel:
     def _after_push(self, todo: int, payload: bytes, timeout: float | None) -> None:
         """The message completed a datagram, is the first to wait, or found no room."""
         if todo == FULL:
-            todo = self._retry(lambda: None if (again := self._push(payload)) == FULL else again, timeout)
+            todo = self._retry(lambda: None if (again := self._mcast.send_window.push(payload)) == FULL else again, timeout)
         if todo == BUNDLE:
             self._flush(full_only=True)
         else:

@@ -21,7 +21,7 @@ cdef enum:
 # What push() tells its caller to do.
 NOTHING = 0         # somebody else already sees to it
 FULL = 1            # the message was NOT taken: make room, then push again
-BUNDLE = 2          # taken, and enough for a full datagram waits: frame it
+BUNDLE = 2          # taken, and enough for full datagrams waits: frame them
 FIRST = 3           # taken, and it is the first that waits: see that it gets framed soon
 
 
@@ -29,7 +29,8 @@ FIRST = 3           # taken, and it is the first that waits: see that it gets fr
 cdef class SendWindow:
     """A RingBuffer of what was sent and not yet acknowledged by all, and the line between framed and waiting messages.
 
-    `capacity` and `max_bytes` bound it (decision 7); `bundle` is the size of a datagram, in bytes, that frame() aims at.
+    `capacity` and `max_bytes` bound it (decision 7); `bundle` is the size of a datagram, in bytes, that frame() aims at; `batch`
+    is how many bytes wait when push() says that it is time to frame: a turn costs, so several datagrams share one.
 
     Threads: push and push_many may be called by any number of threads; frame by one at a time, beside them. Each is one step
     under the interpreter's lock.
@@ -39,6 +40,7 @@ cdef class SendWindow:
     cdef readonly uint64_t sent             # highest seqno that was framed; written by frame() only
     cdef readonly Py_ssize_t waiting        # bytes on the wire that the messages above `sent` will take
     cdef public Py_ssize_t bundle           # bytes of a full datagram
+    cdef public Py_ssize_t batch            # waiting bytes at which push says BUNDLE
     cdef bint closed
 
     def __init__(self, uint64_t capacity, uint64_t offset=0, *, uint64_t max_bytes=0, Py_ssize_t bundle=60_000):
@@ -46,9 +48,10 @@ cdef class SendWindow:
         self.sent = offset
         self.waiting = 0
         self.bundle = bundle
+        self.batch = bundle - HEADER - RUN
         self.closed = False
 
-    def push(self, payload):
+    cpdef int push(self, payload) except -1:
         """Take a seqno for `payload` (bytes) and store it; returns what is left to do: NOTHING, FULL, BUNDLE or FIRST.
 
         TypeError for anything but bytes, MessageTooLargeError above wire.MAX_PAYLOAD; both leave the window as it was. FULL
@@ -66,15 +69,14 @@ cdef class SendWindow:
         self.waiting = before + size + LENGTH
         if before == 0:
             return FIRST
-        return BUNDLE if self.waiting >= self.bundle - HEADER - RUN else NOTHING
+        return BUNDLE if self.waiting >= self.batch else NOTHING
 
     def push_many(self, list payloads not None, Py_ssize_t start=0):
-        """Push payloads[start:] until one finds no room or a datagram is full; returns how many were taken.
+        """Push payloads[start:] until one finds no room or a batch of datagrams is full; returns how many were taken.
 
         All of them are checked first: a wrong one raises as in push, and none is taken.
         """
         cdef Py_ssize_t taken = 0
-        cdef Py_ssize_t full = self.bundle - HEADER - RUN
         cdef object payload
         if start == 0:
             for payload in payloads:
@@ -86,7 +88,7 @@ cdef class SendWindow:
                 break
             taken += 1
             self.waiting += PyBytes_GET_SIZE(payload) + LENGTH
-            if self.waiting >= full:
+            if self.waiting >= self.batch:
                 break
         return taken
 
@@ -115,6 +117,33 @@ cdef class SendWindow:
     def close(self):
         """Refuse every push from now on; what was taken stays, to be framed and acknowledged."""
         self.closed = True
+
+
+cdef class SendPort:
+    """The part of a channel that runs for every message: push it, and call for more only when there is more to do.
+
+    A subclass gives `_after_push(todo, payload, timeout)`, which does what push() left over, and `_refuse_dest(dest)`.
+    """
+
+    cdef SendWindow window
+
+    def _open_port(self, SendWindow window not None):
+        """Send through `window` from now on."""
+        self.window = window
+
+    def send(self, payload, dest=None, timeout=None):
+        """Send `payload` to every member, this one included; returns when it has its place in the stream.
+
+        Blocks while the send window is full, at most `timeout` seconds (None: for ever): then SendTimeoutError, and nothing
+        was sent. ClosedError after close; MessageTooLargeError above ringcast.MAX_PAYLOAD bytes; TypeError for anything but
+        bytes. `dest` is for the unicast protocol, which this version does not have: ConfigError.
+        """
+        cdef int todo
+        if dest is not None:
+            self._refuse_dest(dest)
+        todo = self.window.push(payload)
+        if todo:
+            self._after_push(todo, payload, timeout)
 
 
 cdef uint64_t max_seqno(uint64_t a, uint64_t b) noexcept nogil:

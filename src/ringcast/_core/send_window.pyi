@@ -1,6 +1,9 @@
 from typing import final
 
+from typing_extensions import disjoint_base
+
 from ringcast._core.ring_buffer import RingBuffer
+from ringcast.address import Address
 
 NOTHING: int
 FULL: int
@@ -11,6 +14,7 @@ FIRST: int
 class SendWindow:
     def __init__(self, capacity: int, offset: int = 0, *, max_bytes: int = 0, bundle: int = 60_000) -> None: ...
     bundle: int
+    batch: int
     @property
     def ring(self) -> RingBuffer: ...
     @property
@@ -21,3 +25,8 @@ class SendWindow:
     def push_many(self, payloads: list[bytes], start: int = 0) -> int: ...
     def frame(self, header: bytes, full_only: bool = False) -> list[bytes]: ...
     def close(self) -> None: ...
+
+@disjoint_base
+class SendPort:
+    def _open_port(self, window: SendWindow) -> None: ...
+    def send(self, payload: bytes, dest: Address | None = None, timeout: float | None = None) -> None: ...

@@ -30,6 +30,7 @@ from ringcast.view import View
 MAX_RANGES = 2048                       # of one XMIT-REQ, so that it fits one datagram whatever the seqnos
 PATIENCE = 1                            # looks that a gap is given to be filled once it was asked for
 SMALLEST_BUNDLE = 2048                  # bytes; below this a window of few bytes is not cut into smaller datagrams
+BATCH = 4                               # datagrams that a busy sender frames in one turn
 SHARES = 4                              # datagrams, and acks, that a window of bytes is cut into at least
 
 class Start(msgspec.Struct, array_like=True):
@@ -312,7 +313,9 @@ class Mcast(Layer):
         """The smallest grant bounds the send window, and the datagrams, so that a window is always several of them."""
         limit = min([self.config.max_bytes, *self.budgets.values()])
         self.send_window.ring.max_bytes = limit
-        self.send_window.bundle = min(self.config.max_bundle_size, max(SMALLEST_BUNDLE, limit // SHARES))
+        window = self.send_window
+        window.bundle = min(self.config.max_bundle_size, max(SMALLEST_BUNDLE, limit // SHARES))
+        window.batch = max(window.bundle - wire.HEADER_SIZE - wire.RUN_SIZE, min(BATCH * window.bundle, limit // (2 * SHARES)))
 
     def _purge(self) -> None:
         """Free what all acknowledged (when there is nobody to wait for: what was sent)."""

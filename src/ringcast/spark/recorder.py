@@ -7,11 +7,10 @@ journal, it tells the senders how far it had got and they go on from there; noth
 import time
 from collections.abc import Callable, Sequence
 
-from ringcast.spark.journal import Journal
-
 from ringcast import Batch, Channel, Digest
 from ringcast.config import MAX_RESUME
 from ringcast.errors import JournalError
+from ringcast.spark.journal import Journal
 
 
 def resume_of(journal: Journal, members: Sequence[str]) -> Digest:
