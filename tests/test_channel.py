@@ -343,7 +343,7 @@ def test_a_returning_member_goes_on_where_its_digest_ends():
     side_by_side([a.connect, b.connect])
     a.send_many([b"%d" % k for k in range(100)])
     had = next(b.batches())
-    die(b)
+    b.close(leave=False)
     a.send_many([b"%d" % k for k in range(100, 200)])
     with Channel(group, name="B", members=["A", "B"], stack="inproc", resume=ringcast.Digest({a.address: 40})) as again:
         got = []
@@ -354,14 +354,6 @@ def test_a_returning_member_goes_on_where_its_digest_ends():
                 break
     assert len(had) == 100 and got == [b"%d" % k for k in range(40, 200)]
     a.close()
-
-
-def die(channel):
-    """Stop without a word, as a process does that is killed."""
-    channel._halt(None)
-    for thread in channel._threads:
-        thread.join(PATIENCE)
-    channel._transport.close()
 
 
 # ------------------------------------------------------------------------------------------------------------- misuse

@@ -117,8 +117,11 @@ class Channel(SendPort):
         self._threads.append(thread)
         thread.start()
 
-    def close(self, timeout: float | None = 5.0) -> int:
+    def close(self, timeout: float | None = 5.0, *, leave: bool = True) -> int:
         """Leave: wait until everybody has acknowledged what was sent, at most `timeout` seconds (None: for ever), then go.
+
+        With leave=False go without a word, as in a crash: the others keep what this member has not acknowledged and wait for it,
+        until it comes back under its name (see `resume`) or is excluded.
 
         Blocked senders get ClosedError and iterators end; what the application had not finished is not acknowledged. Returns how
         many of the own messages somebody has not acknowledged: 0 means that all arrived. Closing again returns the same.
@@ -128,7 +131,7 @@ class Channel(SendPort):
                 self._closing = True
                 self._mcast.send_window.close()
                 self._release_waiters()
-                if self._view is not None and not self._stopped:
+                if leave and self._view is not None and not self._stopped:
                     self._leave(timeout)
                 self._halt(self._fault)
                 for thread in self._threads:

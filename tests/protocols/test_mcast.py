@@ -51,6 +51,15 @@ def test_every_member_gets_every_message_once_and_in_order():
             assert got(group, receiver, sender) == payloads(sender, 1, 40)
 
 
+def test_what_is_sent_before_the_first_view_waits_for_it():
+    group = Cluster("AB", **OPTIONS).start()
+    group["A"].send(*payloads("A", 1, 40))
+    assert group["A"].mcast.send_window.sent == 0 and group["A"].got == {}
+    group.settle()
+    assert got(group, "A", "A") == got(group, "B", "A") == payloads("A", 1, 40)
+    assert group["A"].mcast.unacked() == 0
+
+
 def test_decision_15_own_messages_are_delivered_through_the_own_window():
     group = cluster("A")
     group["A"].send(*payloads("A", 1, 10))

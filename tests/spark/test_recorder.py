@@ -4,6 +4,7 @@ import itertools
 import os
 import random
 import re
+import resource
 import signal
 import subprocess
 import sys
@@ -219,6 +220,58 @@ def test_it_ends_in_order_on_sigterm(tmp_path):
         finally:
             recorder.kill()
     assert rows(tmp_path / "j") == {str(publisher.address): sent(100)}
+
+
+@pytest.mark.udp
+def test_a_full_disk_ends_it_with_one_sentence_and_nothing_acknowledged_is_lost(tmp_path):
+    port = random.SystemRandom().randint(20_000, 60_000)
+    path, count = tmp_path / "journal", 3000
+    publisher = Channel("g", name="p", members=["p", "recorder"], port=port, deliver=False, capacity=1000, max_bundle_size=2000)
+
+    def cramped():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (40_000, 40_000))
+
+    recorder = subprocess.Popen(command(path, port), stderr=subprocess.PIPE, text=True, preexec_fn=cramped)
+    try:
+        publisher.connect()
+        sender = threading.Thread(target=publisher.send_many, args=([payload for _, payload in sent(count)],))
+        sender.start()
+        complaint = recorder.communicate(timeout=PATIENCE)[1]
+        assert recorder.returncode == 2 and complaint.startswith("ringcast: ") and complaint.count("\n") == 1, complaint
+        acknowledged = publisher.status()["low"]
+        assert [seqno for seqno, _ in rows(path).get(str(publisher.address), [])] == list(range(1, acknowledged + 1))
+        recorder = subprocess.Popen(command(path, port, "--stop-when-alone"))
+        sender.join(PATIENCE)
+        assert publisher.close(timeout=PATIENCE) == 0
+        assert recorder.wait(PATIENCE) == 0
+    finally:
+        recorder.kill()
+        recorder.communicate()
+        publisher.close(0)
+    assert rows(path) == {str(publisher.address): sent(count)}
+
+
+@pytest.mark.udp
+def test_a_recorder_that_keeps_its_place_misses_nothing_between_two_runs(tmp_path):
+    port = random.SystemRandom().randint(20_000, 60_000)
+    path = tmp_path / "journal"
+    publisher = Channel("g", name="p", members=["p", "recorder"], port=port, deliver=False)
+    recorder = subprocess.Popen(command(path, port, "--keep-place"))
+    try:
+        publisher.connect()
+        publisher.send_many([payload for _, payload in sent(100)])
+        wait_for(lambda: publisher.status()["num_unacked"] == 0)
+        recorder.send_signal(signal.SIGTERM)
+        assert recorder.wait(PATIENCE) == 0
+        publisher.send_many([payload for _, payload in sent(200)[100:]])
+        recorder = subprocess.Popen(command(path, port, "--stop-when-alone"))
+        assert publisher.close(timeout=PATIENCE) == 0
+        assert recorder.wait(PATIENCE) == 0
+    finally:
+        recorder.kill()
+        recorder.communicate()
+        publisher.close(0)
+    assert rows(path) == {str(publisher.address): sent(200)}
 
 
 def foreign(path):

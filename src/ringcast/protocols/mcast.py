@@ -389,6 +389,7 @@ class Mcast(Layer):
         self._purge()
         self.stack.effects.writable = True
         self.stack.effects.views.append(view)
+        self.flush(now)
         self._arm(now)
         self.above.view(view, resumes, now)
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from ringcast import Batch, Channel
 from ringcast.cli.demo import flights
-from ringcast.cli.record import close_when_alone
+from ringcast.cli.record import close_when_alone, staying
 from ringcast.protocols.faults import Discard, Duplicate, Fault, Shuffle
 from ringcast.spark.journal import Journal
 from ringcast.spark.recorder import record, resume_of
@@ -110,7 +110,7 @@ def keep(plan: Plan, directory: Path, recorded: Any, outcomes: "mp.SimpleQueue[O
         channel = plan.channel(RECORDER, resume=resume_of(journal, plan.names),
                                on_view=lambda view: close_when_alone(channel, view))
         verifier = Verifier(plan.messages)
-        with channel:
+        with staying(channel):
             outcome.delivered = record(channel, journal, lambda total: recorded.__setitem__(plan.publishers, total), verifier)
             outcome.status = channel.status()
     outcome.seconds = verifier.ended - verifier.began
