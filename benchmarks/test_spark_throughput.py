@@ -20,14 +20,20 @@ from ringcast.spark import Journal, session
 ROWS = {100: 2_000_000, 1000: 400_000}
 SENDERS = [f"{name}#{number:016x}" for number, name in enumerate("ABCD", 1)]
 APPEND, APPENDS_PER_SYNC = 1000, 20
+STRIDE = 1009  # a prime above every payload size: payloads neither overlap their neighbours nor come again
 
 pytestmark = pytest.mark.parametrize("size", ROWS)
 
 
 def appends(size):
-    """(sender, first seqno, payloads) of every append, and None where a sync belongs."""
-    payloads = [os.urandom(size) for _ in range(APPEND)]
+    """(sender, first seqno, payloads) of every append, and None where a sync belongs.
+
+    No two payloads are alike: Parquet would shrink them, and then read something else than we do.
+    """
+    noise = os.urandom(1 << 24)
     for number in range(ROWS[size] // APPEND):
+        starts = range(number * APPEND * STRIDE, (number + 1) * APPEND * STRIDE, STRIDE)
+        payloads = [noise[start % (1 << 23) : start % (1 << 23) + size] for start in starts]
         round_, place = divmod(number, len(SENDERS))
         yield SENDERS[place], round_ * APPEND + 1, payloads
         if number % APPENDS_PER_SYNC == APPENDS_PER_SYNC - 1:

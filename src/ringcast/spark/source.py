@@ -11,7 +11,7 @@ Options, of both unless marked:
 - `failOnDataLoss` (default true): an error if messages in the range were purged before the recorder got them, or the journal
   ends before the offset. With false they are passed over.
 - `maxOffsetsPerTrigger` (streams): at most so many messages in one batch; smallest backlogs first.
-- `minPartitions`, `maxRecordsPerPartition`: bounds of the split, otherwise 250,000 messages or 32 MiB in a partition.
+- `minPartitions`, `maxRecordsPerPartition`: bounds of the split, otherwise 500,000 messages or 128 MiB in a partition.
 
 A schema given by the user is a projection: any of the columns, in any order, with their own types.
 
@@ -36,8 +36,8 @@ from .offsets import Offset, Range, advance, canonical, cut, earliest, latest, l
 from .reader import JournalReader
 from .segments import ROWS
 
-PARTITION_ROWS = 250_000  # fewer, and starting the task costs more than reading (measured)
-PARTITION_BYTES = 32 << 20
+PARTITION_ROWS = 500_000  # far fewer, and starting the tasks costs more than reading (measured)
+PARTITION_BYTES = 128 << 20
 
 _BATCH_OPTIONS = ("path", "startingOffsets", "failOnDataLoss", "minPartitions", "maxRecordsPerPartition")
 _STREAM_OPTIONS = (*_BATCH_OPTIONS, "maxOffsetsPerTrigger")
