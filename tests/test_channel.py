@@ -150,6 +150,16 @@ def test_decision_14_many_sending_threads_one_order_everywhere():
         assert a.status()["xmit_reqs_received"] == b.status()["xmit_reqs_sent"] == 0
 
 
+def test_a_message_waits_for_company_no_longer_than_its_delay():
+    """Not until the next look for gaps, which here is a minute away."""
+    collector = Collector(200)
+    with joined("AB", {"A": {"deliver": False}, "B": {"on_message": collector}}, xmit_interval=60_000) as (a, _):
+        for _ in range(100):
+            a.send(b"first")
+            a.send(b"right behind")
+        assert collector.done.wait(PATIENCE / 3)
+
+
 # ----------------------------------------------------------------------------------------------------- blocked senders
 
 def test_decision_12_a_blocked_sender_gives_up_at_its_timeout_and_burns_no_seqno():
@@ -223,7 +233,8 @@ def test_a_slow_application_is_not_sent_more_than_its_window():
     with joined("AB", {"A": {"deliver": False}}, capacity=100, max_undelivered=10) as (a, b):
         with pytest.raises(SendTimeoutError, match="100 of 500"):
             a.send_many([b"x"] * 500, timeout=0.1)
-        assert b.status()["num_undelivered"] <= 110
+        wait_for(lambda: b.status()["num_undelivered"] > 0)
+        assert b.status()["num_undelivered"] <= 10
 
 
 # -------------------------------------------------------------------------------------------------------- the receiver
@@ -291,6 +302,12 @@ def test_connect_names_who_is_missing():
         channel.connect(timeout=0.05)
     with pytest.raises(RingcastError, match="make a new one"):
         channel.connect()
+
+
+def test_a_member_that_closes_waits_for_nobody_to_read_its_messages_to_itself():
+    with joined("A") as (a,):
+        a.send(b"never read here")
+        assert a.close() == 0
 
 
 def test_send_after_close_says_so():

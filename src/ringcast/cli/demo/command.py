@@ -119,8 +119,8 @@ class Run:
             flights.lines()
             spark = session("ringcast demo", conf=QUIET)
         try:
-            self.start()
             query = pipeline.stream_to_table(spark, self.journal, self.table, self.checkpoint)
+            self.start()
             self.watch(query)
             query.stop()
             with console.status("computing from the table and from the file"):
