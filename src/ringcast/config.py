@@ -26,7 +26,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     # MCAST
     capacity: Annotated[int, Meta(ge=1, le=1 << 26)] = 32_768       # messages in a transmission window (MCAST.txt: capacity)
     max_bytes: Annotated[int, Meta(ge=1)] = 8 << 20                 # bytes in a transmission window (decision 7)
-    xmit_interval: Milliseconds = 10.0                              # between looks for gaps, repeats of the highest seqno and acks
+    xmit_interval: Milliseconds = 3.0                             # between looks for gaps, repeats of the highest seqno and acks
     ack_threshold: Count = 4096                                     # deliveries after which an ack goes out at once (MCAST.txt: N)
     # membership: a list given at start
     hello_interval: Milliseconds = 100.0                            # between announcements while somebody has not agreed

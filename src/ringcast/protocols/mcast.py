@@ -28,7 +28,8 @@ from ringcast.stack import EVERYONE, Instant, Kind, Layer, Packet, decoded
 from ringcast.view import View
 
 MAX_RANGES = 2048                       # of one XMIT-REQ, so that it fits one datagram whatever the seqnos
-PATIENCE = 1                            # looks that a gap is given to be filled once it was asked for
+PATIENCE = 1                            # looks that a gap is given to be filled once it was asked for, twice as many each time
+MAX_REPEATS = 5                         # doublings of that
 SMALLEST_BUNDLE = 2048                  # bytes; below this a window of few bytes is not cut into smaller datagrams
 BATCH = 4                               # datagrams that a busy sender frames in one turn
 SHARES = 4                              # datagrams, and acks, that a window of bytes is cut into at least
@@ -64,6 +65,7 @@ class ReceiveWindow:
     asked: Seqno                        # gaps up to here were asked for
     awaited: int = 0                    # how many messages up to `asked` were missing at the last look
     patience: int = 0                   # looks without any of them coming, before all are asked for again
+    repeats: int = 0                    # how often all were asked for again since any came
     unacked_messages: int = 0
     unacked_bytes: int = 0
     ack_due: bool = True                # a repeat came, or the window is new: acknowledge (again)
@@ -71,6 +73,25 @@ class ReceiveWindow:
     @property
     def is_deliverable(self) -> bool:
         return self.ring.get((self.ring.hd + 1) % MODULUS) is not None
+
+    def look_for_gaps(self) -> list[Range]:
+        """What to ask for now: gaps that were there at the last look, but not again those whose repeats are on the way."""
+        ranges = self.ring.missing(MAX_RANGES, self.seen)
+        missing = count(ranges)
+        awaited = count(self.ring.missing(MAX_RANGES, self.asked))
+        if not awaited or awaited < self.awaited:
+            self.patience, self.repeats = PATIENCE, 0
+        elif self.patience:
+            self.patience -= 1
+        else:
+            self.repeats = min(self.repeats + 1, MAX_REPEATS)
+            self.patience = PATIENCE << self.repeats
+            awaited = 0
+        if awaited:
+            newer = (self.asked + 1) % MODULUS
+            ranges = [(later(first, newer), last) for first, last in ranges if precedes(self.asked, last)]
+        self.awaited, self.asked, self.seen = missing, self.seen, self.ring.hr
+        return ranges
 
 
 @dataclass(slots=True)
@@ -454,20 +475,11 @@ class Mcast(Layer):
         self._arm(now)
 
     def _ask(self, sender: int, window: ReceiveWindow, now: Instant) -> None:
-        """XMIT-REQ for the gaps that were already there the time before; not again for those whose repeats are on the way."""
-        ranges = window.ring.missing(MAX_RANGES, window.seen)
-        missing = count(ranges)
-        awaited = count(window.ring.missing(MAX_RANGES, window.asked))
-        if awaited and (awaited < window.awaited or window.patience):
-            window.patience = PATIENCE if awaited < window.awaited else window.patience - 1
-            next_seqno = (window.asked + 1) % MODULUS
-            ranges = [(later(first, next_seqno), last) for first, last in ranges if precedes(window.asked, last)]
-        else:
-            window.patience = PATIENCE
-        window.awaited, window.asked, window.seen = missing, window.seen, window.ring.hr
+        """XMIT-REQ for what is missing, to its sender."""
+        ranges = window.look_for_gaps()
         if ranges:
             self.counters.xmit_reqs_sent += 1
-            self.counters.num_missing_asked += sum(last - first + 1 for first, last in ranges)
+            self.counters.num_missing_asked += count(ranges)
             self._send_control(Kind.XMIT_REQ, XmitReq(ranges), sender, now)
 
     def _has_unacked(self) -> bool:
