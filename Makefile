@@ -38,7 +38,7 @@ $(VENV)/demo.stamp: $(BIN)/python $(SOURCES)
 	touch $@
 
 $(VENV)/test.stamp: $(BIN)/python $(SOURCES)
-	$(BIN)/python -m pip install --quiet --editable ".[$(EXTRAS)cli,spark,demo,test]"
+	$(BIN)/python -m pip install --quiet --editable ".[jdk,cli,spark,demo,test]"
 	touch $@
 
 clean:          ## remove the virtual environment and all that was built

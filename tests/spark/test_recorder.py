@@ -223,6 +223,27 @@ def test_it_ends_in_order_on_sigterm(tmp_path):
 
 
 @pytest.mark.udp
+def test_it_ends_on_sigterm_while_others_go_on_sending(tmp_path):
+    port = random.SystemRandom().randint(20_000, 60_000)
+    over = threading.Event()
+    with subprocess.Popen(command(tmp_path / "j", port), stdout=subprocess.PIPE, text=True) as recorder:
+        try:
+            with Channel("g", name="p", members=["p", "recorder"], port=port, deliver=False) as publisher:
+                sender = threading.Thread(target=lambda: [publisher.send(b"x" * 100) for _ in iter(over.is_set, True)])
+                sender.start()
+                wait_for(lambda: publisher.status()["low"] > 10_000)
+                recorder.send_signal(signal.SIGTERM)
+                assert recorder.wait(PATIENCE) == 0
+                over.set()
+                sender.join(PATIENCE)
+        finally:
+            over.set()
+            recorder.kill()
+    seqnos = [seqno for seqno, _ in rows(tmp_path / "j")[str(publisher.address)]]
+    assert len(seqnos) > 10_000 and seqnos == list(range(1, len(seqnos) + 1))
+
+
+@pytest.mark.udp
 def test_a_full_disk_ends_it_with_one_sentence_and_nothing_acknowledged_is_lost(tmp_path):
     port = random.SystemRandom().randint(20_000, 60_000)
     path, count = tmp_path / "journal", 3000

@@ -44,9 +44,6 @@ def common(version: Annotated[bool, typer.Option("--version", callback=show_vers
 
 def run() -> None:
     """Run the command line; errors that ringcast explains become one sentence and exit status 2."""
-    from ringcast.cli import perf, record  # noqa: F401  (importing a command adds it to the app)
-    from ringcast.cli.demo import command  # noqa: F401
-
     try:
         app()
     except RingcastError as error:

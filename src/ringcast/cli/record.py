@@ -1,20 +1,16 @@
 """`ringcast record`: a member that keeps what the group says in a journal, for Spark to read."""
 
 import signal
-import threading
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from ringcast import Channel, View
+from ringcast import Channel
 from ringcast.cli.app import Settings, app, console, settings
 from ringcast.spark.journal import Journal
-from ringcast.spark.recorder import record, resume_of
+from ringcast.spark.recorder import close_soon, close_when_alone, record, resume_of, staying
 
 
 @app.command("record")
@@ -46,31 +42,3 @@ def record_command(
             recorded = record(channel, journal, lambda total: progress.update(
                 task, description=f"recorded {total:,} messages of {group} to {directory}"))
     print(f"{recorded} messages recorded")
-
-
-@contextmanager
-def staying(channel: Channel) -> Iterator[None]:
-    """Connect and leave, but on an error go without leaving: what is not recorded must not be given up by the others."""
-    channel.connect()
-    try:
-        yield
-    except BaseException:
-        channel.close(leave=False)
-        raise
-    channel.close()
-
-
-def close_soon(channel: Channel, *, leave: bool = True) -> None:
-    """Close the channel from a thread of its own, once what was handed over is recorded: the iteration then ends."""
-    threading.Thread(target=close_when_drained, args=(channel, leave), daemon=True).start()
-
-
-def close_when_drained(channel: Channel, leave: bool) -> None:
-    while leave and ((status := channel.status())["num_undelivered"] or status["num_leaving"]):
-        time.sleep(0.01)
-    channel.close(leave=leave)
-
-
-def close_when_alone(channel: Channel, view: View) -> None:
-    if view.members == (channel.address,):
-        close_soon(channel)

@@ -4,10 +4,12 @@ Its acknowledgements say "this is on disk", so senders keep everything that is n
 journal, it tells the senders how far it had got and they go on from there; nothing is lost and nothing is written twice.
 """
 
+import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
-from ringcast import Batch, Channel, Digest
+from ringcast import Batch, Channel, Digest, View
 from ringcast.config import MAX_RESUME
 from ringcast.errors import JournalError
 from ringcast.spark.journal import Journal
@@ -50,3 +52,32 @@ def _append(journal: Journal, batch: Batch, reached: dict[str, int]) -> int:
         journal.skip(sender, batch.first - 1)
     reached[sender] = batch.last
     return journal.append(sender, batch.first, batch.payloads, view_id=batch.view_id, ts_ns=time.time_ns())
+
+
+@contextmanager
+def staying(channel: Channel) -> Iterator[None]:
+    """Connect and leave, but on an error go without leaving: what is not recorded must not be given up by the others."""
+    channel.connect()
+    try:
+        yield
+    except BaseException:
+        channel.close(leave=False)
+        raise
+    channel.close()
+
+
+def close_soon(channel: Channel, *, leave: bool = True) -> None:
+    """Close the channel from a thread of its own (a signal handler must not wait); the recording ends with what is handed over."""
+    threading.Thread(target=channel.close, kwargs={"leave": leave}, daemon=True).start()
+
+
+def close_when_alone(channel: Channel, view: View) -> None:
+    """What `on_view` calls in a recorder that is to end with its group: close once all that was sent is recorded."""
+    if view.members == (channel.address,):
+        threading.Thread(target=_close_when_drained, args=(channel,), daemon=True).start()
+
+
+def _close_when_drained(channel: Channel) -> None:
+    while (status := channel.status())["num_undelivered"] or status["num_leaving"]:
+        time.sleep(0.01)
+    channel.close()

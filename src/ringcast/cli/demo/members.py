@@ -14,10 +14,9 @@ from typing import Any
 
 from ringcast import Batch, Channel
 from ringcast.cli.demo import flights
-from ringcast.cli.record import close_when_alone, staying
 from ringcast.protocols.faults import Discard, Duplicate, Fault, Shuffle
 from ringcast.spark.journal import Journal
-from ringcast.spark.recorder import record, resume_of
+from ringcast.spark.recorder import close_when_alone, record, resume_of, staying
 
 RECORDER = "recorder"
 ODDITIES = 0.01                         # probability that a datagram comes twice, and that it is overtaken
