@@ -84,8 +84,13 @@ cdef class Empty:
         return None
 
 
+cdef inline uintptr_t item_of(uint64_t seqno) noexcept nogil:
+    """What stands for the item of a seqno: never NULL, also when the seqno wraps to 0."""
+    return seqno << 1 | 1
+
+
 cdef class Bare:
-    """The block ring alone, each seqno its own item, for threads that run without the GIL."""
+    """The block ring alone, a number for each item, for threads that run without the GIL."""
 
     cdef Ring *ring
     cdef uint64_t first
@@ -124,7 +129,7 @@ cdef class Bare:
             return False
         got = claim_bits(self.ring, at, ones(count) << at.bit)
         for k in range(count):
-            items[k] = <PyObject *><uintptr_t>(seqno + k)
+            items[k] = <PyObject *>item_of(seqno + k)
             wins[done + k] += got >> at.bit >> k & 1
         if got:
             publish(self.ring, at, seqno, got, items)
@@ -141,7 +146,7 @@ cdef class Bare:
                     run = look_run(self.ring, out, BLOCK)
                     advance_hd(self.ring, run)
                 for k in range(run):
-                    wrong += <uintptr_t>out[k] != seqno + k
+                    wrong += <uintptr_t>out[k] != item_of(seqno + k)
                 seqno += run
                 if nullify:
                     self.follow()
@@ -183,7 +188,7 @@ cdef class Bare:
                     sched_yield()
                     continue
                 seen += 1
-                wrong += <uintptr_t>item != seqno
+                wrong += <uintptr_t>item != item_of(seqno)
                 unpin_block(&self.ring.blocks[locate(self.ring, seqno).block])
         return seen, wrong
 
