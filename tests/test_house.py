@@ -78,6 +78,11 @@ def test_ruff_finds_nothing():
     assert run.returncode == 0, run.stdout
 
 
+def test_the_types_are_complete_and_true():
+    run = subprocess.run([sys.executable, "-m", "mypy"], capture_output=True, text=True, cwd=ROOT)
+    assert run.returncode == 0, run.stdout
+
+
 def test_importing_the_spark_part_needs_no_compiled_core():
     """It runs on Spark's workers, which may not have it."""
     code = ("import sys, ringcast.spark.source, ringcast.spark.journal; "

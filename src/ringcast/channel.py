@@ -16,6 +16,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any, Self
 
@@ -199,7 +200,7 @@ class Channel(SendPort):
         while sent < len(payloads):
             taken = window.push_many(payloads, sent)
             if not taken:
-                taken = self._retry(lambda start=sent: window.push_many(payloads, start) or None, timeout,
+                taken = self._retry(partial(self._push_many, payloads, sent), timeout,
                                     f"; {sent} of {len(payloads)} messages were sent")
             sent += taken
             if sent < len(payloads):
@@ -209,11 +210,20 @@ class Channel(SendPort):
     def _after_push(self, todo: int, payload: bytes, timeout: float | None) -> None:
         """The message completed a datagram, is the first to wait, or found no room."""
         if todo == FULL:
-            todo = self._retry(lambda: None if (again := self._mcast.send_window.push(payload)) == FULL else again, timeout)
+            todo = self._retry(partial(self._push, payload), timeout)
         if todo == BUNDLE:
             self._flush(full_only=True)
         else:
             self._after_first()
+
+    def _push(self, payload: bytes) -> int | None:
+        """What is left to do, or None when there was no room."""
+        todo = self._mcast.send_window.push(payload)
+        return None if todo == FULL else todo
+
+    def _push_many(self, payloads: list[bytes], start: int) -> int | None:
+        """How many were taken, or None when there was no room."""
+        return self._mcast.send_window.push_many(payloads, start) or None
 
     def _after_first(self) -> None:
         """A message waits for company: send it at once when all is quiet, else see that the driver does before long."""
@@ -247,18 +257,21 @@ class Channel(SendPort):
                 return result
             with self._room:
                 remaining = None if deadline is None else deadline - time.monotonic()
-                if not self._room.wait_for(lambda seen=seen: self._rooms != seen or self._closing, remaining):
+                if not self._room.wait_for(partial(self._has_room_since, seen), remaining):
                     raise SendTimeoutError(f"no room in the send window within {timeout:g} s{progress}; {self._slowest()}")
             if self._closing:
                 raise ClosedError(self._fault or f"the channel is closed{progress}; open a new one to send")
+
+    def _has_room_since(self, rooms: int) -> bool:
+        return self._rooms != rooms or self._closing
 
     def _slowest(self) -> str:
         """Who keeps the window full, for the message of a timeout."""
         slowest = self._mcast.acks.slowest
         if slowest == self.address.incarnation:
             return "this member does not take its own messages: iterate the channel, or pass on_message or deliver=False"
-        member = self._mcast.members.get(slowest)
-        return f"the slowest to acknowledge is {member.name if member else 'nobody'}; exclude it if it is dead, or send less"
+        names = [member.name for incarnation, member in self._mcast.members.items() if incarnation == slowest]
+        return f"the slowest to acknowledge is {''.join(names) or 'nobody'}; exclude it if it is dead, or send less"
 
     # ------------------------------------------------------------------------------------------------- receiving
 

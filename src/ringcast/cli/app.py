@@ -1,7 +1,7 @@
 """What all commands share: the application they hang on, and how errors leave it."""
 
 import sys
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -19,9 +19,9 @@ Settings = Annotated[list[str] | None, typer.Option(
     "Each has its unit, default and range in ringcast.config.Config.")]
 
 
-def settings(options: list[str] | None) -> dict[str, str]:
+def settings(options: list[str] | None) -> dict[str, Any]:
     """The properties that `--set` names, as keyword arguments of a Channel, which checks them."""
-    chosen = {}
+    chosen: dict[str, Any] = {}
     for option in options or ():
         name, mark, value = option.partition("=")
         if not mark:

@@ -11,7 +11,9 @@ for it, until it acknowledges; an ACK also carries how many bytes the receiver's
 windows together never flood it.
 """
 
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -266,8 +268,9 @@ class Mcast(Layer):
             window.ack_due |= not precedes(window.ring.low, highest.seqno)
         return True
 
-    _handlers = {Kind.START: (START, _on_start), Kind.ACK: (ACK, _on_ack),
-                 Kind.XMIT_REQ: (XMIT_REQ, _on_xmit_req), Kind.HIGHEST: (HIGHEST, _on_highest)}
+    _handlers: ClassVar[dict[int, tuple[msgspec.msgpack.Decoder[Any], Callable[..., bool]]]] = {
+        Kind.START: (START, _on_start), Kind.ACK: (ACK, _on_ack),
+        Kind.XMIT_REQ: (XMIT_REQ, _on_xmit_req), Kind.HIGHEST: (HIGHEST, _on_highest)}
 
     # ------------------------------------------------------------------------------------------ retransmission
 

@@ -7,8 +7,12 @@ import itertools
 import threading
 from collections import deque
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from ringcast.transport import EVERYONE
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
 
 DEFAULT_BUFFER = 16 << 20               # bytes that wait for one member
 
@@ -48,7 +52,7 @@ class InprocTransport:
     def connect(self, routes: Mapping[int, str]) -> None:
         self.routes = dict(routes)
 
-    def put(self, packets: Sequence[tuple[int, bytes]]) -> None:
+    def put(self, packets: "Sequence[tuple[int, Buffer]]") -> None:
         for dest, datagram in packets:
             targets = self._targets(dest)
             self._counters["datagrams_sent"] += bool(targets)
@@ -74,12 +78,12 @@ class InprocTransport:
             self._inbox_bytes += len(datagram)
             self._arrived.notify()
 
-    def poll(self, timeout_ns: int | None) -> list[bytes]:
+    def poll(self, timeout_ns: int | None) -> list[memoryview]:
         with self._arrived:
             if not self._inbox and not self._woken and not self._closed:
                 self._arrived.wait(None if timeout_ns is None else timeout_ns / 1e9)
             self._woken = False
-            datagrams = list(self._inbox)
+            datagrams = [memoryview(datagram) for datagram in self._inbox]
             self._inbox.clear()
             self._inbox_bytes = 0
             self._counters["datagrams_received"] += len(datagrams)

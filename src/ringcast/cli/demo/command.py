@@ -5,7 +5,7 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -134,7 +134,8 @@ class Run:
             spark.stop()
 
     def start(self) -> None:
-        targets = [(members.keep, (self.plan, self.journal, self.counts, self.queue))]
+        targets: list[tuple[Callable[..., None], tuple[Any, ...]]] = [
+            (members.keep, (self.plan, self.journal, self.counts, self.queue))]
         targets += [(members.publish, (self.plan, number, self.counts, self.queue)) for number in range(self.plan.publishers)]
         for target, arguments in targets:
             process = self.context.Process(target=target, args=arguments, daemon=True)

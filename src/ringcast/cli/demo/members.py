@@ -12,7 +12,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from ringcast import Batch, Channel
+from ringcast import Batch, Channel, View
 from ringcast.cli.demo import flights
 from ringcast.protocols.faults import Discard, Duplicate, Fault, Shuffle
 from ringcast.spark.journal import Journal
@@ -106,8 +106,10 @@ def keep(plan: Plan, directory: Path, recorded: Any, outcomes: "mp.SimpleQueue[O
     """The recorder: everything into the journal, until it is alone."""
     outcome = Outcome(RECORDER)
     with Journal(directory, group=plan.group) as journal:
-        channel = plan.channel(RECORDER, resume=resume_of(journal, plan.names),
-                               on_view=lambda view: close_when_alone(channel, view))
+        def on_view(view: View) -> None:
+            close_when_alone(channel, view)
+
+        channel = plan.channel(RECORDER, resume=resume_of(journal, plan.names), on_view=on_view)
         verifier = Verifier(plan.messages)
         with staying(channel):
             outcome.delivered = record(channel, journal, lambda total: recorded.__setitem__(plan.publishers, total), verifier)

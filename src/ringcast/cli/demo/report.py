@@ -65,7 +65,7 @@ def delays(figures: Sequence[Figures]) -> "go.Figure":
 
     carriers = sorted({row[0] for row in figures})
     hours = sorted({row[1] for row in figures})
-    mean = {(row[0], row[1]): row[4] / row[3] for row in figures if row[3]}
+    mean = {(row[0], row[1]): row[4] / row[3] for row in figures if row[3] and row[4] is not None}
     figure = go.Figure(go.Heatmap(x=hours, y=carriers, z=[[mean.get((carrier, hour)) for hour in hours] for carrier in carriers],
                                   colorbar_title="minutes", colorscale="RdYlBu_r", zmid=0))
     return figure.update_layout(title="Mean departure delay by carrier and hour", xaxis_title="hour of departure", height=520)
