@@ -130,7 +130,7 @@ def test_everything_arrives_over_a_network_that_loses_repeats_and_reorders():
     options = {name: {"on_message": collectors[name],
                       "faults": [Discard(0.1, Random(rng.random())), Duplicate(0.05, Random(rng.random())),
                                  Shuffle(0.05, Random(rng.random()))]} for name in "ABC"}
-    with joined("ABC", options, max_bundle_size=1000) as channels:
+    with joined("ABC", options, max_bundle_size=512) as channels:
         sent = {channel.address.name: [b"%d" % k for k in range(3000)] for channel in channels}
         side_by_side([lambda c=channel: c.send_many(sent[c.address.name]) for channel in channels])
         for collector in collectors.values():

@@ -37,6 +37,7 @@ from ringcast.view import View
 log = logging.getLogger("ringcast")
 
 FOREVER: Instant = 1 << 63
+READY = 1.0                             # seconds that the others get to be ready for our stream, before it begins all the same
 STACKS = ("mcast-udp", "inproc")
 
 OnMessage = Callable[[Batch], object]
@@ -111,6 +112,7 @@ class Channel(SendPort):
             self.close(0)
             raise ClosedError(fault) if fault else JoinTimeoutError(
                 f"{missing} of group {self.group!r} did not appear within {seconds:g} s; start every listed member, or list fewer")
+        self._wait_settled(READY, self._mcast.is_ready)
         return self
 
     def _start(self, target: Callable[[], None], role: str) -> None:
@@ -364,7 +366,7 @@ class Channel(SendPort):
             with self._room:
                 self._rooms += 1
                 self._room.notify_all()
-        if effects.views or self._closing:
+        if effects.views or effects.writable or self._closing:
             with self._settled:
                 self._settled.notify_all()
         if effects.fault is not None:

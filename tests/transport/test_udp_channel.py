@@ -25,7 +25,7 @@ MEMBER = textwrap.dedent("""
     rng = Random(name)
     faults = [Discard(loss, rng), Duplicate(loss / 2, rng), Shuffle(loss / 2, rng)] if loss else []
     got = {}
-    with Channel("test", name=name, members=members, port=port, max_bundle_size=2000, faults=faults) as channel:
+    with Channel("test", name=name, members=members, port=port, max_bundle_size=512, faults=faults) as channel:
         print("ready", flush=True)
         sys.stdin.readline()
         import threading

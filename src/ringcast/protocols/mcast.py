@@ -234,7 +234,7 @@ class Mcast(Layer):
             return True
         start = self.joiners.get(member)
         if start is not None and not precedes(ack.seqno, start):
-            del self.joiners[member]
+            self._started(member)
         if self.budgets.get(member) != ack.budget:
             self.budgets[member] = ack.budget
             self._fit_budgets()
@@ -319,8 +319,13 @@ class Mcast(Layer):
             return 0
         return max(1, min(self.config.max_bytes, self.receive_budget // max(1, len(self.windows))))
 
-    def _wait_no_more(self, member: int) -> None:
+    def _started(self, member: int) -> None:
+        """The member has its window for our stream; when all have, senders may as well begin."""
         self.joiners.pop(member, None)
+        self.stack.effects.writable |= not self.joiners
+
+    def _wait_no_more(self, member: int) -> None:
+        self._started(member)
         if self.budgets.pop(member, None) is not None:
             self._fit_budgets()
         if self.acks.remove(member) or not self.acks:
@@ -502,6 +507,10 @@ class Mcast(Layer):
         """Highest seqno that the application has finished, for each sender in the view, this member included."""
         own = self.acks.get(self.local.incarnation)
         return Digest({window.sender: window.ring.low for window in self.windows.values()} | {self.local: own or 0})
+
+    def is_ready(self) -> bool:
+        """Whether there is a view and everybody in it has a window for our stream: what is sent now finds its place."""
+        return bool(self.members) and not self.joiners
 
     def unacked(self) -> int:
         """Own messages, framed or waiting, that not all members have acknowledged."""
