@@ -205,6 +205,17 @@ def test_decision_8_a_lost_last_ack_is_sent_again():
     assert group["A"].mcast.send_window.ring.low == 3
 
 
+def test_decision_8_a_member_that_is_dead_is_not_told_the_same_at_full_rate_for_ever():
+    group = cluster()
+    group["C"].alive = False
+    group["A"].send(*payloads("A", 1, 3))
+    group.run(1000)
+    sent = group.sent_datagrams
+    group.run(10_000)
+    looks = 10_000 / 3
+    assert 2 * looks / 64 <= group.sent_datagrams - sent <= 6 * looks / 64 + 10
+
+
 def test_decision_8_there_is_silence_when_everything_is_acknowledged():
     group = cluster()
     group["A"].send(*payloads("A", 1, 50))

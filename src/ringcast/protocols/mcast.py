@@ -5,10 +5,10 @@ order, acknowledges what the application has finished (after ack_threshold messa
 for gaps that it had already seen the time before. In a receive window HD is what was handed to the application and LOW what the
 application has finished, which is what is acknowledged; in the send window LOW is what all have acknowledged.
 
-Three kinds of control datagrams make it complete where the text is silent: HIGHEST (decision 8) repeats the highest seqno while
-anything is unacknowledged, so that a lost tail is seen; START (decision 10) tells a new member where the sender's stream begins
-for it, until it acknowledges; an ACK also carries how many bytes the receiver's socket buffer grants this sender, so that all
-windows together never flood it.
+Three kinds of control datagrams make it complete where the text is silent. HIGHEST (decision 8) repeats the highest seqno while
+anything is unacknowledged, on xmit_interval and at doubling distances while nothing changes, so that a lost tail is seen. START
+(decision 10) tells a new member where the sender's stream begins for it, until it acknowledges. An ACK also carries how many bytes
+the receiver's socket buffer grants this sender, so that all windows together never flood it.
 """
 
 from collections.abc import Callable
@@ -32,6 +32,7 @@ from ringcast.view import View
 MAX_RANGES = 2048                       # of one XMIT-REQ, so that it fits one datagram whatever the seqnos
 PATIENCE = 1                            # looks that a gap is given to be filled once it was asked for, twice as many each time
 MAX_REPEATS = 5                         # doublings of that
+LONGEST_SILENCE = 64                    # looks between two repeats of HIGHEST and START while nothing changes
 SMALLEST_BUNDLE = 2048                  # bytes; below this a window of few bytes is not cut into smaller datagrams
 BATCH = 4                               # datagrams that a busy sender frames in one turn
 SHARES = 4                              # datagrams, and acks, that a window of bytes is cut into at least
@@ -143,6 +144,8 @@ class Mcast(Layer):
         self.repeated_bytes = 0                         # since `pace_since`: repeats are paced by the interval
         self.pace_since: Instant = 0
         self.next_look: Instant | None = None           # the deadline
+        self.stillness = 0                              # looks since anything was sent or acknowledged
+        self.last_state = (0, 0, 0)
         self.turn = 0                                   # whose window delivers first
         self.counters = Counters()
 
@@ -477,10 +480,19 @@ class Mcast(Layer):
             self._ask(sender, window, now)
             if window.unacked_messages:
                 self._acknowledge(sender, now)
-        self._start_joiners(now)
-        if self._has_unacked():
-            self._send_control(Kind.HIGHEST, Highest(self.send_window.sent), EVERYONE, now)
+        if self._repeats_itself():
+            self._start_joiners(now)
+            if self._has_unacked():
+                self._send_control(Kind.HIGHEST, Highest(self.send_window.sent), EVERYONE, now)
         self._arm(now)
+
+    def _repeats_itself(self) -> bool:
+        """Whether HIGHEST and START are due at this look: always while there is progress, ever more rarely while there is none,
+        because then somebody is slow or dead, not in need of hearing it again."""
+        state = (self.send_window.sent, self.send_window.ring.low, len(self.joiners))
+        self.stillness = self.stillness + 1 if state == self.last_state else 0
+        self.last_state = state
+        return self.stillness & (self.stillness - 1) == 0 or self.stillness % LONGEST_SILENCE == 0
 
     def _ask(self, sender: int, window: ReceiveWindow, now: Instant) -> None:
         """XMIT-REQ for what is missing, to its sender."""
