@@ -524,6 +524,18 @@ def test_the_rest_of_a_leavers_stream_is_delivered_up_to_the_first_gap():
     assert counters(group["B"]).num_gone_undelivered == 1 and group["B"].mcast.leaving == []
 
 
+def test_the_socket_buffer_is_shared_by_those_who_send():
+    group = cluster("ABCD", receive_budget=12_000)
+    grants = []
+    for name in "ABC":
+        group[name].send(*payloads(name, 1, 20))
+        group.run(200)
+        group["A"].send(b"again")
+        group.run(200)
+        grants.append(group["A"].mcast.budgets[group["D"].address.incarnation])
+    assert grants == [12_000, 6_000, 4_000]
+
+
 def test_a_small_grant_bounds_the_window_in_bytes():
     group = cluster("AB", receive_budget=4000, capacity=1000)
     group["A"].send(b"first")

@@ -317,10 +317,11 @@ class Mcast(Layer):
         self._send_control(Kind.ACK, Ack(finished, self._grant()), sender, now)
 
     def _grant(self) -> int:
-        """Bytes that one sender may have on the way to us: an equal share of the socket buffer (bounded windows)."""
+        """Bytes that one sender may have on the way to us: a share of the socket buffer, equal for all who have ever sent."""
         if not self.receiving:
             return 0
-        return max(1, min(self.config.max_bytes, self.receive_budget // max(1, len(self.windows))))
+        senders = sum(window.ring.hr != window.offset for window in self.windows.values())
+        return max(1, min(self.config.max_bytes, self.receive_budget // max(1, senders)))
 
     def _started(self, member: int) -> None:
         """The member has its window for our stream; when all have, senders may as well begin."""
