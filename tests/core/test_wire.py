@@ -3,7 +3,7 @@
 import struct
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ringcast._core import wire
@@ -21,7 +21,7 @@ def ring_of(payloads, offset=0):
 
 def pack(payloads, limit=60_000, offset=0, ranges=None):
     ring = ring_of(payloads, offset)
-    ranges = ranges or [(ring.low + 1, ring.hr)]
+    ranges = ranges or [((ring.low + 1) % 2**64, ring.hr)]
     return wire.pack(ring, ranges, limit, HEADER, 1 << 30)
 
 
@@ -74,6 +74,8 @@ def test_packed_datagrams_carry_their_check():
         assert wire.open_datagram(datagram, GROUP) is not None
 
 
+@example([b""], 100, 2**64 - 1)
+@example([b"a", b"b"], 100, 2**64 - 2)
 @given(st.lists(st.binary(max_size=300), min_size=1, max_size=200), st.integers(100, 4000), st.integers(0, 2**64 - 1))
 def test_packed_messages_are_read_back_in_order(payloads, limit, offset):
     datagrams, count = pack(payloads, limit, offset)

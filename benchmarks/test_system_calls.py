@@ -5,7 +5,7 @@ WINDOW datagrams on the way (the receiver tells how many it has, so that nothing
 round moves ROUND datagrams; every one is read in full by nobody: what is timed is the way through the kernel and back.
 Messages per second are datagrams per second times what a datagram carries (60 of 1,000 B, some 550 of 100 B).
 
-Run: python -m pytest benchmarks/test_sockets.py --benchmark-enable
+Run: python -m pytest benchmarks/test_system_calls.py --benchmark-enable
 """
 
 import multiprocessing
