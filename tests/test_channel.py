@@ -153,7 +153,7 @@ def test_decision_14_many_sending_threads_one_order_everywhere():
 def test_a_message_waits_for_company_no_longer_than_its_delay():
     """Not until the next look for gaps, which here is a minute away."""
     collector = Collector(2)
-    with joined("AB", {"A": {"deliver": False}, "B": {"on_message": collector}}, xmit_interval=60_000, bundle_delay=100) as (a, _):
+    with joined("AB", {"A": {"deliver": False}, "B": {"on_message": collector}}, xmit_interval=60_000, bundle_delay=400) as (a, _):
         a.send(b"first")
         a.send(b"right behind")
         assert collector.done.wait(PATIENCE / 3)
