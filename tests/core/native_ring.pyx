@@ -104,6 +104,11 @@ cdef class Bare:
     def __dealloc__(self):
         destroy_ring(self.ring)
 
+    def position(self, uint64_t distance):
+        """(block, lap, bit) of the seqno `distance` behind the window's first; and how many blocks there are."""
+        cdef Position at = locate(self.ring, self.first + distance)
+        return at.block, at.lap, at.bit, self.ring.num_blocks
+
     def add_all(self, uint64_t run):
         """Add every seqno, `run` at a time; returns one byte for each: 1 where this thread won."""
         cdef bytearray won = bytearray(self.count)

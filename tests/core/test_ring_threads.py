@@ -1,6 +1,7 @@
 """Contention without the GIL. Contents and the winner of each seqno are checked: a count alone sees no false accept,
 because every false accept displaces a true one (ring.md 1.3)."""
 
+import random
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -20,6 +21,17 @@ def run_together(*calls):
 
 def winners(wins):
     return {sum(column) for column in zip(*wins, strict=True)}
+
+
+@pytest.mark.parametrize("capacity", [1, 33, 64, 65, 96, 1000, 2**20 - 31, 2**26 - 5])
+def test_a_seqno_is_found_without_dividing(native, capacity):
+    bare = native.Bare(capacity, 5, 1)
+    rng = random.Random(capacity)
+    blocks = bare.position(0)[3]
+    edges = [k * blocks * 32 + step for k in (1, 2, 2**20, 2**64 // (blocks * 32)) for step in (-33, -32, -1, 0, 1, 31, 32)]
+    for distance in [*(edge for edge in edges if 0 <= edge < 2**64), 2**64 - 1, *(rng.getrandbits(64) for _ in range(20_000))]:
+        lap, block = divmod(distance >> 5, blocks)
+        assert bare.position(distance) == (block, lap % 2**32, distance % 32, blocks)
 
 
 @pytest.mark.parametrize("capacity, offset", SHAPES)

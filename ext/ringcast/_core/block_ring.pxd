@@ -28,6 +28,10 @@ cdef extern from "Python.h" nogil:
     uint64_t bytes_size "PyBytes_GET_SIZE"(PyObject *)
 
 cdef extern from * nogil:
+    """
+    static inline uint64_t ringcast_mul_high(uint64_t a, uint64_t b) { return (uint64_t)(((unsigned __int128)a * b) >> 64); }
+    """
+    uint64_t mul_high "ringcast_mul_high"(uint64_t, uint64_t)
     uint32_t lowest_bit "__builtin_ctz"(uint32_t)
     uint32_t highest_zeros "__builtin_clz"(uint32_t)
     uint32_t count_bits "__builtin_popcount"(uint32_t)
@@ -54,7 +58,7 @@ cdef struct Ring:                 # four cache lines, one for each kind of threa
     uint64_t max_bytes            # 0: unbounded
     uint64_t num_blocks
     uint64_t shift                # num_blocks == 1 << shift, or NO_SHIFT
-    uint64_t area_bytes
+    uint64_t inverse              # 2**64 // num_blocks: a division for each message would be the dearest step of an add
     # Written by adders.
     uint64_t hr                   # highest received (or announced) seqno
     uint64_t next                 # highest seqno taken by reserve() or send()
@@ -95,8 +99,11 @@ cdef inline Position locate(const Ring *r, uint64_t seqno) noexcept nogil:
         at.block = number & (r.num_blocks - 1)
         at.lap = <uint32_t>(number >> r.shift)
     else:
-        lap = number // r.num_blocks
+        lap = mul_high(number, r.inverse)       # number // num_blocks, or one less
         at.block = number - lap * r.num_blocks
+        if at.block >= r.num_blocks:
+            at.block -= r.num_blocks
+            lap += 1
         at.lap = <uint32_t>lap
     return at
 
@@ -432,16 +439,19 @@ cdef inline bint is_mapped(const Ring *r) noexcept nogil:
     return r.num_blocks * BLOCK * sizeof(PyObject *) >= MAP_FROM
 
 
+cdef inline uint64_t area_size(const Ring *r) noexcept nogil:
+    return r.num_blocks * (BLOCK * sizeof(PyObject *) + sizeof(Block))
+
+
 cdef inline bint make_area(Ring *r) noexcept nogil:
     """One zeroed area for slots and blocks; zero is a valid empty ring."""
     cdef void *area
-    r.area_bytes = r.num_blocks * (BLOCK * sizeof(PyObject *) + sizeof(Block))
     if is_mapped(r):
-        area = mmap(NULL, r.area_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
+        area = mmap(NULL, area_size(r), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
         if area == MAP_FAILED:
             return False
     else:
-        area = calloc(1, r.area_bytes)
+        area = calloc(1, area_size(r))
         if area == NULL:
             return False
     r.slots = <PyObject **>area
@@ -461,6 +471,7 @@ cdef inline Ring *make_ring(uint64_t capacity, uint64_t offset, uint64_t max_byt
         free(r)
         return NULL
     r.shift = NO_SHIFT
+    r.inverse = <uint64_t>0xFFFFFFFFFFFFFFFFULL // r.num_blocks
     if count_bits(<uint32_t>r.num_blocks) == 1:
         r.shift = lowest_bit(<uint32_t>r.num_blocks)
     r.base = offset + 1
@@ -472,7 +483,7 @@ cdef inline Ring *make_ring(uint64_t capacity, uint64_t offset, uint64_t max_byt
 
 cdef inline void destroy_ring(Ring *r) noexcept nogil:
     if is_mapped(r):
-        munmap(r.slots, r.area_bytes)
+        munmap(r.slots, area_size(r))
     else:
         free(r.slots)
     free(r)
