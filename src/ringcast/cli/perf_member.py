@@ -159,7 +159,7 @@ class Peer:
 
     def send(self, payload: bytes) -> None:
         """Send one message to all receivers; may wait."""
-        raise NotImplementedError(f"a {type(self).__name__} only receives")
+        raise TypeError(f"a {type(self).__name__} only receives")
 
     def flush(self) -> None:
         """Nothing more will be sent."""
