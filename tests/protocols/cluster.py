@@ -111,7 +111,6 @@ class Cluster:
         self.order = itertools.count()
         self.sent_datagrams = 0
         self.members: dict[str, Member] = {}
-        self.late = []
 
     def start(self, *names: str, **options) -> "Cluster":
         for name in names or self.names:
