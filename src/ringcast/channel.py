@@ -50,7 +50,7 @@ class Channel(SendPort):
     `members` names everybody, this member (`name`) included; left out, the group is this member alone. `stack` is "mcast-udp"
     (UDP multicast, loopback unless told otherwise) or "inproc" (members of one process). `on_message` is called with each Batch and
     `on_view` with each View, on a thread of the channel's; without `on_message`, iterate. `deliver=False` makes a member that only
-    sends: what others send is acknowledged and dropped. `resume` is the Digest of what this member had got in an earlier
+    sends: it gets no messages, and nobody waits for it. `resume` is the Digest of what this member had got in an earlier
     life; senders that still have what follows it will send that first. `faults` are layers from ringcast.protocols.faults. All
     other keywords are properties, see ringcast.config.Config.
 
