@@ -58,6 +58,24 @@ def pair(**options):
                   Channel(group, name="r", members=["p", "r"], stack="inproc", **options))
 
 
+@pytest.fixture
+def ended():
+    """Notes a process or channel, and returns it: it is ended with the test, however that ends."""
+    things = []
+
+    def note(thing):
+        things.append(thing)
+        return thing
+
+    yield note
+    for thing in things:
+        if isinstance(thing, Channel):
+            thing.close(0)
+        else:
+            thing.kill()
+            thing.wait()
+
+
 class Recording(threading.Thread):
     """record() on a thread of its own, with what it raised."""
 
@@ -171,13 +189,14 @@ def command(path, port, *options, members="p,recorder", group="g"):
 
 @pytest.mark.udp
 @pytest.mark.kill
-def test_killed_again_and_again_it_keeps_every_message_once(tmp_path):
+def test_killed_again_and_again_it_keeps_every_message_once(tmp_path, ended):
     port = random.SystemRandom().randint(20_000, 60_000)
     path, count = tmp_path / "journal", 60_000
-    publisher = Channel("g", name="p", members=["p", "recorder"], port=port, deliver=False, capacity=2000, max_bundle_size=4000)
+    publisher = ended(Channel("g", name="p", members=["p", "recorder"], port=port, deliver=False, capacity=2000,
+                              max_bundle_size=4000))
 
     def start():
-        return subprocess.Popen(command(path, port, "--stop-when-alone"), stdout=subprocess.PIPE, text=True)
+        return ended(subprocess.Popen(command(path, port, "--stop-when-alone"), stdout=subprocess.PIPE, text=True))
 
     def durable():
         try:
@@ -186,23 +205,18 @@ def test_killed_again_and_again_it_keeps_every_message_once(tmp_path):
             return 0
 
     recorder = start()
-    try:
-        publisher.connect()
-        sender = threading.Thread(target=publisher.send_many, args=([payload for _, payload in sent(count)],))
-        sender.start()
-        for goal in (5_000, 20_000, 21_000, 45_000):
-            wait_for(lambda goal=goal: durable() >= goal)
-            os.kill(recorder.pid, signal.SIGKILL)
-            recorder.communicate()
-            recorder = start()
-        sender.join(PATIENCE)
-        assert publisher.close(timeout=PATIENCE) == 0
-        output, _ = recorder.communicate(timeout=PATIENCE)
-        assert recorder.returncode == 0 and output.endswith("messages recorded\n")
-    finally:
-        recorder.kill()
+    publisher.connect()
+    sender = threading.Thread(target=publisher.send_many, args=([payload for _, payload in sent(count)],))
+    sender.start()
+    for goal in (5_000, 20_000, 21_000, 45_000):
+        wait_for(lambda goal=goal: durable() >= goal)
+        os.kill(recorder.pid, signal.SIGKILL)
         recorder.communicate()
-        publisher.close(0)
+        recorder = start()
+    sender.join(PATIENCE)
+    assert publisher.close(timeout=PATIENCE) == 0
+    output, _ = recorder.communicate(timeout=PATIENCE)
+    assert recorder.returncode == 0 and output.endswith("messages recorded\n")
     assert rows(path) == {str(publisher.address): sent(count)}
 
 
@@ -244,54 +258,45 @@ def test_it_ends_on_sigterm_while_others_go_on_sending(tmp_path):
 
 
 @pytest.mark.udp
-def test_a_full_disk_ends_it_with_one_sentence_and_nothing_acknowledged_is_lost(tmp_path):
+def test_a_full_disk_ends_it_with_one_sentence_and_nothing_acknowledged_is_lost(tmp_path, ended):
     port = random.SystemRandom().randint(20_000, 60_000)
     path, count = tmp_path / "journal", 3000
-    publisher = Channel("g", name="p", members=["p", "recorder"], port=port, deliver=False, capacity=1000, max_bundle_size=2000)
+    publisher = ended(Channel("g", name="p", members=["p", "recorder"], port=port, deliver=False, capacity=1000,
+                              max_bundle_size=2000))
 
     def cramped():
         resource.setrlimit(resource.RLIMIT_FSIZE, (40_000, 40_000))
 
-    recorder = subprocess.Popen(command(path, port), stderr=subprocess.PIPE, text=True, preexec_fn=cramped)
-    try:
-        publisher.connect()
-        sender = threading.Thread(target=publisher.send_many, args=([payload for _, payload in sent(count)],))
-        sender.start()
-        complaint = recorder.communicate(timeout=PATIENCE)[1]
-        assert recorder.returncode == 2 and complaint.startswith("ringcast: ") and complaint.count("\n") == 1, complaint
-        acknowledged = publisher.status()["low"]
-        assert [seqno for seqno, _ in rows(path).get(str(publisher.address), [])] == list(range(1, acknowledged + 1))
-        recorder = subprocess.Popen(command(path, port, "--stop-when-alone"))
-        sender.join(PATIENCE)
-        assert publisher.close(timeout=PATIENCE) == 0
-        assert recorder.wait(PATIENCE) == 0
-    finally:
-        recorder.kill()
-        recorder.communicate()
-        publisher.close(0)
+    recorder = ended(subprocess.Popen(command(path, port), stderr=subprocess.PIPE, text=True, preexec_fn=cramped))
+    publisher.connect()
+    sender = threading.Thread(target=publisher.send_many, args=([payload for _, payload in sent(count)],))
+    sender.start()
+    complaint = recorder.communicate(timeout=PATIENCE)[1]
+    assert recorder.returncode == 2 and complaint.startswith("ringcast: ") and complaint.count("\n") == 1, complaint
+    acknowledged = publisher.status()["low"]
+    assert [seqno for seqno, _ in rows(path).get(str(publisher.address), [])] == list(range(1, acknowledged + 1))
+    recorder = ended(subprocess.Popen(command(path, port, "--stop-when-alone")))
+    sender.join(PATIENCE)
+    assert publisher.close(timeout=PATIENCE) == 0
+    assert recorder.wait(PATIENCE) == 0
     assert rows(path) == {str(publisher.address): sent(count)}
 
 
 @pytest.mark.udp
-def test_a_recorder_that_keeps_its_place_misses_nothing_between_two_runs(tmp_path):
+def test_a_recorder_that_keeps_its_place_misses_nothing_between_two_runs(tmp_path, ended):
     port = random.SystemRandom().randint(20_000, 60_000)
     path = tmp_path / "journal"
-    publisher = Channel("g", name="p", members=["p", "recorder"], port=port, deliver=False)
-    recorder = subprocess.Popen(command(path, port, "--keep-place"))
-    try:
-        publisher.connect()
-        publisher.send_many([payload for _, payload in sent(100)])
-        wait_for(lambda: publisher.status()["num_unacked"] == 0)
-        recorder.send_signal(signal.SIGTERM)
-        assert recorder.wait(PATIENCE) == 0
-        publisher.send_many([payload for _, payload in sent(200)[100:]])
-        recorder = subprocess.Popen(command(path, port, "--stop-when-alone"))
-        assert publisher.close(timeout=PATIENCE) == 0
-        assert recorder.wait(PATIENCE) == 0
-    finally:
-        recorder.kill()
-        recorder.communicate()
-        publisher.close(0)
+    publisher = ended(Channel("g", name="p", members=["p", "recorder"], port=port, deliver=False))
+    recorder = ended(subprocess.Popen(command(path, port, "--keep-place")))
+    publisher.connect()
+    publisher.send_many([payload for _, payload in sent(100)])
+    wait_for(lambda: publisher.status()["num_unacked"] == 0)
+    recorder.send_signal(signal.SIGTERM)
+    assert recorder.wait(PATIENCE) == 0
+    publisher.send_many([payload for _, payload in sent(200)[100:]])
+    recorder = ended(subprocess.Popen(command(path, port, "--stop-when-alone")))
+    assert publisher.close(timeout=PATIENCE) == 0
+    assert recorder.wait(PATIENCE) == 0
     assert rows(path) == {str(publisher.address): sent(200)}
 
 

@@ -39,17 +39,23 @@ cdef class SendWindow:
     cdef readonly RingBuffer ring
     cdef readonly uint64_t sent             # highest seqno that was framed; written by frame() only
     cdef readonly Py_ssize_t waiting        # bytes on the wire that the messages above `sent` will take
-    cdef public Py_ssize_t bundle           # bytes of a full datagram
-    cdef public Py_ssize_t batch            # waiting bytes at which push says BUNDLE
+    cdef readonly Py_ssize_t bundle         # bytes of a datagram, header and all
+    cdef readonly Py_ssize_t batch          # waiting bytes at which push says BUNDLE
+    cdef Py_ssize_t full                    # waiting bytes that fill a datagram
     cdef bint closed
 
     def __init__(self, uint64_t capacity, uint64_t offset=0, *, uint64_t max_bytes=0, Py_ssize_t bundle=60_000):
         self.ring = RingBuffer(capacity, offset, max_bytes=max_bytes)
         self.sent = offset
         self.waiting = 0
-        self.bundle = bundle
-        self.batch = bundle - HEADER - RUN
         self.closed = False
+        self.aim(bundle)
+
+    def aim(self, Py_ssize_t bundle, Py_ssize_t batch=0):
+        """From now on frame datagrams of `bundle` bytes, and say BUNDLE when `batch` bytes wait, at least a full datagram."""
+        self.bundle = bundle
+        self.full = bundle - HEADER - RUN
+        self.batch = max(self.full, batch)
 
     cpdef int push(self, payload) except -1:
         """Take a seqno for `payload` (bytes) and store it; returns what is left to do: NOTHING, FULL, BUNDLE or FIRST.
@@ -101,7 +107,7 @@ cdef class SendWindow:
         cdef list datagrams = []
         if len(header) != HEADER:
             raise ValueError(f"a header has {HEADER} bytes, not {len(header)}; make it with wire.make_header()")
-        while <int64_t> (last - seqno) >= 0 and (not full_only or self.waiting >= self.bundle - HEADER - RUN):
+        while <int64_t> (last - seqno) >= 0 and (not full_only or self.waiting >= self.full):
             before = seqno
             datagram = pack_run(self.ring, &seqno, last, self.bundle, header)
             if seqno == before:                     # the ring was closed and emptied

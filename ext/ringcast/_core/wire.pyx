@@ -41,7 +41,6 @@ cdef enum:
 # The largest payload: one message alone in the largest datagram.
 MAX_PAYLOAD = LARGEST - HEADER - RUN - LENGTH
 HEADER_SIZE = HEADER
-RUN_SIZE = RUN + LENGTH
 
 
 @cython.final

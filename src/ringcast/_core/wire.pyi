@@ -6,7 +6,6 @@ from ringcast._core.ring_buffer import RingBuffer
 
 MAX_PAYLOAD: int
 HEADER_SIZE: int
-RUN_SIZE: int
 
 @final
 class Header:

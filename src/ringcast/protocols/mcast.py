@@ -346,9 +346,8 @@ class Mcast(Layer):
         """The smallest grant bounds the send window, and the datagrams, so that a window is always several of them."""
         limit = min([self.config.max_bytes, *self.budgets.values()])
         self.send_window.ring.max_bytes = limit
-        window = self.send_window
-        window.bundle = min(self.config.max_bundle_size, max(SMALLEST_BUNDLE, limit // SHARES))
-        window.batch = max(window.bundle - wire.HEADER_SIZE - wire.RUN_SIZE, min(BATCH * window.bundle, limit // (2 * SHARES)))
+        bundle = min(self.config.max_bundle_size, max(SMALLEST_BUNDLE, limit // SHARES))
+        self.send_window.aim(bundle, min(BATCH * bundle, limit // (2 * SHARES)))
 
     def _purge(self) -> None:
         """Free what all acknowledged (when there is nobody to wait for: what was sent)."""
