@@ -1,12 +1,15 @@
 """MCAST, paragraph by paragraph of the text, and decisions 8 to 15, on whole stacks in a simulated network."""
 
+import itertools
+
 import msgspec
 import pytest
-from cluster import MS, Cluster, Network
 
 from ringcast import Address, Batch, Digest
 from ringcast._core import wire
 from ringcast.protocols import mcast
+from ringcast.sim.cluster import Cluster
+from ringcast.sim.network import MS, Network
 from ringcast.stack import EVERYONE, Kind
 
 OPTIONS = {"capacity": 64, "ack_threshold": 8, "max_bundle_size": 600}
@@ -84,13 +87,12 @@ def test_an_ack_goes_out_after_n_deliveries_and_otherwise_on_the_interval():
 
 def test_a_sender_blocks_when_its_window_is_full_and_a_purge_unblocks_it():
     group = cluster("AB")
-    group["B"].finishes = False
+    group["B"].finish_after = None
     assert group["A"].send(*payloads("A", 1, 100)) == 64
     group.run(200)
     assert group["A"].send(b"no room") == 0
     writable = group["A"].writable
-    group["B"].mcast.delivered(Batch(group["A"].address, 1, payloads("A", 1, 20)), group.now)
-    group["B"].turn([])
+    group["B"].finish(Batch(group["A"].address, 1, payloads("A", 1, 20)))
     group.run(20)
     assert group["A"].writable > writable
     assert group["A"].mcast.send_window.ring.low == 20
@@ -125,7 +127,7 @@ def test_the_minimum_of_the_ack_map_is_what_is_purged():
 
 def test_a_message_is_acknowledged_only_when_the_application_has_finished_it():
     group = cluster("AB")
-    group["B"].finishes = False
+    group["B"].finish_after = None
     group["A"].send(*payloads("A", 1, 30))
     group.run(200)
     assert got(group, "B", "A") == payloads("A", 1, 30)
@@ -202,13 +204,13 @@ def test_decision_8_a_lost_last_ack_is_sent_again():
 
 def test_decision_8_a_member_that_is_dead_is_not_told_the_same_at_full_rate_for_ever():
     group = cluster()
-    group["C"].alive = False
+    group["C"].crash()
     group["A"].send(*payloads("A", 1, 3))
     group.run(1000)
     sent = group.sent_datagrams
     group.run(10_000)
     looks = 10_000 / 3
-    assert 2 * looks / 64 <= group.sent_datagrams - sent <= 6 * looks / 64 + 10
+    assert looks / 64 <= group.sent_datagrams - sent <= 3 * looks / 64 + 10
 
 
 def test_decision_8_there_is_silence_when_everything_is_acknowledged():
@@ -232,19 +234,14 @@ def test_decision_9_only_a_gap_seen_before_is_asked_for():
 
 def test_decision_9_a_request_is_bounded_by_a_datagram():
     group = cluster("AB", capacity=20_000, max_bundle_size=512)
+    lost = itertools.cycle([True, False])
+    group.network.discard = lambda source, target, datagram: next(lost)
+    for k in range(1, 10_000, 2):
+        group["A"].send(*payloads("A", k, k + 1))
+    group.network.discard = None
     group.network.cut = {("A", "B")}
-    a = group["A"]
-    for k in range(1, 10_001):
-        a.mcast.send_window.push(b"%d" % k)
-        if k % 2 == 0:
-            a.mcast.flush(group.now)
-            packets = a.stack.take().packets
-            if k % 4 == 0:
-                for _, datagram in packets:
-                    group["B"].turn([datagram])
     sizes = []
-    put = group.put
-    group.put = lambda source, packets: (sizes.extend(len(data) for _, data in packets), put(source, packets))
+    group.observe = lambda source, dest, datagram: sizes.append(len(datagram))
     group.run(40)
     assert counters(group["B"]).xmit_reqs_sent > 0
     assert max(sizes) <= 65_507
@@ -267,7 +264,7 @@ def test_decision_10_a_join_under_load_stalls_nobody(seed):
             group.run(group.rng.choice([1, 2, 5]))
 
     load(60)
-    group["C"].alive = False
+    group["C"].crash()
     load(20)
     group.start("C")
     load(150)
@@ -287,10 +284,10 @@ def test_decision_10_a_member_that_comes_back_goes_on_behind_what_it_has():
     group = cluster("AB")
     group["A"].send(*payloads("A", 1, 20))
     group.settle()
-    group["B"].finishes = False
+    group["B"].finish_after = None
     group["A"].send(*payloads("A", 21, 40))
     group.run(100)
-    group["B"].alive = False
+    group["B"].crash()
     group["A"].send(*payloads("A", 41, 60))
     group.run(300)
     a = group["A"].address
@@ -305,7 +302,7 @@ def test_decision_10_a_digest_that_is_too_old_is_moved_forward_by_the_sender():
     group["A"].send(*payloads("A", 1, 50))
     group.settle()
     a = group["A"].address
-    group["B"].alive = False
+    group["B"].crash()
     group.start("B", resume=Digest({a: 10}))
     group.run(500)
     group["A"].send(*payloads("A", 51, 60))
@@ -316,7 +313,7 @@ def test_decision_10_a_digest_that_is_too_old_is_moved_forward_by_the_sender():
 
 def test_decision_11_views_acks_and_requests_do_not_wait_behind_a_full_window():
     group = cluster()
-    group["C"].alive = False
+    group["C"].crash()
     assert group["A"].send(*payloads("A", 1, 100)) == 64
     group["B"].send(*payloads("B", 1, 10))
     group.run(100)
@@ -330,7 +327,7 @@ def test_decision_11_views_acks_and_requests_do_not_wait_behind_a_full_window():
 
 def test_decision_12_a_blocked_sender_is_released_when_the_slowest_leaves():
     group = cluster()
-    group["C"].alive = False
+    group["C"].crash()
     group["A"].send(*payloads("A", 1, 64))
     group.run(300)
     assert group["A"].send(b"no room") == 0
@@ -439,14 +436,11 @@ def test_decision_24_repeats_are_limited_to_one_window_per_interval():
     group = cluster("AB", max_bytes=6000)
     group.network.cut = {("B", "A"), ("A", "B")}
     group["A"].send(*[b"x" * 90] * 50)
-    before = group.sent_datagrams
     sizes = []
-    put = group.put
-    group.put = lambda source, packets: (sizes.extend(len(data) for _, data in packets), put(source, packets))
+    group.observe = lambda source, dest, datagram: sizes.append(len(datagram))
     for _ in range(100):
         group["A"].turn([control(group, "B", Kind.XMIT_REQ, mcast.XmitReq([(1, 50)] * 2000))])
-    assert sum(sizes) <= 2 * 6000
-    assert group.sent_datagrams == before
+    assert 0 < sum(sizes) <= 2 * 6000
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -459,7 +453,7 @@ def test_decision_24_arbitrary_bytes_from_a_member_never_raise(seed):
                            msgspec.msgpack.encode([[[rng.getrandbits(63), rng.getrandbits(63)]]])])
         dest = rng.choice([0, group["A"].address.incarnation])
         group["A"].turn([wire.make_datagram(rng.randint(0, 9), number, b, dest, body)])
-    group["A"].invariants()
+    group.checkers.after_turn(group["A"])
 
 
 def test_a_slow_application_bounds_the_window_and_the_memory():
@@ -487,12 +481,11 @@ def test_nobody_waits_for_a_member_that_takes_no_messages():
 
 def test_a_member_that_stops_receiving_releases_the_others_even_when_that_word_is_lost():
     group = cluster("AB")
-    group["B"].finishes = False
+    group["B"].finish_after = None
     group["A"].send(*payloads("A", 1, 64))
     group.run(100)
     group.network.cut = {("B", "A")}
-    group["B"].mcast.stop_receiving(group.now)
-    group["B"].turn([])
+    group["B"].stop_receiving()
     group.run(50)
     assert group["A"].mcast.unacked() == 64
     group.network.cut = set()
@@ -506,7 +499,7 @@ def test_the_rest_of_a_leavers_stream_is_delivered_up_to_the_first_gap():
     group["A"].send(*payloads("A", 1, 10))
     group.run(5)
     group["B"].mcast.windows[group["A"].address.incarnation].ring.add(12, b"behind a gap")
-    group["A"].alive = False
+    group["A"].crash()
     group["B"].members.exclude("A", group.now)
     group["B"].turn([])
     assert group["A"].address.incarnation not in group["B"].mcast.windows

@@ -2,8 +2,10 @@
 
 Every member keeps one table: for each listed name a generation and an incarnation, 0 meaning that the name is vacant (its member
 left or was taken out). Whoever changes a line raises its generation; of two lines for a name the one with the higher (generation,
-incarnation) wins. So all tables become equal in whatever order they are heard, and a view is a function of the table: its id is
-the sum of the generations, its members are the incarnations in the order of the list.
+incarnation) wins. So all tables become equal in whatever order they are heard, and a view is a function of the table: its members
+are the incarnations in the order of the list, its id is the sum of the lines' weights. A weight grows whenever its line is
+superseded, so ids only grow; and it holds 32 random bits of the incarnation, so that different tables, as members have them who
+have not heard the same yet, have different ids.
 
 HELLO carries the sender's table. It is repeated every hello_interval until every member that is in the table was heard with an
 equal one; it is answered when its sender asks, or when it shows a table other than ours; then there is silence. That a name is
@@ -33,8 +35,12 @@ Name = Annotated[str, Meta(min_length=1, max_length=MAX_NAME)]
 class Line(msgspec.Struct, array_like=True, frozen=True, order=True):
     """What is known of one name; lines of one name compare by what supersedes what."""
 
-    generation: Annotated[int, Meta(ge=0, lt=1 << 48)] = 0          # 0: never heard of
+    generation: Annotated[int, Meta(ge=0, lt=1 << 22)] = 0          # 0: never heard of; a sum of 256 weights has 62 bits
     incarnation: int = 0                                    # 0: vacant
+
+    @property
+    def weight(self) -> int:
+        return (self.generation << 32) + (self.incarnation >> 32)
 
 
 class Hello(msgspec.Struct, array_like=True):
@@ -160,7 +166,7 @@ class StaticMembers(Layer):
         if self.missing() or self.fault or self.table[self.local.name].incarnation == 0:
             return
         members = tuple(Address(name, line.incarnation) for name, line in self.table.items() if line.incarnation)
-        view = View(sum(line.generation for line in self.table.values()), members)
+        view = View(sum(line.weight for line in self.table.values()), members)
         if self.installed == view:
             return
         self.installed = view

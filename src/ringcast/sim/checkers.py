@@ -1,0 +1,155 @@
+"""What must hold after every turn of every member, whatever the network and the processes do.
+
+The checkers know what no member knows: what each application was given to send, and what each has finished. They look at the stacks
+and never touch them. The names of the checks are the words by which a failing run is told apart from another.
+"""
+
+from typing import TYPE_CHECKING
+
+from ringcast._core.batch import Batch
+from ringcast.protocols.seqnos import MODULUS, precedes
+from ringcast.view import View
+
+if TYPE_CHECKING:
+    from ringcast.sim.cluster import Cluster
+    from ringcast.sim.member import Member
+
+
+class Violation(AssertionError):
+    """A promise that was broken: the name of the check, what was seen, and when (the event, and nanoseconds of simulated time)."""
+
+    def __init__(self, check: str, sentence: str, event: int, now: int) -> None:
+        super().__init__(f"{check}: {sentence} (at {now / 1e6:.3f} ms, event {event})")
+        self.check, self.sentence, self.event, self.now = check, sentence, event, now
+
+
+class Checkers:
+    """All checks of one cluster, and what they remember."""
+
+    def __init__(self, cluster: "Cluster") -> None:
+        self.cluster = cluster
+        self._views: dict[int, frozenset[int]] = {}                 # who is in the view of an id
+        self._lows: dict[int, int] = {}                             # LOW of each life's send window
+        self._offsets: dict[tuple[int, int], int] = {}              # (receiver, sender): where the stream begins
+        self._starts: dict[tuple[int, int], int] = {}               # (receiver, sender): where the sender said that it begins
+        self._kept: set[tuple[int, int]] = set()                    # (receiver, sender): nothing between two lives may be missing
+
+    def violated(self, check: str, sentence: str) -> None:
+        raise Violation(check, sentence, self.cluster.num_done, self.cluster.now)
+
+    # --------------------------------------------------------------------------------------------------- on delivery
+
+    def delivered(self, receiver: "Member", batch: Batch) -> None:
+        """FIFO, once, without a gap, and what was sent: per sender and receiver, from where the stream begins for it."""
+        sender = self.cluster.lives.get(batch.sender.incarnation)
+        if sender is None or not batch.payloads:
+            self.violated("forgery", f"{receiver.name} got {batch}, which nobody sent")
+            return
+        got = receiver.got.get(batch.sender)
+        if got is None:
+            got = receiver.got[batch.sender] = []
+            receiver.first[batch.sender] = batch.first
+            self._begins(receiver, sender, batch)
+        expected = (receiver.first[batch.sender] + len(got)) % MODULUS
+        if batch.first != expected:
+            what = "duplicate" if precedes(batch.first, expected) else "gap"
+            self.violated(what, f"{receiver.name} got {batch}; the next seqno of {sender.name} is {expected}")
+        index = (batch.first - sender.offset - 1) % MODULUS
+        if sender.log[index:index + len(batch)] != batch.payloads:
+            self.violated("content", f"{receiver.name} got {batch} with other payloads than {sender.name} sent")
+        got += batch.payloads
+
+    def _begins(self, receiver: "Member", sender: "Member", batch: Batch) -> None:
+        """The first message is the one behind what the sender declared, or behind what an earlier life had finished."""
+        if receiver is sender:
+            begins = {receiver.offset}
+        else:
+            self._note_windows(receiver)
+            begins = {self._offsets.get((receiver.incarnation, sender.incarnation), -1)}
+        before = (batch.first - 1) % MODULUS
+        if before not in begins:
+            self.violated("start", f"{receiver.name} got {batch} first; its stream of {sender.name} begins after {begins}")
+        if (receiver.incarnation, sender.incarnation) in self._kept and before != receiver.resume[sender.address]:
+            self.violated("lost", f"{receiver.name} came back with {sender.name}'s messages up to "
+                                  f"{receiver.resume[sender.address]} and got {batch} next, though it was never taken out")
+
+    # ------------------------------------------------------------------------------------------------------ on views
+
+    def viewed(self, member: "Member", view: View) -> None:
+        """Ids only grow, everybody is in its own views, and one id means one set of members."""
+        if len(member.views) > 1 and view.id <= member.views[-2].id:
+            self.violated("view id", f"{member.name} installed {view} after {member.views[-2]}")
+        if member.address not in view:
+            self.violated("view", f"{member.name} installed {view}, which it is not in")
+        incarnations = frozenset(address.incarnation for address in view.members)
+        if self._views.setdefault(view.id, incarnations) != incarnations:
+            self.violated("view", f"{member.name} installed {view}; another view with this id has other members")
+        self._note_comers(member, view)
+
+    def _note_comers(self, sender: "Member", view: View) -> None:
+        """Where the stream starts for those who came; who came back without having been taken out may miss nothing."""
+        before = {address.name for address in sender.views[-2].members} if len(sender.views) > 1 else set()
+        for address in view.members:
+            key = (address.incarnation, sender.incarnation)
+            receiver = self.cluster.lives[address.incarnation]
+            if key not in self._starts and address.incarnation in sender.mcast.joiners:
+                self._starts[key] = sender.mcast.joiners[address.incarnation]
+                if address.name in before and self._brings_all(receiver, sender):
+                    self._kept.add(key)
+
+    def _brings_all(self, receiver: "Member", sender: "Member") -> bool:
+        """Whether this life goes on from all that its former ones had finished."""
+        former = [life.finished[sender.incarnation] for life in self.cluster.lives.values()
+                  if life.name == receiver.name and life is not receiver and sender.incarnation in life.finished]
+        resumed = receiver.resume.get(sender.address)
+        return resumed is not None and bool(former) and not any(precedes(resumed, finished) for finished in former)
+
+    # ------------------------------------------------------------------------------------------------- after a turn
+
+    def after_turn(self, member: "Member") -> None:
+        mcast = member.mcast
+        self._check_ring(member, mcast.send_window.ring, "its own messages")
+        for sender, window in mcast.windows.items():
+            self._check_ring(member, window.ring, "the messages of", sender)
+        self._note_windows(member)
+        if len(mcast.windows) >= max(1, len(mcast.members)) or mcast.requests:
+            self.violated("memory", f"{member.name} has {len(mcast.windows)} windows and {len(mcast.requests)} requests "
+                                    f"in a view of {len(mcast.members)}")
+        low = mcast.send_window.ring.low
+        before = self._lows.get(member.incarnation, member.offset)
+        if low != before:
+            if precedes(low, before):
+                self.violated("window", f"{member.name} moved LOW of its own messages back from {before} to {low}")
+            self._lows[member.incarnation] = low
+            self._check_purge(member, low)
+
+    def _check_ring(self, member: "Member", ring, what: str, sender: int | None = None) -> None:  # type: ignore[no-untyped-def]
+        """LOW <= HD <= HR <= LOW + capacity, and no more bytes than allowed (one message may exceed them)."""
+        low, hd, hr = ring.low, ring.hd, ring.hr
+        if not (hd - low) % MODULUS <= (hr - low) % MODULUS <= ring.capacity:
+            whose = what if sender is None else f"{what} {self.cluster.lives[sender].name}"
+            self.violated("window", f"{member.name} has LOW={low} HD={hd} HR={hr} of {ring.capacity} for {whose}")
+        if ring.nbytes > member.config.max_bytes + 65_507:
+            self.violated("memory", f"{member.name} keeps {ring.nbytes} bytes in a window of {member.config.max_bytes}")
+
+    def _note_windows(self, member: "Member") -> None:
+        for sender, window in member.mcast.windows.items():
+            self._offsets[member.incarnation, sender] = window.offset
+
+    def _check_purge(self, sender: "Member", low: int) -> None:
+        """Only what every member of the view has finished is purged; who came counts from where its stream starts."""
+        for incarnation in sender.mcast.members:
+            receiver = self.cluster.lives[incarnation]
+            if not receiver.receiving:
+                continue
+            finished = receiver.finished.get(sender.incarnation, self.offset(receiver, sender))
+            if finished is None or precedes(finished, low):
+                self.violated("purge", f"{sender.name} gave up its messages up to {low}, of which {receiver.name} "
+                                       f"has finished those up to {finished}")
+
+    def offset(self, receiver: "Member", sender: "Member") -> int | None:
+        """Where the sender's stream begins for the receiver, as far as either of them has decided."""
+        if receiver is sender:
+            return sender.offset
+        key = (receiver.incarnation, sender.incarnation)
+        return self._offsets.get(key, self._starts.get(key))

@@ -1,0 +1,147 @@
+"""A group in a simulation: one clock, one queue of events, one seed; a run is a function of the arguments and of what is called."""
+
+import heapq
+from collections.abc import Callable, Sequence
+from random import Random
+from typing import Any, Self
+from zlib import crc32
+
+from ringcast.protocols.seqnos import precedes
+from ringcast.sim.checkers import Checkers
+from ringcast.sim.member import Member
+from ringcast.sim.network import MS, Network
+from ringcast.stack import EVERYONE
+
+
+class Cluster:
+    """`names` lists the group; keywords that are no arguments here are properties of every member's stack, or arguments of Member.
+
+    `cluster["A"]` is the present life of member A, `lives` all lives by incarnation. `observe`, when given, sees every datagram
+    that a member sends: (member, dest, datagram). `fingerprint` is a number that two runs share only if they were the same.
+    """
+
+    def __init__(self, names: Sequence[str], *, seed: int | str = 0, network: Network | None = None, **options: Any) -> None:
+        self.names = tuple(names)
+        self.rng = Random(f"{seed} members")            # one source each, so that a fault more does not change the load
+        self._network_rng = Random(f"{seed} network")
+        self.network = network or Network()
+        self.member_options = {key: options.pop(key) for key in ("receive_budget", "socket_bytes", "turn_time") if key in options}
+        self.options: dict[str, Any] = options
+        self.checkers = Checkers(self)
+        self.observe: Callable[[Member, int, bytes], None] | None = None
+        self.now = 0
+        self.fingerprint = 0
+        self.events: list[tuple[int, int, Callable[..., None], tuple[Any, ...]]] = []
+        self.num_events = 0                             # put in the queue
+        self.num_done = 0                               # taken out of it
+        self.sent_datagrams = 0
+        self.members: dict[str, Member] = {}
+        self.lives: dict[int, Member] = {}
+        self._bound: dict[str, Member] = {}             # who receives at an address
+
+    def __getitem__(self, name: str) -> Member:
+        return self.members[name]
+
+    def start(self, *names: str, **options: Any) -> Self:
+        """Start these members, or all: a new life of each, while a former one may be dead or alive."""
+        for name in names or self.names:
+            member = Member(self, name, **(self.member_options | options))
+            self.members[name] = self.lives[member.incarnation] = member
+            self._bound[member.physical] = member
+            member.start()
+        return self
+
+    def unbind(self, member: Member) -> None:
+        if self._bound.get(member.physical) is member:
+            del self._bound[member.physical]
+
+    def living(self) -> list[Member]:
+        return [member for member in self.members.values() if member.alive]
+
+    # ------------------------------------------------------------------------------------------------------- network
+
+    def put(self, source: Member, packets: Sequence[tuple[int, bytes]]) -> None:
+        """On the wire: a multicast to whoever is there, anything else to the address that the source knows."""
+        for dest, datagram in packets:
+            self.fingerprint = crc32(datagram, self.fingerprint ^ (self.now & 0xFFFFFFFF))
+            if self.observe is not None:
+                self.observe(source, dest, datagram)
+            if dest == EVERYONE:
+                for target in list(self._bound.values()):
+                    if target is not source:
+                        self._carry(source, target.physical, target.name, datagram)
+            elif dest in source.routes:
+                physical = source.routes[dest]
+                name = self._bound[physical].name if physical in self._bound else physical
+                self._carry(source, physical, name, datagram)
+
+    def _carry(self, source: Member, physical: str, name: str, datagram: bytes) -> None:
+        self.sent_datagrams += 1
+        for instant, arriving in self.network.carry(source.name, name, datagram, self.now, self._network_rng):
+            self.at(instant, self._arrive, physical, arriving)
+
+    def _arrive(self, physical: str, datagram: bytes) -> None:
+        target = self._bound.get(physical)
+        if target is not None:
+            target.arrive(datagram)
+
+    # --------------------------------------------------------------------------------------------------------- time
+
+    def at(self, instant: int, do: Callable[..., None], *arguments: Any) -> None:
+        """Call `do` at that time of the simulation; events of one instant happen in the order in which they were asked for."""
+        self.num_events += 1
+        heapq.heappush(self.events, (instant, self.num_events, do, arguments))
+
+    def run_until(self, end: int, events: int | None = None) -> bool:
+        """Let the time pass until the instant `end`, or until that many events have happened; whether it came to the end."""
+        queue = self.events
+        while queue and queue[0][0] <= end:
+            if events is not None and self.num_done >= events:
+                return False
+            self.now, _, do, arguments = heapq.heappop(queue)
+            self.num_done += 1
+            do(*arguments)
+        self.now = max(self.now, end)
+        return True
+
+    def run(self, milliseconds: float) -> None:
+        self.run_until(self.now + int(milliseconds * MS))
+
+    def settle(self, milliseconds: float = 5_000) -> None:
+        """Run until nothing happens any more; it must come to that within the time (quiescence)."""
+        end = self.now + int(milliseconds * MS)
+        while self.events and self.now < end:
+            self.run(10)
+        if self.events:
+            self.checkers.violated("quiescence", f"the group does not come to rest within {milliseconds:g} ms")
+
+    def heal(self) -> None:
+        """The end of all faults of the network and of all pauses; who is dead stays dead."""
+        self.network.heal()
+        for member in self.living():
+            member.send_full = 0.0
+            member.resume_now()
+
+    def delivered(self) -> int:
+        """Messages that applications were handed, in all lives."""
+        return sum(len(payloads) for member in self.lives.values() for payloads in member.got.values())
+
+    def owed(self) -> str | None:
+        """What is still to come, in a sentence: a sender without room, a message not delivered, an ack; or None when all is done."""
+        living = self.living()
+        for member in living:
+            if not member.views:
+                return f"{member.name} has no view"
+            if member.views[-1] != living[0].views[-1]:
+                return f"{member.name} has the view {member.views[-1]} and {living[0].name} has {living[0].views[-1]}"
+            if member.backlog:
+                return f"{member.name} is blocked: it has {len(member.backlog)} messages to send and no room"
+            if member.mcast.unacked():
+                return f"{member.name} has {member.mcast.unacked()} messages that are not acknowledged"
+        for sender in living:
+            for receiver in living:
+                if receiver.receiving and sender.address in receiver.views[-1]:
+                    got = receiver.finished.get(sender.incarnation, self.checkers.offset(receiver, sender))
+                    if got is None or precedes(got, sender.last):
+                        return f"{receiver.name} has {sender.name}'s messages up to {got}, of {sender.last}"
+        return None

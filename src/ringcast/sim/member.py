@@ -1,0 +1,333 @@
+"""One life of a member in a simulation: its stack, and the clock, the socket and the application around it.
+
+The member does what Channel does on a real machine: it brings what arrived to the stack, lets it decide, and performs the Effects,
+one turn after the other. Every turn ends with the checkers.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ringcast._core.batch import Batch
+from ringcast._core.send_window import SendWindow
+from ringcast.address import Address
+from ringcast.config import configure, milliseconds
+from ringcast.digest import Digest
+from ringcast.protocols.mcast import Mcast
+from ringcast.protocols.seqnos import MODULUS
+from ringcast.protocols.static_members import StaticMembers
+from ringcast.stack import Effects, Instant, Stack
+from ringcast.view import View
+
+if TYPE_CHECKING:
+    from ringcast.sim.cluster import Cluster
+
+DATAGRAMS = 64                          # that one turn takes from the socket, as the transports do
+CLOSE_TIMEOUT = 5_000_000_000           # nanoseconds that a leaver waits for its messages to be acknowledged, as Channel.close()
+
+
+class Clock:
+    """A monotonic clock of its own: it began anywhere, may run at another rate, and may jump ahead (a machine that slept)."""
+
+    def __init__(self, base: int = 0, permille: int = 1000) -> None:
+        self.base, self.since, self.permille = base, 0, permille
+
+    def read(self, now: int) -> Instant:
+        """What the clock shows when the simulation's time is `now`."""
+        return self.base + (now - self.since) * self.permille // 1000
+
+    def when(self, reading: Instant) -> int:
+        """The earliest time of the simulation at which the clock shows `reading`; it may be past."""
+        return self.since - (self.base - reading) * 1000 // self.permille
+
+    def jump(self, now: int, by: int) -> None:
+        self.base, self.since = self.read(now) + by, now
+
+
+class Member:
+    """A process of the group. `physical` is where it can be reached; `offset` is the seqno before its first message; `socket_bytes`
+    is what its socket buffer holds; `turn_time` is how long a turn keeps it busy, in nanoseconds. All other keywords are properties
+    of the stack.
+
+    The application takes at most `limit` messages in hand and has finished each batch `finish_after` nanoseconds after it got it
+    (None: never). Both may be changed at any time.
+    """
+
+    def __init__(self, cluster: "Cluster", name: str, *, resume: Digest | None = None, receiving: bool = True, offset: int = 0,
+                 physical: str | None = None, clock: Clock | None = None, socket_bytes: int = 1 << 24, turn_time: int = 0,
+                 receive_budget: int | None = None, **options: object) -> None:
+        self.cluster = cluster
+        self.name = name
+        self.physical = physical or name
+        self.clock = clock or Clock()
+        self.address = Address(name, cluster.rng.getrandbits(63) + 1)
+        self.incarnation = self.address.incarnation
+        self.config = configure(cluster.options | options)
+        self.resume = resume or Digest()
+        self.receiving = receiving
+        self.offset = offset
+        budget = socket_bytes // 2 if receive_budget is None else receive_budget        # the kernel counts twice what is sent
+        self.mcast = Mcast(self.address, self.config, budget, resume=resume, receiving=receiving)
+        if offset:
+            self.mcast.send_window = SendWindow(self.config.capacity, offset, max_bytes=self.config.max_bytes,
+                                                bundle=self.config.max_bundle_size)
+        self.members = StaticMembers(self.address, cluster.names, self.config, resume)
+        self.stack = Stack([self.mcast, self.members], local=self.address, group="simulated", physical=self.physical)
+
+        self.alive = True
+        self.fault: str | None = None           # why it stopped, when it did so by itself
+        self.routes: dict[int, str] = {}
+        self.views: list[View] = []
+        self.writable = 0                       # how often there was room again
+        self.blocked = 0                        # how often there was none
+        self.left = False                       # it left in good order
+
+        self.backlog: list[bytes] = []          # what the application wants to send and has no room for
+        self.log: list[bytes] = []              # what it sent: seqnos offset + 1 and on
+        self.got: dict[Address, list[bytes]] = {}       # what it was handed, by sender
+        self.first: dict[Address, int] = {}             # the seqno of the first of these
+        self.finished = {sender.incarnation: seqno for sender, seqno in self.resume.items()}     # what the application is done with
+        self.limit = 65_536
+        self.finish_after: int | None = 0
+        self.handed = 0                         # messages in the application's hands
+        self._done: list[Batch] = []            # finished since the last turn
+
+        self.socket: list[bytes] = []
+        self.socket_bytes = socket_bytes
+        self.queued = 0                         # bytes in the socket
+        self.turn_time = turn_time
+        self.num_overflows = 0
+        self.num_unsent = 0
+        self.send_full = 0.0                    # rate at which the end of a turn's packets finds the send buffer full
+        self._busy_until = 0                    # in the simulation's time, like all instants below
+        self._alarm: int | None = None          # the earliest alarm that is set
+        self._attended = False                  # a turn is on its way
+        self._leave_by: int | None = None       # when it gives up waiting for acks, or for the others to know that it leaves
+
+    def start(self) -> None:
+        self.stack.start(self.clock.read(self.cluster.now))
+        self.turn()
+
+    # ---------------------------------------------------------------------------------------------- what happens to it
+
+    def arrive(self, datagram: bytes) -> None:
+        """A datagram reaches the socket, where there may be no room."""
+        if self.queued + len(datagram) > self.socket_bytes:
+            self.num_overflows += 1
+            return
+        self.socket.append(datagram)
+        self.queued += len(datagram)
+        if not self._attended:
+            self.attend()
+
+    def attend(self) -> None:
+        """See that the next turn comes as soon as the process can take it."""
+        if not self._attended:
+            self._attended = True
+            self.cluster.at(max(self.cluster.now, self._busy_until), self._take_turn)
+
+    def _take_turn(self) -> None:
+        if self._busy_until > self.cluster.now:         # it was paused meanwhile
+            self.cluster.at(self._busy_until, self._take_turn)
+            return
+        self._attended = False
+        datagrams, self.socket = self.socket[:DATAGRAMS], self.socket[DATAGRAMS:]
+        self.queued = sum(map(len, self.socket))
+        self.turn(datagrams)
+        if self.socket and self.alive:
+            self.attend()
+
+    def _ring(self, at: int) -> None:
+        """The alarm: a turn, when one is still wanted."""
+        if at == self._alarm and self.alive:
+            self._alarm = None
+            if self._busy_until > at:
+                self.attend()
+            elif (deadline := self._deadline()) is not None and deadline <= at:
+                self.turn()
+            else:
+                self._set_alarm()
+
+    def pause(self, nanoseconds: int) -> None:
+        """Stand still, as a stopped process or a machine in trouble does; the socket fills meanwhile, the clock runs on."""
+        self._busy_until = max(self._busy_until, self.cluster.now + nanoseconds)
+
+    def resume_now(self) -> None:
+        """The end of a pause."""
+        self._busy_until = min(self._busy_until, self.cluster.now)
+        self.attend()
+
+    def crash(self) -> None:
+        """Gone, with all it had in memory."""
+        self.alive = False
+        self.cluster.unbind(self)
+
+    # --------------------------------------------------------------------------------------------- what its user does
+
+    def send(self, *payloads: bytes) -> int:
+        """Push as many as find room now; returns how many."""
+        waiting, self.backlog = self.backlog, list(payloads)
+        before = len(self.log)
+        self._push(self.clock.read(self.cluster.now))
+        self.backlog = waiting
+        self.turn()
+        return len(self.log) - before
+
+    def offer(self, count: int, size: int) -> None:
+        """Send `count` messages of `size` bytes and more, each unlike all others, as soon as there is room for them."""
+        start = len(self.log) + len(self.backlog)
+        filler = bytes(size)
+        self.backlog += [b"%x.%d" % (self.incarnation, number) + filler for number in range(start, start + count)]
+        if len(self.backlog) == count:                  # else it waits for room already
+            self._push(self.clock.read(self.cluster.now))
+            self._perform(self.stack.take(), self.clock.read(self.cluster.now))
+        self.attend()
+
+    def leave(self) -> None:
+        """Go in good order: take no more, wait for what was sent to be acknowledged, see that the others know."""
+        if self._leave_by is None and self.alive:
+            self.backlog = []
+            self._leave_by = self.cluster.now + CLOSE_TIMEOUT
+            self.stop_receiving()
+            self.mcast.flush(self.clock.read(self.cluster.now))
+            self.cluster.at(self._leave_by, self._give_up_leaving)
+
+    def stop_receiving(self) -> None:
+        """Take no more messages; nobody is to wait for this member."""
+        self.receiving = False
+        self.mcast.stop_receiving(self.clock.read(self.cluster.now))
+        self.attend()
+
+    def exclude(self, name: str) -> None:
+        """Take a member out that this one holds for dead."""
+        self.members.exclude(name, self.clock.read(self.cluster.now))
+        self.attend()
+
+    # --------------------------------------------------------------------------------------------------------- turns
+
+    def turn(self, datagrams: Sequence[bytes] = ()) -> None:
+        """Bring in what arrived, let the layers decide, perform what they ask for, check."""
+        if not self.alive:
+            return
+        cluster = self.cluster
+        now = self.clock.read(cluster.now)
+        self._busy_until = cluster.now + self.turn_time
+        if datagrams:
+            self.stack.receive(datagrams, now)
+        if self._done:
+            done, self._done = self._done, []
+            for batch in done:
+                self._finish(batch, now)
+        self.stack.tick(now)
+        self.mcast.deliver(self.limit - self.handed, now)
+        self._perform(self.stack.take(), now)
+        if self._leave_by is not None:
+            self._go_on_leaving(now)
+        cluster.checkers.after_turn(self)
+        if self.alive:
+            self._set_alarm()
+
+    def _perform(self, effects: Effects, now: Instant) -> None:
+        """The fields in their order; what the application does at once may ask for more."""
+        while True:
+            if effects.routes is not None:
+                self.routes = effects.routes
+            if effects.packets:
+                self._put(effects.packets)
+            for view in effects.views:
+                self.views.append(view)
+                self.cluster.checkers.viewed(self, view)
+            for batch in effects.deliveries:
+                self._take(batch, now)
+            if effects.writable:
+                self.writable += 1
+                if self.backlog:
+                    self._push(now)
+                    self.attend()
+            if effects.fault is not None:
+                self.fault = effects.fault
+                self.crash()
+            if not effects.deliveries and not effects.writable:
+                break
+            effects = self.stack.take()
+
+    def _put(self, packets: list[tuple[int, bytes]]) -> None:
+        if self.send_full and self.cluster.rng.random() < self.send_full:
+            kept = self.cluster.rng.randrange(len(packets))
+            self.num_unsent += len(packets) - kept
+            packets = packets[:kept]
+        self.cluster.put(self, packets)
+
+    def _take(self, batch: Batch, now: Instant) -> None:
+        """The application is handed a batch."""
+        self.cluster.checkers.delivered(self, batch)
+        self.handed += len(batch)
+        if self.finish_after == 0:
+            self._finish(batch, now)
+        elif self.finish_after is not None:
+            self.cluster.at(self.cluster.now + self.finish_after, self.finish, batch)
+
+    def finish(self, batch: Batch) -> None:
+        """The application has finished a batch that it was handed."""
+        if self.alive:
+            self._done.append(batch)
+            self.attend()
+
+    def _finish(self, batch: Batch, now: Instant) -> None:
+        self.handed -= len(batch)
+        self.finished[batch.sender.incarnation] = batch.last
+        self.mcast.delivered(batch, now)
+
+    def _push(self, now: Instant) -> None:
+        """Send from the backlog until it is empty or there is no room; then room must be announced."""
+        window = self.mcast.send_window
+        while self.backlog:
+            taken = window.push_many(self.backlog)
+            if not taken:
+                self.blocked += 1
+                break
+            self.log += self.backlog[:taken]
+            del self.backlog[:taken]
+            if self.backlog:
+                self.mcast.flush(now, full_only=True)
+        self.mcast.flush(now)
+
+    def _go_on_leaving(self, now: Instant) -> None:
+        """What was sent is acknowledged: say goodbye. The others know: be gone."""
+        if not self.left and not self.mcast.unacked():
+            self._say_goodbye(now)
+        elif self.left and self.members.agreed():
+            self.crash()
+
+    def _say_goodbye(self, now: Instant) -> None:
+        self.left = True
+        self._leave_by = self.cluster.now + milliseconds(self.config.leave_timeout)
+        self.cluster.at(self._leave_by, self._give_up_leaving)
+        self.members.leave(now)
+        self.attend()
+
+    def _give_up_leaving(self) -> None:
+        if self.alive and self._leave_by is not None and self._leave_by <= self.cluster.now:
+            if self.left:
+                self.crash()
+            else:
+                self._say_goodbye(self.clock.read(self.cluster.now))
+
+    def _deadline(self) -> int | None:
+        deadline = self.stack.deadline()
+        return None if deadline is None else max(self.clock.when(deadline), self.cluster.now)
+
+    def _set_alarm(self) -> None:
+        deadline = self._deadline()
+        if deadline is not None and (self._alarm is None or deadline < self._alarm):
+            self._alarm = deadline
+            self.cluster.at(deadline, self._ring, deadline)
+
+    @property
+    def last(self) -> int:
+        """The seqno of the last message that it sent."""
+        return (self.offset + len(self.log)) % MODULUS
+
+    def durable(self) -> Digest:
+        """What its application has finished, as a journal would have kept it: the next life may go on from there."""
+        lives = self.cluster.lives
+        return Digest({lives[sender].address: seqno for sender, seqno in self.finished.items() if sender != self.incarnation})

@@ -1,0 +1,239 @@
+"""What happens in one run: the group, its network, its load and its faults, all drawn from the seed.
+
+Every seed draws the size of the group and of the windows, the intervals, and a part of the possible faults with their strengths, so
+that runs differ in kind and not only in their dice; small windows and short streams put every boundary within reach. What is set
+in Settings is not drawn. Actions are what happens at a certain time; the first N of them are a prefix of the run.
+"""
+
+from collections.abc import Sequence
+from random import Random
+from typing import Any
+
+import msgspec
+
+from ringcast.config import configure, milliseconds
+from ringcast.errors import ConfigError
+from ringcast.sim.network import MS, Link
+
+NAMES = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+SECOND = 1000 * MS
+NEAR_WRAPS = [0, 0, 0, 2**31 - 20, 2**32 - 20, 2**53 - 20, 2**63 - 20, 2**64 - 20]     # where arithmetic may go wrong
+
+
+STRENGTHS = {"loss": 0.3, "burst": 0.02, "duplicate": 0.2, "reorder": 0.1, "corrupt": 0.05, "truncate": 0.02}    # at most, if any
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What the user fixes for all seeds; None is drawn for each. Rates are per datagram and receiver, numbers of faults per run."""
+
+    members: int | None = None
+    duration: float | None = None       # simulated seconds with load and faults; then the network heals
+    messages: int | None = None         # that all applications send together
+    size: int | None = None             # bytes of a message, at least
+    loss: float | None = None
+    burst: float | None = None
+    duplicate: float | None = None
+    reorder: float | None = None
+    corrupt: float | None = None
+    truncate: float | None = None
+    delay: float | None = None          # longest, in milliseconds
+    crashes: int | None = None
+    partitions: int | None = None
+    pauses: int | None = None
+    slow: int | None = None             # receivers that are slow for a while
+    exclusions: int | None = None       # of members that may well be alive
+    leaves: int | None = None
+    jumps: int | None = None            # of clocks
+    options: dict[str, Any] = {}        # properties of the stack
+
+    def check(self) -> None:
+        """ConfigError for what cannot be simulated."""
+        if self.members is not None and not 1 <= self.members <= len(NAMES):
+            raise ConfigError(f"a simulated group has 1 to {len(NAMES)} members, not {self.members}")
+        for name in ("loss", "burst", "duplicate", "reorder", "corrupt", "truncate"):
+            rate = getattr(self, name)
+            if rate is not None and not 0 <= rate < 1:
+                raise ConfigError(f"{name} is a probability of 0 or more and less than 1, not {rate}")
+        for name in ("crashes", "partitions", "pauses", "slow", "exclusions", "leaves", "jumps", "messages", "size", "delay"):
+            number = getattr(self, name)
+            if number is not None and number < 0:
+                raise ConfigError(f"{name} cannot be {number}")
+        if self.duration is not None and not 0 < self.duration <= 86_400:
+            raise ConfigError(f"duration is simulated seconds, more than 0 and at most a day, not {self.duration}")
+        if self.size is not None and self.size > 60_000:
+            raise ConfigError(f"a message has at most 60000 bytes here, not {self.size}")
+        configure(self.options)
+
+
+class Action(msgspec.Struct, frozen=True):
+    """Something that happens at `at` (nanoseconds) to the member `who`, or to the network."""
+
+    at: int
+    what: str
+    who: str = ""
+    value: Any = None
+
+    def __str__(self) -> str:
+        value = " ".join(f"{source}>{target}" for source, target in self.value) if self.what == "cut" else self.value
+        return f"{self.at / MS:12.3f} ms  {self.what} {self.who} {'' if value is None else value}".rstrip()
+
+
+class Start(msgspec.Struct, frozen=True):
+    """How a member begins."""
+
+    at: int
+    offset: int                         # the seqno before its first message
+    clock: tuple[int, int]              # what its clock shows at first, and ticks of it in 1000
+    receiving: bool
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """One run, as the seed has it."""
+
+    seed: int
+    names: str
+    options: dict[str, Any]             # of the stack
+    socket_bytes: int
+    turn_time: int
+    network: dict[str, Any]
+    starts: dict[str, Start]
+    duration: int
+    actions: list[Action]
+    ends: dict[str, bool]               # whether a member that is dead in the end comes back; else it is excluded
+
+
+def draw(seed: int, settings: Settings) -> Plan:
+    """The plan of a seed."""
+    rng = Random(f"{seed} plan")
+    names = NAMES[:pick(settings.members, rng.choice([2, 3, 3, 4, 5, 7]))]
+    options = stack_options(rng) | settings.options
+    interval = milliseconds(configure(options).xmit_interval)
+    duration = int(pick(settings.duration, min(10.0, max(0.8, rng.uniform(80, 300) * interval / SECOND))) * SECOND)
+    network: dict[str, Any] = {name: pick(getattr(settings, name), sometimes(rng, most)) for name, most in STRENGTHS.items()}
+    longest = int(pick(settings.delay, rng.choice([0.2, 1, 5, 30])) * MS)
+    network["delay"] = (min(50_000, longest), longest)
+    publisher = rng.choice(names) if len(names) > 2 and rng.random() < 0.15 else ""
+    starts = {name: Start(rng.randrange(200 * MS), rng.choice(NEAR_WRAPS), draw_clock(rng), name != publisher) for name in names}
+    actions = load(rng, names, settings, options, duration) + faults(rng, names, settings, duration)
+    return Plan(
+        seed=seed, names=names, options=options, network=network, starts=starts, duration=duration,
+        socket_bytes=rng.choice([16 << 20, 1 << 20, 200_000, 70_000]), turn_time=rng.choice([0, 10_000, 50_000]),
+        actions=sorted(actions, key=lambda action: action.at), ends={name: rng.random() < 0.6 for name in names})
+
+
+def pick(fixed: Any, drawn: Any) -> Any:
+    """What the user set; else what was drawn. It is drawn in any case, so that a setting changes nothing else of the seed."""
+    return drawn if fixed is None else fixed
+
+
+def sometimes(rng: Random, most: float) -> float:
+    """A rate up to `most` in half of all runs, else none."""
+    strength = rng.random() * most
+    return strength if rng.random() < 0.5 else 0.0
+
+
+def draw_clock(rng: Random) -> tuple[int, int]:
+    return rng.choice([0, 0, (1 << 32) * MS - SECOND, rng.getrandbits(55)]), rng.choice([1000, 1000, 900, 1100, 1001])
+
+
+def stack_options(rng: Random) -> dict[str, Any]:
+    capacity = rng.choice([1, 2, 3, 8, 33, 64, 1000, 32_768])
+    return {"capacity": capacity, "xmit_interval": rng.choice([1, 3, 3, 10, 50, 200]), "ack_threshold": rng.choice([1, 8, 100, 4096]),
+            "max_bundle_size": rng.choice([512, 1500, 9000, 60_000]), "max_bytes": rng.choice([2000, 100_000, 8 << 20]),
+            "hello_interval": rng.choice([20, 100, 100, 500])}
+
+
+def load(rng: Random, names: str, settings: Settings, options: dict[str, Any], duration: int) -> list[Action]:
+    """Bursts of messages: of some members more than of others, some longer than a window."""
+    total = pick(settings.messages, rng.choice([50, 300, 1000, 3000]))
+    size = pick(settings.size, rng.choice([0, 20, 200, 1000, 8000]))
+    longest = min(total, max(3, min(2 * int(options["capacity"]), total // 10)))
+    senders = [name for name in names if rng.random() < 0.7] or [names[0]]
+    actions = []
+    while total > 0:
+        count = min(total, rng.randint(1, max(1, longest)))
+        actions.append(Action(rng.randrange(duration), "send", rng.choice(senders), (count, size)))
+        total -= count
+    return actions
+
+
+def faults(rng: Random, names: str, settings: Settings, duration: int) -> list[Action]:
+    """The faults that have a time: each kind in about half of all runs, and then one to three of it."""
+    actions: list[Action] = []
+    kinds = {"crashes": crash, "partitions": partition, "pauses": pause, "slow": slow, "exclusions": exclusion, "leaves": leaving,
+             "jumps": jump}
+    for name, kind in kinds.items():
+        few = {"exclusions": 1, "leaves": 1}.get(name, 3)
+        often = {"exclusions": 0.2, "leaves": 0.2}.get(name, 0.5)
+        wanted = pick(getattr(settings, name), rng.randint(1, few) if rng.random() < often else 0)
+        for _ in range(wanted):
+            actions += kind(rng, names, rng.randrange(duration), duration)
+    return actions
+
+
+def crash(rng: Random, names: str, at: int, duration: int) -> list[Action]:
+    """A member dies; it may come back at its address or another one, with or without what it had made durable."""
+    who = rng.choice(names)
+    back = at + rng.choice([0, 10 * MS, rng.randrange(duration)])
+    how = {"resumes": rng.random() < 0.6, "moves": rng.random() < 0.4}
+    return [Action(at, "crash", who), Action(back, "restart", who, how)] if rng.random() < 0.7 else [Action(at, "crash", who)]
+
+
+def partition(rng: Random, names: str, at: int, duration: int) -> list[Action]:
+    """Two sides that do not hear each other, or one of which does not hear the other; or links that hold everything back."""
+    shuffled = rng.sample(names, len(names))
+    size = rng.randint(1, max(1, len(names) - 1))
+    one, other = shuffled[:size], shuffled[size:]
+    links: list[Link] = [(a, b) for a in one for b in other]
+    if rng.random() < 0.6:
+        links += [(b, a) for a, b in links]
+    elif rng.random() < 0.3:
+        links = links[:1]
+    until = at + rng.randrange(1, max(2, duration // 2))
+    if rng.random() < 0.2:
+        return [Action(at, "clog", value=(links, until))]
+    return [Action(at, "cut", value=links), Action(until, "mend", value=links)]
+
+
+def pause(rng: Random, names: str, at: int, duration: int) -> list[Action]:
+    return [Action(at, "pause", rng.choice(names), rng.choice([10 * MS, 300 * MS, rng.randrange(1, 3 * SECOND)]))]
+
+
+def slow(rng: Random, names: str, at: int, duration: int) -> list[Action]:
+    """An application that takes its time, and takes little in hand; or a send buffer that is full now and then."""
+    who = rng.choice(names)
+    until = at + rng.randrange(1, max(2, duration // 2))
+    if rng.random() < 0.3:
+        return [Action(at, "send buffer", who, rng.random() * 0.5), Action(until, "send buffer", who, 0.0)]
+    return [Action(at, "slow", who, (rng.choice([1 * MS, 20 * MS, 200 * MS]), rng.choice([1, 10, 65_536]))),
+            Action(until, "slow", who, (0, 65_536))]
+
+
+def exclusion(rng: Random, names: str, at: int, duration: int) -> list[Action]:
+    """Somebody takes a member out, which may be alive; it may come back later as a new life."""
+    if len(names) < 2:
+        return []
+    by, who = rng.sample(names, 2)
+    actions = [Action(at, "exclude", by, who)]
+    if rng.random() < 0.5:
+        actions.append(Action(at + rng.randrange(1, duration), "restart", who, {"resumes": rng.random() < 0.5, "moves": False}))
+    return actions
+
+
+def leaving(rng: Random, names: str, at: int, duration: int) -> list[Action]:
+    who = rng.choice(names)
+    actions = [Action(at, "leave", who)]
+    if rng.random() < 0.5:
+        actions.append(Action(at + rng.randrange(1, duration), "restart", who, {"resumes": rng.random() < 0.5, "moves": False}))
+    return actions
+
+
+def jump(rng: Random, names: str, at: int, duration: int) -> list[Action]:
+    return [Action(at, "jump", rng.choice(names), rng.choice([1 * SECOND, 3600 * SECOND, 86_400 * SECOND]))]
+
+
+def listed(actions: Sequence[Action]) -> str:
+    """The actions for people, one a line; of the load no more than its sum."""
+    sends = sum(action.what == "send" for action in actions)
+    lines = [str(action) for action in actions if action.what != "send"]
+    return "\n".join([*lines, f"{'':12}     and {sends} bursts of messages"])

@@ -1,0 +1,218 @@
+"""One seed, from its first event to the verdict; and, when it fails, the shortest prefix of it that still does.
+
+A run has two parts, as a promise has: while there are faults nothing wrong may happen (the checkers); then the network heals, who
+is dead comes back or is taken out, and everything that is owed must happen within a stated number of intervals, and then silence.
+"""
+
+from collections.abc import Callable
+from time import process_time
+
+import msgspec
+
+from ringcast.config import configure, milliseconds
+from ringcast.sim.checkers import Violation
+from ringcast.sim.cluster import Cluster
+from ringcast.sim.member import Clock, Member
+from ringcast.sim.network import MS, Network
+from ringcast.sim.plan import Action, Plan, Settings, Start, draw
+
+INTERVALS = 400                         # xmit_intervals that everything owed may take once faults have stopped, and ...
+HELLOS = 40                             # ... hello_intervals, and ...
+ROUNDS = 6                              # ... xmit_intervals for each window full of messages that waits for room
+MAX_EVENTS = 3_000_000                  # of one run: more is a storm
+VOID = 10                               # deliveries; a run with fewer has shown nothing
+
+SUMMED = ("num_lost", "num_cut", "num_duplicated", "num_reordered", "num_damaged", "num_clogged")      # of the network
+
+
+class Outcome(msgspec.Struct, kw_only=True):
+    """What a run came to."""
+
+    seed: int
+    check: str = ""                     # the name of the check that failed, or nothing
+    sentence: str = ""
+    actions: int = 0                    # of the plan that were carried out at most
+    events: int = 0
+    deliveries: int = 0
+    simulated: float = 0.0              # seconds
+    cpu: float = 0.0                    # seconds
+    fingerprint: int = 0
+    counters: dict[str, int] = {}       # of all members' stacks, and of the network
+
+    @property
+    def is_void(self) -> bool:
+        return not self.check and self.deliveries < VOID
+
+
+class Run:
+    """The cluster of a plan, and how its actions are carried out. `actions` limits them to the first so many."""
+
+    def __init__(self, plan: Plan, actions: int | None = None) -> None:
+        self.plan = plan
+        self.actions = plan.actions if actions is None else plan.actions[:actions]
+        cut_short = len(self.actions) < len(plan.actions)
+        self.end = plan.actions[len(self.actions)].at if cut_short else plan.duration
+        self.cluster = Cluster(plan.names, seed=plan.seed, network=Network(**plan.network), socket_bytes=plan.socket_bytes,
+                               turn_time=plan.turn_time, **plan.options)
+        self.moves = 0
+        for name, start in plan.starts.items():
+            self.cluster.at(start.at, self._start, name, start)
+        for action in self.actions:
+            self.cluster.at(action.at, self._act, action)
+
+    def _start(self, name: str, start: Start) -> None:
+        self.cluster.start(name, receiving=start.receiving, offset=start.offset, clock=Clock(*start.clock))
+
+    # ------------------------------------------------------------------------------------------------------ actions
+
+    def _act(self, action: Action) -> None:
+        network, value = self.cluster.network, action.value
+        if action.what == "cut":
+            network.cut |= set(value)
+        elif action.what == "mend":
+            network.cut -= set(value)
+        elif action.what == "clog":
+            network.clogged |= dict.fromkeys(*value)
+        elif action.who in self.cluster.members:
+            self._act_on(self.cluster[action.who], action)
+
+    def _act_on(self, member: Member, action: Action) -> None:
+        """Only the living can be hurt; only the dead come back."""
+        value = action.value
+        if action.what == "restart":
+            if not member.alive:
+                self._restart(member, **value)
+        elif not member.alive:
+            pass
+        elif action.what == "send":
+            if member.backlog == [] or len(member.backlog) < value[0]:
+                member.offer(*value)
+        elif action.what == "slow":
+            member.finish_after, member.limit = value
+            member.attend()
+        elif action.what == "send buffer":
+            member.send_full = value
+        elif action.what == "jump":
+            member.clock.jump(self.cluster.now, value)
+            member.attend()
+        elif action.what == "exclude":
+            member.exclude(value)
+        elif action.what == "pause":
+            member.pause(value)
+        else:
+            {"crash": member.crash, "leave": member.leave}[action.what]()
+
+    def _restart(self, former: Member, resumes: bool, moves: bool) -> None:
+        self.moves += moves
+        start = self.plan.starts[former.name]
+        self.cluster.start(former.name, receiving=start.receiving, resume=former.durable() if resumes else None,
+                           physical=f"{former.name}{self.moves}" if moves else former.physical)
+
+    # ------------------------------------------------------------------------------------------------------ the run
+
+    def outcome(self) -> Outcome:
+        """Run, and say what came of it."""
+        began = process_time()
+        cluster = self.cluster
+        check = sentence = ""
+        try:
+            self.run()
+        except Violation as violation:
+            check, sentence = violation.check, str(violation)
+        except Exception as error:
+            check, sentence = "error", f"{type(error).__name__}: {error} (at {cluster.now / MS:.3f} ms, event {cluster.num_done})"
+        return Outcome(
+            seed=self.plan.seed, check=check, sentence=sentence, actions=len(self.actions), events=cluster.num_done,
+            deliveries=cluster.delivered(), simulated=cluster.now / 1e9, cpu=process_time() - began,
+            fingerprint=cluster.fingerprint, counters=self._counters())
+
+    def run(self) -> None:
+        """Violation when a promise is broken."""
+        self._advance(self.end)
+        self._recover()
+        self._pay()
+        self._advance(self.cluster.now + 100 * self._interval())
+        self.cluster.settle(1000)
+
+    def _advance(self, end: int) -> None:
+        if not self.cluster.run_until(end, MAX_EVENTS):
+            self.cluster.checkers.violated("storm", f"more than {MAX_EVENTS} events")
+
+    def _recover(self) -> None:
+        """Faults are over: everybody who is dead comes back, or is taken out. Then all send once more."""
+        cluster = self.cluster
+        cluster.heal()
+        for name, start in self.plan.starts.items():
+            if name not in cluster.members:
+                self._start(name, start)
+        for member in cluster.living():
+            member.finish_after, member.limit = 0, 65_536
+            member.attend()
+        dead = [member for member in cluster.members.values() if not member.alive]
+        for member in dead:
+            living = cluster.living()
+            if self.plan.ends[member.name] or not living:
+                self._restart(member, resumes=True, moves=False)
+            elif not any(each.members.table[member.name].incarnation == 0 for each in living):
+                living[0].exclude(member.name)
+        for member in cluster.living():
+            member.offer(2, 10)
+
+    def _interval(self) -> int:
+        """An xmit_interval by the slowest clock, and the time that a datagram takes."""
+        config = configure(self.plan.options)
+        return milliseconds(config.xmit_interval) * 10 // 9 + 2 * self.plan.network["delay"][1]
+
+    def _pay(self) -> None:
+        """Within the stated number of intervals everything owed has happened."""
+        cluster = self.cluster
+        config = configure(self.plan.options)
+        step = self._interval()
+        windows = sum(len(member.backlog) // min(config.capacity, max(1, config.max_bytes // 10_000)) + 1
+                      for member in cluster.living())
+        bound = (INTERVALS + ROUNDS * windows) * step + HELLOS * milliseconds(config.hello_interval)
+        end = cluster.now + bound
+        while (owed := cluster.owed()) is not None:
+            if cluster.now >= end:
+                cluster.checkers.violated("liveness", f"{owed}, {bound / MS:.0f} ms after faults stopped")
+            self._advance(cluster.now + step)
+
+    def _counters(self) -> dict[str, int]:
+        """What happened how often, over all lives: a campaign that never reached a thing has not tested it."""
+        sums = {name: getattr(self.cluster.network, name) for name in SUMMED}
+        for member in self.cluster.lives.values():
+            sums["num_blockings"] = sums.get("num_blockings", 0) + member.blocked
+            sums["num_overflows"] = sums.get("num_overflows", 0) + member.num_overflows
+            sums["num_unsent"] = sums.get("num_unsent", 0) + member.num_unsent
+            sums["num_views"] = sums.get("num_views", 0) + len(member.views)
+            sums["num_faults"] = sums.get("num_faults", 0) + (member.fault is not None)
+            sums["num_left"] = sums.get("num_left", 0) + member.left
+            for name, value in member.stack.status().items():
+                if "_" in name and name not in ("view_id", "send_budget"):
+                    sums[name] = sums.get(name, 0) + value
+        sums["num_lives"] = len(self.cluster.lives)
+        return sums
+
+
+def simulate(seed: int, settings: Settings, actions: int | None = None) -> Outcome:
+    """One seed under these settings; `actions` limits it to a prefix."""
+    return Run(draw(seed, settings), actions).outcome()
+
+
+def shortest_prefix(seed: int, settings: Settings, failed: Outcome, progress: Callable[[], None] = lambda: None) -> Outcome:
+    """The outcome of the shortest prefix of actions on which the same check fails.
+
+    A prefix ends when the action after it would have happened; then the network heals, as at the end of every run. A failure need
+    not be kept by every longer prefix, so after the bisection shorter ones are looked at one by one, as long as they fail.
+    """
+    fails = failed
+    passes = -1
+    while fails.actions - passes > 1:
+        middle = (fails.actions + passes) // 2
+        outcome = simulate(seed, settings, middle)
+        progress()
+        if outcome.check == failed.check:
+            fails = outcome
+        else:
+            passes = middle
+    return fails
