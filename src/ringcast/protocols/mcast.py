@@ -229,12 +229,13 @@ class Mcast(Layer):
 
     def _on_ack(self, member: int, ack: Ack, now: Instant) -> bool:
         """On reception of ACK from member P: raise its entry; when the minimum rises, purge, which unblocks senders."""
+        if ack.budget == 0 and is_seqno(ack.seqno):
+            self.counters.acks_received += 1
+            self._wait_no_more(member)
+            return True
         if not is_seqno(ack.seqno) or ack.budget < 0 or precedes(self.send_window.sent, ack.seqno):
             return False
         self.counters.acks_received += 1
-        if ack.budget == 0:
-            self._wait_no_more(member)
-            return True
         start = self.joiners.get(member)
         if start is not None and not precedes(ack.seqno, start):
             self._started(member)

@@ -12,7 +12,12 @@ equal one; it is answered when its sender asks, or when it shows a table other t
 *occupied* is believed only from its owner, because the owner's HELLO also brings what the others need: where it can be reached,
 and, after a restart, the digest of what it already has. That a name is *vacant* is believed from anybody.
 
-A member whose name is taken by a later life of it, or that was taken out, stops with a sentence that says so.
+A member whose name is taken by a later life of it, or that was taken out, stops with a sentence that says so. It may have been
+out of reach at the time, and all others agree already: so whoever gets anything from an incarnation that its table lacks says HELLO.
+
+A line that is believed only from its owner may never be believed, when its owner died before all had heard it. Such lines are kept
+as rumours, so that exclude() supersedes them as well; and of a vacancy and a rumour of one generation, which is an exclusion that
+crossed a start, the exclusion wins: else one member would hold the name for vacant and another for occupied, for ever.
 """
 
 from collections.abc import Iterator
@@ -65,8 +70,9 @@ class StaticMembers(Layer):
         if len(self.resume) > MAX_RESUME:
             raise ConfigError(f"resume names {len(self.resume)} senders; leave out those that left, {MAX_RESUME} are possible")
         self.table = {name: Line() for name in names}
-        self.table[local.name] = Line(1, local.incarnation)
+        self.rumours: dict[str, Line] = {}              # lines that supersede ours, from members that are not their owners
         self.heard: dict[str, Hello] = {}               # the last HELLO of each member that is in the table
+        self._write(local.name, Line(1, local.incarnation))
         self.installed: View | None = None
         self.next_hello: Instant | None = None
         self.last_hello: Instant | None = None
@@ -85,8 +91,10 @@ class StaticMembers(Layer):
         for packet in packets:
             if packet.kind == Kind.HELLO:
                 self._on_hello(packet, now)
-            else:
-                others.append(packet)
+                continue
+            others.append(packet)
+            if packet.sender not in self.incarnations:
+                self._answer(now)
         if others:
             self.above.receive(others, now)
 
@@ -113,19 +121,28 @@ class StaticMembers(Layer):
             if name == self.local.name:
                 changed |= self._contest(line)
             elif line.incarnation == 0 or (name == hello.name and line.incarnation == sender):
-                self.table[name] = line
-                self.heard.pop(name, None)
+                self._write(name, line)
                 changed = True
+            elif line.generation == self.table[name].generation and self.table[name].incarnation == 0:
+                self._vacate(name)
+                changed = True
+            else:
+                self.rumours[name] = max(line, self.rumours.get(name, line))
         return changed
+
+    def _write(self, name: str, line: Line) -> None:
+        self.table[name] = line
+        self.heard.pop(name, None)
+        self.incarnations = {line.incarnation for line in self.table.values()}
 
     def _contest(self, line: Line) -> bool:
         """Somebody says that our name is another's, or vacant: a former life of ours gives way, a later one does not."""
         if line.incarnation == self.local.incarnation:
             return False
         if self.installed is None or self.local not in self.installed:
-            self.table[self.local.name] = Line(line.generation + 1, self.local.incarnation)
+            self._write(self.local.name, Line(line.generation + 1, self.local.incarnation))
             return True
-        self.table[self.local.name] = line
+        self._write(self.local.name, line)
         self.stack.effects.fault = self.fault = (
             f"another process has joined as {self.local.name!r}; give every member its own name" if line.incarnation else
             f"this member, {self.local.name!r}, was taken out of the group; open a new channel to come back")
@@ -137,7 +154,8 @@ class StaticMembers(Layer):
         """Take a member out of the view, here and at everybody who hears of it."""
         if name not in self.table:
             raise ConfigError(f"{name!r} is not in the list of members: {', '.join(self.table)}")
-        if self.table[name].incarnation or not self.table[name].generation:
+        line = self.table[name]
+        if line.incarnation or not line.generation or line < self.rumours.get(name, line):
             self._vacate(name)
             self._answer(now)
             self._install(now)
@@ -149,8 +167,8 @@ class StaticMembers(Layer):
         self.next_hello = now + self.interval
 
     def _vacate(self, name: str) -> None:
-        self.table[name] = Line(self.table[name].generation + 1, 0)
-        self.heard.pop(name, None)
+        line = self.table[name]
+        self._write(name, Line(max(line, self.rumours.get(name, line)).generation + 1, 0))
 
     def missing(self) -> list[str]:
         """Listed names that were neither heard nor are known to be vacant: what a starting member waits for."""

@@ -7,7 +7,7 @@ and never touch them. The names of the checks are the words by which a failing r
 from typing import TYPE_CHECKING
 
 from ringcast._core.batch import Batch
-from ringcast.protocols.seqnos import MODULUS, precedes
+from ringcast.protocols.seqnos import MODULUS, later, precedes
 from ringcast.view import View
 
 if TYPE_CHECKING:
@@ -99,10 +99,11 @@ class Checkers:
 
     def _brings_all(self, receiver: "Member", sender: "Member") -> bool:
         """Whether this life goes on from all that its former ones had finished."""
-        former = [life.finished[sender.incarnation] for life in self.cluster.lives.values()
-                  if life.name == receiver.name and life is not receiver and sender.incarnation in life.finished]
-        resumed = receiver.resume.get(sender.address)
-        return resumed is not None and bool(former) and not any(precedes(resumed, finished) for finished in former)
+        former = [life for life in self.cluster.lives.values() if life.name == receiver.name and life is not receiver]
+        if sender.address not in receiver.resume or not former[-1].receiving:
+            return False
+        resumed = receiver.resume[sender.address]
+        return not any(precedes(resumed, life.finished.get(sender.incarnation, resumed)) for life in former)
 
     # ------------------------------------------------------------------------------------------------- after a turn
 
@@ -142,14 +143,19 @@ class Checkers:
             receiver = self.cluster.lives[incarnation]
             if not receiver.receiving:
                 continue
-            finished = receiver.finished.get(sender.incarnation, self.offset(receiver, sender))
+            finished = self.finished(receiver, sender)
             if finished is None or precedes(finished, low):
                 self.violated("purge", f"{sender.name} gave up its messages up to {low}, of which {receiver.name} "
                                        f"has finished those up to {finished}")
 
-    def offset(self, receiver: "Member", sender: "Member") -> int | None:
-        """Where the sender's stream begins for the receiver, as far as either of them has decided."""
+    def finished(self, receiver: "Member", sender: "Member") -> int | None:
+        """Up to where the receiver has all of the sender's stream that is meant for it: what its application has finished, or
+        where the stream begins for it as far as either of them has decided; None before that."""
         if receiver is sender:
-            return sender.offset
+            return receiver.finished.get(sender.incarnation, sender.offset)
         key = (receiver.incarnation, sender.incarnation)
-        return self._offsets.get(key, self._starts.get(key))
+        begins = self._offsets.get(key, self._starts.get(key))
+        finished = receiver.finished.get(sender.incarnation)
+        if begins is None or finished is None:
+            return finished if begins is None else begins
+        return later(begins, finished)

@@ -141,7 +141,7 @@ class Cluster:
         for sender in living:
             for receiver in living:
                 if receiver.receiving and sender.address in receiver.views[-1]:
-                    got = receiver.finished.get(sender.incarnation, self.checkers.offset(receiver, sender))
+                    got = self.checkers.finished(receiver, sender)
                     if got is None or precedes(got, sender.last):
                         return f"{receiver.name} has {sender.name}'s messages up to {got}, of {sender.last}"
         return None

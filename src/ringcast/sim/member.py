@@ -90,6 +90,7 @@ class Member:
         self.finish_after: int | None = 0
         self.handed = 0                         # messages in the application's hands
         self._done: list[Batch] = []            # finished since the last turn
+        self._at_work_until = 0                 # when the application has finished all it was handed
 
         self.socket: list[bytes] = []
         self.socket_bytes = socket_bytes
@@ -261,10 +262,11 @@ class Member:
         """The application is handed a batch."""
         self.cluster.checkers.delivered(self, batch)
         self.handed += len(batch)
-        if self.finish_after == 0:
+        if self.finish_after == 0 and self._at_work_until <= self.cluster.now:
             self._finish(batch, now)
         elif self.finish_after is not None:
-            self.cluster.at(self.cluster.now + self.finish_after, self.finish, batch)
+            self._at_work_until = max(self._at_work_until, self.cluster.now + self.finish_after)
+            self.cluster.at(self._at_work_until, self.finish, batch)
 
     def finish(self, batch: Batch) -> None:
         """The application has finished a batch that it was handed."""

@@ -131,8 +131,7 @@ class Run:
         self._advance(self.end)
         self._recover()
         self._pay()
-        self._advance(self.cluster.now + 100 * self._interval())
-        self.cluster.settle(1000)
+        self._rest()
 
     def _advance(self, end: int) -> None:
         if not self.cluster.run_until(end, MAX_EVENTS):
@@ -153,7 +152,7 @@ class Run:
             living = cluster.living()
             if self.plan.ends[member.name] or not living:
                 self._restart(member, resumes=True, moves=False)
-            elif not any(each.members.table[member.name].incarnation == 0 for each in living):
+            else:
                 living[0].exclude(member.name)
         for member in cluster.living():
             member.offer(2, 10)
@@ -176,6 +175,16 @@ class Run:
             if cluster.now >= end:
                 cluster.checkers.violated("liveness", f"{owed}, {bound / MS:.0f} ms after faults stopped")
             self._advance(cluster.now + step)
+
+    def _rest(self) -> None:
+        """When nothing is owed any more there is silence, after the last acks and agreements."""
+        cluster = self.cluster
+        a_while = INTERVALS * self._interval() + 10 * milliseconds(configure(self.plan.options).hello_interval)
+        self._advance(cluster.now + a_while)
+        sent = cluster.sent_datagrams
+        self._advance(cluster.now + a_while)
+        if cluster.sent_datagrams != sent:
+            cluster.checkers.violated("quiescence", f"{cluster.sent_datagrams - sent} datagrams were sent although nothing is owed")
 
     def _counters(self) -> dict[str, int]:
         """What happened how often, over all lives: a campaign that never reached a thing has not tested it."""
