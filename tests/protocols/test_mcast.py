@@ -241,7 +241,7 @@ def test_decision_9_a_request_is_bounded_by_a_datagram():
     group.network.discard = None
     group.network.cut = {("A", "B")}
     sizes = []
-    group.observe = lambda source, dest, datagram: sizes.append(len(datagram))
+    group.observer.sent = lambda source, dest, datagram: sizes.append(len(datagram))
     group.run(40)
     assert counters(group["B"]).xmit_reqs_sent > 0
     assert max(sizes) <= 65_507
@@ -437,7 +437,7 @@ def test_decision_24_repeats_are_limited_to_one_window_per_interval():
     group.network.cut = {("B", "A"), ("A", "B")}
     group["A"].send(*[b"x" * 90] * 50)
     sizes = []
-    group.observe = lambda source, dest, datagram: sizes.append(len(datagram))
+    group.observer.sent = lambda source, dest, datagram: sizes.append(len(datagram))
     for _ in range(100):
         group["A"].turn([control(group, "B", Kind.XMIT_REQ, mcast.XmitReq([(1, 50)] * 2000))])
     assert 0 < sum(sizes) <= 2 * 6000

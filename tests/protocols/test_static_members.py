@@ -186,7 +186,7 @@ def test_a_resume_is_told_to_the_senders():
     group.run(500)
     group["B"].crash()
     sent = []
-    group.observe = lambda source, dest, datagram: sent.append(datagram)
+    group.observer.sent = lambda source, dest, datagram: sent.append(datagram)
     group.start("B", resume=Digest({group["A"].address: 7, Address("gone", 3): 9}))
     hello = decoded(HELLO, group["B"].stack.control(Kind.HELLO, Hello("B", "B", {}, True, group["B"].members.resume)))
     assert hello.resume == {group["A"].address.incarnation: 7, 3: 9}

@@ -15,9 +15,8 @@ and, after a restart, the digest of what it already has. That a name is *vacant*
 A member whose name is taken by a later life of it, or that was taken out, stops with a sentence that says so. It may have been
 out of reach at the time, and all others agree already: so whoever gets anything from an incarnation that its table lacks says HELLO.
 
-A line that is believed only from its owner may never be believed, when its owner died before all had heard it. Such lines are kept
-as rumours, so that exclude() supersedes them as well; and of a vacancy and a rumour of one generation, which is an exclusion that
-crossed a start, the exclusion wins: else one member would hold the name for vacant and another for occupied, for ever.
+A line that is believed only from its owner is never believed by those whom it did not reach before it died. They keep it as a
+rumour, so that exclude() supersedes it all the same; and excluding a name that was never heard of supersedes its first life.
 """
 
 from collections.abc import Iterator
@@ -123,9 +122,6 @@ class StaticMembers(Layer):
             elif line.incarnation == 0 or (name == hello.name and line.incarnation == sender):
                 self._write(name, line)
                 changed = True
-            elif line.generation == self.table[name].generation and self.table[name].incarnation == 0:
-                self._vacate(name)
-                changed = True
             else:
                 self.rumours[name] = max(line, self.rumours.get(name, line))
         return changed
@@ -167,8 +163,8 @@ class StaticMembers(Layer):
         self.next_hello = now + self.interval
 
     def _vacate(self, name: str) -> None:
-        line = self.table[name]
-        self._write(name, Line(max(line, self.rumours.get(name, line)).generation + 1, 0))
+        newest = max(self.table[name], self.rumours.get(name, Line(1)))
+        self._write(name, Line(newest.generation + 1, 0))
 
     def missing(self) -> list[str]:
         """Listed names that were neither heard nor are known to be vacant: what a starting member waits for."""

@@ -113,9 +113,9 @@ class Checkers:
         for sender, window in mcast.windows.items():
             self._check_ring(member, window.ring, "the messages of", sender)
         self._note_windows(member)
-        if len(mcast.windows) >= max(1, len(mcast.members)) or mcast.requests:
-            self.violated("memory", f"{member.name} has {len(mcast.windows)} windows and {len(mcast.requests)} requests "
-                                    f"in a view of {len(mcast.members)}")
+        for table in (mcast.windows, mcast.budgets, mcast.joiners, dict(mcast.acks.items()), mcast.requests):
+            if not table.keys() <= mcast.members.keys():
+                self.violated("memory", f"{member.name} keeps something of {table.keys() - mcast.members.keys()}, who are not in its view")
         low = mcast.send_window.ring.low
         before = self._lows.get(member.incarnation, member.offset)
         if low != before:
@@ -123,6 +123,7 @@ class Checkers:
                 self.violated("window", f"{member.name} moved LOW of its own messages back from {before} to {low}")
             self._lows[member.incarnation] = low
             self._check_purge(member, low)
+            self.cluster.observer.purged_to(member, low)
 
     def _check_ring(self, member: "Member", ring, what: str, sender: int | None = None) -> None:  # type: ignore[no-untyped-def]
         """LOW <= HD <= HR <= LOW + capacity, and no more bytes than allowed (one message may exceed them)."""
@@ -159,3 +160,20 @@ class Checkers:
         if begins is None or finished is None:
             return finished if begins is None else begins
         return later(begins, finished)
+
+    # ------------------------------------------------------------------------------------------------------ at the end
+
+    def agreed(self) -> None:
+        """Of a member that left in good order, all who were with it to the end have the same messages: all that it sent.
+
+        (Of those who stay, everybody gets everything, which is what is owed; of one that crashed, everybody has an unbroken
+        beginning of its stream, and at least what it knew to be acknowledged: that is checked when it purges.)
+        """
+        for sender in self.cluster.lives.values():
+            if sender.left and sender.mcast.unacked() == 0:
+                for receiver in self.cluster.living():
+                    if receiver.receiving and receiver.address in sender.views[-1]:
+                        finished = self.finished(receiver, sender)
+                        if finished != sender.last:
+                            self.violated("agreement", f"{receiver.name} has {sender.name}'s messages up to {finished}; it sent "
+                                                       f"{sender.last} and left in good order")

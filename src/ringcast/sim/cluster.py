@@ -6,18 +6,36 @@ from random import Random
 from typing import Any, Self
 from zlib import crc32
 
+from ringcast._core.batch import Batch
 from ringcast.protocols.seqnos import precedes
 from ringcast.sim.checkers import Checkers
 from ringcast.sim.member import Member
 from ringcast.sim.network import MS, Network
 from ringcast.stack import EVERYONE
+from ringcast.view import View
+
+
+class Observer:
+    """What a cluster tells whoever watches it: override what is wanted."""
+
+    def sent(self, member: Member, dest: int, datagram: bytes) -> None:
+        """A member put a datagram on the network."""
+
+    def delivered(self, member: Member, batch: Batch) -> None:
+        """An application was handed a batch."""
+
+    def viewed(self, member: Member, view: View) -> None:
+        """A member installed a view."""
+
+    def purged_to(self, member: Member, low: int) -> None:
+        """A member gave up its messages up to `low`."""
 
 
 class Cluster:
     """`names` lists the group; keywords that are no arguments here are properties of every member's stack, or arguments of Member.
 
-    `cluster["A"]` is the present life of member A, `lives` all lives by incarnation. `observe`, when given, sees every datagram
-    that a member sends: (member, dest, datagram). `fingerprint` is a number that two runs share only if they were the same.
+    `cluster["A"]` is the present life of member A, `lives` all lives by incarnation; `observer` is told what happens. `fingerprint`
+    is a number that two runs share only if they were the same.
     """
 
     def __init__(self, names: Sequence[str], *, seed: int | str = 0, network: Network | None = None, **options: Any) -> None:
@@ -28,7 +46,7 @@ class Cluster:
         self.member_options = {key: options.pop(key) for key in ("receive_budget", "socket_bytes", "turn_time") if key in options}
         self.options: dict[str, Any] = options
         self.checkers = Checkers(self)
-        self.observe: Callable[[Member, int, bytes], None] | None = None
+        self.observer = Observer()
         self.now = 0
         self.fingerprint = 0
         self.events: list[tuple[int, int, Callable[..., None], tuple[Any, ...]]] = []
@@ -64,8 +82,7 @@ class Cluster:
         """On the wire: a multicast to whoever is there, anything else to the address that the source knows."""
         for dest, datagram in packets:
             self.fingerprint = crc32(datagram, self.fingerprint ^ (self.now & 0xFFFFFFFF))
-            if self.observe is not None:
-                self.observe(source, dest, datagram)
+            self.observer.sent(source, dest, datagram)
             if dest == EVERYONE:
                 for target in list(self._bound.values()):
                     if target is not source:

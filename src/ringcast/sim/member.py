@@ -155,6 +155,7 @@ class Member:
     def resume_now(self) -> None:
         """The end of a pause."""
         self._busy_until = min(self._busy_until, self.cluster.now)
+        self._attended = False                          # the turn that waits for the end of the pause is too late
         self.attend()
 
     def crash(self) -> None:
@@ -237,6 +238,7 @@ class Member:
             for view in effects.views:
                 self.views.append(view)
                 self.cluster.checkers.viewed(self, view)
+                self.cluster.observer.viewed(self, view)
             for batch in effects.deliveries:
                 self._take(batch, now)
             if effects.writable:
@@ -261,6 +263,7 @@ class Member:
     def _take(self, batch: Batch, now: Instant) -> None:
         """The application is handed a batch."""
         self.cluster.checkers.delivered(self, batch)
+        self.cluster.observer.delivered(self, batch)
         self.handed += len(batch)
         if self.finish_after == 0 and self._at_work_until <= self.cluster.now:
             self._finish(batch, now)

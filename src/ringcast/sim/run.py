@@ -131,6 +131,7 @@ class Run:
         self._advance(self.end)
         self._recover()
         self._pay()
+        self.cluster.checkers.agreed()
         self._rest()
 
     def _advance(self, end: int) -> None:
@@ -152,8 +153,9 @@ class Run:
             living = cluster.living()
             if self.plan.ends[member.name] or not living:
                 self._restart(member, resumes=True, moves=False)
-            else:
-                living[0].exclude(member.name)
+            elif who := [each for each in living if each.members.table[member.name].incarnation] or [
+                    each for each in living if not each.members.table[member.name].generation]:
+                who[0].exclude(member.name)
         for member in cluster.living():
             member.offer(2, 10)
 
