@@ -409,9 +409,9 @@ def test_what_a_lossy_link_costs_is_bounded():
 
 @pytest.mark.parametrize(("kind", "body"), [
     (Kind.ACK, mcast.Ack(11, 1000)), (Kind.ACK, mcast.Ack(2**62, 1000)), (Kind.ACK, mcast.Ack(-1, 1000)),
-    (Kind.ACK, mcast.Ack(5, -1)), (Kind.START, mcast.Start(-5)), (Kind.HIGHEST, mcast.Highest(-(2**63))),
+    (Kind.ACK, mcast.Ack(5, -1)), (Kind.START, mcast.Start(-5, 1)), (Kind.HIGHEST, mcast.Highest(-(2**63))),
     (Kind.XMIT_REQ, mcast.XmitReq([(-3, 4)])), (Kind.XMIT_REQ, mcast.XmitReq([(1, 1)] * 3000)),
-    (Kind.ACK, mcast.Start(1)), (Kind.XMIT_REQ, mcast.Ack(1, 2)), (Kind.DATA, mcast.Ack(1, 2)),
+    (Kind.ACK, mcast.Highest(1)), (Kind.XMIT_REQ, mcast.Ack(1, 2)), (Kind.DATA, mcast.Ack(1, 2)),
 ], ids=str)
 def test_decision_24_what_cannot_be_is_counted_and_changes_nothing(kind, body):
     group = cluster("AB")

@@ -39,6 +39,7 @@ SHARES = 4                              # datagrams, and acks, that a window of 
 
 class Start(msgspec.Struct, array_like=True):
     seqno: Seqno                        # the stream begins after this one
+    view_id: int                        # the view in which it was decided
 
 
 class Ack(msgspec.Struct, array_like=True):
@@ -215,12 +216,18 @@ class Mcast(Layer):
             self.counters.num_bad += 1
 
     def _on_start(self, sender: int, start: Start, now: Instant) -> bool:
-        """The sender has the last word on where its stream begins for us (decision 10); answered until it knows."""
+        """The sender has the last word on where its stream begins for us (decision 10); answered until it knows.
+
+        Only in the view that both have: a member may be taken out while it joins and be let in again, and a START of the first
+        time that comes late would open a window on messages that were given up in between.
+        """
         window = self.windows.get(sender)
         if not is_seqno(start.seqno):
             return False
         if not self.receiving:
             self._acknowledge(sender, now)
+        elif start.view_id != self.view_id:
+            pass                                        # it will be repeated
         elif window is None or (window.ring.hd == window.offset and precedes(window.offset, start.seqno)):
             self._open_window(self.members[sender], start.seqno)
         else:
@@ -451,7 +458,7 @@ class Mcast(Layer):
     def _start_joiners(self, now: Instant) -> None:
         """START to everybody who has not acknowledged it."""
         for member, seqno in self.joiners.items():
-            self._send_control(Kind.START, Start(seqno), member, now)
+            self._send_control(Kind.START, Start(seqno, self.view_id), member, now)
 
     def _digest(self, sender: Address) -> None:
         """On reception of digest D: the window of a new member begins at D[P]; its START may still move it forward."""

@@ -92,8 +92,9 @@ class Checkers:
         for address in view.members:
             key = (address.incarnation, sender.incarnation)
             receiver = self.cluster.lives[address.incarnation]
-            if key not in self._starts and address.incarnation in sender.mcast.joiners:
-                self._starts[key] = sender.mcast.joiners[address.incarnation]
+            if address.incarnation in sender.mcast.joiners:
+                self._starts[key] = sender.mcast.joiners[address.incarnation]       # anew, when it was taken out while it joined
+                self._kept.discard(key)
                 if address.name in before and self._brings_all(receiver, sender):
                     self._kept.add(key)
 
@@ -170,7 +171,7 @@ class Checkers:
         beginning of its stream, and at least what it knew to be acknowledged: that is checked when it purges.)
         """
         for sender in self.cluster.lives.values():
-            if sender.left and sender.mcast.unacked() == 0:
+            if sender.left and sender.views and sender.mcast.unacked() == 0:
                 for receiver in self.cluster.living():
                     if receiver.receiving and receiver.address in sender.views[-1]:
                         finished = self.finished(receiver, sender)

@@ -1,0 +1,199 @@
+"""`ringcast simulate`: whole groups in a simulated network, one for each seed, on all cores; a failure comes with its replay."""
+
+import multiprocessing
+import os
+import shlex
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
+
+from ringcast.cli.app import Settings as Options
+from ringcast.cli.app import app, console, settings
+from ringcast.errors import ConfigError
+from ringcast.sim.plan import Settings, draw, listed
+from ringcast.sim.run import Outcome, Run, shortest_prefix, simulate
+
+CHUNK = 8                               # seeds that a worker takes at a time
+SHRUNK = 20                             # failures whose shortest prefix is looked for; the others are listed as they are
+
+Rate = typer.Option(help="Probability for each datagram and receiver.", show_default="drawn")
+Times = typer.Option(help="How often in a run.", show_default="drawn")
+
+
+@app.command("simulate")
+def simulate_command(
+    seeds: Annotated[int, typer.Option(help="How many runs.")] = 1000,
+    first: Annotated[int, typer.Option(help="The first seed.")] = 0,
+    seed: Annotated[int | None, typer.Option(help="Run this seed alone and show what happens in it.")] = None,
+    actions: Annotated[int | None, typer.Option(help="With --seed: carry out only the first so many actions of its plan.")] = None,
+    trace: Annotated[Path | None, typer.Option(help="With --seed: write the events of the run to this Parquet file.")] = None,
+    members: Annotated[int | None, typer.Option(help="Members of the group.", show_default="drawn, 2 to 7")] = None,
+    duration: Annotated[float | None, typer.Option(help="Simulated seconds with load and faults.", show_default="drawn")] = None,
+    messages: Annotated[int | None, typer.Option(help="Messages that all members send together.", show_default="drawn")] = None,
+    size: Annotated[int | None, typer.Option(help="Bytes of a message, at least.", show_default="drawn")] = None,
+    loss: Annotated[float | None, Rate] = None,
+    burst: Annotated[float | None, typer.Option(help="Probability that a datagram begins a spell in which its link loses all.",
+                                                show_default="drawn")] = None,
+    duplicate: Annotated[float | None, Rate] = None,
+    reorder: Annotated[float | None, Rate] = None,
+    corrupt: Annotated[float | None, Rate] = None,
+    truncate: Annotated[float | None, Rate] = None,
+    delay: Annotated[float | None, typer.Option(help="Longest delay in milliseconds.", show_default="drawn")] = None,
+    crashes: Annotated[int | None, Times] = None,
+    partitions: Annotated[int | None, Times] = None,
+    pauses: Annotated[int | None, Times] = None,
+    slow: Annotated[int | None, typer.Option(help="How often a receiver is slow for a while, or a send buffer full.",
+                                             show_default="drawn")] = None,
+    exclusions: Annotated[int | None, Times] = None,
+    leaves: Annotated[int | None, Times] = None,
+    jumps: Annotated[int | None, typer.Option(help="How often a clock jumps ahead.", show_default="drawn")] = None,
+    workers: Annotated[int | None, typer.Option(help="Processes.", show_default="one for each core")] = None,
+    options: Options = None,
+) -> None:
+    """Run groups in a simulated network, and check after every event that no promise is broken.
+
+    Each seed draws a group, its windows and intervals, its load, and its faults; what is given here is not drawn but the same for
+    all. The same seed with the same options is the same run, bit for bit. After the faults the network heals, and all that is owed
+    must happen within a stated number of intervals. Exit status 1 when a run failed; each failure is listed with the shortest
+    prefix of its plan that still fails and the command that replays it.
+    """
+    fixed = Settings(members=members, duration=duration, messages=messages, size=size, loss=loss, burst=burst, duplicate=duplicate,
+                     reorder=reorder, corrupt=corrupt, truncate=truncate, delay=delay, crashes=crashes, partitions=partitions,
+                     pauses=pauses, slow=slow, exclusions=exclusions, leaves=leaves, jumps=jumps, options=settings(options))
+    fixed.check()
+    if seed is not None:
+        raise typer.Exit(show_one(seed, fixed, actions, trace))
+    if actions is not None or trace is not None:
+        raise ConfigError("--actions and --trace are for one run; add --seed N")
+    if seeds < 1:
+        raise ConfigError(f"--seeds is {seeds}; at least one is needed")
+    workers = workers or len(os.sched_getaffinity(0))
+    if workers < 1:
+        raise ConfigError(f"--workers is {workers}; at least one is needed")
+    raise typer.Exit(run_all(range(first, first + seeds), fixed, workers))
+
+
+def replay(seed: int, fixed: Settings, actions: int | None = None) -> str:
+    """The command that runs a seed again."""
+    words = ["ringcast", "simulate", "--seed", str(seed)]
+    for name in Settings.__struct_fields__:
+        value = getattr(fixed, name)
+        if name != "options" and value is not None:
+            words += [f"--{name}", str(value)]
+    for name, value in fixed.options.items():
+        words += ["--set", f"{name}={value}"]
+    if actions is not None:
+        words += ["--actions", str(actions)]
+    return shlex.join(words)
+
+
+# ------------------------------------------------------------------------------------------------------------ one run
+
+def show_one(seed: int, fixed: Settings, actions: int | None, trace: Path | None) -> int:
+    """Run one seed and say what it was."""
+    plan = draw(seed, fixed)
+    run = Run(plan, actions)
+    print(f"seed {seed}: {len(plan.names)} members, {' '.join(f'{name}={value}' for name, value in plan.options.items())}")
+    print("network:", " ".join(f"{name}={value:.3g}" for name, value in plan.network.items() if name != "delay"),
+          "delay={:g}..{:g} ms".format(*(each / 1e6 for each in plan.network["delay"])))
+    print(listed(run.actions))
+    outcome = traced(run, trace) if trace else run.outcome()
+    print(f"{outcome.deliveries} deliveries, {outcome.events} events, {outcome.simulated:.3f} simulated seconds, "
+          f"fingerprint {outcome.fingerprint:08x}")
+    print(f"FAILED  {outcome.sentence}" if outcome.check else "no promise was broken")
+    return int(bool(outcome.check))
+
+
+def traced(run: Run, path: Path) -> Outcome:
+    """Run with a trace; the table needs pyarrow, which the rest does not."""
+    from ringcast.sim.trace import Trace
+
+    try:
+        with Trace(path) as trace:
+            run.cluster.observer = trace
+            outcome = run.outcome()
+    except OSError as error:
+        raise ConfigError(f"the trace cannot be written to {path}: {error.strerror or error}") from None
+    print(f"{trace.num_rows} events in {path}")
+    return outcome
+
+
+# ------------------------------------------------------------------------------------------------------------ many runs
+
+def run_all(seeds: range, fixed: Settings, workers: int) -> int:
+    """Run the seeds, list the failures, sum up."""
+    total, failures = Counter[str](), []
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console) as progress:
+        task = progress.add_task("simulated", total=len(seeds))
+        for outcome in outcomes(seeds, fixed, workers):
+            progress.advance(task)
+            add_up(total, outcome)
+            if outcome.check:
+                if len(failures) < SHRUNK:
+                    outcome = shortest_prefix(outcome.seed, fixed, outcome)
+                failures.append(outcome)
+                progress.console.print(f"seed {outcome.seed} FAILED  {outcome.sentence}\n    replay: "
+                                       f"{replay(outcome.seed, fixed, outcome.actions)}", soft_wrap=True, highlight=False, markup=False)
+    show_sum(total)
+    for outcome in sorted(failures, key=lambda each: each.seed):
+        print(f"FAILED  {outcome.sentence}\n        {replay(outcome.seed, fixed, outcome.actions)}")
+    if not failures:
+        print(f"no promise was broken in {len(seeds):,} runs")
+    return int(bool(failures))
+
+
+def outcomes(seeds: range, fixed: Settings, workers: int) -> Iterator[Outcome]:
+    """The outcomes of all seeds, as they come; seeds are given out in small portions, so that no core is idle at the end."""
+    portions = iter([seeds[start:start + CHUNK] for start in range(0, len(seeds), CHUNK)])
+    with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn")) as pool:
+        running: set[Future[list[Outcome]]] = set()
+        try:
+            while True:
+                while len(running) < 3 * workers and (portion := next(portions, None)) is not None:
+                    running.add(pool.submit(run_some, portion, fixed))
+                if not running:
+                    return
+                done, running = wait(running, return_when=FIRST_COMPLETED)
+                for future in done:
+                    yield from future.result()
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+
+
+def run_some(seeds: range, fixed: Settings) -> list[Outcome]:
+    return [simulate(seed, fixed) for seed in seeds]
+
+
+def add_up(total: Counter[str], outcome: Outcome) -> None:
+    total.update(outcome.counters)
+    total.update(runs=1, failed=bool(outcome.check), void=outcome.is_void, deliveries=outcome.deliveries, events=outcome.events,
+                 simulated=round(outcome.simulated * 1e6), cpu=round(outcome.cpu * 1e6))
+
+
+def show_sum(total: Counter[str]) -> None:
+    """What was run, how fast, and what happened in it."""
+    cpu = max(total["cpu"], 1) / 1e6
+    table = Table(show_header=False, box=None)
+    rows = [
+        ("runs", f"{total['runs']:,}, of which {total['failed']:,} failed and {total['void']:,} had next to no traffic"),
+        ("simulated", f"{total['simulated'] / 1e6:,.0f} s, {total['events']:,} events, {total['deliveries']:,} deliveries"),
+        ("on one core", f"{total['deliveries'] / cpu:,.0f} deliveries/s, {total['simulated'] / 1e6 / cpu:,.0f} simulated s "
+                        f"in a CPU second ({cpu:,.1f} CPU s in all)"),
+        ("network", ", ".join(f"{total['num_' + name]:,} {name}" for name in
+                              ("lost", "cut", "duplicated", "reordered", "damaged", "clogged", "overflows", "unsent"))),
+        ("members", f"{total['num_lives']:,} lives, {total['num_views']:,} views, {total['num_left']:,} left, "
+                    f"{total['num_faults']:,} taken out alive, {total['num_blockings']:,} blockings"),
+        ("repair", f"{total['xmit_reqs_sent']:,} requests, {total['xmit_rsps_sent']:,} messages repeated, "
+                   f"{total['num_duplicates']:,} duplicates, {total['num_out_of_window']:,} beyond the window"),
+    ]
+    for name, text in rows:
+        table.add_row(name, text)
+    Console(width=160).print(table)
