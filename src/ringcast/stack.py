@@ -188,7 +188,12 @@ class Stack:
 
     def deadline(self) -> Instant | None:
         """The earliest instant at which tick has something to do, or None."""
-        return min((deadline for layer in self.layers if (deadline := layer.deadline()) is not None), default=None)
+        earliest = None
+        for layer in self.layers:
+            deadline = layer.deadline()
+            if deadline is not None and (earliest is None or deadline < earliest):
+                earliest = deadline
+        return earliest
 
     def take(self) -> Effects:
         """What this turn asks for; the stack starts a new Effects."""

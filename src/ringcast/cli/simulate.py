@@ -129,7 +129,7 @@ def traced(run: Run, path: Path) -> Outcome:
 
 def run_all(seeds: range, fixed: Settings, workers: int) -> int:
     """Run the seeds, list the failures, sum up."""
-    total, failures = Counter[str](), []
+    total, failures = Counter[str](), list[Outcome]()
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console) as progress:
         task = progress.add_task("simulated", total=len(seeds))

@@ -55,7 +55,10 @@ class Highest(msgspec.Struct, array_like=True):
     seqno: Seqno                        # highest sent
 
 
-START, ACK, XMIT_REQ, HIGHEST = (msgspec.msgpack.Decoder(body) for body in (Start, Ack, XmitReq, Highest))
+START = msgspec.msgpack.Decoder(Start)
+ACK = msgspec.msgpack.Decoder(Ack)
+XMIT_REQ = msgspec.msgpack.Decoder(XmitReq)
+HIGHEST = msgspec.msgpack.Decoder(Highest)
 
 
 @dataclass(slots=True)

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from ringcast.sim.member import Member
 
 
+LARGEST = 65_507                        # bytes: a single message may exceed what a window is allowed, so that it can be sent at all
+
+
 class Violation(AssertionError):
     """A promise that was broken: the name of the check, what was seen, and when (the event, and nanoseconds of simulated time)."""
 
@@ -30,7 +33,6 @@ class Checkers:
         self.cluster = cluster
         self._views: dict[int, frozenset[int]] = {}                 # who is in the view of an id
         self._lows: dict[int, int] = {}                             # LOW of each life's send window
-        self._offsets: dict[tuple[int, int], int] = {}              # (receiver, sender): where the stream begins
         self._starts: dict[tuple[int, int], int] = {}               # (receiver, sender): where the sender said that it begins
         self._kept: set[tuple[int, int]] = set()                    # (receiver, sender): nothing between two lives may be missing
 
@@ -61,13 +63,9 @@ class Checkers:
 
     def _begins(self, receiver: "Member", sender: "Member", batch: Batch) -> None:
         """The first message is the one behind what the sender declared, or behind what an earlier life had finished."""
-        if receiver is sender:
-            begins = {receiver.offset}
-        else:
-            self._note_windows(receiver)
-            begins = {self._offsets.get((receiver.incarnation, sender.incarnation), -1)}
         before = (batch.first - 1) % MODULUS
-        if before not in begins:
+        begins = sender.offset if receiver is sender else self.finished(receiver, sender)
+        if before != begins:
             self.violated("start", f"{receiver.name} got {batch} first; its stream of {sender.name} begins after {begins}")
         if (receiver.incarnation, sender.incarnation) in self._kept and before != receiver.resume[sender.address]:
             self.violated("lost", f"{receiver.name} came back with {sender.name}'s messages up to "
@@ -85,59 +83,56 @@ class Checkers:
         if self._views.setdefault(view.id, incarnations) != incarnations:
             self.violated("view", f"{member.name} installed {view}; another view with this id has other members")
         self._note_comers(member, view)
+        mcast = member.mcast
+        for table in (mcast.windows, mcast.budgets, mcast.joiners, dict(mcast.acks.items())):
+            strangers = table.keys() - mcast.members.keys()
+            if strangers:
+                self.violated("memory", f"{member.name} keeps something of {strangers}, who are not in its view")
 
     def _note_comers(self, sender: "Member", view: View) -> None:
         """Where the stream starts for those who came; who came back without having been taken out may miss nothing."""
-        before = {address.name for address in sender.views[-2].members} if len(sender.views) > 1 else set()
-        for address in view.members:
+        before = sender.views[-2].members if len(sender.views) > 1 else ()
+        for address in set(view.members) - set(before):
             key = (address.incarnation, sender.incarnation)
-            receiver = self.cluster.lives[address.incarnation]
-            if address.incarnation in sender.mcast.joiners:
-                self._starts[key] = sender.mcast.joiners[address.incarnation]       # anew, when it was taken out while it joined
-                self._kept.discard(key)
-                if address.name in before and self._brings_all(receiver, sender):
+            start = sender.mcast.joiners.get(address.incarnation, sender.mcast.acks.get(address.incarnation))
+            if start is not None:
+                self._starts[key] = start               # anew, when it was taken out while it joined
+                receiver = self.cluster.lives[address.incarnation]
+                if address.name in {member.name for member in before} and self._brings_all(receiver, sender):
                     self._kept.add(key)
+                else:
+                    self._kept.discard(key)
 
     def _brings_all(self, receiver: "Member", sender: "Member") -> bool:
-        """Whether this life goes on from all that its former ones had finished."""
+        """Whether this life goes on from all that was meant for its former ones and that they had finished."""
         former = [life for life in self.cluster.lives.values() if life.name == receiver.name and life is not receiver]
         if sender.address not in receiver.resume or not former[-1].receiving:
             return False
         resumed = receiver.resume[sender.address]
-        return not any(precedes(resumed, life.finished.get(sender.incarnation, resumed)) for life in former)
+        had = [self.finished(life, sender) for life in former]
+        return not any(seqno is not None and precedes(resumed, seqno) for seqno in had)
 
     # ------------------------------------------------------------------------------------------------- after a turn
 
     def after_turn(self, member: "Member") -> None:
         mcast = member.mcast
-        self._check_ring(member, mcast.send_window.ring, "its own messages")
-        for sender, window in mcast.windows.items():
-            self._check_ring(member, window.ring, "the messages of", sender)
-        self._note_windows(member)
-        for table in (mcast.windows, mcast.budgets, mcast.joiners, dict(mcast.acks.items()), mcast.requests):
-            if not table.keys() <= mcast.members.keys():
-                self.violated("memory", f"{member.name} keeps something of {table.keys() - mcast.members.keys()}, who are not in its view")
-        low = mcast.send_window.ring.low
-        before = self._lows.get(member.incarnation, member.offset)
+        ring = mcast.send_window.ring
+        most = member.config.max_bytes + LARGEST
+        for each in (ring, *[window.ring for window in mcast.windows.values()]):
+            low = each.low
+            if not (each.hd - low) % MODULUS <= (each.hr - low) % MODULUS <= each.capacity or each.nbytes > most:
+                self.violated("window", f"{member.name} has a window with LOW={low} HD={each.hd} HR={each.hr} of {each.capacity} "
+                                        f"and {each.nbytes} bytes of {member.config.max_bytes}")
+        if len(mcast.windows) >= max(1, len(mcast.members)) or mcast.requests:
+            self.violated("memory", f"{member.name} has {len(mcast.windows)} windows and {len(mcast.requests)} open requests in a "
+                                    f"view of {len(mcast.members)}")
+        low, before = ring.low, self._lows.get(member.incarnation, member.offset)
         if low != before:
             if precedes(low, before):
                 self.violated("window", f"{member.name} moved LOW of its own messages back from {before} to {low}")
             self._lows[member.incarnation] = low
             self._check_purge(member, low)
             self.cluster.observer.purged_to(member, low)
-
-    def _check_ring(self, member: "Member", ring, what: str, sender: int | None = None) -> None:  # type: ignore[no-untyped-def]
-        """LOW <= HD <= HR <= LOW + capacity, and no more bytes than allowed (one message may exceed them)."""
-        low, hd, hr = ring.low, ring.hd, ring.hr
-        if not (hd - low) % MODULUS <= (hr - low) % MODULUS <= ring.capacity:
-            whose = what if sender is None else f"{what} {self.cluster.lives[sender].name}"
-            self.violated("window", f"{member.name} has LOW={low} HD={hd} HR={hr} of {ring.capacity} for {whose}")
-        if ring.nbytes > member.config.max_bytes + 65_507:
-            self.violated("memory", f"{member.name} keeps {ring.nbytes} bytes in a window of {member.config.max_bytes}")
-
-    def _note_windows(self, member: "Member") -> None:
-        for sender, window in member.mcast.windows.items():
-            self._offsets[member.incarnation, sender] = window.offset
 
     def _check_purge(self, sender: "Member", low: int) -> None:
         """Only what every member of the view has finished is purged; who came counts from where its stream starts."""
@@ -155,8 +150,7 @@ class Checkers:
         where the stream begins for it as far as either of them has decided; None before that."""
         if receiver is sender:
             return receiver.finished.get(sender.incarnation, sender.offset)
-        key = (receiver.incarnation, sender.incarnation)
-        begins = self._offsets.get(key, self._starts.get(key))
+        begins = self._starts.get((receiver.incarnation, sender.incarnation))
         finished = receiver.finished.get(sender.incarnation)
         if begins is None or finished is None:
             return finished if begins is None else begins

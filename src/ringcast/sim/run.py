@@ -148,16 +148,20 @@ class Run:
         for member in cluster.living():
             member.finish_after, member.limit = 0, 65_536
             member.attend()
-        dead = [member for member in cluster.members.values() if not member.alive]
-        for member in dead:
-            living = cluster.living()
-            if self.plan.ends[member.name] or not living:
+        for member in [member for member in cluster.members.values() if not member.alive]:
+            if self.plan.ends[member.name] or not cluster.living():
                 self._restart(member, resumes=True, moves=False)
-            elif who := [each for each in living if each.members.table[member.name].incarnation] or [
-                    each for each in living if not each.members.table[member.name].generation]:
-                who[0].exclude(member.name)
+        self._take_out_the_dead()
         for member in cluster.living():
             member.offer(2, 10)
+
+    def _take_out_the_dead(self) -> None:
+        """What an operator does: exclude a dead member where it is still listed, or still waited for."""
+        for dead in [member.name for member in self.cluster.members.values() if not member.alive]:
+            lines = {member: member.members.table[dead] for member in self.cluster.living()}
+            for member in ([member for member, line in lines.items() if line.incarnation]
+                           or [member for member, line in lines.items() if not line.generation])[:1]:
+                member.exclude(dead)
 
     def _interval(self) -> int:
         """An xmit_interval by the slowest clock, and the time that a datagram takes."""
@@ -173,10 +177,14 @@ class Run:
                       for member in cluster.living())
         bound = (INTERVALS + ROUNDS * windows) * step + HELLOS * milliseconds(config.hello_interval)
         end = cluster.now + bound
+        operator_looks = cluster.now
         while (owed := cluster.owed()) is not None:
             if cluster.now >= end:
                 cluster.checkers.violated("liveness", f"{owed}, {bound / MS:.0f} ms after faults stopped")
             self._advance(cluster.now + step)
+            if cluster.now > operator_looks + 4 * milliseconds(config.hello_interval):
+                operator_looks = cluster.now
+                self._take_out_the_dead()
 
     def _rest(self) -> None:
         """When nothing is owed any more there is silence, after the last acks and agreements."""
