@@ -82,6 +82,7 @@ class Member:
         self.left = False                       # it left in good order
 
         self.backlog: list[bytes] = []          # what the application wants to send and has no room for
+        self._begins_to_send = False
         self.log: list[bytes] = []              # what it sent: seqnos offset + 1 and on
         self.got: dict[Address, list[bytes]] = {}       # what it was handed, by sender
         self.first: dict[Address, int] = {}             # the seqno of the first of these
@@ -178,10 +179,9 @@ class Member:
         """Send `count` messages of `size` bytes and more, each unlike all others, as soon as there is room for them."""
         start = len(self.log) + len(self.backlog)
         filler = bytes(size)
+        had_to_wait = bool(self.backlog)
         self.backlog += [b"%x.%d" % (self.incarnation, number) + filler for number in range(start, start + count)]
-        if len(self.backlog) == count:                  # else it waits for room already
-            self._push(self.clock.read(self.cluster.now))
-            self._perform(self.stack.take(), self.clock.read(self.cluster.now))
+        self._begins_to_send |= not had_to_wait         # else it goes on when there is room
         self.attend()
 
     def leave(self) -> None:
@@ -220,6 +220,9 @@ class Member:
             for batch in done:
                 self._finish(batch, now)
         self.stack.tick(now)
+        if self._begins_to_send:
+            self._begins_to_send = False
+            self._push(now)
         self.mcast.deliver(self.limit - self.handed, now)
         self._perform(self.stack.take(), now)
         if self._leave_by is not None:

@@ -168,13 +168,19 @@ class Run:
         config = configure(self.plan.options)
         return milliseconds(config.xmit_interval) * 10 // 9 + 2 * self.plan.network["delay"][1]
 
+    def _windows(self, member: Member) -> int:
+        """How many windows its backlog fills, when it has to share the receivers' socket buffers with all others."""
+        if not member.backlog:
+            return 1
+        share = min(member.config.max_bytes, self.plan.socket_bytes // 2 // len(self.plan.names))
+        return 1 + len(member.backlog) // max(1, min(member.config.capacity, share // len(member.backlog[0])))
+
     def _pay(self) -> None:
         """Within the stated number of intervals everything owed has happened."""
         cluster = self.cluster
         config = configure(self.plan.options)
         step = self._interval()
-        windows = sum(len(member.backlog) // min(config.capacity, max(1, config.max_bytes // 10_000)) + 1
-                      for member in cluster.living())
+        windows = sum(self._windows(member) for member in cluster.living())
         bound = (INTERVALS + ROUNDS * windows) * step + HELLOS * milliseconds(config.hello_interval)
         end = cluster.now + bound
         operator_looks = cluster.now

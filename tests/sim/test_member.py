@@ -1,0 +1,157 @@
+"""A simulated process: its clock, its socket, its application, and how it is hurt."""
+
+import pytest
+
+from ringcast.sim.cluster import Cluster
+from ringcast.sim.member import Clock
+from ringcast.sim.network import MS, Network
+
+SECOND = 1000 * MS
+
+
+@pytest.mark.parametrize("permille", [900, 1000, 1001, 1100])
+def test_a_clock_is_never_late_for_a_deadline(permille):
+    clock = Clock(base=123_456_789_012, permille=permille)
+    for reading in range(123_456_789_012, 123_456_790_012, 7):
+        at = clock.when(reading)
+        assert clock.read(at) >= reading
+        assert clock.read(at - 1) < reading
+
+
+def test_a_jump_is_ahead_and_the_clock_goes_on_from_there():
+    clock = Clock(base=5, permille=900)
+    clock.jump(1000, 50_000)
+    assert clock.read(1000) == 5 + 900 + 50_000
+    assert clock.read(2000) == 5 + 1800 + 50_000
+
+
+def group(names="AB", **options):
+    cluster = Cluster(names, **options).start()
+    cluster.run(500)
+    return cluster
+
+
+def got(cluster, receiver, sender):
+    return cluster[receiver].got.get(cluster[sender].address, [])
+
+
+def test_a_full_socket_drops_and_the_rest_is_repeated():
+    cluster = group(socket_bytes=2000, receive_budget=1 << 20, max_bundle_size=600)
+    b = cluster["B"]
+    b.pause(50 * MS)
+    payloads = [b"%d" % k + bytes(90) for k in range(200)]
+    cluster["A"].send(*payloads)
+    cluster.run(40)
+    assert b.num_overflows > 10 and b.queued <= 2000
+    cluster.settle()
+    assert got(cluster, "B", "A") == payloads
+
+
+def test_a_paused_member_does_nothing_and_then_catches_up():
+    cluster = group()
+    cluster["B"].pause(2 * SECOND)
+    cluster["A"].send(b"1", b"2")
+    cluster.run(1900)
+    assert got(cluster, "B", "A") == [] and cluster["A"].mcast.unacked() == 2
+    cluster.run(200)
+    assert got(cluster, "B", "A") == [b"1", b"2"] and cluster["A"].mcast.unacked() == 0
+
+
+def test_a_pause_can_be_ended():
+    cluster = group()
+    cluster["B"].pause(3600 * SECOND)
+    cluster["A"].send(b"1")
+    cluster.run(100)
+    cluster["B"].resume_now()
+    cluster.run(10)
+    assert got(cluster, "B", "A") == [b"1"]
+
+
+def test_a_paused_application_sends_nothing():
+    cluster = group()
+    cluster["A"].pause(50 * MS)
+    cluster["A"].offer(3, 10)
+    cluster.run(40)
+    assert cluster["A"].log == []
+    cluster.run(20)
+    assert len(cluster["A"].log) == 3
+
+
+def test_a_slow_application_finishes_in_order_and_late():
+    cluster = group()
+    b = cluster["B"]
+    b.finish_after, b.limit = 100 * MS, 2
+    cluster["A"].send(*[b"%d" % k for k in range(6)])
+    cluster.run(90)
+    assert len(got(cluster, "B", "A")) == 2 and cluster["A"].mcast.unacked() == 6
+    cluster.run(20)
+    assert len(got(cluster, "B", "A")) == 4 and cluster["A"].mcast.unacked() == 4
+    b.finish_after = 0
+    cluster.settle()
+    assert cluster["A"].mcast.unacked() == 0
+
+
+def test_a_full_send_buffer_loses_the_end_of_a_turn():
+    cluster = group(max_bundle_size=512)
+    cluster["A"].send_full = 1.0
+    cluster["A"].send(*[bytes(400)] * 20)
+    assert cluster["A"].num_unsent > 0
+    cluster["A"].send_full = 0.0
+    cluster.settle()
+    assert len(got(cluster, "B", "A")) == 20
+
+
+def test_what_is_offered_is_sent_as_soon_as_there_is_room():
+    cluster = group(capacity=4)
+    cluster["A"].offer(100, 5)
+    cluster.run(0)
+    assert len(cluster["A"].log) == 4 and len(cluster["A"].backlog) == 96
+    cluster.settle()
+    assert got(cluster, "B", "A") == cluster["A"].log and len(cluster["A"].log) == 100
+    assert len(set(cluster["A"].log)) == 100
+    assert cluster["A"].blocked > 0
+
+
+def test_a_leaver_waits_for_its_acks_and_sees_that_the_others_know():
+    cluster = group("ABC")
+    cluster["A"].send(*[b"%d" % k for k in range(10)])
+    cluster["A"].leave()
+    cluster.run(500)
+    assert cluster["A"].left and not cluster["A"].alive and cluster["A"].mcast.unacked() == 0
+    assert cluster["B"].views[-1].names == cluster["C"].views[-1].names == ("B", "C")
+    assert len(got(cluster, "B", "A")) == 10
+
+
+def test_a_leaver_that_nobody_answers_gives_up():
+    cluster = group()
+    cluster.network.cut = {("B", "A")}
+    cluster["A"].send(b"1")
+    cluster["A"].leave()
+    cluster.run(4900)
+    assert cluster["A"].alive and not cluster["A"].left
+    cluster.run(2200)
+    assert not cluster["A"].alive
+
+
+def test_a_life_that_moved_is_found_and_what_went_to_the_old_address_is_lost():
+    cluster = group()
+    cluster["B"].crash()
+    cluster.start("B", physical="elsewhere")
+    cluster.run(500)
+    assert cluster["A"].routes[cluster["B"].incarnation] == "elsewhere"
+    cluster["B"].send(b"from there")
+    cluster.settle()
+    assert got(cluster, "A", "B") == [b"from there"]
+
+
+def test_a_clock_that_jumps_or_runs_fast_loses_nothing():
+    cluster = Cluster("AB", network=Network(loss=0.1)).start("A", clock=Clock(0, 1100)).start("B", clock=Clock(2**62, 900))
+    cluster.run(500)
+    for _ in range(5):
+        cluster["A"].send(*[b"%d" % k for k in range(20)])
+        cluster["A"].clock.jump(cluster.now, 86_400 * SECOND)
+        cluster["A"].attend()
+        cluster.run(20)
+    cluster.network.heal()
+    cluster.settle()
+    assert len(got(cluster, "B", "A")) == 100

@@ -1,0 +1,101 @@
+"""The simulated network does what it says, as often as it says, and the same for the same seed."""
+
+from random import Random
+
+import pytest
+
+from ringcast.sim.network import MS, Network
+
+DATAGRAM = bytes(range(100))
+
+
+def carried(network, count=20_000, seed=1, link=("A", "B"), now=0):
+    """What became of so many datagrams: a list of arrivals for each."""
+    rng = Random(seed)
+    return [network.carry(*link, DATAGRAM, now, rng) for _ in range(count)]
+
+
+def about(rate):
+    return pytest.approx(rate, rel=0.1)
+
+
+def test_a_healthy_network_delivers_everything_once_within_its_delay():
+    for (instant, datagram), in carried(Network(delay=(100, 300)), now=1000):
+        assert 1100 <= instant <= 1300 and datagram == DATAGRAM
+
+
+def test_loss_hits_its_share():
+    network = Network(loss=0.2)
+    assert sum(not arrivals for arrivals in carried(network)) / 20_000 == about(0.2)
+    assert network.num_lost / 20_000 == about(0.2)
+
+
+def test_bursts_come_in_runs_of_their_length():
+    fates = [bool(arrivals) for arrivals in carried(Network(burst=0.01, burst_length=20), 100_000)]
+    lost = fates.count(False)
+    runs = sum(before and not after for before, after in zip(fates, fates[1:], strict=False))
+    assert lost / runs == pytest.approx(20, rel=0.15)
+
+
+def test_a_burst_is_one_link_s_own():
+    network = Network(burst=0.5, burst_length=1e9)
+    carried(network, 50, link=("A", "B"))
+    assert network.bad == {("A", "B")}
+
+
+def test_duplicates_are_two_arrivals_and_the_second_is_late():
+    arrivals = carried(Network(duplicate=0.3, delay=(0, 0), late=5 * MS))
+    twice = [each for each in arrivals if len(each) == 2]
+    assert len(twice) / 20_000 == about(0.3)
+    assert max(second for _, (second, _) in twice) > 4 * MS
+    assert all(first == 0 for (first, _), _ in twice)
+
+
+def test_reordering_holds_its_share_back():
+    held = [each for each in carried(Network(reorder=0.25, delay=(0, 0), late=5 * MS)) if each[0][0] > 0]
+    assert len(held) / 20_000 == about(0.25)
+
+
+def test_corruption_flips_bits_and_keeps_the_length():
+    damaged = [data for (_, data), in carried(Network(corrupt=0.1)) if data != DATAGRAM]
+    assert len(damaged) / 20_000 == about(0.1)
+    assert {len(data) for data in damaged} == {100}
+
+
+def test_truncation_cuts_the_end_off():
+    cut = [data for (_, data), in carried(Network(truncate=0.1)) if data != DATAGRAM]
+    assert len(cut) / 20_000 == about(0.1)
+    assert all(DATAGRAM.startswith(data) for data in cut)
+
+
+def test_a_cut_is_one_way():
+    network = Network(cut={("A", "B")})
+    assert carried(network, 10) == [[]] * 10 and network.num_cut == 10
+    assert all(carried(network, 10, link=("B", "A")))
+
+
+def test_a_clogged_link_delivers_late_what_it_held():
+    network = Network(clogged={("A", "B"): 7 * MS}, delay=(0, 1 * MS))
+    assert {instant for (instant, _), in carried(network, 100)} == {7 * MS}
+    assert all(instant >= 8 * MS for (instant, _), in carried(network, 100, now=8 * MS))
+
+
+def test_scripted_loss_sees_link_and_datagram():
+    network = Network(discard=lambda source, target, datagram: source == "A" and datagram == DATAGRAM)
+    assert carried(network, 3) == [[]] * 3
+    assert all(carried(network, 3, link=("B", "A")))
+
+
+def test_healing_ends_all_faults_and_keeps_the_delay():
+    network = Network(loss=0.9, burst=0.9, duplicate=0.9, reorder=0.9, corrupt=0.9, truncate=0.9, delay=(5, 5), cut={("A", "B")},
+                      clogged={("A", "B"): 99}, discard=lambda *_: True)
+    carried(network, 100, link=("B", "A"))
+    network.heal()
+    assert carried(network, 100) == [[(5, DATAGRAM)]] * 100
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_same_seed_does_the_same(seed):
+    faults = {"loss": 0.2, "burst": 0.05, "duplicate": 0.2, "reorder": 0.2, "corrupt": 0.2, "truncate": 0.2}
+    assert carried(Network(**faults), 500, seed) == carried(Network(**faults), 500, seed)
+    assert carried(Network(**faults), 500, seed) != carried(Network(**faults), 500, seed + 1)
