@@ -70,6 +70,7 @@ class ReceiveWindow:
     offset: Seqno                       # where the stream begins for us
     seen: Seqno                         # HR at the last look for gaps: only gaps up to here are asked for (decision 9)
     asked: Seqno                        # gaps up to here were asked for
+    started: bool                       # its START has come; before that nothing is delivered, acknowledged or asked for
     awaited: int = 0                    # how many messages up to `asked` were missing at the last look
     patience: int = 0                   # looks without any of them coming, before all are asked for again
     repeats: int = 0                    # how often all were asked for again since any came
@@ -79,7 +80,7 @@ class ReceiveWindow:
 
     @property
     def is_deliverable(self) -> bool:
-        return self.ring.get((self.ring.hd + 1) % MODULUS) is not None
+        return self.started and self.ring.get((self.ring.hd + 1) % MODULUS) is not None
 
     def look_for_gaps(self) -> list[Range]:
         """What to ask for now: gaps that were there at the last look, but not again those whose repeats are on the way."""
@@ -231,10 +232,10 @@ class Mcast(Layer):
             self._acknowledge(sender, now)
         elif start.view_id != self.view_id:
             pass                                        # it will be repeated
-        elif window is None or (window.ring.hd == window.offset and precedes(window.offset, start.seqno)):
-            self._open_window(self.members[sender], start.seqno)
+        elif window is None or (not window.started and precedes(window.offset, start.seqno)):
+            self._open_window(self.members[sender], start.seqno, started=True)
         else:
-            window.ack_due = True
+            window.started = window.ack_due = True
         return True
 
     def _on_ack(self, member: int, ack: Ack, now: Instant) -> bool:
@@ -314,7 +315,7 @@ class Mcast(Layer):
 
     def _acknowledge_due(self, now: Instant) -> None:
         for sender, window in self.windows.items():
-            if window.ack_due:
+            if window.ack_due and window.started:
                 self._acknowledge(sender, now)
 
     def _acknowledge(self, sender: int, now: Instant) -> None:
@@ -391,7 +392,7 @@ class Mcast(Layer):
             self._forget_leavers()
 
     def _delivering(self) -> list[tuple[Address, RingBuffer]]:
-        windows = [(window.sender, window.ring) for window in (*self.leaving, *self.windows.values())]
+        windows = [(window.sender, window.ring) for window in (*self.leaving, *self.windows.values()) if window.started]
         return [*windows, (self.local, self.send_window.ring)]
 
     def delivered(self, batch: Batch, now: Instant) -> None:
@@ -464,13 +465,14 @@ class Mcast(Layer):
             self._send_control(Kind.START, Start(seqno, self.view_id), member, now)
 
     def _digest(self, sender: Address) -> None:
-        """On reception of digest D: the window of a new member begins at D[P]; its START may still move it forward."""
+        """On reception of digest D: the window of a new member begins at D[P], and collects what comes. Its START may still move
+        it forward: what the sender gave up meanwhile cannot be asked for, so nothing of it is delivered before."""
         if sender in self.resume and self.receiving:
-            self._open_window(sender, self.resume[sender])
+            self._open_window(sender, self.resume[sender], started=False)
 
-    def _open_window(self, sender: Address, offset: Seqno) -> None:
+    def _open_window(self, sender: Address, offset: Seqno, started: bool) -> None:
         ring = RingBuffer(self.config.capacity, offset, max_bytes=self.config.max_bytes)
-        self.windows[sender.incarnation] = ReceiveWindow(sender, ring, offset, seen=offset, asked=offset)
+        self.windows[sender.incarnation] = ReceiveWindow(sender, ring, offset, seen=offset, asked=offset, started=started)
 
     def _forget_leavers(self) -> None:
         """Of a member that is gone, what stands behind a gap can never be completed: the window goes, and that is counted."""
@@ -488,7 +490,8 @@ class Mcast(Layer):
         """Every xmit_interval, while anything is missing, unacknowledged or unknown; then silence."""
         self.next_look = None
         for sender, window in self.windows.items():
-            self._ask(sender, window, now)
+            if window.started:
+                self._ask(sender, window, now)
             if window.unacked_messages:
                 self._acknowledge(sender, now)
         if self._repeats_itself():

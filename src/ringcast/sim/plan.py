@@ -118,7 +118,7 @@ def draw(seed: int, settings: Settings) -> Plan:
     return Plan(
         seed=seed, names=names, options=options, network=network, starts=starts, duration=duration,
         socket_bytes=rng.choice([16 << 20, 1 << 20, 200_000, 70_000]), turn_time=rng.choice([0, 10_000, 50_000]),
-        actions=sorted(actions, key=lambda action: action.at), ends={name: rng.random() < 0.6 for name in names})
+        actions=sorted((action for action in actions if action.at < duration), key=lambda action: action.at), ends={name: rng.random() < 0.6 for name in names})
 
 
 def pick(fixed: Any, drawn: Any) -> Any:
