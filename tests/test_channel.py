@@ -274,6 +274,34 @@ def test_a_batch_is_finished_when_the_next_one_is_asked_for():
         wait_for(lambda: a.status()["low"] == 1)
 
 
+def test_an_ack_waits_for_every_thread_that_took_something_earlier():
+    with joined("AB", {"A": {"deliver": False}}) as (a, b):
+        slow, quick = b.deliveries(), b.deliveries()
+        for stream in (slow, quick):
+            a.send(b"one each")
+            next(stream)
+        a.send(b"for whoever asks next")
+        next(quick)
+        assert not b._finished and b.digest()[a.address] == 0
+        a.send(b"and this")
+        next(slow)
+        wait_for(lambda: a.status()["low"] == 2)
+
+
+def test_what_an_iterator_left_behind_is_covered_by_what_is_finished_after_it():
+    with joined("AB", {"A": {"deliver": False}}) as (a, b):
+        a.send(b"taken, and then the loop is left")
+        for _ in b.deliveries():
+            break
+        assert not b._finished and b.digest()[a.address] == 0
+        stream = b.deliveries()
+        a.send(b"second")
+        next(stream)
+        a.send(b"third")
+        next(stream)
+        wait_for(lambda: a.status()["low"] == 2)
+
+
 def test_views_are_told_before_the_messages_that_follow_them():
     events = []
     done = threading.Event()

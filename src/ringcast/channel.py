@@ -44,6 +44,16 @@ OnMessage = Callable[[Batch], object]
 OnView = Callable[[View], object]
 
 
+class _Hand:
+    """What one thread took to work on."""
+
+    TAKEN, FINISHED, GIVEN_UP = range(3)
+
+    def __init__(self, batches: list[Batch]) -> None:
+        self.batches = batches
+        self.state = self.TAKEN
+
+
 class Channel(SendPort):
     """A member of `group`, which is a list of names given at start.
 
@@ -82,6 +92,8 @@ class Channel(SendPort):
         self._inbox: SimpleQueue[list[Batch] | None] = SimpleQueue()
         self._calls: SimpleQueue[tuple[Callable[[Any], object], Any] | None] = SimpleQueue()    # for the callbacks' thread
         self._finished: deque[list[Batch]] = deque()    # what the application is done with
+        self._in_hand: deque[_Hand] = deque()           # what iterating threads took, in the order of taking
+        self._taking, self._finishing = threading.Lock(), threading.Lock()
         self._handed = 0                                # messages in the inbox or with the application; the driver's own
         self._wakes_at: Instant = 0                     # when the driver's sleep ends by itself; 0 while it is awake
         self._last_flush: Instant = 0
@@ -289,22 +301,47 @@ class Channel(SendPort):
 
     def deliveries(self) -> Iterator[list[Batch]]:
         """The same in lists of all batches that are there at the time. Asking for the next list finishes the one before:
-        only then are its messages acknowledged. Several threads may iterate; each batch goes to one of them.
+        only then are its messages acknowledged. Several threads may iterate; each batch goes to one of them, and an ack waits for
+        all who took something earlier.
         """
         if self._on_message is not None:
             raise ConfigError("the messages of this channel go to on_message; leave that out to iterate")
         return self._take(self._inbox)
 
     def _take(self, queue: "SimpleQueue[list[Batch] | None]") -> Iterator[list[Batch]]:
-        while (batches := queue.get()) is not None:
-            with suppress(Empty):
-                while (more := queue.get_nowait()) is not None:
-                    batches += more
-                queue.put(None)                         # the end is for every thread that iterates
-            yield batches
-            self._finished.append(batches)
-            self._call_driver(0)
-        queue.put(None)
+        while True:
+            with self._taking:                          # the order of taking is the order of `_in_hand`
+                batches = queue.get()
+                if batches is None:
+                    queue.put(None)                     # the end is for every thread that iterates
+                    return
+                with suppress(Empty):
+                    while (more := queue.get_nowait()) is not None:
+                        batches += more
+                    queue.put(None)
+                hand = _Hand(batches)
+                self._in_hand.append(hand)
+            try:
+                yield batches
+            except GeneratorExit:
+                hand.state = _Hand.GIVEN_UP
+                raise
+            hand.state = _Hand.FINISHED
+            self._finish_in_order()
+
+    def _finish_in_order(self) -> None:
+        """Hand to the driver what is finished and behind which nothing is still in somebody's hands: an ack covers all before it.
+
+        What an iterator that was left gave up is covered by what somebody finishes later, and not before.
+        """
+        with self._finishing:
+            hands = self._in_hand
+            last = next((index for index, hand in enumerate(tuple(hands)) if hand.state == _Hand.TAKEN), len(hands))
+            while last and hands[last - 1].state == _Hand.GIVEN_UP:
+                last -= 1
+            for _ in range(last):
+                self._finished.append(hands.popleft().batches)
+        self._call_driver(0)
 
     def _call_back(self) -> None:
         """The callbacks' thread: views and batches in the order of their installation and delivery."""

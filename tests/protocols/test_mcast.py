@@ -529,3 +529,68 @@ def test_a_small_grant_bounds_the_window_in_bytes():
     taken = group["A"].send(*[b"x" * 100] * 200)
     assert taken == 40
     assert group["A"].mcast.send_window.bundle == 600
+
+
+# ------------------------------------------------------------------------------------------ found by the simulator, kept as cases
+
+@pytest.mark.parametrize("offset", [0, 2**63 - 20, 2**64 - 20])
+def test_a_member_that_takes_nothing_is_believed_wherever_the_seqnos_are(offset):
+    group = Cluster("AB", **OPTIONS).start("A", offset=offset).start("B", receiving=False)
+    group.run(500)
+    group["A"].send(*payloads("A", 1, 60))
+    group.settle()
+    assert group["A"].mcast.unacked() == 0 and group["A"].mcast.is_ready()
+
+
+def test_a_start_of_an_earlier_admission_is_not_heeded():
+    """C is taken out while it joins, and let in again: the START of the first time comes late."""
+    group = Cluster("ABC", network=Network(cut={("A", "C"), ("B", "C")}), **OPTIONS).start()
+    starts = []
+    group.observer.sent = lambda source, dest, datagram: starts.append(datagram) if (
+        source.name == "B" and dest == group["C"].incarnation and wire.open_datagram(datagram, source.stack.group).kind == Kind.START
+    ) else None
+    group.run(500)
+    early = starts[0]
+    group["A"].exclude("C")
+    group.run(300)
+    group["B"].send(*payloads("B", 1, 3))
+    group.run(300)
+    assert group["B"].mcast.send_window.ring.low == 3
+    group.network.cut = set()
+    group.network.discard = lambda source, target, datagram: source == "B" and datagram in starts
+    group.run(500)
+    assert group["C"].views[-1].names == ("A", "B", "C")
+    group["C"].turn([early])
+    group["B"].send(*payloads("B", 4, 6))
+    group.run(50)
+    group.network.discard = None
+    group.settle()
+    assert got(group, "C", "B") == payloads("B", 4, 6) and group["C"].first[group["B"].address] == 4
+    assert group["B"].mcast.unacked() == 0
+
+
+def test_what_comes_before_the_start_waits_for_it():
+    """B comes back with a digest after it was taken out: what is still in flight continues the digest, but not for long."""
+    group = cluster("AB")
+    group["A"].send(*payloads("A", 1, 10))
+    group.settle()
+    a = group["A"].address
+    group["B"].crash()
+    group["A"].exclude("B")
+    group.run(300)
+    in_flight = []
+    group.observer.sent = lambda source, dest, datagram: in_flight.append(datagram) if source.name == "A" and not dest else None
+    group["A"].send(*payloads("A", 11, 40))
+    assert group["A"].mcast.send_window.ring.low == 40
+    group.network.discard = lambda source, target, datagram: source == "A" and (
+        wire.open_datagram(datagram, group["A"].stack.group).kind == Kind.START)
+    group.start("B", resume=Digest({a: 10}))
+    group.run(500)
+    assert group["B"].views[-1].names == ("A", "B")
+    group["B"].turn(in_flight[:1])
+    assert window(group, "B", "A").ring.hr > 10 and got(group, "B", "A") == []
+    group.network.discard = None
+    group.run(500)
+    group["A"].send(*payloads("A", 41, 45))
+    group.settle()
+    assert got(group, "B", "A") == payloads("A", 41, 45) and group["A"].mcast.unacked() == 0

@@ -211,3 +211,92 @@ def test_excluding_somebody_unknown_is_a_mistake_of_the_caller():
     group = Cluster("AB").start()
     with pytest.raises(ConfigError, match="not in the list"):
         group["A"].members.exclude("Z", group.now)
+
+
+# ------------------------------------------------------------------------------------------ found by the simulator, kept as cases
+
+def test_views_that_differ_have_different_ids():
+    """Two members exclude two others at once: a sum of generations alone gave both views one id."""
+    group = Cluster("ABCD").start()
+    group.run(500)
+    group.network.cut = {(a, b) for a in "ABCD" for b in "ABCD"}
+    group["A"].exclude("C")
+    group["B"].exclude("D")
+    group.run(10)
+    assert group["A"].views[-1].names == ("A", "B", "D") and group["B"].views[-1].names == ("A", "B", "C")
+    assert group["A"].views[-1].id != group["B"].views[-1].id
+
+
+def test_a_view_with_a_later_life_has_a_later_id():
+    """The later life has drawn the higher incarnation, so its line wins without a new generation."""
+    group = Cluster("AB", seed=3).start()
+    group.run(500)
+    group["B"].crash()
+    group.start("B")
+    group.run(500)
+    lines = [member.members.table["B"] for member in group.lives.values() if member.name == "B"]
+    assert lines[0].generation == lines[1].generation
+    ids = [view.id for view in group["A"].views]
+    assert len(ids) == 2 and ids == sorted(set(ids))
+
+
+def test_who_was_excluded_while_out_of_reach_is_told_when_it_is_heard_of_again():
+    group = Cluster("ABC").start()
+    group.run(500)
+    group.network.cut = {(a, b) for a in "ABC" for b in "ABC" if "C" in (a, b)}
+    group["A"].exclude("C")
+    group.run(5000)
+    assert group["A"].members.agreed() and group["C"].fault is None
+    group.network.heal()
+    group["C"].send(b"am I still a member?")
+    group.run(500)
+    assert "was taken out of the group" in group["C"].fault
+
+
+def test_strangers_are_answered_at_a_bounded_rate():
+    group = Cluster("AB").start()
+    group.run(500)
+    before = group["A"].members.num_hellos_sent
+    data = Cluster("AX", seed=99).start("X")["X"].stack.control(Kind.ACK, [1, 1]).data
+    for _ in range(1000):
+        group["A"].turn([data] * 10)
+        group.now += MS // 10
+    assert 0 < group["A"].members.num_hellos_sent - before <= 11
+
+
+def test_excluding_a_name_that_was_never_heard_of_supersedes_its_first_life():
+    group = Cluster("ABC", network=Network(cut={("B", "A")})).start()
+    group.run(500)
+    assert group["C"].views[-1].names == ("A", "B", "C") and group["A"].members.missing() == ["B"]
+    group["B"].crash()
+    group["A"].exclude("B")
+    group.run(1000)
+    assert group["A"].views[-1] == group["C"].views[-1] and group["A"].views[-1].names == ("A", "C")
+
+
+def test_exclusion_supersedes_a_life_known_by_hearsay_alone():
+    group = Cluster("ABC").start()
+    group.run(500)
+    group["B"].crash()
+    group["A"].exclude("B")
+    group.run(500)
+    group.network.cut = {("B", "A")}
+    group.start("B")
+    group.run(500)
+    assert group["C"].views[-1].names == ("A", "B", "C") and group["A"].views[-1].names == ("A", "C")
+    group["B"].crash()
+    group["A"].exclude("B")
+    group.run(1000)
+    assert group["A"].views[-1] == group["C"].views[-1] and group["C"].views[-1].names == ("A", "C")
+
+
+def test_an_exclusion_that_crosses_a_restart_does_not_take_the_new_life_out():
+    for seed in range(10):
+        group = Cluster("ABC", seed=seed, network=Network(loss=0.2, delay=(50_000, 30 * MS))).start()
+        group.run(2000)
+        group["B"].crash()
+        group["A"].exclude("B")
+        group.start("B")
+        group.network.loss = 0
+        group.settle(20_000)
+        assert group["B"].fault is None and group["A"].views[-1] == group["B"].views[-1] == group["C"].views[-1]
