@@ -114,11 +114,12 @@ def draw(seed: int, settings: Settings) -> Plan:
     network["delay"] = (min(50_000, longest), longest)
     publisher = rng.choice(names) if len(names) > 2 and rng.random() < 0.15 else ""
     starts = {name: Start(rng.randrange(200 * MS), rng.choice(NEAR_WRAPS), draw_clock(rng), name != publisher) for name in names}
-    actions = load(rng, names, settings, options, duration) + faults(rng, names, settings, duration)
+    actions = [action for action in load(rng, names, settings, options, duration) + faults(rng, names, settings, duration)
+               if action.at < duration]
     return Plan(
         seed=seed, names=names, options=options, network=network, starts=starts, duration=duration,
         socket_bytes=rng.choice([16 << 20, 1 << 20, 200_000, 70_000]), turn_time=rng.choice([0, 10_000, 50_000]),
-        actions=sorted((action for action in actions if action.at < duration), key=lambda action: action.at), ends={name: rng.random() < 0.6 for name in names})
+        actions=sorted(actions, key=lambda action: action.at), ends={name: rng.random() < 0.6 for name in names})
 
 
 def pick(fixed: Any, drawn: Any) -> Any:

@@ -1,0 +1,102 @@
+"""`ringcast simulate`: what it prints, what it exits with, what it writes."""
+
+import re
+import shlex
+import subprocess
+import sys
+from collections import Counter
+
+import pyarrow.compute as compute
+import pyarrow.parquet as parquet
+import pytest
+
+from ringcast.cli import simulate as command
+from ringcast.sim.plan import Settings
+from ringcast.sim.run import Outcome, Run, draw
+from ringcast.sim.trace import SCHEMA, Trace
+
+
+def ringcast(*words):
+    code = "from ringcast.cli import main; main()"
+    return subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, timeout=120)
+
+
+def test_seeds_run_on_all_cores_and_are_summed_up():
+    run = ringcast("simulate", "--seeds", "20", "--loss", "0.1", "--members", "3", "--messages", "100")
+    assert run.returncode == 0, run.stderr
+    assert "no promise was broken in 20 runs" in run.stdout
+    assert re.search(r"runs +20, of which 0 failed", run.stdout)
+    assert re.search(r"on one core +[\d,]+ deliveries/s", run.stdout)
+
+
+def test_one_seed_shows_its_plan_and_is_the_same_each_time():
+    first, second = (ringcast("simulate", "--seed", "7", "--crashes", "1", "--set", "capacity=5") for _ in range(2))
+    assert first.returncode == 0 and first.stdout == second.stdout
+    assert "capacity=5" in first.stdout and "crash" in first.stdout and "fingerprint" in first.stdout
+
+
+@pytest.mark.parametrize(("words", "says"), [
+    (["--loss", "1.5"], "probability"), (["--seeds", "0"], "--seeds"), (["--workers", "-1"], "--workers"),
+    (["--actions", "3"], "add --seed"), (["--set", "xmit_intervall=3"], "did you mean 'xmit_interval'"),
+    (["--seed", "1", "--trace", "/nowhere/at/all.parquet"], "cannot be written"),
+])
+def test_what_cannot_be_is_one_sentence_and_status_2(words, says):
+    run = ringcast("simulate", *words)
+    assert run.returncode == 2 and says in run.stderr and "Traceback" not in run.stderr
+
+
+def test_a_failure_is_listed_with_its_replay_and_status_1(monkeypatch, capsys):
+    failed = Outcome(seed=5, check="gap", sentence="gap: somebody got it wrong", actions=9)
+    monkeypatch.setattr(command, "outcomes", lambda seeds, fixed, workers: iter([failed, Outcome(seed=6, deliveries=99)]))
+    monkeypatch.setattr(command, "shortest_prefix", lambda seed, fixed, outcome: Outcome(
+        seed=seed, check="gap", sentence="gap: shorter", actions=4))
+    assert command.run_all(range(5, 7), Settings(loss=0.2, options={"capacity": "3"}), 1) == 1
+    said = capsys.readouterr().out
+    assert "FAILED  gap: shorter" in said
+    assert "ringcast simulate --seed 5 --loss 0.2 --set capacity=3 --actions 4" in said
+    assert "of which 1 failed and 0 had next to no traffic" in said
+
+
+def test_a_replay_command_means_the_same_settings():
+    settings = Settings(**{name: 3 for name in Settings.__struct_fields__ if name not in ("options", "loss")}, loss=0.25,
+                        options={"capacity": "7", "xmit_interval": "2.5"})
+    words = shlex.split(command.replay(11, settings, 2))
+    assert words[:4] == ["ringcast", "simulate", "--seed", "11"] and words[-2:] == ["--actions", "2"]
+    given = dict(zip(words[4:-2:2], words[5:-2:2], strict=True))
+    assert all(float(given[f"--{name}"]) == getattr(settings, name) for name in Settings.__struct_fields__ if name != "options")
+    help_text = ringcast("simulate", "--help").stdout
+    assert [option for option in given if option not in help_text] == []
+
+
+def test_a_trace_has_every_event_of_the_run(tmp_path):
+    path = tmp_path / "trace.parquet"
+    run = Run(draw(3, Settings(members=3, loss=0.2, leaves=0)))
+    with Trace(path) as trace:
+        run.cluster.observer = trace
+        outcome = run.outcome()
+    assert not outcome.check
+    table = parquet.read_table(path)
+    assert table.schema.equals(SCHEMA)
+    count = Counter(table["event"].to_pylist())
+    assert set(count) == {"send", "deliver", "ack", "xmit_req", "retransmit", "purge", "view"}
+    assert count["view"] == outcome.counters["num_views"]
+    assert count["ack"] <= outcome.counters["acks_sent"]
+
+    def messages(event):
+        rows = table.filter(compute.equal(table["event"], event))
+        first, last = rows["first"].to_pylist(), rows["last"].to_pylist()
+        return sum((b - a) % 2**64 + 1 for a, b in zip(first, last, strict=True))
+
+    lives = run.cluster.lives.values()
+    assert messages("deliver") == outcome.deliveries
+    assert messages("send") == sum(member.mcast.send_window.sent - member.offset for member in lives) % 2**64
+    assert messages("retransmit") == outcome.counters["xmit_rsps_sent"]
+    assert messages("purge") == sum((member.mcast.send_window.ring.low - member.offset) % 2**64 for member in lives)
+    assert messages("xmit_req") == outcome.counters["num_missing_asked"]
+    assert all(wall >= 0 for wall in table["wall"].to_pylist())
+    assert compute.max(table["wall"]).as_py() <= run.cluster.now
+    delivered = table.filter(compute.equal(table["event"], "deliver"))
+    assert compute.sum(delivered["nbytes"]).as_py() == sum(
+        len(payload) for member in lives for payloads in member.got.values() for payload in payloads)
+    members = table.filter(compute.equal(table["event"], "view"))["members"].to_pylist()
+    assert sorted(map(tuple, members)) == sorted(tuple(map(str, view.members)) for member in lives for view in member.views)

@@ -1,0 +1,79 @@
+"""A run is a function of its seed, and a failing one is cut to its shortest prefix."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from ringcast import ConfigError
+from ringcast.protocols.mcast import Mcast
+from ringcast.sim.plan import Settings, draw
+from ringcast.sim.run import Run, shortest_prefix, simulate
+
+
+def essence(outcome):
+    return outcome.fingerprint, outcome.events, outcome.deliveries, outcome.counters
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_same_seed_is_the_same_run(seed):
+    assert essence(simulate(seed, Settings())) == essence(simulate(seed, Settings()))
+    assert essence(simulate(seed, Settings())) != essence(simulate(seed + 1, Settings()))
+
+
+def test_the_same_seed_is_the_same_run_in_every_process():
+    code = "from ringcast.sim.run import *; print([simulate(seed, Settings()).fingerprint for seed in range(4)])"
+    said = {subprocess.run([sys.executable, "-c", code], env=os.environ | {"PYTHONHASHSEED": str(number)}, capture_output=True,
+                           text=True, check=True).stdout for number in (1, 2)}
+    assert said == {f"{[simulate(seed, Settings()).fingerprint for seed in range(4)]}\n"}
+
+
+def test_what_is_fixed_is_not_drawn_and_changes_nothing_else():
+    free, fixed = draw(7, Settings()), draw(7, Settings(loss=0.123, options={"capacity": 5}))
+    assert fixed.network["loss"] == 0.123 and fixed.options["capacity"] == 5
+    assert fixed.names == free.names and fixed.starts == free.starts
+    assert {name: rate for name, rate in fixed.network.items() if name != "loss"} == {
+        name: rate for name, rate in free.network.items() if name != "loss"}
+
+
+def test_seeds_differ_in_kind():
+    plans = [draw(seed, Settings()) for seed in range(200)]
+    assert {len(plan.names) for plan in plans} == {2, 3, 4, 5, 7}
+    assert {plan.options["capacity"] for plan in plans} >= {1, 2, 3, 64, 32_768}
+    assert 0.3 < sum(plan.network["loss"] > 0 for plan in plans) / 200 < 0.7
+    kinds = {action.what for plan in plans for action in plan.actions}
+    assert kinds == {"send", "cut", "mend", "clog", "crash", "restart", "pause", "slow", "send buffer", "exclude", "leave", "jump"}
+
+
+@pytest.mark.parametrize(("settings", "says"), [
+    (Settings(members=0), "1 to 26 members"), (Settings(members=27), "1 to 26 members"), (Settings(loss=1.0), "loss is a probability"),
+    (Settings(corrupt=-0.1), "corrupt is a probability"), (Settings(crashes=-1), "crashes cannot be -1"),
+    (Settings(duration=0), "duration"), (Settings(size=70_000), "at most 60000"), (Settings(options={"capacty": 3}), "capacity"),
+])
+def test_what_cannot_be_simulated_is_a_mistake_of_the_caller(settings, says):
+    with pytest.raises(ConfigError, match=says):
+        settings.check()
+
+
+def test_a_prefix_is_the_beginning_of_the_run():
+    """Up to the action that is left out, both runs do the same."""
+    plan = draw(3, Settings())
+    whole, part = Run(plan), Run(plan, 40)
+    assert part.end == plan.actions[40].at
+    for run in (whole, part):
+        run._advance(part.end - 1)
+    assert whole.cluster.fingerprint == part.cluster.fingerprint and whole.cluster.num_done == part.cluster.num_done
+    assert [member.log for member in whole.cluster.lives.values()] == [member.log for member in part.cluster.lives.values()]
+
+
+def test_a_failure_is_cut_to_the_shortest_prefix_that_fails_alike(monkeypatch):
+    monkeypatch.setattr(Mcast, "_ask", lambda self, sender, window, now: None)
+    settings = Settings(loss=0.1)
+    failed = next(outcome for outcome in (simulate(seed, settings) for seed in range(20)) if outcome.check)
+    shortest = shortest_prefix(failed.seed, settings, failed)
+    assert shortest.check == failed.check == "liveness"
+    assert shortest.actions < failed.actions / 2
+    assert simulate(failed.seed, settings, shortest.actions).check == failed.check
+    if shortest.actions:
+        assert simulate(failed.seed, settings, shortest.actions - 1).check != failed.check
