@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 SOURCES := setup.py pyproject.toml $(wildcard ext/ringcast/_core/*)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test perf bench clean
+.PHONY: help demo test perf bench tsan asan ubsan clean
 
 help:           ## show this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
@@ -23,6 +23,11 @@ perf: $(VENV)/demo.stamp        ## measure messages per second; OPTIONS="--size 
 bench: $(VENV)/test.stamp       ## run the benchmarks
 	$(BIN)/python -m pytest benchmarks --benchmark-enable --benchmark-columns=median,iqr,rounds
 
+tsan: $(VENV)/test.stamp        ## run the core's tests under ThreadSanitizer
+asan: $(VENV)/test.stamp        ## run the core's tests under AddressSanitizer
+ubsan: $(VENV)/test.stamp       ## run the core's tests under UndefinedBehaviorSanitizer
+tsan asan ubsan:
+	$(BIN)/python tests/sanitizers/sanitize.py $@ $(TESTS)
 
 $(BIN)/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "ringcast needs Python 3.11 or newer; run make PYTHON=python3.11")'
