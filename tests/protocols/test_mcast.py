@@ -456,6 +456,18 @@ def test_decision_24_arbitrary_bytes_from_a_member_never_raise(seed):
     group.checkers.after_turn(group["A"])
 
 
+@pytest.mark.parametrize(("first", "last"), [(2**62, 2**64 - 2**62), (2**63 - 1, 2**63 + 5), (11, 2**63), (2**63, 1), (11, 12), (0, 0)])
+def test_decision_24_a_request_for_half_the_circle_is_clipped_to_what_is_there(first, last):
+    """Found by the fuzzer: three seqnos around the circle have no order, and the repeat counted through all of it."""
+    group = cluster("AB")
+    group["B"].finish_after = None
+    group["A"].send(*payloads("A", 1, 10))
+    group.run(50)
+    before = counters(group["A"]).xmit_rsps_sent
+    group["A"].turn([control(group, "B", Kind.XMIT_REQ, mcast.XmitReq([(first, last), (2, 3)]))])
+    assert counters(group["A"]).xmit_rsps_sent == before + 2
+
+
 def test_a_slow_application_bounds_the_window_and_the_memory():
     group = cluster("AB")
     group["B"].limit = 0

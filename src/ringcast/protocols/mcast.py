@@ -25,7 +25,7 @@ from ringcast._core.send_window import SendWindow
 from ringcast.address import Address
 from ringcast.config import Config, milliseconds
 from ringcast.digest import Digest
-from ringcast.protocols.seqnos import MODULUS, Range, Seqno, count, earlier, is_seqno, later, precedes, united
+from ringcast.protocols.seqnos import MODULUS, Range, Seqno, count, is_seqno, later, precedes, united
 from ringcast.stack import EVERYONE, Instant, Kind, Layer, Packet, decoded
 from ringcast.view import View
 
@@ -265,10 +265,11 @@ class Mcast(Layer):
         for first, last in request.ranges[:MAX_RANGES]:
             if not is_seqno(first) or not is_seqno(last):
                 return False
-            first = later(first, (low + 1) % MODULUS)
-            last = earlier(last, sent)
-            if not precedes(last, first):
-                wanted.append((first, last))
+            # Both are counted from low: serial arithmetic does not order three seqnos that lie all around the circle.
+            start = (first - low) % MODULUS if precedes(low, first) else 1
+            end = min((last - low) % MODULUS, (sent - low) % MODULUS) if precedes(low, last) else 0
+            if start <= end:
+                wanted.append(((low + start) % MODULUS, (low + end) % MODULUS))
         return len(request.ranges) <= MAX_RANGES
 
     def _on_highest(self, sender: int, highest: Highest, now: Instant) -> bool:
