@@ -18,8 +18,8 @@ from posix.mman cimport MAP_ANONYMOUS, MAP_FAILED, MAP_PRIVATE, PROT_READ, PROT_
 from posix.stdlib cimport posix_memalign
 
 from ringcast._core.atomics cimport (
-    cas_acquire_relaxed, cas_relaxed, fetch_add_acquire, fetch_or_release, fetch_sub_relaxed, fetch_sub_release,
-    load_acquire, load_relaxed, store_release,
+    cas_acq_rel_relaxed, cas_acquire_relaxed, cas_relaxed, fetch_add_acq_rel, fetch_add_acquire, fetch_or_release,
+    fetch_sub_relaxed, fetch_sub_release, load_acquire, load_relaxed, store_release,
 )
 from ringcast._core.seqno cimport ahead
 
@@ -327,6 +327,40 @@ cdef inline uint64_t free_block(Ring *r, uint64_t upto, PyObject **out, uint32_t
     at.bit += <uint32_t>step - 1
     free_to(r, low + step, at)
     return step
+
+
+# --- the token: one caller at a time does the work, and sees to what the others asked for meanwhile ----------------
+
+cdef inline bint take_token(uint64_t *token, uint64_t *asked) noexcept nogil:
+    """Ask for work that was announced before this call. True: the caller does it, until give_token(). False: another does."""
+    asked[0] = 1
+    # pairs with both accesses in give_token(): either the one who works sees what we announced, or we work
+    return fetch_add_acq_rel(token, 1) == 0
+
+
+cdef inline bint give_token(uint64_t *token, uint64_t *asked) noexcept nogil:
+    """True: the token is back, nobody asked since the look at the work. False: somebody did, so look again."""
+    if cas_acq_rel_relaxed(token, asked, 0):    # pairs with the fetch_add_acq_rel in take_token(): the next one goes on from here
+        return True
+    asked[0] = load_acquire(token)              # pairs with the fetch_add_acq_rel in take_token(): the work of those who asked
+    return False
+
+
+cdef inline bint ask_to_free(Ring *r, uint64_t seqno, uint64_t *asked) noexcept nogil:
+    """Raise `want` to min(seqno, HD). True: the caller now calls free_wanted() until it returns 0."""
+    cdef uint64_t hd = load_relaxed(&r.hd)
+    raise_to(&r.want, hd if ahead(seqno, hd) > 0 else seqno)
+    return take_token(&r.purging, asked)
+
+
+cdef inline uint64_t free_wanted(Ring *r, uint64_t *asked, PyObject **out, uint32_t *count) noexcept nogil:
+    """free_block() on the way to what is wanted. 0: all of it is freed, or pinned, and somebody else may free."""
+    cdef uint64_t upto, step
+    while True:
+        upto = wanted_to(r)
+        step = free_block(r, upto, out, count) if ahead(upto, load_relaxed(&r.low)) > 0 else 0
+        if step or give_token(&r.purging, asked):
+            return step
 
 
 # --- readers -----------------------------------------------------------------------------------------------------

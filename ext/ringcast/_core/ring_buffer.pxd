@@ -35,5 +35,4 @@ cdef class RingBuffer:
     cdef uint64_t deliver(self, PyObject **out, uint64_t limit, bint nullify) noexcept
     cdef uint64_t share(self, PyObject **out, uint64_t limit) noexcept
     cdef uint64_t purge(self, uint64_t seqno) noexcept
-    cdef uint64_t purge_wanted(self) noexcept
     cdef void release_all(self) noexcept

@@ -13,12 +13,12 @@ from cpython.list cimport PyList_GET_SIZE, PyList_New
 from cpython.object cimport PyObject
 from libc.stdint cimport uint32_t, uint64_t
 
-from ringcast._core.atomics cimport cas_acq_rel_relaxed, fetch_add_acq_rel, load_acquire, load_relaxed, store_release
+from ringcast._core.atomics cimport load_acquire, load_relaxed, store_release
 from ringcast._core.block_ring cimport (
-    BLOCK, Position, Ring, advance_hd, blocks_held, claim_bits, count_bits, count_missing, destroy_ring,
-    empty_block, free_block, gap_limits, give_bytes, held_bits, in_window, last_taken, locate, look_run, lowest_bit,
+    BLOCK, Position, Ring, advance_hd, ask_to_free, blocks_held, claim_bits, count_bits, count_missing, destroy_ring,
+    empty_block, free_wanted, gap_limits, give_bytes, held_bits, in_window, last_taken, locate, look_run, lowest_bit,
     make_ring, ones, payload, pin_slot, publish, raise_to, ready, reserve, room, scan, slot_of, slots_at,
-    take_bytes, take_run, to_next_block, unpack, unpin_block, wanted_to,
+    take_bytes, take_run, to_next_block, unpack, unpin_block,
 )
 from ringcast._core.seqno cimport ahead, natural
 
@@ -312,34 +312,22 @@ cdef class RingBuffer:
         self.release_all()
 
     cdef uint64_t purge(self, uint64_t seqno) noexcept:
-        """Raise `want`; whoever finds the token free moves LOW until nobody has asked for more."""
-        cdef Ring *r = self.ring
-        cdef uint64_t hd = load_relaxed(&r.hd), freed = 0, seen
-        raise_to(&r.want, hd if ahead(seqno, hd) > 0 else seqno)
-        # pairs with the cas_acq_rel below: either the call that runs sees our want, or we run
-        if fetch_add_acq_rel(&r.purging, 1):
-            return 0
-        while True:
-            seen = load_acquire(&r.purging)         # pairs with the fetch_add_acq_rel above
-            freed += self.purge_wanted()
-            if cas_acq_rel_relaxed(&r.purging, &seen, 0):     # pairs with the fetch_add_acq_rel above
-                return freed
+        """Ask for LOW to go to seqno; whoever finds the token free moves it until nobody has asked for more.
 
-    cdef uint64_t purge_wanted(self) noexcept:
-        """Free block by block up to what is wanted, or to a pinned block; items are released after LOW has moved."""
+        Items are released block by block, after LOW has moved."""
         cdef Ring *r = self.ring
         cdef PyObject *out[BLOCK]
-        cdef uint64_t freed = 0, upto = wanted_to(r), step
+        cdef uint64_t asked = 0, freed = 0, step
         cdef uint32_t count = 0
-        while ahead(upto, load_relaxed(&r.low)) > 0:
-            step = free_block(r, upto, out, &count)
+        if not ask_to_free(r, seqno, &asked):
+            return 0
+        while True:
+            step = free_wanted(r, &asked, out, &count)
             if step == 0:
-                break
+                return freed
             give_bytes(r, out, count)
             release(out, count)
             freed += step
-            upto = wanted_to(r)
-        return freed
 
     cdef void release_all(self) noexcept:
         """Shut the window, then release what is in it; a pinned block keeps its items until the window goes."""
