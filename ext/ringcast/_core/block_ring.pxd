@@ -8,6 +8,8 @@ becomes the next lap, empty. One block more than the capacity needs keeps LOW+ca
 
 Threads: any number of adders and readers; one consumer (take_run, or look_run and advance_hd); one thread that frees
 (free_block, and take_run where LOW == HD; the two never at once). Items are opaque here: references are the caller's.
+tests/interleave tries every schedule of small threads over these functions; which order each access needs, and what goes
+wrong without it, is the table of tests/interleave/test_memory_orders.py.
 """
 
 from cpython.object cimport PyObject
@@ -33,11 +35,11 @@ cdef extern from * nogil:
     """
     uint64_t mul_high "ringcast_mul_high"(uint64_t, uint64_t)
     uint32_t lowest_bit "__builtin_ctz"(uint32_t)
-    uint32_t highest_zeros "__builtin_clz"(uint32_t)
+    uint32_t leading_zeros "__builtin_clz"(uint32_t)
     uint32_t count_bits "__builtin_popcount"(uint32_t)
 
 cdef enum:
-    BLOCK = 32                    # seqnos in a block
+    BLOCK = 32                    # seqnos in a block; smaller only where tests/interleave tries every schedule of some laps
     BLOCK_SHIFT = 5
     NO_SHIFT = 64                 # the number of blocks is not a power of two
     CACHE_LINE = 64
@@ -87,6 +89,10 @@ cdef struct Position:             # where a seqno lives
 cdef inline uint32_t ones(uint64_t count) noexcept nogil:
     """A mask of count (0..32) low bits."""
     return <uint32_t>((<uint64_t>1 << count) - 1)
+
+
+cdef inline uint32_t highest_bit(uint32_t mask) noexcept nogil:
+    return 31 - leading_zeros(mask)
 
 
 cdef inline Position locate(const Ring *r, uint64_t seqno) noexcept nogil:
@@ -154,7 +160,7 @@ cdef inline void publish(Ring *r, Position at, uint64_t seqno, uint32_t mask, Py
     cdef PyObject **slots = slots_at(r, at)
     cdef uint32_t todo = mask >> at.bit
     cdef uint32_t k
-    raise_to(&r.hr, seqno + BLOCK - 1 - highest_zeros(todo))
+    raise_to(&r.hr, seqno + highest_bit(todo))
     while todo:
         k = lowest_bit(todo)
         slots[k] = items[k]
@@ -414,7 +420,7 @@ cdef inline uint64_t scan(Ring *r, Position *at, uint64_t seqno, uint64_t last, 
     cdef uint32_t bits
     while left:
         bits = claimed_bits(r, at[0])
-        bits = (bits if claimed else ~bits) >> at.bit
+        bits = (bits if claimed else ~bits & ones(BLOCK)) >> at.bit
         if bits:
             step = min(<uint64_t>lowest_bit(bits), left)
             at.bit += <uint32_t>step
