@@ -1,0 +1,51 @@
+"""Every schedule of two and three threads over the shipped ring, a step being one access to a shared word or slot.
+
+What must hold is in programs.pyx: after every step LOW <= HD <= HR, HR-LOW <= capacity, nothing moves back, and a slot is
+full only inside the window and with its winner's item (R1, R3, R5); each seqno is accepted once and delivered once, in order,
+with its own content (R2, R4); a get finds what is there, a reader's item stays, missing() names nothing that is there (R8);
+no thread waits for ever (R6); and afterwards the window works for one more lap."""
+
+import pytest
+from catalogue import AS_SHIPPED, GROUPS
+from explore import WEAK, Program, explore
+
+ALL = [pytest.param(program, id=f"{group}: {program}") for group, programs in GROUPS.items() for program in programs]
+# Where in a lap the seqnos lie makes no difference to what is seen late; at the edge of a block it does.
+FOR_WEAK = [case for case in ALL if case.values[0].used < 3]
+
+
+@pytest.mark.parametrize("program", ALL)
+def test_every_schedule_is_right(shipped, program):
+    answer = explore(shipped, program)
+    assert answer.failure is None, answer
+    assert not answer.gave_up and answer.schedules > 1
+
+
+@pytest.mark.parametrize("program", FOR_WEAK)
+def test_every_schedule_is_right_where_a_load_may_see_an_older_store(shipped, program):
+    answer = explore(shipped, program, WEAK)
+    assert answer.failure is None, answer
+    assert not answer.gave_up and answer.schedules > 1
+
+
+@pytest.mark.parametrize("program", AS_SHIPPED, ids=str)
+def test_every_schedule_is_right_with_blocks_of_32(with_full_blocks, program):
+    for memory in (0, WEAK):
+        answer = explore(with_full_blocks, program, memory)
+        assert answer.failure is None, answer
+        assert not answer.gave_up and answer.schedules > 1
+
+
+@pytest.mark.parametrize("capacity, before", [(2, "add 1; add 2")])
+def test_removal_that_frees_must_not_run_beside_a_purge(shipped, capacity, before):
+    """Why block_ring.pxd says that one thread frees: the purger stores a LOW that the remover has left behind."""
+    answer = explore(shipped, Program(("remove; remove", "stable 2"), capacity=capacity, before=before))
+    assert answer.failure == "LOW, HD or HR moved back"
+
+
+def test_a_purge_that_meets_a_pin_leaves_the_sender_to_the_next_purge(shipped):
+    """stable() does not wait for a reader; the acknowledgements that go on coming call it again."""
+    blocked = Program(("send_or_wait", "stable 1", "get 1"), before="send; keep", accepted=(2,))
+    assert explore(shipped, blocked).failure == "a thread waits for ever"
+    answer = explore(shipped, Program(("send_or_wait", "stable 1", "get 1; stable 1"), before="send; keep", accepted=(2,)))
+    assert answer.failure is None, answer
