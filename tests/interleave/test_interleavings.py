@@ -5,9 +5,11 @@ full only inside the window and with its winner's item (R1, R3, R5); each seqno 
 with its own content (R2, R4); a get finds what is there, a reader's item stays, missing() names nothing that is there (R8);
 no thread waits for ever (R6); and afterwards the window works for one more lap."""
 
+from itertools import combinations_with_replacement
+
 import pytest
 from catalogue import AS_SHIPPED, GROUPS
-from explore import WEAK, Program, explore
+from explore import INTERLEAVED, WEAK, Program, explore
 
 ALL = [pytest.param(program, id=f"{group}: {program}") for group, programs in GROUPS.items() for program in programs]
 # Where in a lap the seqnos lie makes no difference to what is seen late; at the edge of a block it does.
@@ -30,7 +32,7 @@ def test_every_schedule_is_right_where_a_load_may_see_an_older_store(shipped, pr
 
 @pytest.mark.parametrize("program", AS_SHIPPED, ids=str)
 def test_every_schedule_is_right_with_blocks_of_32(with_full_blocks, program):
-    for memory in (0, WEAK):
+    for memory in (INTERLEAVED, WEAK):
         answer = explore(with_full_blocks, program, memory)
         assert answer.failure is None, answer
         assert not answer.gave_up and answer.schedules > 1
@@ -49,3 +51,31 @@ def test_a_purge_that_meets_a_pin_leaves_the_sender_to_the_next_purge(shipped):
     assert explore(shipped, blocked).failure == "a thread waits for ever"
     answer = explore(shipped, Program(("send_or_wait", "stable 1", "get 1; stable 1"), before="send; keep", accepted=(2,)))
     assert answer.failure is None, answer
+
+
+ADDERS = ["add 1", "add 2", "add_run 1 2"]
+READERS = ["get 1", "missing", "look", "count"]
+
+
+def combinations(alone, others, size):
+    """All ways to let `size` calls run beside each other: at most one of `alone`, and of the others any, also twice."""
+    yield from combinations_with_replacement(others, size)
+    for call in alone:
+        yield from ((call, *rest) for rest in combinations_with_replacement(others, size - 1))
+
+
+@pytest.mark.parametrize("memory", [INTERLEAVED, WEAK])
+@pytest.mark.parametrize("size", [2, 3])
+@pytest.mark.parametrize("before, alone, others", [
+    pytest.param("", ["remove 2"], ADDERS + READERS, id="removing"),
+    pytest.param("add 1", ["remove 2"], ["add 2", *READERS], id="removing what is there"),
+    pytest.param("add 1; add 2; keep", ["keep"], ["stable 1", "stable 2", "get 2", *READERS], id="keeping"),
+    pytest.param("send; keep", ["keep"], ["send", "stable 1", *READERS], id="sending"),
+])
+def test_every_pair_and_triple_of_calls_is_right(shipped, memory, size, before, alone, others):
+    wrong = []
+    for threads in combinations(alone, others, size):
+        answer = explore(shipped, Program(threads, capacity=2, used=1, before=before), memory)
+        if answer.failure or answer.gave_up:
+            wrong.append(str(answer))
+    assert wrong == []
