@@ -36,6 +36,7 @@ typedef struct {
 } Fiber;
 typedef struct { uint64_t clock[THREADS], wrote_at; int writer; } Plain;    /* accesses to one plain item */
 typedef struct { uint64_t key; double schedules; } State;
+typedef struct { State *states; uint64_t room, used; } Table;               /* by key, with open addressing */
 typedef struct { uint64_t key; double schedules; int options[CHOICES], count, next; } Frame;
 
 static Search search;
@@ -52,8 +53,7 @@ static Plain *plains;
 
 static int path[STEPS], path_length, depth;         /* the choices of this run; how many of them were taken again */
 static Frame *frames;
-static State *states, *ends;
-static uint64_t state_room, end_room, state_used;
+static Table states, ends;
 static Step steps[STEPS];
 static int step_count, last_thread;
 static struct { const char *file; int line, order; } weak_places[PLACES];
@@ -509,20 +509,35 @@ static uint64_t hash_end(void) {
     return hash ? hash : 1;
 }
 
-static State *find(State *table, uint64_t room, uint64_t key) {
-    uint64_t at = key & (room - 1);
-    while (table[at].key && table[at].key != key)
-        at = (at + 1) & (room - 1);
-    return &table[at];
+static State *find(const Table *table, uint64_t key) {
+    uint64_t at = key & (table->room - 1);
+    while (table->states[at].key && table->states[at].key != key)
+        at = (at + 1) & (table->room - 1);
+    return &table->states[at];
+}
+
+static void make_table(Table *table, uint64_t room) { *table = (Table){calloc(room, sizeof(State)), room, 0}; }
+
+static void insert(Table *table, State state) {
+    if (table->used * 2 == table->room) {
+        Table larger;
+        make_table(&larger, table->room * 2);
+        for (uint64_t at = 0; at < table->room; at++)
+            if (table->states[at].key)
+                *find(&larger, table->states[at].key) = table->states[at];
+        larger.used = table->used;
+        free(table->states);
+        *table = larger;
+    }
+    table->used++;
+    *find(table, state.key) = state;
 }
 
 static void remember(uint64_t key, double schedules) {
     if (search.plain || !key)
         return;
-    State *state = find(states, state_room, key);
-    state_used += !state->key;
-    *state = (State){key, schedules};
-    found->gave_up |= state_used >= search.most_states;
+    insert(&states, (State){key, schedules});
+    found->gave_up |= states.used >= search.most_states;
 }
 
 /* --- runs ------------------------------------------------------------------------------------------------------ */
@@ -559,13 +574,8 @@ static double end_of_run(void) {
         return 0;
     }
     uint64_t key = hash_end();
-    State *end = find(ends, end_room, key);
-    if (!end->key) {
-        if (found->ends * 2 > end_room) {
-            found->gave_up = 1;
-            return 1;
-        }
-        end->key = key;
+    if (!find(&ends, key)->key) {
+        insert(&ends, (State){key, 1});
         found->ends++;
         found->ends_sum += key;
     }
@@ -582,15 +592,15 @@ static double go_on(void) {
         uint64_t key = 0;
         if (count == 0)
             return end_of_run();
-        if (search.memory != WEAK) {                /* also where it was done before: it takes notes */
-            search.after_step();
+        if (search.memory != WEAK) {
+            search.after_step(is_new);
             if (found->failure)
                 return 0;
         }
         if (is_new) {
             key = hash_state();
             if (!search.plain) {
-                State *state = find(states, state_room, key);
+                State *state = find(&states, key);
                 if (state->key)
                     return state->schedules;
             }
@@ -614,16 +624,19 @@ static void begin(const Search *what, Found *result) {
     memset(found, 0, sizeof *found);
     path_length = 0;
     make_fibers();
+    frames = malloc(STEPS * sizeof(Frame));
+    make_table(&states, 1024);
+    make_table(&ends, 1024);
+}
+
+static void finish(void) {
+    free(frames);
+    free(states.states);
+    free(ends.states);
 }
 
 void explorer_search(const Search *what, Found *result) {
     begin(what, result);
-    frames = malloc(STEPS * sizeof(Frame));
-    for (state_room = 1024; state_room < search.most_states * 2; state_room *= 2) {}
-    end_room = 1 << 20;
-    state_used = 0;
-    states = calloc(state_room, sizeof(State));
-    ends = calloc(end_room, sizeof(State));
     while (!found->gave_up) {
         restart();
         double schedules = go_on();
@@ -646,25 +659,19 @@ void explorer_search(const Search *what, Found *result) {
         if (!path_length)
             break;
     }
-    free(frames);
-    free(states);
-    free(ends);
+    finish();
 }
 
 /* One run along the given choices; what it fails with is in *result. Beyond their end the first option is taken. */
 int explorer_replay(const Search *what, const char *schedule, Found *result) {
     begin(what, result);
     search.plain = 1;
-    end_room = 1024;
-    ends = calloc(end_room, sizeof(State));
-    frames = malloc(STEPS * sizeof(Frame));
     for (path_length = 0; schedule[path_length]; path_length++)
         path[path_length] = schedule[path_length] - '0';
     restart();
     go_on();
     write_schedule();
-    free(frames);
-    free(ends);
+    finish();
     return step_count;
 }
 

@@ -22,7 +22,7 @@ typedef struct {
     int threads, memory, plain;                     /* plain: visit every schedule, never merge equal states */
     uint64_t most_states;                           /* give up beyond */
     void (*body)(int thread);
-    void (*after_step)(void);                       /* may call explorer_fail(); only for INTERLEAVED */
+    void (*after_step)(int is_new);                 /* may call explorer_fail(); only for INTERLEAVED; not new: seen before */
     void (*at_end)(void);
 } Search;
 
