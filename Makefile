@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 SOURCES := setup.py pyproject.toml $(wildcard ext/ringcast/_core/*)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test perf bench tsan asan ubsan clean
+.PHONY: help demo test perf bench tsan asan ubsan fuzz clean
 
 help:           ## show this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
@@ -29,6 +29,9 @@ ubsan: $(VENV)/test.stamp       ## run the core's tests under UndefinedBehaviorS
 tsan asan ubsan:
 	$(BIN)/python tests/sanitizers/sanitize.py $@ $(TESTS)
 
+fuzz: $(VENV)/fuzz.stamp        ## fuzz the decoder and a whole stack, a minute each; OPTIONS="stack -max_total_time=3600"
+	$(BIN)/python tests/fuzz/fuzz.py $(OPTIONS)
+
 $(BIN)/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "ringcast needs Python 3.11 or newer; run make PYTHON=python3.11")'
 	$(PYTHON) -m venv $(VENV)
@@ -44,6 +47,10 @@ $(VENV)/demo.stamp: $(BIN)/python $(SOURCES)
 
 $(VENV)/test.stamp: $(BIN)/python $(SOURCES)
 	$(BIN)/python -m pip install --quiet --editable ".[jdk,cli,spark,demo,test]"
+	touch $@
+
+$(VENV)/fuzz.stamp: $(VENV)/test.stamp
+	$(BIN)/python -m pip install --quiet --editable ".[fuzz]"
 	touch $@
 
 clean:          ## remove the virtual environment and all that was built

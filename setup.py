@@ -16,6 +16,8 @@ VARIANTS = {
     "tsan":     (["-O1", "-g", "-fsanitize=thread"],                            ["-fsanitize=thread"],    {}),
     "asan":     (["-O1", "-g", "-fsanitize=address", "-fno-omit-frame-pointer"], ["-fsanitize=address"],  {}),
     "ubsan":    (["-O1", "-g", "-fsanitize=undefined", "-fno-sanitize-recover=undefined"], ["-fsanitize=undefined"], {}),
+    # with CC=clang: the fuzzer sees which branches are taken, and AddressSanitizer watches
+    "fuzz":     (["-O1", "-g", "-fsanitize=address,fuzzer-no-link"],            ["-fsanitize=address,fuzzer-no-link"], {}),
 }
 
 DIRECTIVES = {

@@ -318,8 +318,8 @@ def test_decision_11_views_acks_and_requests_do_not_wait_behind_a_full_window():
     group["B"].send(*payloads("B", 1, 10))
     group.run(100)
     assert got(group, "A", "B") == payloads("B", 1, 10)
-    group["A"].members.exclude("C", group.now)
-    group["A"].turn([])
+    group["A"].exclude("C")
+    group["A"].turn()
     group.run(300)
     assert group["B"].views[-1].names == ("A", "B")
     assert group["A"].send(*payloads("A", 65, 100)) == 36
@@ -332,8 +332,8 @@ def test_decision_12_a_blocked_sender_is_released_when_the_slowest_leaves():
     group.run(300)
     assert group["A"].send(b"no room") == 0
     writable = group["A"].writable
-    group["A"].members.exclude("C", group.now)
-    group["A"].turn([])
+    group["A"].exclude("C")
+    group["A"].turn()
     assert group["A"].writable > writable
     assert group["A"].mcast.send_window.ring.low == 64
 
@@ -512,8 +512,8 @@ def test_the_rest_of_a_leavers_stream_is_delivered_up_to_the_first_gap():
     group.run(5)
     group["B"].mcast.windows[group["A"].address.incarnation].ring.add(12, b"behind a gap")
     group["A"].crash()
-    group["B"].members.exclude("A", group.now)
-    group["B"].turn([])
+    group["B"].exclude("A")
+    group["B"].turn()
     assert group["A"].address.incarnation not in group["B"].mcast.windows
     group["B"].limit = 100
     group["B"].turn([])

@@ -63,8 +63,7 @@ def test_a_leaver_is_taken_out_everywhere_and_knows_that_they_know():
 def test_exclude_reaches_everybody_and_stops_the_one_that_is_alive_after_all():
     group = Cluster("ABC", network=Network(loss=0.2), seed=1).start()
     group.run(3000)
-    group["A"].members.exclude("C", group.now)
-    group["A"].turn([])
+    group["A"].exclude("C")
     group.run(5000)
     assert views(group, "B")[-1] == ("A", "B")
     assert "was taken out of the group" in group["C"].fault
@@ -102,8 +101,7 @@ def test_any_number_of_lives_later_all_agree(seed):
         name = group.rng.choice("BC")
         group[name].crash()
         if group.rng.random() < 0.5 and group["A"].views:
-            group["A"].members.exclude(name, group.now)
-            group["A"].turn([])
+            group["A"].exclude(name)
         group.start(name)
     group.network.loss = 0
     group.settle(20_000)

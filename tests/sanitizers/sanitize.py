@@ -76,12 +76,12 @@ def reports(log: Path) -> str:
     return "".join(path.read_text(errors="replace") for path in sorted(log.parent.glob(log.name + ".*")))
 
 
-def build(variant: str) -> Path:
-    """The package with its core built under the sanitizer; where it is."""
+def build(variant: str, compiler: dict[str, str] | None = None) -> Path:
+    """The package with its core built in this variant, with the compiler that environment variables name; where it is."""
     folder = ROOT / "build" / variant
     shutil.rmtree(folder / "package", ignore_errors=True)
     run = subprocess.run([sys.executable, "setup.py", "--quiet", "build", "--build-lib", str(folder / "package"), "--build-temp",
-                          str(folder / "objects")], cwd=ROOT, env=os.environ | {"RINGCAST_BUILD": variant})
+                          str(folder / "objects")], cwd=ROOT, env=os.environ | {"RINGCAST_BUILD": variant} | (compiler or {}))
     if run.returncode:
         raise SystemExit(f"the {variant} build failed")
     return folder / "package"

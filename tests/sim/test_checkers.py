@@ -145,6 +145,12 @@ def test_a_leaver_whose_messages_did_not_reach_everybody(group):
         group.checkers.agreed()
 
 
+def test_a_member_that_stops_for_no_reason(group):
+    group["B"].stack.effects.fault = "I do not feel like it"
+    with broken("stopped", "B stopped though nobody took it out"):
+        group["B"].turn()
+
+
 def test_a_group_that_does_not_come_to_rest(group):
     group["C"].crash()
     group["A"].send(b"nobody acknowledges this at C")

@@ -265,6 +265,8 @@ class Mcast(Layer):
         for first, last in request.ranges[:MAX_RANGES]:
             if not is_seqno(first) or not is_seqno(last):
                 return False
+            if precedes(last, first):
+                continue
             # Both are counted from low: serial arithmetic does not order three seqnos that lie all around the circle.
             start = (first - low) % MODULUS if precedes(low, first) else 1
             end = min((last - low) % MODULUS, (sent - low) % MODULUS) if precedes(low, last) else 0

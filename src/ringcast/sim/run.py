@@ -157,12 +157,12 @@ class Run:
             member.offer(2, 10)
 
     def _take_out_the_dead(self) -> None:
-        """What an operator does: exclude a dead member where it is still listed, or still waited for."""
+        """What an operator does, always from the same member: exclude the dead while anybody still lists them, or waits for them."""
+        living = self.cluster.living()
         for dead in [member.name for member in self.cluster.members.values() if not member.alive]:
-            lines = {member: member.members.table[dead] for member in self.cluster.living()}
-            for member in ([member for member, line in lines.items() if line.incarnation]
-                           or [member for member, line in lines.items() if not line.generation])[:1]:
-                member.exclude(dead)
+            lines = [member.members.table[dead] for member in living]
+            if any(line.incarnation or not line.generation for line in lines):
+                living[0].exclude(dead)
 
     def _interval(self) -> int:
         """An xmit_interval by the slowest clock, and the time that a datagram takes."""

@@ -1,0 +1,95 @@
+"""Coverage-guided fuzzing of the targets in targets.py: `make fuzz`.
+
+    python tests/fuzz/fuzz.py [TARGET ...] [-max_total_time=60] [-runs=N] [any other option of libFuzzer]
+    python tests/fuzz/fuzz.py TARGET build/fuzz/crash-...          # run one input again
+    python tests/fuzz/fuzz.py --merge                              # make the corpus of the repository anew, as small as it gets
+
+The core is built by clang with its branches visible to the fuzzer and AddressSanitizer watching; the Python layers are instrumented
+by atheris. Inputs that reach something new are kept in build/fuzz/; the corpus in the repository is the best of them, in one file
+for each target. An input that breaks a promise is left in build/fuzz/ and the run fails.
+"""
+
+import os
+import runpy
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import corpus
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+WORK = ROOT / "build" / "fuzz"
+TARGETS = ("decoder", "stack")
+DEFAULTS = ["-max_total_time=60", "-timeout=10", "-max_len=600", "-print_final_stats=1", f"-artifact_prefix={WORK}/"]
+
+
+def clang() -> str:
+    found = [path for name in ("clang", *(f"clang-{number}" for number in range(22, 13, -1))) if (path := shutil.which(name))]
+    if not found:
+        raise SystemExit("make fuzz needs clang, which shows the fuzzer the core's branches; install it (Debian: clang-16)")
+    return found[0]
+
+
+def environment(package: Path) -> dict[str, str]:
+    import atheris
+
+    runtime = Path(atheris.path()) / "asan_with_fuzzer.so"
+    if not runtime.exists():
+        raise SystemExit(f"this build of atheris has no {runtime.name}; install atheris from a wheel")
+    return os.environ | {"LD_PRELOAD": str(runtime), "ASAN_OPTIONS": "detect_leaks=0:symbolize=0:quarantine_size_mb=16",
+                         "PYTHONMALLOC": "malloc", "PYTHONPATH": str(package)}
+
+
+def build() -> Path:
+    compiler = clang()
+    sanitize = runpy.run_path(str(ROOT / "tests" / "sanitizers" / "sanitize.py"), run_name="sanitize")
+    return sanitize["build"]("fuzz", {"CC": compiler, "LDSHARED": f"{compiler} -shared"})
+
+
+def harness(package: Path, target: str, *arguments: str) -> int:
+    command = [sys.executable, str(HERE / "harness.py"), target, *arguments]
+    return subprocess.run(command, env=environment(package), cwd=ROOT).returncode
+
+
+def folder(target: str) -> Path:
+    """Where inputs of this machine are kept, those of the repository among them."""
+    path = WORK / target
+    path.mkdir(parents=True, exist_ok=True)
+    corpus.unpack(target, path)
+    return path
+
+
+def fuzz(package: Path, target: str, options: list[str]) -> int:
+    print(f"--- {target}", flush=True)
+    return harness(package, target, str(folder(target)), *DEFAULTS, *options)
+
+
+def merge(package: Path, target: str) -> int:
+    """Keep the smallest inputs that together reach everything that was reached."""
+    small = WORK / f"{target}-small"
+    shutil.rmtree(small, ignore_errors=True)
+    small.mkdir(parents=True)
+    status = harness(package, target, "-merge=1", str(small), str(folder(target)))
+    if not status:
+        print(f"{target}: {corpus.pack(target, small)} inputs")
+    return status
+
+
+def main(words: list[str]) -> int:
+    options = [word for word in words if word.startswith("-") and word != "--merge"]
+    inputs = [word for word in words if Path(word).is_file()]
+    names = [word for word in words if word not in options and word not in inputs and word != "--merge"]
+    if any(name not in TARGETS for name in names):
+        raise SystemExit(f"the targets are {' and '.join(TARGETS)}, not {' '.join(names)}")
+    package = build()
+    if inputs:
+        return max(harness(package, target, *options, *inputs) for target in names or TARGETS)
+    if "--merge" in words:
+        return max(merge(package, target) for target in names or TARGETS)
+    return max(fuzz(package, target, options) for target in names or TARGETS)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
