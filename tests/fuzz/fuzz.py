@@ -49,8 +49,11 @@ def build() -> Path:
 
 
 def harness(package: Path, target: str, *arguments: str) -> int:
-    command = [sys.executable, str(HERE / "harness.py"), target, *arguments]
-    return subprocess.run(command, env=environment(package), cwd=ROOT).returncode
+    """Run the process that is fuzzed. libFuzzer starts itself again to merge, by the first word of its command."""
+    script = WORK / f"{target}.sh"
+    script.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{HERE / "harness.py"}" {target} "$0" "$@"\n')
+    script.chmod(0o755)
+    return subprocess.run([str(script), *arguments], env=environment(package), cwd=ROOT).returncode
 
 
 def folder(target: str) -> Path:

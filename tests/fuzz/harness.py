@@ -1,4 +1,5 @@
-"""The process that is fuzzed: python harness.py TARGET [arguments of libFuzzer]; fuzz.py starts it with the right build."""
+"""The process that is fuzzed: python harness.py TARGET COMMAND [arguments of libFuzzer]. fuzz.py starts it with the right build;
+COMMAND is what starts it again."""
 
 import sys
 
@@ -8,6 +9,6 @@ with atheris.instrument_imports(include=["ringcast", "targets"]):
     from targets import TARGETS
 
 if __name__ == "__main__":
-    target = TARGETS[sys.argv.pop(1)]
-    atheris.Setup(sys.argv, target)
+    _, target, *words = sys.argv
+    atheris.Setup(words, TARGETS[target])
     atheris.Fuzz()
