@@ -14,7 +14,7 @@ and, after a restart, the digest of what it already has. That a name is *vacant*
 
 A member whose name is taken by a later life of it, or that was taken out, stops with a sentence that says so. It may have been
 out of reach at the time, and all others agree already: so whoever gets anything from an incarnation that its table lacks says HELLO.
-(A member also stops when it formed a view without those who know that its name was vacated before it began: it cannot tell.)
+(A member also stops when it formed a view without some, whom it excluded, and these know a line of its name that supersedes its own.)
 
 A line that is believed only from its owner is never believed by those whom it did not reach before it died. They keep it as a
 rumour, so that exclude() supersedes it all the same; and excluding a name that was never heard of supersedes its first life.

@@ -34,7 +34,7 @@ class Checkers:
         self._views: dict[int, frozenset[int]] = {}                 # who is in the view of an id
         self._lows: dict[int, int] = {}                             # LOW of each life's send window
         self._starts: dict[tuple[int, int], int] = {}               # (receiver, sender): where the sender said that it begins
-        self._vacated: set[str] = set()                             # names that were
+        self._all_stay = True                                       # nobody left or was taken out
         self._kept: set[tuple[int, int]] = set()                    # (receiver, sender): nothing between two lives may be missing
 
     def violated(self, check: str, sentence: str) -> None:
@@ -113,14 +113,14 @@ class Checkers:
         had = [self.finished(life, sender) for life in former]
         return not any(seqno is not None and precedes(resumed, seqno) for seqno in had)
 
-    def vacated(self, name: str) -> None:
-        """Somebody was asked to take out who has this name, or it leaves."""
-        self._vacated.add(name)
+    def vacated(self) -> None:
+        """Somebody was asked to take a member out, or one leaves."""
+        self._all_stay = False
 
     def stopped(self, member: "Member") -> None:
-        """A member gives up only when its name has a later life, or was vacated: even before it began, when it formed its view
-        without the members who know that."""
-        if self.cluster.members[member.name] is member and member.name not in self._vacated:
+        """A member gives up only when its name has a later life, or when views were formed without somebody: it may have been taken
+        out, or have formed a view without those who knew better who has its name."""
+        if self.cluster.members[member.name] is member and self._all_stay:
             self.violated("stopped", f"{member.name} stopped though nobody took it out: {member.fault}")
 
     # ------------------------------------------------------------------------------------------------- after a turn

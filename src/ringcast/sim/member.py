@@ -201,7 +201,7 @@ class Member:
 
     def exclude(self, name: str) -> None:
         """Take a member out that this one holds for dead."""
-        self.cluster.checkers.vacated(name)
+        self.cluster.checkers.vacated()
         self.members.exclude(name, self.clock.read(self.cluster.now))
         self.attend()
 
@@ -310,7 +310,7 @@ class Member:
 
     def _say_goodbye(self, now: Instant) -> None:
         self.left = True
-        self.cluster.checkers.vacated(self.name)
+        self.cluster.checkers.vacated()
         self._leave_by = self.cluster.now + milliseconds(self.config.leave_timeout)
         self.cluster.at(self._leave_by, self._give_up_leaving)
         self.members.leave(now)
