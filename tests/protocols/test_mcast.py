@@ -8,9 +8,10 @@ import pytest
 from ringcast import Address, Batch, Digest
 from ringcast._core import wire
 from ringcast.protocols import mcast
+from ringcast.protocols.static_members import HELLO
 from ringcast.sim.cluster import Cluster
 from ringcast.sim.network import MS, Network
-from ringcast.stack import EVERYONE, Kind
+from ringcast.stack import EVERYONE, Kind, decoded
 
 OPTIONS = {"capacity": 64, "ack_threshold": 8, "max_bundle_size": 600}
 
@@ -556,13 +557,25 @@ def test_a_member_that_takes_nothing_is_believed_wherever_the_seqnos_are(offset)
 
 def test_a_start_of_an_earlier_admission_is_not_heeded():
     """C is taken out while it joins, and let in again: the START of the first time comes late."""
-    group = Cluster("ABC", network=Network(cut={("A", "C"), ("B", "C")}), **OPTIONS).start()
+    group = Cluster("ABC", **OPTIONS).start("C")
+    c = group["C"].incarnation
+
+    def tells_c_of_itself(source, target, datagram):
+        """What C needs for its first view, while the others have theirs."""
+        packet = mcast.Packet(Kind.HELLO, 0, 0, datagram)
+        hello = decoded(HELLO, packet)
+        return target == "C" and hello is not None and hello.table["C"].incarnation == c
+
+    group.network.discard = tells_c_of_itself
+    group.start("A", "B")
     starts = []
     group.observer.sent = lambda source, dest, datagram: starts.append(datagram) if (
         source.name == "B" and dest == group["C"].incarnation and wire.open_datagram(datagram, source.stack.group).kind == Kind.START
     ) else None
     group.run(500)
+    assert len(group["A"].views) == len(group["B"].views) == 1 and group["C"].views == []
     early = starts[0]
+    group.network.cut = {("A", "C"), ("B", "C")}
     group["A"].exclude("C")
     group.run(300)
     group["B"].send(*payloads("B", 1, 3))

@@ -199,9 +199,9 @@ def test_chatter_without_need_fails_the_run():
 
 def test_an_exception_in_a_layer_fails_the_run():
     run = Run(plan())
-    run.cluster.at(400 * MS, lambda: setattr(run.cluster["A"].mcast, "requests", None))
+    run.cluster.at(400 * MS, lambda: setattr(run.cluster["A"].mcast, "acks", None))
     outcome = run.outcome()
-    assert outcome.check == "error" and "has no attribute 'setdefault'" in outcome.sentence
+    assert outcome.check == "error" and "AttributeError: 'NoneType' object has no attribute" in outcome.sentence
 
 
 def test_a_storm_is_ended(monkeypatch):

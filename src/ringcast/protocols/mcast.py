@@ -23,7 +23,7 @@ from ringcast._core.batch import Batch
 from ringcast._core.ring_buffer import RingBuffer
 from ringcast._core.send_window import SendWindow
 from ringcast.address import Address
-from ringcast.config import Config, milliseconds
+from ringcast.config import MAX_MEMBERS, Config, milliseconds
 from ringcast.digest import Digest
 from ringcast.protocols.seqnos import MODULUS, Range, Seqno, count, is_seqno, later, precedes, united
 from ringcast.stack import EVERYONE, Instant, Kind, Layer, Packet, decoded
@@ -145,6 +145,7 @@ class Mcast(Layer):
         self.view_id = 0
         self.budgets: dict[int, int] = {}               # bytes that each member grants us
         self.joiners: dict[int, Seqno] = {}             # members that have not acknowledged their START
+        self.early: dict[int, Start] = {}               # STARTs of views that are not ours
         self.requests: dict[int, list[Range]] = {}      # of this turn
         self.repeated_bytes = 0                         # since `pace_since`: repeats are paced by the interval
         self.pace_since: Instant = 0
@@ -216,6 +217,8 @@ class Mcast(Layer):
         body = decoded(decoder, packet)
         if packet.sender not in self.members:
             self.counters.num_unknown_sender += 1
+            if isinstance(body, Start):
+                self._keep(packet.sender, body)
         elif body is None or not handle(self, packet.sender, body, now):
             self.counters.num_bad += 1
 
@@ -231,12 +234,23 @@ class Mcast(Layer):
         if not self.receiving:
             self._acknowledge(sender, now)
         elif start.view_id != self.view_id:
-            pass                                        # it will be repeated
+            self._keep(sender, start)
         elif window is None or (not window.started and precedes(window.offset, start.seqno)):
             self._open_window(self.members[sender], start.seqno, started=True)
         else:
             window.started = window.ack_due = True
         return True
+
+    def _keep(self, sender: int, start: Start) -> None:
+        """A START of a view that is not ours, perhaps not yet: it is looked at again when the next view comes."""
+        if sender in self.early or len(self.early) < MAX_MEMBERS:
+            self.early[sender] = start
+
+    def _heed_early_starts(self, now: Instant) -> None:
+        early, self.early = self.early, {}
+        for sender, start in early.items():
+            if sender in self.members:
+                self._on_start(sender, start, now)
 
     def _on_ack(self, member: int, ack: Ack, now: Instant) -> bool:
         """On reception of ACK from member P: raise its entry; when the minimum rises, purge, which unblocks senders."""
@@ -432,6 +446,7 @@ class Mcast(Layer):
             self._admit(member, resumes.get(member))
             self._digest(members[member])
         self._start_joiners(now)
+        self._heed_early_starts(now)
         self._fit_budgets()
         self._purge()
         self.stack.effects.writable = True

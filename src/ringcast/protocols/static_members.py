@@ -10,7 +10,8 @@ have not heard the same yet, have different ids.
 HELLO carries the sender's table. It is repeated every hello_interval until every member that is in the table was heard with an
 equal one; it is answered when its sender asks, or when it shows a table other than ours; then there is silence. That a name is
 *occupied* is believed only from its owner, because the owner's HELLO also brings what the others need: where it can be reached,
-and, after a restart, the digest of what it already has. That a name is *vacant* is believed from anybody.
+and, after a restart, the digest of what it already has. That a name is *vacant* is believed from anybody. The first view comes when
+all listed names are settled and every member has heard of this life, so that a former life of the same name gives way before.
 
 A member whose name is taken by a later life of it, or that was taken out, stops with a sentence that says so. It may have been
 out of reach at the time, and all others agree already: so whoever gets anything from an incarnation that its table lacks says HELLO.
@@ -109,7 +110,7 @@ class StaticMembers(Layer):
             self.heard[hello.name] = hello
         if changed or hello.asks or hello.table != self.table:
             self._answer(now)
-        if changed:
+        if changed or self.installed is None:
             self._install(now)
 
     def _merge(self, hello: Hello, sender: int) -> bool:
@@ -168,8 +169,13 @@ class StaticMembers(Layer):
         self._write(name, Line(newest.generation + 1, 0))
 
     def missing(self) -> list[str]:
-        """Listed names that were neither heard nor are known to be vacant: what a starting member waits for."""
-        return [name for name, line in self.table.items() if line.generation == 0]
+        """What a starting member waits for: listed names that were neither heard nor are known to be vacant, and members that have
+        not heard of it. (A HELLO that is older than our start may hide that our name was another life's.)"""
+        return [name for name, line in self.table.items() if line.generation == 0 or (
+            self.installed is None and line.incarnation and name != self.local.name and not self._knows_us(name))]
+
+    def _knows_us(self, name: str) -> bool:
+        return name in self.heard and self.heard[name].table.get(self.local.name) == self.table[self.local.name]
 
     def agreed(self) -> bool:
         """Whether every member in the table was last heard with a table equal to ours."""
