@@ -68,6 +68,8 @@ def simulate_command(
                      reorder=reorder, corrupt=corrupt, truncate=truncate, delay=delay, crashes=crashes, partitions=partitions,
                      pauses=pauses, slow=slow, exclusions=exclusions, leaves=leaves, jumps=jumps, options=settings(options))
     fixed.check()
+    if actions is not None and actions < 0:
+        raise ConfigError(f"--actions is {actions}; it is a number of actions, 0 or more")
     if seed is not None:
         raise typer.Exit(show_one(seed, fixed, actions, trace))
     if actions is not None or trace is not None:
@@ -107,7 +109,7 @@ def show_one(seed: int, fixed: Settings, actions: int | None, trace: Path | None
     outcome = traced(run, trace) if trace else run.outcome()
     print(f"{outcome.deliveries} deliveries, {outcome.events} events, {outcome.simulated:.3f} simulated seconds, "
           f"fingerprint {outcome.fingerprint:08x}")
-    print(f"FAILED  {outcome.sentence}" if outcome.check else "no promise was broken")
+    print(f"FAILED  {outcome.sentence}\n{outcome.traceback}" if outcome.check else "no promise was broken")
     return int(bool(outcome.check))
 
 

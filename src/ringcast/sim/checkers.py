@@ -7,6 +7,7 @@ and never touch them. The names of the checks are the words by which a failing r
 from typing import TYPE_CHECKING
 
 from ringcast._core.batch import Batch
+from ringcast.config import MAX_MEMBERS
 from ringcast.protocols.seqnos import MODULUS, later, precedes
 from ringcast.view import View
 
@@ -134,7 +135,7 @@ class Checkers:
             if not (each.hd - low) % MODULUS <= (each.hr - low) % MODULUS <= each.capacity or each.nbytes > most:
                 self.violated("window", f"{member.name} has a window with LOW={low} HD={each.hd} HR={each.hr} of {each.capacity} "
                                         f"and {each.nbytes} bytes of {member.config.max_bytes}")
-        if len(mcast.windows) >= max(1, len(mcast.members)) or mcast.requests or len(mcast.early) > len(self.cluster.lives):
+        if len(mcast.windows) >= max(1, len(mcast.members)) or mcast.requests or len(mcast.early) > MAX_MEMBERS:
             self.violated("memory", f"{member.name} has {len(mcast.windows)} windows and {len(mcast.requests)} open requests in a "
                                     f"view of {len(mcast.members)}")
         low, before = ring.low, self._lows.get(member.incarnation, member.offset)

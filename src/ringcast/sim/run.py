@@ -4,7 +4,7 @@ A run has two parts, as a promise has: while there are faults nothing wrong may 
 is dead comes back or is taken out, and everything that is owed must happen within a stated number of intervals, and then silence.
 """
 
-from collections.abc import Callable
+import traceback
 from time import process_time
 
 import msgspec
@@ -20,6 +20,7 @@ INTERVALS = 400                         # xmit_intervals that everything owed ma
 HELLOS = 40                             # ... hello_intervals, and ...
 ROUNDS = 6                              # ... xmit_intervals for each window full of messages that waits for room
 MAX_EVENTS = 3_000_000                  # of one run: more is a storm
+TRIES = 10                              # prefixes that are tried beside the bisection
 VOID = 10                               # deliveries; a run with fewer has shown nothing
 
 POINTERS = {"low", "hd", "hr", "sent", "view_id", "send_budget"}       # of status(): everything else there can be summed
@@ -32,6 +33,7 @@ class Outcome(msgspec.Struct, kw_only=True):
     seed: int
     check: str = ""                     # the name of the check that failed, or nothing
     sentence: str = ""
+    traceback: str = ""                 # of an exception that a layer raised
     actions: int = 0                    # of the plan that were carried out at most
     events: int = 0
     deliveries: int = 0
@@ -86,7 +88,7 @@ class Run:
         elif not member.alive:
             pass
         elif action.what == "send":
-            if member.backlog == [] or len(member.backlog) < value[0]:
+            if len(member.backlog) <= value[0]:         # an application that is blocked does not pile up more and more
                 member.offer(*value)
         elif action.what == "slow":
             member.finish_after, member.limit = value
@@ -115,15 +117,16 @@ class Run:
         """Run, and say what came of it."""
         began = process_time()
         cluster = self.cluster
-        check = sentence = ""
+        check = sentence = trace = ""
         try:
             self.run()
         except Violation as violation:
             check, sentence = violation.check, str(violation)
         except Exception as error:
             check, sentence = "error", f"{type(error).__name__}: {error} (at {cluster.now / MS:.3f} ms, event {cluster.num_done})"
+            trace = traceback.format_exc()
         return Outcome(
-            seed=self.plan.seed, check=check, sentence=sentence, actions=len(self.actions), events=cluster.num_done,
+            seed=self.plan.seed, check=check, sentence=sentence, traceback=trace, actions=len(self.actions), events=cluster.num_done,
             deliveries=cluster.delivered(), simulated=cluster.now / 1e9, cpu=process_time() - began,
             fingerprint=cluster.fingerprint, counters=self._counters())
 
@@ -227,20 +230,24 @@ def simulate(seed: int, settings: Settings, actions: int | None = None) -> Outco
     return Run(draw(seed, settings), actions).outcome()
 
 
-def shortest_prefix(seed: int, settings: Settings, failed: Outcome, progress: Callable[[], None] = lambda: None) -> Outcome:
+def shortest_prefix(seed: int, settings: Settings, failed: Outcome) -> Outcome:
     """The outcome of the shortest prefix of actions on which the same check fails.
 
-    A prefix ends when the action after it would have happened; then the network heals, as at the end of every run. A failure need
-    not be kept by every longer prefix, so after the bisection shorter ones are looked at one by one, as long as they fail.
+    A prefix ends when the action after it would have happened; then the network heals, as at the end of every run. Not every longer
+    prefix of one that fails need fail too: so after each bisection some shorter ones are tried, until all of these pass.
     """
     fails = failed
-    passes = -1
-    while fails.actions - passes > 1:
-        middle = (fails.actions + passes) // 2
-        outcome = simulate(seed, settings, middle)
-        progress()
-        if outcome.check == failed.check:
-            fails = outcome
-        else:
-            passes = middle
-    return fails
+    while True:
+        passes = -1
+        while fails.actions - passes > 1:
+            outcome = simulate(seed, settings, (fails.actions + passes) // 2)
+            if outcome.check == failed.check:
+                fails = outcome
+            else:
+                passes = outcome.actions
+        shorter = sorted({fails.actions * step // TRIES for step in range(TRIES)})
+        again = next((outcome for outcome in (simulate(seed, settings, actions) for actions in shorter)
+                      if outcome.check == failed.check and outcome.actions < fails.actions), None)
+        if again is None:
+            return fails
+        fails = again
