@@ -523,6 +523,19 @@ def test_the_rest_of_a_leavers_stream_is_delivered_up_to_the_first_gap():
     assert counters(group["B"]).num_gone_undelivered == 1 and group["B"].mcast.leaving == []
 
 
+def test_decision_24_lives_that_come_and_go_do_not_fill_the_memory_of_a_slow_application():
+    group = cluster("AB")
+    group["B"].limit = 0
+    for _ in range(10):
+        group["A"].send(*payloads("A", 1, 10))
+        group.run(5)
+        group["A"].crash()
+        group.start("A")
+        group.run(300)
+    assert len(group["B"].mcast.leaving) == mcast.MOST_LEAVING
+    assert counters(group["B"]).num_gone_undelivered == 10 * (10 - mcast.MOST_LEAVING)
+
+
 def test_the_socket_buffer_is_shared_by_those_who_send():
     group = cluster("ABCD", receive_budget=12_000)
     grants = []

@@ -35,6 +35,7 @@ MAX_REPEATS = 5                         # doublings of that
 LONGEST_SILENCE = 64                    # looks between two repeats of HIGHEST and START while nothing changes
 SMALLEST_BUNDLE = 2048                  # bytes; below this a window of few bytes is not cut into smaller datagrams
 BATCH = 4                               # datagrams that a busy sender frames in one turn
+MOST_LEAVING = 4                        # windows of members that are gone, kept for a slow application; more in a larger group
 SHARES = 4                              # datagrams, and acks, that a window of bytes is cut into at least
 
 class Start(msgspec.Struct, array_like=True):
@@ -460,6 +461,7 @@ class Mcast(Layer):
             window = self.windows.pop(sender, None)
             if window is not None:
                 self.leaving.append(window)
+                self._bound_leavers(max(MOST_LEAVING, len(members)))
             self.acks.remove(sender)
             for table in (self.budgets, self.joiners, self.requests):
                 table.pop(sender, None)
@@ -495,9 +497,16 @@ class Mcast(Layer):
     def _forget_leavers(self) -> None:
         """Of a member that is gone, what stands behind a gap can never be completed: the window goes, and that is counted."""
         for window in [window for window in self.leaving if not window.is_deliverable]:
-            ring = window.ring
-            self.counters.num_gone_undelivered += (ring.hr - ring.hd) % MODULUS - ring.num_missing
             self.leaving.remove(window)
+            self._give_up(window)
+
+    def _bound_leavers(self, most: int) -> None:
+        """While the application takes nothing, a member that comes and goes again and again must not fill the memory."""
+        while len(self.leaving) > most:
+            self._give_up(self.leaving.pop(0))
+
+    def _give_up(self, window: ReceiveWindow) -> None:
+        self.counters.num_gone_undelivered += (window.ring.hr - window.ring.hd) % MODULUS - window.ring.num_missing
 
     # ------------------------------------------------------------------------------------------------------ timer
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from ringcast._core.batch import Batch
 from ringcast.config import MAX_MEMBERS
+from ringcast.protocols.mcast import MOST_LEAVING
 from ringcast.protocols.seqnos import MODULUS, later, precedes
 from ringcast.view import View
 
@@ -135,9 +136,11 @@ class Checkers:
             if not (each.hd - low) % MODULUS <= (each.hr - low) % MODULUS <= each.capacity or each.nbytes > most:
                 self.violated("window", f"{member.name} has a window with LOW={low} HD={each.hd} HR={each.hr} of {each.capacity} "
                                         f"and {each.nbytes} bytes of {member.config.max_bytes}")
-        if len(mcast.windows) >= max(1, len(mcast.members)) or mcast.requests or len(mcast.early) > MAX_MEMBERS:
-            self.violated("memory", f"{member.name} has {len(mcast.windows)} windows and {len(mcast.requests)} open requests in a "
-                                    f"view of {len(mcast.members)}")
+        if len(mcast.windows) >= max(1, len(mcast.members)) or mcast.requests or (
+                len(mcast.early) > MAX_MEMBERS or len(mcast.leaving) > MOST_LEAVING + len(self.cluster.names)):
+            self.violated("memory", f"{member.name} has {len(mcast.windows)} windows, {len(mcast.leaving)} of those who left, "
+                                    f"{len(mcast.requests)} open requests and {len(mcast.early)} early STARTs in a view of "
+                                    f"{len(mcast.members)}")
         low, before = ring.low, self._lows.get(member.incarnation, member.offset)
         if low != before:
             if precedes(low, before):
