@@ -38,6 +38,8 @@ class Cluster:
     is a number that two runs share only if they were the same.
     """
 
+    life: type[Member] = Member             # what a start makes
+
     def __init__(self, names: Sequence[str], *, seed: int | str = 0, network: Network | None = None, **options: Any) -> None:
         self.names = tuple(names)
         self.rng = Random(f"{seed} members")            # one source each, so that a fault more does not change the load
@@ -63,7 +65,7 @@ class Cluster:
     def start(self, *names: str, **options: Any) -> Self:
         """Start these members, or all: a new life of each, while a former one may be dead or alive."""
         for name in names or self.names:
-            member = Member(self, name, **(self.member_options | options))
+            member = self.life(self, name, **(self.member_options | options))
             self.members[name] = self.lives[member.incarnation] = member
             self._bound[member.physical] = member
             member.start()
