@@ -16,6 +16,9 @@ TABLE = VERBS | textring.VERBS
 HEADINGS = {
     "RingBuffer.txt": ["Design of RingBuffer", "Design of RingBuffer: the assertions", "Correctness check #1",
                        "Correctness check #1: the solution"],
+    "MCAST.txt": ["introduction", "Fields", "On sending of message M", "On reception of message M",
+                  "On reception of ACK from member P", "Every xmit_interval", "On reception of XMIT-REQ from P",
+                  "On reception of view V", "On reception of digest D", "Misc"],
 }
 
 
@@ -64,3 +67,8 @@ def test_each_heading_of_the_texts_has_its_transcripts():
     said = [path.read_text().partition("\n")[0] for path in FILES]
     assert [heading for text, headings in HEADINGS.items() for heading in headings
             if not any(line.startswith(f"# {text}") and heading in line for line in said)] == []
+
+
+def test_each_verb_is_used():
+    used = {step.text.split()[0] for path in FILES for step in Transcript.read(path, TABLE).steps}
+    assert TABLE.keys() - used == set()
