@@ -2,7 +2,8 @@
 
 Every member keeps one table: for each listed name a generation and an incarnation, 0 meaning that the name is vacant (its member
 left or was taken out). Whoever changes a line raises its generation; of two lines for a name the one with the higher (generation,
-incarnation) wins. So all tables become equal in whatever order they are heard, and a view is a function of the table: its members
+incarnation) wins, but for the first generation: there the one that was heard first stays, since the other may be a former life whose
+HELLO comes late, and if it is alive it will raise the generation. So all tables become equal in whatever order they are heard, and a view is a function of the table: its members
 are the incarnations in the order of the list, its id is the sum of the lines' weights. A weight grows whenever its line is
 superseded, so ids only grow; and it holds 32 random bits of the incarnation, so that different tables, as members have them who
 have not heard the same yet, have different ids.
@@ -43,6 +44,9 @@ class Line(msgspec.Struct, array_like=True, frozen=True, order=True):
 
     generation: Annotated[int, Meta(ge=0, lt=1 << 22)] = 0          # 0: never heard of; a sum of 256 weights has 62 bits
     incarnation: int = 0                                    # 0: vacant
+
+    def supersedes(self, other: "Line") -> bool:
+        return self > other and (self.generation > other.generation or self.generation > 1)
 
     @property
     def weight(self) -> int:
@@ -117,10 +121,10 @@ class StaticMembers(Layer):
         """Take over the lines that supersede ours; whether any did."""
         changed = False
         for name, line in hello.table.items():
-            if name not in self.table or line <= self.table[name]:
-                continue
             if name == self.local.name:
                 changed |= self._contest(line)
+            elif name not in self.table or not line.supersedes(self.table[name]):
+                continue
             elif line.incarnation == 0 or (name == hello.name and line.incarnation == sender):
                 self._write(name, line)
                 changed = True
@@ -135,11 +139,14 @@ class StaticMembers(Layer):
 
     def _contest(self, line: Line) -> bool:
         """Somebody says that our name is another's, or vacant: a former life of ours gives way, a later one does not."""
-        if line.incarnation == self.local.incarnation:
+        mine = self.table[self.local.name]
+        if line.incarnation == self.local.incarnation or line.generation < mine.generation:
             return False
-        if self.installed is None or self.local not in self.installed:
+        if self.installed is None:
             self._write(self.local.name, Line(line.generation + 1, self.local.incarnation))
             return True
+        if not line.supersedes(mine):
+            return False
         self._write(self.local.name, line)
         self.stack.effects.fault = self.fault = (
             f"another process has joined as {self.local.name!r}; give every member its own name" if line.incarnation else
