@@ -256,6 +256,24 @@ def test_a_hello_that_a_former_life_sent_late_does_not_stop_the_present_one():
         assert group["A"].views[-1].members[1] == group["B"].address
 
 
+def test_a_member_that_began_alone_is_let_in_by_those_who_know_a_former_life():
+    """B came back while it could not hear A, and was told to go on without it: both names' lines are of the first generation."""
+    for seed in range(10):
+        group = Cluster("AB", seed=seed).start()
+        group.run(500)
+        group["B"].crash()
+        group.network.cut = {("A", "B"), ("B", "A")}
+        group.start("B")
+        group["B"].exclude("A")
+        group.run(100)
+        assert group["B"].views[-1].names == ("B",)
+        group["A"].crash()
+        group.network.heal()
+        group.start("A")
+        group.run(1000)
+        assert group["B"].fault is None and group["A"].views[-1] == group["B"].views[-1]
+
+
 def test_the_first_view_waits_until_everybody_has_heard_of_this_life():
     """A HELLO that A sent before it heard of B's former life must not let the later one begin as if there had been none."""
     for seed in range(10):

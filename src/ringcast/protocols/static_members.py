@@ -142,7 +142,7 @@ class StaticMembers(Layer):
         mine = self.table[self.local.name]
         if line.incarnation == self.local.incarnation or line.generation < mine.generation:
             return False
-        if self.installed is None:
+        if self.installed is None or line.generation == mine.generation == 1:
             self._write(self.local.name, Line(line.generation + 1, self.local.incarnation))
             return True
         if not line.supersedes(mine):
