@@ -4,7 +4,9 @@ import re
 import shlex
 import subprocess
 import sys
+import threading
 from collections import Counter
+from pathlib import Path
 
 import pyarrow.compute as compute
 import pyarrow.parquet as parquet
@@ -27,6 +29,47 @@ def test_seeds_run_on_all_cores_and_are_summed_up():
     assert "no promise was broken in 20 runs" in run.stdout
     assert re.search(r"runs +20, of which 0 failed", run.stdout)
     assert re.search(r"on one core +[\d,]+ deliveries/s", run.stdout)
+
+
+def test_workers_end_with_their_parent():
+    code = "from ringcast.cli import main; main()"
+    run = subprocess.Popen([sys.executable, "-c", code, "simulate", "--seeds", "100000", "--workers", "2"], stdout=subprocess.DEVNULL,
+                           stderr=subprocess.DEVNULL, start_new_session=True)
+    try:
+        wait_for(lambda: len(workers_of(run.pid)) == 2)
+        workers = workers_of(run.pid)
+    finally:
+        run.kill()
+        run.wait()
+    wait_for(lambda: not any(is_running(worker) for worker in workers))
+
+
+def wait_for(condition):
+    for _ in range(1200):
+        if condition():
+            return
+        threading.Event().wait(0.05)
+    raise AssertionError("it did not happen")
+
+
+def is_running(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def workers_of(pid):
+    """Processes whose parent this is and that run something (not the tracker of resources)."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*"):
+        try:
+            if path.joinpath("stat").read_text().rpartition(")")[2].split()[1] == str(pid) and b"spawn_main" in (
+                    path.joinpath("cmdline").read_bytes()):
+                found.append(int(path.name))
+        except OSError:
+            pass                                    # it has just ended
+    return found
 
 
 def test_one_seed_shows_its_plan_and_is_the_same_each_time():

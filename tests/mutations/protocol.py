@@ -16,14 +16,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 PACKAGE = Path(__file__).parents[2] / "src" / "ringcast"
-SEEDS = 120                             # of each kind that a mutation may survive at most
+SEEDS = 200                             # of each kind that a mutation may survive at most
 
 HUNT = """
 from ringcast.sim.plan import Settings
 from ringcast.sim.run import simulate
 for seed in range(%d):
     for settings in (Settings(), Settings(loss=0.2, crashes=2, partitions=2),
-                     Settings(loss=0.2, crashes=2, partitions=3, exclusions=4)):
+                     Settings(reorder=0.3, crashes=2, exclusions=4)):
         outcome = simulate(seed, settings)
         if outcome.check:
             print(f"{outcome.check}, seed {seed}: {outcome.sentence}")

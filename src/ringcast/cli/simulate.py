@@ -3,6 +3,7 @@
 import multiprocessing
 import os
 import shlex
+import threading
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
@@ -155,7 +156,7 @@ def run_all(seeds: range, fixed: Settings, workers: int) -> int:
 def outcomes(seeds: range, fixed: Settings, workers: int) -> Iterator[Outcome]:
     """The outcomes of all seeds, as they come; seeds are given out in small portions, so that no core is idle at the end."""
     portions = iter([seeds[start:start + CHUNK] for start in range(0, len(seeds), CHUNK)])
-    with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn")) as pool:
+    with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), initializer=end_with_parent) as pool:
         running: set[Future[list[Outcome]]] = set()
         try:
             while True:
@@ -168,6 +169,18 @@ def outcomes(seeds: range, fixed: Settings, workers: int) -> Iterator[Outcome]:
                     yield from future.result()
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
+
+
+def end_with_parent() -> None:
+    """A worker whose parent was killed has nobody to work for, and would wait for ever."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+
+    def watch() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def run_some(seeds: range, fixed: Settings) -> list[Outcome]:
