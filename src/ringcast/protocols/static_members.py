@@ -3,10 +3,11 @@
 Every member keeps one table: for each listed name a generation and an incarnation, 0 meaning that the name is vacant (its member
 left or was taken out). Whoever changes a line raises its generation; of two lines for a name the one with the higher (generation,
 incarnation) wins, but for the first generation: there the one that was heard first stays, since the other may be a former life whose
-HELLO comes late, and if it is alive it will raise the generation. So all tables become equal in whatever order they are heard, and a view is a function of the table: its members
-are the incarnations in the order of the list, its id is the sum of the lines' weights. A weight grows whenever its line is
-superseded, so ids only grow; and it holds 32 random bits of the incarnation, so that different tables, as members have them who
-have not heard the same yet, have different ids.
+HELLO comes late, and if it is alive it will raise the generation. So all tables become equal in whatever order they are heard.
+
+A view is a function of the table: its members are the incarnations in the order of the list, its id is the sum of the lines' weights.
+A weight grows whenever its line is superseded, so ids only grow; and it holds 32 random bits of the incarnation, so that different
+tables, as members have them who have not heard the same yet, have different ids.
 
 HELLO carries the sender's table. It is repeated every hello_interval until every member that is in the table was heard with an
 equal one; it is answered when its sender asks, or when it shows a table other than ours; then there is silence. That a name is
