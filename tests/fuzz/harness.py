@@ -5,10 +5,14 @@ import sys
 
 import atheris
 
-with atheris.instrument_imports(include=["ringcast", "targets"]):
-    from targets import TARGETS
+LAYERS = ["ringcast.protocols", "ringcast.stack"]
 
 if __name__ == "__main__":
     _, target, *words = sys.argv
+    if target == "stack":
+        with atheris.instrument_imports(include=LAYERS):
+            from targets import TARGETS
+    else:
+        from targets import TARGETS
     atheris.Setup(words, TARGETS[target])
     atheris.Fuzz()
