@@ -28,11 +28,12 @@ from ringcast.stack import EVERYONE, Effects, Kind, Stack, group_id
 NAMES = ("A", "B", "C")
 INCARNATIONS = {"A": 0x1111_0000_0001, "B": 0x2222_0000_0002, "C": 0x3333_0000_0003}
 HOSTILE, STRANGER = INCARNATIONS["B"], 0x4444_0000_0004
-CONFIG = configure({"capacity": 8, "max_bytes": 4000, "xmit_interval": 3, "hello_interval": 20, "max_bundle_size": 600,
+CONFIG = configure({"capacity": 8, "max_bytes": 1500, "xmit_interval": 3, "hello_interval": 20, "max_bundle_size": 600,
                     "ack_threshold": 3})
 LOOK, GREETING = milliseconds(CONFIG.xmit_interval), milliseconds(CONFIG.hello_interval) // 10
 LARGEST = 700                           # bytes of a data datagram here: a bundle, or one payload
-EDGES = [0, 1, 2, 3, 7, 8, 9, 63, 64, 255, 256, 2**22 - 1, 2**31, 2**32, 2**53, 2**63 - 1, 2**63, 2**63 + 1, 2**64 - 2, 2**64 - 1]
+EDGES = [0, 1, 2, 3, 7, 8, 9, 63, 64, 255, 256, 2**22 - 1, 2**31, 2**32, 2**53, 2**63 - 1, 2**63, 2**63 + 1, 2**64 - 2, 2**64 - 1,
+         -1, -2**31, -2**63]
 MOST_LEAVING = 8                        # windows of members that are gone, while the application does not take what is in them
 BODIES = {Kind.HELLO: HELLO, Kind.START: protocol.START, Kind.ACK: protocol.ACK, Kind.XMIT_REQ: protocol.XMIT_REQ,
           Kind.HIGHEST: protocol.HIGHEST}
@@ -79,7 +80,9 @@ class Honest:
         self.stopped = False
         self.refused = {"malformed": 0, "not_for_me": 0, "unhandled": 0}        # what its counters must say
         self.sent = dict.fromkeys(range(8), 0)  # packets, by kind
-        self.repeated = 0                       # bytes
+        self.repeats: list[tuple[int, int]] = []        # (when, bytes) in the last interval
+        self.next: dict[int, int] = {}          # the seqno that comes next of each sender that never left
+        self.left: set[int] = set()             # those who did
         self.num_arrived = self.num_finished = self.num_views = 0
 
 
@@ -153,7 +156,7 @@ class Group:
 
     def forged_hello(self, target: Honest) -> None:
         names = ["B", "B", "B", "A", "C", "D", ""]
-        incarnations = [HOSTILE, 0, STRANGER, *INCARNATIONS.values(), 2**64 - 1]
+        incarnations = [HOSTILE, 0, STRANGER, *INCARNATIONS.values(), 2**64 - 1, -1]
         table = {self.program.choice(names): Line(self.program.choice((1, 1, 2, 3, 9, 2**22 - 1)), self.program.choice(incarnations))
                  for _ in range(self.program.byte() % 5)}
         resume = {self.number(target): self.number(target) for _ in range(self.program.byte() % 3)}
@@ -163,8 +166,8 @@ class Group:
     def forged_data(self, target: Honest) -> None:
         body = b""
         for _ in range(1 + self.program.byte() % 3):
-            payloads = [bytes(self.program.byte() % 40) for _ in range(1 + self.program.byte() % 6)]
-            body += struct.pack("<QII", self.number(target), len(payloads), sum(map(len, payloads)))
+            payloads = [bytes(self.program.choice((0, 1, 20, 250))) for _ in range(1 + self.program.byte() % 6)]
+            body += struct.pack("<QII", self.number(target) % MODULUS, len(payloads), sum(map(len, payloads)))
             body += b"".join(struct.pack("<H", len(payload)) for payload in payloads) + b"".join(payloads)
         self.forge(target, self.program.choice((Kind.DATA, Kind.REPEAT)), body)
 
@@ -266,7 +269,8 @@ class Group:
             header = wire.open_datagram(datagram, self.id)
             assert header.sender == member.incarnation and header.dest == dest and len(datagram) <= 65_507
             member.sent[header.kind] += 1
-            member.repeated += len(datagram) * (header.kind == Kind.REPEAT)
+            if header.kind == Kind.REPEAT:
+                member.repeats.append((self.now, len(datagram)))
             for other in self.members:
                 if other is not member and dest in (EVERYONE, other.incarnation):
                     other.arriving.append(datagram)
@@ -275,14 +279,17 @@ class Group:
             member.view_id = view.id
             member.num_views += 1
             self.apart |= any(other.address not in view for other in self.members)
+            member.left |= {sender for sender in member.next if all(sender != each.incarnation for each in view.members)}
         for batch in effects.deliveries:
             self.take(member, batch)
         if effects.fault is not None:
             self.apart = member.stopped = True
 
     def take(self, member: Honest, batch: Batch) -> None:
-        """Of an honest member: everything once, in order, as it was sent."""
-        assert batch.payloads
+        """Of anybody: in order, without a gap. Of an honest member: everything, as it was sent."""
+        source = batch.sender.incarnation
+        assert batch.payloads and (source in member.left or batch.first == member.next.get(source, batch.first))
+        member.next[source] = (batch.last + 1) % MODULUS
         member.in_hand.append(batch)
         for sender in self.members:
             if batch.sender == sender.address and not (self.spoofed and sender is not member):
@@ -318,7 +325,8 @@ class Group:
         assert sent[Kind.XMIT_REQ] <= (len(NAMES) - 1) * looks
         assert sent[Kind.START] <= len(NAMES) * (looks + member.num_views)
         assert sent[Kind.ACK] <= answers + (len(NAMES) - 1) * looks
-        assert member.repeated <= looks * (CONFIG.max_bytes + LARGEST), (member.repeated, looks)
+        member.repeats = [(when, size) for when, size in member.repeats if when > self.now - LOOK]
+        assert sum(size for _, size in member.repeats) <= 2 * (CONFIG.max_bytes + LARGEST)      # it may lie across two intervals
 
     def settle(self) -> None:
         """B is silent and taken out, the network loses nothing: the honest members get everything, and can go on."""
