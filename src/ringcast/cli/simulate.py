@@ -24,8 +24,14 @@ from ringcast.sim.run import Outcome, Run, shortest_prefix, simulate
 CHUNK = 8                               # seeds that a worker takes at a time
 SHRUNK = 20                             # failures whose shortest prefix is looked for; the others are listed as they are
 
-Rate = typer.Option(help="Probability for each datagram and receiver.", show_default="drawn")
-Times = typer.Option(help="How often in a run.", show_default="drawn")
+
+
+def rate(what: str) -> typer.models.OptionInfo:
+    return typer.Option(help=f"Probability that a datagram {what}, for each receiver of it.", show_default="drawn")
+
+
+def times(what: str) -> typer.models.OptionInfo:
+    return typer.Option(help=f"How often in a run {what}.", show_default="drawn")
 
 
 @app.command("simulate")
@@ -39,22 +45,20 @@ def simulate_command(
     duration: Annotated[float | None, typer.Option(help="Simulated seconds with load and faults.", show_default="drawn")] = None,
     messages: Annotated[int | None, typer.Option(help="Messages that all members send together.", show_default="drawn")] = None,
     size: Annotated[int | None, typer.Option(help="Bytes of a message, at least.", show_default="drawn")] = None,
-    loss: Annotated[float | None, Rate] = None,
-    burst: Annotated[float | None, typer.Option(help="Probability that a datagram begins a spell in which its link loses all.",
-                                                show_default="drawn")] = None,
-    duplicate: Annotated[float | None, Rate] = None,
-    reorder: Annotated[float | None, Rate] = None,
-    corrupt: Annotated[float | None, Rate] = None,
-    truncate: Annotated[float | None, Rate] = None,
+    loss: Annotated[float | None, rate("is lost")] = None,
+    burst: Annotated[float | None, rate("begins a spell in which its link loses all")] = None,
+    duplicate: Annotated[float | None, rate("arrives twice")] = None,
+    reorder: Annotated[float | None, rate("is held back, so that later ones overtake it")] = None,
+    corrupt: Annotated[float | None, rate("has bits flipped")] = None,
+    truncate: Annotated[float | None, rate("loses its end")] = None,
     delay: Annotated[float | None, typer.Option(help="Longest delay in milliseconds.", show_default="drawn")] = None,
-    crashes: Annotated[int | None, Times] = None,
-    partitions: Annotated[int | None, Times] = None,
-    pauses: Annotated[int | None, Times] = None,
-    slow: Annotated[int | None, typer.Option(help="How often a receiver is slow for a while, or a send buffer full.",
-                                             show_default="drawn")] = None,
-    exclusions: Annotated[int | None, Times] = None,
-    leaves: Annotated[int | None, Times] = None,
-    jumps: Annotated[int | None, typer.Option(help="How often a clock jumps ahead.", show_default="drawn")] = None,
+    crashes: Annotated[int | None, times("a member dies; most come back")] = None,
+    partitions: Annotated[int | None, times("links are cut, in one direction or both, or clogged")] = None,
+    pauses: Annotated[int | None, times("a member stands still for a while")] = None,
+    slow: Annotated[int | None, times("a receiver is slow for a while, or a send buffer full")] = None,
+    exclusions: Annotated[int | None, times("a member takes another out, alive or dead")] = None,
+    leaves: Annotated[int | None, times("a member leaves in good order")] = None,
+    jumps: Annotated[int | None, times("a clock jumps ahead")] = None,
     workers: Annotated[int | None, typer.Option(help="Processes.", show_default="one for each core")] = None,
     options: Options = None,
 ) -> None:
