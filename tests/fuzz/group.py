@@ -18,7 +18,7 @@ from reference import MODULUS
 from ringcast import Address
 from ringcast._core import wire
 from ringcast._core.batch import Batch
-from ringcast.config import configure, milliseconds
+from ringcast.config import MAX_MEMBERS, configure, milliseconds
 from ringcast.protocols import mcast as protocol
 from ringcast.protocols.mcast import Mcast
 from ringcast.protocols.seqnos import precedes
@@ -34,7 +34,6 @@ LOOK, GREETING = milliseconds(CONFIG.xmit_interval), milliseconds(CONFIG.hello_i
 LARGEST = 700                           # bytes of a data datagram here: a bundle, or one payload
 EDGES = [0, 1, 2, 3, 7, 8, 9, 63, 64, 255, 256, 2**22 - 1, 2**31, 2**32, 2**53, 2**63 - 1, 2**63, 2**63 + 1, 2**64 - 2, 2**64 - 1,
          -1, -2**31, -2**63]
-MOST_LEAVING = 8                        # windows of members that are gone, while the application does not take what is in them
 BODIES = {Kind.HELLO: HELLO, Kind.START: protocol.START, Kind.ACK: protocol.ACK, Kind.XMIT_REQ: protocol.XMIT_REQ,
           Kind.HIGHEST: protocol.HIGHEST}
 
@@ -81,8 +80,9 @@ class Honest:
         self.refused = {"malformed": 0, "not_for_me": 0, "unhandled": 0}        # what its counters must say
         self.sent = dict.fromkeys(range(8), 0)  # packets, by kind
         self.repeats: list[tuple[int, int]] = []        # (when, bytes) in the last interval
-        self.next: dict[int, int] = {}          # the seqno that comes next of each sender that never left
-        self.left: set[int] = set()             # those who did
+        self.present: set[int] = set()          # who is in its view
+        self.left: set[int] = set()             # who was in an earlier one and not in the next
+        self.next: dict[int, int] = {}          # the seqno that comes next of each sender
         self.num_arrived = self.num_finished = self.num_views = 0
 
 
@@ -151,7 +151,8 @@ class Group:
         self.forge(target, kind, msgspec.msgpack.encode([self.number(target) for _ in range(count)]))
 
     def forged_request(self, target: Honest) -> None:
-        ranges = [(self.number(target), self.number(target)) for _ in range(self.program.byte() % 8)]
+        ring = target.mcast.send_window.ring
+        ranges = [(self.number(target), self.number(target)) for _ in range(self.program.byte() % 8)] or [(ring.low, ring.hr)]
         self.forge(target, Kind.XMIT_REQ, msgspec.msgpack.encode([ranges * self.program.choice((1, 1, 1, 400))]))
 
     def forged_hello(self, target: Honest) -> None:
@@ -279,7 +280,9 @@ class Group:
             member.view_id = view.id
             member.num_views += 1
             self.apart |= any(other.address not in view for other in self.members)
-            member.left |= {sender for sender in member.next if all(sender != each.incarnation for each in view.members)}
+            present = {each.incarnation for each in view.members}
+            member.left |= member.present - present
+            member.present = present
         for batch in effects.deliveries:
             self.take(member, batch)
         if effects.fault is not None:
@@ -310,7 +313,7 @@ class Group:
         others = mcast.members.keys() - {member.incarnation}
         assert mcast.windows.keys() | mcast.joiners.keys() | mcast.budgets.keys() <= others
         assert dict(mcast.acks.items()).keys() <= mcast.members.keys() and len(mcast.members) <= len(NAMES)
-        assert not mcast.requests and len(mcast.leaving) <= MOST_LEAVING, len(mcast.leaving)
+        assert not mcast.requests and len(mcast.leaving) <= protocol.MOST_LEAVING and len(mcast.early) <= MAX_MEMBERS
         assert member.members.table.keys() == set(NAMES) >= member.members.heard.keys() | member.members.rumours.keys()
         if not self.spoofed and not self.apart:
             for other in self.members:
