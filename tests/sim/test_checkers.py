@@ -65,7 +65,8 @@ def test_a_member_that_comes_back_and_misses_something_though_it_was_never_taken
     group["A"].send(b"11", b"12", b"13")
     group.run(20)
     group.start("C", resume=Digest({group["A"].address: 10}))
-    group.run(10)
+    group.run(200)
+    assert group["C"].first[group["A"].address] == 11
     group["C"].got.clear()
     group["C"].finished.clear()
     group.checkers._starts[group["C"].incarnation, group["A"].incarnation] = 12
