@@ -67,7 +67,16 @@ def folder(target: str) -> Path:
 
 def fuzz(package: Path, target: str, options: list[str]) -> int:
     print(f"--- {target}", flush=True)
-    return harness(package, target, str(folder(target)), *DEFAULTS, *options)
+    before = broken()
+    status = harness(package, target, str(folder(target)), *DEFAULTS, *options)
+    for path in sorted(broken() - before):
+        print(f"to run it again: python tests/fuzz/fuzz.py {target} {path.relative_to(ROOT)}")
+    return status
+
+
+def broken() -> set[Path]:
+    """Inputs that broke a promise, took too long or too much."""
+    return {path for kind in ("crash", "timeout", "oom") for path in WORK.glob(f"{kind}-*")}
 
 
 def merge(package: Path, target: str) -> int:
