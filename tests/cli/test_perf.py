@@ -237,6 +237,30 @@ def test_a_killed_member_ends_the_run(port, name):
     assert not [process for process in multiprocessing.active_children() if process.name in PLAN.names]
 
 
+def test_a_death_is_seen_even_when_its_exit_code_comes_after_its_sentinel():
+    """A process that dies closes what is waited for before it has an exit code: the look at that moment finds nothing."""
+    class Dying:
+        def __init__(self):
+            self.ours, theirs = multiprocessing.Pipe()
+            theirs.close()
+            self.sentinel, self.looks = self.ours.fileno(), 0
+
+        @property
+        def exitcode(self):
+            return -signal.SIGKILL if self.looks > 2 else None
+
+        def is_alive(self):
+            self.looks += 1
+            return self.exitcode is None
+
+    members = perf_run.Members(PLAN)
+    (ours, theirs), (quiet, _silent) = multiprocessing.Pipe(), multiprocessing.Pipe()
+    members.pipes, members.processes = {"R1": ours, "S": quiet}, {"R1": Dying()}
+    theirs.send("done")
+    with pytest.raises(RunError, match=r"R1 died while sending \(killed by SIGKILL\)"):
+        members.gather("sending", 5)
+
+
 @pytest.mark.udp
 @pytest.mark.kill
 def test_a_member_that_hangs_ends_the_run(port, monkeypatch):

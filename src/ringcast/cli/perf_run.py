@@ -58,13 +58,14 @@ class Members:
         end = time.monotonic() + seconds
         while late := [name for name in self.pipes if name not in answers]:
             alive = [process.sentinel for name, process in self.processes.items() if name in answers and process.is_alive()]
+            self._check_alive(doing)                # after that: whoever is not in `alive` has an exit code by now
             ready = wait([*(self.pipes[name] for name in late), *alive], max(0.0, end - time.monotonic()))
             if not ready:
                 raise RunError(f"{', '.join(late)} did not finish {doing} within {seconds:g} s; the slowest receiver may hang")
             for name in late:
                 if self.pipes[name] in ready:
                     answers[name] = self._answer(name, doing)
-            self._check_alive(doing)
+        self._check_alive(doing)
         return {name: answers[name] for name in self.pipes}
 
     def _answer(self, name: str, doing: str) -> Any:
@@ -82,7 +83,6 @@ class Members:
         for name, process in self.processes.items():
             if process.exitcode:
                 raise RunError(f"{name} died while {doing} ({ending(process.exitcode)})")
-
 
     def end(self) -> None:
         """Wait a moment for those that are leaving anyway, then kill."""
