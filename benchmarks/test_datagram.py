@@ -35,7 +35,7 @@ def messages_of(size):
 
 
 def datagram_of(messages):
-    window = SendWindow(CAPACITY)
+    window = SendWindow(RingBuffer(CAPACITY))
     for message in messages:
         window.push(message)
     (datagram,) = window.frame(HEADER)
@@ -133,7 +133,7 @@ RECEIVING = {"bytes objects alone": bytes_alone, "read_data alone": read_alone, 
 
 def frame(messages):
     """push() for each message, then one frame; the window is emptied again, as acks would."""
-    window = SendWindow(CAPACITY)
+    window = SendWindow(RingBuffer(CAPACITY))
 
     def act():
         push = window.push

@@ -11,33 +11,31 @@ from ringcast._core.block_ring cimport (
 )
 from ringcast._core.ring_buffer cimport RingBuffer
 from ringcast._core.seqno cimport ahead
-
-cdef extern from "Python.h":
-    void Py_INCREF(PyObject *)
+from ringcast._core.window cimport Py_INCREF, Window
 
 cdef extern from "<sched.h>" nogil:
     int sched_yield()
 
 
 class Interface:
-    """The functions of ring_buffer.pxd."""
+    """The functions of window.pxd, and the pins of ring_buffer.pxd."""
 
     @staticmethod
-    def add(RingBuffer ring, uint64_t seqno, item):
+    def add(Window ring, uint64_t seqno, item):
         return ring.c_add(seqno, item)
 
     @staticmethod
-    def send(RingBuffer ring, item):
+    def send(Window ring, item):
         return ring.c_send(item)
 
     @staticmethod
-    def reserve(RingBuffer ring, uint64_t count):
+    def reserve(Window ring, uint64_t count):
         cdef uint64_t first = 0
         cdef uint64_t got = ring.c_reserve(count, &first)
         return first, got
 
     @staticmethod
-    def peek(RingBuffer ring, uint64_t seqno):
+    def peek(Window ring, uint64_t seqno):
         cdef PyObject *item = ring.peek(seqno)
         return None if item == NULL else <object>item
 
@@ -50,7 +48,7 @@ class Interface:
         ring.unpin(seqno)
 
     @staticmethod
-    def pointers(RingBuffer ring):
+    def pointers(Window ring):
         return ring.c_low(), ring.c_hd(), ring.c_hr(), ring.c_next()
 
 

@@ -4,6 +4,7 @@ import pytest
 
 from ringcast import MAX_PAYLOAD, MessageTooLargeError
 from ringcast._core import wire
+from ringcast._core.ring_buffer import RingBuffer
 from ringcast._core.send_window import BUNDLE, FIRST, FULL, NOTHING, SendWindow
 
 HEADER = wire.make_header(1, 7, 1, 0)
@@ -16,7 +17,7 @@ def framed(window, **kwargs):
 
 
 def test_messages_leave_in_the_order_of_their_seqnos_and_once():
-    window = SendWindow(100)
+    window = SendWindow(RingBuffer(100))
     for k in range(10):
         window.push(b"%d" % k)
     assert framed(window) == [(k + 1, b"%d" % k) for k in range(10)]
@@ -26,7 +27,7 @@ def test_messages_leave_in_the_order_of_their_seqnos_and_once():
 
 
 def test_push_tells_what_is_left_to_do():
-    window = SendWindow(100, bundle=1000)
+    window = SendWindow(RingBuffer(100), bundle=1000)
     assert window.push(b"x" * 100) == FIRST
     assert window.push(b"x" * 100) == NOTHING
     assert [window.push(b"x" * 100) for _ in range(8)][-1] == BUNDLE
@@ -35,12 +36,12 @@ def test_push_tells_what_is_left_to_do():
 
 
 def test_a_first_message_that_fills_a_datagram_is_told_as_first():
-    window = SendWindow(100, bundle=1000)
+    window = SendWindow(RingBuffer(100), bundle=1000)
     assert window.push(b"x" * 2000) == FIRST
 
 
 def test_decision_13_a_full_window_takes_no_seqno():
-    window = SendWindow(3)
+    window = SendWindow(RingBuffer(3))
     assert [window.push(b"m") for _ in range(5)] == [FIRST, NOTHING, NOTHING, FULL, FULL]
     assert window.ring.hr == 3
     window.ring.remove_many(nullify=False)
@@ -49,20 +50,20 @@ def test_decision_13_a_full_window_takes_no_seqno():
 
 
 def test_decision_7_the_window_is_bounded_in_bytes_too():
-    window = SendWindow(1000, max_bytes=250)
+    window = SendWindow(RingBuffer(1000, max_bytes=250))
     assert [window.push(b"x" * 100) for _ in range(4)] == [FIRST, NOTHING, FULL, FULL]
     assert window.push(b"x" * 50) == NOTHING
     assert window.ring.hr == 3
 
 
 def test_a_message_larger_than_the_bound_passes_an_empty_window_alone():
-    window = SendWindow(1000, max_bytes=250)
+    window = SendWindow(RingBuffer(1000, max_bytes=250))
     assert window.push(b"x" * 1000) == FIRST
     assert window.push(b"x") == FULL
 
 
 def test_push_many_takes_a_prefix_and_stops_at_a_full_datagram():
-    window = SendWindow(1000, bundle=1000)
+    window = SendWindow(RingBuffer(1000), bundle=1000)
     payloads = [b"x" * 100] * 50
     taken = window.push_many(payloads)
     assert taken == 10
@@ -71,14 +72,14 @@ def test_push_many_takes_a_prefix_and_stops_at_a_full_datagram():
 
 
 def test_push_many_stops_where_the_window_is_full():
-    window = SendWindow(7)
+    window = SendWindow(RingBuffer(7))
     assert window.push_many([b"m"] * 10) == 7
     assert window.push_many([b"m"] * 10, 7) == 0
 
 
 @pytest.mark.parametrize("bad", ["text", bytearray(b"x"), None, 5])
 def test_anything_but_bytes_raises_and_takes_nothing(bad):
-    window = SendWindow(10)
+    window = SendWindow(RingBuffer(10))
     with pytest.raises(TypeError, match="payload is bytes"):
         window.push(bad)
     with pytest.raises(TypeError, match="payload is bytes"):
@@ -87,7 +88,7 @@ def test_anything_but_bytes_raises_and_takes_nothing(bad):
 
 
 def test_an_oversized_message_raises_and_takes_nothing():
-    window = SendWindow(10)
+    window = SendWindow(RingBuffer(10))
     for call in (lambda: window.push(bytes(MAX_PAYLOAD + 1)), lambda: window.push_many([b"good", bytes(MAX_PAYLOAD + 1)])):
         with pytest.raises(MessageTooLargeError, match="split it"):
             call()
@@ -96,7 +97,7 @@ def test_an_oversized_message_raises_and_takes_nothing():
 
 
 def test_full_only_leaves_the_rest_for_company():
-    window = SendWindow(1000, bundle=1000)
+    window = SendWindow(RingBuffer(1000), bundle=1000)
     for _ in range(15):
         window.push(b"x" * 100)
     first = framed(window, full_only=True)
@@ -107,7 +108,7 @@ def test_full_only_leaves_the_rest_for_company():
 
 
 def test_bytes_that_wait_are_counted_exactly():
-    window = SendWindow(1000, bundle=1000)
+    window = SendWindow(RingBuffer(1000), bundle=1000)
     for k in range(30):
         window.push(b"x" * (k * 7 % 200))
     window.frame(HEADER, True)
@@ -116,7 +117,7 @@ def test_bytes_that_wait_are_counted_exactly():
 
 
 def test_a_closed_window_takes_nothing_and_still_frames_what_it_has():
-    window = SendWindow(10)
+    window = SendWindow(RingBuffer(10))
     window.push(b"kept")
     window.close()
     assert window.push(b"late") == FULL
@@ -125,7 +126,7 @@ def test_a_closed_window_takes_nothing_and_still_frames_what_it_has():
 
 
 def test_framing_goes_on_behind_what_was_purged():
-    window = SendWindow(10)
+    window = SendWindow(RingBuffer(10))
     window.push_many([b"1", b"2", b"3"])
     window.ring.remove_many(nullify=False)
     window.ring.stable(2)
@@ -134,7 +135,7 @@ def test_framing_goes_on_behind_what_was_purged():
 
 
 def test_seqnos_wrap_at_two_to_the_64():
-    window = SendWindow(10, 2**64 - 3)
+    window = SendWindow(RingBuffer(10, 2**64 - 3))
     window.push_many([b"a", b"b", b"c", b"d"])
     (datagram,) = window.frame(HEADER)
     (batch,) = wire.read_data(datagram, 2**64 - 3, 10).batches
@@ -142,6 +143,6 @@ def test_seqnos_wrap_at_two_to_the_64():
 
 
 def test_a_header_of_another_size_is_a_mistake_of_the_caller():
-    window = SendWindow(10)
+    window = SendWindow(RingBuffer(10))
     with pytest.raises(ValueError, match="make_header"):
         window.frame(b"short")

@@ -10,7 +10,7 @@ cimport cython
 from cpython.bytes cimport PyBytes_CheckExact, PyBytes_GET_SIZE
 from libc.stdint cimport int64_t, uint64_t
 
-from ringcast._core.ring_buffer cimport RingBuffer
+from ringcast._core.window cimport Window
 from ringcast._core.wire cimport HEADER, LARGEST, LENGTH, RUN, pack_run
 
 from ringcast.errors import MessageTooLargeError
@@ -27,16 +27,17 @@ FIRST = 3           # taken, and it is the first that waits: see that it gets fr
 
 @cython.final
 cdef class SendWindow:
-    """A RingBuffer of what was sent and not yet acknowledged by all, and the line between framed and waiting messages.
+    """A window of what was sent and not yet acknowledged by all, and the line between framed and waiting messages.
 
-    `capacity` and `max_bytes` bound it (decision 7); `bundle` is the size of a datagram, in bytes, that frame() aims at; `batch`
-    is how many bytes wait when push() says that it is time to frame: a turn costs, so several datagrams share one.
+    The window `ring` bounds it, in messages and in bytes (decision 7); what it holds counts as framed. `bundle` is the size of a
+    datagram, in bytes, that frame() aims at; `batch` is how many bytes wait when push() says that it is time to frame: a turn
+    costs, so several datagrams share one.
 
     Threads: push and push_many may be called by any number of threads; frame by one at a time, beside them. Each is one step
     under the interpreter's lock.
     """
 
-    cdef readonly RingBuffer ring
+    cdef readonly Window ring
     cdef readonly uint64_t sent             # highest seqno that was framed; written by frame() only
     cdef readonly Py_ssize_t waiting        # bytes on the wire that the messages above `sent` will take
     cdef readonly Py_ssize_t bundle         # bytes of a datagram, header and all
@@ -44,9 +45,9 @@ cdef class SendWindow:
     cdef Py_ssize_t full                    # waiting bytes that fill a datagram
     cdef bint closed
 
-    def __init__(self, uint64_t capacity, uint64_t offset=0, *, uint64_t max_bytes=0, Py_ssize_t bundle=60_000):
-        self.ring = RingBuffer(capacity, offset, max_bytes=max_bytes)
-        self.sent = offset
+    def __init__(self, Window window not None, *, Py_ssize_t bundle=60_000):
+        self.ring = window
+        self.sent = window.c_hr()
         self.waiting = 0
         self.closed = False
         self.aim(bundle)

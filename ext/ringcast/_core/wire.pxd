@@ -2,7 +2,7 @@
 
 from libc.stdint cimport uint64_t
 
-from ringcast._core.ring_buffer cimport RingBuffer
+from ringcast._core.window cimport Window
 
 cdef enum:
     HEADER = 32                         # bytes in front of every datagram
@@ -10,4 +10,4 @@ cdef enum:
     LENGTH = 2                          # bytes of one message's length
     LARGEST = 65507                     # bytes of the largest UDP datagram over IPv4
 
-cdef bytes pack_run(RingBuffer ring, uint64_t *next_seqno, uint64_t last, Py_ssize_t limit, bytes header)
+cdef bytes pack_run(Window ring, uint64_t *next_seqno, uint64_t last, Py_ssize_t limit, bytes header)

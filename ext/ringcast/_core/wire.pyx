@@ -24,7 +24,7 @@ from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
 
 from ringcast._core.batch cimport Batch
-from ringcast._core.ring_buffer cimport RingBuffer
+from ringcast._core.window cimport Window
 
 cdef extern from *:
     """
@@ -278,7 +278,7 @@ cdef Batch read_batch(const Run *run, uint64_t skip, uint64_t count):
 
 # ------------------------------------------------------------------------------------------------------ sending
 
-cdef Py_ssize_t measure(RingBuffer ring, uint64_t first, uint64_t last, Py_ssize_t room, uint64_t *count):
+cdef Py_ssize_t measure(Window ring, uint64_t first, uint64_t last, Py_ssize_t room, uint64_t *count):
     """Payload bytes of the longest run from `first` that is in the ring and fits into `room`; its length in `count[0]`."""
     cdef Py_ssize_t size = 0
     cdef Py_ssize_t length
@@ -298,7 +298,7 @@ cdef Py_ssize_t measure(RingBuffer ring, uint64_t first, uint64_t last, Py_ssize
     return size
 
 
-cdef void write_run(uint8_t *raw, RingBuffer ring, uint64_t first, uint32_t count, uint32_t size):
+cdef void write_run(uint8_t *raw, Window ring, uint64_t first, uint32_t count, uint32_t size):
     cdef uint8_t *lengths = raw + RUN
     cdef uint8_t *payload = lengths + <uint64_t> count * LENGTH
     cdef PyObject *item
@@ -315,7 +315,7 @@ cdef void write_run(uint8_t *raw, RingBuffer ring, uint64_t first, uint32_t coun
         payload += length
 
 
-cdef bytes pack_run(RingBuffer ring, uint64_t *next_seqno, uint64_t last, Py_ssize_t limit, bytes header):
+cdef bytes pack_run(Window ring, uint64_t *next_seqno, uint64_t last, Py_ssize_t limit, bytes header):
     """One datagram with as many consecutive messages from next_seqno[0] to `last` as `limit` bytes hold; moves next_seqno.
 
     The caller knows that the first message is in the ring; a message that is alone too large for `limit` goes out alone.
@@ -334,7 +334,7 @@ cdef bytes pack_run(RingBuffer ring, uint64_t *next_seqno, uint64_t last, Py_ssi
     return datagram
 
 
-def pack(RingBuffer ring not None, list ranges not None, Py_ssize_t limit, bytes header not None, Py_ssize_t budget):
+def pack(Window ring not None, list ranges not None, Py_ssize_t limit, bytes header not None, Py_ssize_t budget):
     """Data datagrams of at most `limit` bytes with the messages of `ranges` [(first, last), ...] that are still in the ring.
 
     Stops when the datagrams together reach `budget` bytes (pacing). Returns (datagrams, number of messages in them). The cost

@@ -22,6 +22,7 @@ from ringcast._core.ack_table import AckTable
 from ringcast._core.batch import Batch
 from ringcast._core.ring_buffer import RingBuffer
 from ringcast._core.send_window import SendWindow
+from ringcast._core.window import Window
 from ringcast.address import Address
 from ringcast.config import MAX_MEMBERS, Config, milliseconds
 from ringcast.digest import Digest
@@ -67,7 +68,7 @@ class ReceiveWindow:
     """What one member sends to us."""
 
     sender: Address
-    ring: RingBuffer
+    ring: Window
     offset: Seqno                       # where the stream begins for us
     seen: Seqno                         # HR at the last look for gaps: only gaps up to here are asked for (decision 9)
     asked: Seqno                        # gaps up to here were asked for
@@ -138,7 +139,7 @@ class Mcast(Layer):
         self.receiving = receiving
         self.receive_budget = receive_budget
         self.interval = milliseconds(config.xmit_interval)
-        self.send_window = SendWindow(config.capacity, max_bytes=config.max_bytes, bundle=config.max_bundle_size)
+        self.send_window = SendWindow(RingBuffer(config.capacity, max_bytes=config.max_bytes), bundle=config.max_bundle_size)
         self.acks = AckTable()
         self.windows: dict[int, ReceiveWindow] = {}     # by the sender's incarnation
         self.leaving: list[ReceiveWindow] = []          # windows of members that are gone, not yet emptied
@@ -409,7 +410,7 @@ class Mcast(Layer):
         if self.leaving:
             self._forget_leavers()
 
-    def _delivering(self) -> list[tuple[Address, RingBuffer]]:
+    def _delivering(self) -> list[tuple[Address, Window]]:
         windows = [(window.sender, window.ring) for window in (*self.leaving, *self.windows.values()) if window.started]
         return [*windows, (self.local, self.send_window.ring)]
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ringcast._core.batch import Batch
+from ringcast._core.ring_buffer import RingBuffer
 from ringcast._core.send_window import SendWindow
 from ringcast.address import Address
 from ringcast.config import configure, milliseconds
@@ -68,8 +69,8 @@ class Member:
         budget = socket_bytes // 2 if receive_budget is None else receive_budget        # the kernel counts twice what is sent
         self.mcast = Mcast(self.address, self.config, budget, resume=resume, receiving=receiving)
         if offset:
-            self.mcast.send_window = SendWindow(self.config.capacity, offset, max_bytes=self.config.max_bytes,
-                                                bundle=self.config.max_bundle_size)
+            window = RingBuffer(self.config.capacity, offset, max_bytes=self.config.max_bytes)
+            self.mcast.send_window = SendWindow(window, bundle=self.config.max_bundle_size)
         self.members = StaticMembers(self.address, cluster.names, self.config, resume)
         self.stack = Stack([self.mcast, self.members], local=self.address, group="simulated", physical=self.physical)
 

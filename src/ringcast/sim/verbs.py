@@ -10,6 +10,7 @@ from typing import Any
 
 from ringcast._core.batch import Batch
 from ringcast._core.ring_buffer import RingBuffer
+from ringcast._core.window import Window
 from ringcast.config import configure
 from ringcast.digest import Digest
 from ringcast.protocols.mcast import Counters
@@ -131,11 +132,11 @@ def holds(words: Words) -> Act:
     return lambda play: play.expect(collapsed(seqnos), collapsed(held(play.window)))
 
 
-def pointers_of(window: RingBuffer) -> dict[str, str]:
+def pointers_of(window: Window) -> dict[str, str]:
     return {"low": str(window.low), "hd": str(window.hd), "hr": str(window.hr)}
 
 
-def held(window: RingBuffer) -> list[int]:
+def held(window: Window) -> list[int]:
     """The seqnos of filled slots, whatever the pointers say."""
     near = [(window.low + step) % MODULUS for step in range(-NEAR, min(window.capacity, NEAR) + 1)]
     return [seqno for seqno in near if window.get(seqno) is not None]
@@ -465,7 +466,7 @@ def windows(words: Words) -> Act:
     return act
 
 
-def window_of(play: Play, name: str, sender: str | None) -> RingBuffer | None:
+def window_of(play: Play, name: str, sender: str | None) -> Window | None:
     mcast = play.member(name).mcast
     if sender == name:
         return mcast.send_window.ring

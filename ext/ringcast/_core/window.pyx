@@ -1,0 +1,317 @@
+"""Window: what a delivery window does, and its Python names. How it keeps its items is the business of those who derive from it.
+
+Messages are added in any order, each seqno once; they are removed in order, up to the first gap. HD is the highest
+delivered seqno, HR the highest received one, LOW the end of what was freed: by removal (nullify) or by stable(), once all
+members have the message. What is missing between HD and HR can be asked for. The same window serves a sender: send()
+takes the next seqno and stores the item in one step, and only when there is room (decision 13).
+
+A method here reads its arguments and makes its result; the work between is one call of a function of window.pxd.
+"""
+
+from cpython.list cimport PyList_GET_SIZE, PyList_New
+from cpython.object cimport PyObject
+from libc.stdint cimport uint64_t
+
+from ringcast._core.seqno cimport ahead, natural
+
+cdef extern from "Python.h":
+    ctypedef int (*traverseproc)(PyObject *, visitproc, void *) noexcept
+    ctypedef int (*inquiry)(PyObject *) noexcept
+    ctypedef struct PyTypeObject:
+        traverseproc tp_traverse
+        inquiry tp_clear
+    PyObject **list_items "PySequence_Fast_ITEMS"(PyObject *)
+
+
+# --- arguments ---------------------------------------------------------------------------------------------------
+
+cdef int refuse_none() except -1:
+    raise TypeError("None cannot be an item, because remove() and get() answer None for 'not there'; "
+                    "pass any other object, such as b''")
+
+
+cdef int check_items(list items, uint64_t start, uint64_t end) except -1:
+    cdef PyObject **values = list_items(<PyObject *>items)
+    cdef uint64_t k
+    for k in range(start, end):
+        if values[k] == <PyObject *>None:
+            refuse_none()
+    return 0
+
+
+cdef class Window:
+    """What RingBuffer and its kin have in common; make one of those.
+
+    Items are any object but None. A seqno that is old, there already, or beyond the window is an ordinary False. Wrong
+    types raise TypeError, impossible arguments ValueError, and both leave the window as it was. A window is filled
+    either by add() (as a receiver) or by send() (as a sender).
+
+    *Threads.* Any thread may call any method: each call is one step under the GIL, except that finalisers of released
+    items run after LOW has moved, and may call the window back. Two threads that deliver must order their deliveries
+    themselves.
+    """
+
+    def __cinit__(self):
+        if type(self) is Window:
+            raise TypeError("a Window is abstract; make a RingBuffer")
+
+    # --- adding
+
+    def add(self, seqno, item):
+        """Store item under seqno; True for exactly one caller per seqno, else False (old, duplicate, or no room)."""
+        return self.c_add(natural(seqno, "seqno"), item)
+
+    def add_many(self, first_seqno, list items not None):
+        """Store items under first_seqno, first_seqno+1, ...; returns how many of them were new and had room."""
+        cdef uint64_t first = natural(first_seqno, "first_seqno")
+        cdef uint64_t count = <uint64_t>PyList_GET_SIZE(items)
+        check_items(items, 0, count)
+        return self.c_add_run(first, list_items(<PyObject *>items), count)
+
+    def announce(self, seqno):
+        """The sender has sent up to seqno: raise HR to it, at most to LOW+capacity, so that missing() shows the tail.
+
+        Returns HR."""
+        return self.c_announce(natural(seqno, "seqno"))
+
+    # --- sending
+
+    def send(self, item):
+        """Take the next seqno and store item under it: one step. False when there is no room, and no seqno is taken.
+
+        Raises ClosedError after close(): no room would ever come."""
+        return self.c_send(item)
+
+    def send_many(self, list items not None, start=0):
+        """send() for items[start:], as far as there is room; returns how many were taken, in order from items[start].
+
+        Their seqnos are the ones from next_seqno on. Only items that have room are looked at."""
+        cdef uint64_t size = <uint64_t>PyList_GET_SIZE(items), begin = natural(start, "start"), sent
+        if begin > size:
+            raise ValueError(f"start is {begin}, but there are {size} items; pass at most that")
+        cdef uint64_t count = min(size - begin, self.c_room())
+        check_items(items, begin, begin + count)
+        sent = self.c_send_run(list_items(<PyObject *>items) + begin, count)
+        if sent == 0 and begin < size:
+            self.c_refuse()
+        return sent
+
+    def reserve(self, count):
+        """Take up to `count` of the next seqnos, as many as fit now, in one step; returns how many.
+
+        They start at what next_seqno was. Whoever reserves must add every one of them, or receivers wait for ever;
+        a window bounded in bytes may refuse, so use send() there. Raises ClosedError after close()."""
+        cdef uint64_t first = 0, wanted = natural(count, "count")
+        cdef uint64_t got = self.c_reserve(wanted, &first)
+        if got == 0 and wanted:
+            self.c_refuse()
+        return got
+
+    # --- delivering
+
+    def remove(self, bint nullify=True):
+        """The next item in order, or None at a gap. nullify empties its slot; without, get() finds it until stable().
+
+        LOW follows HD unless there are items before it that were delivered with nullify=False."""
+        cdef PyObject *value = NULL
+        cdef object item
+        if self.c_deliver(&value, 1, nullify) == 0:
+            return None
+        item = <object>value
+        Py_DECREF(value)
+        return item
+
+    def remove_many(self, limit=0, bint nullify=True):
+        """What remove() would return one by one up to the next gap, as a list; at most `limit` items unless it is 0."""
+        cdef uint64_t most = natural(limit, "limit")
+        cdef uint64_t count = self.c_ready(most if most else self.c_capacity())
+        cdef list out = PyList_New(<Py_ssize_t>count)
+        # A collection inside PyList_New may run a finaliser that removes: then there is less than was counted.
+        cdef uint64_t got = self.c_deliver(list_items(<PyObject *>out), count, nullify)
+        return out if got == count else out[:got]
+
+    # --- freeing
+
+    def stable(self, seqno):
+        """Free LOW+1..min(seqno, HD) and advance LOW; returns how many seqnos that were. LOW never moves back.
+
+        A call from a finaliser that runs inside stable() hands its wish to the call already running and returns 0."""
+        return self.c_stable(natural(seqno, "seqno"))
+
+    def close(self):
+        """Release all items, at once and for good. May be called again.
+
+        Afterwards nothing is in the window: add() is False, remove() and get() are None, missing() is empty; LOW, HD
+        and HR stay. send() and reserve() raise ClosedError."""
+        self.c_close()
+
+    # --- looking
+
+    def get(self, seqno):
+        """The item of seqno while the window holds it, else None: for answering a request for retransmission."""
+        cdef PyObject *value = self.peek(natural(seqno, "seqno"))
+        return None if value == NULL else <object>value
+
+    def missing(self, limit=0, upto=None):
+        """Gaps among HD+1..min(HR, upto) as (first, last) pairs, oldest first; at most `limit` of them, 0 for all."""
+        cdef uint64_t most = natural(limit, "limit"), last = self.c_hr(), bound, first, end
+        cdef list gaps = []
+        if upto is not None:
+            bound = natural(upto, "upto")
+            last = bound if ahead(last, bound) > 0 else last
+        first, end = self.c_hd() + 1, last
+        while (most == 0 or <uint64_t>len(gaps) < most) and self.c_gap(&first, &end):
+            gaps.append((first, end))
+            first, end = end + 1, last
+        return gaps
+
+    def __len__(self):
+        """How many items the window holds, delivered or not."""
+        return <Py_ssize_t>self.c_count()
+
+    @property
+    def nbytes(self):
+        """Payload bytes that the window holds."""
+        return self.c_nbytes()
+
+    @property
+    def low(self):
+        """Everything up to here is freed."""
+        return self.c_low()
+
+    @property
+    def hd(self):
+        """The highest delivered seqno."""
+        return self.c_hd()
+
+    @property
+    def hr(self):
+        """The highest received, sent or announced seqno."""
+        return self.c_hr()
+
+    @property
+    def next_seqno(self):
+        """The seqno that the next send takes, when there is room."""
+        return self.c_next()
+
+    @property
+    def capacity(self):
+        return self.c_capacity()
+
+    @property
+    def max_bytes(self):
+        """The bound in bytes; 0 says that there is none. A bound may be changed to another one while the window is in use;
+        what is held beyond a smaller one stays."""
+        return self.c_max_bytes()
+
+    @max_bytes.setter
+    def max_bytes(self, value):
+        cdef uint64_t bound = natural(value, "max_bytes")
+        if bool(bound) != bool(self.c_max_bytes()):
+            raise ValueError("a window counts bytes from the start or never; choose that when you make it")
+        self.c_bound_bytes(bound)
+
+    @property
+    def num_missing(self):
+        """How many seqnos between HD and HR are missing."""
+        return self.c_missing()
+
+    # --- for those who derive: a window in which nothing ever is
+
+    cdef bint c_add(self, uint64_t seqno, object item) except -1:
+        return False
+
+    cdef uint64_t c_add_run(self, uint64_t seqno, PyObject **items, uint64_t count) noexcept:
+        return 0
+
+    cdef uint64_t c_announce(self, uint64_t seqno) noexcept:
+        return 0
+
+    cdef bint c_send(self, object item) except -1:
+        return False
+
+    cdef uint64_t c_send_run(self, PyObject **items, uint64_t count) noexcept:
+        return 0
+
+    cdef uint64_t c_reserve(self, uint64_t count, uint64_t *first) noexcept:
+        return 0
+
+    cdef uint64_t c_room(self) noexcept:
+        return 0
+
+    cdef bint c_refuse(self) except -1:
+        return False
+
+    cdef uint64_t c_ready(self, uint64_t limit) noexcept:
+        return 0
+
+    cdef uint64_t c_deliver(self, PyObject **out, uint64_t limit, bint nullify) noexcept:
+        return 0
+
+    cdef uint64_t c_stable(self, uint64_t seqno) noexcept:
+        return 0
+
+    cdef void c_close(self) noexcept:
+        pass
+
+    cdef PyObject *peek(self, uint64_t seqno) noexcept:
+        return NULL
+
+    cdef bint c_gap(self, uint64_t *first, uint64_t *last) noexcept:
+        return False
+
+    cdef uint64_t c_low(self) noexcept:
+        return 0
+
+    cdef uint64_t c_hd(self) noexcept:
+        return 0
+
+    cdef uint64_t c_hr(self) noexcept:
+        return 0
+
+    cdef uint64_t c_next(self) noexcept:
+        return 0
+
+    cdef uint64_t c_capacity(self) noexcept:
+        return 0
+
+    cdef uint64_t c_max_bytes(self) noexcept:
+        return 0
+
+    cdef void c_bound_bytes(self, uint64_t max_bytes) noexcept:
+        pass
+
+    cdef uint64_t c_nbytes(self) noexcept:
+        return 0
+
+    cdef uint64_t c_count(self) noexcept:
+        return 0
+
+    cdef uint64_t c_missing(self) noexcept:
+        return 0
+
+    cdef int c_visit(self, visitproc visit, void *arg) noexcept:
+        return 0
+
+
+# --- the cycle collector: Cython has no hook for items that it does not know, so its two functions are wrapped. Those who
+# derive have no object attributes of their own, and their functions call these.
+
+cdef PyTypeObject *slots_of_type = <PyTypeObject *>Window
+cdef traverseproc traverse_attributes = slots_of_type.tp_traverse
+cdef inquiry clear_attributes = slots_of_type.tp_clear
+
+
+cdef int traverse(PyObject *window, visitproc visit, void *arg) noexcept:
+    cdef int stop = traverse_attributes(window, visit, arg)
+    return stop or (<Window>window).c_visit(visit, arg)
+
+
+cdef int clear(PyObject *window) noexcept:
+    clear_attributes(window)
+    (<Window>window).c_close()
+    return 0
+
+
+slots_of_type.tp_traverse = traverse
+slots_of_type.tp_clear = clear
