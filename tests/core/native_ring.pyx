@@ -7,10 +7,11 @@ from libc.stdint cimport uint32_t, uint64_t, uintptr_t
 from ringcast._core.atomics cimport load_acquire
 from ringcast._core.block_ring cimport (
     BLOCK, Position, Ring, advance_hd, claim_bits, destroy_ring, free_block, in_window, locate, look_run, make_ring,
-    ones, pin_slot, publish, raise_to, take_run, unpin_block, wanted_to,
+    pin_slot, publish, raise_to, take_run, unpin_block, wanted_to,
 )
 from ringcast._core.ring_buffer cimport RingBuffer
 from ringcast._core.seqno cimport ahead
+from ringcast._core.slots cimport ones
 from ringcast._core.window cimport Py_INCREF, Window
 
 cdef extern from "<sched.h>" nogil:

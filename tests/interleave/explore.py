@@ -19,7 +19,7 @@ from types import ModuleType
 
 HERE = Path(__file__).resolve().parent
 CORE = HERE.parents[1] / "ext/ringcast/_core"
-SOURCES = ["atomics.h", "atomics.pxd", "block_ring.pxd", "seqno.pxd"]
+SOURCES = ["atomics.h", "atomics.pxd", "block_ring.pxd", "seqno.pxd", "slots.pxd"]
 
 INTERLEAVED, WEAK = 0, 1
 ORDERS = {0: "relaxed", 2: "acquire", 3: "release", 4: "acq_rel"}

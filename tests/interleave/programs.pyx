@@ -14,11 +14,12 @@ from ringcast._core.atomics cimport (
     cas_acq_rel_relaxed, cas_relaxed, fetch_add_acq_rel, load_acquire, load_relaxed, store_release,
 )
 from ringcast._core.block_ring cimport (
-    BLOCK, BLOCK_SHIFT, Block, Position, Ring, advance_hd, ask_to_free, blocks_held, claim_bits, count_bits, destroy_ring,
-    empty_block, free_wanted, gap_limits, give_token, held_bits, in_window, last_taken, locate, look_run, make_ring, ones, pin_slot,
-    publish, ready, reserve, scan, slot_of, slots_at, take_run, take_token, to_next_block, unpack, unpin_block,
+    BLOCK, BLOCK_SHIFT, Block, Position, Ring, advance_hd, ask_to_free, blocks_held, claim_bits, destroy_ring, empty_block,
+    free_wanted, gap_limits, give_token, held_bits, in_window, last_taken, locate, look_run, make_ring, pin_slot, publish, ready,
+    reserve, scan, slot_of, slots_at, take_run, take_token, to_next_block, unpin_block,
 )
 from ringcast._core.seqno cimport ahead
+from ringcast._core.slots cimport count_bits, ones, unpack
 
 cdef extern from "explorer.h" nogil:
     enum: THREADS

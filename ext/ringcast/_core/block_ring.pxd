@@ -15,7 +15,7 @@ wrong without it, is the table of tests/interleave/test_memory_orders.py.
 from cpython.object cimport PyObject
 from libc.stdint cimport int32_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
-from libc.string cimport memcpy, memset
+from libc.string cimport memset
 from posix.mman cimport MAP_ANONYMOUS, MAP_FAILED, MAP_PRIVATE, PROT_READ, PROT_WRITE, mmap, munmap
 from posix.stdlib cimport posix_memalign
 
@@ -24,19 +24,13 @@ from ringcast._core.atomics cimport (
     fetch_sub_relaxed, fetch_sub_release, load_acquire, load_relaxed, store_release,
 )
 from ringcast._core.seqno cimport ahead
-
-cdef extern from "Python.h" nogil:
-    bint is_bytes "PyBytes_Check"(PyObject *)
-    uint64_t bytes_size "PyBytes_GET_SIZE"(PyObject *)
+from ringcast._core.slots cimport copy_run, count_bits, highest_bit, lowest_bit, ones, payload, unpack
 
 cdef extern from * nogil:
     """
     static inline uint64_t ringcast_mul_high(uint64_t a, uint64_t b) { return (uint64_t)(((unsigned __int128)a * b) >> 64); }
     """
     uint64_t mul_high "ringcast_mul_high"(uint64_t, uint64_t)
-    uint32_t lowest_bit "__builtin_ctz"(uint32_t)
-    uint32_t leading_zeros "__builtin_clz"(uint32_t)
-    uint32_t count_bits "__builtin_popcount"(uint32_t)
 
 cdef enum:
     BLOCK = 32                    # seqnos in a block; smaller only where tests/interleave tries every schedule of some laps
@@ -85,15 +79,6 @@ cdef struct Position:             # where a seqno lives
 
 
 # --- positions ---------------------------------------------------------------------------------------------------
-
-cdef inline uint32_t ones(uint64_t count) noexcept nogil:
-    """A mask of count (0..32) low bits."""
-    return <uint32_t>((<uint64_t>1 << count) - 1)
-
-
-cdef inline uint32_t highest_bit(uint32_t mask) noexcept nogil:
-    return 31 - leading_zeros(mask)
-
 
 cdef inline Position locate(const Ring *r, uint64_t seqno) noexcept nogil:
     cdef Position at
@@ -197,14 +182,6 @@ cdef inline uint64_t reserve(Ring *r, uint64_t count, uint64_t *first) noexcept 
 
 # --- bytes (decision 7) ------------------------------------------------------------------------------------------
 
-cdef inline uint64_t payload(PyObject **items, uint64_t count) noexcept nogil:
-    cdef uint64_t total = 0, k
-    for k in range(count):
-        if is_bytes(items[k]):
-            total += bytes_size(items[k])
-    return total
-
-
 cdef inline bint take_bytes(Ring *r, uint64_t size, bint always) noexcept nogil:
     """Count size bytes in, when they fit or must be let in. A counter only: no item is published by it."""
     cdef uint64_t seen = load_relaxed(&r.nbytes)
@@ -263,14 +240,6 @@ cdef inline uint64_t ready(Ring *r, uint64_t limit) noexcept nogil:
     return min(total, limit)
 
 
-cdef inline void copy_run(PyObject **out, PyObject **slots, uint64_t run) noexcept nogil:
-    """Apart from a run of one, which is what remove() asks for and where a call would cost more than the copy."""
-    if run == 1:
-        out[0] = slots[0]
-    else:
-        memcpy(out, slots, run * sizeof(PyObject *))
-
-
 cdef inline uint64_t take_run(Ring *r, PyObject **out, uint64_t limit) noexcept nogil:
     """Move one block's run after HD out of the window; 0 at a gap or in a pinned block."""
     cdef uint64_t hd = load_relaxed(&r.hd)
@@ -307,16 +276,6 @@ cdef inline uint64_t wanted_to(Ring *r) noexcept nogil:
     cdef uint64_t hd = load_acquire(&r.hd)
     cdef uint64_t want = load_relaxed(&r.want)              # ordered by the token: the call that raised it bumped that
     return hd if ahead(want, hd) > 0 else want
-
-
-cdef inline uint32_t unpack(PyObject **slots, uint32_t mask, PyObject **out) noexcept nogil:
-    """Copy the slots whose bit is set, without holes; returns how many."""
-    cdef uint32_t count = 0
-    while mask:
-        out[count] = slots[lowest_bit(mask)]
-        count += 1
-        mask &= mask - 1
-    return count
 
 
 cdef inline uint64_t free_block(Ring *r, uint64_t upto, PyObject **out, uint32_t *count) noexcept nogil:

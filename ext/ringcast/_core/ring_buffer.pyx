@@ -10,20 +10,16 @@ from libc.stdint cimport uint32_t, uint64_t
 
 from ringcast._core.atomics cimport load_acquire, load_relaxed, store_release
 from ringcast._core.block_ring cimport (
-    BLOCK, Position, Ring, advance_hd, ask_to_free, blocks_held, claim_bits, count_bits, count_missing, destroy_ring,
-    empty_block, free_wanted, give_bytes, held_bits, in_window, last_taken, locate, look_run,
-    make_ring, ones, payload, pin_slot, publish, raise_to, ready, reserve, room, scan, slot_of, slots_at,
-    take_bytes, take_run, to_next_block, unpack, unpin_block,
+    BLOCK, Position, Ring, advance_hd, ask_to_free, blocks_held, claim_bits, count_missing, destroy_ring, empty_block,
+    free_wanted, give_bytes, held_bits, in_window, last_taken, locate, look_run, make_ring, pin_slot, publish, raise_to,
+    ready, reserve, room, scan, slot_of, slots_at, take_bytes, take_run, to_next_block, unpin_block,
 )
 from ringcast._core.seqno cimport ahead, natural
-from ringcast._core.window cimport Py_INCREF, Window, hold, refuse_none, release, visitproc
+from ringcast._core.slots cimport count_bits, ones, payload, unpack
+from ringcast._core.window cimport Py_INCREF, Window, capacity_of, hold, refuse_none, release, visitproc
 
 cdef object ClosedError
 from ringcast.errors import ClosedError
-
-cdef enum:
-    CAPACITY_MAX = 1 << 26
-
 
 @cython.final
 @cython.trashcan(True)
@@ -41,10 +37,7 @@ cdef class RingBuffer(Window):
     """
 
     def __cinit__(self, capacity, offset=0, *, max_bytes=0):
-        cdef uint64_t slots = natural(capacity, "capacity")
-        if not 1 <= slots <= CAPACITY_MAX:
-            raise ValueError(f"capacity is {capacity}; pass a number of messages from 1 to 2**26")
-        self.ring = make_ring(slots, natural(offset, "offset"), natural(max_bytes, "max_bytes"))
+        self.ring = make_ring(capacity_of(capacity), natural(offset, "offset"), natural(max_bytes, "max_bytes"))
         if self.ring == NULL:
             raise MemoryError(f"no memory for a window of {capacity} messages")
 

@@ -4,13 +4,15 @@ cimport cython
 from cpython.object cimport PyObject
 from libc.stdint cimport uint32_t, uint64_t
 
+from ringcast._core.slots cimport lowest_bit
+
 cdef extern from "Python.h":
     ctypedef int (*visitproc)(PyObject *, void *) noexcept
     void Py_INCREF(PyObject *)
     void Py_DECREF(PyObject *)
 
-cdef extern from * nogil:
-    uint32_t lowest_bit "__builtin_ctz"(uint32_t)
+cdef enum:
+    CAPACITY_MAX = 1 << 26
 
 
 @cython.trashcan(True)
@@ -47,6 +49,7 @@ cdef class Window:
 
 
 cdef int refuse_none() except -1
+cdef uint64_t capacity_of(object capacity) except 0     # 1 to CAPACITY_MAX
 
 
 # --- references --------------------------------------------------------------------------------------------------

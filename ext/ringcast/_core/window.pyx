@@ -30,6 +30,13 @@ cdef int refuse_none() except -1:
                     "pass any other object, such as b''")
 
 
+cdef uint64_t capacity_of(object capacity) except 0:
+    cdef uint64_t seqnos = natural(capacity, "capacity")
+    if not 1 <= seqnos <= CAPACITY_MAX:
+        raise ValueError(f"capacity is {capacity}; pass a number of messages from 1 to 2**26")
+    return seqnos
+
+
 cdef int check_items(list items, uint64_t start, uint64_t end) except -1:
     cdef PyObject **values = list_items(<PyObject *>items)
     cdef uint64_t k

@@ -1,0 +1,50 @@
+"""Slots with items, and masks of at most 32 bits that say which of them are meant. Items are opaque: references are the caller's."""
+
+from cpython.object cimport PyObject
+from libc.stdint cimport uint32_t, uint64_t
+from libc.string cimport memcpy
+
+cdef extern from "Python.h" nogil:
+    bint is_bytes "PyBytes_Check"(PyObject *)
+    uint64_t bytes_size "PyBytes_GET_SIZE"(PyObject *)
+
+cdef extern from * nogil:
+    uint32_t lowest_bit "__builtin_ctz"(uint32_t)
+    uint32_t leading_zeros "__builtin_clz"(uint32_t)
+    uint32_t count_bits "__builtin_popcount"(uint32_t)
+
+
+cdef inline uint32_t ones(uint64_t count) noexcept nogil:
+    """A mask of count (0..32) low bits."""
+    return <uint32_t>((<uint64_t>1 << count) - 1)
+
+
+cdef inline uint32_t highest_bit(uint32_t mask) noexcept nogil:
+    return 31 - leading_zeros(mask)
+
+
+cdef inline void copy_run(PyObject **out, PyObject **slots, uint64_t run) noexcept nogil:
+    """Apart from a run of one, which is what remove() asks for and where a call would cost more than the copy."""
+    if run == 1:
+        out[0] = slots[0]
+    else:
+        memcpy(out, slots, run * sizeof(PyObject *))
+
+
+cdef inline uint32_t unpack(PyObject **slots, uint32_t mask, PyObject **out) noexcept nogil:
+    """Copy the slots whose bit is set, without holes; returns how many."""
+    cdef uint32_t count = 0
+    while mask:
+        out[count] = slots[lowest_bit(mask)]
+        count += 1
+        mask &= mask - 1
+    return count
+
+
+cdef inline uint64_t payload(PyObject **items, uint64_t count) noexcept nogil:
+    """Bytes of payload: what `bytes` objects hold; others count nothing (decision 7)."""
+    cdef uint64_t total = 0, k
+    for k in range(count):
+        if is_bytes(items[k]):
+            total += bytes_size(items[k])
+    return total
