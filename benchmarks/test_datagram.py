@@ -19,6 +19,7 @@ from ringcast import Channel
 from ringcast._core import wire
 from ringcast._core.ring_buffer import RingBuffer
 from ringcast._core.send_window import SendWindow
+from ringcast._core.seqno_table import SeqnoTable
 from ringcast.cli.naive import NaiveSender, bundle
 from ringcast.stack import Kind
 
@@ -131,9 +132,9 @@ RECEIVING = {"bytes objects alone": bytes_alone, "read_data alone": read_alone, 
              "struct and dict": receive_in_python, "check alone": open_alone}
 
 
-def frame(messages):
+def frame(messages, ring=None):
     """push() for each message, then one frame; the window is emptied again, as acks would."""
-    window = SendWindow(RingBuffer(CAPACITY))
+    window = SendWindow(RingBuffer(CAPACITY) if ring is None else ring)
 
     def act():
         push = window.push
@@ -144,6 +145,10 @@ def frame(messages):
         window.ring.stable(window.sent)
         return datagrams
     return act
+
+
+def frame_from_table(messages):
+    return frame(messages, SeqnoTable(capacity=CAPACITY))
 
 
 def join_in_python(messages):
@@ -189,7 +194,7 @@ def test_receive(benchmark, name, size):
         arriving.check(list(result))
 
 
-@pytest.mark.parametrize("act", [frame, join_in_python])
+@pytest.mark.parametrize("act", [frame, frame_from_table, join_in_python])
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.benchmark(group="frame a datagram")
 def test_frame(benchmark, act, size):
@@ -230,6 +235,7 @@ def test_ratios_are_printed_and_never_judged(channel):
             ("receive / struct and dict", receive(arriving), receive_in_python(arriving), arriving.count),
             ("check of the bytes / bytes objects alone", open_alone(arriving), bytes_alone(arriving), arriving.count),
             ("push and frame / append and join", frame(messages), join_in_python(messages), len(messages)),
+            ("push and frame, table / ring", frame_from_table(messages), frame(messages), len(messages)),
             ("Channel.send / naive send", call_for_each(channel.send, thousand), call_for_each(Nowhere().send, thousand), 1000),
         ]:
             each, (low, middle, high) = compare(act, other, count)

@@ -1,8 +1,9 @@
-"""The window against its floors and its plain-Python peers, in one run.
+"""The windows against their floors and plain-Python peers, in one run.
 
 Held still in every benchmark: one thread, GIL build, one payload of 100-byte `bytes` objects made beforehand (except
-where the making is the point), a window of 4,096 seqnos that never runs full, no gaps. Per round 1,000 messages, so
-the figure divided by 1,000 is per message. `pytest benchmarks --benchmark-enable`; `-s -k ratios` prints the table."""
+where the making is the point), windows of 4,096 seqnos that never run full, no gaps. Per round 1,000 messages, so
+the figure divided by 1,000 is per message. A table is empty after each round, so it makes and gives back all its
+rows. `pytest benchmarks --benchmark-enable`; `-s -k ratios` prints the ratios."""
 
 import runpy
 import time
@@ -13,6 +14,7 @@ from statistics import median
 import pytest
 
 from ringcast._core.ring_buffer import RingBuffer
+from ringcast._core.seqno_table import SeqnoTable
 
 COUNT = 1000
 ITEMS = [b"%0100d" % number for number in range(COUNT)]
@@ -112,11 +114,19 @@ def window(max_bytes=0):
     return RingBuffer(4096, max_bytes=max_bytes)
 
 
+def table(max_bytes=0):
+    return SeqnoTable(capacity=4096, max_bytes=max_bytes)
+
+
 BATCHES = {
     "ring": in_batches(window()),
     "ring bounded in bytes": in_batches(window(2**24)),
     "ring retained": in_batches(window(), nullify=False),
     "ring send, deliver, stable": sending(window()),
+    "table": in_batches(table()),
+    "table bounded in bytes": in_batches(table(2**24)),
+    "table retained": in_batches(table(), nullify=False),
+    "table send, deliver, stable": sending(table()),
     "deque": deque_batches(),
     "dict window": dict_batches(),
     "two list copies": list_copies,
@@ -129,10 +139,10 @@ def test_batch(benchmark, name):
     benchmark(BATCHES[name])
 
 
-@pytest.mark.parametrize("name", ["ring", "ring bounded in bytes", "two empty calls", "dict window"])
+@pytest.mark.parametrize("name", ["ring", "ring bounded in bytes", "table", "two empty calls", "dict window"])
 @pytest.mark.benchmark(group="1,000 messages one by one")
 def test_one_by_one(benchmark, name, empty):
-    windows = {"ring": window(), "ring bounded in bytes": window(2**24), "two empty calls": empty,
+    windows = {"ring": window(), "ring bounded in bytes": window(2**24), "table": table(), "two empty calls": empty,
                "dict window": DictWindow()}
     benchmark(one_by_one(windows[name]))
 
@@ -145,8 +155,9 @@ def test_datagram(benchmark, name):
 
 @pytest.mark.benchmark(group="missing: 64k seqnos, 1 % gaps")
 @pytest.mark.parametrize("name", ["missing", "num_missing"])
-def test_missing(benchmark, name):
-    ring = RingBuffer(65536)
+@pytest.mark.parametrize("make", [RingBuffer, lambda capacity: SeqnoTable(capacity=capacity)], ids=["ring", "table"])
+def test_missing(benchmark, make, name):
+    ring = make(65536)
     for first in range(2, 65536, 100):
         ring.add_many(first, ITEMS[:99])
     benchmark(ring.missing if name == "missing" else lambda: ring.num_missing)
@@ -166,7 +177,7 @@ def nanoseconds(act, messages, rounds=21, repeats=20):
 def test_ratios_are_printed_and_never_judged(empty):
     """The goals are ratios, which carry over to another machine; the load of a shared one must not fail a build."""
     batch = {name: nanoseconds(act, COUNT) for name, act in BATCHES.items()}
-    single = {"ring": nanoseconds(one_by_one(window()), COUNT), "floor": nanoseconds(one_by_one(empty), COUNT)}
+    single = {name: nanoseconds(one_by_one(held), COUNT) for name, held in {"ring": window(), "table": table(), "floor": empty}.items()}
     parsed = {"ring": nanoseconds(parse_and_deliver(window()), 600), "floor": nanoseconds(parse, 600)}
     print()
     for name, value in batch.items():
@@ -176,6 +187,9 @@ def test_ratios_are_printed_and_never_judged(empty):
         ("batch / deque", batch["ring"] / batch["deque"], 0.25),
         ("batch / dict window", batch["ring"] / batch["dict window"], 0.04),
         ("one by one / two empty calls", single["ring"] / single["floor"], 1.6),
+        ("table / ring, batch", batch["table"] / batch["ring"], 1.5),
+        ("table / ring, bounded in bytes", batch["table bounded in bytes"] / batch["ring bounded in bytes"], 1.5),
+        ("table / ring, one by one", single["table"] / single["ring"], 1.5),
         ("parse and deliver / parse alone", parsed["ring"] / parsed["floor"], 1.6),
     ]:
         print(f"{title:44} {ratio:8.2f} (goal: at most {goal})")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ringcast._core.ack_table import AckTable
     from ringcast._core.ring_buffer import RingBuffer
+    from ringcast._core.seqno_table import SeqnoTable
     from ringcast._core.wire import MAX_PAYLOAD
     from ringcast.address import Address
     from ringcast.channel import Channel
@@ -47,6 +48,7 @@ HOMES = {
     "RingBuffer": "_core.ring_buffer",
     "RingcastError": "errors",
     "SendTimeoutError": "errors",
+    "SeqnoTable": "_core.seqno_table",
     "TransportError": "errors",
     "View": "view",
 }
@@ -67,6 +69,7 @@ __all__ = [
     "RingBuffer",
     "RingcastError",
     "SendTimeoutError",
+    "SeqnoTable",
     "TransportError",
     "View",
 ]

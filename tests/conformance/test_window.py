@@ -11,11 +11,14 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from ringcast._core.ring_buffer import RingBuffer
+from ringcast._core.seqno_table import SeqnoTable
 
 ROOM = 70
 WINDOWS = {
     "RingBuffer": lambda offset: RingBuffer(ROOM, offset),
     "RingBuffer bounded in bytes": lambda offset: RingBuffer(ROOM, offset, max_bytes=2**20),
+    "SeqnoTable": lambda offset: SeqnoTable(offset, capacity=ROOM),
+    "SeqnoTable bounded in bytes": lambda offset: SeqnoTable(offset, capacity=ROOM, max_bytes=2**20),
 }
 OFFSETS = [0, 2**63 - 3, 2**64 - 3]
 
@@ -214,5 +217,7 @@ def machine(make, offset):
     return Machine.TestCase
 
 
-TestZeroOffset = machine(WINDOWS["RingBuffer"], 0)
-TestWrapOffset = machine(WINDOWS["RingBuffer bounded in bytes"], 2**64 - 40)
+TestRingBuffer = machine(WINDOWS["RingBuffer"], 0)
+TestRingBufferAtTheWrap = machine(WINDOWS["RingBuffer bounded in bytes"], 2**64 - 40)
+TestSeqnoTable = machine(WINDOWS["SeqnoTable"], 0)
+TestSeqnoTableAtTheWrap = machine(WINDOWS["SeqnoTable bounded in bytes"], 2**64 - 40)

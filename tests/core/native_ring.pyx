@@ -53,6 +53,88 @@ class Interface:
         return ring.c_low(), ring.c_hd(), ring.c_hr(), ring.c_next()
 
 
+cdef extern from "Python.h":
+    ctypedef enum PyMemAllocatorDomain:
+        PYMEM_DOMAIN_MEM
+    ctypedef struct PyMemAllocatorEx:
+        void *ctx
+        void *(*malloc)(void *, size_t) noexcept
+        void *(*calloc)(void *, size_t, size_t) noexcept
+        void *(*realloc)(void *, void *, size_t) noexcept
+        void (*free)(void *, void *) noexcept
+    void PyMem_GetAllocator(PyMemAllocatorDomain, PyMemAllocatorEx *)
+    void PyMem_SetAllocator(PyMemAllocatorDomain, PyMemAllocatorEx *)
+
+cdef PyMemAllocatorEx usual
+cdef int until_failure
+
+
+cdef void *failing_malloc(void *context, size_t size) noexcept:
+    global until_failure
+    until_failure -= 1
+    return NULL if until_failure == -1 else usual.malloc(context, size)
+
+
+cdef void *failing_calloc(void *context, size_t count, size_t size) noexcept:
+    global until_failure
+    until_failure -= 1
+    return NULL if until_failure == -1 else usual.calloc(context, count, size)
+
+
+cdef void fail_after(int allocations):
+    """The allocation after so many finds no memory."""
+    global until_failure
+    cdef PyMemAllocatorEx failing
+    PyMem_GetAllocator(PYMEM_DOMAIN_MEM, &usual)
+    failing = usual
+    failing.malloc = failing_malloc
+    failing.calloc = failing_calloc
+    until_failure = allocations
+    PyMem_SetAllocator(PYMEM_DOMAIN_MEM, &failing)
+
+
+class Starving:
+    """Calls during which one allocation, the one after so many, finds no memory; and whether there were as many."""
+
+    @staticmethod
+    def add(Window window, uint64_t seqno, item, int allocations):
+        fail_after(allocations)
+        try:
+            added = window.c_add(seqno, item)
+        finally:
+            PyMem_SetAllocator(PYMEM_DOMAIN_MEM, &usual)
+        return added, until_failure < 0
+
+    @staticmethod
+    def send_run(Window window, list items, int allocations):
+        cdef PyObject *values[64]
+        cdef uint64_t count = len(items), k, sent
+        for k in range(count):
+            values[k] = <PyObject *>items[k]
+        fail_after(allocations)
+        sent = window.c_send_run(values, count)
+        PyMem_SetAllocator(PYMEM_DOMAIN_MEM, &usual)
+        return sent, until_failure < 0
+
+    @staticmethod
+    def reserve(Window window, uint64_t count, int allocations):
+        cdef uint64_t first = 0, got
+        fail_after(allocations)
+        got = window.c_reserve(count, &first)
+        PyMem_SetAllocator(PYMEM_DOMAIN_MEM, &usual)
+        return got, until_failure < 0
+
+    @staticmethod
+    def send(Window window, item):
+        """MemoryError, when there is a row to be made."""
+        cdef PyObject *value = <PyObject *>item
+        cdef uint64_t sent
+        fail_after(0)
+        sent = window.c_send_run(&value, 1)
+        PyMem_SetAllocator(PYMEM_DOMAIN_MEM, &usual)
+        return sent == 1 or window.c_refuse()
+
+
 class Steps:
     """An add taken apart, so that a test can let another thread run between its steps."""
 

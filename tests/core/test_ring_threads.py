@@ -8,8 +8,6 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from ringcast._core.ring_buffer import RingBuffer
-
 COUNT = 20_000
 SHAPES = [(1, 0), (2, 2**63 - 50), (45, 0), (64, 2**64 - 50), (1000, 2**64 - 5000)]
 
@@ -71,9 +69,9 @@ def hasty_interpreter():
 
 
 @pytest.fixture
-def drained(hasty_interpreter):
+def drained(make, hasty_interpreter):
     """(ring, drain, out): one thread at a time takes out what is ready, as the thread that delivers would."""
-    ring, out, delivering = RingBuffer(64), [], threading.Lock()
+    ring, out, delivering = make(64), [], threading.Lock()
 
     def drain(nullify=True):
         with delivering:

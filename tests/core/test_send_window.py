@@ -4,7 +4,6 @@ import pytest
 
 from ringcast import MAX_PAYLOAD, MessageTooLargeError
 from ringcast._core import wire
-from ringcast._core.ring_buffer import RingBuffer
 from ringcast._core.send_window import BUNDLE, FIRST, FULL, NOTHING, SendWindow
 
 HEADER = wire.make_header(1, 7, 1, 0)
@@ -16,8 +15,8 @@ def framed(window, **kwargs):
             for batch in wire.read_data(datagram, 0, 1 << 20).batches for k, payload in enumerate(batch.payloads)]
 
 
-def test_messages_leave_in_the_order_of_their_seqnos_and_once():
-    window = SendWindow(RingBuffer(100))
+def test_messages_leave_in_the_order_of_their_seqnos_and_once(make):
+    window = SendWindow(make(100))
     for k in range(10):
         window.push(b"%d" % k)
     assert framed(window) == [(k + 1, b"%d" % k) for k in range(10)]
@@ -26,8 +25,8 @@ def test_messages_leave_in_the_order_of_their_seqnos_and_once():
     assert framed(window) == [(11, b"next")]
 
 
-def test_push_tells_what_is_left_to_do():
-    window = SendWindow(RingBuffer(100), bundle=1000)
+def test_push_tells_what_is_left_to_do(make):
+    window = SendWindow(make(100), bundle=1000)
     assert window.push(b"x" * 100) == FIRST
     assert window.push(b"x" * 100) == NOTHING
     assert [window.push(b"x" * 100) for _ in range(8)][-1] == BUNDLE
@@ -35,13 +34,13 @@ def test_push_tells_what_is_left_to_do():
     assert window.push(b"x") == FIRST
 
 
-def test_a_first_message_that_fills_a_datagram_is_told_as_first():
-    window = SendWindow(RingBuffer(100), bundle=1000)
+def test_a_first_message_that_fills_a_datagram_is_told_as_first(make):
+    window = SendWindow(make(100), bundle=1000)
     assert window.push(b"x" * 2000) == FIRST
 
 
-def test_decision_13_a_full_window_takes_no_seqno():
-    window = SendWindow(RingBuffer(3))
+def test_decision_13_a_full_window_takes_no_seqno(make):
+    window = SendWindow(make(3))
     assert [window.push(b"m") for _ in range(5)] == [FIRST, NOTHING, NOTHING, FULL, FULL]
     assert window.ring.hr == 3
     window.ring.remove_many(nullify=False)
@@ -49,21 +48,21 @@ def test_decision_13_a_full_window_takes_no_seqno():
     assert window.push(b"m") == NOTHING and window.ring.hr == 4
 
 
-def test_decision_7_the_window_is_bounded_in_bytes_too():
-    window = SendWindow(RingBuffer(1000, max_bytes=250))
+def test_decision_7_the_window_is_bounded_in_bytes_too(make):
+    window = SendWindow(make(1000, max_bytes=250))
     assert [window.push(b"x" * 100) for _ in range(4)] == [FIRST, NOTHING, FULL, FULL]
     assert window.push(b"x" * 50) == NOTHING
     assert window.ring.hr == 3
 
 
-def test_a_message_larger_than_the_bound_passes_an_empty_window_alone():
-    window = SendWindow(RingBuffer(1000, max_bytes=250))
+def test_a_message_larger_than_the_bound_passes_an_empty_window_alone(make):
+    window = SendWindow(make(1000, max_bytes=250))
     assert window.push(b"x" * 1000) == FIRST
     assert window.push(b"x") == FULL
 
 
-def test_push_many_takes_a_prefix_and_stops_at_a_full_datagram():
-    window = SendWindow(RingBuffer(1000), bundle=1000)
+def test_push_many_takes_a_prefix_and_stops_at_a_full_datagram(make):
+    window = SendWindow(make(1000), bundle=1000)
     payloads = [b"x" * 100] * 50
     taken = window.push_many(payloads)
     assert taken == 10
@@ -71,15 +70,15 @@ def test_push_many_takes_a_prefix_and_stops_at_a_full_datagram():
     assert len(framed(window)) == 11
 
 
-def test_push_many_stops_where_the_window_is_full():
-    window = SendWindow(RingBuffer(7))
+def test_push_many_stops_where_the_window_is_full(make):
+    window = SendWindow(make(7))
     assert window.push_many([b"m"] * 10) == 7
     assert window.push_many([b"m"] * 10, 7) == 0
 
 
 @pytest.mark.parametrize("bad", ["text", bytearray(b"x"), None, 5])
-def test_anything_but_bytes_raises_and_takes_nothing(bad):
-    window = SendWindow(RingBuffer(10))
+def test_anything_but_bytes_raises_and_takes_nothing(make, bad):
+    window = SendWindow(make(10))
     with pytest.raises(TypeError, match="payload is bytes"):
         window.push(bad)
     with pytest.raises(TypeError, match="payload is bytes"):
@@ -87,8 +86,8 @@ def test_anything_but_bytes_raises_and_takes_nothing(bad):
     assert (window.ring.hr, window.waiting) == (0, 0)
 
 
-def test_an_oversized_message_raises_and_takes_nothing():
-    window = SendWindow(RingBuffer(10))
+def test_an_oversized_message_raises_and_takes_nothing(make):
+    window = SendWindow(make(10))
     for call in (lambda: window.push(bytes(MAX_PAYLOAD + 1)), lambda: window.push_many([b"good", bytes(MAX_PAYLOAD + 1)])):
         with pytest.raises(MessageTooLargeError, match="split it"):
             call()
@@ -96,8 +95,8 @@ def test_an_oversized_message_raises_and_takes_nothing():
     assert window.push(bytes(MAX_PAYLOAD)) == FIRST
 
 
-def test_full_only_leaves_the_rest_for_company():
-    window = SendWindow(RingBuffer(1000), bundle=1000)
+def test_full_only_leaves_the_rest_for_company(make):
+    window = SendWindow(make(1000), bundle=1000)
     for _ in range(15):
         window.push(b"x" * 100)
     first = framed(window, full_only=True)
@@ -107,8 +106,8 @@ def test_full_only_leaves_the_rest_for_company():
     assert window.waiting == 0
 
 
-def test_bytes_that_wait_are_counted_exactly():
-    window = SendWindow(RingBuffer(1000), bundle=1000)
+def test_bytes_that_wait_are_counted_exactly(make):
+    window = SendWindow(make(1000), bundle=1000)
     for k in range(30):
         window.push(b"x" * (k * 7 % 200))
     window.frame(HEADER, True)
@@ -116,8 +115,8 @@ def test_bytes_that_wait_are_counted_exactly():
     assert window.waiting == rest
 
 
-def test_a_closed_window_takes_nothing_and_still_frames_what_it_has():
-    window = SendWindow(RingBuffer(10))
+def test_a_closed_window_takes_nothing_and_still_frames_what_it_has(make):
+    window = SendWindow(make(10))
     window.push(b"kept")
     window.close()
     assert window.push(b"late") == FULL
@@ -125,8 +124,8 @@ def test_a_closed_window_takes_nothing_and_still_frames_what_it_has():
     assert framed(window) == [(1, b"kept")]
 
 
-def test_framing_goes_on_behind_what_was_purged():
-    window = SendWindow(RingBuffer(10))
+def test_framing_goes_on_behind_what_was_purged(make):
+    window = SendWindow(make(10))
     window.push_many([b"1", b"2", b"3"])
     window.ring.remove_many(nullify=False)
     window.ring.stable(2)
@@ -134,15 +133,15 @@ def test_framing_goes_on_behind_what_was_purged():
     assert (window.sent, window.waiting) == (3, 0)
 
 
-def test_seqnos_wrap_at_two_to_the_64():
-    window = SendWindow(RingBuffer(10, 2**64 - 3))
+def test_seqnos_wrap_at_two_to_the_64(make):
+    window = SendWindow(make(10, 2**64 - 3))
     window.push_many([b"a", b"b", b"c", b"d"])
     (datagram,) = window.frame(HEADER)
     (batch,) = wire.read_data(datagram, 2**64 - 3, 10).batches
     assert (batch.first, batch.last, window.sent) == (2**64 - 2, 1, 1)
 
 
-def test_a_header_of_another_size_is_a_mistake_of_the_caller():
-    window = SendWindow(RingBuffer(10))
+def test_a_header_of_another_size_is_a_mistake_of_the_caller(make):
+    window = SendWindow(make(10))
     with pytest.raises(ValueError, match="make_header"):
         window.frame(b"short")

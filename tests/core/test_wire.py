@@ -104,8 +104,8 @@ def test_scattered_ranges_share_a_datagram():
     assert messages(datagrams[0]) == {k: b"%d" % k for k, _ in ranges}
 
 
-def test_what_is_purged_or_was_never_there_is_left_out():
-    ring = RingBuffer(20)
+def test_what_is_purged_or_was_never_there_is_left_out(make):
+    ring = make(20)
     for seqno in (1, 2, 3, 7, 9):
         ring.add(seqno, b"%d" % seqno)
     ring.remove_many(2)

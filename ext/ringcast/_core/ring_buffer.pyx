@@ -10,8 +10,8 @@ from libc.stdint cimport uint32_t, uint64_t
 
 from ringcast._core.atomics cimport load_acquire, load_relaxed, store_release
 from ringcast._core.block_ring cimport (
-    BLOCK, Position, Ring, advance_hd, ask_to_free, blocks_held, claim_bits, count_missing, destroy_ring, empty_block,
-    free_wanted, give_bytes, held_bits, in_window, last_taken, locate, look_run, make_ring, pin_slot, publish, raise_to,
+    BLOCK, Position, Ring, advance_hd, area_size, ask_to_free, blocks_held, claim_bits, count_missing, destroy_ring,
+    empty_block, free_wanted, give_bytes, held_bits, in_window, last_taken, locate, look_run, make_ring, pin_slot, publish, raise_to,
     ready, reserve, room, scan, slot_of, slots_at, take_bytes, take_run, to_next_block, unpin_block,
 )
 from ringcast._core.seqno cimport ahead, natural
@@ -275,6 +275,9 @@ cdef class RingBuffer(Window):
 
     cdef void c_bound_bytes(self, uint64_t max_bytes) noexcept:
         self.ring.max_bytes = max_bytes
+
+    cdef uint64_t c_size(self) noexcept:
+        return sizeof(Ring) + area_size(self.ring)
 
     cdef int c_visit(self, visitproc visit, void *arg) noexcept:
         """The collector stops the world, so no block changes under it."""

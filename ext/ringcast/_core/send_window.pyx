@@ -8,6 +8,7 @@ frame(), one thread at a time.
 
 cimport cython
 from cpython.bytes cimport PyBytes_CheckExact, PyBytes_GET_SIZE
+from cpython.object cimport PyObject
 from libc.stdint cimport int64_t, uint64_t
 
 from ringcast._core.window cimport Window
@@ -85,13 +86,19 @@ cdef class SendWindow:
         """
         cdef Py_ssize_t taken = 0
         cdef object payload
+        cdef PyObject *item
         if start == 0:
             for payload in payloads:
                 if not PyBytes_CheckExact(payload) or PyBytes_GET_SIZE(payload) > LARGEST_PAYLOAD:
                     refuse(payload)
         while start + taken < len(payloads) and not self.closed:
             payload = payloads[start + taken]
-            if not PyBytes_CheckExact(payload) or not self.ring.c_send(payload):
+            item = <PyObject *>payload
+            if not PyBytes_CheckExact(payload):
+                break
+            if not self.ring.c_send_run(&item, 1):
+                if taken == 0:                      # what was taken must be told, so an error waits for the next call
+                    self.ring.c_refuse()
                 break
             taken += 1
             self.waiting += PyBytes_GET_SIZE(payload) + LENGTH

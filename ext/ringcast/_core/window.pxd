@@ -45,6 +45,7 @@ cdef class Window:
     cdef uint64_t c_nbytes(self) noexcept
     cdef uint64_t c_count(self) noexcept                     # items held
     cdef uint64_t c_missing(self) noexcept                   # seqnos missing between HD and HR
+    cdef uint64_t c_size(self) noexcept                      # bytes of memory beside the object, without the items
     cdef int c_visit(self, visitproc visit, void *arg) noexcept    # each item held, for the cycle collector
 
 

@@ -60,7 +60,7 @@ cdef class Window:
 
     def __cinit__(self):
         if type(self) is Window:
-            raise TypeError("a Window is abstract; make a RingBuffer")
+            raise TypeError("a Window is abstract; make a RingBuffer or a SeqnoTable")
 
     # --- adding
 
@@ -175,6 +175,10 @@ cdef class Window:
     def __len__(self):
         """How many items the window holds, delivered or not."""
         return <Py_ssize_t>self.c_count()
+
+    def __sizeof__(self):
+        """Bytes of memory that the window takes, without its items."""
+        return type(self).__basicsize__ + self.c_size()
 
     @property
     def nbytes(self):
@@ -295,6 +299,9 @@ cdef class Window:
         return 0
 
     cdef uint64_t c_missing(self) noexcept:
+        return 0
+
+    cdef uint64_t c_size(self) noexcept:
         return 0
 
     cdef int c_visit(self, visitproc visit, void *arg) noexcept:

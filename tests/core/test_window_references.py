@@ -6,8 +6,6 @@ import weakref
 
 import pytest
 
-from ringcast._core.ring_buffer import RingBuffer
-
 
 class Item:
     def __init__(self, finaliser=None):
@@ -18,9 +16,9 @@ class Item:
             self.finaliser()
 
 
-def references_left(act):
-    """How many references to one object remain after act(ring, object), with the ring gone."""
-    item, ring = object(), RingBuffer(40)
+def references_left(make, act):
+    """How many references to one object remain after act(window of 40, object), with the window gone."""
+    item, ring = object(), make(40)
     before = sys.getrefcount(item)
     act(ring, item)
     del ring
@@ -36,24 +34,12 @@ def references_left(act):
     lambda ring, item: (ring.add_many(3, [item] * 9), ring.close()),
     lambda ring, item: (ring.send(item), ring.send_many([item] * 50), ring.stable(9)),
 ], ids=["add", "add_many", "remove", "retain", "stable", "close", "send"])
-def test_every_reference_is_dropped_once(act):
-    assert references_left(act) == 0
+def test_every_reference_is_dropped_once(make, act):
+    assert references_left(make, act) == 0
 
 
-def test_pinned_items_lose_no_reference_when_shared(native):
-    def act(ring, item):
-        ring.add_many(1, [item] * 40)
-        native.Interface.pin(ring, 1)
-        ring.remove_many()
-        native.Interface.unpin(ring, 1)
-        ring.remove()
-        assert len(ring) == 0
-
-    assert references_left(act) == 0
-
-
-def test_a_cycle_through_the_window_is_collected():
-    ring, item = RingBuffer(4), Item()
+def test_a_cycle_through_the_window_is_collected(make):
+    ring, item = make(4), Item()
     item.ring = ring
     ring.add(3, item)
     ring.add(2, ring)
@@ -64,8 +50,8 @@ def test_a_cycle_through_the_window_is_collected():
     assert alive() is None
 
 
-def test_the_collector_sees_each_slot_once_and_no_empty_one():
-    ring, item = RingBuffer(100), []
+def test_the_collector_sees_each_slot_once_and_no_empty_one(make):
+    ring, item = make(100), []
     ring.add_many(1, [item] * 70)
     ring.remove_many(40)
     assert [found for found in gc.get_referents(ring) if found is item] == [item] * 30
@@ -73,8 +59,8 @@ def test_the_collector_sees_each_slot_once_and_no_empty_one():
     assert len(ring) == 30
 
 
-def test_an_item_lives_while_its_slot_does_and_not_longer():
-    ring, item = RingBuffer(4), Item()
+def test_an_item_lives_while_its_slot_does_and_not_longer(make):
+    ring, item = make(4), Item()
     alive = weakref.ref(item)
     ring.add(1, item)
     del item
@@ -84,15 +70,15 @@ def test_an_item_lives_while_its_slot_does_and_not_longer():
     assert alive() is None
 
 
-def test_the_same_object_may_stand_under_many_seqnos_and_be_false():
-    ring = RingBuffer(8)
+def test_the_same_object_may_stand_under_many_seqnos_and_be_false(make):
+    ring = make(8)
     falsy = [0, b"", (), False, 0]
     assert ring.add_many(1, falsy) == 5
     assert ring.remove_many() == falsy
 
 
-def test_a_finaliser_that_calls_every_method_finds_low_moved():
-    ring, seen = RingBuffer(40), []
+def test_a_finaliser_that_calls_every_method_finds_low_moved(make):
+    ring, seen = make(40), []
 
     def finaliser():
         seen.append((ring.low, ring.get(1), ring.add(ring.low + 40, "new"), ring.remove(), ring.stable(40), len(ring)))
@@ -105,22 +91,22 @@ def test_a_finaliser_that_calls_every_method_finds_low_moved():
     assert all(entry[4] == 0 for entry in seen)
 
 
-def test_a_wish_of_a_nested_stable_is_carried_out_by_the_outer_call():
-    ring = RingBuffer(1000)
+def test_a_wish_of_a_nested_stable_is_carried_out_by_the_outer_call(make):
+    ring = make(1000)
     ring.add_many(1, [Item(lambda seqno=seqno: ring.stable(seqno + 1)) for seqno in range(1, 1001)])
     ring.remove_many(nullify=False)
     assert ring.stable(1) == 1000
     assert ring.low == 1000
 
 
-def test_a_finaliser_that_raises_is_reported_and_the_purge_goes_on(monkeypatch):
+def test_a_finaliser_that_raises_is_reported_and_the_purge_goes_on(make, monkeypatch):
     reported = []
     monkeypatch.setattr(sys, "unraisablehook", lambda unraisable: reported.append(unraisable.exc_type))
 
     def finaliser():
         raise RuntimeError("from an item")
 
-    ring = RingBuffer(4)
+    ring = make(4)
     ring.add_many(1, [Item(finaliser) for _ in range(4)])
     ring.remove_many(nullify=False)
     assert ring.stable(4) == 4
@@ -128,28 +114,28 @@ def test_a_finaliser_that_raises_is_reported_and_the_purge_goes_on(monkeypatch):
     assert ring.send("next") and ring.get(5) == "next"
 
 
-def test_a_finaliser_in_close_that_closes_again_releases_each_item_once():
-    ring, gone = RingBuffer(100), []
+def test_a_finaliser_in_close_that_closes_again_releases_each_item_once(make):
+    ring, gone = make(100), []
     ring.add_many(1, [Item(lambda k=k: (gone.append(k), ring.close())) for k in range(100)])
     ring.close()
     assert sorted(gone) == list(range(100))
     assert not ring.add(1, "late")
 
 
-def test_windows_inside_windows_are_released_however_deep():
-    ring = RingBuffer(1)
+def test_windows_inside_windows_are_released_however_deep(make):
+    ring = make(1)
     for _ in range(100_000):
-        outer = RingBuffer(1)
+        outer = make(1)
         outer.add(1, ring)
         ring = outer
     del outer, ring
 
 
-def test_many_windows_leave_nothing_behind():
+def test_many_windows_leave_nothing_behind(make):
     item = object()
     before = sys.getrefcount(item)
     for _ in range(10_000):
-        ring = RingBuffer(3)
+        ring = make(3)
         ring.add_many(1, [item, item, item])
         ring.remove(False)
     del ring

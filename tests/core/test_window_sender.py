@@ -2,12 +2,10 @@
 
 import pytest
 
-from ringcast._core.ring_buffer import RingBuffer
-
 
 @pytest.mark.parametrize("offset", [0, 2**64 - 3])
-def test_send_takes_capacity_seqnos_and_then_none_until_stable(offset):
-    ring = RingBuffer(3, offset)
+def test_send_takes_capacity_seqnos_and_then_none_until_stable(make, offset):
+    ring = make(3, offset)
     assert [ring.send(item) for item in "abcd"] == [True, True, True, False]
     assert (ring.hr, ring.next_seqno) == ((offset + 3) % 2**64, (offset + 4) % 2**64)
     assert ring.stable(ring.hr) == 0                 # nothing was delivered yet
@@ -17,8 +15,8 @@ def test_send_takes_capacity_seqnos_and_then_none_until_stable(offset):
     assert ring.get((offset + 4) % 2**64) == "d" and ring.missing() == []
 
 
-def test_decision_13_a_refused_send_burns_no_seqno():
-    ring = RingBuffer(1)
+def test_decision_13_a_refused_send_burns_no_seqno(make):
+    ring = make(1)
     ring.send("a")
     before = ring.next_seqno
     assert not ring.send("b") and ring.send_many(["b", "c"]) == 0
@@ -27,8 +25,8 @@ def test_decision_13_a_refused_send_burns_no_seqno():
     assert ring.send("b") and ring.remove() == "b" and ring.hr == 2
 
 
-def test_send_many_takes_a_prefix_from_start_and_its_seqnos_begin_at_next_seqno():
-    ring, items = RingBuffer(50), list(range(100))
+def test_send_many_takes_a_prefix_from_start_and_its_seqnos_begin_at_next_seqno(make):
+    ring, items = make(50), list(range(100))
     assert ring.send_many(items, 95) == 5
     first = ring.next_seqno
     assert ring.send_many(items) == 45
@@ -36,16 +34,16 @@ def test_send_many_takes_a_prefix_from_start_and_its_seqnos_begin_at_next_seqno(
     assert ring.send_many(items, 45) == 0 and ring.send_many([]) == 0 and ring.send_many(items, 100) == 0
 
 
-def test_send_many_looks_only_at_items_that_have_room():
-    ring = RingBuffer(2)
+def test_send_many_looks_only_at_items_that_have_room(make):
+    ring = make(2)
     assert ring.send_many(["a", "b", None]) == 2
     ring.remove_many()
     with pytest.raises(TypeError):
         ring.send_many(["a", "b", None], 2)
 
 
-def test_a_window_bounded_in_bytes_refuses_a_send_unless_it_is_empty():
-    ring = RingBuffer(10, max_bytes=10)
+def test_a_window_bounded_in_bytes_refuses_a_send_unless_it_is_empty(make):
+    ring = make(10, max_bytes=10)
     assert ring.send(b"longer than the bound") and not ring.send(b"x") and ring.send(b"")
     assert ring.remove_many(nullify=False) == [b"longer than the bound", b""]
     assert not ring.send(b"delivered, yet kept until stable")
@@ -54,8 +52,8 @@ def test_a_window_bounded_in_bytes_refuses_a_send_unless_it_is_empty():
     assert (ring.nbytes, ring.next_seqno) == (9, 5)
 
 
-def test_reserve_counts_what_fits_and_its_seqnos_are_added_by_their_owner():
-    ring = RingBuffer(5)
+def test_reserve_counts_what_fits_and_its_seqnos_are_added_by_their_owner(make):
+    ring = make(5)
     first = ring.next_seqno
     assert ring.reserve(3) == 3 and ring.reserve(9) == 2 and ring.reserve(1) == 0 and ring.reserve(0) == 0
     assert ring.hr == 0 and not ring.send("no room")
@@ -64,14 +62,14 @@ def test_reserve_counts_what_fits_and_its_seqnos_are_added_by_their_owner():
     assert ring.send("f") and ring.get(6) == "f"
 
 
-def test_send_goes_on_after_the_highest_that_was_added():
-    ring = RingBuffer(5, 10)
+def test_send_goes_on_after_the_highest_that_was_added(make):
+    ring = make(5, 10)
     ring.add(12, "b")
     assert ring.send("c") and ring.get(13) == "c" and ring.missing() == [(11, 11)]
 
 
-def test_announce_shows_a_lost_tail_and_never_goes_back_or_beyond_the_window():
-    ring = RingBuffer(5)
+def test_announce_shows_a_lost_tail_and_never_goes_back_or_beyond_the_window(make):
+    ring = make(5)
     ring.add(1, "a")
     assert ring.announce(3) == 3 and ring.missing() == [(2, 3)] and ring.num_missing == 2
     assert ring.announce(2) == 3 and ring.announce(0) == 3

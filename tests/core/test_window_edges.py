@@ -1,8 +1,10 @@
-"""RingBuffer's own edges: capacity, arguments, refusals, the C API. What every window does is in tests/conformance."""
+"""The edges of every window: capacity, arguments, refusals, the C API. What a window is for is in tests/conformance."""
 
 import pytest
 
 from ringcast._core.ring_buffer import RingBuffer
+from ringcast._core.seqno_table import SeqnoTable
+from ringcast._core.window import Window
 from ringcast.errors import ClosedError
 
 CAPACITIES = [1, 31, 32, 33, 50, 1000]
@@ -15,8 +17,8 @@ def after(seqno, steps):
 
 @pytest.mark.parametrize("offset", OFFSETS)
 @pytest.mark.parametrize("capacity", CAPACITIES)
-def test_five_laps_in_runs_keep_order_and_contents(capacity, offset):
-    ring, sent, out = RingBuffer(capacity, offset), 0, []
+def test_five_laps_in_runs_keep_order_and_contents(make, capacity, offset):
+    ring, sent, out = make(capacity, offset), 0, []
     while sent < 5 * capacity:
         count = ring.add_many(after(offset, sent + 1), list(range(sent, sent + capacity + 3)))
         assert count == capacity
@@ -28,8 +30,8 @@ def test_five_laps_in_runs_keep_order_and_contents(capacity, offset):
 
 @pytest.mark.parametrize("offset", OFFSETS)
 @pytest.mark.parametrize("capacity", CAPACITIES)
-def test_a_backward_filled_window_delivers_only_when_the_first_arrives(capacity, offset):
-    ring = RingBuffer(capacity, offset)
+def test_a_backward_filled_window_delivers_only_when_the_first_arrives(make, capacity, offset):
+    ring = make(capacity, offset)
     for k in range(capacity, 1, -1):
         assert ring.add(after(offset, k), k)
         assert ring.remove() is None
@@ -38,13 +40,13 @@ def test_a_backward_filled_window_delivers_only_when_the_first_arrives(capacity,
 
 
 @pytest.mark.parametrize("capacity", [0, 2**26 + 1])
-def test_capacity_outside_its_range_raises(capacity):
+def test_capacity_outside_its_range_raises(make, capacity):
     with pytest.raises(ValueError, match="capacity"):
-        RingBuffer(capacity)
+        make(capacity)
 
 
-def test_the_largest_capacity_takes_its_last_seqno():
-    ring = RingBuffer(2**26)
+def test_the_largest_capacity_takes_its_last_seqno(make):
+    ring = make(2**26)
     assert ring.add(2**26, "last") and not ring.add(2**26 + 1, "beyond")
     assert ring.missing() == [(1, 2**26 - 1)]
 
@@ -54,10 +56,9 @@ def test_the_largest_capacity_takes_its_last_seqno():
     lambda ring: ring.get(-1), lambda ring: ring.stable(-1), lambda ring: ring.announce(2**64),
     lambda ring: ring.missing(-1), lambda ring: ring.missing(0, -1), lambda ring: ring.remove_many(-1),
     lambda ring: ring.reserve(-1), lambda ring: ring.send_many([b""], 2), lambda ring: ring.send_many([b""], -1),
-    lambda ring: RingBuffer(1, 2**64), lambda ring: RingBuffer(1, max_bytes=-1), lambda ring: RingBuffer(-1),
 ])
-def test_impossible_numbers_raise_value_error_and_change_nothing(call):
-    ring = RingBuffer(4)
+def test_impossible_numbers_raise_value_error_and_change_nothing(make, call):
+    ring = make(4)
     ring.add(2, b"two")
     with pytest.raises(ValueError, match="pass"):
         call(ring)
@@ -68,19 +69,38 @@ def test_impossible_numbers_raise_value_error_and_change_nothing(call):
     lambda ring: ring.add("1", b""), lambda ring: ring.add(1.0, b""), lambda ring: ring.add(None, b""),
     lambda ring: ring.add(1, None), lambda ring: ring.add_many(1, [b"", None]), lambda ring: ring.add_many(1, (b"",)),
     lambda ring: ring.add_many(1, None), lambda ring: ring.send(None), lambda ring: ring.send_many([b"", None]),
-    lambda ring: ring.send_many(None), lambda ring: ring.stable("1"), lambda ring: RingBuffer("4"),
-    lambda ring: RingBuffer(), lambda ring: RingBuffer(4, 0, 0),
+    lambda ring: ring.send_many(None), lambda ring: ring.stable("1"),
 ])
-def test_wrong_types_raise_type_error_and_change_nothing(call):
-    ring = RingBuffer(4)
+def test_wrong_types_raise_type_error_and_change_nothing(make, call):
+    ring = make(4)
     ring.add(2, b"two")
     with pytest.raises(TypeError):
         call(ring)
     assert (ring.low, ring.hd, ring.hr, len(ring), ring.next_seqno) == (0, 0, 2, 1, 3)
 
 
-def test_bytes_of_the_whole_window_are_counted_with_and_without_a_bound():
-    for ring in RingBuffer(40), RingBuffer(40, max_bytes=1000):
+@pytest.mark.parametrize("arguments, bound, error", [
+    ((1, 2**64), {}, ValueError), ((1, -1), {}, ValueError), ((-1,), {}, ValueError), ((1,), {"max_bytes": -1}, ValueError),
+    (("4",), {}, TypeError), ((4, "0"), {}, TypeError), ((4,), {"max_bytes": None}, TypeError),
+])
+def test_a_window_that_cannot_be_is_not_made(make, arguments, bound, error):
+    with pytest.raises(error, match="pass"):
+        make(*arguments, **bound)
+
+
+def test_a_window_of_no_kind_is_not_made():
+    with pytest.raises(TypeError, match="RingBuffer or a SeqnoTable"):
+        Window()
+
+
+@pytest.mark.parametrize("call", [lambda: RingBuffer(), lambda: RingBuffer(4, 0, 0), lambda: SeqnoTable(0, 4)])
+def test_bounds_are_told_apart_by_name(call):
+    with pytest.raises(TypeError):
+        call()
+
+
+def test_bytes_of_the_whole_window_are_counted_with_and_without_a_bound(make):
+    for ring in make(40), make(40, max_bytes=1000):
         ring.add_many(1, [b"four", "text", bytearray(9), b"", b"five5"])
         assert ring.nbytes == 9
         ring.remove_many(2, nullify=False)
@@ -93,8 +113,8 @@ def test_bytes_of_the_whole_window_are_counted_with_and_without_a_bound():
         assert ring.nbytes == 0
 
 
-def test_after_close_nothing_is_in_the_window_and_sending_raises():
-    ring = RingBuffer(4)
+def test_after_close_nothing_is_in_the_window_and_sending_raises(make):
+    ring = make(4)
     ring.add_many(1, ["a", "b"])
     ring.add(4, "d")
     ring.remove(nullify=False)
@@ -111,15 +131,15 @@ def test_after_close_nothing_is_in_the_window_and_sending_raises():
     assert ring.stable(9) == 1
 
 
-def test_a_closed_window_bounded_in_bytes_says_so_even_to_an_item_beyond_the_bound():
-    ring = RingBuffer(4, max_bytes=2)
+def test_a_closed_window_bounded_in_bytes_says_so_even_to_an_item_beyond_the_bound(make):
+    ring = make(4, max_bytes=2)
     ring.close()
     with pytest.raises(ClosedError):
         ring.send(b"three")
 
 
-def test_removal_meeting_kept_items_empties_its_slot_and_leaves_low():
-    ring = RingBuffer(8)
+def test_removal_meeting_kept_items_empties_its_slot_and_leaves_low(make):
+    ring = make(8)
     ring.add_many(1, list("abcd"))
     assert ring.remove(nullify=False) == "a"
     assert ring.remove() == "b"
@@ -129,40 +149,8 @@ def test_removal_meeting_kept_items_empties_its_slot_and_leaves_low():
     assert ring.low == ring.hd == 4
 
 
-def test_a_pinned_block_is_delivered_by_sharing_and_low_follows_after_the_unpin(native):
-    ring, held = RingBuffer(64), object()
-    ring.add_many(1, [held] + list(range(2, 41)))
-    assert native.Interface.pin(ring, 1)
-    assert ring.remove_many() == [held] + list(range(2, 41))
-    assert (ring.low, ring.hd) == (0, 40)
-    assert ring.get(1) is held and native.Interface.peek(ring, 31) == 31
-    assert not ring.add(65, "beyond low+capacity")
-    assert ring.stable(40) == 0
-    native.Interface.unpin(ring, 1)
-    assert ring.remove() is None
-    assert (ring.low, ring.get(1), len(ring)) == (40, None, 0)
-
-
-def test_the_next_stable_after_an_unpin_frees_what_the_pin_held_back(native):
-    ring = RingBuffer(64)
-    ring.add_many(1, list(range(1, 41)))
-    ring.remove_many(nullify=False)
-    native.Interface.pin(ring, 3)
-    assert ring.stable(35) == 0
-    native.Interface.unpin(ring, 3)
-    assert ring.stable(0) == 35
-
-
-def test_a_pin_on_what_is_not_there_is_no_pin(native):
-    ring = RingBuffer(4)
-    ring.add(2, "b")
-    assert not native.Interface.pin(ring, 1) and not native.Interface.pin(ring, 3) and not native.Interface.pin(ring, 0)
-    ring.add(1, "a")
-    assert ring.remove_many() == ["a", "b"] and ring.low == 2
-
-
-def test_the_c_api_does_what_the_python_names_do(native):
-    ring = RingBuffer(4, 10)
+def test_the_c_api_does_what_the_python_names_do(make, native):
+    ring = make(4, 10)
     assert native.Interface.send(ring, "a") and native.Interface.add(ring, 12, "b")
     assert native.Interface.reserve(ring, 5) == (13, 2)
     assert not native.Interface.send(ring, "full")
