@@ -210,6 +210,19 @@ def test_an_add_that_finds_no_memory_is_refused_and_changes_nothing(native, seqn
     assert failures > 0 or (seqno == 1 and before)
 
 
+def test_what_fails_leaves_no_memory_behind(native):
+    table = SeqnoTable()
+    table.add(1, b"near")
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        for allocations in [0, 1, 2] * 100:
+            assert native.Starving.add(table, 60_000, b"item", allocations) == (False, True)
+        assert tracemalloc.get_traced_memory()[0] - before < SLACK
+    finally:
+        tracemalloc.stop()
+
+
 def test_a_send_that_finds_no_memory_raises_and_burns_no_seqno(native):
     table = SeqnoTable(max_bytes=1000)
     with pytest.raises(MemoryError, match="try again"):
@@ -274,6 +287,17 @@ def test_finalisers_that_deliver_and_free_during_close_get_or_release_each_item_
     got.clear()
     assert sorted(gone) == list(range(3000)) and not any(item() for item in alive)
     assert (len(table), size(table)) == (0, EMPTY)
+
+
+def test_a_finaliser_that_moves_low_during_close_leaves_nothing_unreleased():
+    """Rows are counted from LOW's page: when LOW goes to 272 meanwhile, the row of 273 is the first again."""
+    table, last = SeqnoTable(), Item(lambda: None)
+    alive = weakref.ref(last)
+    table.add_many(1, [Item(lambda: (table.remove_many(240), table.stable(272)))] + ["retained"] * 31 + ["later"] * 300 + [last])
+    del last
+    table.remove_many(32, nullify=False)
+    table.close()
+    assert (table.low, len(table), size(table), alive()) == (272, 0, EMPTY, None)
 
 
 def test_a_row_that_was_given_back_is_made_anew_for_what_comes_later_in_it():

@@ -113,10 +113,11 @@ def test_bytes_of_the_whole_window_are_counted_with_and_without_a_bound(make):
         assert ring.nbytes == 0
 
 
-def test_after_close_nothing_is_in_the_window_and_sending_raises(make):
-    ring = make(4)
-    ring.add_many(1, ["a", "b"])
-    ring.add(4, "d")
+@pytest.mark.parametrize("max_bytes", [0, 100])
+def test_after_close_nothing_is_in_the_window_and_sending_raises(make, max_bytes):
+    ring = make(4, max_bytes=max_bytes)
+    ring.add_many(1, [b"a", b"b"])
+    ring.add(4, b"d")
     ring.remove(nullify=False)
     ring.close()
     ring.close()

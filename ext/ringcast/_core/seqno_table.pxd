@@ -38,16 +38,16 @@ cdef struct Table:                # the GIL guards all of it
     uint64_t low                  # everything up to here is freed
     uint64_t hd                   # highest delivered seqno
     uint64_t hr                   # highest received, sent or announced seqno
-    uint64_t next                 # highest seqno taken by reserve() or send()
+    uint64_t next                 # highest seqno taken by reserve(); send() stores what it takes, up to HR
     uint64_t kept                 # highest seqno delivered with nullify=False
     uint64_t want                 # stable() was asked up to here
     uint64_t max_bytes            # 0: unbounded
     uint64_t nbytes               # payload held; kept only with max_bytes
     uint32_t capacity
     uint32_t bound                # capacity; 0 once closed, so that nothing is in the window any more
-    uint8_t purging                 # a stable() runs: others leave their wish in `want`
-    uint8_t starved                 # the last send or reserve ended because there was no memory
-    uint8_t own_used                # `own` is in the directory
+    uint8_t purging               # a stable() runs: others leave their wish in `want`
+    uint8_t starved               # the last send or reserve ended because there was no memory
+    uint8_t own_used              # `own` is in the directory
     Page *only                    # the directory of one page
     Page own                      # the page that is used first
 

@@ -304,14 +304,10 @@ cdef inline uint64_t run_of(uint32_t full) noexcept nogil:
 
 cdef inline uint64_t ready(const Table *t, uint64_t limit) noexcept nogil:
     """How many items, at most limit, can be delivered before the next gap."""
-    cdef uint64_t seqno = t.hd + 1, total = 0, run = 1, left
+    cdef uint64_t total = 0, run = 1
     while total < limit and run:
-        left = left_in_row(t, seqno)
-        run = run_of(full_from(t, seqno))
+        run = run_of(full_from(t, t.hd + 1 + total))
         total += run
-        seqno += run
-        if run < left:
-            break
     return min(total, limit)
 
 
@@ -490,8 +486,6 @@ cdef class SeqnoTable(Window):
                 sent += step
             else:
                 t.starved = True
-        if sent:
-            t.next = first + sent - 1
         if t.max_bytes:
             t.nbytes += payload(items, sent)
         return sent
