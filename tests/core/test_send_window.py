@@ -2,9 +2,9 @@
 
 import pytest
 
-from ringcast import MAX_PAYLOAD, MessageTooLargeError
+from ringcast import MAX_PAYLOAD
 from ringcast._core import wire
-from ringcast._core.send_window import BUNDLE, FIRST, FULL, NOTHING, SendWindow
+from ringcast._core.send_window import BUNDLE, FIRST, FULL, LARGE, NOTHING, SendWindow
 
 HEADER = wire.make_header(1, 7, 1, 0)
 
@@ -86,13 +86,12 @@ def test_anything_but_bytes_raises_and_takes_nothing(make, bad):
     assert (window.ring.hr, window.waiting) == (0, 0)
 
 
-def test_an_oversized_message_raises_and_takes_nothing(make):
+def test_a_message_that_does_not_fit_a_datagram_is_not_taken_and_stops_a_list_of_them(make):
     window = SendWindow(make(10))
-    for call in (lambda: window.push(bytes(MAX_PAYLOAD + 1)), lambda: window.push_many([b"good", bytes(MAX_PAYLOAD + 1)])):
-        with pytest.raises(MessageTooLargeError, match="split it"):
-            call()
-    assert window.ring.hr == 0
-    assert window.push(bytes(MAX_PAYLOAD)) == FIRST
+    assert window.push(bytes(MAX_PAYLOAD + 1)) == LARGE and window.ring.hr == 0
+    assert window.push_many([b"good", bytes(MAX_PAYLOAD + 1), b"after it"]) == 1
+    assert window.push_many([b"good", bytes(MAX_PAYLOAD + 1), b"after it"], 1) == 0
+    assert window.push(bytes(MAX_PAYLOAD)) == BUNDLE and window.ring.hr == 2
 
 
 def test_full_only_leaves_the_rest_for_company(make):

@@ -7,6 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ringcast._core import wire
+from ringcast._core.marks import Marks
 from ringcast._core.ring_buffer import RingBuffer
 
 GROUP = 0xABCD1234
@@ -22,7 +23,7 @@ def ring_of(payloads, offset=0):
 def pack(payloads, limit=60_000, offset=0, ranges=None):
     ring = ring_of(payloads, offset)
     ranges = ranges or [((ring.low + 1) % 2**64, ring.hr)]
-    return wire.pack(ring, ranges, limit, HEADER, 1 << 30)
+    return wire.pack(ring, Marks(), ranges, limit, HEADER, 1 << 30)
 
 
 def messages(datagram, low=0, capacity=1 << 20):
@@ -30,11 +31,11 @@ def messages(datagram, low=0, capacity=1 << 20):
     return {batch.first + k: payload for batch in arrivals.batches for k, payload in enumerate(batch.payloads)}
 
 
-def run(first, *payloads, count=None, size=None):
+def run(first, *payloads, count=None, size=None, flags=0):
     count = len(payloads) if count is None else count
     size = sum(map(len, payloads)) if size is None else size
     lengths = b"".join(struct.pack("<H", len(payload)) for payload in payloads)
-    return struct.pack("<QII", first, count, size) + lengths + b"".join(payloads)
+    return struct.pack("<QHHI", first, count, flags, size) + lengths + b"".join(payloads)
 
 
 def test_a_header_is_read_back():
@@ -109,19 +110,20 @@ def test_what_is_purged_or_was_never_there_is_left_out(make):
     for seqno in (1, 2, 3, 7, 9):
         ring.add(seqno, b"%d" % seqno)
     ring.remove_many(2)
-    datagrams, count = wire.pack(ring, [(1, 12)], 1000, HEADER, 1 << 30)
+    datagrams, count = wire.pack(ring, Marks(), [(1, 12)], 1000, HEADER, 1 << 30)
     assert count == 3 and messages(datagrams[0]) == {3: b"3", 7: b"7", 9: b"9"}
 
 
 def test_packing_stops_at_the_budget():
-    datagrams, count = wire.pack(ring_of([b"x" * 100] * 50), [(1, 50)], 500, HEADER, 1200)
+    datagrams, count = wire.pack(ring_of([b"x" * 100] * 50), Marks(), [(1, 50)], 500, HEADER, 1200)
     assert 1200 <= sum(map(len, datagrams)) <= 1700
     assert count == sum(len(messages(datagram)) for datagram in datagrams) < 50
 
 
-def test_the_largest_payload_fits_one_udp_datagram():
-    datagrams, _ = pack([bytes(wire.MAX_PAYLOAD)], limit=60_000)
-    assert [len(datagram) for datagram in datagrams] == [65_507]
+def test_the_largest_payload_fits_one_udp_datagram_behind_the_longest_prefix():
+    ring = ring_of([bytes(wire.MAX_PAYLOAD)])
+    datagrams, _ = wire.pack(ring, Marks(), [(1, 1)], 60_000, HEADER + bytes(8), 1 << 30)
+    assert [len(datagram) for datagram in datagrams] == [wire.MAX_DATAGRAM] == [65_507]
 
 
 @pytest.mark.parametrize(("first", "old", "inside", "beyond"), [
@@ -143,10 +145,10 @@ def test_decision_6_seqnos_wrap(low):
 
 @pytest.mark.parametrize("body", [
     b"", run(1), run(1, b"abc")[:-1], run(1, b"abc") + b"x", run(1, b"abc", size=2), run(1, b"abc", size=4), run(1, b"abc", count=2),
-    run(1, b"abc", count=2**32 - 1), run(1, b"abc", size=2**32 - 1), run(1, b"abc", count=2**32 - 1, size=2**32 - 1),
-    run(1, b"abc", count=2**31, size=2**31), run(1, b"abc") + run(4, b"x", size=9),
+    run(1, b"abc", count=2**16 - 1), run(1, b"abc", size=2**32 - 1), run(1, b"abc", count=2**16 - 1, size=2**32 - 1),
+    run(1, b"abc", count=2**15, size=2**31), run(1, b"abc") + run(4, b"x", size=9),
 ], ids=["no run", "empty run", "short", "trailing byte", "size too small", "size too big", "count too big", "largest count",
-        "largest size", "both largest", "sum wraps 32 bits", "second run damaged"])
+        "largest size", "both largest", "large size", "second run damaged"])
 def test_a_damaged_body_is_refused_as_a_whole(body):
     assert wire.read_data(HEADER + body, 0, 100) is None
 

@@ -1,12 +1,14 @@
 """Layout of Message and Batch, for the modules that build them."""
 
-from libc.stdint cimport uint64_t
+from libc.stdint cimport uint16_t, uint64_t
 
 
 cdef class Message:
     cdef readonly object sender         # Address
-    cdef readonly uint64_t seqno
+    cdef readonly uint64_t seqno        # 0: it was sent with NO_RELIABILITY and has none
     cdef readonly object payload        # bytes
+    cdef readonly object dest           # Address of the one it was sent to; None: to everybody
+    cdef readonly uint16_t flags        # message.Flag
 
 
 cdef class Batch:
@@ -14,3 +16,6 @@ cdef class Batch:
     cdef readonly uint64_t first        # seqno of payloads[0]; the rest follow without a gap
     cdef readonly list payloads         # bytes
     cdef readonly uint64_t view_id      # the receiver's view when the batch was delivered, else 0
+    cdef readonly object dest           # Address of the one they were sent to; None: to everybody
+    cdef readonly uint16_t flags        # of every message in it (message.Flag)
+    cdef readonly object stream         # of the layer that handed it over, which gets the batch back when it is finished

@@ -6,27 +6,34 @@ it; whoever wants single messages iterates, and the Message objects are made her
 
 cimport cython
 from cpython.bytes cimport PyBytes_CheckExact, PyBytes_GET_SIZE
-from libc.stdint cimport uint64_t
+from libc.stdint cimport uint16_t, uint64_t
 
 
 @cython.final
 @cython.freelist(256)
 cdef class Message:
-    """One delivered message: `sender` (Address), `seqno` (1 is the sender's first), `payload` (bytes)."""
+    """One delivered message: `sender` (Address), `seqno` (1 is the first of its stream, 0 one without a seqno), `payload`
+    (bytes), `dest` (the Address it was sent to, None: everybody) and `flags` (ringcast.Flag).
 
-    def __init__(self, sender, uint64_t seqno, bytes payload not None):
+    The seqnos of what a sender sends to everybody are one stream; what it sends to one member has seqnos of its own.
+    """
+
+    def __init__(self, sender, uint64_t seqno, bytes payload not None, dest=None, uint16_t flags=0):
         self.sender = sender
         self.seqno = seqno
         self.payload = payload
+        self.dest = dest
+        self.flags = flags
 
     def __repr__(self):
-        return f"Message(sender={str(self.sender)!r}, seqno={self.seqno}, payload={self.payload!r})"
+        return f"Message(sender={str(self.sender)!r}, seqno={self.seqno}, payload={self.payload!r}{suffix(self.dest, self.flags)})"
 
     def __eq__(self, other):
         if not isinstance(other, Message):
             return NotImplemented
         return (self.seqno == (<Message> other).seqno and self.sender == (<Message> other).sender
-                and self.payload == (<Message> other).payload)
+                and self.payload == (<Message> other).payload and self.dest == (<Message> other).dest
+                and self.flags == (<Message> other).flags)
 
     def __hash__(self):
         return hash((self.sender, self.seqno))
@@ -36,19 +43,28 @@ cdef class Message:
 cdef class Batch:
     """Messages `first` .. `last` of `sender`, in order and without a gap; iterating yields Message objects.
 
-    `payloads` is a list of bytes, for those who need no more than that; it is the batch's own, do not change it.
+    `payloads` is a list of bytes, for those who need no more than that; it is the batch's own, do not change it. `dest` and
+    `flags` are those of every message in it, see Message. Messages sent with NO_RELIABILITY have `first` 0 and come alone.
     """
 
-    def __init__(self, sender, uint64_t first, list payloads not None, uint64_t view_id=0):
+    def __init__(self, sender, uint64_t first, list payloads not None, uint64_t view_id=0, dest=None, uint16_t flags=0,
+                 stream=None):
         self.sender = sender
         self.first = first
         self.payloads = payloads
         self.view_id = view_id
+        self.dest = dest
+        self.flags = flags
+        self.stream = stream
 
     @property
     def last(self):
         """Seqno of the last message; first - 1 (modulo 2**64) when the batch is empty."""
         return <uint64_t> (self.first + <uint64_t> len(self.payloads) - 1)
+
+    def addressed(self, sender, dest, uint64_t view_id, stream):
+        """The same messages, as they go to the application."""
+        return Batch(sender, self.first, self.payloads, view_id, dest, self.flags, stream)
 
     @property
     def nbytes(self):
@@ -67,7 +83,7 @@ cdef class Batch:
         return _Messages.__new__(_Messages, self)
 
     def __repr__(self):
-        return f"Batch(sender={str(self.sender)!r}, first={self.first}, last={self.last})"
+        return f"Batch(sender={str(self.sender)!r}, first={self.first}, last={self.last}{suffix(self.dest, self.flags)})"
 
 
 @cython.final
@@ -91,5 +107,12 @@ cdef class _Messages:
         message.sender = self.batch.sender
         message.seqno = self.batch.first + <uint64_t> self.at
         message.payload = self.batch.payloads[self.at]
+        message.dest = self.batch.dest
+        message.flags = self.batch.flags
         self.at += 1
         return message
+
+
+cdef str suffix(dest, uint16_t flags):
+    """What is unusual about messages, for their repr."""
+    return (f", dest={str(dest)!r}" if dest is not None else "") + (f", flags={flags}" if flags else "")

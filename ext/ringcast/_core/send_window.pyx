@@ -1,4 +1,4 @@
-"""MCAST's send window: take a seqno, store the message and hand it down, in one step (MCAST.txt, "Misc").
+"""The send window of a stream: take a seqno, store the message and hand it down, in one step (MCAST.txt, "Misc").
 
 Application threads push; a seqno exists only once there was room for its message (decision 13), and messages leave in the order
 of their seqnos whichever thread frames them, because framing walks the window from `sent` upwards (decision 14). The
@@ -9,21 +9,21 @@ frame(), one thread at a time.
 cimport cython
 from cpython.bytes cimport PyBytes_CheckExact, PyBytes_GET_SIZE
 from cpython.object cimport PyObject
-from libc.stdint cimport int64_t, uint64_t
+from libc.stdint cimport int64_t, uint16_t, uint64_t
 
+from ringcast._core.marks cimport DONT_LOOPBACK, OOB, Marks
 from ringcast._core.window cimport Window
-from ringcast._core.wire cimport HEADER, LARGEST, LENGTH, RUN, pack_run
-
-from ringcast.errors import MessageTooLargeError
+from ringcast._core.wire cimport HEADER, LARGEST, LENGTH, PREFIX, RUN, check_prefix, pack_next
 
 cdef enum:
-    LARGEST_PAYLOAD = LARGEST - HEADER - RUN - LENGTH       # wire.MAX_PAYLOAD
+    LARGEST_PAYLOAD = LARGEST - PREFIX - RUN - LENGTH       # wire.MAX_PAYLOAD
 
 # What push() tells its caller to do.
 NOTHING = 0         # somebody else already sees to it
 FULL = 1            # the message was NOT taken: make room, then push again
 BUNDLE = 2          # taken, and enough for full datagrams waits: frame them
 FIRST = 3           # taken, and it is the first that waits: see that it gets framed soon
+LARGE = 4           # the message was NOT taken: it does not fit one datagram, so push its fragments (frag.py)
 
 
 @cython.final
@@ -39,6 +39,7 @@ cdef class SendWindow:
     """
 
     cdef readonly Window ring
+    cdef readonly Marks marks               # flags of messages in the ring
     cdef readonly uint64_t sent             # highest seqno that was framed; written by frame() only
     cdef readonly Py_ssize_t waiting        # bytes on the wire that the messages above `sent` will take
     cdef readonly Py_ssize_t bundle         # bytes of a datagram, header and all
@@ -48,6 +49,7 @@ cdef class SendWindow:
 
     def __init__(self, Window window not None, *, Py_ssize_t bundle=60_000):
         self.ring = window
+        self.marks = Marks()
         self.sent = window.c_hr()
         self.waiting = 0
         self.closed = False
@@ -59,10 +61,10 @@ cdef class SendWindow:
         self.full = bundle - HEADER - RUN
         self.batch = max(self.full, batch)
 
-    cpdef int push(self, payload) except -1:
-        """Take a seqno for `payload` (bytes) and store it; returns what is left to do: NOTHING, FULL, BUNDLE or FIRST.
+    cpdef int push(self, payload, uint16_t flags=0) except -1:
+        """Take a seqno for `payload` (bytes) and store it; returns what is left to do: NOTHING, FULL, BUNDLE, FIRST or LARGE.
 
-        TypeError for anything but bytes, MessageTooLargeError above wire.MAX_PAYLOAD; both leave the window as it was. FULL
+        TypeError for anything but bytes, which leaves the window as it was. LARGE is the answer above wire.MAX_PAYLOAD. FULL
         also means closed: nothing was taken either.
         """
         cdef Py_ssize_t size
@@ -71,16 +73,18 @@ cdef class SendWindow:
             refuse(payload)
         size = PyBytes_GET_SIZE(payload)
         if size > LARGEST_PAYLOAD:
-            refuse(payload)
+            return LARGE
         if self.closed or not self.ring.c_send(payload):
             return FULL
+        if flags:
+            self.marks.flags[self.ring.c_next() - 1] = flags
         self.waiting = before + size + LENGTH
         if before == 0:
             return FIRST
         return BUNDLE if self.waiting >= self.batch else NOTHING
 
-    def push_many(self, list payloads not None, Py_ssize_t start=0):
-        """Push payloads[start:] until one finds no room or a batch of datagrams is full; returns how many were taken.
+    def push_many(self, list payloads not None, Py_ssize_t start=0, uint16_t flags=0):
+        """Push payloads[start:] until one is LARGE, one finds no room, or a batch of datagrams is full; how many were taken.
 
         All of them are checked first: a wrong one raises as in push, and none is taken.
         """
@@ -89,84 +93,159 @@ cdef class SendWindow:
         cdef PyObject *item
         if start == 0:
             for payload in payloads:
-                if not PyBytes_CheckExact(payload) or PyBytes_GET_SIZE(payload) > LARGEST_PAYLOAD:
+                if not PyBytes_CheckExact(payload):
                     refuse(payload)
         while start + taken < len(payloads) and not self.closed:
             payload = payloads[start + taken]
             item = <PyObject *>payload
-            if not PyBytes_CheckExact(payload):
+            if not PyBytes_CheckExact(payload) or PyBytes_GET_SIZE(payload) > LARGEST_PAYLOAD:
                 break
             if not self.ring.c_send_run(&item, 1):
                 if taken == 0:                      # what was taken must be told, so an error waits for the next call
                     self.ring.c_refuse()
                 break
+            if flags:
+                self.marks.flags[self.ring.c_next() - 1] = flags
             taken += 1
             self.waiting += PyBytes_GET_SIZE(payload) + LENGTH
             if self.waiting >= self.batch:
                 break
         return taken
 
-    def frame(self, bytes header not None, bint full_only=False):
-        """Data datagrams with the waiting messages, oldest first; with `full_only` a last one that is not full stays."""
-        cdef uint64_t seqno = max_seqno(self.sent, self.ring.c_low()) + 1
+    def frame(self, bytes prefix not None, bint full_only=False, uint64_t most=0):
+        """Data datagrams with the waiting messages, oldest first; with `full_only` a last one that is not full stays.
+
+        `prefix` is what stands in front of the runs, header first; `most` datagrams at most, unless it is 0.
+        """
+        cdef uint64_t seqno = self.next_to_frame()
         cdef uint64_t last = self.ring.c_hr()
         cdef uint64_t before
+        cdef Py_ssize_t waited = 0
         cdef bytes datagram
         cdef list datagrams = []
-        if len(header) != HEADER:
-            raise ValueError(f"a header has {HEADER} bytes, not {len(header)}; make it with wire.make_header()")
+        check_prefix(prefix)
         while <int64_t> (last - seqno) >= 0 and (not full_only or self.waiting >= self.full):
             before = seqno
-            datagram = pack_run(self.ring, &seqno, last, self.bundle, header)
+            datagram = pack_next(self.ring, self.marks, &seqno, last, self.bundle, prefix, &waited)
             if seqno == before:                     # the ring was closed and emptied
                 break
             datagrams.append(datagram)
-            self.waiting -= len(datagram) - HEADER - RUN
+            self.waiting -= waited
             self.sent = seqno - 1
+            if <uint64_t> len(datagrams) == most:
+                break
         if <int64_t> (last - seqno) < 0:
             self.sent = seqno - 1
             self.waiting = 0
         return datagrams
 
+    def skip(self):
+        """Nobody is to get what waits over the network: count it as sent."""
+        self.sent = max_seqno(self.ring.c_hr(), self.ring.c_low())
+        self.waiting = 0
+
+    cdef uint64_t next_to_frame(self) noexcept:
+        return max_seqno(self.sent, self.ring.c_low()) + 1
+
+    def stable(self, uint64_t seqno):
+        """Free messages up to `seqno`, as RingBuffer.stable, and forget their flags."""
+        freed = self.ring.c_stable(seqno)
+        if self.marks.flags:
+            self.marks.forget(self.ring.c_low())
+        return freed
+
+    def acknowledged(self, uint64_t seqno):
+        """Free messages up to `seqno` of a window whose messages nobody takes out here, and forget their flags; how many."""
+        cdef uint64_t low = self.ring.c_low()
+        cdef int64_t freed = <int64_t> (min_seqno(seqno, self.ring.c_hr()) - low)
+        if freed <= 0:
+            return 0
+        self.ring.remove_many(freed)
+        if self.marks.flags:
+            self.marks.forget(self.ring.c_low())
+        return freed
+
     def close(self):
         """Refuse every push from now on; what was taken stays, to be framed and acknowledged."""
         self.closed = True
+
+    def reopen(self):
+        """Take messages again."""
+        self.closed = False
 
 
 cdef class SendPort:
     """The part of a channel that runs for every message: push it, and call for more only when there is more to do.
 
-    A subclass gives `_after_push(todo, payload, timeout)`, which does what push() left over, and `_refuse_dest(dest)`.
+    A subclass gives `_after_push(todo, window, payload, dest, flags, timeout)`, which does what push() left over, and
+    `_send_otherwise(payload, dest, flags, timeout)` for whatever has no open window.
     """
 
-    cdef SendWindow window
+    cdef SendWindow everybody
+    cdef dict ports                         # {Address, or name: SendWindow}
+    cdef object last_dest                   # whoever was sent to last: to hash an Address takes as long as to push a message
+    cdef SendWindow last_window
 
-    def _open_port(self, SendWindow window not None):
-        """Send through `window` from now on."""
-        self.window = window
+    def _open_port(self, SendWindow everybody not None):
+        """Send to everybody through this window from now on."""
+        self.everybody = everybody
+        self.ports = {}
+        self.last_dest = None
 
-    def send(self, payload, dest=None, timeout=None):
-        """Send `payload` to every member, this one included; returns when it has its place in the stream.
+    def _remember_port(self, dest, SendWindow window not None):
+        """Messages to `dest` go through this window from now on."""
+        self.ports[dest] = window
 
-        Blocks while the send window is full, at most `timeout` seconds (None: for ever): then SendTimeoutError, and nothing
-        was sent. ClosedError after close; MessageTooLargeError above ringcast.MAX_PAYLOAD bytes; TypeError for anything but
-        bytes. `dest` is for the unicast protocol, which this version does not have: ConfigError.
+    def _forget_port(self, dest):
+        """Ask where to send to `dest` when there is something to send."""
+        self.ports.pop(dest, None)
+        self.last_dest = None
+
+    def _forget_ports(self):
+        """The same for all; returns the windows there were."""
+        cdef list windows = list(self.ports.values())
+        self.ports.clear()
+        self.last_dest = None
+        return windows
+
+    def send(self, payload, dest=None, timeout=None, *, uint16_t flags=0):
+        """Send `payload` (bytes) to every member, this one included, or to the one member `dest` (its Address, or its name).
+
+        Returns when the message has its place in the stream to everybody, or in the one to `dest`: each of them is delivered
+        once and in order. Blocks while that stream's window is full, at most `timeout` seconds (None: for ever): then
+        SendTimeoutError, and nothing was sent. `flags` are ringcast.Flag: OOB, DONT_LOOPBACK, NO_RELIABILITY.
+
+        ClosedError after close; MessageTooLargeError above the option max_message_size (with NO_RELIABILITY: above
+        ringcast.MAX_PAYLOAD); NotMemberError when `dest` is not in the view; TypeError for anything but bytes; ConfigError for
+        flags that do not exist. What was sent to a member that leaves before it has acknowledged goes to `on_undelivered`.
         """
         cdef int todo
-        if dest is not None:
-            self._refuse_dest(dest)
-        todo = self.window.push(payload)
+        cdef SendWindow window
+        if dest is None:
+            window = self.everybody
+        elif dest is self.last_dest:
+            window = self.last_window
+        else:
+            window = self.ports.get(dest)
+            if window is not None:
+                self.last_window = window
+                self.last_dest = dest
+        if window is None or flags & ~(OOB | DONT_LOOPBACK):
+            self._send_otherwise(payload, dest, flags, timeout)
+            return
+        todo = window.push(payload, flags)
         if todo:
-            self._after_push(todo, payload, timeout)
+            self._after_push(todo, window, payload, dest, flags, timeout)
 
 
 cdef uint64_t max_seqno(uint64_t a, uint64_t b) noexcept nogil:
     return a if <int64_t> (a - b) >= 0 else b
 
 
+cdef uint64_t min_seqno(uint64_t a, uint64_t b) noexcept nogil:
+    return b if <int64_t> (a - b) >= 0 else a
+
+
 cdef int refuse(payload) except -1:
     """Say what is wrong with a payload that cannot be sent."""
-    if not isinstance(payload, bytes) or not PyBytes_CheckExact(payload):
-        raise TypeError(f"a payload is bytes, not {type(payload).__name__}; encode it first")
-    raise MessageTooLargeError(f"a payload of {len(payload)} bytes does not fit one datagram; "
-                               f"the largest is {LARGEST_PAYLOAD} bytes: split it before sending")
+    raise TypeError(f"a payload is bytes, not {type(payload).__name__}; encode it first")

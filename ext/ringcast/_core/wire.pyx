@@ -1,20 +1,21 @@
 """Datagrams <-> bytes: the header that all share, and runs of messages.
 
     header   magic u16 | version u8 | kind u8 | group u32 | sender u64 | dest u64 | check u64    32 bytes, little endian
-    data     one or more runs:  first seqno u64 | count u32 | size u32 | count x length u16 | size bytes of payloads
+    data     one or more runs:  first seqno u64 | count u16 | flags u16 | size u32 | count x length u16 | size bytes of payloads
 
-`sender` and `dest` are incarnations (address.py); dest 0 is everyone. All lengths stand in front of the payloads, so that
-checking them does not walk through the payloads. Control datagrams have a msgpack body, which the layers decode.
+`sender` and `dest` are incarnations (address.py); dest 0 is everyone. What a protocol puts between header and runs is its own: the
+layers hand it down with the header, as one prefix, and say how many bytes to skip when they read. All messages of a run have the
+same flags (marks.pxd). All lengths stand in front of the payloads, so that checking them does not walk through the payloads.
+Control datagrams have a msgpack body, which the layers decode.
 
 `check` is a hash of all other bytes and their number. It finds damage, not malice: UDP's own checksum has 16 bits, and none at all
-on loopback. Each step of the hash is a bijection of its input word, so damage within eight aligned bytes never passes.
+on loopback.
 
 Whatever arrives is checked against what remains of the datagram before it is used (decision 24): a datagram is understood as a
 whole or not at all, and `None` says that it was not. Sums are taken in 64 bits, so that no count can wrap them.
 """
 
 cimport cython
-from cpython.bytearray cimport PyByteArray_AS_STRING
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.list cimport PyList_New, PyList_SET_ITEM
@@ -24,6 +25,7 @@ from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
 
 from ringcast._core.batch cimport Batch
+from ringcast._core.marks cimport WIRE, Marks
 from ringcast._core.window cimport Window
 
 cdef extern from *:
@@ -31,15 +33,23 @@ cdef extern from *:
     #if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
     #error "the wire format is little endian and is copied as it stands; this machine needs byte swaps in wire.pyx"
     #endif
+    /* Both halves of a product: a flip of any bit reaches many, the highest ones too, so that no second flip undoes it. */
+    static inline uint64_t ringcast_folded(uint64_t x) {
+        unsigned __int128 product = (unsigned __int128)x * 0xD6E8FEB86659FD93ULL;
+        return (uint64_t)product ^ (uint64_t)(product >> 64);
+    }
     """
+    uint64_t folded "ringcast_folded"(uint64_t x) noexcept nogil
 
 cdef enum:
     MAGIC = 0x4352
     VERSION = 1
     CHECK = 24                          # where the check stands
+    MOST_IN_RUN = 65535                 # messages, as many as the count can say
 
 # The largest payload: one message alone in the largest datagram.
-MAX_PAYLOAD = LARGEST - HEADER - RUN - LENGTH
+MAX_PAYLOAD = LARGEST - PREFIX - RUN - LENGTH
+MAX_DATAGRAM = LARGEST
 HEADER_SIZE = HEADER
 
 
@@ -80,7 +90,7 @@ cdef void seal(uint8_t *raw, Py_ssize_t size) noexcept nogil:
 
 
 cdef uint64_t checksum(const uint8_t *raw, Py_ssize_t size) noexcept nogil:
-    """Four lanes of (lane ^ word) * odd number, mixed at the end; what is left goes by words, zero padded."""
+    """Four lanes that fold the words in, mixed at the end; the last word is zero padded."""
     cdef uint64_t a = 0x9E3779B97F4A7C15ULL ^ <uint64_t> size
     cdef uint64_t b = load64(raw)
     cdef uint64_t c = load64(raw + 8)
@@ -89,15 +99,16 @@ cdef uint64_t checksum(const uint8_t *raw, Py_ssize_t size) noexcept nogil:
     cdef const uint8_t *at = raw + HEADER
     cdef const uint8_t *end = raw + size
     while end - at >= 32:
-        a = (a ^ load64(at)) * 0xD6E8FEB86659FD93ULL
-        b = (b ^ load64(at + 8)) * 0xD6E8FEB86659FD93ULL
-        c = (c ^ load64(at + 16)) * 0xD6E8FEB86659FD93ULL
-        d = (d ^ load64(at + 24)) * 0xD6E8FEB86659FD93ULL
+        a = folded(a ^ load64(at))
+        b = folded(b ^ load64(at + 8))
+        c = folded(c ^ load64(at + 16))
+        d = folded(d ^ load64(at + 24))
         at += 32
     while at < end:
         word = 0
         memcpy(&word, at, min(8, end - at))
-        a = (a ^ word) * 0xD6E8FEB86659FD93ULL
+        word = folded(a ^ word)
+        a, b, c, d = b, c, d, word
         at += 8
     return mixed(mixed(mixed(mixed(a) + b) + c) + d)
 
@@ -153,14 +164,15 @@ cdef uint64_t load64(const uint8_t *raw) noexcept nogil:
 
 cdef struct Run:
     uint64_t first
-    uint32_t count
+    uint64_t count
+    uint16_t flags
     uint32_t size
     const uint8_t *lengths
     const uint8_t *payloads
 
 
 cdef Run nothing() noexcept nogil:
-    cdef Run run = [0, 0, 0, NULL, NULL]
+    cdef Run run = [0, 0, 0, 0, NULL, NULL]
     return run
 
 
@@ -171,13 +183,14 @@ cdef Py_ssize_t read_run(const uint8_t *raw, Py_ssize_t left, Run *run) noexcept
     if left < RUN:
         return -1
     run.first = load64(raw)
-    run.count = load32(raw + 8)
+    run.count = load16(raw + 8)
+    run.flags = load16(raw + 10)
     run.size = load32(raw + 12)
-    size = RUN + <uint64_t> run.count * LENGTH + <uint64_t> run.size
-    if run.count == 0 or size > <uint64_t> left:
+    size = RUN + run.count * LENGTH + <uint64_t> run.size
+    if run.count == 0 or run.flags & ~WIRE or size > <uint64_t> left:
         return -1
     run.lengths = raw + RUN
-    run.payloads = run.lengths + <uint64_t> run.count * LENGTH
+    run.payloads = run.lengths + run.count * LENGTH
     for k in range(run.count):
         total += load16(run.lengths + k * LENGTH)
     return <Py_ssize_t> size if total == run.size else -1
@@ -206,20 +219,25 @@ cdef class Arrivals:
     """
 
     cdef readonly list batches
+    cdef readonly uint64_t inside           # messages in the batches
     cdef readonly uint64_t old
     cdef readonly uint64_t beyond
 
 
-def read_data(datagram, uint64_t low, uint64_t capacity):
-    """The messages of a data datagram that lie in (low, low + capacity], as Arrivals; None when it is damaged anywhere."""
+def read_data(datagram, uint64_t low, uint64_t capacity, Py_ssize_t prefix=HEADER):
+    """The messages of a data datagram that lie in (low, low + capacity], as Arrivals; None when it is damaged anywhere.
+
+    The runs begin after `prefix` bytes, at least HEADER_SIZE."""
     cdef Py_buffer view
     cdef Arrivals arrivals = None
+    if prefix < HEADER:
+        raise ValueError(f"a prefix has at least {HEADER} bytes, not {prefix}")
     PyObject_GetBuffer(datagram, &view, PyBUF_SIMPLE)
     try:
-        if view.len >= HEADER and is_whole(<const uint8_t *> view.buf + HEADER, view.len - HEADER):
+        if view.len >= prefix and is_whole(<const uint8_t *> view.buf + prefix, view.len - prefix):
             arrivals = Arrivals.__new__(Arrivals)
             arrivals.batches = []
-            collect(arrivals, <const uint8_t *> view.buf + HEADER, view.len - HEADER, low, capacity)
+            collect(arrivals, <const uint8_t *> view.buf + prefix, view.len - prefix, low, capacity)
     finally:
         PyBuffer_Release(&view)
     return arrivals
@@ -235,6 +253,7 @@ cdef int collect(Arrivals arrivals, const uint8_t *raw, Py_ssize_t size, uint64_
         raw += taken
         size -= taken
         inside = clip(&run, low, capacity, &old)
+        arrivals.inside += inside
         arrivals.old += old
         arrivals.beyond += run.count - old - inside
         if inside:
@@ -272,40 +291,94 @@ cdef Batch read_batch(const Run *run, uint64_t skip, uint64_t count):
         PyList_SET_ITEM(payloads, <Py_ssize_t> k, item)
         payload += length
     batch.first = run.first + skip
+    batch.flags = run.flags
     batch.payloads = payloads
     return batch
 
 
+def first_seqno(datagram, Py_ssize_t prefix=HEADER):
+    """The seqno of the first message of a data datagram, which may be damaged behind it; None when there is no room for one."""
+    cdef Py_buffer view
+    found = None
+    PyObject_GetBuffer(datagram, &view, PyBUF_SIMPLE)
+    try:
+        if prefix >= HEADER and view.len >= prefix + RUN:
+            found = load64(<const uint8_t *> view.buf + prefix)
+    finally:
+        PyBuffer_Release(&view)
+    return found
+
+
 # ------------------------------------------------------------------------------------------------------ sending
 
-cdef Py_ssize_t measure(Window ring, uint64_t first, uint64_t last, Py_ssize_t room, uint64_t *count):
-    """Payload bytes of the longest run from `first` that is in the ring and fits into `room`; its length in `count[0]`."""
+cdef enum:
+    MOST_RUNS = 64                      # of one datagram
+
+
+cdef struct Plan:                       # what the next datagram will hold: runs of messages that have the same flags
+    uint64_t first[MOST_RUNS]
+    uint16_t count[MOST_RUNS]
+    uint16_t flags[MOST_RUNS]
+    uint32_t size[MOST_RUNS]            # payload bytes
+    int runs
+    Py_ssize_t used                     # bytes of the datagram so far
+    uint64_t messages
+
+
+cdef Py_ssize_t add_run(Plan *plan, Window ring, Marks marks, uint64_t first, uint64_t last, Py_ssize_t limit):
+    """Plan the longest run from `first` that is in the ring, has one kind of flags and fits; its number of messages."""
+    cdef Py_ssize_t room = limit - plan.used - RUN
     cdef Py_ssize_t size = 0
     cdef Py_ssize_t length
+    cdef uint64_t count = 0
+    cdef bint marked = len(marks.flags) != 0
+    cdef uint16_t flags = marks.of(first) & WIRE
     cdef PyObject *item
-    count[0] = 0
-    room -= RUN
-    while <int64_t> (last - first - count[0]) >= 0:
-        item = ring.peek(first + count[0])
-        if item == NULL:
+    if plan.runs == MOST_RUNS:
+        return 0
+    while <int64_t> (last - first - count) >= 0 and count < MOST_IN_RUN:
+        item = ring.peek(first + count)
+        if item == NULL or (marked and marks.of(first + count) & WIRE != flags):
             break
         length = PyBytes_GET_SIZE(<object> item)
         if length + LENGTH > room:
             break
         room -= length + LENGTH
         size += length
-        count[0] += 1
-    return size
+        count += 1
+    if count:
+        plan.first[plan.runs] = first
+        plan.count[plan.runs] = <uint16_t> count
+        plan.flags[plan.runs] = flags
+        plan.size[plan.runs] = <uint32_t> size
+        plan.runs += 1
+        plan.used += RUN + <Py_ssize_t> count * LENGTH + size
+        plan.messages += count
+    return <Py_ssize_t> count
 
 
-cdef void write_run(uint8_t *raw, Window ring, uint64_t first, uint32_t count, uint32_t size):
+cdef bytes write_plan(const Plan *plan, Window ring, bytes prefix):
+    """The datagram."""
+    cdef bytes datagram = PyBytes_FromStringAndSize(NULL, plan.used)
+    cdef uint8_t *raw = <uint8_t *> PyBytes_AS_STRING(datagram)
+    cdef uint8_t *at = raw + PyBytes_GET_SIZE(prefix)
+    cdef int run
+    memcpy(raw, PyBytes_AS_STRING(prefix), PyBytes_GET_SIZE(prefix))
+    for run in range(plan.runs):
+        at = write_run(at, ring, plan.first[run], plan.count[run], plan.flags[run], plan.size[run])
+    seal(raw, plan.used)
+    return datagram
+
+
+cdef uint8_t *write_run(uint8_t *raw, Window ring, uint64_t first, uint16_t count, uint16_t flags, uint32_t size):
     cdef uint8_t *lengths = raw + RUN
     cdef uint8_t *payload = lengths + <uint64_t> count * LENGTH
     cdef PyObject *item
     cdef uint16_t length
     cdef uint32_t k
     memcpy(raw, &first, 8)
-    memcpy(raw + 8, &count, 4)
+    memcpy(raw + 8, &count, 2)
+    memcpy(raw + 10, &flags, 2)
     memcpy(raw + 12, &size, 4)
     for k in range(count):
         item = ring.peek(first + k)
@@ -313,28 +386,41 @@ cdef void write_run(uint8_t *raw, Window ring, uint64_t first, uint32_t count, u
         memcpy(lengths + <uint64_t> k * LENGTH, &length, LENGTH)
         memcpy(payload, PyBytes_AS_STRING(<object> item), length)
         payload += length
+    return payload
 
 
-cdef bytes pack_run(Window ring, uint64_t *next_seqno, uint64_t last, Py_ssize_t limit, bytes header):
+cdef void begin(Plan *plan, bytes prefix):
+    plan.runs = 0
+    plan.messages = 0
+    plan.used = PyBytes_GET_SIZE(prefix)
+
+
+cdef bytes pack_next(Window ring, Marks marks, uint64_t *next_seqno, uint64_t last, Py_ssize_t limit, bytes prefix,
+                     Py_ssize_t *waited):
     """One datagram with as many consecutive messages from next_seqno[0] to `last` as `limit` bytes hold; moves next_seqno.
+
+    `waited` becomes the bytes that the messages take in it, without what is there once for a run.
 
     The caller knows that the first message is in the ring; a message that is alone too large for `limit` goes out alone.
     """
-    cdef uint64_t count = 0
-    cdef uint64_t first = next_seqno[0]
-    cdef Py_ssize_t size = measure(ring, first, last, limit - HEADER, &count)
-    cdef bytes datagram
-    if count == 0:
-        size = measure(ring, first, first, LARGEST - HEADER, &count)
-    datagram = PyBytes_FromStringAndSize(NULL, HEADER + RUN + <Py_ssize_t> count * LENGTH + size)
-    memcpy(PyBytes_AS_STRING(datagram), PyBytes_AS_STRING(header), HEADER)
-    write_run(<uint8_t *> PyBytes_AS_STRING(datagram) + HEADER, ring, first, <uint32_t> count, <uint32_t> size)
-    seal(<uint8_t *> PyBytes_AS_STRING(datagram), PyBytes_GET_SIZE(datagram))
-    next_seqno[0] = first + count
-    return datagram
+    cdef Plan plan
+    begin(&plan, prefix)
+    while <int64_t> (last - next_seqno[0]) >= 0 and add_run(&plan, ring, marks, next_seqno[0], last, limit):
+        next_seqno[0] += plan.count[plan.runs - 1]
+    if plan.runs == 0:
+        next_seqno[0] += <uint64_t> add_run(&plan, ring, marks, next_seqno[0], next_seqno[0], LARGEST)
+    waited[0] = plan.used - PyBytes_GET_SIZE(prefix) - plan.runs * RUN
+    return write_plan(&plan, ring, prefix)
 
 
-def pack(Window ring not None, list ranges not None, Py_ssize_t limit, bytes header not None, Py_ssize_t budget):
+cdef int check_prefix(bytes prefix) except -1:
+    if len(prefix) < HEADER:
+        raise ValueError(f"a prefix begins with a header of {HEADER} bytes, this has {len(prefix)}; make it with wire.make_header()")
+    return 0
+
+
+def pack(Window ring not None, Marks marks not None, list ranges not None, Py_ssize_t limit, bytes prefix not None,
+         Py_ssize_t budget):
     """Data datagrams of at most `limit` bytes with the messages of `ranges` [(first, last), ...] that are still in the ring.
 
     Stops when the datagrams together reach `budget` bytes (pacing). Returns (datagrams, number of messages in them). The cost
@@ -342,40 +428,29 @@ def pack(Window ring not None, list ranges not None, Py_ssize_t limit, bytes hea
     """
     cdef uint64_t seqno = 0
     cdef uint64_t last = 0
-    cdef uint64_t count = 0
     cdef uint64_t total = 0
-    cdef uint64_t before
-    cdef Py_ssize_t size
     cdef Py_ssize_t spent = 0
-    cdef Py_ssize_t used = HEADER
+    cdef Py_ssize_t count
+    cdef Plan plan
     cdef list datagrams = []
-    cdef bytearray scratch = bytearray(max(limit, HEADER))
-    cdef uint8_t *raw = <uint8_t *> PyByteArray_AS_STRING(scratch)
-    if len(header) != HEADER:
-        raise ValueError(f"a header has {HEADER} bytes, not {len(header)}; make it with wire.make_header()")
-    memcpy(raw, PyBytes_AS_STRING(header), HEADER)
+    check_prefix(prefix)
+    begin(&plan, prefix)
     for seqno, last in ranges:
-        while <int64_t> (last - seqno) >= 0 and spent + used - HEADER < budget:
+        while <int64_t> (last - seqno) >= 0 and spent + plan.used - len(prefix) < budget:
             if ring.peek(seqno) == NULL:
                 seqno += 1
                 continue
-            size = measure(ring, seqno, last, limit - used, &count)
+            count = add_run(&plan, ring, marks, seqno, last, limit)
+            if count == 0 and plan.runs == 0:           # too large for `limit` even alone
+                count = add_run(&plan, ring, marks, seqno, seqno, LARGEST)
             if count:
-                write_run(raw + used, ring, seqno, <uint32_t> count, <uint32_t> size)
-                used += RUN + <Py_ssize_t> count * LENGTH + size
-                seqno += count
-                total += count
+                seqno += <uint64_t> count
                 continue
-            if used == HEADER:                      # too large for `limit` even alone
-                before = seqno
-                datagrams.append(pack_run(ring, &seqno, seqno, limit, header))
-                total += seqno - before
-            else:
-                seal(raw, used)
-                datagrams.append(PyBytes_FromStringAndSize(<const char *> raw, used))
-                used = HEADER
-            spent += len(datagrams[len(datagrams) - 1])
-    if used > HEADER:
-        seal(raw, used)
-        datagrams.append(PyBytes_FromStringAndSize(<const char *> raw, used))
+            datagrams.append(write_plan(&plan, ring, prefix))
+            spent += plan.used
+            total += plan.messages
+            begin(&plan, prefix)
+    if plan.runs:
+        datagrams.append(write_plan(&plan, ring, prefix))
+        total += plan.messages
     return datagrams, total
