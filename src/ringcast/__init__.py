@@ -21,11 +21,12 @@ if TYPE_CHECKING:
         JoinTimeoutError,
         JournalError,
         MessageTooLargeError,
+        NotMemberError,
         RingcastError,
         SendTimeoutError,
         TransportError,
     )
-    from ringcast.message import Batch, Message
+    from ringcast.message import Batch, Flag, Message
     from ringcast.view import View
 
 __version__ = "0.1.0"
@@ -41,10 +42,12 @@ HOMES = {
     "ClosedError": "errors",
     "ConfigError": "errors",
     "Digest": "digest",
+    "Flag": "message",
     "JoinTimeoutError": "errors",
     "JournalError": "errors",
     "Message": "message",
     "MessageTooLargeError": "errors",
+    "NotMemberError": "errors",
     "RingBuffer": "_core.ring_buffer",
     "RingcastError": "errors",
     "SendTimeoutError": "errors",
@@ -62,10 +65,12 @@ __all__ = [
     "ClosedError",
     "ConfigError",
     "Digest",
+    "Flag",
     "JoinTimeoutError",
     "JournalError",
     "Message",
     "MessageTooLargeError",
+    "NotMemberError",
     "RingBuffer",
     "RingcastError",
     "SendTimeoutError",

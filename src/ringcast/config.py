@@ -28,6 +28,16 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     max_bytes: Annotated[int, Meta(ge=1)] = 8 << 20                 # bytes in a transmission window (decision 7)
     xmit_interval: Milliseconds = 3.0                             # between looks for gaps, repeats of the highest seqno and acks
     ack_threshold: Count = 4096                                     # deliveries after which an ack goes out at once (MCAST.txt: N)
+    # UNICAST3
+    ack_min_interval: Milliseconds = 0.2                            # between two acks of one connection (UNICAST3.txt: min time)
+    ack_max_interval: Milliseconds = 1.0                            # until a message that was taken is acknowledged (max time)
+    sync_min_interval: Milliseconds = 10.0                          # between SEND_FIRST_SEQNOs to one member, and between answers
+    conn_expiry_timeout: Annotated[float, Meta(ge=0, le=86_400_000)] = 120_000.0     # of an idle connection until it closes; 0: never
+    conn_close_timeout: Milliseconds = 10_000.0                     # of a closing connection until it is closed and forgotten
+    max_closed_connections: Annotated[int, Meta(ge=0)] = 1024       # of which it is remembered what was delivered (decision 16)
+    # messages larger than a datagram
+    max_message_size: Annotated[int, Meta(ge=1, le=1 << 31)] = 16 << 20     # bytes
+    frag_timeout: Milliseconds = 60_000.0                           # until a message whose sender has stopped sending it is dropped
     # membership: a list given at start
     hello_interval: Milliseconds = 100.0                            # between announcements while somebody has not agreed
     join_timeout: Milliseconds = 30_000.0                           # for all listed members to appear
@@ -35,8 +45,10 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     # bundling and delivery
     max_bundle_size: Annotated[int, Meta(ge=512, le=65_507)] = 60_000   # bytes of a datagram that messages are packed into
     bundle_delay: Milliseconds = 0.3                                # how long a message may wait for company
+    oob_in_order: bool = False                                      # deliver OOB messages in their place: for who keeps the order
     max_undelivered: Count = 65_536                                 # messages handed to the application and not yet finished by it
     # UDP
+    busy_poll: Annotated[float, Meta(ge=0, le=10)] = 0.1            # looks for an answer this long before it sleeps, where that pays
     group_address: str = "239.255.77.1"                             # IPv4 multicast group
     port: Annotated[int, Meta(ge=1, le=65_535)] = 7700              # UDP port of the multicast group
     interface: str = "127.0.0.1"                                    # address of the interface to use; loopback unless insecure

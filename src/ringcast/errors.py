@@ -14,7 +14,7 @@ class ConfigError(RingcastError, ValueError):
 
 
 class MessageTooLargeError(RingcastError, ValueError):
-    """A payload that does not fit one datagram; nothing was sent and no seqno was taken."""
+    """A payload above max_message_size, or one without reliability that does not fit a datagram; nothing was sent."""
 
 
 class ClosedError(RingcastError):
@@ -23,6 +23,10 @@ class ClosedError(RingcastError):
 
 class SendTimeoutError(RingcastError, TimeoutError):
     """No room in the send window within the timeout; no seqno was taken."""
+
+
+class NotMemberError(RingcastError, LookupError):
+    """The member that a message is for is not in the view; nothing was sent."""
 
 
 class JoinTimeoutError(RingcastError, TimeoutError):

@@ -36,6 +36,13 @@ class Kind:
     ACK = 5                             # mcast: highest seqno delivered
     XMIT_REQ = 6                        # mcast: ranges of missing seqnos
     HIGHEST = 7                         # mcast: highest seqno sent
+    UNICAST = 8                         # unicast3: messages of a connection
+    UNICAST_FIRST = 9                   # unicast3: the same, beginning with what its sender calls the first
+    UNICAST_ACK = 10                    # unicast3: highest seqno delivered
+    UNICAST_XMIT_REQ = 11               # unicast3: ranges of missing seqnos
+    SEND_FIRST_SEQNO = 12               # unicast3: I have no window for this connection
+    CLOSE = 13                          # unicast3: this connection is closed
+    UNRELIABLE = 14                     # one message without a seqno
 
 
 class Packet(msgspec.Struct, gc=False):
@@ -65,7 +72,9 @@ class Effects:
     packets: list[tuple[int, bytes]] = field(default_factory=list)     # (dest, datagram), dest 0 is everyone
     views: list[View] = field(default_factory=list)
     deliveries: list[Batch] = field(default_factory=list)              # FIFO per sender
-    writable: bool = False                              # the send window has room again
+    failures: list[Batch] = field(default_factory=list)                # own messages to one member that nobody acknowledged
+    closed: list[Address] = field(default_factory=list)                # whose windows for messages to one member are gone
+    writable: bool = False                              # a send window has room again, or its member left
     fault: str | None = None                            # the member cannot go on: close the channel with this sentence
 
 
@@ -90,6 +99,13 @@ class Layer:
     def view(self, view: View, resumes: dict[int, int], now: Instant) -> None:
         """A new view, on its way up. `resumes` says of returning members how far they already have our stream."""
         self.above.view(view, resumes, now)
+
+    def deliver(self, limit: int, now: Instant) -> int:
+        """Append at most `limit` messages to the deliveries of the Effects; how many those were."""
+        return 0
+
+    def delivered(self, batch: Batch, now: Instant) -> None:
+        """The application has finished a batch that this layer delivered."""
 
     def tick(self, now: Instant) -> None:
         """The instant that `deadline` asked for has come."""
@@ -145,6 +161,9 @@ class Stack:
         self.malformed = 0
         self.not_for_me = 0
         self.layers = list(layers)
+        self._delivering = [layer for layer in layers if type(layer).deliver is not Layer.deliver]
+        self._timed = [layer for layer in layers if type(layer).deadline is not Layer.deadline]
+        self._first = 0                                 # who of those that deliver does so first in the next turn
         self._top, self._bottom = _Top(), _Bottom()
         chain: list[Layer] = [self._top, *self.layers, self._bottom]
         for above, below in zip(chain, chain[1:], strict=False):
@@ -179,9 +198,22 @@ class Stack:
         if packets:
             self._bottom.above.receive(packets, now)
 
+    def deliver(self, limit: int, now: Instant) -> int:
+        """Hand messages to the application, which has room for `limit`; how many. The layers take turns in being the first."""
+        handed = 0
+        for step in range(len(self._delivering)):
+            handed += self._delivering[(self._first + step) % len(self._delivering)].deliver(limit - handed, now)
+        self._first += 1
+        return handed
+
+    def delivered(self, batch: Batch, now: Instant) -> None:
+        """The application has finished a batch; it goes back to the layer that delivered it."""
+        if batch.stream is not None:
+            batch.stream.layer.delivered(batch, now)
+
     def tick(self, now: Instant) -> None:
         """Call every layer whose deadline has come."""
-        for layer in self.layers:
+        for layer in self._timed:
             deadline = layer.deadline()
             if deadline is not None and deadline <= now:
                 layer.tick(now)
@@ -189,7 +221,7 @@ class Stack:
     def deadline(self) -> Instant | None:
         """The earliest instant at which tick has something to do, or None."""
         earliest = None
-        for layer in self.layers:
+        for layer in self._timed:
             deadline = layer.deadline()
             if deadline is not None and (earliest is None or deadline < earliest):
                 earliest = deadline

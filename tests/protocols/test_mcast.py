@@ -5,13 +5,17 @@ import itertools
 import msgspec
 import pytest
 
-from ringcast import Address, Batch, Digest
+from ringcast import Address, Batch, Digest, Flag
 from ringcast._core import wire
+from ringcast._core.marks import Marks
+from ringcast.config import configure
 from ringcast.protocols import mcast
+from ringcast.protocols.budget import ReceiveBudget
 from ringcast.protocols.static_members import HELLO
 from ringcast.sim.cluster import Cluster
 from ringcast.sim.network import MS, Network
-from ringcast.stack import EVERYONE, Kind, decoded
+from ringcast.stack import EVERYONE, Kind, Stack, decoded
+from ringcast.view import View
 
 OPTIONS = {"capacity": 64, "ack_threshold": 8, "max_bundle_size": 600}
 
@@ -177,7 +181,7 @@ def test_decision_4_bounds_of_a_receive_window_on_both_sides():
         other.send(b"m")
         before = len(ring) + ring.hd
         group["B"].mcast._on_data(mcast.Packet(Kind.DATA, group["A"].address.incarnation, 0,
-                                               wire.pack(other, [(seqno, seqno)], 600, header, 600)[0][0]))
+                                               wire.pack(other, Marks(), [(seqno, seqno)], 600, header, 600)[0][0]), 0)
         assert (len(ring) + ring.hd > before) == accepted, seqno
 
 
@@ -534,6 +538,26 @@ def test_decision_24_lives_that_come_and_go_do_not_fill_the_memory_of_a_slow_app
         group.run(300)
     assert len(group["B"].mcast.leaving) == mcast.MOST_LEAVING
     assert counters(group["B"]).num_gone_undelivered == 10 * (10 - mcast.MOST_LEAVING)
+
+
+def test_decision_24_oob_messages_of_lives_that_come_and_go_do_not_flood_a_slow_application():
+    """The layer alone; the lives are hostile and begin to send at once."""
+    local = Address("B", 2)
+    layer = mcast.Mcast(local, configure({"capacity": 8}), ReceiveBudget(1 << 20))
+    stack = Stack([layer], local=local, group="g")
+    handed = 0
+    for number in range(100, 200):
+        life = Address("A", number)
+        other = Stack([mcast.Mcast(life, configure({}), ReceiveBudget(1 << 20))], local=life, group="g")
+        window = other.layers[0].send_window
+        window.push_many(payloads("A", 1, 8), 0, Flag.OOB)
+        layer.view(View(number, (life, local)), {}, 0)
+        stack.receive([other.control(Kind.START, mcast.Start(0, number)).data, *window.frame(other.header(Kind.DATA))], 0)
+        stack.deliver(-handed, 0)
+        handed += sum(map(len, stack.take().deliveries))
+    assert 8 <= handed <= 8 + 8
+    stack.deliver(100, 0)
+    assert sum(map(len, stack.take().deliveries)) > 8, "what had to wait comes when there is room"
 
 
 def test_the_socket_buffer_is_shared_by_those_who_send():

@@ -26,18 +26,15 @@ from ringcast._core.window import Window
 from ringcast.address import Address
 from ringcast.config import MAX_MEMBERS, Config, milliseconds
 from ringcast.digest import Digest
-from ringcast.protocols.seqnos import MODULUS, Range, Seqno, count, is_seqno, later, precedes, united
+from ringcast.protocols.budget import ReceiveBudget, fit
+from ringcast.protocols.retransmission import Gaps, Pace, Stillness, clipped
+from ringcast.protocols.seqnos import MODULUS, Range, Seqno, count, is_seqno, precedes, united
+from ringcast.protocols.stream import Stream
 from ringcast.stack import EVERYONE, Instant, Kind, Layer, Packet, decoded
 from ringcast.view import View
 
-MAX_RANGES = 2048                       # of one XMIT-REQ, so that it fits one datagram whatever the seqnos
-PATIENCE = 1                            # looks that a gap is given to be filled once it was asked for, twice as many each time
-MAX_REPEATS = 5                         # doublings of that
-LONGEST_SILENCE = 64                    # looks between two repeats of HIGHEST and START while nothing changes
-SMALLEST_BUNDLE = 2048                  # bytes; below this a window of few bytes is not cut into smaller datagrams
-BATCH = 4                               # datagrams that a busy sender frames in one turn
 MOST_LEAVING = 4                        # windows of members that are gone, kept for a slow application; more in a larger group
-SHARES = 4                              # datagrams, and acks, that a window of bytes is cut into at least
+SHARES = 4                              # acks that a window is cut into at least
 
 class Start(msgspec.Struct, array_like=True):
     seqno: Seqno                        # the stream begins after this one
@@ -67,41 +64,19 @@ HIGHEST = msgspec.msgpack.Decoder(Highest)
 class ReceiveWindow:
     """What one member sends to us."""
 
-    sender: Address
-    ring: Window
+    stream: Stream
     offset: Seqno                       # where the stream begins for us
-    seen: Seqno                         # HR at the last look for gaps: only gaps up to here are asked for (decision 9)
-    asked: Seqno                        # gaps up to here were asked for
+    gaps: Gaps
     started: bool                       # its START has come; before that nothing is delivered, acknowledged or asked for
-    awaited: int = 0                    # how many messages up to `asked` were missing at the last look
-    patience: int = 0                   # looks without any of them coming, before all are asked for again
-    repeats: int = 0                    # how often all were asked for again since any came
-    unacked_messages: int = 0
-    unacked_bytes: int = 0
     ack_due: bool = True                # a repeat came, or the window is new: acknowledge (again)
+
+    @property
+    def ring(self) -> Window:
+        return self.stream.ring
 
     @property
     def is_deliverable(self) -> bool:
         return self.started and self.ring.get((self.ring.hd + 1) % MODULUS) is not None
-
-    def look_for_gaps(self) -> list[Range]:
-        """What to ask for now: gaps that were there at the last look, but not again those whose repeats are on the way."""
-        ranges = self.ring.missing(MAX_RANGES, self.seen)
-        missing = count(ranges)
-        awaited = count(self.ring.missing(MAX_RANGES, self.asked))
-        if not awaited or awaited < self.awaited:
-            self.patience, self.repeats = PATIENCE, 0
-        elif self.patience:
-            self.patience -= 1
-        else:
-            self.repeats = min(self.repeats + 1, MAX_REPEATS)
-            self.patience = PATIENCE << self.repeats
-            awaited = 0
-        if awaited:
-            newer = (self.asked + 1) % MODULUS
-            ranges = [(later(first, newer), last) for first, last in ranges if precedes(self.asked, last)]
-        self.awaited, self.asked, self.seen = missing, self.seen, self.ring.hr
-        return ranges
 
 
 @dataclass(slots=True)
@@ -124,22 +99,24 @@ class Counters:
 
 
 class Mcast(Layer):
-    """The layer. `receive_budget` is what this member's socket buffer holds, in bytes, shared among all who send to it.
-    `resume` is the digest of what the application already has, from an earlier life of this member. A member that is not
-    `receiving` takes no messages, not even its own, and tells every sender not to wait for it.
+    """The layer. `budget` is what this member's socket buffer holds, shared among all who send to it. `resume` is the digest
+    of what the application already has, from an earlier life of this member. A member that is not `receiving` takes no messages, not
+    even its own, and tells every sender not to wait for it. Its own first message has the seqno after `offset`.
 
     `send_window` and its ring may be used by any thread (see SendWindow); everything else belongs to the stack's owner.
     """
 
-    def __init__(self, local: Address, config: Config, receive_budget: int, *, resume: Digest | None = None,
-                 receiving: bool = True) -> None:
+    def __init__(self, local: Address, config: Config, budget: ReceiveBudget, *, resume: Digest | None = None,
+                 receiving: bool = True, offset: Seqno = 0) -> None:
         self.local = local
         self.config = config
         self.resume = resume or Digest()
         self.receiving = receiving
-        self.receive_budget = receive_budget
+        self.budget = budget
         self.interval = milliseconds(config.xmit_interval)
-        self.send_window = SendWindow(RingBuffer(config.capacity, max_bytes=config.max_bytes), bundle=config.max_bundle_size)
+        window = RingBuffer(config.capacity, offset, max_bytes=config.max_bytes)
+        self.send_window = SendWindow(window, bundle=config.max_bundle_size)
+        self.own = Stream(self, local, None, window, config, marks=self.send_window.marks)
         self.acks = AckTable()
         self.windows: dict[int, ReceiveWindow] = {}     # by the sender's incarnation
         self.leaving: list[ReceiveWindow] = []          # windows of members that are gone, not yet emptied
@@ -149,11 +126,11 @@ class Mcast(Layer):
         self.joiners: dict[int, Seqno] = {}             # members that have not acknowledged their START
         self.early: dict[int, Start] = {}               # STARTs of views that are not ours
         self.requests: dict[int, list[Range]] = {}      # of this turn
-        self.repeated_bytes = 0                         # since `pace_since`: repeats are paced by the interval
-        self.pace_since: Instant = 0
+        self.early_deliveries: list[Batch] = []         # OOB messages of this turn
+        self.is_flooded = False                         # the application has too much in hand for any more OOB messages
+        self.pace = Pace()
         self.next_look: Instant | None = None           # the deadline
-        self.stillness = 0                              # looks since anything was sent or acknowledged
-        self.last_state = (0, 0, 0)
+        self.stillness = Stillness()                    # of what was sent and acknowledged
         self.turn = 0                                   # whose window delivers first
         self.counters = Counters()
 
@@ -181,19 +158,20 @@ class Mcast(Layer):
         others = []
         for packet in packets:
             if packet.kind == Kind.DATA or packet.kind == Kind.REPEAT:
-                self._on_data(packet)
+                self._on_data(packet, now)
             elif packet.kind in self._handlers:
                 self._on_control(packet, now)
             else:
                 others.append(packet)
-        if self.requests:
-            self._retransmit(now)
-        self._acknowledge_due(now)
-        self._arm(now)
+        if len(others) < len(packets):
+            if self.requests:
+                self._retransmit(now)
+            self._acknowledge_due(now)
+            self._arm(now)
         if others:
             self.above.receive(others, now)
 
-    def _on_data(self, packet: Packet) -> None:
+    def _on_data(self, packet: Packet, now: Instant) -> None:
         """On reception of message M: add to the sender's window; what was there before is acknowledged again."""
         window = self.windows.get(packet.sender)
         if window is None:
@@ -204,13 +182,11 @@ class Mcast(Layer):
         if arrivals is None:
             self.counters.num_bad += 1
             return
-        repeats = arrivals.old
-        for batch in arrivals.batches:
-            added = ring.add_many(batch.first, batch.payloads)
-            repeats += len(batch) - added
-            if packet.kind == Kind.REPEAT:
-                self.counters.xmit_rsps_received += added
-        self.counters.num_duplicates += repeats
+        at_once = window.started and not self.is_flooded
+        added = window.stream.add(arrivals, self.early_deliveries, self.view_id, now, at_once)
+        if packet.kind == Kind.REPEAT:
+            self.counters.xmit_rsps_received += added
+        self.counters.num_duplicates += arrivals.old + arrivals.inside - added
         self.counters.num_out_of_window += arrivals.beyond
         window.ack_due |= arrivals.old > 0
 
@@ -275,20 +251,12 @@ class Mcast(Layer):
 
     def _on_xmit_req(self, member: int, request: XmitReq, now: Instant) -> bool:
         """On reception of XMIT-REQ from P: remember what it wants, clipped to what was sent and not purged."""
-        low, sent = self.send_window.ring.low, self.send_window.sent
-        wanted = self.requests.setdefault(member, [])
         self.counters.xmit_reqs_received += 1
-        for first, last in request.ranges[:MAX_RANGES]:
-            if not is_seqno(first) or not is_seqno(last):
-                return False
-            if precedes(last, first):
-                continue
-            # Both are counted from low: serial arithmetic does not order three seqnos that lie all around the circle.
-            start = (first - low) % MODULUS if precedes(low, first) else 1
-            end = min((last - low) % MODULUS, (sent - low) % MODULUS) if precedes(low, last) else 0
-            if start <= end:
-                wanted.append(((low + start) % MODULUS, (low + end) % MODULUS))
-        return len(request.ranges) <= MAX_RANGES
+        wanted = clipped(request.ranges, self.send_window.ring.low, self.send_window.sent)
+        if wanted is None:
+            return False
+        self.requests.setdefault(member, []).extend(wanted)
+        return True
 
     def _on_highest(self, sender: int, highest: Highest, now: Instant) -> bool:
         """Decision 8: a lost tail becomes a gap; who already has it all acknowledges again."""
@@ -316,17 +284,13 @@ class Mcast(Layer):
         if count(together) < sum(map(count, ranges.values())):
             ranges = {EVERYONE: together}
         self.requests = {}
-        if now - self.pace_since >= self.interval:
-            self.pace_since, self.repeated_bytes = now, 0
         for dest, wanted in ranges.items():
             self._repeat(dest, wanted, now)
 
     def _repeat(self, dest: int, wanted: list[Range], now: Instant) -> None:
         """Send the messages of `wanted` again, within what the receivers grant for one interval."""
-        budget = self.send_window.ring.max_bytes - self.repeated_bytes
-        datagrams, messages = wire.pack(self.send_window.ring, wanted, self.send_window.bundle,
-                                        self.stack.header(Kind.REPEAT, dest), budget)
-        self.repeated_bytes += sum(map(len, datagrams))
+        header = self.stack.header(Kind.REPEAT, dest)
+        datagrams, messages = self.pace.pack(self.send_window, wanted, header, self.interval, now)
         self.counters.xmit_rsps_sent += messages
         self._send_data(Kind.REPEAT, dest, datagrams, now)
 
@@ -343,7 +307,7 @@ class Mcast(Layer):
         if window is not None:
             finished = window.ring.low
             window.ack_due = False
-            window.unacked_messages = window.unacked_bytes = 0
+            window.stream.unacked_messages = window.stream.unacked_bytes = 0
         self.counters.acks_sent += 1
         self._send_control(Kind.ACK, Ack(finished, self._grant()), sender, now)
 
@@ -352,7 +316,7 @@ class Mcast(Layer):
         if not self.receiving:
             return 0
         senders = sum(window.ring.hr != window.offset for window in self.windows.values())
-        return max(1, min(self.config.max_bytes, self.receive_budget // max(1, senders)))
+        return self.budget.share("mcast", senders, self.config.max_bytes)
 
     def _started(self, member: int) -> None:
         """The member has its window for our stream; when all have, senders may as well begin."""
@@ -375,10 +339,7 @@ class Mcast(Layer):
 
     def _fit_budgets(self) -> None:
         """The smallest grant bounds the send window, and the datagrams, so that a window is always several of them."""
-        limit = min([self.config.max_bytes, *self.budgets.values()])
-        self.send_window.ring.max_bytes = limit
-        bundle = min(self.config.max_bundle_size, max(SMALLEST_BUNDLE, limit // SHARES))
-        self.send_window.aim(bundle, min(BATCH * bundle, limit // (2 * SHARES)))
+        fit(self.send_window, min([self.config.max_bytes, *self.budgets.values()]), self.config)
 
     def _purge(self) -> None:
         """Free what all acknowledged (when there is nobody to wait for: what was sent)."""
@@ -386,55 +347,64 @@ class Mcast(Layer):
         minimum = self.acks.minimum if self.acks else self.send_window.sent
         if not self.receiving:
             ring.remove_many(nullify=False)             # nobody takes our own messages; stable() stops at HD
-        if minimum is not None and ring.stable(minimum):
+        if minimum is not None and self.send_window.stable(minimum):
             self.stack.effects.writable = True
 
     # ------------------------------------------------------------------------------------------------ delivering
 
-    def deliver(self, limit: int, now: Instant) -> None:
-        """Hand at most `limit` messages in order to the application, own ones included (decision 15)."""
-        if not self.receiving or not self.members:
-            return
+    def deliver(self, limit: int, now: Instant) -> int:
+        """Hand at most `limit` messages in order to the application, own ones included (decision 15), besides OOB messages, which
+        it gets at once: a window more than it wants, and then in order too. How many it got."""
+        early, self.early_deliveries = self.early_deliveries, []
+        handed = sum(map(len, early))
+        self.is_flooded = limit - handed < -self.config.capacity
+        self.stack.effects.deliveries += early
+        if self.receiving and self.members:
+            handed += self._deliver_in_order(limit - handed, now)
+        self.counters.num_msgs_delivered += handed
+        return handed
+
+    def _deliver_in_order(self, limit: int, now: Instant) -> int:
         windows = self._delivering()
+        handed = 0
         for step in range(len(windows)):
-            if limit <= 0:
+            if limit <= handed:
                 break
-            sender, ring = windows[(self.turn + step) % len(windows)]
-            first = (ring.hd + 1) % MODULUS
-            payloads = ring.remove_many(limit, nullify=False)
-            if payloads:
-                self.stack.effects.deliveries.append(Batch(sender, first, payloads, self.view_id))
-                self.counters.num_msgs_delivered += len(payloads)
-                limit -= len(payloads)
+            window = windows[(self.turn + step) % len(windows)]
+            stream = window.stream if window else self.own
+            handed += stream.take(limit - handed, self.stack.effects.deliveries, self.view_id, now)
+            if stream.marks.flags or stream.in_hand == 0:
+                self._free(window, now)                 # what the application never sees needs no finishing
         self.turn += 1
         if self.leaving:
             self._forget_leavers()
+        return handed
 
-    def _delivering(self) -> list[tuple[Address, Window]]:
-        windows = [(window.sender, window.ring) for window in (*self.leaving, *self.windows.values()) if window.started]
-        return [*windows, (self.local, self.send_window.ring)]
+    def _delivering(self) -> list[ReceiveWindow | None]:
+        """Whose messages may go to the application; None are our own."""
+        return [*(window for window in (*self.leaving, *self.windows.values()) if window.started), None]
 
     def delivered(self, batch: Batch, now: Instant) -> None:
         """The application has finished `batch`: it may be acknowledged (and never before)."""
-        sender = batch.sender.incarnation
-        if sender == self.local.incarnation:
-            if self.acks.ack(sender, batch.last):
-                self._purge()
-            return
-        window = self.windows.get(sender)
+        batch.stream.finish(batch)
+        window = self.windows.get(batch.sender.incarnation)
+        if batch.stream is self.own or (window is not None and batch.stream is window.stream):
+            self._free(window, now)
+
+    def _free(self, window: ReceiveWindow | None, now: Instant) -> None:
+        """Of what is finished, tell the sender; of our own messages, count this member among those who have them."""
         if window is None:
-            return
-        window.ring.stable(batch.last)
-        window.unacked_messages += len(batch)
-        window.unacked_bytes += batch.nbytes
-        if self._acks_now(window):
-            self._acknowledge(sender, now)
-        self._arm(now)
+            if self.acks.ack(self.local.incarnation, self.own.finished):
+                self._purge()
+        elif window.stream.free():
+            if self._acks_now(window):
+                self._acknowledge(window.stream.sender.incarnation, now)
+            self._arm(now)
 
     def _acks_now(self, window: ReceiveWindow) -> bool:
         """After N deliveries, or a share of the window in messages or bytes, whichever comes first."""
         messages = min(self.config.ack_threshold, max(1, self.config.capacity // SHARES))
-        return window.unacked_messages >= messages or window.unacked_bytes >= self._grant() // SHARES
+        return window.stream.unacked_messages >= messages or window.stream.unacked_bytes >= self._grant() // SHARES
 
     # ------------------------------------------------------------------------------------------------------ views
 
@@ -493,7 +463,7 @@ class Mcast(Layer):
 
     def _open_window(self, sender: Address, offset: Seqno, started: bool) -> None:
         ring = RingBuffer(self.config.capacity, offset, max_bytes=self.config.max_bytes)
-        self.windows[sender.incarnation] = ReceiveWindow(sender, ring, offset, seen=offset, asked=offset, started=started)
+        self.windows[sender.incarnation] = ReceiveWindow(Stream(self, sender, None, ring, self.config), offset, Gaps(offset), started)
 
     def _forget_leavers(self) -> None:
         """Of a member that is gone, what stands behind a gap can never be completed: the window goes, and that is counted."""
@@ -520,7 +490,9 @@ class Mcast(Layer):
         for sender, window in self.windows.items():
             if window.started:
                 self._ask(sender, window, now)
-            if window.unacked_messages:
+            if window.stream.look(now):
+                window.stream.free()
+            if window.stream.unacked_messages:
                 self._acknowledge(sender, now)
         if self._repeats_itself():
             self._start_joiners(now)
@@ -529,16 +501,13 @@ class Mcast(Layer):
         self._arm(now)
 
     def _repeats_itself(self) -> bool:
-        """Whether HIGHEST and START are due at this look: always while there is progress, ever more rarely while there is none,
-        because then somebody is slow or dead, not in need of hearing it again."""
-        state = (self.send_window.sent, self.send_window.ring.low, len(self.joiners))
-        self.stillness = self.stillness + 1 if state == self.last_state else 0
-        self.last_state = state
-        return self.stillness & (self.stillness - 1) == 0 or self.stillness % LONGEST_SILENCE == 0
+        """Whether HIGHEST and START are due at this look."""
+        self.stillness.look((self.send_window.sent, self.send_window.ring.low, len(self.joiners)))
+        return self.stillness.is_due
 
     def _ask(self, sender: int, window: ReceiveWindow, now: Instant) -> None:
         """XMIT-REQ for what is missing, to its sender."""
-        ranges = window.look_for_gaps()
+        ranges = window.gaps.look(window.ring)
         if ranges:
             self.counters.xmit_reqs_sent += 1
             self.counters.num_missing_asked += count(ranges)
@@ -549,7 +518,8 @@ class Mcast(Layer):
 
     def _is_busy(self) -> bool:
         return bool(self.joiners) or self._has_unacked() or any(
-            window.unacked_messages or window.ring.hd != window.ring.hr for window in self.windows.values())
+            window.stream.unacked_messages or window.ring.hd != window.ring.hr or window.stream.is_incomplete
+            for window in self.windows.values())
 
     def _arm(self, now: Instant) -> None:
         if self.next_look is None and self._is_busy():
@@ -560,7 +530,7 @@ class Mcast(Layer):
     def digest(self) -> Digest:
         """Highest seqno that the application has finished, for each sender in the view, this member included."""
         own = self.acks.get(self.local.incarnation)
-        return Digest({window.sender: window.ring.low for window in self.windows.values()} | {self.local: own or 0})
+        return Digest({window.stream.sender: window.ring.low for window in self.windows.values()} | {self.local: own or 0})
 
     def is_ready(self) -> bool:
         """Whether there is a view and everybody in it has a window for our stream: what is sent now finds its place."""

@@ -1,0 +1,152 @@
+"""What one sender sends, on its way from the window to the application and back as "finished".
+
+In order, but for OOB messages, which go as they come and are passed over when their turn has come; fragments are put together on the
+way. HD of the window is what left it in order. `finished` is up to where the application has finished everything, OOB messages and
+whole large messages included: that is what may be acknowledged, and in a receive window LOW.
+
+Batches are finished in the order in which they were handed over (the channel sees to that), so what was handed before a finished
+batch is finished as well; and when nothing is in hand any more, all that left the window is.
+"""
+
+from ringcast._core.batch import Batch
+from ringcast._core.marks import Marks
+from ringcast._core.window import Window
+from ringcast._core.wire import Arrivals
+from ringcast.address import Address
+from ringcast.config import Config
+from ringcast.message import Flag
+from ringcast.protocols.frag import FRAGMENT, Reassembly
+from ringcast.protocols.seqnos import MODULUS, Seqno, later, precedes
+from ringcast.stack import Instant, Layer
+
+OOB = int(Flag.OOB)                     # arithmetic with a number is faster than with an enum
+SHARES = 4                              # a message of more than this part of a window is acknowledged part by part
+
+
+class Stream:
+    """The messages of `sender` to `dest` (None: to everybody), which come through `ring`. `layer` gets back what is finished.
+
+    With `own` it is this member's own window, whose messages come back to it without a network: then `marks` are the window's.
+    """
+
+    __slots__ = ("config", "dest", "finished", "heard", "in_hand", "layer", "looks", "marks", "offset", "own", "ring", "sender",
+                 "unacked_bytes", "unacked_messages", "whole")
+
+    def __init__(self, layer: Layer, sender: Address, dest: Address | None, ring: Window, config: Config, *,
+                 marks: Marks | None = None) -> None:
+        self.layer = layer
+        self.sender, self.dest, self.ring, self.config = sender, dest, ring, config
+        self.own = marks is not None
+        self.marks = marks if marks is not None else Marks()
+        self.finished: Seqno = ring.low
+        self.offset: Seqno = ring.low                   # where it begins for us
+        self.in_hand = 0                                # messages that the application has not finished
+        self.heard: Instant = 0                         # when anything of the sender came last
+        self.unacked_messages = self.unacked_bytes = 0  # freed since the last ack
+        self.whole: Reassembly | None = None            # once there are fragments
+        self.looks = 0                                  # since the last fragment came
+
+    # ------------------------------------------------------------------------------------------------------- coming in
+
+    def add(self, arrivals: Arrivals, deliveries: list[Batch], view_id: int, now: Instant, started: bool = True) -> int:
+        """Put what a datagram held into the window; OOB messages go to `deliveries`. How many messages were new."""
+        self.heard = now
+        added = 0
+        for batch in arrivals.batches:
+            if not batch.flags:
+                added += self.ring.add_many(batch.first, batch.payloads)
+                continue
+            new, early = self.marks.accept(self.ring, batch, started and not self.config.oob_in_order)
+            added += new
+            for run in early:
+                self._hand(run, deliveries, view_id, now)
+        return added
+
+    # ------------------------------------------------------------------------------------------------------- going out
+
+    def take(self, limit: int, deliveries: list[Batch], view_id: int, now: Instant) -> int:
+        """Hand on what is next in order, at most `limit` messages of the window; how many messages the application gets."""
+        first = (self.ring.hd + 1) % MODULUS
+        payloads = self.ring.remove_many(limit, nullify=False)
+        if not payloads:
+            return 0
+        if not self.marks.flags:
+            self.in_hand += len(payloads)
+            deliveries.append(Batch(self.sender, first, payloads, view_id, self.dest, 0, self))
+            return len(payloads)
+        handed = sum(self._hand(run, deliveries, view_id, now) for run in self.marks.split(first, payloads, self.own))
+        self._settle()
+        return handed
+
+    def _hand(self, run: Batch, deliveries: list[Batch], view_id: int, now: Instant) -> int:
+        """A run of messages with the same flags becomes a batch for the application; fragments do when they are all there."""
+        if run.flags & FRAGMENT:
+            return self._assemble(run, deliveries, view_id, now)
+        self.in_hand += len(run)
+        deliveries.append(run.addressed(self.sender, self.dest, view_id, self))
+        return len(run)
+
+    def _assemble(self, run: Batch, deliveries: list[Batch], view_id: int, now: Instant) -> int:
+        """A whole message has the seqno of its last fragment."""
+        if self.whole is None:
+            self.whole = Reassembly(self.config.max_message_size, self.config.max_bytes)
+        self.looks = 0
+        handed, seqno = 0, run.first
+        for fragment in run.payloads:
+            payload = self.whole.add(seqno, fragment, bool(run.flags & OOB), now)
+            if payload is not None:
+                self.in_hand += 1
+                deliveries.append(Batch(self.sender, seqno, [payload], view_id, self.dest, run.flags & ~FRAGMENT, self))
+                handed += 1
+            seqno = (seqno + 1) % MODULUS
+        return handed
+
+    # -------------------------------------------------------------------------------------------------------- finished
+
+    def finish(self, batch: Batch) -> None:
+        """The application has finished a batch of this stream."""
+        self.in_hand -= len(batch)
+        if not batch.flags & OOB:
+            self._raise(batch.last)
+        self._settle()
+
+    def _settle(self) -> None:
+        if self.in_hand == 0:
+            self._raise(self.ring.hd)
+
+    def _raise(self, seqno: Seqno) -> None:
+        held = self.whole.held_from(self.ring.max_bytes // SHARES) if self.whole and not self.own else None
+        if held is not None and not precedes(seqno, held):
+            seqno = (held - 1) % MODULUS
+        self.finished = later(self.finished, seqno)
+
+    def free(self) -> int:
+        """LOW goes to what the application has finished; how many messages that were, which are to be acknowledged."""
+        before = self.ring.nbytes
+        freed = self.ring.stable(self.finished)
+        self.unacked_messages += freed
+        self.unacked_bytes += before - self.ring.nbytes
+        return freed
+
+    # ------------------------------------------------------------------------------------------------------- standstill
+
+    @property
+    def is_incomplete(self) -> bool:
+        """Whether a large message is being put together."""
+        return self.whole is not None and len(self.whole) > 0
+
+    def look(self, now: Instant) -> bool:
+        """Of a message that stands still, the fragments that are here are acknowledged: its sender may have no room for the next.
+        One whose sender has gone on without it for frag_timeout is given up. Whether `finished` may have risen.
+
+        Time is counted in looks, so that a machine that slept has not missed anything.
+        """
+        if self.whole is None or self.ring.hd != self.ring.hr:
+            return False
+        self.looks += 1
+        if self.looks * self.config.xmit_interval > self.config.frag_timeout:
+            self.whole.expire(self.heard)
+            self.looks = 0
+        if self.in_hand == 0 and self.looks > 1:
+            self.finished = later(self.finished, self.ring.hd)
+        return True

@@ -1,0 +1,182 @@
+"""FRAG: whole or not at all."""
+
+import random
+
+import pytest
+
+from ringcast._core import wire
+from ringcast._core.ring_buffer import RingBuffer
+from ringcast.address import Address
+from ringcast.config import configure
+from ringcast.errors import MessageTooLargeError
+from ringcast.message import Flag
+from ringcast.protocols.frag import FRAGMENT, HEAD, SMALLEST, Reassembly, check_size, cut, rejoin
+from ringcast.protocols.stream import Stream
+
+PAYLOAD = random.Random(1).randbytes(10_000)
+
+
+def fed(reassembly, fragments, first=1, is_oob=False):
+    return [whole for seqno, fragment in enumerate(fragments, first)
+            if (whole := reassembly.add(seqno, fragment, is_oob, 0)) is not None]
+
+
+@pytest.mark.parametrize("bundle", [512, 1500, 60_000])
+@pytest.mark.parametrize("size", [1, 255, 256, 257, 9_999])
+def test_a_message_is_the_same_after_it_was_cut(bundle, size):
+    fragments = cut(PAYLOAD[:size], 7, bundle)
+    assert all(len(fragment) + wire.MAX_DATAGRAM - wire.MAX_PAYLOAD <= max(bundle, 512) for fragment in fragments)
+    assert fed(Reassembly(10_000, 1000), fragments) == [PAYLOAD[:size]]
+
+
+def test_oob_fragments_may_come_in_any_order_and_of_several_messages():
+    rng = random.Random(2)
+    messages = [PAYLOAD[start:start + 3000] for start in (0, 3000, 6000)]
+    fragments = [fragment for number, message in enumerate(messages) for fragment in cut(message, number, 512)]
+    rng.shuffle(fragments)
+    assert sorted(fed(Reassembly(10_000, 10_000), fragments, is_oob=True)) == sorted(messages)
+
+
+def test_a_fragment_of_the_next_message_says_that_the_one_before_was_given_up():
+    one, two = cut(PAYLOAD, 1, 1500), cut(PAYLOAD[:5000], 2, 1500)
+    reassembly = Reassembly(10_000, 1000)
+    assert fed(reassembly, [*one[:3], *two, *one[3:]]) == [PAYLOAD[:5000]]
+    assert reassembly.num_given_up == 1 and len(reassembly) == 0
+
+
+@pytest.mark.parametrize("damage", [
+    lambda parts: [b"", *parts], lambda parts: [parts[0][:HEAD.size], *parts], lambda parts: [parts[0], parts[0], *parts[1:]],
+    lambda parts: parts[1:], lambda parts: [parts[0], HEAD.pack(1, 1, 99) + b"x", *parts[1:]],
+    lambda parts: [HEAD.pack(1, 5, 3) + b"x"], lambda parts: [parts[0], parts[2], parts[1]],
+    lambda parts: [HEAD.pack(1, 0, 2) + bytes(SMALLEST - 1), HEAD.pack(1, 1, 2) + b"x"],
+], ids=["empty", "head only", "twice", "no beginning", "other count", "index beyond count", "out of order", "too small a part"])
+def test_fragments_that_make_no_sense_never_make_a_wrong_message(damage):
+    reassembly = Reassembly(10_000, 1000)
+    assert fed(reassembly, damage(cut(PAYLOAD[:3000], 1, 1500))) in ([], [PAYLOAD[:3000]])
+    assert reassembly.num_bad > 0
+
+
+def test_a_hostile_sender_fills_no_more_than_the_limits():
+    reassembly = Reassembly(limit=10_000, window=5_000)
+    for number in range(1000):
+        reassembly.add(number, HEAD.pack(number, 0, 2) + bytes(1000), True, 0)
+    assert sum(assembly.nbytes for assembly in reassembly.oob.values()) <= 15_000
+    for index in range(1000):
+        reassembly.add(index, HEAD.pack(7, index, 5000) + bytes(1000), False, 0)
+    assert sum(assembly.nbytes for assembly in reassembly.ordered.values()) <= 10_000
+
+
+def test_small_parts_do_not_fill_the_memory_with_what_is_around_them():
+    reassembly = Reassembly(limit=10_000, window=5_000)
+    for number in range(1000):
+        reassembly.add(number, HEAD.pack(number, 1, 2) + b"x", True, 0)         # the last part may be small
+    assert len(reassembly.oob) == 15_000 // SMALLEST
+    for index in range(1000):
+        reassembly.add(index, HEAD.pack(7, index, 5000) + b"x", False, 0)
+    assert len(reassembly.ordered) == 0
+
+
+def test_what_was_not_acknowledged_is_told_as_a_message_or_as_the_end_of_one():
+    one, two, three = cut(b"1" * 3000, 1, 1500), cut(b"2" * 3000, 2, 1500), cut(b"3" * 3000, 3, 1500)
+    rest = b"1" * (3000 - len(one[0]) + HEAD.size)
+    assert rejoin([*one[1:], *two, *three[:2]]) == [(rest, True), (b"2" * 3000, False)]
+
+
+def test_a_message_above_the_limit_is_refused():
+    check_size(b"xx", 2)
+    with pytest.raises(MessageTooLargeError, match="max_message_size, which is 2"):
+        check_size(b"xxx", 2)
+
+
+# ------------------------------------------------------------------------------------------------ fragments in a stream
+
+A = Address("A", 1)
+
+
+def stream_of(**options):
+    options = configure({"max_bytes": 100_000} | options)
+    ring = RingBuffer(1000, max_bytes=options.max_bytes)
+    return Stream(None, A, None, ring, options)
+
+
+def arrive(stream, fragments, first, flags=FRAGMENT, now=0):
+    """As datagrams, one each."""
+    from ringcast._core.marks import Marks
+    deliveries = []
+    for seqno, fragment in enumerate(fragments, first):
+        ring, marks = RingBuffer(1, seqno - 1), Marks()
+        ring.add(seqno, fragment)
+        marks.flags[seqno] = flags
+        datagram = wire.pack(ring, marks, [(seqno, seqno)], 60_000, wire.make_header(1, 1, 1, 0), 1 << 20)[0][0]
+        stream.add(wire.read_data(datagram, stream.ring.low, 1000), deliveries, 0, now)
+    stream.take(1000, deliveries, 0, now)
+    return deliveries
+
+
+def test_a_large_message_is_one_message_with_the_seqno_of_its_last_fragment():
+    stream, parts = stream_of(), cut(PAYLOAD, 1, 1500)
+    deliveries = arrive(stream, parts, 1)
+    assert [(batch.first, batch.payloads, batch.flags) for batch in deliveries] == [(len(parts), [PAYLOAD], 0)]
+
+
+def test_its_fragments_are_not_finished_before_it_is():
+    stream, parts = stream_of(), cut(PAYLOAD, 1, 1500)
+    assert arrive(stream, parts[:3], 1) == [] and stream.finished == 0
+    [batch] = arrive(stream, parts[3:], 4)
+    assert stream.finished == 0
+    stream.finish(batch)
+    assert stream.finished == len(parts)
+
+
+def test_a_message_that_fills_a_window_is_acknowledged_part_by_part():
+    stream, parts = stream_of(max_bytes=8000), cut(PAYLOAD, 1, 1500)
+    arrive(stream, parts[:1], 1)
+    assert stream.finished == 0
+    arrive(stream, parts[1:3], 2)
+    assert stream.finished == 3
+
+
+def test_fragments_of_a_sender_that_stands_still_are_acknowledged():
+    stream, parts = stream_of(), cut(PAYLOAD, 1, 1500)
+    arrive(stream, parts[:2], 1)
+    stream.look(0)
+    assert stream.finished == 0
+    stream.look(0)
+    assert stream.finished == 2
+
+
+def looks(options):
+    return int(options["frag_timeout"] / options["xmit_interval"]) + 2
+
+
+@pytest.mark.parametrize("goes_on", [True, False])
+def test_a_message_goes_by_age_only_when_its_sender_has_gone_on_without_it(goes_on):
+    options = {"frag_timeout": 100, "xmit_interval": 10}
+    stream, parts = stream_of(**options), cut(PAYLOAD, 1, 1500)
+    arrive(stream, parts[:2], 1)
+    if goes_on:
+        arrive(stream, [b"another message"], 3, flags=0, now=5)
+    for _ in range(looks(options)):
+        stream.look(10)
+    assert len(stream.whole) == (not goes_on)
+
+
+def test_a_message_does_not_age_while_anything_of_the_stream_is_missing():
+    options = {"frag_timeout": 100, "xmit_interval": 10}
+    stream, parts = stream_of(**options), cut(PAYLOAD, 1, 1500)
+    arrive(stream, parts[:2], 1)
+    arrive(stream, parts[3:4], 4, now=5)
+    for _ in range(looks(options)):
+        stream.look(10)
+    [batch] = arrive(stream, [parts[2], *parts[3:]], 3)
+    assert batch.payloads == [PAYLOAD]
+
+
+def test_an_oob_message_in_fragments_overtakes_too():
+    stream, parts = stream_of(), cut(PAYLOAD, 1, 1500)
+    [batch] = arrive(stream, parts, 2, flags=FRAGMENT | Flag.OOB)
+    assert batch.payloads == [PAYLOAD] and batch.flags == Flag.OOB and stream.ring.hd == 0
+    [late] = arrive(stream, [b"first"], 1, flags=0)
+    stream.finish(batch)
+    stream.finish(late)
+    assert late.payloads == [b"first"] and stream.finished == stream.ring.hr == 1 + len(parts)
