@@ -1,0 +1,91 @@
+"""The sending end of a connection: what was sent and not acknowledged, HA and HS (UNICAST3.txt, "Design")."""
+
+from dataclasses import dataclass, field
+
+from ringcast._core.batch import Batch
+from ringcast._core.send_window import SendWindow
+from ringcast._core.window import Window
+from ringcast.address import Address
+from ringcast.protocols.frag import FRAGMENT, rejoin
+from ringcast.protocols.retransmission import Pace, Stillness
+from ringcast.protocols.seqnos import MODULUS, Seqno, precedes
+from ringcast.protocols.unicast3.control import ConnId, Timestamp, XmitReq
+from ringcast.protocols.unicast3.states import TABLE, Act, Event, State
+from ringcast.stack import Instant
+
+
+@dataclass(slots=True)
+class SenderEntry:
+    """One connection to `dest`. Its window may be used by any thread (see SendWindow); the rest belongs to the stack's owner."""
+
+    dest: Address
+    conn_id: ConnId
+    window: SendWindow
+    touched: Instant
+    first: Seqno                                        # of its first message
+    state: State = State.OPEN
+    last_timestamp_received: Timestamp | None = None    # of an ack or a SEND_FIRST_SEQNO (UNICAST3-SYNC.txt)
+    answered: Instant | None = None                     # when a SEND_FIRST_SEQNO was answered last
+    stillness: Stillness = field(default_factory=Stillness)
+    pace: Pace = field(default_factory=Pace)
+
+    @property
+    def ring(self) -> Window:
+        return self.window.ring
+
+    @property
+    def highest_acked(self) -> Seqno:
+        return self.window.ring.low
+
+    @property
+    def highest_sent(self) -> Seqno:
+        return self.window.sent
+
+    @property
+    def has_unacked(self) -> bool:
+        return precedes(self.highest_acked, self.highest_sent)
+
+    def num_unacked(self) -> int:
+        """Messages, sent or waiting, that are not acknowledged."""
+        return (self.window.ring.hr - self.window.ring.low) % MODULUS
+
+    def on(self, event: Event, now: Instant) -> int:
+        """Go to the state that the table says; what else is to be done."""
+        self.state, act = TABLE[self.state, event]
+        if act & Act.TOUCH:
+            self.touched = now
+        return act
+
+    def is_newer(self, timestamp: Timestamp) -> bool:
+        """Whether this is the latest that the receiver has said; an earlier one came late and means nothing now."""
+        if self.last_timestamp_received is not None and not precedes(self.last_timestamp_received, timestamp):
+            return False
+        self.last_timestamp_received = timestamp
+        return True
+
+    def was_forgotten(self, request: XmitReq) -> bool:
+        """Whether the receiver asks for what it had acknowledged before: a late copy of the first message has opened a window for it
+        when it had forgotten this connection. (A request that was overtaken by an ack asks for such things too.)"""
+        if not request.ranges or self.last_timestamp_received is None:
+            return False
+        return not precedes(self.highest_acked, request.ranges[0][0]) and precedes(self.last_timestamp_received, request.timestamp)
+
+    def stands_still(self) -> bool:
+        """Look at HA and HS: whether the highest message is to be sent again, because neither has moved since the last look."""
+        looks = self.stillness.look((self.highest_acked, self.highest_sent))
+        return looks > 0 and self.stillness.is_due
+
+    def give_up(self, local: Address, view_id: int) -> list[Batch]:
+        """What nobody acknowledged, for the application that sent it; the window is empty and closed then."""
+        self.window.close()
+        first = (self.ring.low + 1) % MODULUS
+        batches = self.window.marks.split(first, self.ring.remove_many())
+        self.window.skip()
+        failed = []
+        for batch in batches:
+            if batch.flags & FRAGMENT:
+                failed += [Batch(local, batch.last, [payload], view_id, self.dest, batch.flags & ~(0 if is_rest else FRAGMENT))
+                           for payload, is_rest in rejoin(batch.payloads)]
+            else:
+                failed.append(batch.addressed(local, self.dest, view_id, None))
+        return failed

@@ -1,0 +1,70 @@
+"""NO_RELIABILITY: a message in one datagram without a seqno. It is delivered on arrival, or never, or twice; nobody keeps it.
+
+What the application has no room for is dropped, and so is what somebody sends who is not in the view.
+"""
+
+from ringcast._core import wire
+from ringcast._core.batch import Batch
+from ringcast.address import Address
+from ringcast.message import Flag
+from ringcast.stack import EVERYONE, Instant, Kind, Layer, Packet
+from ringcast.view import View
+
+MOST_WAITING = 1024                     # messages, from one turn to the next
+
+
+class Unreliable(Layer):
+    """The layer. A member that is not `receiving` drops what comes."""
+
+    def __init__(self, local: Address, *, receiving: bool = True) -> None:
+        self.local = local
+        self.receiving = receiving
+        self.members: dict[int, Address] = {}
+        self.view_id = 0
+        self.arrived: list[Batch] = []
+        self.num_sent = self.num_delivered = self.num_dropped = 0
+
+    def send_one(self, payload: bytes, dest: Address | None, flags: int, now: Instant) -> None:
+        """Send `payload`, at most wire.MAX_PAYLOAD bytes, to everybody or to `dest`; to ourselves without the network."""
+        self.num_sent += 1
+        if dest != self.local:
+            to = EVERYONE if dest is None else dest.incarnation
+            data = wire.make_datagram(Kind.UNRELIABLE, self.stack.group, self.local.incarnation, to, payload)
+            self.below.send([Packet(Kind.UNRELIABLE, self.local.incarnation, to, data)], now)
+        if dest in (None, self.local) and not flags & Flag.DONT_LOOPBACK:
+            self._arrive(self.local, payload, dest)
+
+    def receive(self, packets: list[Packet], now: Instant) -> None:
+        others = []
+        for packet in packets:
+            if packet.kind != Kind.UNRELIABLE:
+                others.append(packet)
+            elif packet.sender in self.members:
+                payload = bytes(packet.data[wire.HEADER_SIZE:])
+                self._arrive(self.members[packet.sender], payload, None if packet.dest == EVERYONE else self.local)
+            else:
+                self.num_dropped += 1
+        if others:
+            self.above.receive(others, now)
+
+    def _arrive(self, sender: Address, payload: bytes, dest: Address | None) -> None:
+        if self.receiving and len(self.arrived) < MOST_WAITING:
+            self.arrived.append(Batch(sender, 0, [payload], self.view_id, dest, Flag.NO_RELIABILITY))
+        else:
+            self.num_dropped += 1
+
+    def deliver(self, limit: int, now: Instant) -> int:
+        """What has arrived, as far as the application has room."""
+        arrived, self.arrived = self.arrived, []
+        handed = arrived[:max(0, limit)]
+        self.stack.effects.deliveries += handed
+        self.num_delivered += len(handed)
+        self.num_dropped += len(arrived) - len(handed)
+        return len(handed)
+
+    def view(self, view: View, resumes: dict[int, int], now: Instant) -> None:
+        self.members, self.view_id = {member.incarnation: member for member in view.members}, view.id
+        self.above.view(view, resumes, now)
+
+    def status(self) -> dict[str, int]:
+        return {"unreliable_sent": self.num_sent, "unreliable_delivered": self.num_delivered, "unreliable_dropped": self.num_dropped}

@@ -1,0 +1,423 @@
+"""UNICAST3 beside its transcripts: every state and event, what is bounded, what is remembered, and what a damaged peer can do."""
+
+import itertools
+import sys
+
+import msgspec
+import pytest
+
+from ringcast._core import wire
+from ringcast._core.marks import Marks
+from ringcast._core.send_window import SendWindow
+from ringcast.address import Address
+from ringcast.config import Config, configure
+from ringcast.errors import NotMemberError
+from ringcast.message import Flag
+from ringcast.protocols.budget import ReceiveBudget
+from ringcast.protocols.unicast3 import Unicast3, control
+from ringcast.protocols.unicast3.layer import MOST_GONE
+from ringcast.protocols.unicast3.memory import MOST_EARLY, MOST_EARLY_OF_ALL, MOST_STREAMS
+from ringcast.protocols.unicast3.states import TABLE, Act, Event, State
+from ringcast.protocols.unicast3.sync import Counter
+from ringcast.sim.network import MS
+from ringcast.stack import Kind, Packet, Stack, decoded
+from ringcast.view import View
+
+A, B, C = Address("A", 1), Address("B", 2), Address("C", 3)
+WRAP = 2**64
+
+
+class End:
+    """One member's layer, alone in a stack; its datagrams are passed by hand."""
+
+    def __init__(self, address, members=(A, B), *, now=0, **options):
+        counters = {name: options.pop(name) for name in ("conn_id", "timestamp", "offset", "receiving") if name in options}
+        self.address, self.now = address, now
+        self.layer = Unicast3(address, configure(options), ReceiveBudget(1 << 20), **counters)
+        self.stack = Stack([self.layer], local=address, group="g")
+        self.got, self.failed = [], []
+        self.view(*members)
+
+    def view(self, *members):
+        self.layer.view(View(1, members), {}, self.now)
+        return self.done()
+
+    def tell(self, dest, *payloads, flags=0):
+        """Send these, each in a datagram of its own; the datagrams."""
+        for payload in payloads:
+            self.layer.connection(dest, self.now).window.push(payload, flags)
+            self.layer.flush(dest, self.now)
+        return self.done()
+
+    def hear(self, *datagrams, finish=True):
+        """Receive, deliver, finish; what it says to that."""
+        self.stack.receive(datagrams, self.now)
+        return self.deliver(finish)
+
+    def deliver(self, finish=True):
+        self.stack.deliver(1000, self.now)
+        effects = self.stack.take()
+        self.failed += effects.failures
+        for batch in effects.deliveries:
+            self.got += batch.payloads
+            if finish:
+                self.stack.delivered(batch, self.now)
+        return [datagram for _, datagram in effects.packets] + self.done()
+
+    def wait(self, milliseconds):
+        """Let the time pass; what it says meanwhile."""
+        said = []
+        end = self.now + int(milliseconds * MS)
+        while (deadline := self.stack.deadline()) is not None and deadline <= end:
+            self.now = max(self.now, deadline)
+            self.stack.tick(self.now)
+            said += self.done()
+        self.now = end
+        return said
+
+    def done(self):
+        effects = self.stack.take()
+        self.failed += effects.failures
+        self.got += [payload for batch in effects.deliveries for payload in batch.payloads]
+        return [datagram for _, datagram in effects.packets]
+
+
+def encoded(body):
+    return msgspec.msgpack.encode(body)
+
+
+def kinds(datagrams):
+    return [datagram[3] for datagram in datagrams]
+
+
+def bodies(datagrams, kind, decoder):
+    return [decoded(decoder, Packet(kind, 0, 0, datagram)) for datagram in datagrams if datagram[3] == kind]
+
+
+def acks(datagrams):
+    return [(ack.conn_id, ack.seqno) for ack in bodies(datagrams, Kind.UNICAST_ACK, control.ACK)]
+
+
+# ------------------------------------------------------------------------------------------------------------ states
+
+def test_the_table_has_every_state_and_event():
+    assert set(TABLE) == set(itertools.product(State, Event))
+
+
+EXPECTED = {
+    State.OPEN: {Event.USED: State.OPEN, Event.EXPIRED: State.CLOSING, Event.PEER_LEFT: State.CLOSING, Event.TIMED_OUT: State.OPEN,
+                 Event.CLOSE: State.CLOSED},
+    State.CLOSING: {Event.USED: State.OPEN, Event.EXPIRED: State.CLOSING, Event.PEER_LEFT: State.CLOSING,
+                    Event.TIMED_OUT: State.CLOSED, Event.CLOSE: State.CLOSED},
+    State.CLOSED: dict.fromkeys(Event, State.CLOSED),
+}
+
+
+@pytest.mark.parametrize(("state", "event"), TABLE, ids=lambda each: each.name)
+def test_every_state_and_event_leads_where_the_text_says(state, event):
+    """By the entries themselves, on both ends."""
+    a, b = End(A), End(B)
+    b.hear(*a.tell(B, b"1"))
+    for entry in (a.layer.senders[B.incarnation], b.layer.receivers[A.incarnation]):
+        entry.state, entry.touched = state, -1
+        act = entry.on(event, 7)
+        assert entry.state is EXPECTED[state][event]
+        is_reset = entry.touched == 7
+        assert is_reset == ((state, event) in {(State.OPEN, Event.USED), (State.OPEN, Event.EXPIRED), (State.OPEN, Event.PEER_LEFT),
+                                               (State.CLOSING, Event.USED)})
+        assert bool(act & Act.REMOVE) == (entry.state is State.CLOSED != state)
+        assert bool(act & Act.REPLACE) == (state is State.CLOSED and event is Event.USED)
+
+
+def test_a_sender_of_a_closed_entry_gets_a_new_connection():
+    a = End(A)
+    a.tell(B, b"1")
+    former = a.layer.senders[B.incarnation]
+    former.state = State.CLOSED
+    a.tell(B, b"2")
+    assert a.layer.senders[B.incarnation].conn_id == former.conn_id + 1
+
+
+def test_a_message_that_slips_in_while_a_connection_times_out_reopens_it():
+    """U9: pushed by another thread, not yet framed, in the very tick in which conn_close_timeout expires."""
+    a, b = End(A, conn_expiry_timeout=100, conn_close_timeout=100), End(B)
+    a.hear(*b.hear(*a.tell(B, b"1")), *b.wait(5))
+    a.wait(150)
+    entry = a.layer.senders[B.incarnation]
+    assert entry.state is State.CLOSING
+    entry.window.push(b"2")
+    a.wait(200)
+    assert entry.state is State.OPEN and a.failed == []
+    b.now = a.now
+    a.layer.flush(B, a.now)
+    b.hear(*a.done())
+    assert b.got == [b"1", b"2"]
+
+
+# ------------------------------------------------------------------------------------------------- who may be sent to
+
+def test_who_is_not_in_the_view_is_not_sent_to():
+    a = End(A)
+    for dest in (C, Address("B", 77)):
+        with pytest.raises(NotMemberError, match="not in the view"):
+            a.layer.connection(dest, 0)
+    assert a.layer.senders == {}
+
+
+def test_messages_to_one_who_left_fail_within_conn_close_timeout_with_their_payloads():
+    a = End(A, conn_close_timeout=50)
+    a.tell(B, b"1", b"2")
+    a.view(A)
+    assert a.layer.senders[B.incarnation].window.push(b"3") == 1, "a window that is closing takes nothing: FULL"
+    a.wait(49)
+    assert a.failed == []
+    said = a.wait(2)
+    assert [(batch.dest, batch.first, batch.payloads) for batch in a.failed] == [(B, 1, [b"1", b"2"])]
+    assert kinds(said) == [Kind.CLOSE] and a.layer.senders == {} and a.layer.num_unacked() == 0
+
+
+def test_a_member_that_takes_no_messages_refuses_them_and_nobody_waits():
+    a, b = End(A), End(B, receiving=False)
+    a.hear(*b.hear(*a.tell(B, b"1", b"2")))
+    assert [batch.payloads for batch in a.failed] == [[b"1", b"2"]] and a.layer.num_unacked() == 0
+    with pytest.raises(NotMemberError, match="takes no messages"):
+        a.layer.connection(B, a.now)
+    with pytest.raises(NotMemberError, match="takes no messages"):
+        b.layer.connection(B, b.now)
+
+
+def test_a_member_talks_to_itself_without_the_network():
+    a = End(A)
+    assert a.tell(A, b"1", b"2") == [] and a.deliver() == []
+    assert a.got == [b"1", b"2"] and a.layer.num_unacked() == 0
+    assert a.tell(A, b"3", flags=Flag.DONT_LOOPBACK) == [] and a.deliver() == []
+    assert a.got == [b"1", b"2"] and a.layer.num_unacked() == 0
+
+
+# ------------------------------------------------------------------------------------------------- once, and in order
+
+def test_oob_messages_overtake_and_come_once():
+    a, b = End(A), End(B)
+    one, two, oob = a.tell(B, b"1"), a.tell(B, b"2"), a.tell(B, b"oob", flags=Flag.OOB)
+    b.hear(*one, *oob, *oob)
+    assert b.got == [b"oob", b"1"]
+    b.hear(*two, *oob)
+    assert b.got == [b"oob", b"1", b"2"]
+    assert acks(b.wait(2)) == [(1, 3)]
+
+
+def test_an_oob_message_is_not_acknowledged_before_what_the_application_holds():
+    a, b = End(A), End(B)
+    b.hear(*a.tell(B, b"1"), finish=False)
+    b.hear(*a.tell(B, b"oob", flags=Flag.OOB))
+    assert acks(b.wait(100)) in ([(1, 0)], [])
+
+
+def test_nothing_comes_twice_after_an_entry_was_removed():
+    """Decision 16: the ack of 1..3 is lost, the receiver forgets the window, the sender repeats."""
+    a, b = End(A), End(B, conn_expiry_timeout=20, conn_close_timeout=20)
+    first = a.tell(B, b"1", b"2", b"3")
+    b.hear(*first)
+    b.wait(200)
+    assert b.layer.receivers == {} and len(b.layer.closed) == 1
+    assert acks(b.hear(first[2]) + b.wait(2))[-1] == (1, 3)
+    b.hear(*first, *a.tell(B, b"4"))
+    assert b.got == [b"1", b"2", b"3", b"4"]
+
+
+def test_oob_messages_above_a_gap_are_remembered_when_the_window_goes():
+    a, b = End(A), End(B, conn_close_timeout=20)
+    one, two, oob = a.tell(B, b"1"), a.tell(B, b"2"), a.tell(B, b"oob", flags=Flag.OOB)
+    b.hear(*one, *oob)
+    b.view(B)
+    b.wait(100)
+    assert b.layer.receivers == {}
+    b.view(A, B)
+    b.hear(*oob, *two)
+    assert b.got == [b"oob", b"1", b"2"]
+
+
+def test_a_late_datagram_of_an_older_connection_opens_nothing():
+    a, b = End(A, conn_expiry_timeout=20, conn_close_timeout=20), End(B)
+    old = a.tell(B, b"old")
+    a.hear(*b.hear(*old), *b.wait(5))
+    close = a.wait(100)
+    assert kinds(close) == [Kind.CLOSE]
+    new = a.tell(B, b"new")
+    b.hear(*new)
+    b.hear(*old, *close)
+    assert b.got == [b"old", b"new"] and b.layer.receivers[A.incarnation].conn_id == 2
+
+
+@pytest.mark.parametrize("last", [0, WRAP - 2, WRAP - 1, 2**63 - 1])
+def test_conn_ids_and_timestamps_only_grow_and_skip_0(last):
+    counter = Counter(last)
+    numbers = [counter.next() for _ in range(4)]
+    assert 0 not in numbers and numbers[0] == (last + 1 if last != WRAP - 1 else 1)
+    a, b = End(A, conn_id=last, conn_expiry_timeout=20, conn_close_timeout=20), End(B, timestamp=last)
+    for text in (b"1", b"2", b"3"):
+        a.hear(*b.hear(*a.tell(B, text)), *b.wait(5))
+        assert a.layer.num_unacked() == 0, "an ack whose timestamp has wrapped is newer"
+        a.wait(100)
+    assert b.got == [b"1", b"2", b"3"]
+
+
+# -------------------------------------------------------------------------------------------------------- what is bounded
+
+def test_what_comes_too_early_is_kept_but_not_without_bound():
+    b = End(B, members=(B,))
+    for number in range(MOST_EARLY + 5):
+        b.hear(*End(A, offset=number).tell(B, b"%d" % number))
+    assert b.layer.early.size == MOST_EARLY
+    for incarnation in range(100, 100 + MOST_EARLY_OF_ALL):
+        b.hear(*End(Address("X", incarnation), members=(Address("X", incarnation), B)).tell(B, b"x"))
+    assert b.layer.early.size == MOST_EARLY_OF_ALL and b.got == []
+    b.view(A, B)
+    b.deliver()
+    assert b.got[:1] == [b"0"]
+    b.wait(1000)
+    assert b.layer.early.size == 0, "nobody came for the rest"
+
+
+def test_only_so_many_closed_connections_are_remembered():
+    peers = [Address("P", number) for number in range(10, 60)]
+    b = End(B, members=(B, *peers), max_closed_connections=20, conn_close_timeout=1)
+    for peer in peers:
+        end = End(peer, members=(B, peer))
+        one, _, three = end.tell(B, b"1"), end.tell(B, b"2"), end.tell(B, b"3")
+        b.hear(*one, *three)
+    b.view(B)
+    b.wait(50)
+    assert len(b.layer.closed) == 20 and len(b.layer.closed.streams) == MOST_STREAMS and b.layer.receivers == {}
+
+
+def test_lives_that_come_and_go_do_not_fill_the_memory_of_a_slow_application():
+    b = End(B)
+    ends = [End(Address("A", number), members=(Address("A", number), B)) for number in range(100, 100 + 3 * MOST_GONE)]
+    said = []
+    for end in ends:
+        b.view(end.address, B)
+        said.append(end.tell(B, b"%d" % end.address.incarnation))
+        b.stack.receive(said[-1], b.now)                # and the application takes nothing
+    assert list(b.layer.receivers) == [end.address.incarnation for end in ends[-MOST_GONE - 1:]]
+    b.view(ends[0].address, B)
+    b.hear(*said[0])
+    assert b"100" in b.got, "what was given up is not acknowledged, and comes again"
+
+
+def test_whom_a_member_asked_for_its_first_seqno_is_forgotten_though_no_connection_ages():
+    b = End(B, sync_min_interval=10)
+    for number in range(100, 200):
+        life = Address("A", number)
+        b.view(life, B)
+        b.hear(*End(life, members=(life, B)).tell(B, b"1", b"2")[1:])
+        b.wait(10)
+    assert b.layer.counters.syncs_sent == 100 and len(b.layer.syncs.last_sync_sent) < 5
+
+
+def test_oob_messages_do_not_flood_an_application_that_takes_nothing():
+    """Each connection is a window of its own; a hostile member opens one after the other."""
+    b, got = End(B, capacity=8), 0
+    for conn_id in range(100):
+        datagrams = End(A, conn_id=conn_id).tell(B, *[b"%d" % number for number in range(8)], flags=Flag.OOB)
+        b.stack.receive(datagrams, b.now)
+        b.stack.deliver(10 - got, b.now)
+        got += sum(map(len, b.stack.take().deliveries))
+    assert got <= 10 + 8 + 8
+    b.hear()
+    assert len(b.got) > 8, "what had to wait comes when there is room"
+
+
+def test_an_idle_connection_takes_less_than_2_kib_and_a_reaped_one_gives_it_back():
+    """Both ends of a thousand connections, after messages went both ways."""
+    peers = [Address("P", number) for number in range(10, 1010)]
+    b = End(B, members=(B, *peers), conn_expiry_timeout=1000, conn_close_timeout=1000, max_closed_connections=0)
+    ends = [End(peer, members=(B, peer)) for peer in peers]
+    for peer, end in zip(peers, ends, strict=True):
+        b.hear(*end.tell(B, b"to you"))
+        b.hear(*end.hear(*b.tell(peer, b"and back")), *end.wait(5))
+    assert b.layer.num_unacked() == 0 and len(b.layer.senders) == len(b.layer.receivers) == 1000
+    entries = [*b.layer.senders.values(), *b.layer.receivers.values()]
+    assert 500 < sum(map(size, entries)) / 1000 < 2048
+    b.wait(2500)
+    assert b.layer.senders == {} == b.layer.receivers and b.layer.acks == [] and len(b.layer.closed) == 0
+    assert b.failed == []
+
+
+def size(thing, seen=None):
+    """Bytes of an entry and of all that it alone has."""
+    seen = set() if seen is None else seen
+    if isinstance(thing, (Address, Unicast3, Config, int, bytes, str, type(None))) or id(thing) in seen:
+        return 0
+    seen.add(id(thing))
+    parts = [getattr(thing, name) for name in getattr(type(thing), "__slots__", ())]
+    if isinstance(thing, SendWindow):
+        parts = [thing.ring, thing.marks]
+    elif isinstance(thing, Marks):
+        parts = [thing.flags]
+    collected = 16                                      # the header that the cycle collector puts in front of it
+    return sys.getsizeof(thing) + collected + sum(size(part, seen) for part in parts)
+
+
+def test_a_sync_is_answered_only_so_often_however_many_come():
+    a = End(A)
+    a.tell(B, b"1", b"2")
+    answers = 0
+    for timestamp in range(1, 1000):
+        body = control.SendFirstSeqno(1, timestamp)
+        answers += len(a.hear(wire.make_datagram(Kind.SEND_FIRST_SEQNO, a.stack.group, B.incarnation, A.incarnation, encoded(body))))
+    assert answers == 1
+
+
+def test_a_request_costs_at_most_a_window_in_an_interval():
+    a = End(A, max_bytes=10_000)
+    for _ in range(9):
+        a.tell(B, bytes(1000))
+    request = encoded(control.XmitReq(1, [(1, 9)], 1))
+    datagram = wire.make_datagram(Kind.UNICAST_XMIT_REQ, a.stack.group, B.incarnation, A.incarnation, request)
+    repeated = sum(len(answer) for _ in range(50) for answer in a.hear(datagram))
+    assert 9_000 < repeated < 25_000
+
+
+# ------------------------------------------------------------------------------------------------------------ a bad peer
+
+@pytest.mark.parametrize(("kind", "body"), [
+    (Kind.UNICAST_ACK, control.Ack(1, -1, 1, 1000)), (Kind.UNICAST_ACK, control.Ack(1, 3, -1, 1000)),
+    (Kind.UNICAST_ACK, control.Ack(1, 3, 1, -1)), (Kind.UNICAST_ACK, control.Ack(1, 2, 1, 1000)),
+    (Kind.UNICAST_ACK, control.Ack(-1, 1, 1, 1000)), (Kind.UNICAST_XMIT_REQ, control.XmitReq(1, [(0, -1)], 1)),
+    (Kind.UNICAST_XMIT_REQ, control.XmitReq(1, [(1, 1)] * 3000, 1)), (Kind.SEND_FIRST_SEQNO, control.SendFirstSeqno(1, -1)),
+    (Kind.UNICAST_XMIT_REQ, control.XmitReq(1, [(1, 1)], -1)),
+    (Kind.CLOSE, control.Close(-1)), (Kind.UNICAST_ACK, [1, "2"]), (Kind.UNICAST, None), (Kind.UNICAST_FIRST, None),
+], ids=lambda each: repr(each)[:40])
+def test_what_makes_no_sense_is_counted_and_changes_nothing(kind, body):
+    a = End(A)
+    a.tell(B, b"1")
+    data = b"" if body is None else encoded(body)
+    if body is not None and kind == Kind.UNICAST_ACK and isinstance(body, control.Ack) and body.seqno == 2:
+        assert a.layer.senders[B.incarnation].highest_sent == 1, "this acknowledges what was never sent"
+    said = a.hear(wire.make_datagram(kind, a.stack.group, B.incarnation, A.incarnation, data))
+    assert said == [] and a.layer.counters.unicast_bad == 1
+    assert a.layer.num_unacked() == 1 and a.layer.receivers == {}
+
+
+def test_control_datagrams_of_strangers_and_about_other_connections_do_nothing():
+    a = End(A)
+    a.tell(B, b"1")
+    for sender, conn_id in ((C, 1), (B, 2), (B, WRAP - 1)):
+        for kind, body in ((Kind.UNICAST_ACK, control.Ack(conn_id, 1, 5, 1000)), (Kind.CLOSE, control.Close(conn_id)),
+                           (Kind.SEND_FIRST_SEQNO, control.SendFirstSeqno(conn_id, 5))):
+            assert a.hear(wire.make_datagram(kind, a.stack.group, sender.incarnation, A.incarnation, encoded(body))) == []
+    assert a.layer.num_unacked() == 1
+    ack = wire.make_datagram(Kind.UNICAST_ACK, a.stack.group, B.incarnation, A.incarnation, encoded(control.Ack(1, 1, 1, 1000)))
+    a.hear(ack)
+    assert a.layer.num_unacked() == 0, "and none of their timestamps was taken for the receiver's"
+
+
+def test_a_damaged_first_datagram_opens_no_window():
+    a, b = End(A), End(B)
+    good = a.tell(B, b"message")[0]
+    body = good[wire.HEADER_SIZE:-1]
+    b.hear(wire.make_datagram(Kind.UNICAST_FIRST, b.stack.group, A.incarnation, B.incarnation, body))
+    assert b.layer.receivers == {} and b.layer.counters.unicast_bad == 1
+    b.hear(good)
+    assert b.got == [b"message"]
