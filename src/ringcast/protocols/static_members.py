@@ -3,7 +3,8 @@
 Every member keeps one table: for each listed name a generation and an incarnation, 0 meaning that the name is vacant (its member
 left or was taken out). Whoever changes a line raises its generation; of two lines for a name the one with the higher (generation,
 incarnation) wins, but for the first generation: there the one that was heard first stays, since the other may be a former life whose
-HELLO comes late, and if it is alive it will raise the generation. So all tables become equal in whatever order they are heard.
+HELLO comes late, and if it is alive it will raise the generation. (In later generations that holds for one that is in our view, against
+one that says itself that it has none.) So all tables become equal in whatever order they are heard.
 
 A view is a function of the table: its members are the incarnations in the order of the list, its id is the sum of the lines' weights.
 A weight grows whenever its line is superseded, so ids only grow; and it holds 32 random bits of the incarnation, so that different
@@ -60,6 +61,7 @@ class Hello(msgspec.Struct, array_like=True):
     table: Annotated[dict[Name, Line], Meta(max_length=MAX_MEMBERS)]
     asks: bool                          # the sender has not heard from everybody that they agree: please answer
     resume: Annotated[dict[int, int], Meta(max_length=MAX_RESUME)]   # {sender: highest seqno it has}
+    installed: bool = True              # the sender has a view
 
 
 HELLO = msgspec.msgpack.Decoder(Hello)
@@ -124,7 +126,7 @@ class StaticMembers(Layer):
         for name, line in hello.table.items():
             if name == self.local.name:
                 changed |= self._contest(line)
-            elif name not in self.table or not line.supersedes(self.table[name]):
+            elif name not in self.table or not line.supersedes(self.table[name]) or self._is_stale(hello, name, line):
                 continue
             elif line.incarnation == 0 or (name == hello.name and line.incarnation == sender):
                 self._write(name, line)
@@ -132,6 +134,13 @@ class StaticMembers(Layer):
             else:
                 self.rumours[name] = max(line, self.rumours.get(name, line))
         return changed
+
+    def _is_stale(self, hello: Hello, name: str, line: Line) -> bool:
+        """Of two lives with one generation, the one in our view was heard of by every member, so the other's HELLO was held back for
+        long. If that one is alive all the same, it raises its generation when it hears of the tie, as it has no view yet."""
+        ours = self.table[name]
+        return (name == hello.name and not hello.installed and line.generation == ours.generation and ours.incarnation != 0
+                and self.installed is not None and Address(name, ours.incarnation) in self.installed)
 
     def _write(self, name: str, line: Line) -> None:
         self.table[name] = line
@@ -225,7 +234,8 @@ class StaticMembers(Layer):
     def _hello(self, now: Instant) -> None:
         self.last_hello, self.hello_due = now, False
         self.num_hellos_sent += 1
-        body = Hello(self.local.name, self.stack.physical, self.table, not self.agreed(), self.resume)
+        body = Hello(self.local.name, self.stack.physical, self.table, not self.agreed(), self.resume,
+                     self.installed is not None)
         self.below.send([self.stack.control(Kind.HELLO, body, EVERYONE)], now)
 
     def status(self) -> dict[str, int]:
