@@ -113,7 +113,7 @@ def test_a_replay_command_means_the_same_settings():
 
 def test_a_trace_has_every_event_of_the_run(tmp_path):
     path = tmp_path / "trace.parquet"
-    run = Run(draw(3, Settings(members=3, loss=0.2, leaves=0)))
+    run = Run(draw(3, Settings(members=3, loss=0.2, leaves=0, unicast=300)))
     with Trace(path) as trace:
         run.cluster.observer = trace
         outcome = run.outcome()
@@ -123,22 +123,28 @@ def test_a_trace_has_every_event_of_the_run(tmp_path):
     count = Counter(table["event"].to_pylist())
     assert set(count) == {"send", "deliver", "ack", "xmit_req", "retransmit", "purge", "view"}
     assert count["view"] == outcome.counters["num_views"]
-    assert count["ack"] <= outcome.counters["acks_sent"]
+    assert count["ack"] <= outcome.counters["acks_sent"] + outcome.counters["unicast_acks_sent"]
 
-    def messages(event):
-        rows = table.filter(compute.equal(table["event"], event))
+    to_all = table.filter(compute.is_null(table["conn_id"]))
+    to_one = table.filter(compute.is_valid(table["conn_id"]))
+
+    def messages(event, rows=to_all):
+        rows = rows.filter(compute.equal(rows["event"], event))
         first, last = rows["first"].to_pylist(), rows["last"].to_pylist()
         return sum((b - a) % 2**64 + 1 for a, b in zip(first, last, strict=True))
 
     lives = run.cluster.lives.values()
-    assert messages("deliver") == outcome.deliveries
+    assert messages("deliver") + messages("deliver", to_one) == outcome.deliveries
+    assert messages("deliver", to_one) == outcome.counters["unicast_msgs_delivered"] > 0
+    to_others = to_one.filter(compute.not_equal(to_one["sender"].cast("string"), to_one["peer"].cast("string")))
+    assert messages("send", to_others) >= messages("deliver", to_others) > 0
     assert messages("send") == sum(member.mcast.send_window.sent - member.offset for member in lives) % 2**64
     assert messages("retransmit") == outcome.counters["xmit_rsps_sent"]
     assert messages("purge") == sum((member.mcast.send_window.ring.low - member.offset) % 2**64 for member in lives)
     assert messages("xmit_req") == outcome.counters["num_missing_asked"]
     assert all(wall >= 0 for wall in table["wall"].to_pylist())
     assert compute.max(table["wall"]).as_py() <= run.cluster.now
-    delivered = table.filter(compute.equal(table["event"], "deliver"))
+    delivered = to_all.filter(compute.equal(to_all["event"], "deliver"))
     assert compute.sum(delivered["nbytes"]).as_py() == sum(
         len(payload) for member in lives for payloads in member.got.values() for payload in payloads)
     members = table.filter(compute.equal(table["event"], "view"))["members"].to_pylist()

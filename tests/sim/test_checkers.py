@@ -99,7 +99,7 @@ class Pointers:
 @pytest.mark.parametrize("pointers", [(5, 4, 9), (5, 10, 9), (5, 6, 70), (5, 6, 7, 9 << 20)], ids=str)
 def test_pointers_out_of_order_or_bounds(group, pointers):
     window = group["B"].mcast.windows[group["A"].incarnation]
-    window.ring = Pointers(*pointers)
+    window.stream.ring = Pointers(*pointers)
     with broken("window", "B has a window"):
         group.checkers.after_turn(group["B"])
 

@@ -43,7 +43,8 @@ def test_seeds_differ_in_kind():
     assert {plan.options["capacity"] for plan in plans} >= {1, 2, 3, 64, 32_768}
     assert 0.3 < sum(plan.network["loss"] > 0 for plan in plans) / 200 < 0.7
     kinds = {action.what for plan in plans for action in plan.actions}
-    assert kinds == {"send", "cut", "mend", "clog", "crash", "restart", "pause", "slow", "send buffer", "exclude", "leave", "jump"}
+    assert kinds == {"send", "cut", "mend", "clog", "crash", "restart", "pause", "slow", "send buffer", "exclude", "leave", "jump",
+                     "say", "hide", "show"}
 
 
 @pytest.mark.parametrize(("settings", "says"), [

@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from ringcast.sim.member import Member
 from ringcast.sim.transcript import Entry, Mismatch, Mistake, Transcript, Unlike
 from ringcast.sim.verbs import VERBS
 
@@ -53,7 +54,15 @@ MISTAKES = [
     ("view A B", "expected '=', not 'B'"),
     ("add 5", "'->' is missing at the end; write `add 5..7 -> true`"),
     ("add 5 -> yes", "expected true or false, not 'yes'"),
-    ("sent A>B hello 1", "expected one of ack, data, highest, repeat, start, xmit_req, not 'hello'"),
+    ("sent A>B hello 1", "expected one of ack, close, data, first, highest, message, repeat, send_first_seqno, start, uack, uxmit_req, "
+                         "xmit_req, not 'hello'"),
+    ("tell A>* 1", "there is no member '*'"),
+    ("tell A>B 1 OOB", "'OOB' is too much"),
+    ("done B A", "seqnos such as 1..3 is missing at the end"),
+    ("hide A", "'by' is missing at the end; write `hide A by B`"),
+    ("sender A>B", "key=value is missing at the end"),
+    ("sender A>B low=1", "there is no 'low' here; there are state, conn_id, ha, hs, timestamp"),
+    ("receiver A>B hs=1", "there is no 'hs' here; there are state, conn_id, low, hd, hr, missing"),
     ("expect noise 1s", "expected silence or traffic, not 'noise'"),
     ("exclude C", "'by' is missing at the end; write `exclude C by A`"),
     ("members A B", "there is a group already"),
@@ -74,6 +83,7 @@ def test_a_line_that_cannot_be_understood_is_reported_before_anything_runs(line,
     ("members A B capcity=5", "there is no option 'capcity'; did you mean 'capacity'?"),
     ("members A B capacity=0", "capacity"),
     ("members A B D.capacity=5", "there is no member 'D'; the members are A, B"),
+    ("members A B B.receiving=no", "expected true or false, not 'no'"),
     ("members A A", "every member needs a name of its own"),
     ("members capacity=5", "every member needs a name of its own"),
     ("send A 1", "there is no member 'A'; write a line `members A B` before"),
@@ -94,6 +104,11 @@ def test_a_beginning_that_cannot_be_understood_is_reported(line, sentence):
     ("hold B\nsend A 1..2\nrun 10ms\nfinish B A 1..3", "B's application has 1..2 of A in hand"),
     ("pass A>B", "nothing disturbs A>B"),
     ("windows A low=0", "A has 2 windows; say whose: `windows A of ...`"),
+    ("tell A>B 2", "the next message of A to B is 1"),
+    ("tell A>B 1..2\ntell A>C 2", "the next message of A to C is 1"),
+    ("tell A>B 1\nrun 10ms\ndone B A 1", "B's application has nothing in hand"),
+    ("hold B\ntell A>B 1..2\nrun 10ms\ndone B A 2", "B's application has 1..2 in hand"),
+    ("hold B\ntell A>B 1..2\nrun 10ms\ndone B A 1..3", "B's application has 1..2 in hand"),
 ])
 def test_what_cannot_be_is_reported_when_it_comes_to_that(lines, sentence):
     message = error(Mistake, "members A B C\n" + lines)
@@ -131,6 +146,18 @@ def test_a_mismatch_shows_what_is_so_instead_and_what_went_before():
     ]
 
 
+def test_the_history_tells_of_connections():
+    message = error(Mismatch, "members A B A.counters=6 xmit_interval=100ms\ndrop A>B first 1\ntell A>B 1..2\nrun 102ms\ntold B A 1")
+    assert message.splitlines() == [
+        "it.txt:5: `told B A 1`: instead: nothing",
+        "  at 102 ms, after these datagrams:",
+        "       0.000 ms  A>B  first 1 (connection 7)   (lost to B)",
+        "       0.000 ms  A>B  message 2 (connection 7)",
+        "     101.000 ms  B>A  send_first_seqno 7 (connection 7, timestamp 1)",
+        "     102.000 ms  A>B  first 1 (connection 7)",
+    ]
+
+
 def test_the_history_of_a_mismatch_is_short():
     message = error(Mismatch, "members A B C\n" + "".join(f"send A {k}\nrun 10ms\n" for k in range(1, 100)) + "delivered B A 1")
     assert len(message.splitlines()) < 30 and "data 99" in message and "data 1\n" not in message
@@ -157,6 +184,27 @@ def test_what_is_so_instead_is_written_as_a_transcript_would(line, instead):
 
 
 @pytest.mark.parametrize("line, instead", [
+    ("told B A 1..2", "1..3"),
+    ("told A B 1", "nothing"),
+    ("waiting A>B 4", "nothing"),
+    ("refused A>C nothing", "1"),
+    ("failed A>B 1", "nothing"),
+    ("sender A>B state=OPEN ha=2", "state=OPEN conn_id=7 ha=3 hs=3 timestamp=1"),
+    ("sender A>B none", "there is one: state=OPEN conn_id=7 ha=3 hs=3 timestamp=1"),
+    ("sender B>A ha=1", "none"),
+    ("receiver A>B state=CLOSING", "state=OPEN conn_id=7 low=3 hd=3 hr=3 missing=nothing"),
+    ("remembers A>B hd=3", "none"),
+    ("sent A>B first 2", "1"),
+    ("sent A>B message 2..3", "2 3"),
+    ("sent B>A uack 1", "3"),
+    ("counters B unicast_acks_sent=2", "unicast_acks_sent=1"),
+])
+def test_what_is_so_instead_of_messages_to_one_member(line, instead):
+    message = error(Mismatch, f"members A B C A.counters=6\nhide C by A\ntell A>C 1\ntell A>B 1..3\nrun 10ms\n{line}")
+    assert message.startswith(f"it.txt:6: `{line}`: instead: {instead}\n")
+
+
+@pytest.mark.parametrize("line, instead", [
     ("add 6 -> true", "false for 6"), ("add 7..8 -> false", "true for 7"), ("remove -> 6", "5"),
     ("remove x3 -> 5..7", "5..6, then nothing"), ("remove x3 -> 5..6", "5..6, then nothing"),
     ("stable 9 -> 5", "nothing"), ("get 5 -> false", "true"), ("missing 8", "7"), ("holds 5..7", "5..6,8"),
@@ -174,6 +222,21 @@ def test_what_the_checkers_find_is_reported_with_the_line(monkeypatch):
     monkeypatch.setattr("ringcast.sim.script.ScriptedMember._finish", lambda member, batch, now: member.mcast.delivered(batch, now))
     message = error(Mismatch, text)
     assert message.startswith("it.txt:3: `run 10ms`: purge: A gave up its messages up to")
+
+
+def test_the_checkers_know_what_was_told(monkeypatch):
+    text = "members A B\ntell A>B 1..3\nrun 10ms"
+    played(text)
+    monkeypatch.setattr("ringcast.sim.script.ScriptedMember._push_to", lambda member, dest, now: (
+        member.talks[dest].backlog.reverse(), Member._push_to(member, dest, now)))
+    message = error(Mismatch, text + "\ntold B A 1..3")
+    assert message.startswith("it.txt:3: `run 10ms`: content: B got")
+
+
+def test_idle_connections_are_at_rest_and_what_is_unacknowledged_is_not():
+    played("members A B xmit_interval=2s\ntell A>B 1\nsettle\nsender A>B state=OPEN")
+    assert "quiescence" in error(Mismatch, "members A B xmit_interval=2s\ndrop A>B 1 always\ntell A>B 1\nsettle")
+    played("members A B conn_expiry_timeout=500ms conn_close_timeout=500ms\ntell A>B 1\nsettle\nsender A>B none")
 
 
 # --------------------------------------------------------------------------------------------------- what a script does

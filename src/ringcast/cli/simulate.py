@@ -59,6 +59,9 @@ def simulate_command(
     exclusions: Annotated[int | None, times("a member takes another out, alive or dead")] = None,
     leaves: Annotated[int | None, times("a member leaves in good order")] = None,
     jumps: Annotated[int | None, times("a clock jumps ahead")] = None,
+    unicast: Annotated[int | None, typer.Option(help="Messages that are sent to single members, all together.",
+                                                show_default="drawn")] = None,
+    splits: Annotated[int | None, times("a member does not see another any more, for messages to single members")] = None,
     workers: Annotated[int | None, typer.Option(help="Processes.", show_default="one for each core")] = None,
     options: Options = None,
 ) -> None:
@@ -71,7 +74,8 @@ def simulate_command(
     """
     fixed = Settings(members=members, duration=duration, messages=messages, size=size, loss=loss, burst=burst, duplicate=duplicate,
                      reorder=reorder, corrupt=corrupt, truncate=truncate, delay=delay, crashes=crashes, partitions=partitions,
-                     pauses=pauses, slow=slow, exclusions=exclusions, leaves=leaves, jumps=jumps, options=settings(options))
+                     pauses=pauses, slow=slow, exclusions=exclusions, leaves=leaves, jumps=jumps, unicast=unicast, splits=splits,
+                     options=settings(options))
     fixed.check()
     if actions is not None and actions < 0:
         raise ConfigError(f"--actions is {actions}; it is a number of actions, 0 or more")

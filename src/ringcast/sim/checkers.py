@@ -8,8 +8,12 @@ from typing import TYPE_CHECKING
 
 from ringcast._core.batch import Batch
 from ringcast.config import MAX_MEMBERS
+from ringcast.message import Flag
+from ringcast.protocols.frag import FRAGMENT
 from ringcast.protocols.mcast import MOST_LEAVING
 from ringcast.protocols.seqnos import MODULUS, later, precedes
+from ringcast.protocols.unicast3.memory import MOST_EARLY_OF_ALL
+from ringcast.protocols.unicast3.sender import SenderEntry
 from ringcast.view import View
 
 if TYPE_CHECKING:
@@ -37,6 +41,7 @@ class Checkers:
         self._lows: dict[int, int] = {}                             # LOW of each life's send window
         self._starts: dict[tuple[int, int], int] = {}               # (receiver, sender): where the sender said that it begins
         self._all_stay = True                                       # nobody left or was taken out
+        self._freed: dict[tuple[int, int, int], int] = {}           # (sender, receiver, conn-id): what was freed of it
         self._kept: set[tuple[int, int]] = set()                    # (receiver, sender): nothing between two lives may be missing
 
     def violated(self, check: str, sentence: str) -> None:
@@ -49,6 +54,9 @@ class Checkers:
         sender = self.cluster.lives.get(batch.sender.incarnation)
         if sender is None or not batch.payloads:
             self.violated("forgery", f"{receiver.name} got {batch}, which nobody sent")
+            return
+        if batch.dest is not None:
+            self._heard(receiver, sender, batch)
             return
         got = receiver.got.get(batch.sender)
         if got is None:
@@ -63,6 +71,60 @@ class Checkers:
         if sender.log[index:index + len(batch)] != batch.payloads:
             self.violated("content", f"{receiver.name} got {batch} with other payloads than {sender.name} sent")
         got += batch.payloads
+
+    def _heard(self, receiver: "Member", sender: "Member", batch: Batch) -> None:
+        """Messages to one member: each at most once (by one window, when the receiver is to remember nothing of those before it); in
+        order, but for OOB messages; and what is passed over was reported to the sender as undelivered."""
+        talk = sender.talks.get(receiver.address)
+        if talk is None or batch.dest != receiver.address:
+            self.violated("forgery", f"{receiver.name} got {batch}, which nobody sent to it")
+            return
+        if batch.stream is not talk.stream:
+            talk.stream = batch.stream
+            if not receiver.config.max_closed_connections:      # a new window may bring again what the one before it brought
+                talk.hear_again(talk.number_of(batch.payloads[0]))
+        for payload in batch.payloads:
+            number = talk.number_of(payload)
+            if not 0 <= number < len(talk.said) or talk.said[number] != payload:
+                self.violated("content", f"{receiver.name} got {batch} with other payloads than {sender.name} sent to it")
+            is_oob = bool(batch.flags & Flag.OOB)
+            if is_oob != (number in talk.oob):
+                self.violated("flags", f"{receiver.name} got message {number} of {sender.name} as {batch}")
+            if number in talk.heard_oob if is_oob else number <= talk.heard:
+                self.violated("duplicate", f"{receiver.name} got message {number} of {sender.name} again, or late, as {batch}")
+            if is_oob:
+                talk.heard_oob.add(number)
+                continue
+            missing = [each for each in range(max(talk.heard, talk.reached) + 1, number)
+                       if each not in talk.failed and each not in talk.oob]
+            if missing:
+                self.violated("gap", f"{receiver.name} got message {number} of {sender.name} without {missing}")
+            talk.heard = number
+            talk.reached = max(talk.reached, number)
+        windows = (receiver.unicast.receivers.get(sender.incarnation), *receiver.unicast.leaving)
+        conn_id = next((entry.conn_id for entry in windows if entry is not None and entry.stream is batch.stream), 0)
+        talk.in_hand |= dict.fromkeys([(batch.stream, seqno) for seqno in seqnos(batch)], conn_id)
+
+    def done(self, receiver: "Member", batch: Batch) -> None:
+        """An application has finished a batch that was for it alone."""
+        talk = self.cluster.lives[batch.sender.incarnation].talks[receiver.address]
+        for seqno in seqnos(batch):
+            talk.in_hand.pop((batch.stream, seqno), None)
+
+    def undelivered(self, sender: "Member", batch: Batch) -> None:
+        """A sender is told that messages to one member were not acknowledged: that member left, or refused them."""
+        assert batch.dest is not None
+        talk = sender.talks[batch.dest]
+        for payload in batch.payloads:
+            number = talk.number_of(payload)
+            if not 0 <= number < len(talk.said) + bool(talk.fragments):
+                self.violated("forgery", f"{sender.name} is told that {batch} is undelivered, which it did not send")
+            if number < len(talk.said) and not batch.flags & FRAGMENT and talk.said[number] != payload:
+                self.violated("content", f"{sender.name} is told that {batch} is undelivered, with other payloads than it sent")
+            talk.failed.add(number)
+        receiver = self.cluster.lives[batch.dest.incarnation]
+        if receiver.alive and receiver.receiving and sender.blinkers.sees(batch.dest):
+            self.violated("gave up", f"{sender.name} gave up {batch} although {receiver.name} is there")
 
     def _begins(self, receiver: "Member", sender: "Member", batch: Batch) -> None:
         """The first message is the one behind what the sender declared, or behind what an earlier life had finished."""
@@ -141,6 +203,8 @@ class Checkers:
             self.violated("memory", f"{member.name} has {len(mcast.windows)} windows, {len(mcast.leaving)} of those who left, "
                                     f"{len(mcast.requests)} open requests and {len(mcast.early)} early STARTs in a view of "
                                     f"{len(mcast.members)}")
+        if member.unicast.senders or member.unicast.receivers:
+            self._check_connections(member, most)
         low, before = ring.low, self._lows.get(member.incarnation, member.offset)
         if low != before:
             if precedes(low, before):
@@ -148,6 +212,44 @@ class Checkers:
             self._lows[member.incarnation] = low
             self._check_purge(member, low)
             self.cluster.observer.purged_to(member, low)
+
+    def _check_connections(self, member: "Member", most: int) -> None:
+        """Windows within their bounds; one entry for each side of a peer; nothing freed that its receiver has not finished."""
+        unicast = member.unicast
+        for ring in [entry.ring for table in (unicast.senders, unicast.receivers) for entry in table.values()]:
+            if not (ring.hd - ring.low) % MODULUS <= (ring.hr - ring.low) % MODULUS <= ring.capacity or ring.nbytes > most:
+                self.violated("window", f"{member.name} has a connection with LOW={ring.low} HD={ring.hd} HR={ring.hr} of "
+                                        f"{ring.capacity} and {ring.nbytes} bytes")
+        if unicast.early.size > MOST_EARLY_OF_ALL or len(unicast.leaving) > MOST_LEAVING + len(self.cluster.names) or (
+                len(unicast.closed) > unicast.closed.most):
+            self.violated("memory", f"{member.name} keeps {unicast.early.size} early datagrams, {len(unicast.leaving)} windows of "
+                                    f"closed connections and {len(unicast.closed)} memories of them")
+        for peer, entry in unicast.senders.items():
+            key = (member.incarnation, peer, entry.conn_id)
+            low = entry.highest_acked
+            if low != self._freed.get(key, member.offset):
+                self._freed[key] = low
+                self._check_freed(member, self.cluster.lives[peer], entry)
+
+    def _check_freed(self, sender: "Member", receiver: "Member", entry: SenderEntry) -> None:
+        """What a sender frees was finished, in this connection (U5): by what the receiver's layer says, and by its application."""
+        theirs = receiver.unicast.receivers.get(sender.incarnation)
+        closed = receiver.unicast.closed.get(sender.incarnation)
+        if not receiver.alive or receiver is sender:
+            return
+        for (_, seqno), conn_id in sender.talks[receiver.address].in_hand.items():
+            if conn_id == entry.conn_id and not precedes(entry.highest_acked, seqno):
+                self.violated("purge", f"{sender.name} gave up its messages to {receiver.name} up to {entry.highest_acked}, whose "
+                                       f"application has not finished {seqno}")
+        if theirs is not None and theirs.conn_id == entry.conn_id:
+            finished = theirs.ring.low
+        elif closed is not None and closed.conn_id == entry.conn_id:
+            finished = closed.delivered
+        else:
+            return
+        if precedes(finished, entry.highest_acked):
+            self.violated("purge", f"{sender.name} gave up its messages to {receiver.name} up to {entry.highest_acked} of connection "
+                                   f"{entry.conn_id}, which has finished those up to {finished}")
 
     def _check_purge(self, sender: "Member", low: int) -> None:
         """Only what every member of the view has finished is purged; who came counts from where its stream starts."""
@@ -187,3 +289,8 @@ class Checkers:
                         if finished != sender.last:
                             self.violated("agreement", f"{receiver.name} has {sender.name}'s messages up to {finished}; it sent "
                                                        f"{sender.last} and left in good order")
+
+
+def seqnos(batch: Batch) -> list[int]:
+    """Of the messages in a batch."""
+    return [(batch.first + index) % MODULUS for index in range(len(batch))]

@@ -7,10 +7,12 @@ from typing import Any, Self
 from zlib import crc32
 
 from ringcast._core.batch import Batch
+from ringcast.address import Address
 from ringcast.protocols.seqnos import precedes
 from ringcast.sim.checkers import Checkers
 from ringcast.sim.member import Member
 from ringcast.sim.network import MS, Network
+from ringcast.sim.talk import Talk
 from ringcast.stack import EVERYONE
 from ringcast.view import View
 
@@ -75,6 +77,10 @@ class Cluster:
         if self._bound.get(member.physical) is member:
             del self._bound[member.physical]
 
+    def talk(self, sender: Member, receiver: Address) -> Talk:
+        """What a life has to say to one other life."""
+        return sender.talks.setdefault(receiver, Talk())
+
     def living(self) -> list[Member]:
         return [member for member in self.members.values() if member.alive]
 
@@ -129,10 +135,14 @@ class Cluster:
     def settle(self, milliseconds: float = 5_000) -> None:
         """Run until nothing happens any more; it must come to that within the time (quiescence)."""
         end = self.now + int(milliseconds * MS)
-        while self.events and self.now < end:
+        while not self.is_at_rest() and self.now < end:
             self.run(10)
-        if self.events:
+        if not self.is_at_rest():
             self.checkers.violated("quiescence", f"the group does not come to rest within {milliseconds:g} ms")
+
+    def is_at_rest(self) -> bool:
+        """Whether nothing happens any more."""
+        return not self.events
 
     def heal(self) -> None:
         """The end of all faults of the network and of all pauses; who is dead stays dead."""
@@ -143,7 +153,8 @@ class Cluster:
 
     def delivered(self) -> int:
         """Messages that applications were handed, in all lives."""
-        return sum(len(payloads) for member in self.lives.values() for payloads in member.got.values())
+        to_all = sum(len(payloads) for member in self.lives.values() for payloads in member.got.values())
+        return to_all + sum(member.unicast.counters.unicast_msgs_delivered for member in self.lives.values())
 
     def owed(self) -> str | None:
         """What is still to come, in a sentence: a sender without room, a message not delivered, an ack; or None when all is done."""
@@ -157,10 +168,22 @@ class Cluster:
                 return f"{member.name} is blocked: it has {len(member.backlog)} messages to send and no room"
             if member.mcast.unacked():
                 return f"{member.name} has {member.mcast.unacked()} messages that are not acknowledged"
+            if member.unicast.num_unacked():
+                return f"{member.name} has {member.unicast.num_unacked()} messages to single members that are not acknowledged"
         for sender in living:
             for receiver in living:
                 if receiver.receiving and sender.address in receiver.views[-1]:
                     got = self.checkers.finished(receiver, sender)
                     if got is None or precedes(got, sender.last):
                         return f"{receiver.name} has {sender.name}'s messages up to {got}, of {sender.last}"
+        return self._owed_to_single_members()
+
+    def _owed_to_single_members(self) -> str | None:
+        for sender in self.living():
+            for address, talk in sender.talks.items():
+                if talk.backlog:
+                    return f"{sender.name} is blocked: it has {len(talk.backlog)} messages to {address} and no room"
+                receiver = self.lives[address.incarnation]
+                if receiver.alive and receiver.receiving and (unheard := talk.unheard()):
+                    return f"{receiver.name} was not given {len(unheard)} messages that {sender.name} sent to it, from {unheard[0]} on"
         return None

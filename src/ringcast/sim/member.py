@@ -8,14 +8,21 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ringcast._core.batch import Batch
-from ringcast._core.ring_buffer import RingBuffer
-from ringcast._core.send_window import SendWindow
 from ringcast.address import Address
 from ringcast.config import configure, milliseconds
 from ringcast.digest import Digest
+from ringcast.errors import NotMemberError
+from ringcast.message import Flag
+from ringcast.protocols.budget import ReceiveBudget
+from ringcast.protocols.frag import FRAGMENT
 from ringcast.protocols.mcast import Mcast
 from ringcast.protocols.seqnos import MODULUS
 from ringcast.protocols.static_members import StaticMembers
+from ringcast.protocols.stream import Stream
+from ringcast.protocols.unicast3 import Unicast3
+from ringcast.protocols.unreliable import Unreliable
+from ringcast.sim.blinkers import Blinkers
+from ringcast.sim.talk import Talk, cut
 from ringcast.stack import Effects, Instant, Stack
 from ringcast.view import View
 
@@ -45,17 +52,17 @@ class Clock:
 
 
 class Member:
-    """A process of the group. `physical` is where it can be reached; `offset` is the seqno before its first message; `socket_bytes`
-    is what its socket buffer holds; `turn_time` is how long a turn keeps it busy, in nanoseconds. All other keywords are properties
-    of the stack.
+    """A process of the group. `physical` is where it can be reached; `offset` is the seqno before its first message, `counters` what
+    stands before its first conn-id and its first timestamp; `socket_bytes` is what its socket buffer holds; `turn_time` is how long
+    a turn keeps it busy, in nanoseconds. All other keywords are properties of the stack.
 
     The application takes at most `limit` messages in hand and has finished each batch `finish_after` nanoseconds after it got it
     (None: never). Both may be changed at any time.
     """
 
     def __init__(self, cluster: "Cluster", name: str, *, resume: Digest | None = None, receiving: bool = True, offset: int = 0,
-                 physical: str | None = None, clock: Clock | None = None, socket_bytes: int = 1 << 24, turn_time: int = 0,
-                 receive_budget: int | None = None, **options: object) -> None:
+                 counters: int = 0, physical: str | None = None, clock: Clock | None = None, socket_bytes: int = 1 << 24,
+                 turn_time: int = 0, receive_budget: int | None = None, **options: object) -> None:
         self.cluster = cluster
         self.name = name
         self.physical = physical or name
@@ -67,12 +74,15 @@ class Member:
         self.receiving = receiving
         self.offset = offset
         budget = socket_bytes // 2 if receive_budget is None else receive_budget        # the kernel counts twice what is sent
-        self.mcast = Mcast(self.address, self.config, budget, resume=resume, receiving=receiving)
-        if offset:
-            window = RingBuffer(self.config.capacity, offset, max_bytes=self.config.max_bytes)
-            self.mcast.send_window = SendWindow(window, bundle=self.config.max_bundle_size)
+        shared = ReceiveBudget(budget)
+        self.mcast = Mcast(self.address, self.config, shared, resume=resume, receiving=receiving, offset=offset)
+        self.unicast = Unicast3(self.address, self.config, shared, receiving=receiving, conn_id=counters, timestamp=counters,
+                                offset=offset)
+        self.unreliable = Unreliable(self.address, receiving=receiving)
+        self.blinkers = Blinkers()
         self.members = StaticMembers(self.address, cluster.names, self.config, resume)
-        self.stack = Stack([self.mcast, self.members], local=self.address, group="simulated", physical=self.physical)
+        self.stack = Stack([self.unreliable, self.unicast, self.blinkers, self.mcast, self.members], local=self.address,
+                           group="simulated", physical=self.physical)
 
         self.alive = True
         self.fault: str | None = None           # why it stopped, when it did so by itself
@@ -84,6 +94,9 @@ class Member:
 
         self.backlog: list[bytes] = []          # what the application wants to send and has no room for
         self._begins_to_send = False
+        self.talks: dict[Address, Talk] = {}    # what it has to say to single members
+        self._begins_to_say: set[Address] = set()
+        self._message_number = 0                # of the last one that went out in fragments
         self.log: list[bytes] = []              # what it sent: seqnos offset + 1 and on
         self.got: dict[Address, list[bytes]] = {}       # what it was handed, by sender
         self.first: dict[Address, int] = {}             # the seqno of the first of these
@@ -185,19 +198,43 @@ class Member:
         self._begins_to_send |= not had_to_wait         # else it goes on when there is room
         self.attend()
 
+    def say(self, to: str, count: int, size: int, is_oob: bool = False) -> None:
+        """Send `count` messages of `size` bytes and more to the one member that it knows as `to`, as soon as there is room."""
+        for address in self.views[-1].members if self.views else ():
+            if address.name == to and self._leave_by is None:
+                self.cluster.talk(self, address).add(count, size, is_oob)
+                self._begins_to_say.add(address)
+                self.attend()
+
+    def hide(self, name: str) -> None:
+        """Its view, for messages to single members, lacks that member from now on."""
+        self.blinkers.hide(name, self.clock.read(self.cluster.now))
+        self.attend()
+
+    def show(self, name: str) -> None:
+        self.blinkers.show(name, self.clock.read(self.cluster.now))
+        self.attend()
+
     def leave(self) -> None:
         """Go in good order: take no more, wait for what was sent to be acknowledged, see that the others know."""
         if self._leave_by is None and self.alive:
             self.backlog = []
+            for talk in self.talks.values():
+                talk.fragments, talk.backlog = [], []
             self._leave_by = self.cluster.now + CLOSE_TIMEOUT
             self.stop_receiving()
-            self.mcast.flush(self.clock.read(self.cluster.now))
+            now = self.clock.read(self.cluster.now)
+            self.mcast.flush(now)
+            for address in self.talks:
+                self.unicast.flush(address, now)
             self.cluster.at(self._leave_by, self._give_up_leaving)
 
     def stop_receiving(self) -> None:
         """Take no more messages; nobody is to wait for this member."""
         self.receiving = False
-        self.mcast.stop_receiving(self.clock.read(self.cluster.now))
+        now = self.clock.read(self.cluster.now)
+        self.mcast.stop_receiving(now)
+        self.unicast.stop_receiving(now)
         self.attend()
 
     def exclude(self, name: str) -> None:
@@ -225,7 +262,10 @@ class Member:
         if self._begins_to_send:
             self._begins_to_send = False
             self._push(now)
-        self.mcast.deliver(self.limit - self.handed, now)
+        for address in sorted(self._begins_to_say):
+            self._push_to(address, now)
+        self._begins_to_say.clear()
+        self.stack.deliver(self.limit - self.handed, now)
         self._perform(self.stack.take(), now)
         if self._leave_by is not None:
             self._go_on_leaving(now)
@@ -246,11 +286,16 @@ class Member:
                 self.cluster.observer.viewed(self, view)
             for batch in effects.deliveries:
                 self._take(batch, now)
+            for batch in effects.failures:
+                self.cluster.checkers.undelivered(self, batch)
             if effects.writable:
                 self.writable += 1
                 if self.backlog:
                     self._push(now)
                     self.attend()
+                for address, talk in self.talks.items():
+                    if talk.backlog:
+                        self._push_to(address, now)
             if effects.fault is not None:
                 self.fault = effects.fault
                 self.cluster.checkers.stopped(self)
@@ -285,8 +330,19 @@ class Member:
 
     def _finish(self, batch: Batch, now: Instant) -> None:
         self.handed -= len(batch)
-        self.finished[batch.sender.incarnation] = batch.last
-        self.mcast.delivered(batch, now)
+        if batch.dest is not None:
+            self.cluster.checkers.done(self, batch)
+        if batch.dest is None and not batch.flags & Flag.NO_RELIABILITY:
+            self.finished[batch.sender.incarnation] = batch.last
+            if batch.stream is None:                    # a script says that a part of what it was handed is finished
+                batch = batch.addressed(batch.sender, None, batch.view_id, self._stream_of(batch.sender))
+        self.stack.delivered(batch, now)
+
+    def _stream_of(self, sender: Address) -> Stream | None:
+        window = self.mcast.windows.get(sender.incarnation)
+        if sender == self.address:
+            return self.mcast.own
+        return window.stream if window is not None else None
 
     def _push(self, now: Instant) -> None:
         """Send from the backlog until it is empty or there is no room; then room must be announced."""
@@ -302,9 +358,33 @@ class Member:
                 self.mcast.flush(now, full_only=True)
         self.mcast.flush(now)
 
+    def _push_to(self, dest: Address, now: Instant) -> None:
+        """Send from what there is to say to one member until that is empty or there is no room."""
+        talk = self.talks[dest]
+        while talk.backlog:
+            payload, flags = talk.backlog[0]
+            try:
+                window = self.unicast.connection(dest, now).window
+            except NotMemberError:
+                talk.fragments, talk.backlog = [], []           # the application is told, and says no more
+                return
+            if not talk.fragments or talk.window is not window:     # a new connection gets all of them
+                self._message_number += 1
+                talk.fragments, talk.window = cut(payload, self._message_number, self.config.max_bundle_size), window
+            pieces, flags = (talk.fragments, flags | FRAGMENT) if talk.fragments else ([payload], flags)
+            taken = window.push_many(pieces, 0, flags)
+            if not taken:
+                self.blocked += 1
+                break
+            del pieces[:taken]
+            if not pieces:
+                talk.accepted()
+            self.unicast.flush(dest, now, full_only=True)
+        self.unicast.flush(dest, now)
+
     def _go_on_leaving(self, now: Instant) -> None:
         """What was sent is acknowledged: say goodbye. The others know: be gone."""
-        if not self.left and not self.mcast.unacked():
+        if not self.left and not self.mcast.unacked() and not self.unicast.num_unacked():
             self._say_goodbye(now)
         elif self.left and self.members.agreed():
             self.crash()
@@ -314,6 +394,7 @@ class Member:
         self.cluster.checkers.vacated()
         self._leave_by = self.cluster.now + milliseconds(self.config.leave_timeout)
         self.cluster.at(self._leave_by, self._give_up_leaving)
+        self.unicast.close_all(now)
         self.members.leave(now)
         self.attend()
 

@@ -44,6 +44,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     exclusions: int | None = None       # of members that may well be alive
     leaves: int | None = None
     jumps: int | None = None            # of clocks
+    unicast: int | None = None          # messages that are sent to single members, all together
+    splits: int | None = None           # times that one member's view lacks another, but not the other way round
     options: dict[str, Any] = {}        # properties of the stack
 
     def check(self) -> None:
@@ -54,7 +56,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             rate = getattr(self, name)
             if rate is not None and not 0 <= rate < 1:
                 raise ConfigError(f"{name} is a probability of 0 or more and less than 1, not {rate}")
-        for name in ("crashes", "partitions", "pauses", "slow", "exclusions", "leaves", "jumps", "messages", "size", "delay"):
+        for name in ("crashes", "partitions", "pauses", "slow", "exclusions", "leaves", "jumps", "messages", "size", "delay",
+                     "unicast", "splits"):
             number = getattr(self, name)
             if number is not None and number < 0:
                 raise ConfigError(f"{name} cannot be {number}")
@@ -85,6 +88,7 @@ class Start(msgspec.Struct, frozen=True):
     offset: int                         # the seqno before its first message
     clock: tuple[int, int]              # what its clock shows at first, and ticks of it in 1000
     receiving: bool
+    counters: int                       # what stands before its first conn-id and its first timestamp
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -113,9 +117,12 @@ def draw(seed: int, settings: Settings) -> Plan:
     longest = int(pick(settings.delay, rng.choice([0.2, 1, 5, 30])) * MS)
     network["delay"] = (min(50_000, longest), longest)
     publisher = rng.choice(names) if len(names) > 2 and rng.random() < 0.15 else ""
-    starts = {name: Start(rng.randrange(200 * MS), rng.choice(NEAR_WRAPS), draw_clock(rng), name != publisher) for name in names}
+    of_unicast = Random(f"{seed} unicast")              # a source of its own: it changes nothing else of the seed
+    starts = {name: Start(rng.randrange(200 * MS), rng.choice(NEAR_WRAPS), draw_clock(rng), name != publisher,
+                          of_unicast.choice(NEAR_WRAPS)) for name in names}
+    options = unicast_options(of_unicast) | options
     actions = [action for action in load(rng, names, settings, options, duration) + faults(rng, names, settings, duration)
-               if action.at < duration]
+               + talks(of_unicast, names, settings, duration) if action.at < duration]
     return Plan(
         seed=seed, names=names, options=options, network=network, starts=starts, duration=duration,
         socket_bytes=rng.choice([16 << 20, 1 << 20, 200_000, 70_000]), turn_time=rng.choice([0, 10_000, 50_000]),
@@ -142,6 +149,41 @@ def stack_options(rng: Random) -> dict[str, Any]:
     return {"capacity": capacity, "xmit_interval": rng.choice([1, 3, 3, 10, 50, 200]), "ack_threshold": rng.choice([1, 8, 100, 4096]),
             "max_bundle_size": rng.choice([512, 1500, 9000, 60_000]), "max_bytes": rng.choice([2000, 100_000, 8 << 20]),
             "hello_interval": rng.choice([20, 100, 100, 500])}
+
+
+def unicast_options(rng: Random) -> dict[str, Any]:
+    least = rng.choice([0.1, 0.2, 5, 50])
+    return {"ack_min_interval": least, "ack_max_interval": rng.choice([least, 2 * least, 10 * least]),
+            "sync_min_interval": rng.choice([1, 10, 100]), "conn_expiry_timeout": rng.choice([0, 30, 100, 500, 120_000]),
+            "conn_close_timeout": rng.choice([5, 50, 500, 5000])}
+
+
+def talks(rng: Random, names: str, settings: Settings, duration: int) -> list[Action]:
+    """Messages to single members, oneself among them, in half of all runs; and views that lack somebody."""
+    total = pick(settings.unicast, rng.choice([0, 0, 0, 20, 200, 1000]))
+    actions = []
+    while total > 0:
+        count = min(total, rng.choice([1, 1, 2, 10, 50, 200]))
+        size = rng.choice([0, 20, 20, 200, 1000, 8000, 70_000]) if settings.size is None else settings.size
+        value = (rng.choice(names), count if size < 8000 else min(count, 3), size, rng.random() < 0.15)
+        actions.append(Action(rng.randrange(duration), "say", rng.choice(names), value))
+        total -= count
+    for _ in range(pick(settings.splits, rng.randint(1, 3) if actions and len(names) > 1 and rng.random() < 0.4 else 0)):
+        actions += split(rng, names, rng.randrange(duration), duration)
+    return actions
+
+
+def split(rng: Random, names: str, at: int, duration: int) -> list[Action]:
+    """One member does not see another any more, for a while; often the network between them is cut meanwhile."""
+    if len(names) < 2:
+        return []
+    who, other = rng.sample(names, 2)
+    until = at + rng.randrange(1, max(2, duration // 2))
+    actions = [Action(at, "hide", who, other), Action(until, "show", who, other)]
+    if rng.random() < 0.5:
+        links = [(other, who)] if rng.random() < 0.5 else [(other, who), (who, other)]
+        actions += [Action(at, "cut", value=links), Action(until, "mend", value=links)]
+    return actions
 
 
 def load(rng: Random, names: str, settings: Settings, options: dict[str, Any], duration: int) -> list[Action]:

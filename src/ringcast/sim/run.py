@@ -64,7 +64,9 @@ class Run:
             self.cluster.at(action.at, self._act, action)
 
     def _start(self, name: str, start: Start) -> None:
-        self.cluster.start(name, receiving=start.receiving, offset=start.offset, clock=Clock(*start.clock))
+        if name in self.cluster.members:                # a prefix may end, and all begin, before its time has come
+            return
+        self.cluster.start(name, receiving=start.receiving, offset=start.offset, counters=start.counters, clock=Clock(*start.clock))
 
     # ------------------------------------------------------------------------------------------------------ actions
 
@@ -93,6 +95,12 @@ class Run:
         elif action.what == "slow":
             member.finish_after, member.limit = value
             member.attend()
+        elif action.what == "say":
+            member.say(*value)
+        elif action.what == "hide":
+            member.hide(value)
+        elif action.what == "show":
+            member.show(value)
         elif action.what == "send buffer":
             member.send_full = value
         elif action.what == "jump":
@@ -151,6 +159,8 @@ class Run:
                 self._start(name, start)
         for member in cluster.living():
             member.finish_after, member.limit = 0, 65_536
+            for name in sorted(member.blinkers.hidden):
+                member.show(name)
             member.attend()
         for member in [member for member in cluster.members.values() if not member.alive]:
             if self.plan.ends[member.name] or not cluster.living():
@@ -158,6 +168,9 @@ class Run:
         self._take_out_the_dead()
         for member in cluster.living():
             member.offer(2, 10)
+            for name, talk in [(address.name, talk) for address, talk in member.talks.items()]:
+                if talk.said and not talk.backlog:
+                    member.say(name, 2, 10)
 
     def _take_out_the_dead(self) -> None:
         """What an operator does, always from the same member: exclude the dead while anybody still lists them, or waits for them."""
@@ -185,7 +198,7 @@ class Run:
         config = configure(self.plan.options)
         step = self._interval()
         windows = sum(self._windows(member) for member in cluster.living())
-        bound = (INTERVALS + ROUNDS * windows) * step + HELLOS * milliseconds(config.hello_interval)
+        bound = (INTERVALS + ROUNDS * windows) * step + HELLOS * milliseconds(config.hello_interval) + self._unicast_bound(step)
         end = cluster.now + bound
         operator_looks = cluster.now
         while (owed := cluster.owed()) is not None:
@@ -196,17 +209,35 @@ class Run:
                 operator_looks = cluster.now
                 self._take_out_the_dead()
 
+    def _unicast_bound(self, step: int) -> int:
+        """What connections may take beside: those with the dead must fail; each message may wait for an ack."""
+        config = configure(self.plan.options)
+        share = min(config.max_bytes, self.plan.socket_bytes // 2 // len(self.plan.names)) // 4
+        talks = [talk for member in self.cluster.living() for talk in member.talks.values()]
+        waiting = 0
+        for payload in [payload for talk in talks for payload, _ in talk.backlog]:
+            fragments = 1 + len(payload) // (config.max_bundle_size // 2)
+            waiting += 1 + fragments // config.capacity + len(payload) // max(1, share)
+        acks = milliseconds(config.ack_min_interval + config.ack_max_interval + config.sync_min_interval)
+        return 2 * milliseconds(config.conn_close_timeout) + (ROUNDS + waiting) * (step + acks)
+
     def _rest(self) -> None:
         """When nothing is owed any more there is silence, after the last acks and agreements."""
         cluster = self.cluster
-        a_while = INTERVALS * self._interval() + 10 * milliseconds(configure(self.plan.options).hello_interval)
+        config = configure(self.plan.options)
+        a_while = (INTERVALS * self._interval() + 10 * milliseconds(config.hello_interval)
+                   + 4 * milliseconds(config.conn_close_timeout + min(config.conn_expiry_timeout, 1000)))
         for _ in range(4):                              # what was still on its way may name a dead member once more
             self._advance(cluster.now + a_while // 2)
             self._take_out_the_dead()
-        sent = cluster.sent_datagrams
+        sent = self._num_unasked()
         self._advance(cluster.now + a_while)
-        if cluster.sent_datagrams != sent:
-            cluster.checkers.violated("quiescence", f"{cluster.sent_datagrams - sent} datagrams were sent although nothing is owed")
+        if self._num_unasked() != sent:
+            cluster.checkers.violated("quiescence", f"{self._num_unasked() - sent} datagrams were sent although nothing is owed")
+
+    def _num_unasked(self) -> int:
+        """Datagrams so far, but for the CLOSE that ends an idle connection after its time."""
+        return self.cluster.sent_datagrams - sum(life.unicast.counters.closes_sent for life in self.cluster.lives.values())
 
     def _counters(self) -> dict[str, int]:
         """What happened how often, over all lives: a campaign that never reached a thing has not tested it."""

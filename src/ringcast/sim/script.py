@@ -10,20 +10,34 @@ from random import Random
 from typing import Any
 
 from ringcast._core import wire
+from ringcast._core.batch import Batch
+from ringcast.address import Address
+from ringcast.message import Flag
 from ringcast.protocols import mcast
 from ringcast.protocols.seqnos import MODULUS, Range
+from ringcast.protocols.unicast3 import control
+from ringcast.protocols.unicast3.layer import PREFIX
 from ringcast.sim.cluster import Cluster, Observer
 from ringcast.sim.member import Member
-from ringcast.sim.network import Network
+from ringcast.sim.network import MS, Network
+from ringcast.sim.talk import Talk
 from ringcast.stack import EVERYONE, Instant, Kind, Packet, decoded
 
 ANY = "*"
-MESSAGES = frozenset({"data", "repeat"})            # kinds that carry messages
+MESSAGES = frozenset({"data", "repeat", "message", "first"})        # kinds that carry messages
+AT_REST = 1_000 * MS                                # without an event
 
 
 def messages_in(member: Member, packet: Packet) -> list[Range]:
     ring = member.mcast.send_window.ring
     arrivals = wire.read_data(packet.data, (ring.low - ring.capacity) % MODULUS, 2 * ring.capacity)
+    return [(batch.first, batch.last) for batch in arrivals.batches] if arrivals else []
+
+
+def messages_to_one(member: Member, packet: Packet) -> list[Range]:
+    first = wire.first_seqno(packet.data, PREFIX)
+    assert first is not None
+    arrivals = wire.read_data(packet.data, (first - 1) % MODULUS, member.config.capacity, PREFIX)
     return [(batch.first, batch.last) for batch in arrivals.batches] if arrivals else []
 
 
@@ -35,22 +49,44 @@ def one(name: str, decoder: Any) -> Callable[[Member, Packet], list[Range]]:
     return read
 
 
-def wanted(member: Member, packet: Packet) -> list[Range]:
-    request = decoded(mcast.XMIT_REQ, packet)
-    return request.ranges if request else []
+def wanted(decoder: Any) -> Callable[[Member, Packet], list[Range]]:
+    """How to read a request."""
+    def read(member: Member, packet: Packet) -> list[Range]:
+        request = decoded(decoder, packet)
+        return request.ranges if request else []
+    return read
 
 
-# What a script calls a datagram, and which seqnos it carries. A protocol adds its kinds here.
+# What a script calls a datagram, and which seqnos it carries; some carry the conn-id of what they are about instead. A protocol adds
+# its kinds here.
 KINDS: dict[int, tuple[str, Callable[[Member, Packet], list[Range]]]] = {
     Kind.DATA: ("data", messages_in),
     Kind.REPEAT: ("repeat", messages_in),
     Kind.HELLO: ("hello", lambda member, packet: []),
     Kind.START: ("start", one("seqno", mcast.START)),
     Kind.ACK: ("ack", one("seqno", mcast.ACK)),
-    Kind.XMIT_REQ: ("xmit_req", wanted),
+    Kind.XMIT_REQ: ("xmit_req", wanted(mcast.XMIT_REQ)),
     Kind.HIGHEST: ("highest", one("seqno", mcast.HIGHEST)),
+    Kind.UNICAST: ("message", messages_to_one),
+    Kind.UNICAST_FIRST: ("first", messages_to_one),
+    Kind.UNICAST_ACK: ("uack", one("seqno", control.ACK)),
+    Kind.UNICAST_XMIT_REQ: ("uxmit_req", wanted(control.XMIT_REQ)),
+    Kind.SEND_FIRST_SEQNO: ("send_first_seqno", one("conn_id", control.SEND_FIRST_SEQNO)),
+    Kind.CLOSE: ("close", one("conn_id", control.CLOSE)),
 }
 NAMES = frozenset(name for name, _ in KINDS.values())
+
+
+def connection_of(packet: Packet) -> str:
+    """Of a datagram of a connection, what history tells besides: its conn-id, and its timestamp."""
+    if packet.kind in (Kind.UNICAST, Kind.UNICAST_FIRST):
+        return f"connection {int.from_bytes(packet.data[wire.HEADER_SIZE:PREFIX], 'little')}"
+    decoders: dict[int, Any] = {Kind.UNICAST_ACK: control.ACK, Kind.UNICAST_XMIT_REQ: control.XMIT_REQ,
+                                Kind.SEND_FIRST_SEQNO: control.SEND_FIRST_SEQNO}
+    body: Any = decoded(decoders[packet.kind], packet) if packet.kind in decoders else None
+    if body is None:
+        return ""
+    return f"connection {body.conn_id}" + (f", timestamp {body.timestamp}" if hasattr(body, "timestamp") else "")
 
 
 def spelled(ranges: Sequence[Range]) -> str:
@@ -67,11 +103,13 @@ class Sent:
     dest: str                               # a member, or * for everybody
     kind: str
     ranges: list[Range]
+    connection: str = ""                    # and what else there is to say of it
     fates: dict[str, str] = field(default_factory=dict)     # by receiver; "" is an undisturbed arrival
 
     def __str__(self) -> str:
         fates = ", ".join(f"{fate} to {target}" for target, fate in self.fates.items() if fate)
         said = f" {spelled(self.ranges)}" if self.ranges else ""
+        said += f" ({self.connection})" if self.connection else ""
         return f"{self.source}>{self.dest}  {self.kind}{said}" + (f"   ({fates})" if fates else "")
 
     def has(self, seqno: int) -> bool:
@@ -133,7 +171,17 @@ class ScriptedNetwork(Network):
 
 
 class ScriptedMember(Member):
-    """Its application sends messages one by one, and waits, as a thread does that is blocked in send()."""
+    """Its application sends messages one by one, and waits, as a thread does that is blocked in send().
+
+    Messages to one other member carry their numbers, as those to everybody do: 1, 2, 3 (or from the offset on), through all
+    connections. What this member got of such is in `told`, in the order of delivery; what it has in hand, in `in_hand`.
+    """
+
+    def __init__(self, cluster: "ScriptedCluster", name: str, **options: Any) -> None:
+        super().__init__(cluster, name, **options)
+        self.told: dict[Address, list[int]] = {}
+        self.in_hand: list[Batch] = []
+        self.refused: dict[Address, list[int]] = {}         # what it could not send, because there is nobody to take it
 
     def submit(self, payloads: Sequence[bytes]) -> None:
         """Send these, in order; what has no room waits for it."""
@@ -150,6 +198,48 @@ class ScriptedMember(Member):
             super()._push(now)
         self.backlog += waiting
 
+    # ---------------------------------------------------------------------------------------------- to one other member
+
+    def tell(self, dest: Address, numbers: Sequence[int], is_oob: bool) -> None:
+        """Send these to one member, in order; what has no room waits for it."""
+        talk = self.cluster.talk(self, dest)
+        waited = bool(talk.backlog)
+        talk.backlog += [(b"%d" % number, int(Flag.OOB) if is_oob else 0) for number in numbers]
+        if not waited:
+            self._push_to(dest, self.clock.read(self.cluster.now))
+        self.turn()
+
+    def _push_to(self, dest: Address, now: Instant) -> None:
+        talk = self.talks[dest]
+        waiting, talk.backlog = talk.backlog, []
+        while waiting and not talk.backlog:
+            said, message = len(talk.said), waiting.pop(0)
+            talk.backlog = [message]
+            super()._push_to(dest, now)
+            if not talk.backlog and len(talk.said) == said:
+                self.refused.setdefault(dest, []).append(int(message[0]))
+        talk.backlog += waiting
+
+    def _take(self, batch: Batch, now: Instant) -> None:
+        if batch.dest is not None:
+            self.told.setdefault(batch.sender, []).extend(map(int, batch.payloads))
+            self.in_hand.append(batch)
+        super()._take(batch, now)
+
+    def _finish(self, batch: Batch, now: Instant) -> None:
+        if batch.dest is not None:
+            self._let_go(batch)
+        super()._finish(batch, now)
+
+    def _let_go(self, batch: Batch) -> None:
+        """Of the batches in hand, take out what is finished: one of them, or the beginning of one."""
+        for place, each in enumerate(self.in_hand):
+            if each.stream is batch.stream and each.flags == batch.flags and each.first == batch.first:
+                rest = Batch(each.sender, (batch.last + 1) % MODULUS, each.payloads[len(batch):], each.view_id, each.dest,
+                             each.flags, each.stream)
+                self.in_hand[place:place + 1] = [rest] if rest.payloads else []
+                return
+
 
 class Recorder(Observer):
     """Writes the history."""
@@ -162,8 +252,8 @@ class Recorder(Observer):
         assert header is not None           # a member of this group made it
         name, read = KINDS[header.kind]
         to = ANY if dest == EVERYONE else self.cluster.lives[dest].name
-        ranges = read(member, Packet(header.kind, header.sender, header.dest, datagram))
-        self.history.append(Sent(self.cluster.now, member.name, to, name, ranges))
+        packet = Packet(header.kind, header.sender, header.dest, datagram)
+        self.history.append(Sent(self.cluster.now, member.name, to, name, read(member, packet), connection_of(packet)))
 
 
 class ScriptedCluster(Cluster):
@@ -175,3 +265,12 @@ class ScriptedCluster(Cluster):
         self.script = ScriptedNetwork(delay)
         super().__init__(names, network=self.script, **options)
         self.observer = Recorder(self, self.script.history)
+
+    def talk(self, sender: Member, receiver: Address) -> Talk:
+        return sender.talks.setdefault(receiver, Talk(base=(sender.offset + 1) % MODULUS))
+
+    def is_at_rest(self) -> bool:
+        """Whether nothing happens any more, but that idle connections will be closed some day."""
+        if self.events and self.events[0][0] <= self.now + AT_REST:
+            return False
+        return all(member.stack.deadline() == member.unicast.next_reap for member in self.living())

@@ -11,7 +11,8 @@ Some lines do something and some say what must be so (some do both: `add 5 -> tr
 found before anything runs; one that is not so is a Mismatch, which shows what was so instead and what went over the network. The
 checkers of the simulation watch all along.
 
-A verb is one function in a table: it reads its words and returns what to do. verbs.py has those of windows and of groups.
+A verb is one function in a table: it reads its words and returns what to do. verbs.py has those of windows and of groups,
+verbs_unicast.py those of messages to one member.
 """
 
 import difflib
@@ -88,6 +89,11 @@ class Play:
         if expected != actual:
             raise Unlike(actual)
 
+    def compare(self, expected: dict[str, str], actual: dict[str, str]) -> None:
+        """Of the facts that there are, those that are expected."""
+        if any(actual.get(key) != value for key, value in expected.items()):
+            raise Unlike(" ".join(f"{key}={value}" for key, value in actual.items()))
+
     def history(self) -> str:
         """The last datagrams, one a line, in milliseconds since the group was ready."""
         if self.group is None:
@@ -151,6 +157,11 @@ class Words:
             raise Mistake(f"expected a link such as A>B, not {word!r}")
         return self.known(source, ("*",)), self.known(target, ("*",))
 
+    def pair(self) -> tuple[str, str]:
+        """A>B, each of them a member."""
+        source, target = self.link()
+        return self.known(source), self.known(target)
+
     def number(self) -> int:
         return number(self.take("a number"))
 
@@ -169,10 +180,7 @@ class Words:
         return found
 
     def truth(self) -> bool:
-        word = self.take("true or false")
-        if word not in ("true", "false"):
-            raise Mistake(f"expected true or false, not {word!r}")
-        return word == "true"
+        return truth(self.take("true or false"))
 
     def pairs(self, known: tuple[str, ...] = ()) -> dict[str, str]:
         """The rest of the line: key=value, at least once; `known` lists the keys that there are."""
@@ -193,6 +201,12 @@ def number(word: str) -> int:
     if not re.fullmatch(r"\d+", word):
         raise Mistake(f"expected a number, not {word!r}")
     return int(word)
+
+
+def truth(word: str) -> bool:
+    if word not in ("true", "false"):
+        raise Mistake(f"expected true or false, not {word!r}")
+    return word == "true"
 
 
 def duration(word: str) -> int:
@@ -247,6 +261,24 @@ class Entry:
     @property
     def usage(self) -> str:
         return (self.read.__doc__ or "").partition(":")[0].strip()
+
+
+class Verbs(dict[str, Entry]):
+    """A table of verbs, with the two decorators that enter one."""
+
+    def does(self, name: str) -> Callable[[Verb], Verb]:
+        """Enter a verb that makes something happen."""
+        return self._entering(name, expects=False)
+
+    def expects(self, name: str) -> Callable[[Verb], Verb]:
+        """Enter a verb that says what must be so."""
+        return self._entering(name, expects=True)
+
+    def _entering(self, name: str, expects: bool) -> Callable[[Verb], Verb]:
+        def enter(read: Verb) -> Verb:
+            self[name] = Entry(read, expects)
+            return read
+        return enter
 
 
 @dataclass(slots=True)

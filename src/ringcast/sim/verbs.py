@@ -1,10 +1,9 @@
 """The verbs of transcripts. Each is a function that reads its words and returns what to do; its docstring begins with how to write it.
 
 A protocol adds its verbs with the two decorators: `@does` for what happens, `@expects` for what must be so. A line with an arrow is
-both: what stands behind `->` must come out.
+both: what stands behind `->` must come out. The verbs of messages to one member are in verbs_unicast.py, in the same table.
 """
 
-from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
@@ -13,30 +12,17 @@ from ringcast._core.ring_buffer import RingBuffer
 from ringcast._core.window import Window
 from ringcast.config import configure
 from ringcast.digest import Digest
-from ringcast.protocols.mcast import Counters
+from ringcast.protocols import mcast, unicast3
 from ringcast.protocols.seqnos import MODULUS, later, precedes
+from ringcast.sim import verbs_unicast
+from ringcast.sim.member import Member
 from ringcast.sim.network import MS
 from ringcast.sim.script import ANY, MESSAGES, NAMES, Rule, ScriptedCluster, ScriptedMember, spelled
-from ringcast.sim.transcript import Act, Entry, Mistake, Play, Unlike, Verb, Words, collapsed, duration, number, ranges
+from ringcast.sim.transcript import Act, Mistake, Play, Unlike, Verbs, Words, collapsed, duration, number, ranges, truth
 
-VERBS: dict[str, Entry] = {}
+VERBS = Verbs(verbs_unicast.VERBS)
+does, expects = VERBS.does, VERBS.expects
 NEAR = 1_000                            # seqnos around a window that are looked at for what it holds
-
-
-def does(name: str) -> Callable[[Verb], Verb]:
-    """Enter a verb that makes something happen."""
-    def enter(read: Verb) -> Verb:
-        VERBS[name] = Entry(read, expects=False)
-        return read
-    return enter
-
-
-def expects(name: str) -> Callable[[Verb], Verb]:
-    """Enter a verb that says what must be so."""
-    def enter(read: Verb) -> Verb:
-        VERBS[name] = Entry(read, expects=True)
-        return read
-    return enter
 
 
 # ----------------------------------------------------------------------------------------------------------- one window
@@ -115,7 +101,7 @@ def get(words: Words) -> Act:
 def pointers(words: Words) -> Act:
     """`pointers low=4 hd=4 hr=5`: where the window's pointers are; some of them, or all."""
     pairs = words.pairs(("low", "hd", "hr"))
-    return lambda play: compare(play, pairs, pointers_of(play.window))
+    return lambda play: play.compare(pairs, pointers_of(play.window))
 
 
 @expects("missing")
@@ -142,15 +128,11 @@ def held(window: Window) -> list[int]:
     return [seqno for seqno in near if window.get(seqno) is not None]
 
 
-def compare(play: Play, expected: dict[str, str], actual: dict[str, str]) -> None:
-    """Of the facts that there are, those that are expected."""
-    if any(actual.get(key) != value for key, value in expected.items()):
-        raise Unlike(" ".join(f"{key}={value}" for key, value in actual.items()))
-
-
 # ------------------------------------------------------------------------------------------------------------- the group
 
-OF_A_LIFE = ("offset", "socket_bytes", "receive_budget")       # options of a member that are not the stack's
+# Options of a member that are not the stack's: `receiving=false` refuses all messages (Channel: deliver=False), `counters=6` makes 7
+# its first conn-id and its first timestamp.
+OF_A_LIFE = {"offset": number, "counters": number, "socket_bytes": number, "receive_budget": number, "receiving": truth}
 
 
 @does("members")
@@ -181,7 +163,7 @@ def members(words: Words) -> Act:
         settle_group(play.group)
         play.group.script.history.clear()
         play.since = play.group.now
-        play.counted = {member.incarnation: asdict(member.mcast.counters) for member in play.group.living()}
+        play.counted = {member.incarnation: counted(member) for member in play.group.living()}
     return act
 
 
@@ -189,7 +171,7 @@ def option_values(options: dict[str, str]) -> dict[str, Any]:
     """Options with their units taken off; those of the stack are checked by its own rules."""
     values: dict[str, Any] = {key: duration(value) / MS if value.endswith("s") else value for key, value in options.items()}
     configure({key: value for key, value in values.items() if key not in OF_A_LIFE})
-    return {key: number(value) if key in OF_A_LIFE else value for key, value in values.items()}
+    return {key: OF_A_LIFE[key](value) if key in OF_A_LIFE else value for key, value in values.items()}
 
 
 def settle_group(group: ScriptedCluster) -> None:
@@ -260,7 +242,7 @@ def release(words: Words) -> Act:
 
     def act(play: Play) -> None:
         play.member(name).finish_after = 0
-        for batch in in_hands(play.member(name)).values():
+        for batch in (*in_hands(play.member(name)).values(), *play.member(name).in_hand):
             play.member(name).finish(batch)
     return act
 
@@ -338,7 +320,8 @@ def exclude(words: Words) -> Act:
 @does("drop")
 def drop(words: Words) -> Act:
     """`drop A>B 2 [x3|always]`: the next transmission of message 2 from A to B is lost; or the next three, or all until `pass`.
-    Other kinds of datagrams by their names: `drop B>A ack`, `drop A>B repeat 2`. Of several seqnos, the next of each."""
+    Other kinds of datagrams by their names: `drop B>A ack`, `drop A>B repeat 2`. Of several seqnos, the next of each. A message to
+    one member is named by its seqno in its connection."""
     rules = disturbance(words)
     words.end()
     return lambda play: disturb(play, rules)
@@ -462,7 +445,7 @@ def windows(words: Words) -> Act:
             return
         gaps = spelled(window.missing())
         wanted = {key: spelled(ranges(value)) if key == "missing" else value for key, value in expected.items()}
-        compare(play, wanted, pointers_of(window) | {"missing": gaps, "max_bytes": str(window.max_bytes)})
+        play.compare(wanted, pointers_of(window) | {"missing": gaps, "max_bytes": str(window.max_bytes)})
     return act
 
 
@@ -505,7 +488,7 @@ def acks(words: Words) -> Act:
         actual = {key: value for key, value in actual.items() if key != name or key in expected} | {"min": str(table.minimum)}
         if any(expected.get(key) != value for key, value in actual.items() if key != "min") or expected.keys() - actual.keys():
             raise Unlike(" ".join(f"{key}={value}" for key, value in actual.items()))
-        compare(play, expected, actual)
+        play.compare(expected, actual)
     return act
 
 
@@ -534,7 +517,8 @@ def watch(words: Words) -> Act:
 @expects("sent")
 def sent(words: Words) -> Act:
     """`sent B>A xmit_req 2 5..6`: the datagrams of this kind that B sent to A alone (A>*: to everybody) since the beginning, or since
-    `watch`: these, in this order, one word for each; one that asks for 2 and 5..6 is `2,5..6`. Or `nothing`."""
+    `watch`: these, in this order, one word for each; one that asks for 2 and 5..6 is `2,5..6`. Or `nothing`. A message counts by its
+    seqno, `send_first_seqno` and `close` by the conn-id that they are about."""
     source, target = words.link()
     kind = words.take("a kind")
     if kind not in NAMES - {"hello"}:
@@ -553,13 +537,20 @@ def sent(words: Words) -> Act:
 @expects("counters")
 def counters(words: Words) -> Act:
     """`counters B num_duplicates=1 num_out_of_window=2`: what B's stack has counted since the group was ready; some of it."""
-    name, expected = words.member(), words.pairs(tuple(asdict(Counters())))
+    name, expected = words.member(), words.pairs(COUNTERS)
 
     def act(play: Play) -> None:
         member = play.member(name)
-        actual, before = asdict(member.mcast.counters), play.counted.get(member.incarnation, {})
-        compare(play, expected, {key: str(actual[key] - before.get(key, 0)) for key in expected})
+        actual, before = counted(member), play.counted.get(member.incarnation, {})
+        play.compare(expected, {key: str(actual[key] - before.get(key, 0)) for key in expected})
     return act
+
+
+COUNTERS = (*asdict(mcast.Counters()), *asdict(unicast3.layer.Counters()))
+
+
+def counted(member: Member) -> dict[str, int]:
+    return asdict(member.mcast.counters) | asdict(member.unicast.counters)
 
 
 @expects("expect")
