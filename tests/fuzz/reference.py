@@ -4,7 +4,12 @@ import struct
 
 MODULUS = 1 << 64
 HEADER = 32
+CONNECTION = 40                         # what stands in front of the runs of a connection: the header, and the conn-id
+OOB, FRAGMENT = 1, 8
+WIRE_FLAGS = OOB | FRAGMENT             # those that travel
 ODD = 0xD6E8FEB86659FD93
+
+Run = tuple[int, int, list[bytes]]      # first seqno, flags, payloads
 
 
 def mixed(x: int) -> int:
@@ -13,15 +18,17 @@ def mixed(x: int) -> int:
     return x ^ x >> 32
 
 
+def folded(x: int) -> int:
+    high, low = divmod(x * ODD, MODULUS)
+    return high ^ low
+
+
 def checksum(datagram: bytes) -> int:
-    """Of all but the check itself; words that do not fill a row of four go to the first lane, the last one padded by zeros."""
+    """Of all but the check itself: each word goes into the lane whose turn it is, the last word padded by zeros."""
     lanes = [0x9E3779B97F4A7C15 ^ len(datagram), *struct.unpack_from("<QQQ", datagram)]
     rest = datagram[HEADER:]
-    rows = len(rest) // 32 * 4
-    words = struct.unpack(f"<{(len(rest) + 7) // 8}Q", rest + bytes(-len(rest) % 8))
-    for number, word in enumerate(words):
-        lane = number % 4 if number < rows else 0
-        lanes[lane] = (lanes[lane] ^ word) * ODD % MODULUS
+    for word in struct.unpack(f"<{(len(rest) + 7) // 8}Q", rest + bytes(-len(rest) % 8)):
+        lanes = [*lanes[1:], folded(lanes[0] ^ word)]
     total = 0
     for lane in lanes:
         total = mixed((total + lane) % MODULUS)
@@ -43,16 +50,16 @@ def opened(datagram: bytes, group: int) -> tuple[int, int, int] | None:
     return kind, sender, dest
 
 
-def runs(body: bytes) -> list[tuple[int, list[bytes]]] | None:
-    """The runs of a data body, (first seqno, payloads); None when it is not well formed."""
+def runs(body: bytes) -> list[Run] | None:
+    """The runs of a data body, or None when it is not well formed."""
     found, at = [], 0
     while at < len(body) or not body:
         if len(body) - at < 16:
             return None
-        first, count, size = struct.unpack_from("<QII", body, at)
+        first, count, flags, size = struct.unpack_from("<QHHI", body, at)
         payload_at = at + 16 + 2 * count
         end = payload_at + size
-        if count == 0 or end > len(body):
+        if count == 0 or flags & ~WIRE_FLAGS or end > len(body):
             return None
         lengths = struct.unpack_from(f"<{count}H", body, at + 16)
         if sum(lengths) != size:
@@ -61,31 +68,44 @@ def runs(body: bytes) -> list[tuple[int, list[bytes]]] | None:
         for length in lengths:
             payloads.append(body[payload_at:payload_at + length])
             payload_at += length
-        found.append((first, payloads))
+        found.append((first, flags, payloads))
         at = end
     return found
 
 
-def accepted(body: bytes, low: int, capacity: int) -> tuple[dict[int, bytes], int, int] | None:
-    """What a window takes of a body: the messages by seqno, how many are old, how many beyond; None when it is not well formed.
+def first_seqno(datagram: bytes, prefix: int) -> int | None:
+    """Of the first run, whatever is behind it; None when a run's head does not fit."""
+    return int.from_bytes(datagram[prefix:prefix + 8], "little") if len(datagram) >= prefix + 16 else None
+
+
+def accepted(datagram: bytes, low: int, capacity: int, prefix: int = HEADER) -> tuple[list[Run], int, int] | None:
+    """What a window is offered of a datagram: the runs without what is outside of it, how many messages are old, how many beyond;
+    None when it is not well formed.
 
     Serial arithmetic says of a run's first message whether it is old; the others stand so many steps behind that one, also where the
     circle's other side lies between them.
     """
-    found = runs(body)
+    found = runs(datagram[prefix:])
     if found is None:
         return None
-    messages: dict[int, bytes] = {}
+    inside = []
     old = beyond = 0
-    for first, payloads in found:
+    for first, flags, payloads in found:
         behind = (low + 1 - first) % MODULUS            # how many steps before the first acceptable seqno the run begins
         if behind >= MODULUS // 2:
             behind -= MODULUS
+        start, end = (min(max(0, behind + step), len(payloads)) for step in (0, capacity))
+        old += start
+        beyond += len(payloads) - end
+        if start < end:
+            inside.append(((first + start) % MODULUS, flags, payloads[start:end]))
+    return inside, old, beyond
+
+
+def messages(inside: list[Run]) -> dict[int, tuple[bytes, int]]:
+    """Payload and flags of each seqno, where a seqno is what it was first."""
+    found: dict[int, tuple[bytes, int]] = {}
+    for first, flags, payloads in inside:
         for step, payload in enumerate(payloads):
-            if step < behind:
-                old += 1
-            elif step - behind >= capacity:
-                beyond += 1
-            else:
-                messages.setdefault((first + step) % MODULUS, payload)
-    return messages, old, beyond
+            found.setdefault((first + step) % MODULUS, (payload, flags))
+    return found

@@ -4,14 +4,18 @@ import struct
 from array import array
 
 from group import Group
-from reference import HEADER, MODULUS, accepted, opened, seal
+from reference import CONNECTION, HEADER, MODULUS, OOB, WIRE_FLAGS, accepted, first_seqno, messages, opened, seal
 
 from ringcast._core import wire
+from ringcast._core.marks import Marks
 from ringcast._core.ring_buffer import RingBuffer
+from ringcast._core.seqno_table import SeqnoTable
+from ringcast._core.window import Window
 from ringcast.stack import Kind
 
 GROUP = 0xABCD1234
 INPUT = 12                              # bytes in front of the body
+LIMIT = 200                             # bytes of a datagram that is packed again
 
 
 def decoder(data: bytes) -> None:
@@ -24,7 +28,12 @@ def decoder(data: bytes) -> None:
     if len(data) < INPUT:
         return
     low, capacity, place = struct.unpack_from("<QHH", data)
-    sealed_datagram(data[INPUT:], low, 1 + capacity % 128, place)
+    sealed_datagram(data[INPUT:], low, place)
+    capacity = 1 + capacity % 128
+    read_and_packed_again(data[INPUT:], RingBuffer(capacity, low), wire.make_header(Kind.REPEAT, GROUP, 1, 0))
+    read_and_packed_again(data[INPUT:], SeqnoTable(low, capacity=capacity), wire.make_header(Kind.UNICAST, GROUP, 1, 2) + data[:8])
+    for prefix in (HEADER, CONNECTION, HEADER + place % 64):        # whatever stands there
+        same_reading(data, low, capacity, prefix)
 
 
 def exact(datagram: bytes) -> array:
@@ -37,8 +46,21 @@ def same_verdict(datagram: bytes) -> None:
     assert (header and (header.kind, header.sender, header.dest)) == expected
 
 
-def sealed_datagram(body: bytes, low: int, capacity: int, place: int) -> None:
-    """What the compiled core sealed is opened again, damage is found, and of the body exactly that is read which it says."""
+def same_reading(datagram: bytes, low: int, capacity: int, prefix: int) -> "wire.Arrivals | None":
+    """Of the body exactly that is read which it says."""
+    assert wire.first_seqno(exact(datagram), prefix) == first_seqno(datagram, prefix)
+    arrivals, expected = wire.read_data(exact(datagram), low, capacity, prefix), accepted(datagram, low, capacity, prefix)
+    if expected is None:
+        assert arrivals is None
+        return None
+    inside, old, beyond = expected
+    assert [(batch.first, batch.flags, batch.payloads) for batch in arrivals.batches] == inside
+    assert (arrivals.inside, arrivals.old, arrivals.beyond) == (sum(len(payloads) for _, _, payloads in inside), old, beyond)
+    return arrivals
+
+
+def sealed_datagram(body: bytes, low: int, place: int) -> None:
+    """What the compiled core sealed is opened again, and damage is found."""
     datagram = wire.make_datagram(Kind.DATA, GROUP, low, place, body)
     header = wire.open_datagram(exact(datagram), GROUP)
     assert header is not None and (header.kind, header.sender, header.dest) == (Kind.DATA, low, place)
@@ -46,29 +68,43 @@ def sealed_datagram(body: bytes, low: int, capacity: int, place: int) -> None:
     damaged[place % len(damaged)] ^= 1 + place % 255
     assert wire.open_datagram(damaged, GROUP) is None
 
-    arrivals, expected = wire.read_data(exact(datagram), low, capacity), accepted(body, low, capacity)
-    if expected is None:
-        assert arrivals is None
+
+def read_and_packed_again(body: bytes, ring: Window, prefix: bytes) -> None:
+    """What was read behind `prefix` is in the window with its flags; packed from there it is read as it was; it comes out once."""
+    arrivals = same_reading(prefix + body, ring.low, ring.capacity, len(prefix))
+    if arrivals is None or not arrivals.batches:
         return
-    messages, old, beyond = expected
-    ring, new = RingBuffer(capacity, low), 0
+    expected = messages([(batch.first, batch.flags, batch.payloads) for batch in arrivals.batches])
+    marks, early, new = Marks(), [], 0
     for batch in arrivals.batches:
-        new += ring.add_many(batch.first, batch.payloads)
-    assert (arrivals.old, arrivals.beyond, new) == (old, beyond, len(messages))
-    assert {seqno: ring.get(seqno) for seqno in messages} == messages
-    if messages:
-        packed_again(ring, messages)
+        if batch.flags:
+            added, runs = marks.accept(ring, batch)
+            early += [(run.first, run.flags, run.payloads) for run in runs]
+        else:
+            added = ring.add_many(batch.first, batch.payloads)
+        new += added
+    assert new == len(expected) and expected == {
+        seqno: (ring.get(seqno), marks.flags.get(seqno, 0) & WIRE_FLAGS) for seqno in expected}
+    out_of_order = {seqno: message for seqno, message in expected.items() if message[1] & OOB}
+    assert messages(early) == out_of_order and sum(len(payloads) for _, _, payloads in early) == len(out_of_order)
+    packed_again(ring, marks, prefix, expected)
+    first = (ring.hd + 1) % MODULUS
+    taken = ring.remove_many(nullify=False)
+    in_order = messages([(run.first, run.flags, run.payloads) for run in marks.split(first, taken)])
+    assert in_order == {seqno: message for seqno, message in expected.items()
+                        if seqno not in out_of_order and (seqno - first) % MODULUS < len(taken)}
 
 
-def packed_again(ring: RingBuffer, messages: dict[int, bytes]) -> None:
-    """What was read, packed from its window, is read again as it was."""
+def packed_again(ring: Window, marks: Marks, prefix: bytes, expected: dict[int, tuple[bytes, int]]) -> None:
     first, last = (ring.low + 1) % MODULUS, (ring.low + ring.capacity) % MODULUS
-    datagrams, count = wire.pack(ring, [(first, last)], 200, wire.make_header(Kind.REPEAT, GROUP, 1, 0), 1 << 30)
-    again: dict[int, bytes] = {}
+    datagrams, count = wire.pack(ring, marks, [(first, last)], LIMIT, prefix, 1 << 30)
+    again: dict[int, tuple[bytes, int]] = {}
     for datagram in datagrams:
-        assert wire.open_datagram(datagram, GROUP) is not None
-        again |= accepted(datagram[HEADER:], ring.low, ring.capacity)[0]
-    assert again == messages and count == len(messages)
+        assert wire.open_datagram(datagram, GROUP) is not None and datagram.startswith(prefix[:24])
+        inside, old, beyond = accepted(datagram, ring.low, ring.capacity, len(prefix))
+        assert not old and not beyond and (len(datagram) <= LIMIT or len(messages(inside)) == 1)
+        again |= messages(inside)
+    assert again == expected and count == len(expected)
 
 
 def stack(data: bytes) -> None:

@@ -22,13 +22,18 @@ HUNT = """
 from ringcast.sim.plan import Settings
 from ringcast.sim.run import simulate
 for seed in range(%d):
-    for settings in (Settings(), Settings(loss=0.2, crashes=2, partitions=2),
-                     Settings(reorder=0.3, crashes=2, exclusions=4)):
+    for settings in %s:
         outcome = simulate(seed, settings)
         if outcome.check:
             print(f"{outcome.check}, seed {seed}: {outcome.sentence}")
             raise SystemExit(1)
 """
+
+
+TO_ALL = """(Settings(unicast=0), Settings(unicast=0, loss=0.2, crashes=2, partitions=2),
+              Settings(unicast=0, reorder=0.3, crashes=2, exclusions=4))"""
+TO_ONE = """(Settings(unicast=300, messages=20), Settings(unicast=300, messages=20, splits=4, reorder=0.3, duplicate=0.2),
+              Settings(unicast=200, messages=20, splits=3, loss=0.2, crashes=2, partitions=2))"""
 
 
 @dataclass(frozen=True)
@@ -37,27 +42,29 @@ class Mutation:
     file: str                           # below src/ringcast
     old: str
     new: str
+    draws: str = TO_ALL
 
 
 MCAST, MEMBERS = "protocols/mcast.py", "protocols/static_members.py"
+RETRANSMISSION, STREAM, FRAG = "protocols/retransmission.py", "protocols/stream.py", "protocols/frag.py"
+UNICAST, SENDER, RECEIVER = (f"protocols/unicast3/{name}.py" for name in ("layer", "sender", "receiver"))
+STATES, MEMORY, SYNC = (f"protocols/unicast3/{name}.py" for name in ("states", "memory", "sync"))
 
 MUTATIONS = [
     # ---------------------------------------------------------------------------------------------- retransmission
     Mutation("never ask for what is missing", MCAST, "        if ranges:\n            self.counters.xmit_reqs_sent",
              "        if False:\n            self.counters.xmit_reqs_sent"),
-    Mutation("never ask again", MCAST, "        elif self.patience:\n            self.patience -= 1",
+    Mutation("never ask again", RETRANSMISSION, "        elif self.patience:\n            self.patience -= 1",
              "        elif True:\n            pass"),
-    Mutation("never answer a request", MCAST, "        if self.requests:\n            self._retransmit(now)",
-             "        if self.requests:\n            self.requests = {}"),
-    Mutation("answer only the first range", MCAST, "for first, last in request.ranges[:MAX_RANGES]:",
-             "for first, last in request.ranges[:1]:\n            last = first"),
+    Mutation("never answer a request", MCAST, "            if self.requests:\n                self._retransmit(now)",
+             "            if self.requests:\n                self.requests = {}"),
+    Mutation("answer only the first range", RETRANSMISSION, "for first, last in ranges[:MAX_RANGES]:",
+             "for first, last in ranges[:1]:\n        last = first"),
     Mutation("ask only for gaps, not for a lost tail (no HIGHEST)", MCAST, "            if self._has_unacked():\n",
              "            if False:\n"),
-    Mutation("announce the highest seqno once", MCAST,
-             "return self.stillness & (self.stillness - 1) == 0 or self.stillness % LONGEST_SILENCE == 0",
-             "return self.stillness == 0"),
-    Mutation("do not wake up while something is missing", MCAST, "window.unacked_messages or window.ring.hd != window.ring.hr for",
-             "window.unacked_messages for"),
+    Mutation("announce the highest seqno once", MCAST, "return self.stillness.is_due", "return self.stillness.looks == 0"),
+    Mutation("do not wake up while something is missing", MCAST,
+             "window.stream.unacked_messages or window.ring.hd != window.ring.hr or", "window.stream.unacked_messages or"),
     # --------------------------------------------------------------------------------------------------------- acks
     Mutation("ack before the application has finished", MCAST, "finished = window.ring.low\n", "finished = window.ring.hd\n"),
     Mutation("ack what was received", MCAST, "finished = window.ring.low\n", "finished = window.ring.hr\n"),
@@ -74,8 +81,8 @@ MUTATIONS = [
              "        if ack.budget == 0 and not precedes(self.send_window.sent, ack.seqno):"),
     # ----------------------------------------------------------------------------------------------------- blocking
     Mutation("a purge unblocks nobody", MCAST,
-             "        if minimum is not None and ring.stable(minimum):\n            self.stack.effects.writable = True",
-             "        if minimum is not None and ring.stable(minimum):\n            pass"),
+             "        if minimum is not None and self.send_window.stable(minimum):\n            self.stack.effects.writable = True",
+             "        if minimum is not None and self.send_window.stable(minimum):\n            pass"),
     Mutation("an ack never purges", MCAST, "        if self.acks.ack(member, ack.seqno):\n", "        if False:\n"),
     # -------------------------------------------------------------------------------------------------------- views
     Mutation("who left still counts for the minimum", MCAST, "            self.acks.remove(sender)\n", ""),
@@ -98,14 +105,14 @@ MUTATIONS = [
              "        if resume is not None and not precedes(start, resume):\n            start = self.send_window.ring.low",
              "        pass"),
     # ---------------------------------------------------------------------------------------------------- delivering
-    Mutation("own messages are not delivered", MCAST, "return [*windows, (self.local, self.send_window.ring)]", "return windows"),
-    Mutation("deliver as long as anything is there, in any order", MCAST,
-             "            payloads = ring.remove_many(limit, nullify=False)\n",
-             "            payloads = ring.remove_many(limit, nullify=False)\n"
-             "            if not payloads and ring.hr != ring.hd and ring.get((first + 1) % MODULUS):\n"
-             "                payloads = [ring.get((first + 1) % MODULUS)]\n"),
-    Mutation("the seqno of a batch is counted from its end", MCAST, "first = (ring.hd + 1) % MODULUS\n            payloads",
-             "first = ring.hd\n            payloads"),
+    Mutation("own messages are not delivered", MCAST, "if window.started), None]", "if window.started)]"),
+    Mutation("deliver as long as anything is there, in any order", STREAM,
+             "        payloads = self.ring.remove_many(limit, nullify=False)\n",
+             "        payloads = self.ring.remove_many(limit, nullify=False)\n"
+             "        if not payloads and self.ring.hr != self.ring.hd and self.ring.get((first + 1) % MODULUS):\n"
+             "            payloads = [self.ring.get((first + 1) % MODULUS)]\n"),
+    Mutation("the seqno of a batch is counted from its end", STREAM, "first = (self.ring.hd + 1) % MODULUS\n        payloads",
+             "first = self.ring.hd\n        payloads"),
     # ---------------------------------------------------------------------------------------------------- membership
     Mutation("HELLO is said once", MEMBERS,
              "        if self.hello_due or self.missing() or not self.agreed():\n            self._hello(now)\n"
@@ -128,6 +135,32 @@ MUTATIONS = [
              "return self.generation"),
     Mutation("digests of returning members are not told to the layers", MEMBERS,
              "if mine in hello.resume}", "if False}"),
+    # ------------------------------------------------------------------------------------------- messages to one member
+    Mutation("never send the highest message again", UNICAST, "            elif entry.stands_still():\n",
+             "            elif False:\n", TO_ONE),
+    Mutation("never ask a sender for what is missing", UNICAST, "        if ranges and peer in self.members:\n", "        if False:\n",
+             TO_ONE),
+    Mutation("acknowledge what was received", UNICAST, "control.Ack(entry.conn_id, entry.ring.low,",
+             "control.Ack(entry.conn_id, entry.ring.hr,", TO_ONE),
+    Mutation("acknowledge what the application has in hand", UNICAST, "control.Ack(entry.conn_id, entry.ring.low,",
+             "control.Ack(entry.conn_id, entry.ring.hd,", TO_ONE),
+    Mutation("closed connections are forgotten", UNICAST,
+             "        if entry is None and closed is not None and closed.conn_id == conn_id and not closed.by_sender:\n",
+             "        if False:\n", TO_ONE),
+    Mutation("an older connection replaces a newer one", UNICAST,
+             "return (entry is None or precedes(entry.conn_id, conn_id)) and (closed is None or precedes(closed.conn_id, conn_id))",
+             "return True", TO_ONE),
+    Mutation("SEND_FIRST_SEQNO is not answered", UNICAST,
+             "            self._repeat_as(Kind.UNICAST_FIRST, entry, [(lowest, lowest)], now)",
+             "            pass", TO_ONE),
+    Mutation("what was given up is not reported", UNICAST, "        self.stack.effects.failures += failed\n", "", TO_ONE),
+    Mutation("a connection with a gap expires", RECEIVER,
+             "return self.ring.low == self.ring.hr and not self.stream.in_hand and not self.stream.is_incomplete",
+             "return True", TO_ONE),
+    Mutation("of a stream with gaps only the highest delivered is remembered", UNICAST,
+             "        stream = entry.stream if entry.is_busy else None\n", "        stream = None\n", TO_ONE),
+    Mutation("a message that stands still is not acknowledged", STREAM, "        if self.in_hand == 0 and self.looks > 1:\n",
+             "        if False:\n", TO_ONE),
 ]
 
 
@@ -139,7 +172,7 @@ def hunt(mutation: Mutation) -> str:
         for library in (PACKAGE / "_core").glob("*.so"):
             (root / "ringcast" / "_core" / library.name).symlink_to(library)
         mutate(root / "ringcast" / mutation.file, mutation)
-        run = subprocess.run([sys.executable, "-c", HUNT % SEEDS], env=os.environ | {"PYTHONPATH": directory},
+        run = subprocess.run([sys.executable, "-c", HUNT % (SEEDS, mutation.draws)], env=os.environ | {"PYTHONPATH": directory},
                              capture_output=True, text=True)
         if run.returncode not in (0, 1) or (run.returncode == 1 and not run.stdout):
             raise RuntimeError(f"{mutation.name}: the simulation could not be run\n{run.stderr}")

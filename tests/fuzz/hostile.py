@@ -1,0 +1,232 @@
+"""What the hostile member B does, and somebody who is no member: datagrams of any kind and content in what an honest one receives."""
+
+import struct
+from typing import Any
+
+import msgspec
+import reference
+from honest import INCARNATIONS, Honest
+from reference import MODULUS
+
+from ringcast._core import wire
+from ringcast.protocols import mcast
+from ringcast.protocols.frag import HEAD
+from ringcast.protocols.seqnos import is_seqno
+from ringcast.protocols.static_members import HELLO, Hello, Line
+from ringcast.protocols.unicast3 import control
+from ringcast.stack import EVERYONE, Kind
+
+HOSTILE, STRANGER = INCARNATIONS["B"], 0x4444_0000_0004
+EDGES = [0, 1, 2, 3, 7, 8, 9, 63, 64, 255, 256, 2**22 - 1, 2**31, 2**32, 2**53, 2**63 - 1, 2**63, 2**63 + 1, 2**64 - 2, 2**64 - 1,
+         -1, -2**31, -2**63]
+STEPS = (0, 0, 0, 1, 1, 2, -1, 8)       # from a number that means something
+MESSAGES = (Kind.DATA, Kind.REPEAT)
+CONNECTIONS = (Kind.UNICAST, Kind.UNICAST_FIRST)
+BODIES = {Kind.HELLO: HELLO, Kind.START: mcast.START, Kind.ACK: mcast.ACK, Kind.XMIT_REQ: mcast.XMIT_REQ,
+          Kind.HIGHEST: mcast.HIGHEST, Kind.UNICAST_ACK: control.ACK, Kind.UNICAST_XMIT_REQ: control.XMIT_REQ,
+          Kind.SEND_FIRST_SEQNO: control.SEND_FIRST_SEQNO, Kind.CLOSE: control.CLOSE}
+
+
+class Program:
+    """The bytes, and how far they were read; behind their end everything is 0."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data, self.at = data, 0
+
+    def is_over(self) -> bool:
+        return self.at >= len(self.data)
+
+    def byte(self) -> int:
+        self.at += 1
+        return self.data[self.at - 1] if self.at <= len(self.data) else 0
+
+    def bytes(self, most: int) -> bytes:
+        size = min(self.byte(), most)
+        self.at += size
+        return self.data[self.at - size:self.at]
+
+    def choice(self, values: "list[Any] | tuple[Any, ...]") -> Any:
+        return values[self.byte() % len(values)]
+
+
+class Hostile:
+    """The acts of B in a group of honest `members`. `spoofed` says that B spoke in the name of one of them, and well."""
+
+    def __init__(self, data: bytes, members: tuple[Honest, ...], group: int) -> None:
+        self.program = Program(data)
+        self.members = members
+        self.id = group
+        self.spoofed = False
+        self.num_said = 0                       # by B, the timestamps of what it acknowledges and asks
+
+    # -------------------------------------------------------------------------------------------------------- numbers
+
+    def number(self, target: Honest) -> int:
+        """An edge, or next to a pointer of the one who is to receive it."""
+        which, windows, unicast = self.program.byte(), target.mcast.windows, target.unicast
+        if which < 64:
+            return EDGES[which % len(EDGES)]
+        rings = [target.mcast.send_window.ring, *(windows[sender].ring for sender in sorted(windows))]
+        rings += [table[peer].ring for table in (unicast.receivers, unicast.senders) for peer in sorted(table)]
+        pointers = [target.view_id, *INCARNATIONS.values(), *(each for ring in rings for each in (ring.low, ring.hd, ring.hr))]
+        return (pointers[which % len(pointers)] + self.program.byte() % 32 - 8) % MODULUS
+
+    def conn_id(self, target: Honest) -> int:
+        """Next to one that means something between B and the target, or any."""
+        which, unicast, life = self.program.byte(), target.unicast, self.life(target)
+        if which >= 240:
+            return EDGES[which % len(EDGES)]
+        known = [table[life].conn_id for table in (unicast.receivers, unicast.closed.entries, unicast.senders) if life in table]
+        known.append(unicast.conn_ids.last)
+        return (known[which // len(STEPS) % len(known)] + STEPS[which % len(STEPS)]) % MODULUS
+
+    def timestamp(self, target: Honest) -> int:
+        """What comes next, or any."""
+        self.num_said += 1
+        return self.num_said if self.program.byte() & 3 else self.number(target)
+
+    def life(self, target: Honest) -> int:
+        """The present one of B, as the target knows it."""
+        return target.members.table["B"].incarnation or HOSTILE
+
+    # ---------------------------------------------------------------------------------------------------------- words
+
+    def forge(self, target: Honest, kind: int, body: bytes) -> None:
+        """Into what the target receives: behind the rest, or before it."""
+        other = self.members[target is self.members[0]]
+        sender = self.program.choice([self.life(target)] * 10
+                                     + [STRANGER, STRANGER, 0, 2**64 - 1, target.incarnation, other.incarnation, HOSTILE])
+        dest = self.program.choice((EVERYONE, target.incarnation, HOSTILE, 77))
+        if sender == other.incarnation and dest in (EVERYONE, target.incarnation):
+            if kind == Kind.UNRELIABLE:
+                other.shouted.add(body)                 # nobody can tell
+            else:
+                self.spoofed |= is_well_formed(kind, body)
+        self.put(target, wire.make_datagram(kind, self.id, sender, dest, body))
+
+    def put(self, target: Honest, datagram: bytes) -> None:
+        target.arriving.insert(len(target.arriving) * (self.program.byte() & 1), datagram)
+
+    def nonsense(self, target: Honest) -> None:
+        self.put(target, self.program.bytes(200))
+
+    def sealed_nonsense(self, target: Honest) -> None:
+        self.forge(target, self.program.byte() % 17, self.program.bytes(255))
+
+    def forged_numbers(self, target: Honest) -> None:
+        kind = self.program.choice((Kind.ACK, Kind.ACK, Kind.START, Kind.HIGHEST))
+        count = 1 if kind == Kind.HIGHEST else 2
+        self.forge(target, kind, msgspec.msgpack.encode([self.number(target) for _ in range(count)]))
+
+    def forged_request(self, target: Honest) -> None:
+        self.forge(target, Kind.XMIT_REQ, msgspec.msgpack.encode([self.ranges(target, target.mcast.send_window.ring)]))
+
+    def ranges(self, target: Honest, ring: Any) -> list[tuple[int, int]]:
+        ranges = [(self.number(target), self.number(target)) for _ in range(self.program.byte() % 8)] or [(ring.low, ring.hr)]
+        return ranges * self.program.choice((1, 1, 1, 400))
+
+    def forged_hello(self, target: Honest) -> None:
+        names = ["B", "B", "B", "A", "C", "D", ""]
+        incarnations = [HOSTILE, 0, STRANGER, *INCARNATIONS.values(), 2**64 - 1, -1]
+        table = {self.program.choice(names): Line(self.program.choice((1, 1, 2, 3, 9, 2**22 - 1)), self.program.choice(incarnations))
+                 for _ in range(self.program.byte() % 5)}
+        resume = {self.number(target): self.number(target) for _ in range(self.program.byte() % 3)}
+        hello = Hello(self.program.choice(names), "x", table, bool(self.program.byte() & 1), resume)
+        self.forge(target, Kind.HELLO, msgspec.msgpack.encode(hello))
+
+    def forged_data(self, target: Honest) -> None:
+        body = b""
+        for _ in range(1 + self.program.byte() % 3):
+            payloads = [bytes(self.program.choice((0, 1, 20, 250))) for _ in range(1 + self.program.byte() % 6)]
+            body += a_run(self.number(target), 0, payloads)
+        self.forge(target, self.program.choice(MESSAGES), body)
+
+    def a_life_of_b(self, target: Honest) -> None:
+        """B comes back as somebody else, opens its streams and fills the window."""
+        line = target.members.table["B"]
+        life = HOSTILE + (self.program.byte() << 32)          # the upper half is what the id of a view sees
+        table = target.members.table | {"B": Line(min(line.generation + 1, 2**22 - 1), life)}
+        hello = msgspec.msgpack.encode(Hello("B", "b", table, False, {}))
+        view_id = sum(line.weight for line in table.values())
+        body = a_run(1, 0, [bytes(100)])
+        for kind, content in ((Kind.HELLO, hello), (Kind.START, msgspec.msgpack.encode([0, view_id])), (Kind.DATA, body),
+                              (Kind.UNICAST_FIRST, (1).to_bytes(8, "little") + body)):
+            target.arriving.append(wire.make_datagram(kind, self.id, life, EVERYONE, content))
+
+    # ------------------------------------------------------------------------------------------- words of connections
+
+    def forged_messages(self, target: Honest) -> None:
+        """Runs with flags, in a connection or to everybody."""
+        kind = self.program.choice((*CONNECTIONS, *CONNECTIONS, *MESSAGES))
+        prefix = (self.conn_id(target) % MODULUS).to_bytes(8, "little") if kind in CONNECTIONS else b""
+        body = b""
+        for _ in range(1 + self.program.byte() % 3):
+            flags = self.program.choice((0, 0, 0, 1, 1, 8, 9, 2, 4, 256, 0xFFFF))
+            number, count = self.program.byte(), self.program.choice((2, 3, 1, 0, 9, 2**32 - 1))
+            index = self.program.choice((0, 1, 2, self.next_part(target, number)))
+            sizes = [self.program.choice((1, 0, 20, 256)) for _ in range(1 + self.program.byte() % 6)]
+            heads = [HEAD.pack(number, index + step, count) if flags & 8 else b"" for step in range(len(sizes))]
+            body += a_run(self.number(target), flags, [head + bytes(size) for head, size in zip(heads, sizes, strict=True)])
+        self.forge(target, kind, prefix + body)
+
+    def next_part(self, target: Honest, number: int) -> int:
+        """Of a message that the target is putting together."""
+        life = self.life(target)
+        streams = [table[life].stream for table in (target.unicast.receivers, target.mcast.windows) if life in table]
+        found = [stream.whole.ordered[number] for stream in streams if stream.whole is not None and number in stream.whole.ordered]
+        return len(found[0].parts) if found else 0
+
+    def forged_control(self, target: Honest) -> None:
+        """What the other end of a connection says; now and then with a field too few or too many, or a wrong one."""
+        kind = self.program.choice((Kind.UNICAST_ACK, Kind.UNICAST_XMIT_REQ, Kind.SEND_FIRST_SEQNO, Kind.CLOSE))
+        fields: list[Any] = [self.conn_id(target)]
+        if kind == Kind.UNICAST_ACK:
+            fields += [self.number(target), self.timestamp(target), self.program.choice((1500, 1, 300, 2**64 - 1, 0, -1))]
+        elif kind == Kind.UNICAST_XMIT_REQ:
+            entry = target.unicast.senders.get(self.life(target))
+            ring = target.mcast.send_window.ring if entry is None else entry.ring
+            fields += [self.ranges(target, ring), self.timestamp(target)]
+        elif kind == Kind.SEND_FIRST_SEQNO:
+            fields.append(self.timestamp(target))
+        damage = self.program.byte()
+        if damage >= 240:
+            fields[damage % len(fields)] = self.program.choice((None, "", -1, [], 2**64 - 1, 1.5))
+        elif damage >= 230:
+            fields = fields[:-1] if damage & 1 else [*fields, 0]
+        self.forge(target, kind, msgspec.msgpack.encode(fields))
+
+    def heed(self, target: Honest) -> None:
+        """B acknowledges what the target said to it, or nearly."""
+        life = self.life(target)
+        entry = target.unicast.senders.get(life)
+        if entry is not None:
+            self.num_said += 1
+            seqno = (entry.highest_sent - self.program.byte() % 3) % MODULUS
+            ack = msgspec.msgpack.encode([entry.conn_id, seqno, self.num_said, 1500])
+            target.arriving.append(wire.make_datagram(Kind.UNICAST_ACK, self.id, life, target.incarnation, ack))
+
+    def forged_shout(self, target: Honest) -> None:
+        self.forge(target, Kind.UNRELIABLE, self.program.bytes(20))
+
+
+def a_run(first: int, flags: int, payloads: list[bytes]) -> bytes:
+    head = struct.pack("<QHHI", first % MODULUS, len(payloads), flags, sum(map(len, payloads)))
+    return head + b"".join(struct.pack("<H", len(payload)) for payload in payloads) + b"".join(payloads)
+
+
+def runs_of(kind: int, body: bytes) -> "list[reference.Run] | None":
+    """The runs of a datagram with messages, if it is well formed."""
+    if kind in CONNECTIONS:
+        return reference.runs(body[8:]) if len(body) > 8 else None
+    return reference.runs(body) if kind in MESSAGES else None
+
+
+def is_well_formed(kind: int, body: bytes) -> bool:
+    """Whether a member would believe it."""
+    if kind in MESSAGES or kind in CONNECTIONS:
+        return runs_of(kind, body) is not None
+    try:
+        word = BODIES[kind].decode(body) if kind in BODIES else None
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return False
+    return word is not None and is_seqno(getattr(word, "conn_id", 0))
