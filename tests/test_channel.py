@@ -1,83 +1,28 @@
 """Channels on real threads: what a program that embeds ringcast relies on. In one process; tests/transport has the sockets."""
 
-import itertools
 import logging
 import threading
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from random import Random
 
 import pytest
+from channels import PATIENCE, Collector, joined, new_group, side_by_side
 
 import ringcast
 from ringcast import (
     MAX_PAYLOAD,
+    Address,
     Channel,
     ClosedError,
     ConfigError,
+    Flag,
     JoinTimeoutError,
     MessageTooLargeError,
+    NotMemberError,
     RingcastError,
     SendTimeoutError,
 )
 from ringcast.protocols.faults import Discard, Duplicate, Shuffle
-
-numbers = itertools.count()
-PATIENCE = 60                           # seconds after which a test that waits for an event has failed
-
-
-def new_group():
-    return f"test-{next(numbers)}"
-
-
-@contextmanager
-def joined(names, per_member=None, **kwargs):
-    """Channels of one group, connected side by side, closed side by side."""
-    group = new_group()
-    channels = [Channel(group, name=name, members=list(names), stack="inproc", **(kwargs | (per_member or {}).get(name, {})))
-                for name in names]
-    try:
-        side_by_side([channel.connect for channel in channels])
-        yield channels
-    finally:
-        side_by_side([channel.close for channel in channels])
-
-
-def side_by_side(calls):
-    errors = []
-
-    def run(call):
-        try:
-            call()
-        except BaseException as error:
-            errors.append(error)
-
-    threads = [threading.Thread(target=run, args=(call,)) for call in calls]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(PATIENCE)
-    if errors:
-        raise errors[0]
-
-
-class Collector:
-    """An on_message that keeps payloads by sender and can be waited for."""
-
-    def __init__(self, expected):
-        self.by_sender = {}
-        self.expected = expected
-        self.done = threading.Event()
-        self.batches = 0
-
-    def __call__(self, batch):
-        self.batches += 1
-        self.by_sender.setdefault(batch.sender.name, []).extend(batch.payloads)
-        if sum(map(len, self.by_sender.values())) >= self.expected:
-            self.done.set()
-
-    def wait(self):
-        assert self.done.wait(PATIENCE), {name: len(payloads) for name, payloads in self.by_sender.items()}
-        return self.by_sender
 
 
 def test_every_member_gets_what_every_member_sends():
@@ -420,11 +365,18 @@ def test_a_wrong_argument_is_refused_with_what_to_do(kwargs, says):
 def test_a_wrong_payload_is_refused_and_nothing_is_sent():
     with joined("A", deliver=False) as (a,):
         with pytest.raises(MessageTooLargeError, match="split it"):
-            a.send(bytes(MAX_PAYLOAD + 1))
+            a.send(bytes(a.config.max_message_size + 1))
+        with pytest.raises(MessageTooLargeError, match="NO_RELIABILITY"):
+            a.send(bytes(MAX_PAYLOAD + 1), flags=Flag.NO_RELIABILITY)
         with pytest.raises(TypeError, match="encode it"):
             a.send("text")
-        with pytest.raises(ConfigError, match="unicast"):
-            a.send(b"x", dest=a.address)
+        with pytest.raises(ConfigError, match="Flag"):
+            a.send(b"x", flags=64)
+        with pytest.raises(TypeError, match="name"):
+            a.send(b"x", dest=7)
+        for dest in ("nobody", Address("B", 7), a.address):
+            with pytest.raises(NotMemberError):
+                a.send(b"x", dest=dest)
         assert a.status()["hr"] == 0
 
 

@@ -1,8 +1,9 @@
 """Channel: one member of a group, on real threads and a real transport.
 
 Whoever holds the turn lock owns the stack for one turn: bring in what arrived, let the layers decide, perform their Effects. That
-is the driver thread, and, when its message completes a datagram, the application thread that sent it; so a busy sender needs
-no hop to another thread, and messages leave in the order of their seqnos. Application threads otherwise touch the send window only.
+is the driver thread, or a thread that waits for messages (seat.py), and, when its message completes a datagram, the application
+thread that sent it; so neither a busy sender nor a waiting receiver needs a hop to another thread, and messages leave in the order of
+their seqnos. Application threads otherwise touch the send windows only.
 
 What is delivered goes through a queue to the application: an iterator, or callbacks on a thread of their own. A batch counts as
 delivered, and is acknowledged, when the application has finished it: asks for the next one, or returns from the callback. So a
@@ -18,19 +19,34 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from queue import Empty, SimpleQueue
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
+from ringcast._core import wire
 from ringcast._core.batch import Batch, Message
-from ringcast._core.send_window import BUNDLE, FULL, SendPort
+from ringcast._core.send_window import BUNDLE, FULL, LARGE, SendPort, SendWindow
 from ringcast.address import Address
 from ringcast.config import Config, configure, milliseconds
 from ringcast.digest import Digest
-from ringcast.errors import ClosedError, ConfigError, JoinTimeoutError, RingcastError, SendTimeoutError
+from ringcast.errors import (
+    ClosedError,
+    ConfigError,
+    JoinTimeoutError,
+    MessageTooLargeError,
+    NotMemberError,
+    RingcastError,
+    SendTimeoutError,
+)
+from ringcast.message import Flag
+from ringcast.protocols import frag
+from ringcast.protocols.budget import ReceiveBudget
 from ringcast.protocols.mcast import Mcast
 from ringcast.protocols.static_members import StaticMembers
+from ringcast.protocols.unicast3 import Unicast3
+from ringcast.protocols.unreliable import Unreliable
 from ringcast.stack import Effects, Instant, Layer, Stack
 from ringcast.transport import Transport
 from ringcast.transport.inproc import InprocTransport
+from ringcast.transport.seat import Seat
 from ringcast.transport.udp import UdpTransport
 from ringcast.view import View
 
@@ -38,10 +54,14 @@ log = logging.getLogger("ringcast")
 
 FOREVER: Instant = 1 << 63
 READY = 1.0                             # seconds that the others get to be ready for our stream, before it begins all the same
+QUIET = 50_000                          # nanoseconds since the last datagram after which a message does not wait for company
+FLAGS = int(Flag.OOB | Flag.DONT_LOOPBACK | Flag.NO_RELIABILITY)
 STACKS = ("mcast-udp", "inproc")
 
 OnMessage = Callable[[Batch], object]
 OnView = Callable[[View], object]
+Dest = Address | None                   # a member, or everybody
+Taken = TypeVar("Taken")
 
 
 class _Hand:
@@ -59,8 +79,9 @@ class Channel(SendPort):
 
     `members` names everybody, this member (`name`) included; left out, the group is this member alone. `stack` is "mcast-udp"
     (UDP multicast, loopback unless told otherwise) or "inproc" (members of one process). `on_message` is called with each Batch and
-    `on_view` with each View, on a thread of the channel's; without `on_message`, iterate. `deliver=False` makes a member that only
-    sends: it gets no messages, and nobody waits for it. `resume` is the Digest of what this member had got in an earlier
+    `on_view` with each View, on a thread of the channel's; without `on_message`, iterate. `on_undelivered` is called there too, with a
+    Batch of messages that were sent to one member (`dest`) that left before it had acknowledged them. `deliver=False` makes a member
+    that only sends: it gets no messages, and nobody waits for it. `resume` is the Digest of what this member had got in an earlier
     life; senders that still have what follows it will send that first. `faults` are layers from ringcast.protocols.faults. All
     other keywords are properties, see ringcast.config.Config.
 
@@ -70,8 +91,8 @@ class Channel(SendPort):
     """
 
     def __init__(self, group: str, *, name: str | None = None, members: Sequence[str] | None = None, stack: str = "mcast-udp",
-                 on_message: OnMessage | None = None, on_view: OnView | None = None, deliver: bool = True,
-                 resume: Digest | None = None, faults: Sequence[Layer] = (), **options: Any) -> None:
+                 on_message: OnMessage | None = None, on_view: OnView | None = None, on_undelivered: OnMessage | None = None,
+                 deliver: bool = True, resume: Digest | None = None, faults: Sequence[Layer] = (), **options: Any) -> None:
         if stack not in STACKS:
             raise ConfigError(f"there is no stack {stack!r}; choose one of {', '.join(STACKS)}")
         self.config = configure(options)
@@ -80,13 +101,17 @@ class Channel(SendPort):
         names = tuple(members) if members is not None else (self.address.name,)
         self._members = StaticMembers(self.address, names, self.config, resume)
         self._transport = open_transport(stack, group, self.config)
-        self._mcast = Mcast(self.address, self.config, self._transport.receive_budget, resume=resume, receiving=deliver)
-        self._stack = Stack([self._mcast, self._members, *faults], local=self.address, group=group,
+        budget = ReceiveBudget(self._transport.receive_budget)
+        self._mcast = Mcast(self.address, self.config, budget, resume=resume, receiving=deliver)
+        self._unicast = Unicast3(self.address, self.config, budget, receiving=deliver)
+        self._unreliable = Unreliable(self.address, receiving=deliver)
+        self._stack = Stack([self._unreliable, self._unicast, self._mcast, self._members, *faults], local=self.address, group=group,
                             physical=self._transport.physical)
-        self._on_message, self._on_view = on_message, on_view
+        self._on_message, self._on_view, self._on_undelivered = on_message, on_view, on_undelivered
         self._open_port(self._mcast.send_window)
         self._bundle_delay = milliseconds(self.config.bundle_delay)
         self._turn = threading.Lock()                   # held by whoever owns the stack
+        self._seat = Seat(self._poll, self._transport.wake)
         self._room = threading.Condition()              # the send window has room, or the channel is closed
         self._settled = threading.Condition()           # a view came, or everything is acknowledged, or the channel is closed
         self._inbox: SimpleQueue[list[Batch] | None] = SimpleQueue()
@@ -96,8 +121,11 @@ class Channel(SendPort):
         self._taking, self._finishing = threading.Lock(), threading.Lock()
         self._handed = 0                                # messages in the inbox or with the application; the driver's own
         self._wakes_at: Instant = 0                     # when the driver's sleep ends by itself; 0 while it is awake
-        self._last_flush: Instant = 0
-        self._rooms = 0                                 # how often the send window got room
+        self._last_flush: dict[Dest, Instant] = {}      # when something was sent last, to everybody or to one
+        self._due: dict[Dest, Instant] = {}             # messages that wait for company, and when they must go
+        self._large: dict[Dest, threading.Lock] = {}    # held while a message goes out in fragments
+        self._message_number = 0                        # of the last one that did
+        self._rooms = 0                                 # how often a send window got room
         self._view: View | None = None
         self._fault: str | None = None
         self._closing = self._stopped = self._closed = False
@@ -114,8 +142,10 @@ class Channel(SendPort):
         """
         if self._threads or self._stopped:
             raise RingcastError("this channel is connected already, or was closed; make a new one")
-        self._start(self._drive, "driver")
-        if self._on_message is not None or self._on_view is not None:
+        with self._turn:
+            self._stack.start(time.monotonic_ns())
+        self._start(self._seat.drive, "driver")
+        if (self._on_message, self._on_view, self._on_undelivered) != (None, None, None):
             self._start(self._call_back, "callbacks")
         seconds = self.config.join_timeout / 1000 if timeout is None else timeout
         self._wait_settled(seconds, lambda: self._view is not None)
@@ -139,12 +169,13 @@ class Channel(SendPort):
         until it comes back under its name (see `resume`) or is excluded.
 
         Blocked senders get ClosedError and iterators end; what the application had not finished is not acknowledged. Returns how
-        many of the own messages somebody has not acknowledged: 0 means that all arrived. Closing again returns the same.
+        many of the own messages somebody has not acknowledged, those to single members included: 0 means that all arrived. Closing
+        again returns the same.
         """
         with self._close_lock:
             if not self._closed:
                 self._closing = True
-                self._mcast.send_window.close()
+                self._close_windows()
                 self._release_waiters()
                 if leave and self._view is not None and not self._stopped:
                     self._leave(timeout)
@@ -154,23 +185,36 @@ class Channel(SendPort):
                         thread.join()
                 self._transport.close()
                 self._closed = True
-                self._unacked = self._mcast.unacked()
+                self._unacked = self._num_unacked()
                 if self._unacked and timeout != 0:
                     log.warning("%s closed with %d messages that somebody has not acknowledged", self.address, self._unacked)
         return self._unacked
 
     def _leave(self, timeout: float | None) -> None:
         """Take no more, wait for what was sent to be acknowledged, then tell the others and see that they know."""
+        self._finish()
         with self._turn:
             now = time.monotonic_ns()
             self._mcast.stop_receiving(now)
-            self._mcast.flush(now)
+            self._unicast.stop_receiving(now)
+            self._flush_all(now)
             self._perform(self._stack.take())
-        self._wait_settled(timeout, lambda: not self._mcast.unacked())
+        self._wait_settled(timeout, lambda: not self._num_unacked())
         with self._turn:
-            self._members.leave(time.monotonic_ns())
+            now = time.monotonic_ns()
+            self._unicast.close_all(now)
+            self._members.leave(now)
             self._perform(self._stack.take())
         self._wait_settled(self.config.leave_timeout / 1000, self._members.agreed)
+
+    def _num_unacked(self) -> int:
+        return self._mcast.unacked() + self._unicast.num_unacked()
+
+    def _close_windows(self) -> None:
+        """Nothing is sent any more."""
+        self._mcast.send_window.close()
+        for window in self._forget_ports():
+            window.close()
 
     def _wait_settled(self, timeout: float | None, condition: Callable[[], bool]) -> None:
         self._transport.wake()
@@ -181,11 +225,11 @@ class Channel(SendPort):
         """Stop the threads, from whichever thread; close() gives the sockets back."""
         self._fault = fault
         self._closing = self._stopped = True
-        self._mcast.send_window.close()
+        self._close_windows()
         self._inbox.put(None)
         self._calls.put(None)
         self._release_waiters()
-        self._transport.wake()
+        self._seat.stop()
 
     def _release_waiters(self) -> None:
         for condition in (self._room, self._settled):
@@ -200,87 +244,204 @@ class Channel(SendPort):
 
     # --------------------------------------------------------------------------------------------------- sending
 
-    def _refuse_dest(self, dest: Address) -> None:
-        raise ConfigError("messages to one member need the unicast protocol, which this version does not have; leave dest out")
-
-    def send_many(self, payloads: Sequence[bytes], timeout: float | None = None) -> None:
-        """Send all of `payloads`, in order; one call costs less than many. Errors as in `send`.
+    def send_many(self, payloads: Sequence[bytes], dest: Address | str | None = None, timeout: float | None = None, *,
+                  flags: int = 0) -> None:
+        """Send all of `payloads`, in order; one call costs less than many. Arguments and errors as in `send`.
 
         SendTimeoutError says how many were sent; the rest, from there on, was not. `timeout` holds for each wait.
         """
         payloads = payloads if isinstance(payloads, list) else list(payloads)
-        window = self._mcast.send_window
-        sent = 0
+        self._check_flags(flags)
+        if flags & Flag.NO_RELIABILITY:
+            for payload in payloads:
+                self.send(payload, dest, timeout, flags=flags)
+            return
+        to = self._member(dest)
+        window, sent = self._window(to), 0
         while sent < len(payloads):
-            taken = window.push_many(payloads, sent)
-            if not taken:
-                taken = self._retry(partial(self._push_many, payloads, sent), timeout,
+            taken = window.push_many(payloads, sent, flags)
+            if not taken and len(payloads[sent]) > wire.MAX_PAYLOAD:
+                self._send_large(payloads[sent], to, flags, timeout)
+                taken = 1
+            elif not taken:
+                taken = self._retry(partial(self._push_many, payloads, sent, to, flags), to, timeout,
                                     f"; {sent} of {len(payloads)} messages were sent")
             sent += taken
             if sent < len(payloads):
-                self._flush(full_only=True)
-        self._after_first()
+                self._flush(to, full_only=True)
+        self._after_first(to, window)
 
-    def _after_push(self, todo: int, payload: bytes, timeout: float | None) -> None:
-        """The message completed a datagram, is the first to wait, or found no room."""
+    def _send_otherwise(self, payload: bytes, dest: Address | str | None, flags: int, timeout: float | None) -> None:
+        """The first message to a member, or one with flags that a window does not have."""
+        self._check_flags(flags)
+        to = self._member(dest)
+        if flags & Flag.NO_RELIABILITY:
+            self._send_unreliable(payload, to, flags)
+            return
+        window = self._window(to)
+        todo = window.push(payload, flags)
+        if isinstance(dest, str):
+            self._remember_port(dest, window)           # by its name, until the next view
+        if todo:
+            self._after_push(todo, window, payload, to, flags, timeout)
+
+    def _check_flags(self, flags: int) -> None:
+        if flags & ~FLAGS:
+            raise ConfigError(f"flags {flags:#x} are not all ringcast.Flag: OOB, DONT_LOOPBACK and NO_RELIABILITY")
+
+    def _member(self, dest: Address | str | None) -> Dest:
+        """Whom the caller means; NotMemberError when no such member is in the view."""
+        if dest is None or isinstance(dest, Address):
+            return dest
+        if not isinstance(dest, str):
+            raise TypeError(f"dest is a member's Address or its name, not {type(dest).__name__}")
+        for member in self._view.members if self._view is not None else ():
+            if member.name == dest:
+                return member
+        raise NotMemberError(f"no member {dest!r} is in the view, which is {self._view}")
+
+    def _window(self, dest: Dest) -> SendWindow:
+        """Where messages to `dest` go; its connection is opened when there is none. NotMemberError when it left."""
+        if dest is None:
+            return self._mcast.send_window
+        with self._turn:
+            if self._closing:
+                raise ClosedError(self._fault or "the channel is closed; open a new one to send")
+            window = self._unicast.connection(dest, time.monotonic_ns()).window
+            self._remember_port(dest, window)
+            return window
+
+    def _send_unreliable(self, payload: bytes, dest: Dest, flags: int) -> None:
+        if not isinstance(payload, bytes):
+            raise TypeError(f"a payload is bytes, not {type(payload).__name__}; encode it first")
+        if len(payload) > wire.MAX_PAYLOAD:
+            raise MessageTooLargeError(f"a message of {len(payload)} bytes does not fit the one datagram that NO_RELIABILITY is; the "
+                                       f"largest has {wire.MAX_PAYLOAD}")
+        with self._turn:
+            if self._closing:
+                raise ClosedError(self._fault or "the channel is closed; open a new one to send")
+            if dest is not None and (self._view is None or dest not in self._view):
+                raise NotMemberError(f"{dest} is not in the view, which is {self._view}")
+            self._unreliable.send_one(payload, dest, flags, time.monotonic_ns())
+            self._perform(self._stack.take())
+        if dest in (None, self.address):
+            self._call_driver(0)                        # it delivers
+
+    def _send_large(self, payload: bytes, dest: Dest, flags: int, timeout: float | None) -> None:
+        """A message that does not fit a datagram goes in fragments, one such message at a time in each stream. When a fragment finds
+        no room for long, the others will not have what is there of the message, and nobody else of it either (frag.py)."""
+        frag.check_size(payload, self.config.max_message_size)
+        patience = self.config.frag_timeout / 2000
+        with self._large.setdefault(dest, threading.Lock()):
+            self._message_number += 1
+            fragments = frag.cut(payload, self._message_number, self.config.max_bundle_size)
+            window, sent = self._window(dest), 0
+            while sent < len(fragments):
+                taken = window.push_many(fragments, sent, flags | frag.FRAGMENT)
+                if not taken:
+                    taken = self._retry(partial(self._push_fragments, window, fragments, sent, dest, flags), dest,
+                                        patience if timeout is None else min(timeout, patience),
+                                        f"; {sent} of {len(fragments)} fragments were sent, and nobody will be given the message")
+                if not taken:                           # that connection was closed meanwhile: a new one gets all of them
+                    window, sent = self._window(dest), 0
+                sent += taken
+                self._flush(dest, full_only=sent < len(fragments))
+
+    def _push_fragments(self, window: SendWindow, fragments: list[bytes], start: int, dest: Dest, flags: int) -> int | None:
+        """How many were taken, 0 when there is another connection now, or None when there was no room."""
+        if self._window(dest) is not window:
+            return 0
+        return window.push_many(fragments, start, flags | frag.FRAGMENT) or None
+
+    def _after_push(self, todo: int, window: SendWindow, payload: bytes, dest: Address | str | None, flags: int,
+                    timeout: float | None) -> None:
+        """The message completed a datagram, is the first to wait, or was not taken: no room, or too large for a datagram."""
+        to = self._member(dest)
+        if todo == LARGE:
+            self._send_large(payload, to, flags, timeout)
+            return
         if todo == FULL:
-            todo = self._retry(partial(self._push, payload), timeout)
+            todo = self._retry(partial(self._push, payload, to, flags), to, timeout)
         if todo == BUNDLE:
-            self._flush(full_only=True)
+            self._flush(to, full_only=True)
         else:
-            self._after_first()
+            self._after_first(to, window)
 
-    def _push(self, payload: bytes) -> int | None:
+    def _push(self, payload: bytes, dest: Dest, flags: int) -> int | None:
         """What is left to do, or None when there was no room."""
-        todo = self._mcast.send_window.push(payload)
+        todo = self._window(dest).push(payload, flags)
         return None if todo == FULL else todo
 
-    def _push_many(self, payloads: list[bytes], start: int) -> int | None:
+    def _push_many(self, payloads: list[bytes], start: int, dest: Dest, flags: int) -> int | None:
         """How many were taken, or None when there was no room."""
-        return self._mcast.send_window.push_many(payloads, start) or None
+        return self._window(dest).push_many(payloads, start, flags) or None
 
-    def _after_first(self) -> None:
+    def _after_first(self, dest: Dest, window: SendWindow) -> None:
         """A message waits for company: send it at once when all is quiet, else see that the driver does before long."""
-        if self._mcast.send_window.waiting:
-            if time.monotonic_ns() - self._last_flush > self._bundle_delay:
-                self._flush(full_only=False)
+        if window.waiting:
+            last, now = self._last_flush.get(dest, 0), time.monotonic_ns()
+            if now - last > min(QUIET, self._bundle_delay):
+                self._flush(dest, full_only=False)
             else:
-                self._call_driver(self._last_flush + self._bundle_delay)
+                self._due[dest] = last + self._bundle_delay
+                self._call_driver(last + self._bundle_delay)
 
-    def _flush(self, full_only: bool) -> None:
+    def _flush(self, dest: Dest, full_only: bool) -> None:
         """Frame and send from this thread. Whoever else holds the turn is waited for: that keeps the order."""
         with self._turn:
             if self._stopped:
                 return
-            self._last_flush = time.monotonic_ns()
-            self._mcast.flush(self._last_flush, full_only)
+            self._flush_one(dest, time.monotonic_ns(), full_only)
             self._perform(self._stack.take())
             deadline = self._stack.deadline()
         if deadline is not None:
             self._call_driver(deadline)
 
-    def _retry(self, attempt: Callable[[], int | None], timeout: float | None, progress: str = "") -> int:
+    def _flush_one(self, dest: Dest, now: Instant, full_only: bool = False) -> None:
+        """The caller holds the turn. What is left waits until the driver sends it."""
+        self._last_flush[dest] = now
+        if dest is None:
+            self._mcast.flush(now, full_only)
+        else:
+            self._unicast.flush(dest, now, full_only)
+        if full_only:
+            self._due[dest] = now + self._bundle_delay
+        else:
+            self._due.pop(dest, None)
+
+    def _flush_due(self, now: Instant) -> None:
+        """Messages that have waited long enough."""
+        for dest, due in list(self._due.items()):
+            if due <= now:
+                self._flush_one(dest, now)
+
+    def _flush_all(self, now: Instant) -> None:
+        for dest in [None, *self._unicast.addresses()]:
+            self._flush_one(dest, now)
+
+    def _retry(self, attempt: Callable[[], int | None], dest: Dest, timeout: float | None, progress: str = "") -> int:
         """Attempt again whenever the window has room, until it returns something (decision 12: room, view, close, timeout)."""
         deadline = None if timeout is None else time.monotonic() + timeout
         self._num_blockings += 1
-        self._flush(full_only=False)
+        self._flush(dest, full_only=False)
         while True:
             seen = self._rooms
-            result = attempt()
-            if result is not None:
+            if not self._closing and (result := attempt()) is not None:
                 return result
             with self._room:
                 remaining = None if deadline is None else deadline - time.monotonic()
                 if not self._room.wait_for(partial(self._has_room_since, seen), remaining):
-                    raise SendTimeoutError(f"no room in the send window within {timeout:g} s{progress}; {self._slowest()}")
+                    raise SendTimeoutError(f"no room in the send window within {timeout:g} s{progress}; {self._slowest(dest)}")
             if self._closing:
                 raise ClosedError(self._fault or f"the channel is closed{progress}; open a new one to send")
 
     def _has_room_since(self, rooms: int) -> bool:
         return self._rooms != rooms or self._closing
 
-    def _slowest(self) -> str:
+    def _slowest(self, dest: Dest) -> str:
         """Who keeps the window full, for the message of a timeout."""
+        if dest is not None:
+            return f"{dest} does not acknowledge; exclude it if it is dead, or send less"
         slowest = self._mcast.acks.slowest
         if slowest == self.address.incarnation:
             return "this member does not take its own messages: iterate the channel, or pass on_message or deliver=False"
@@ -311,7 +472,7 @@ class Channel(SendPort):
     def _take(self, queue: "SimpleQueue[list[Batch] | None]") -> Iterator[list[Batch]]:
         while True:
             with self._taking:                          # the order of taking is the order of `_in_hand`
-                batches = queue.get()
+                batches = self._next(queue)
                 if batches is None:
                     queue.put(None)                     # the end is for every thread that iterates
                     return
@@ -329,6 +490,12 @@ class Channel(SendPort):
             hand.state = _Hand.FINISHED
             self._finish_in_order()
 
+    def _next(self, queue: "SimpleQueue[Taken]") -> "Taken":
+        """What comes next out of a queue; who has to wait for it polls meanwhile."""
+        if queue.empty() and self._threads:
+            self._seat.visit(lambda: not queue.empty())
+        return queue.get()
+
     def _finish_in_order(self) -> None:
         """Hand to the driver what is finished and behind which nothing is still in somebody's hands: an ack covers all before it.
 
@@ -345,46 +512,55 @@ class Channel(SendPort):
 
     def _call_back(self) -> None:
         """The callbacks' thread: views and batches in the order of their installation and delivery."""
-        while (call := self._calls.get()) is not None:
+        wait = self._next if self._on_message is not None else SimpleQueue.get      # one thread visits: that which gets the messages
+        while (call := wait(self._calls)) is not None:
             callback, argument = call
             try:
                 callback(argument)
             except Exception:
                 self._callback_errors += 1
                 log.exception("%s: a callback failed on %r; the next one follows", self.address, argument)
-            if isinstance(argument, Batch):
+            if callback is self._on_message:
                 self._finished.append([argument])
                 self._call_driver(0)
 
     # ------------------------------------------------------------------------------------------------ the driver
 
-    def _drive(self) -> None:
-        """Turns, until the channel stops. An error of our own stops it loudly rather than leave anybody waiting."""
+    def _poll(self, visiting: bool) -> None:
+        """One turn of whoever has the seat. An error of our own stops the channel loudly rather than leave anybody waiting."""
         try:
+            if self._finished:
+                self._finish()
+            datagrams = self._transport.poll(self._plan(), visiting)
+            self._wakes_at = 0
             with self._turn:
-                self._stack.start(time.monotonic_ns())
-            timeout: int | None = 0
-            while not self._stopped:
-                datagrams = self._transport.poll(timeout)
-                self._wakes_at = 0
-                with self._turn:
-                    self._take_turn(datagrams, time.monotonic_ns())
-                timeout = self._plan()
+                self._take_turn(datagrams, time.monotonic_ns())
         except Exception:
+            if self._closed:                            # between two looks at whether it is
+                return
             log.exception("%s: the driver failed", self.address)
             self._halt("the channel failed for a reason of its own, which is in the log; open a new one and please report it")
 
+    def _finish(self) -> None:
+        """What the application is done with may be acknowledged; and if it had its hands full, it gets more."""
+        with self._turn:
+            now = time.monotonic_ns()
+            was_full = self._handed >= self.config.max_undelivered
+            while self._finished:
+                for batch in self._finished.popleft():
+                    self._handed -= len(batch)
+                    self._stack.delivered(batch, now)
+            if was_full:
+                self._stack.deliver(self.config.max_undelivered - self._handed, now)
+            self._perform(self._stack.take())
+
     def _take_turn(self, datagrams: Sequence[Any], now: Instant) -> None:
-        self._stack.receive(datagrams, now)
-        while self._finished:
-            for batch in self._finished.popleft():
-                self._handed -= len(batch)
-                self._mcast.delivered(batch, now)
+        if datagrams:
+            self._stack.receive(datagrams, now)
         self._stack.tick(now)
-        if self._mcast.send_window.waiting and now - self._last_flush >= self._bundle_delay:
-            self._last_flush = now
-            self._mcast.flush(now)
-        self._mcast.deliver(self.config.max_undelivered - self._handed, now)
+        if self._due:
+            self._flush_due(now)
+        self._stack.deliver(self.config.max_undelivered - self._handed, now)
         self._perform(self._stack.take())
 
     def _perform(self, effects: Effects) -> None:
@@ -395,10 +571,17 @@ class Channel(SendPort):
             self._transport.put(effects.packets)
         for view in effects.views:
             self._view = view
+            self._forget_ports()                        # who left, or comes back under its name, is looked up anew
             if self._on_view is not None:
                 self._calls.put((self._on_view, view))
         if effects.deliveries:
             self._hand_over(effects.deliveries)
+        for batch in effects.failures:
+            self._report(batch)
+        for dest in effects.closed:
+            self._forget_port(dest)
+            for table in (self._last_flush, self._due, self._large):
+                table.pop(dest, None)
         if effects.writable:
             with self._room:
                 self._rooms += 1
@@ -408,6 +591,13 @@ class Channel(SendPort):
                 self._settled.notify_all()
         if effects.fault is not None:
             self._halt(effects.fault)
+
+    def _report(self, batch: Batch) -> None:
+        """Messages to one member that it will not get."""
+        if self._on_undelivered is not None:
+            self._calls.put((self._on_undelivered, batch))
+        else:
+            log.warning("%s: %d messages to %s were not acknowledged before it left", self.address, len(batch), batch.dest)
 
     def _hand_over(self, batches: list[Batch]) -> None:
         self._handed += sum(map(len, batches))
@@ -425,8 +615,8 @@ class Channel(SendPort):
         until = FOREVER
         if self._finished:
             until = 0
-        if self._mcast.send_window.waiting:
-            until = min(until, self._last_flush + self._bundle_delay)
+        if self._due:
+            until = min(until, *list(self._due.values()))
         deadline = self._stack.deadline()
         if deadline is not None:
             until = min(until, deadline)
@@ -476,4 +666,4 @@ def open_transport(stack: str, group: str, config: Config) -> Transport:
     if stack == "inproc":
         return InprocTransport(group, receive_buffer=config.receive_buffer)
     return UdpTransport(group_address=config.group_address, port=config.port, interface=config.interface, ttl=config.ttl,
-                        receive_buffer=config.receive_buffer, insecure=config.insecure)
+                        receive_buffer=config.receive_buffer, busy_poll=milliseconds(config.busy_poll), insecure=config.insecure)

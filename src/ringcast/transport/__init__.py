@@ -43,8 +43,10 @@ class Transport(Protocol):
     def connect(self, routes: Mapping[int, str]) -> None:
         """Replace the table of member ids and their `physical`; an entry that makes no sense is counted and left out."""
 
-    def poll(self, timeout_ns: int | None) -> list[memoryview]:
+    def poll(self, timeout_ns: int | None, expecting: bool = False) -> list[memoryview]:
         """Return what has arrived, waiting up to `timeout_ns` (None: for ever, 0: not at all) if nothing has.
+
+        Who is `expecting` something has nothing else to do: the transport may look for it for a moment instead of sleeping.
 
         May return early and empty. The views are read-only and valid until the next `poll`.
         """

@@ -78,7 +78,7 @@ class InprocTransport:
             self._inbox_bytes += len(datagram)
             self._arrived.notify()
 
-    def poll(self, timeout_ns: int | None) -> list[memoryview]:
+    def poll(self, timeout_ns: int | None, expecting: bool = False) -> list[memoryview]:
         with self._arrived:
             if not self._inbox and not self._woken and not self._closed:
                 self._arrived.wait(None if timeout_ns is None else timeout_ns / 1e9)

@@ -64,6 +64,7 @@ class UdpTransport:
         ttl: int = 1,
         receive_buffer: int = 16 * MEBIBYTE,
         send_buffer: int = 4 * MEBIBYTE,
+        busy_poll: int = 0,
         insecure: bool = False,
     ) -> None:
         _check_group(group_address, port)
@@ -82,6 +83,7 @@ class UdpTransport:
                 granted = [size_receive_buffer(each, receive_buffer) for each in (self._unicast, self._multicast)]
                 self._receiver = Receiver([self._unicast.fileno(), self._multicast.fileno()])
             undo.pop_all()
+        self._spin = busy_poll if len(os.sched_getaffinity(0)) > 1 else 0
         self._sender = Sender(self._unicast.fileno())
         self._everyone = SockAddr(group_address, port)
         self._routes = {EVERYONE: self._everyone}
@@ -116,11 +118,11 @@ class UdpTransport:
             return None
         return sockaddr if _names_one_host(address) and address.is_loopback == self._loopback else None
 
-    def poll(self, timeout_ns: int | None) -> list[memoryview]:
+    def poll(self, timeout_ns: int | None, expecting: bool = False) -> list[memoryview]:
         """See `Transport.poll`; returns early and empty when all that came was an ICMP error."""
         self._enter()
         try:
-            return self._receiver.receive(timeout_ns)
+            return self._receiver.receive(timeout_ns, self._spin if expecting else 0)
         finally:
             self._leave()
 

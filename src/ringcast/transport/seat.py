@@ -1,0 +1,79 @@
+"""Who polls the transport: a driver thread, or whoever waits for messages.
+
+Somebody must watch the network all the time, so there is a driver. But a thread that waits for a message gets it sooner when it polls
+by itself: a hop from one thread to another costs more than all else between the network and the application. So such a thread visits
+the seat, and the driver stands by. When the visitor goes away with its message the driver does not take the seat at once, for that
+would be the same hop again; it looks every millisecond, and takes it when the visitor has not come back.
+"""
+
+import threading
+import time
+from collections.abc import Callable
+
+PATIENCE = 0.001                        # seconds between two looks of the driver that stands by
+
+
+class Seat:
+    """`turn(visiting)` polls once and does what follows from it; it returns at once after `wake`.
+
+    Threads: one drives; one visits at a time; any may call stop().
+    """
+
+    def __init__(self, turn: Callable[[bool], None], wake: Callable[[], None]) -> None:
+        self._turn, self._wake = turn, wake
+        self._taken = threading.Lock()          # held by whoever polls
+        self._wanted = False                    # somebody visits now and then
+        self._waiting = False                   # a visitor waits for the driver to get up
+        self._visits = 0
+        self._left = threading.Event()          # a visitor went while the driver slept
+        self._asleep = False
+        self._stopped = False
+
+    def drive(self) -> None:
+        """Take turns until stop(), and leave them to visitors while there are any."""
+        while not self._stopped:
+            with self._taken:
+                while not (self._wanted or self._waiting or self._stopped):
+                    self._turn(False)
+            self._stand_by()
+
+    def _stand_by(self) -> None:
+        """Until no visitor has come for a while."""
+        while not self._stopped:
+            visits = self._visits
+            time.sleep(PATIENCE)
+            if visits != self._visits or self._waiting:
+                continue
+            if not self._taken.locked():
+                break
+            # A visitor waits for something to happen. It says so when it goes, if it sees that we are asleep; and if it does not see
+            # that, it has gone before we look again.
+            self._left.clear()
+            self._asleep = True
+            if self._taken.locked() and visits == self._visits and not self._stopped:
+                self._left.wait()
+            self._asleep = False
+        self._wanted = False
+
+    def visit(self, done: Callable[[], bool]) -> None:
+        """Take turns until `done`, or stop()."""
+        if not self._taken.acquire(blocking=False):
+            self._waiting = True
+            self._wake()
+            self._taken.acquire()
+            self._waiting = False
+        self._wanted = True
+        try:
+            while not done() and not self._stopped:
+                self._turn(True)
+        finally:
+            self._visits += 1
+            self._taken.release()
+            if self._asleep:
+                self._left.set()
+
+    def stop(self) -> None:
+        """The end of all turns; whoever polls comes back."""
+        self._stopped = True
+        self._left.set()
+        self._wake()

@@ -1,0 +1,65 @@
+"""Groups of channels in one process, for the tests of channels."""
+
+import itertools
+import threading
+from contextlib import contextmanager
+
+from ringcast import Channel
+
+numbers = itertools.count()
+PATIENCE = 60                           # seconds after which a test that waits for an event has failed
+
+
+def new_group():
+    return f"test-{next(numbers)}"
+
+
+@contextmanager
+def joined(names, per_member=None, **kwargs):
+    """Channels of one group, connected side by side, closed side by side."""
+    group = new_group()
+    channels = [Channel(group, name=name, members=list(names), **({"stack": "inproc"} | kwargs | (per_member or {}).get(name, {})))
+                for name in names]
+    try:
+        side_by_side([channel.connect for channel in channels])
+        yield channels
+    finally:
+        side_by_side([channel.close for channel in channels])
+
+
+def side_by_side(calls):
+    errors = []
+
+    def run(call):
+        try:
+            call()
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=run, args=(call,)) for call in calls]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(PATIENCE)
+    if errors:
+        raise errors[0]
+
+
+class Collector:
+    """An on_message that keeps payloads by sender and can be waited for."""
+
+    def __init__(self, expected):
+        self.by_sender = {}
+        self.expected = expected
+        self.done = threading.Event()
+        self.batches = 0
+
+    def __call__(self, batch):
+        self.batches += 1
+        self.by_sender.setdefault(batch.sender.name, []).extend(batch.payloads)
+        if sum(map(len, self.by_sender.values())) >= self.expected:
+            self.done.set()
+
+    def wait(self):
+        assert self.done.wait(PATIENCE), {name: len(payloads) for name, payloads in self.by_sender.items()}
+        return self.by_sender
