@@ -10,7 +10,7 @@ from statistics import quantiles
 
 import pytest
 
-from ringcast.cli.perf_member import Plan
+from ringcast.cli.perf_plan import Plan
 from ringcast.cli.perf_run import run_once
 
 

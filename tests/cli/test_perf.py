@@ -2,22 +2,22 @@
 
 import json
 import multiprocessing
-import os
 import random
 import signal
 import subprocess
 import sys
-import threading
 import time
 from dataclasses import replace
 
 import pytest
+from perf_processes import children, command, cpu_ticks, is_running, signal_member, wait_until
 
 pytest.importorskip("typer")
 
 from ringcast import ConfigError  # noqa: E402
 from ringcast.cli import naive, perf, perf_run  # noqa: E402
-from ringcast.cli.perf_member import POOL, Plan, Report, StreamChecker  # noqa: E402
+from ringcast.cli.perf_member import Report  # noqa: E402
+from ringcast.cli.perf_plan import POOL, Plan, StreamChecker  # noqa: E402
 from ringcast.cli.perf_run import RunError, run_once  # noqa: E402
 
 FIGURES = {"sent_per_second", "delivered_per_second", "delivered_from_others_per_second", "megabytes_per_second", "messages_sent",
@@ -29,11 +29,6 @@ PLAN = Plan(group="test", members=3, senders=2, size=20, seconds=0.1, timeout=10
 @pytest.fixture
 def port():
     return random.randrange(20_000, 60_000)
-
-
-def command(*arguments, timeout=120):
-    return subprocess.run([sys.executable, "-c", "from ringcast.cli import main; main()", "perf", *map(str, arguments)],
-                          capture_output=True, text=True, timeout=timeout)
 
 
 def udp_plan(port, **changes):
@@ -197,33 +192,12 @@ def test_what_cannot_be_is_one_sentence_and_status_2(arguments, said):
 def test_the_standard_table_has_the_promised_rows():
     plans = [perf.plan_of(scenario, 100, {"group": "", "seconds": 1, "timeout": 1}) for scenario in
              perf.scenarios(None, None, None, naive=True)]
-    assert [perf.title(plan) for plan in plans] == [
+    assert [plan.title for plan in plans] == [
         "100 B, 1 -> 1", "100 B, naive, 1 -> 1", "100 B, 1 -> 2", "100 B, 1 -> 3", "100 B, 1 -> 1, 5 % lost", "100 B, 3 of 3 send"]
     assert not any(scenario.naive for scenario in perf.scenarios(None, None, None, naive=False))
 
 
 # ---------------------------------------------------------------------------------------- members that die or hang
-
-
-def signal_member(name, number, sending):
-    """Send a signal to the member `name` of a run in this process, once it has been sending for a while."""
-    def act():
-        for _ in range(6000):
-            for process in multiprocessing.active_children():
-                if process.name == name and cpu_ticks(process.pid) > sending:
-                    os.kill(process.pid, number)
-                    return
-            time.sleep(0.01)
-
-    thread = threading.Thread(target=act, daemon=True)
-    thread.start()
-    return thread
-
-
-def cpu_ticks(pid):
-    """CPU time of a process in hundredths of a second: how one sees from outside that it is past its start."""
-    with open(f"/proc/{pid}/stat") as file:
-        return sum(map(int, file.read().rpartition(")")[2].split()[11:13]))
 
 
 @pytest.mark.udp
@@ -305,24 +279,3 @@ def test_members_end_with_the_command(port, number):
     process.send_signal(number)
     assert process.wait(30) != 0
     wait_until(lambda: not any(map(is_running, members)))
-
-
-def wait_until(condition, patience=60):
-    end = time.monotonic() + patience
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.02)
-
-
-def children(pid):
-    with open(f"/proc/{pid}/task/{pid}/children") as file:
-        return [int(child) for child in file.read().split()]
-
-
-def is_running(pid):
-    """Neither gone nor waiting to be buried."""
-    try:
-        with open(f"/proc/{pid}/stat") as file:
-            return file.read().rpartition(")")[2].split()[0] not in "ZX"
-    except OSError:
-        return False

@@ -4,47 +4,31 @@ Every member is a process of its own, every message one call of send(). A row co
 once and in order; the runs of all rows take turns, so that a noisy minute hits all of them, and a figure is the median.
 """
 
-import json
-import platform
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich import box
-from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
 
-import ringcast
 from ringcast import MAX_PAYLOAD, ConfigError
+from ringcast.cli import perf_unicast
 from ringcast.cli.app import app, console
-from ringcast.cli.perf_member import Plan
-from ringcast.cli.perf_run import RunError, cores_available, limit, medians, run_once
+from ringcast.cli.perf_plan import Plan
+from ringcast.cli.perf_run import RunError, run_once
+from ringcast.cli.perf_table import COLUMNS, LEGEND, Row, Section, about, check_writable, row_of, show, write_json
 from ringcast.config import configure
 
 MAX_MEMBERS = 16
 MAX_SECONDS = 3600.0
-WIDTH = 170                             # of the table where the output is no terminal
+MAX_LOSS = 0.9
 
-COLUMNS = [                             # heading, figure, how it is written
-    ("sent/s", "sent_per_second", "{:,.0f}"),
-    ("delivered/s", "delivered_per_second", "{:,.0f}"),
-    ("MB/s", "megabytes_per_second", "{:,.0f}"),
-    ("repeated", "retransmitted", "{:,.0f}"),
-    ("requests", "requests", "{:,.0f}"),
-    ("blockings", "blockings", "{:,.0f}"),
-    ("CPU s/M\nsender", "sender_cpu_per_million", "{:.2f}"),
-    ("CPU s/M\nreceiver", "receiver_cpu_per_million", "{:.2f}"),
-]
-LEGEND = """\
-sent/s: all senders together. delivered/s: at the receiver that got fewest, messages of all senders, in order, its own too if it
-sends. repeated: messages sent again on request. requests: datagrams that ask for that. blockings: sends that waited for room.
-CPU s/M: CPU seconds for a million messages, at the sender (when it only sends) and at the costliest receiver.
-cores used: CPU time of each process by time; what limits it is said from these and from what else the machine did meanwhile.
+MULTICAST_LEGEND = f"""\
+{LEGEND}
 naive: plain Python that joins messages into 64 KB TCP writes; one sender, no membership, no limit on waiting."""
+HELP_LEGENDS = [MULTICAST_LEGEND, "Throughput with --unicast. " + perf_unicast.THROUGHPUT_LEGEND,
+                "Round trips with --unicast. " + perf_unicast.ROUND_TRIP_LEGEND]
 
 
 @dataclass(frozen=True)
@@ -61,17 +45,21 @@ SIZES = ["1000", "100"]
 STANDARD = [Scenario(2), Scenario(2, naive=True), Scenario(3), Scenario(4), Scenario(2, loss=0.05), Scenario(3, senders=3)]
 
 
-@app.command(epilog=LEGEND.replace("\n", " "))
+@app.command(epilog="\n\n".join(legend.replace("\n", " ") for legend in HELP_LEGENDS))
 def perf(
     members: Annotated[int | None, typer.Option(help=f"Processes in the group, 2 to {MAX_MEMBERS}.  [default: 2]")] = None,
     senders: Annotated[str | None, typer.Option(help="How many of them send: a number, or all.  [default: 1]")] = None,
     loss: Annotated[float | None, typer.Option(
         help="Probability, 0 to 0.9, that a member loses a datagram that reached it.  [default: 0]")] = None,
-    size: Annotated[list[str], typer.Option(help="Bytes of a message; several times, or a list with commas.")] = SIZES,
+    unicast: Annotated[bool, typer.Option("--unicast", help="Measure messages to one member instead: throughput, beside multicast "
+                                          "to a group with one receiver, and round trips.")] = False,
+    size: Annotated[list[str] | None, typer.Option(help="Bytes of a message; several times, or a list with commas.  "
+                                                        f"[default: 1000,100; round trips: {perf_unicast.ROUND_TRIP_SIZE}]")] = None,
     seconds: Annotated[float, typer.Option(help="Time that each run of a row sends.")] = 0.7,
     runs: Annotated[int, typer.Option(help="Runs of each row; the figures are their medians.")] = 3,
     seed: Annotated[int, typer.Option(help="Of the payloads and of what is lost.")] = 1,
-    naive: Annotated[bool, typer.Option(help="Show the naive bundle beside it.")] = True,
+    naive: Annotated[bool | None, typer.Option(
+        "--naive/--no-naive", help="Show the naive bundle beside it.  [default: naive, without --unicast]")] = None,
     timeout: Annotated[float, typer.Option(help="Seconds that members may take to join, to receive the rest, to close.")] = 20.0,
     json_file: Annotated[str | None, typer.Option("--json", metavar="FILE",
                                                   help="Write all figures of all runs as JSON; - is standard output.")] = None,
@@ -87,10 +75,14 @@ def perf(
     ack_threshold: Annotated[int | None, typer.Option(help="Deliveries after which an ack goes out at once.")] = None,
     xmit_interval: Annotated[float | None, typer.Option(help="Milliseconds between looks for gaps.")] = None,
 ) -> None:
-    """Measure messages a second of a group on this machine.
+    """Measure messages a second of a group on this machine, or what a message to one member costs.
 
-    Without --members, --senders and --loss: the standard table, which takes about a minute: one sender with 1, 2 and 3 receivers,
-    the naive bundle, 5 % loss, and three members that all send. With any of them: that one row.
+    Without --members, --senders, --loss and --unicast: the standard table, which takes about a minute: one sender with 1, 2 and 3
+    receivers, the naive bundle, 5 % loss, and three members that all send. With --members, --senders or --loss: that one row.
+
+    With --unicast: one member sends to one other, over UDP between two processes and, as inproc, within one. First as fast as it
+    can, in turns with the same by multicast; then waiting for an answer each time, in turns with bare UDP sockets. --loss then holds
+    for all rows but the bare sockets'. Takes about a minute too.
 
     Exit status: 0 when every receiver of every run got every message once and in order, 1 when not or when a member died or
     hung, 2 for options that cannot be.
@@ -101,18 +93,26 @@ def perf(
     within("--seconds", seconds, 0.01, MAX_SECONDS)
     within("--runs", runs, 1, 1000)
     within("--timeout", timeout, 0.1, MAX_SECONDS)
+    within("--loss", loss or 0, 0, MAX_LOSS)
     common = {"group": "perf", "seconds": seconds, "timeout": timeout, "seed": seed, "options": options}
-    plans = [plan_of(scenario, each, common) for each in sizes(size) for scenario in scenarios(members, senders, loss, naive)]
+    throughput_sizes = sizes(size or SIZES)
+    if unicast:
+        only_multicast(members=members, senders=senders, naive=naive)
+        plans = perf_unicast.plans_of(throughput_sizes, sizes(size or [perf_unicast.ROUND_TRIP_SIZE]), loss or 0.0, common)
+    else:
+        plans = [plan_of(scenario, each, common) for each in throughput_sizes
+                 for scenario in scenarios(members, senders, loss, naive is not False)]
     if json_file:
         check_writable(json_file)
     try:
-        rows = measure(plans, runs)
+        results = measure(plans, runs)
     except RunError as error:
         print(f"ringcast perf: {error}", file=sys.stderr)
         raise typer.Exit(1) from None
-    show(rows, to_error=json_file == "-")
+    sections = perf_unicast.sections(plans, results) if unicast else multicast_sections(plans, results)
+    show(list(sections.values()), to_error=json_file == "-")
     if json_file:
-        write_json(json_file, {**about(), "runs": runs, **common, "rows": rows})
+        write_json(json_file, {**about(), "runs": runs, **common, **{name: section.rows for name, section in sections.items()}})
 
 
 def given(**properties: Any) -> dict[str, Any]:
@@ -126,6 +126,13 @@ def within(option: str, value: float, low: float, high: float) -> None:
     """ConfigError unless low <= value <= high; NaN is outside."""
     if not low <= value <= high:
         raise ConfigError(f"{option} {value:g} is outside {low:g} to {high:g}")
+
+
+def only_multicast(**options: Any) -> None:
+    """ConfigError when one of these was given: they say how many take part, which is settled with --unicast."""
+    for name, value in options.items():
+        if value is not None:
+            raise ConfigError(f"--{name} and --unicast do not go together: one member sends to one other; leave out one of the two")
 
 
 def sizes(texts: Sequence[str]) -> list[int]:
@@ -145,7 +152,6 @@ def scenarios(members: int | None, senders: str | None, loss: float | None, naiv
         return [scenario for scenario in STANDARD if naive or not scenario.naive]
     processes = 2 if members is None else members
     within("--members", processes, 2, MAX_MEMBERS)
-    within("--loss", loss or 0, 0, 0.9)
     row = Scenario(processes, count_of(senders or "1", processes), loss or 0.0)
     return [row, Scenario(processes, naive=True)] if naive else [row]
 
@@ -162,24 +168,20 @@ def plan_of(scenario: Scenario, size: int, common: dict[str, Any]) -> Plan:
     return Plan(members=scenario.members, senders=scenario.senders, loss=scenario.loss, naive=scenario.naive, size=size, **common)
 
 
-def title(plan: Plan) -> str:
-    """What a row is, in words."""
-    receivers = plan.members - 1
-    if plan.naive:
-        return f"{plan.size:,} B, naive, 1 -> {receivers}"
-    who = f"1 -> {receivers}" if plan.senders == 1 else f"{plan.senders} of {plan.members} send"
-    return f"{plan.size:,} B, {who}" + (f", {100 * plan.loss:g} % lost" if plan.loss else "")
+def multicast_sections(plans: Sequence[Plan], results: Sequence[Sequence[Row]]) -> dict[str, Section]:
+    rows = [row_of(plan, runs) for plan, runs in zip(plans, results, strict=True)]
+    return {"rows": Section(COLUMNS, rows, MULTICAST_LEGEND)}
 
 
-def measure(plans: Sequence[Plan], runs: int) -> list[dict[str, Any]]:
-    """Run every plan `runs` times, taking turns; one row of figures for each. RunError names the row."""
-    figures: list[list[dict[str, Any]]] = [[] for _ in plans]
+def measure(plans: Sequence[Plan], runs: int) -> list[list[Row]]:
+    """Run every plan `runs` times, taking turns; the figures of its runs for each. RunError names the row."""
+    figures: list[list[Row]] = [[] for _ in plans]
     for index in turns(plans, runs):
         try:
             figures[index].append(run_once(plans[index]))
         except RunError as error:
-            raise RunError(f"{title(plans[index])}: {error}") from None
-    return [row_of(plan, results) for plan, results in zip(plans, figures, strict=True)]
+            raise RunError(f"{plans[index].title}: {error}") from None
+    return figures
 
 
 def turns(plans: Sequence[Plan], runs: int) -> Iterator[int]:
@@ -189,62 +191,6 @@ def turns(plans: Sequence[Plan], runs: int) -> Iterator[int]:
         task = progress.add_task("", total=runs * len(plans))
         for _ in range(runs):
             for index, plan in enumerate(plans):
-                progress.update(task, description=title(plan), refresh=True)
+                progress.update(task, description=plan.title, refresh=True)
                 yield index
                 progress.update(task, advance=1, refresh=True)
-
-
-def row_of(plan: Plan, results: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """A row of the JSON: what was run, the medians, what limits them, and all runs."""
-    figures = medians(results)
-    return {"title": title(plan), "naive": plan.naive, "members": plan.members, "senders": plan.senders, "size": plan.size,
-            "loss": plan.loss, **figures, "limit": limit(figures, plan.loss, cores_available()), "all_runs": list(results)}
-
-
-def about() -> dict[str, Any]:
-    """What the figures were taken with."""
-    return {"ringcast": ringcast.__version__, "python": platform.python_version(), "system": platform.platform(),
-            "cores_available": cores_available()}
-
-
-def check_writable(target: str) -> None:
-    """ConfigError, before anything is measured, when the file for the figures cannot be written."""
-    try:
-        if target != "-":
-            Path(target).open("a").close()
-    except OSError as error:
-        raise ConfigError(f"--json {target}: {error.strerror}") from None
-
-
-def write_json(target: str, document: dict[str, Any]) -> None:
-    text = json.dumps(document, indent=2) + "\n"
-    if target == "-":
-        sys.stdout.write(text)
-    else:
-        Path(target).write_text(text)
-
-
-def show(rows: Sequence[dict[str, Any]], to_error: bool) -> None:
-    """The table and its legend, on standard output unless the JSON is there."""
-    output = Console(stderr=to_error)
-    if not output.is_terminal:
-        output = Console(stderr=to_error, width=WIDTH)
-    table = Table(box=box.SIMPLE, padding=(0, 1, 0, 0))
-    table.add_column("row", no_wrap=True)
-    for heading, _, _ in COLUMNS:
-        table.add_column(heading, justify="right")
-    table.add_column("cores used", no_wrap=True)
-    table.add_column("what limits it")
-    for row in rows:
-        cells = ["-" if row[name] is None else form.format(row[name]) for _, name, form in COLUMNS]
-        table.add_row(row["title"], *cells, shares(row["cores"]), row["limit"])
-    output.print(table)
-    output.print(LEGEND, markup=False, highlight=False)
-
-
-def shares(cores: dict[str, float]) -> str:
-    """Each member's, or of many members the range of those that send (S) and of those that only receive (R)."""
-    if len(cores) <= 4:
-        return " ".join(f"{name} {share:.2f}" for name, share in cores.items())
-    kinds = {kind: [share for name, share in cores.items() if name[0] == kind] for kind in "SR"}
-    return ", ".join(f"{len(each)} {kind} {min(each):.2f}-{max(each):.2f}" for kind, each in kinds.items() if each)

@@ -18,9 +18,14 @@ from statistics import median
 from typing import Any
 
 from ringcast import ConfigError
-from ringcast.cli.perf_member import GRACE, Plan, Refused, Report, run_member
+from ringcast.cli.perf_member import GRACE, Refused, Report, run_member
+from ringcast.cli.perf_peers import added
+from ringcast.cli.perf_plan import Plan
+from ringcast.cli.perf_round_trip import RoundTripPlan
 
 FULL = 0.85                             # of a core, from which on it is said to be the limit
+REPEATS = ["xmit_rsps_sent", "unicast_xmit_rsps_sent", "unicast_highest_resent"]       # counters of messages that went again
+REQUESTS = ["xmit_reqs_sent", "unicast_xmit_reqs_sent"]
 
 
 class RunError(Exception):
@@ -37,7 +42,7 @@ class Members:
 
     def start(self) -> None:
         context = multiprocessing.get_context("spawn")
-        for name in self.plan.names:
+        for name in self.plan.processes:
             self.pipes[name], theirs = context.Pipe()
             process = context.Process(target=run_member, args=(theirs, self.plan, name), name=name, daemon=True)
             self.processes[name] = process
@@ -109,7 +114,7 @@ def started(plan: Plan) -> Iterator[Members]:
 
 
 def run_once(plan: Plan) -> dict[str, Any]:
-    """One run, checked; returns its figures. Messages a second, CPU seconds for a million messages, counts, cores by member.
+    """One run, checked; returns its figures: what `throughput` or `round_trips` has, and cores by process.
 
     RunError when a member died, hung, or did not get what was sent; ConfigError when the plan asks for what cannot be.
     """
@@ -121,14 +126,18 @@ def run_once(plan: Plan) -> dict[str, Any]:
         begin = time.monotonic()
         members.tell(list(ports.values()))
         sent = members.gather("sending", plan.seconds + patience)
-        members.tell({name: count for name, count in sent.items() if plan.sends(name)})
+        members.tell(added(sent.values()))
         members.gather("receiving", patience)
         busy, elapsed = machine_seconds() - busy, time.monotonic() - begin
+        members.tell(None)
+        members.gather("acknowledging", patience)
         members.tell(None)
         reports = list(members.gather("closing", patience).values())
     verify(reports)
     ours = sum(report.cpu_seconds for report in reports)
-    return summary(plan, reports) | {"cores_others": max(0.0, busy - ours) / elapsed}
+    figures = round_trips(reports) if isinstance(plan, RoundTripPlan) else throughput(plan, reports)
+    return figures | {"cores": {report.name: report.cores for report in reports},
+                      "cores_others": max(0.0, busy - ours) / elapsed}
 
 
 def ending(code: int | None) -> str:
@@ -144,8 +153,14 @@ def verify(reports: Sequence[Report]) -> None:
         raise RunError("; ".join(faults))
 
 
-def summary(plan: Plan, reports: Sequence[Report]) -> dict[str, Any]:
-    """The figures of one run."""
+def round_trips(reports: Sequence[Report]) -> dict[str, Any]:
+    """The figures of one run of round trips: times in microseconds, counts of both members."""
+    (figures,) = (report.figures for report in reports if report.figures)
+    return figures | {"retransmitted": total(REPEATS, reports), "discarded_datagrams": total(["num_discard"], reports)}
+
+
+def throughput(plan: Plan, reports: Sequence[Report]) -> dict[str, Any]:
+    """The figures of one run that sends as fast as it can: messages a second, CPU seconds for a million messages, counts."""
     senders = [report for report in reports if plan.sends(report.name)]
     receivers = [report for report in reports if plan.receives(report.name)]
     rate = min(report.received_rate for report in receivers)
@@ -155,18 +170,17 @@ def summary(plan: Plan, reports: Sequence[Report]) -> dict[str, Any]:
         "delivered_from_others_per_second": min(report.received_rate * (1 - report.own_share) for report in receivers),
         "megabytes_per_second": rate * plan.size / 1e6,
         "messages_sent": sum(report.sent for report in senders),
-        "retransmitted": total("xmit_rsps_sent", senders),
-        "requests": total("xmit_reqs_sent", receivers),
-        "blockings": total("num_blockings", senders),
-        "discarded_datagrams": total("num_discard", reports),
+        "retransmitted": total(REPEATS, senders),
+        "requests": total(REQUESTS, receivers),
+        "blockings": total(["num_blockings"], senders),
+        "discarded_datagrams": total(["num_discard"], reports),
         "sender_cpu_per_million": cpu_per_million([each for each in senders if each not in receivers], "sent"),
         "receiver_cpu_per_million": cpu_per_million(receivers, "received"),
-        "cores": {report.name: report.cores for report in reports},
     }
 
 
-def total(counter: str, reports: Sequence[Report]) -> int:
-    return sum(report.status.get(counter, 0) for report in reports)
+def total(counters: Sequence[str], reports: Sequence[Report]) -> int:
+    return sum(report.status.get(counter, 0) for report in reports for counter in counters)
 
 
 def cpu_per_million(reports: Sequence[Report], count: str) -> float | None:

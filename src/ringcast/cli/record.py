@@ -33,7 +33,8 @@ def record_command(
     names = [each.strip() for each in members.split(",")]
     with Journal(directory, group=group) as journal:
         channel = Channel(group, name=name, members=names, resume=resume_of(journal, names),
-                          on_view=(lambda view: close_when_alone(channel, view)) if stop_when_alone else None, **settings(options))
+                          on_view=(lambda view: close_when_alone(channel, view)) if stop_when_alone else None,
+                          **(settings(options) | {"oob_in_order": True}))
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda *_: close_soon(channel, leave=not keep_place))
         with staying(channel), Progress(SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn(), console=console,

@@ -109,7 +109,7 @@ def keep(plan: Plan, directory: Path, recorded: Any, outcomes: "mp.SimpleQueue[O
         def on_view(view: View) -> None:
             close_when_alone(channel, view)
 
-        channel = plan.channel(RECORDER, resume=resume_of(journal, plan.names), on_view=on_view)
+        channel = plan.channel(RECORDER, resume=resume_of(journal, plan.names), on_view=on_view, oob_in_order=True)
         verifier = Verifier(plan.messages)
         with staying(channel):
             outcome.delivered = record(channel, journal, lambda total: recorded.__setitem__(plan.publishers, total), verifier)
