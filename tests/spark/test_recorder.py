@@ -13,7 +13,8 @@ import time
 
 import pytest
 
-from ringcast import Address, Batch, Channel, Digest, JournalError
+from ringcast import Address, Batch, Channel, ConfigError, Digest, Flag, JournalError
+from ringcast.config import configure
 from ringcast.spark import Journal, JournalReader
 from ringcast.spark.recorder import record, resume_of
 
@@ -55,7 +56,7 @@ def joined(*channels):
 def pair(**options):
     group = f"recorder-{next(numbers)}"
     return joined(Channel(group, name="p", members=["p", "r"], stack="inproc", deliver=False, **options),
-                  Channel(group, name="r", members=["p", "r"], stack="inproc", **options))
+                  Channel(group, name="r", members=["p", "r"], stack="inproc", oob_in_order=True, **options))
 
 
 @pytest.fixture
@@ -145,6 +146,8 @@ def test_a_journal_that_fails_ends_the_recording_and_acknowledges_nothing_more(t
 
 class Delivering:
     """Stands where a channel stands for record(): delivers what it was given."""
+
+    config = configure({"oob_in_order": True})
 
     def __init__(self, *batches):
         self.batches = batches
@@ -328,3 +331,28 @@ def test_what_cannot_be_is_one_sentence_and_status_2(tmp_path, prepare, options,
     assert run.returncode == 2, run.stderr
     assert run.stderr.startswith("ringcast: ") and run.stderr.count("\n") == 1
     assert re.search(says, run.stderr), run.stderr
+
+
+def test_large_and_oob_messages_are_recorded_in_order_and_messages_to_the_recorder_are_not(tmp_path, ended):
+    publisher, recorder = map(ended, pair())
+    large = bytes(range(256)) * 1000
+    with Journal(tmp_path, group="g") as journal:
+        publisher.send_many([b"1", large, b"2"])
+        publisher.send(b"to you", "r")
+        publisher.send(b"oob", flags=Flag.OOB)
+        publisher.send(b"gone with the wind", flags=Flag.NO_RELIABILITY)
+        publisher.send(b"3")
+        closing = threading.Thread(target=lambda: (publisher.close(PATIENCE), recorder.close(PATIENCE)))
+        closing.start()
+        record(recorder, journal)
+        closing.join(PATIENCE)
+        [(sender, extent)] = JournalReader(tmp_path).extents().items()
+    rows = [row for batch in JournalReader(tmp_path).read(sender, 1, extent.high) for row in batch.to_pylist()]
+    assert [row["payload"] for row in rows] == [b"1", large, b"2", b"oob", b"3"]
+    assert extent.lost == [] and extent.void == [(2, rows[1]["seqno"] - 1)]
+
+
+def test_a_channel_that_lets_messages_overtake_cannot_be_recorded(tmp_path, ended):
+    [channel] = joined(ended(Channel("g", name="r", stack="inproc")))
+    with Journal(tmp_path, group="g") as journal, pytest.raises(ConfigError, match="oob_in_order=True"):
+        record(channel, journal)

@@ -160,11 +160,12 @@ class Journal:
                         self._seal(sender, log)
         return self.digest
 
-    def skip(self, sender: str, seqno: int) -> None:
+    def skip(self, sender: str, seqno: int, *, lost: bool = True) -> None:
         """Records that the messages of `sender` up to `seqno` that are not here yet never will be.
 
-        For a recorder that came back after the sender had purged them. Readers report such ranges. Implies a sync; does
-        nothing if the journal has them all. For a sender not seen before, 1..seqno are lost.
+        For a recorder that came back after the sender had purged them; readers report such ranges. Or, with lost=False, there are
+        no such messages: these seqnos were parts of a larger one. Implies a sync, and seals the segment; does nothing if the
+        journal has them all. For a sender not seen before, it is about 1..seqno.
         """
         if not 1 <= seqno <= SEQNO_MAX:
             raise ValueError(f"seqno {seqno} must be within 1..2**63-1")
@@ -176,7 +177,10 @@ class Journal:
             if log is None:
                 log = self._logs[sender] = self._start_log(sender, 1)
             self._seal(sender, log)
-            log.durable.lost = _with_range(log.durable.lost, log.durable.high + 1, seqno)
+            if lost:
+                log.durable.lost = _with_range(log.durable.lost, log.durable.high + 1, seqno)
+            else:
+                log.durable.void = _with_range(log.durable.void, log.durable.high + 1, seqno)
             log.durable.high = log.appended = seqno
             self._publish()
 
@@ -320,13 +324,13 @@ def _rebuilt(ranges: Sequence[tuple[int, int]]) -> Extent:
 def _confirmed(extent: Extent, ranges: Sequence[tuple[int, int]], folder: Path, sender: str) -> Extent:
     """The extent in the digest, grown by what had reached the index but not yet the digest; JournalError if less is there."""
     expected = extent.low
-    for first, last in sorted([*ranges, *extent.lost]):
+    for first, last in sorted([*ranges, *extent.lost, *extent.void]):
         if first > expected:
             break
         expected = max(expected, last + 1)
     if expected <= extent.high:
         raise _lost_messages(folder, sender, expected)
-    return Extent(extent.low, expected - 1, extent.lost)
+    return Extent(extent.low, expected - 1, extent.lost, extent.void)
 
 
 def _lost_messages(folder: Path, sender: str, seqno: int) -> JournalError:

@@ -53,11 +53,13 @@ class Owner(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Extent(msgspec.Struct, forbid_unknown_fields=True):
-    """What is durable of one sender: seqnos low..high, both inclusive, except the `lost` ranges (ascending, disjoint)."""
+    """What is durable of one sender: seqnos low..high, both inclusive, except the `lost` ranges and the `void` ones (ascending,
+    disjoint), which stand for no message: a message larger than a datagram takes several seqnos, and has the last of them."""
 
     low: int
     high: int
     lost: list[tuple[int, int]] = []
+    void: list[tuple[int, int]] = []
 
     def lost_within(self, first: int, last: int) -> list[tuple[int, int]]:
         """The lost ranges cut to first..last."""

@@ -70,7 +70,7 @@ class JournalReader:
     ) -> Iterator[pa.RecordBatch]:
         """The messages first..last (inclusive) of `sender`, in order, as batches of `schema`, a selection of ROWS' fields.
 
-        The range is cut to what is durable, and lost ranges yield nothing. Raises JournalError where a message that
+        The range is cut to what is durable; lost and void ranges yield nothing. Raises JournalError where a message that
         is durable cannot be read unharmed; what came before it has been yielded by then, and is right.
         """
         extent = self.extents().get(sender)
@@ -81,7 +81,7 @@ class JournalReader:
         seed = identity(self.group, sender)
         fresh = True
         while expected <= last:
-            gap = next((end for start, end in extent.lost if start <= expected <= end), None)
+            gap = next((end for start, end in (*extent.lost, *extent.void) if start <= expected <= end), None)
             if gap is not None:
                 expected = gap + 1
                 continue

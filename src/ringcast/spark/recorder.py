@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-from ringcast import Batch, Channel, Digest, View
+from ringcast import Batch, Channel, ConfigError, Digest, Flag, View
 from ringcast.config import MAX_RESUME
 from ringcast.errors import JournalError
 from ringcast.spark.journal import Journal
@@ -26,12 +26,15 @@ def resume_of(journal: Journal, members: Sequence[str]) -> Digest:
 
 def record(channel: Channel, journal: Journal, on_progress: Callable[[int], object] | None = None,
            on_batch: Callable[[Batch], object] | None = None) -> int:
-    """Append what `channel` delivers to `journal` until the channel closes; returns how many messages were new.
+    """Append what `channel` delivers to everybody to `journal` until it closes; returns how many messages were new. Messages to this
+    member alone, and those without reliability, are not recorded. The channel delivers OOB messages in order (`oob_in_order`).
 
     All that is there at one time becomes durable with one sync, and is acknowledged after it. `on_progress` is called with the
     number so far after each sync, `on_batch` with each batch before it is written. JournalError when the journal cannot take more:
     what was synced is safe, the rest was not acknowledged.
     """
+    if not channel.config.oob_in_order:
+        raise ConfigError("a journal keeps the order of seqnos; open the channel with oob_in_order=True to record it")
     recorded = 0
     reached = dict(journal.digest)                      # highest seqno of each sender that was appended
     for batches in channel.deliveries():
@@ -47,9 +50,15 @@ def record(channel: Channel, journal: Journal, on_progress: Callable[[int], obje
 
 def _append(journal: Journal, batch: Batch, reached: dict[str, int]) -> int:
     """Write one batch; what its sender had purged before this journal could have it is noted as lost, not passed over."""
+    if batch.dest is not None or batch.flags & Flag.NO_RELIABILITY:
+        return 0
     sender = str(batch.sender)
-    if batch.first > reached.get(sender, batch.first) + 1:
-        journal.skip(sender, batch.first - 1)
+    begins = batch.stream.offset if batch.stream is not None else batch.first - 1
+    if sender in reached and begins > reached[sender]:
+        journal.skip(sender, begins)
+        reached[sender] = begins
+    if batch.first > reached.get(sender, begins) + 1:
+        journal.skip(sender, batch.first - 1, lost=False)
     reached[sender] = batch.last
     return journal.append(sender, batch.first, batch.payloads, view_id=batch.view_id, ts_ns=time.time_ns())
 
