@@ -186,11 +186,14 @@ class Run:
         return milliseconds(config.xmit_interval) * 10 // 9 + 2 * self.plan.network["delay"][1]
 
     def _windows(self, member: Member) -> int:
-        """How many windows its backlog fills, when it has to share the receivers' socket buffers with all others."""
-        if not member.backlog:
+        """How many windows fill what it has to send, and what it sent before a grant became smaller, when it has to share the
+        receivers' socket buffers with all others."""
+        waiting = len(member.backlog) + member.mcast.unacked()
+        if not waiting:
             return 1
+        largest = max(map(len, (member.backlog + member.log)[-waiting:]), default=1)
         share = min(member.config.max_bytes, self.plan.socket_bytes // 2 // len(self.plan.names))
-        return 1 + len(member.backlog) // max(1, min(member.config.capacity, share // len(member.backlog[0])))
+        return 1 + waiting // max(1, min(member.config.capacity, share // largest))
 
     def _pay(self) -> None:
         """Within the stated number of intervals everything owed has happened."""
