@@ -131,7 +131,8 @@ class Hostile:
         table = {self.program.choice(names): Line(self.program.choice((1, 1, 2, 3, 9, 2**22 - 1)), self.program.choice(incarnations))
                  for _ in range(self.program.byte() % 5)}
         resume = {self.number(target): self.number(target) for _ in range(self.program.byte() % 3)}
-        hello = Hello(self.program.choice(names), "x", table, bool(self.program.byte() & 1), resume)
+        name, has = self.program.choice(names), self.program.byte()
+        hello = Hello(name, "x", table, bool(has & 1), resume, not has & 2)
         self.forge(target, Kind.HELLO, msgspec.msgpack.encode(hello))
 
     def forged_data(self, target: Honest) -> None:
