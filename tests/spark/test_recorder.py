@@ -277,7 +277,8 @@ def test_a_full_disk_ends_it_with_one_sentence_and_nothing_acknowledged_is_lost(
     complaint = recorder.communicate(timeout=PATIENCE)[1]
     assert recorder.returncode == 2 and complaint.startswith("ringcast: ") and complaint.count("\n") == 1, complaint
     acknowledged = publisher.status()["low"]
-    assert [seqno for seqno, _ in rows(path).get(str(publisher.address), [])] == list(range(1, acknowledged + 1))
+    kept = [seqno for seqno, _ in rows(path).get(str(publisher.address), [])]
+    assert kept == list(range(1, len(kept) + 1)) and len(kept) >= acknowledged      # what was synced last may not have been told
     recorder = ended(subprocess.Popen(command(path, port, "--stop-when-alone")))
     sender.join(PATIENCE)
     assert publisher.close(timeout=PATIENCE) == 0
