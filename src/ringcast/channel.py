@@ -102,13 +102,13 @@ class Channel(SendPort):
         self._members = StaticMembers(self.address, names, self.config, resume)
         self._transport = open_transport(stack, group, self.config)
         budget = ReceiveBudget(self._transport.receive_budget)
-        self._mcast = Mcast(self.address, self.config, budget, resume=resume, receiving=deliver)
+        self._multicast = Mcast(self.address, self.config, budget, resume=resume, receiving=deliver)
         self._unicast = Unicast3(self.address, self.config, budget, receiving=deliver)
         self._unreliable = Unreliable(self.address, receiving=deliver)
-        self._stack = Stack([self._unreliable, self._unicast, self._mcast, self._members, *faults], local=self.address, group=group,
+        self._stack = Stack([self._unreliable, self._unicast, self._multicast, self._members, *faults], local=self.address, group=group,
                             physical=self._transport.physical)
         self._on_message, self._on_view, self._on_undelivered = on_message, on_view, on_undelivered
-        self._open_port(self._mcast.send_window)
+        self._open_port(self._multicast.send_window)
         self._bundle_delay = milliseconds(self.config.bundle_delay)
         self._turn = threading.Lock()                   # held by whoever owns the stack
         self._seat = Seat(self._poll, self._transport.wake)
@@ -154,7 +154,7 @@ class Channel(SendPort):
             self.close(0)
             raise ClosedError(fault) if fault else JoinTimeoutError(
                 f"{missing} of group {self.group!r} did not appear within {seconds:g} s; start every listed member, or list fewer")
-        self._wait_settled(READY, self._mcast.is_ready)
+        self._wait_settled(READY, self._multicast.is_ready)
         return self
 
     def _start(self, target: Callable[[], None], role: str) -> None:
@@ -195,7 +195,7 @@ class Channel(SendPort):
         self._finish()
         with self._turn:
             now = time.monotonic_ns()
-            self._mcast.stop_receiving(now)
+            self._multicast.stop_receiving(now)
             self._unicast.stop_receiving(now)
             self._flush_all(now)
             self._perform(self._stack.take())
@@ -208,11 +208,11 @@ class Channel(SendPort):
         self._wait_settled(self.config.leave_timeout / 1000, self._members.agreed)
 
     def _num_unacked(self) -> int:
-        return self._mcast.unacked() + self._unicast.num_unacked()
+        return self._multicast.unacked() + self._unicast.num_unacked()
 
     def _close_windows(self) -> None:
         """Nothing is sent any more."""
-        self._mcast.send_window.close()
+        self._multicast.send_window.close()
         for window in self._forget_ports():
             window.close()
 
@@ -303,7 +303,7 @@ class Channel(SendPort):
     def _window(self, dest: Dest) -> SendWindow:
         """Where messages to `dest` go; its connection is opened when there is none. NotMemberError when it left."""
         if dest is None:
-            return self._mcast.send_window
+            return self._multicast.send_window
         with self._turn:
             if self._closing:
                 raise ClosedError(self._fault or "the channel is closed; open a new one to send")
@@ -401,7 +401,7 @@ class Channel(SendPort):
         """The caller holds the turn. What is left waits until the driver sends it."""
         self._last_flush[dest] = now
         if dest is None:
-            self._mcast.flush(now, full_only)
+            self._multicast.flush(now, full_only)
         else:
             self._unicast.flush(dest, now, full_only)
         if full_only:
@@ -442,10 +442,10 @@ class Channel(SendPort):
         """Who keeps the window full, for the message of a timeout."""
         if dest is not None:
             return f"{dest} does not acknowledge; exclude it if it is dead, or send less"
-        slowest = self._mcast.acks.slowest
+        slowest = self._multicast.slowest()
         if slowest == self.address.incarnation:
             return "this member does not take its own messages: iterate the channel, or pass on_message or deliver=False"
-        names = [member.name for incarnation, member in self._mcast.members.items() if incarnation == slowest]
+        names = [member.name for incarnation, member in self._multicast.members.items() if incarnation == slowest]
         return f"the slowest to acknowledge is {''.join(names) or 'nobody'}; exclude it if it is dead, or send less"
 
     # ------------------------------------------------------------------------------------------------- receiving
@@ -652,7 +652,7 @@ class Channel(SendPort):
     def digest(self) -> Digest:
         """The highest seqno of each sender that the application has finished."""
         with self._turn:
-            return self._mcast.digest()
+            return self._multicast.digest()
 
     def status(self) -> dict[str, int]:
         """Pointers and counters of every layer, of the transport and of this channel, by the texts' names."""

@@ -138,9 +138,9 @@ def test_a_trace_has_every_event_of_the_run(tmp_path):
     assert messages("deliver", to_one) == outcome.counters["unicast_msgs_delivered"] > 0
     to_others = to_one.filter(compute.not_equal(to_one["sender"].cast("string"), to_one["peer"].cast("string")))
     assert messages("send", to_others) >= messages("deliver", to_others) > 0
-    assert messages("send") == sum(member.mcast.send_window.sent - member.offset for member in lives) % 2**64
+    assert messages("send") == sum(member.multicast.send_window.sent - member.offset for member in lives) % 2**64
     assert messages("retransmit") == outcome.counters["xmit_rsps_sent"]
-    assert messages("purge") == sum((member.mcast.send_window.ring.low - member.offset) % 2**64 for member in lives)
+    assert messages("purge") == sum((member.multicast.send_window.ring.low - member.offset) % 2**64 for member in lives)
     assert messages("xmit_req") == outcome.counters["num_missing_asked"]
     assert all(wall >= 0 for wall in table["wall"].to_pylist())
     assert compute.max(table["wall"]).as_py() <= run.cluster.now

@@ -4,7 +4,7 @@ import reference
 from honest import CONFIG, DONT_LOOPBACK, HONEST, NAMES, Honest
 
 from ringcast.config import MAX_MEMBERS, milliseconds
-from ringcast.protocols import frag, mcast, unreliable
+from ringcast.protocols import frag, multicast, unreliable
 from ringcast.protocols.seqnos import MODULUS, precedes
 from ringcast.protocols.stream import Stream
 from ringcast.protocols.unicast3 import layer, memory
@@ -47,13 +47,13 @@ def check_fragments(assemblies: dict[int, frag.Assembly], most: int) -> None:
 
 
 def check_multicast(member: Honest) -> None:
-    layer = member.mcast
+    layer = member.multicast
     for stream in (layer.own, *(window.stream for window in (*layer.windows.values(), *layer.leaving))):
         check_stream(stream)
     others = layer.members.keys() - {member.incarnation}
     assert layer.windows.keys() | layer.joiners.keys() | layer.budgets.keys() <= others
     assert dict(layer.acks.items()).keys() <= layer.members.keys() and len(layer.members) <= len(NAMES)
-    assert not layer.requests and len(layer.leaving) <= mcast.MOST_LEAVING and len(layer.early) <= MAX_MEMBERS
+    assert not layer.requests and len(layer.leaving) <= multicast.MOST_LEAVING and len(layer.early) <= MAX_MEMBERS
     assert not layer.early_deliveries
 
 

@@ -41,7 +41,7 @@ class Group(Hostile):
                 self.turn(member, len(member.arriving))
             self.now += GREETING
         for member in self.members:
-            assert member.view_id and member.mcast.joiners.keys() == {HOSTILE}
+            assert member.view_id and member.multicast.joiners.keys() == {HOSTILE}
 
     def run(self) -> None:
         while not self.program.is_over():
@@ -219,9 +219,9 @@ class Group(Hostile):
             for sender in self.members:
                 if (lacking := member.lacks(sender)) is not None:
                     return lacking
-            if member.mcast.unacked():
-                return f"{member.mcast.unacked()} messages of {member.name} are not acknowledged"
-            if member.mcast.members.keys() != set(HONEST):
+            if member.multicast.unacked():
+                return f"{member.multicast.unacked()} messages of {member.name} are not acknowledged"
+            if member.multicast.members.keys() != set(HONEST):
                 return f"{member.name} still has somebody else in its view"
             for peer, entry in member.unicast.senders.items():
                 if peer not in HONEST:

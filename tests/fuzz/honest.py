@@ -70,11 +70,12 @@ class Honest:
         self.name, self.incarnation = name, INCARNATIONS[name]
         self.address = Address(name, self.incarnation)
         budget = ReceiveBudget(1 << 16)
-        self.mcast = Mcast(self.address, CONFIG, budget)
+        self.multicast = Mcast(self.address, CONFIG, budget)
         self.unicast = Unicast3(self.address, CONFIG, budget)
         self.unreliable = Unreliable(self.address)
         self.members = StaticMembers(self.address, NAMES, CONFIG)
-        self.stack = Stack([self.unreliable, self.unicast, self.mcast, self.members], local=self.address, group="fuzz", physical=name)
+        self.stack = Stack([self.unreliable, self.unicast, self.multicast, self.members], local=self.address, group="fuzz",
+                           physical=name)
 
         self.said: dict[int, list[Said]] = {EVERYONE: []}       # by the one it was said to
         self.purged = dict.fromkeys((EVERYONE, *HONEST), 0)     # how many of these are known to be finished by all
@@ -107,7 +108,7 @@ class Honest:
     def window(self, dest: int, now: int) -> SendWindow | None:
         """For what goes to `dest`, when that may be written to."""
         if dest == EVERYONE:
-            return self.mcast.send_window
+            return self.multicast.send_window
         try:
             return self.unicast.connection(self.unicast.members.get(dest, Address("nobody", dest)), now).window
         except NotMemberError:
@@ -115,7 +116,7 @@ class Honest:
 
     def flush(self, dest: int, now: int, full_only: bool = False) -> None:
         if dest == EVERYONE:
-            self.mcast.flush(now, full_only)
+            self.multicast.flush(now, full_only)
         elif dest in self.unicast.members:
             self.unicast.flush(self.unicast.members[dest], now, full_only)
 

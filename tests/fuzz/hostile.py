@@ -9,7 +9,7 @@ from honest import INCARNATIONS, Honest
 from reference import MODULUS
 
 from ringcast._core import wire
-from ringcast.protocols import mcast
+from ringcast.protocols import mcast, multicast
 from ringcast.protocols.frag import HEAD
 from ringcast.protocols.seqnos import is_seqno
 from ringcast.protocols.static_members import HELLO, Hello, Line
@@ -22,8 +22,8 @@ EDGES = [0, 1, 2, 3, 7, 8, 9, 63, 64, 255, 256, 2**22 - 1, 2**31, 2**32, 2**53, 
 STEPS = (0, 0, 0, 1, 1, 2, -1, 8)       # from a number that means something
 MESSAGES = (Kind.DATA, Kind.REPEAT)
 CONNECTIONS = (Kind.UNICAST, Kind.UNICAST_FIRST)
-BODIES = {Kind.HELLO: HELLO, Kind.START: mcast.START, Kind.ACK: mcast.ACK, Kind.XMIT_REQ: mcast.XMIT_REQ,
-          Kind.HIGHEST: mcast.HIGHEST, Kind.UNICAST_ACK: control.ACK, Kind.UNICAST_XMIT_REQ: control.XMIT_REQ,
+BODIES = {Kind.HELLO: HELLO, Kind.START: multicast.START, Kind.ACK: mcast.ACK, Kind.XMIT_REQ: multicast.XMIT_REQ,
+          Kind.HIGHEST: multicast.HIGHEST, Kind.UNICAST_ACK: control.ACK, Kind.UNICAST_XMIT_REQ: control.XMIT_REQ,
           Kind.SEND_FIRST_SEQNO: control.SEND_FIRST_SEQNO, Kind.CLOSE: control.CLOSE}
 
 
@@ -63,10 +63,10 @@ class Hostile:
 
     def number(self, target: Honest) -> int:
         """An edge, or next to a pointer of the one who is to receive it."""
-        which, windows, unicast = self.program.byte(), target.mcast.windows, target.unicast
+        which, windows, unicast = self.program.byte(), target.multicast.windows, target.unicast
         if which < 64:
             return EDGES[which % len(EDGES)]
-        rings = [target.mcast.send_window.ring, *(windows[sender].ring for sender in sorted(windows))]
+        rings = [target.multicast.send_window.ring, *(windows[sender].ring for sender in sorted(windows))]
         rings += [table[peer].ring for table in (unicast.receivers, unicast.senders) for peer in sorted(table)]
         pointers = [target.view_id, *INCARNATIONS.values(), *(each for ring in rings for each in (ring.low, ring.hd, ring.hr))]
         return (pointers[which % len(pointers)] + self.program.byte() % 32 - 8) % MODULUS
@@ -119,7 +119,7 @@ class Hostile:
         self.forge(target, kind, msgspec.msgpack.encode([self.number(target) for _ in range(count)]))
 
     def forged_request(self, target: Honest) -> None:
-        self.forge(target, Kind.XMIT_REQ, msgspec.msgpack.encode([self.ranges(target, target.mcast.send_window.ring)]))
+        self.forge(target, Kind.XMIT_REQ, msgspec.msgpack.encode([self.ranges(target, target.multicast.send_window.ring)]))
 
     def ranges(self, target: Honest, ring: Any) -> list[tuple[int, int]]:
         ranges = [(self.number(target), self.number(target)) for _ in range(self.program.byte() % 8)] or [(ring.low, ring.hr)]
@@ -173,7 +173,7 @@ class Hostile:
     def next_part(self, target: Honest, number: int) -> int:
         """Of a message that the target is putting together."""
         life = self.life(target)
-        streams = [table[life].stream for table in (target.unicast.receivers, target.mcast.windows) if life in table]
+        streams = [table[life].stream for table in (target.unicast.receivers, target.multicast.windows) if life in table]
         found = [stream.whole.ordered[number] for stream in streams if stream.whole is not None and number in stream.whole.ordered]
         return len(found[0].parts) if found else 0
 
@@ -185,7 +185,7 @@ class Hostile:
             fields += [self.number(target), self.timestamp(target), self.program.choice((1500, 1, 300, 2**64 - 1, 0, -1))]
         elif kind == Kind.UNICAST_XMIT_REQ:
             entry = target.unicast.senders.get(self.life(target))
-            ring = target.mcast.send_window.ring if entry is None else entry.ring
+            ring = target.multicast.send_window.ring if entry is None else entry.ring
             fields += [self.ranges(target, ring), self.timestamp(target)]
         elif kind == Kind.SEND_FIRST_SEQNO:
             fields.append(self.timestamp(target))

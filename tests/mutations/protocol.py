@@ -45,25 +45,25 @@ class Mutation:
     draws: str = TO_ALL
 
 
-MCAST, MEMBERS = "protocols/mcast.py", "protocols/static_members.py"
+MCAST, MULTICAST, MEMBERS = (f"protocols/{name}.py" for name in ("mcast", "multicast", "static_members"))
 RETRANSMISSION, STREAM, FRAG = "protocols/retransmission.py", "protocols/stream.py", "protocols/frag.py"
 UNICAST, SENDER, RECEIVER = (f"protocols/unicast3/{name}.py" for name in ("layer", "sender", "receiver"))
 STATES, MEMORY, SYNC = (f"protocols/unicast3/{name}.py" for name in ("states", "memory", "sync"))
 
 MUTATIONS = [
     # ---------------------------------------------------------------------------------------------- retransmission
-    Mutation("never ask for what is missing", MCAST, "        if ranges:\n            self.counters.xmit_reqs_sent",
+    Mutation("never ask for what is missing", MULTICAST, "        if ranges:\n            self.counters.xmit_reqs_sent",
              "        if False:\n            self.counters.xmit_reqs_sent"),
     Mutation("never ask again", RETRANSMISSION, "        elif self.patience:\n            self.patience -= 1",
              "        elif True:\n            pass"),
-    Mutation("never answer a request", MCAST, "            if self.requests:\n                self._retransmit(now)",
+    Mutation("never answer a request", MULTICAST, "            if self.requests:\n                self._retransmit(now)",
              "            if self.requests:\n                self.requests = {}"),
     Mutation("answer only the first range", RETRANSMISSION, "for first, last in ranges[:MAX_RANGES]:",
              "for first, last in ranges[:1]:\n        last = first"),
-    Mutation("ask only for gaps, not for a lost tail (no HIGHEST)", MCAST, "            if self._has_unacked():\n",
+    Mutation("ask only for gaps, not for a lost tail (no HIGHEST)", MULTICAST, "            if self._has_unacked():\n",
              "            if False:\n"),
-    Mutation("announce the highest seqno once", MCAST, "return self.stillness.is_due", "return self.stillness.looks == 0"),
-    Mutation("do not wake up while something is missing", MCAST,
+    Mutation("announce the highest seqno once", MULTICAST, "return self.stillness.is_due", "return self.stillness.looks == 0"),
+    Mutation("do not wake up while something is missing", MULTICAST,
              "window.stream.unacked_messages or window.ring.hd != window.ring.hr or", "window.stream.unacked_messages or"),
     # --------------------------------------------------------------------------------------------------------- acks
     Mutation("ack before the application has finished", MCAST, "finished = window.ring.low\n", "finished = window.ring.hd\n"),
@@ -72,9 +72,9 @@ MUTATIONS = [
              "minimum = max(dict(self.acks.items()).values(), default=self.send_window.sent)"),
     Mutation("purge what was sent", MCAST, "minimum = self.acks.minimum if self.acks else self.send_window.sent",
              "minimum = self.send_window.sent"),
-    Mutation("do not ack again for the announcement", MCAST,
-             "            window.ack_due |= not precedes(window.ring.low, highest.seqno)\n", ""),
-    Mutation("own messages need no ack", MCAST, "                self.acks.add(member, self.send_window.ring.low)",
+    Mutation("do not ack again for the announcement", MULTICAST,
+             "            window.report_due |= not precedes(window.ring.low, highest.seqno)\n", ""),
+    Mutation("own messages need no ack", MCAST, "            self.acks.add(member, self.send_window.ring.low)",
              "                pass"),
     Mutation("a publish-only member's ack must have a seqno in the window", MCAST,
              "        if ack.budget == 0 and is_seqno(ack.seqno):",
@@ -85,27 +85,28 @@ MUTATIONS = [
              "        if minimum is not None and self.send_window.stable(minimum):\n            pass"),
     Mutation("an ack never purges", MCAST, "        if self.acks.ack(member, ack.seqno):\n", "        if False:\n"),
     # -------------------------------------------------------------------------------------------------------- views
-    Mutation("who left still counts for the minimum", MCAST, "            self.acks.remove(sender)\n", ""),
+    Mutation("who left still counts for the minimum", MCAST, "        self.acks.remove(member)\n", ""),
     Mutation("a view does not purge", MCAST,
-             "        self._fit_budgets()\n        self._purge()\n        self.stack.effects.writable = True\n",
-             "        self._fit_budgets()\n"),
-    Mutation("windows of leavers stay", MCAST, "window = self.windows.pop(sender, None)", "window = self.windows.get(sender)"),
+             "        self._fit_budgets()\n        self._purge()\n\n    def _wait_no_more",
+             "        self._fit_budgets()\n\n    def _wait_no_more"),
+    Mutation("windows of leavers stay", MULTICAST, "window = self.windows.pop(sender, None)", "window = self.windows.get(sender)"),
     Mutation("a joiner is not waited for", MCAST, "            self.acks.add(member, start)\n", ""),
-    Mutation("START is said once", MCAST, "        if self._repeats_itself():\n            self._start_joiners(now)\n",
+    Mutation("START is said once", MULTICAST, "        if self._repeats_itself():\n            self._start_joiners(now)\n",
              "        if self._repeats_itself():\n"),
-    Mutation("a window begins at the digest, whatever the sender says", MCAST,
+    Mutation("a window begins at the digest, whatever the sender says", MULTICAST,
              "            self._open_window(self.members[sender], start.seqno, started=True)",
              "            self._open_window(self.members[sender], self.resume.get(self.members[sender], 0), started=True)"),
-    Mutation("a window begins one too late", MCAST, "            self._open_window(self.members[sender], start.seqno, started=True)",
+    Mutation("a window begins one too late", MULTICAST,
+             "            self._open_window(self.members[sender], start.seqno, started=True)",
              "            self._open_window(self.members[sender], (start.seqno + 1) % MODULUS, started=True)"),
-    Mutation("deliver before the START", MCAST, "self._open_window(sender, self.resume[sender], started=False)",
+    Mutation("deliver before the START", MULTICAST, "self._open_window(sender, self.resume[sender], started=False)",
              "self._open_window(sender, self.resume[sender], started=True)"),
-    Mutation("heed a START of another view", MCAST, "        elif start.view_id != self.view_id:\n", "        elif False:\n"),
-    Mutation("forget what a returning member already has", MCAST,
+    Mutation("heed a START of another view", MULTICAST, "        elif start.view_id != self.view_id:\n", "        elif False:\n"),
+    Mutation("forget what a returning member already has", MULTICAST,
              "        if resume is not None and not precedes(start, resume):\n            start = self.send_window.ring.low",
              "        pass"),
     # ---------------------------------------------------------------------------------------------------- delivering
-    Mutation("own messages are not delivered", MCAST, "if window.started), None]", "if window.started)]"),
+    Mutation("own messages are not delivered", MULTICAST, "if window.started), None]", "if window.started)]"),
     Mutation("deliver as long as anything is there, in any order", STREAM,
              "        payloads = self.ring.remove_many(limit, nullify=False)\n",
              "        payloads = self.ring.remove_many(limit, nullify=False)\n"

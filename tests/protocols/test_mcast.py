@@ -9,7 +9,7 @@ from ringcast import Address, Batch, Digest, Flag
 from ringcast._core import wire
 from ringcast._core.marks import Marks
 from ringcast.config import configure
-from ringcast.protocols import mcast
+from ringcast.protocols import mcast, multicast
 from ringcast.protocols.budget import ReceiveBudget
 from ringcast.protocols.static_members import HELLO
 from ringcast.sim.cluster import Cluster
@@ -35,7 +35,7 @@ def got(group, receiver, sender):
 
 
 def counters(member):
-    return member.mcast.counters
+    return member.multicast.counters
 
 
 def control(group, source, kind, body, dest=EVERYONE):
@@ -44,7 +44,7 @@ def control(group, source, kind, body, dest=EVERYONE):
 
 
 def window(group, receiver, sender):
-    return group[receiver].mcast.windows[group[sender].address.incarnation]
+    return group[receiver].multicast.windows[group[sender].address.incarnation]
 
 
 # ------------------------------------------------------------------------------------------ the text, healthy network
@@ -62,10 +62,10 @@ def test_every_member_gets_every_message_once_and_in_order():
 def test_what_is_sent_before_the_first_view_waits_for_it():
     group = Cluster("AB", **OPTIONS).start()
     group["A"].send(*payloads("A", 1, 40))
-    assert group["A"].mcast.send_window.sent == 0 and group["A"].got == {}
+    assert group["A"].multicast.send_window.sent == 0 and group["A"].got == {}
     group.settle()
     assert got(group, "A", "A") == got(group, "B", "A") == payloads("A", 1, 40)
-    assert group["A"].mcast.unacked() == 0
+    assert group["A"].multicast.unacked() == 0
 
 
 def test_decision_15_own_messages_are_delivered_through_the_own_window():
@@ -73,7 +73,7 @@ def test_decision_15_own_messages_are_delivered_through_the_own_window():
     group["A"].send(*payloads("A", 1, 10))
     group.settle()
     assert got(group, "A", "A") == payloads("A", 1, 10)
-    assert group["A"].mcast.send_window.ring.low == 10
+    assert group["A"].multicast.send_window.ring.low == 10
 
 
 def test_an_ack_goes_out_after_n_deliveries_and_otherwise_on_the_interval():
@@ -87,7 +87,7 @@ def test_an_ack_goes_out_after_n_deliveries_and_otherwise_on_the_interval():
     assert counters(group["B"]).acks_sent == before + 1
     group.run(10)
     assert counters(group["B"]).acks_sent > before + 1
-    assert group["A"].mcast.send_window.ring.low == 11
+    assert group["A"].multicast.send_window.ring.low == 11
 
 
 def test_a_sender_blocks_when_its_window_is_full_and_a_purge_unblocks_it():
@@ -100,7 +100,7 @@ def test_a_sender_blocks_when_its_window_is_full_and_a_purge_unblocks_it():
     group["B"].finish(Batch(group["A"].address, 1, payloads("A", 1, 20)))
     group.run(20)
     assert group["A"].writable > writable
-    assert group["A"].mcast.send_window.ring.low == 20
+    assert group["A"].multicast.send_window.ring.low == 20
     assert group["A"].send(*payloads("A", 65, 100)) == 20
 
 
@@ -124,10 +124,10 @@ def test_the_minimum_of_the_ack_map_is_what_is_purged():
     group.network.cut = {("C", "A")}
     group["A"].send(*payloads("A", 1, 20))
     group.run(100)
-    assert group["A"].mcast.send_window.ring.low == 0
+    assert group["A"].multicast.send_window.ring.low == 0
     group.network.cut = set()
     group.settle()
-    assert group["A"].mcast.send_window.ring.low == 20
+    assert group["A"].multicast.send_window.ring.low == 20
 
 
 def test_a_message_is_acknowledged_only_when_the_application_has_finished_it():
@@ -136,7 +136,7 @@ def test_a_message_is_acknowledged_only_when_the_application_has_finished_it():
     group["A"].send(*payloads("A", 1, 30))
     group.run(200)
     assert got(group, "B", "A") == payloads("A", 1, 30)
-    assert group["A"].mcast.send_window.ring.low == 0
+    assert group["A"].multicast.send_window.ring.low == 0
 
 
 def test_a_missing_message_is_asked_for_and_repeated():
@@ -158,8 +158,8 @@ def test_a_repeat_for_several_members_is_one_multicast():
     group["A"].send(*payloads("A", 1, 5))
     group.run(1)
     group.network.cut = set()
-    group["A"].mcast.requests = {}
-    wanted = mcast.XmitReq([(1, 5)])
+    group["A"].multicast.requests = {}
+    wanted = multicast.XmitReq([(1, 5)])
     dest = group["A"].address.incarnation
     group["A"].turn([control(group, "B", Kind.XMIT_REQ, wanted, dest), control(group, "C", Kind.XMIT_REQ, wanted, dest)])
     assert counters(group["A"]).xmit_rsps_sent == 5
@@ -180,7 +180,7 @@ def test_decision_4_bounds_of_a_receive_window_on_both_sides():
         other = mcast.RingBuffer(1, seqno - 1)
         other.send(b"m")
         before = len(ring) + ring.hd
-        group["B"].mcast._on_data(mcast.Packet(Kind.DATA, group["A"].address.incarnation, 0,
+        group["B"].multicast._on_data(multicast.Packet(Kind.DATA, group["A"].address.incarnation, 0,
                                                wire.pack(other, Marks(), [(seqno, seqno)], 600, header, 600)[0][0]), 0)
         assert (len(ring) + ring.hd > before) == accepted, seqno
 
@@ -193,7 +193,7 @@ def test_decision_8_a_lost_last_message_is_noticed():
     group.network.cut = set()
     group.settle()
     assert got(group, "B", "A") == payloads("A", 1, 3)
-    assert group["A"].mcast.send_window.ring.low == 3
+    assert group["A"].multicast.send_window.ring.low == 3
 
 
 def test_decision_8_a_lost_last_ack_is_sent_again():
@@ -201,10 +201,10 @@ def test_decision_8_a_lost_last_ack_is_sent_again():
     group.network.cut = {("B", "A")}
     group["A"].send(*payloads("A", 1, 3))
     group.run(50)
-    assert got(group, "B", "A") == payloads("A", 1, 3) and group["A"].mcast.send_window.ring.low == 0
+    assert got(group, "B", "A") == payloads("A", 1, 3) and group["A"].multicast.send_window.ring.low == 0
     group.network.cut = set()
     group.settle()
-    assert group["A"].mcast.send_window.ring.low == 3
+    assert group["A"].multicast.send_window.ring.low == 3
 
 
 def test_decision_8_a_member_that_is_dead_is_not_told_the_same_at_full_rate_for_ever():
@@ -276,7 +276,7 @@ def test_decision_10_a_join_under_load_stalls_nobody(seed):
     group.network.loss = 0
     group.settle(20_000)
     for name in "AB":
-        assert group[name].mcast.unacked() == 0
+        assert group[name].multicast.unacked() == 0
         assert sent[name] > 100
         tail = got(group, "C", name)
         assert tail == payloads(name, sent[name] - len(tail) + 1, sent[name]) and tail
@@ -299,7 +299,7 @@ def test_decision_10_a_member_that_comes_back_goes_on_behind_what_it_has():
     group.start("B", resume=Digest({a: 20}))
     group.settle()
     assert group["B"].first[a] == 21 and got(group, "B", "A") == payloads("A", 21, 60)
-    assert group["A"].mcast.unacked() == 0
+    assert group["A"].multicast.unacked() == 0
 
 
 def test_decision_10_a_digest_that_is_too_old_is_moved_forward_by_the_sender():
@@ -340,7 +340,7 @@ def test_decision_12_a_blocked_sender_is_released_when_the_slowest_leaves():
     group["A"].exclude("C")
     group["A"].turn()
     assert group["A"].writable > writable
-    assert group["A"].mcast.send_window.ring.low == 64
+    assert group["A"].multicast.send_window.ring.low == 64
 
 
 def test_decision_12_an_ack_of_a_stranger_is_ignored():
@@ -352,7 +352,7 @@ def test_decision_12_an_ack_of_a_stranger_is_ignored():
     packet = group["A"].stack.control(Kind.ACK, mcast.Ack(10, 1 << 20))
     data = wire.make_datagram(Kind.ACK, group["A"].stack.group, stranger.incarnation, 0, packet.data[wire.HEADER_SIZE:])
     group["A"].turn([data])
-    assert group["A"].mcast.send_window.ring.low == 0
+    assert group["A"].multicast.send_window.ring.low == 0
     assert counters(group["A"]).num_unknown_sender == 1
 
 
@@ -414,24 +414,24 @@ def test_what_a_lossy_link_costs_is_bounded():
 
 @pytest.mark.parametrize(("kind", "body"), [
     (Kind.ACK, mcast.Ack(11, 1000)), (Kind.ACK, mcast.Ack(2**62, 1000)), (Kind.ACK, mcast.Ack(-1, 1000)),
-    (Kind.ACK, mcast.Ack(5, -1)), (Kind.START, mcast.Start(-5, 1)), (Kind.HIGHEST, mcast.Highest(-(2**63))),
-    (Kind.XMIT_REQ, mcast.XmitReq([(-3, 4)])), (Kind.XMIT_REQ, mcast.XmitReq([(1, 1)] * 3000)),
-    (Kind.ACK, mcast.Highest(1)), (Kind.XMIT_REQ, mcast.Ack(1, 2)), (Kind.DATA, mcast.Ack(1, 2)),
+    (Kind.ACK, mcast.Ack(5, -1)), (Kind.START, multicast.Start(-5, 1)), (Kind.HIGHEST, multicast.Highest(-(2**63))),
+    (Kind.XMIT_REQ, multicast.XmitReq([(-3, 4)])), (Kind.XMIT_REQ, multicast.XmitReq([(1, 1)] * 3000)),
+    (Kind.ACK, multicast.Highest(1)), (Kind.XMIT_REQ, mcast.Ack(1, 2)), (Kind.DATA, mcast.Ack(1, 2)),
 ], ids=str)
 def test_decision_24_what_cannot_be_is_counted_and_changes_nothing(kind, body):
     group = cluster("AB")
     group["A"].send(*payloads("A", 1, 10))
     group.network.cut = {("B", "A"), ("A", "B")}
-    group["A"].mcast.windows[group["B"].address.incarnation].ack_due = False
-    before = group["A"].mcast.digest(), group["A"].mcast.send_window.ring.low
+    group["A"].multicast.windows[group["B"].address.incarnation].report_due = False
+    before = group["A"].multicast.digest(), group["A"].multicast.send_window.ring.low
     group["A"].turn([control(group, "B", kind, body)])
     assert counters(group["A"]).num_bad == 1
-    assert (group["A"].mcast.digest(), group["A"].mcast.send_window.ring.low) == before
+    assert (group["A"].multicast.digest(), group["A"].multicast.send_window.ring.low) == before
 
 
 def test_decision_24_a_forged_highest_is_clipped_to_the_window():
     group = cluster("AB")
-    group["B"].turn([control(group, "A", Kind.HIGHEST, mcast.Highest(2**62))])
+    group["B"].turn([control(group, "A", Kind.HIGHEST, multicast.Highest(2**62))])
     assert window(group, "B", "A").ring.hr == 64
     group.run(100)
     assert counters(group["B"]).xmit_reqs_sent <= 11
@@ -444,7 +444,7 @@ def test_decision_24_repeats_are_limited_to_one_window_per_interval():
     sizes = []
     group.observer.sent = lambda source, dest, datagram: sizes.append(len(datagram))
     for _ in range(100):
-        group["A"].turn([control(group, "B", Kind.XMIT_REQ, mcast.XmitReq([(1, 50)] * 2000))])
+        group["A"].turn([control(group, "B", Kind.XMIT_REQ, multicast.XmitReq([(1, 50)] * 2000))])
     assert 0 < sum(sizes) <= 2 * 6000
 
 
@@ -469,7 +469,7 @@ def test_decision_24_a_request_for_half_the_circle_is_clipped_to_what_is_there(f
     group["A"].send(*payloads("A", 1, 10))
     group.run(50)
     before = counters(group["A"]).xmit_rsps_sent
-    group["A"].turn([control(group, "B", Kind.XMIT_REQ, mcast.XmitReq([(first, last), (2, 3)]))])
+    group["A"].turn([control(group, "B", Kind.XMIT_REQ, multicast.XmitReq([(first, last), (2, 3)]))])
     assert counters(group["A"]).xmit_rsps_sent == before + 2
 
 
@@ -493,7 +493,7 @@ def test_nobody_waits_for_a_member_that_takes_no_messages():
     group["B"].send(*payloads("B", 1, 30))
     group.settle()
     assert got(group, "B", "A") == payloads("A", 1, 30)
-    assert group["A"].got == {} and group["B"].mcast.unacked() == group["A"].mcast.unacked() == 0
+    assert group["A"].got == {} and group["B"].multicast.unacked() == group["A"].multicast.unacked() == 0
 
 
 def test_a_member_that_stops_receiving_releases_the_others_even_when_that_word_is_lost():
@@ -504,10 +504,10 @@ def test_a_member_that_stops_receiving_releases_the_others_even_when_that_word_i
     group.network.cut = {("B", "A")}
     group["B"].stop_receiving()
     group.run(50)
-    assert group["A"].mcast.unacked() == 64
+    assert group["A"].multicast.unacked() == 64
     group.network.cut = set()
     group.run(50)
-    assert group["A"].mcast.unacked() == 0
+    assert group["A"].multicast.unacked() == 0
 
 
 def test_the_rest_of_a_leavers_stream_is_delivered_up_to_the_first_gap():
@@ -515,16 +515,16 @@ def test_the_rest_of_a_leavers_stream_is_delivered_up_to_the_first_gap():
     group["B"].limit = 0
     group["A"].send(*payloads("A", 1, 10))
     group.run(5)
-    group["B"].mcast.windows[group["A"].address.incarnation].ring.add(12, b"behind a gap")
+    group["B"].multicast.windows[group["A"].address.incarnation].ring.add(12, b"behind a gap")
     group["A"].crash()
     group["B"].exclude("A")
     group["B"].turn()
-    assert group["A"].address.incarnation not in group["B"].mcast.windows
+    assert group["A"].address.incarnation not in group["B"].multicast.windows
     group["B"].limit = 100
     group["B"].turn([])
     group["B"].turn([])
     assert got(group, "B", "A") == payloads("A", 1, 10)
-    assert counters(group["B"]).num_gone_undelivered == 1 and group["B"].mcast.leaving == []
+    assert counters(group["B"]).num_gone_undelivered == 1 and group["B"].multicast.leaving == []
 
 
 def test_decision_24_lives_that_come_and_go_do_not_fill_the_memory_of_a_slow_application():
@@ -536,8 +536,8 @@ def test_decision_24_lives_that_come_and_go_do_not_fill_the_memory_of_a_slow_app
         group["A"].crash()
         group.start("A")
         group.run(300)
-    assert len(group["B"].mcast.leaving) == mcast.MOST_LEAVING
-    assert counters(group["B"]).num_gone_undelivered == 10 * (10 - mcast.MOST_LEAVING)
+    assert len(group["B"].multicast.leaving) == multicast.MOST_LEAVING
+    assert counters(group["B"]).num_gone_undelivered == 10 * (10 - multicast.MOST_LEAVING)
 
 
 def test_decision_24_oob_messages_of_lives_that_come_and_go_do_not_flood_a_slow_application():
@@ -552,7 +552,7 @@ def test_decision_24_oob_messages_of_lives_that_come_and_go_do_not_flood_a_slow_
         window = other.layers[0].send_window
         window.push_many(payloads("A", 1, 8), 0, Flag.OOB)
         layer.view(View(number, (life, local)), {}, 0)
-        stack.receive([other.control(Kind.START, mcast.Start(0, number)).data, *window.frame(other.header(Kind.DATA))], 0)
+        stack.receive([other.control(Kind.START, multicast.Start(0, number)).data, *window.frame(other.header(Kind.DATA))], 0)
         stack.deliver(-handed, 0)
         handed += sum(map(len, stack.take().deliveries))
     assert 8 <= handed <= 8 + 8
@@ -568,7 +568,7 @@ def test_the_socket_buffer_is_shared_by_those_who_send():
         group.run(200)
         group["A"].send(b"again")
         group.run(200)
-        grants.append(group["A"].mcast.budgets[group["D"].address.incarnation])
+        grants.append(group["A"].multicast.budgets[group["D"].address.incarnation])
     assert grants == [12_000, 6_000, 4_000]
 
 
@@ -578,7 +578,7 @@ def test_a_small_grant_bounds_the_window_in_bytes():
     group.run(50)
     taken = group["A"].send(*[b"x" * 100] * 200)
     assert taken == 40
-    assert group["A"].mcast.send_window.bundle == 600
+    assert group["A"].multicast.send_window.bundle == 600
 
 
 # ------------------------------------------------------------------------------------------ found by the simulator, kept as cases
@@ -589,7 +589,7 @@ def test_a_member_that_takes_nothing_is_believed_wherever_the_seqnos_are(offset)
     group.run(500)
     group["A"].send(*payloads("A", 1, 60))
     group.settle()
-    assert group["A"].mcast.unacked() == 0 and group["A"].mcast.is_ready()
+    assert group["A"].multicast.unacked() == 0 and group["A"].multicast.is_ready()
 
 
 def test_a_start_of_an_earlier_admission_is_not_heeded():
@@ -599,7 +599,7 @@ def test_a_start_of_an_earlier_admission_is_not_heeded():
 
     def tells_c_of_itself(source, target, datagram):
         """What C needs for its first view, while the others have theirs."""
-        packet = mcast.Packet(Kind.HELLO, 0, 0, datagram)
+        packet = multicast.Packet(Kind.HELLO, 0, 0, datagram)
         hello = decoded(HELLO, packet)
         return target == "C" and hello is not None and hello.table["C"].incarnation == c
 
@@ -617,7 +617,7 @@ def test_a_start_of_an_earlier_admission_is_not_heeded():
     group.run(300)
     group["B"].send(*payloads("B", 1, 3))
     group.run(300)
-    assert group["B"].mcast.send_window.ring.low == 3
+    assert group["B"].multicast.send_window.ring.low == 3
     group.network.cut = set()
     group.network.discard = lambda source, target, datagram: source == "B" and datagram in starts
     group.run(500)
@@ -628,7 +628,7 @@ def test_a_start_of_an_earlier_admission_is_not_heeded():
     group.network.discard = None
     group.settle()
     assert got(group, "C", "B") == payloads("B", 4, 6) and group["C"].first[group["B"].address] == 4
-    assert group["B"].mcast.unacked() == 0
+    assert group["B"].multicast.unacked() == 0
 
 
 def test_what_comes_before_the_start_waits_for_it():
@@ -643,7 +643,7 @@ def test_what_comes_before_the_start_waits_for_it():
     in_flight = []
     group.observer.sent = lambda source, dest, datagram: in_flight.append(datagram) if source.name == "A" and not dest else None
     group["A"].send(*payloads("A", 11, 40))
-    assert group["A"].mcast.send_window.ring.low == 40
+    assert group["A"].multicast.send_window.ring.low == 40
     group.network.discard = lambda source, target, datagram: source == "A" and (
         wire.open_datagram(datagram, group["A"].stack.group).kind == Kind.START)
     group.start("B", resume=Digest({a: 10}))
@@ -655,4 +655,4 @@ def test_what_comes_before_the_start_waits_for_it():
     group.run(500)
     group["A"].send(*payloads("A", 41, 45))
     group.settle()
-    assert got(group, "B", "A") == payloads("A", 41, 45) and group["A"].mcast.unacked() == 0
+    assert got(group, "B", "A") == payloads("A", 41, 45) and group["A"].multicast.unacked() == 0

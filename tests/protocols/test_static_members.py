@@ -78,8 +78,8 @@ def test_decision_23_a_later_life_replaces_the_former_one_and_gets_a_window_of_i
     group.run(500)
     assert group["B"].address in group["A"].views[-1]
     assert former not in group["A"].views[-1]
-    assert former.incarnation not in group["A"].mcast.windows
-    assert group["A"].mcast.acks.get(former.incarnation) is None
+    assert former.incarnation not in group["A"].multicast.windows
+    assert group["A"].multicast.acks.get(former.incarnation) is None
 
 
 def test_decision_23_a_former_life_that_is_still_alive_stops():

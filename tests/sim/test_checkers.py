@@ -78,7 +78,7 @@ def test_a_purge_of_what_somebody_has_not_finished(group):
     group["B"].finish_after = None
     group["A"].send(b"11", b"12")
     group.run(100)
-    group["A"].mcast.send_window.ring.stable(12)
+    group["A"].multicast.send_window.ring.stable(12)
     with broken("purge", "B has finished those up to 10"):
         group["A"].turn()
 
@@ -98,21 +98,21 @@ class Pointers:
 
 @pytest.mark.parametrize("pointers", [(5, 4, 9), (5, 10, 9), (5, 6, 70), (5, 6, 7, 9 << 20)], ids=str)
 def test_pointers_out_of_order_or_bounds(group, pointers):
-    window = group["B"].mcast.windows[group["A"].incarnation]
+    window = group["B"].multicast.windows[group["A"].incarnation]
     window.stream.ring = Pointers(*pointers)
     with broken("window", "B has a window"):
         group.checkers.after_turn(group["B"])
 
 
 def test_a_window_too_many(group):
-    windows = group["B"].mcast.windows
+    windows = group["B"].multicast.windows
     windows[7] = windows[group["A"].incarnation]
     with broken("memory", "3 windows"):
         group.checkers.after_turn(group["B"])
 
 
 def test_something_kept_of_a_stranger(group):
-    group["B"].mcast.budgets[7] = 5
+    group["B"].multicast.budgets[7] = 5
     view = View(group["B"].views[-1].id + 1, group["B"].views[-1].members)
     group["B"].views.append(view)
     with broken("memory", "of .7., who"):
@@ -161,7 +161,7 @@ def test_a_group_that_does_not_come_to_rest(group):
 
 @pytest.mark.parametrize(("harm", "says"), [
     (lambda group: group["B"].backlog.append(b"x"), "B is blocked"),
-    (lambda group: group["A"].mcast.send_window.push(b"x"), "A has 1 messages that are not acknowledged"),
+    (lambda group: group["A"].multicast.send_window.push(b"x"), "A has 1 messages that are not acknowledged"),
     (lambda group: group["C"].finished.update({group["A"].incarnation: 9}), "C has A's messages up to 9, of 10"),
     (lambda group: group["C"].views.append(View(1, ())), "C has the view"),
     (lambda group: group["C"].views.clear(), "C has no view"),
@@ -181,7 +181,7 @@ def plan(**settings):
 
 def test_what_is_owed_and_never_comes_fails_the_run():
     run = Run(plan())
-    run.cluster.at(400 * MS, lambda: setattr(run.cluster["A"].mcast, "_purge", lambda: None))
+    run.cluster.at(400 * MS, lambda: setattr(run.cluster["A"].multicast, "_purge", lambda: None))
     outcome = run.outcome()
     assert outcome.check == "liveness" and "A is blocked" in outcome.sentence
 
@@ -200,7 +200,7 @@ def test_chatter_without_need_fails_the_run():
 
 def test_an_exception_in_a_layer_fails_the_run():
     run = Run(plan())
-    run.cluster.at(400 * MS, lambda: setattr(run.cluster["A"].mcast, "acks", None))
+    run.cluster.at(400 * MS, lambda: setattr(run.cluster["A"].multicast, "acks", None))
     outcome = run.outcome()
     assert outcome.check == "error" and "AttributeError: 'NoneType' object has no attribute" in outcome.sentence
 

@@ -52,9 +52,9 @@ def test_a_paused_member_does_nothing_and_then_catches_up():
     cluster["B"].pause(2 * SECOND)
     cluster["A"].send(b"1", b"2")
     cluster.run(1900)
-    assert got(cluster, "B", "A") == [] and cluster["A"].mcast.unacked() == 2
+    assert got(cluster, "B", "A") == [] and cluster["A"].multicast.unacked() == 2
     cluster.run(200)
-    assert got(cluster, "B", "A") == [b"1", b"2"] and cluster["A"].mcast.unacked() == 0
+    assert got(cluster, "B", "A") == [b"1", b"2"] and cluster["A"].multicast.unacked() == 0
 
 
 def test_a_pause_can_be_ended():
@@ -83,12 +83,12 @@ def test_a_slow_application_finishes_in_order_and_late():
     b.finish_after, b.limit = 100 * MS, 2
     cluster["A"].send(*[b"%d" % k for k in range(6)])
     cluster.run(90)
-    assert len(got(cluster, "B", "A")) == 2 and cluster["A"].mcast.unacked() == 6
+    assert len(got(cluster, "B", "A")) == 2 and cluster["A"].multicast.unacked() == 6
     cluster.run(20)
-    assert len(got(cluster, "B", "A")) == 4 and cluster["A"].mcast.unacked() == 4
+    assert len(got(cluster, "B", "A")) == 4 and cluster["A"].multicast.unacked() == 4
     b.finish_after = 0
     cluster.settle()
-    assert cluster["A"].mcast.unacked() == 0
+    assert cluster["A"].multicast.unacked() == 0
 
 
 def test_a_full_send_buffer_loses_the_end_of_a_turn():
@@ -117,7 +117,7 @@ def test_a_leaver_waits_for_its_acks_and_sees_that_the_others_know():
     cluster["A"].send(*[b"%d" % k for k in range(10)])
     cluster["A"].leave()
     cluster.run(500)
-    assert cluster["A"].left and not cluster["A"].alive and cluster["A"].mcast.unacked() == 0
+    assert cluster["A"].left and not cluster["A"].alive and cluster["A"].multicast.unacked() == 0
     assert cluster["B"].views[-1].names == cluster["C"].views[-1].names == ("B", "C")
     assert len(got(cluster, "B", "A")) == 10
 

@@ -219,7 +219,7 @@ def test_what_the_checkers_find_is_reported_with_the_line(monkeypatch):
     """A broken promise of the stack, whatever the transcript says."""
     text = "members A B\nsend A 1..3\nrun 10ms"
     played(text)
-    monkeypatch.setattr("ringcast.sim.script.ScriptedMember._finish", lambda member, batch, now: member.mcast.delivered(batch, now))
+    monkeypatch.setattr("ringcast.sim.script.ScriptedMember._finish", lambda member, batch, now: member.multicast.delivered(batch, now))
     message = error(Mismatch, text)
     assert message.startswith("it.txt:3: `run 10ms`: purge: A gave up its messages up to")
 

@@ -1,44 +1,25 @@
 """MCAST: reliable multicast with transmission windows of fixed size (MCAST.txt), with the mends of decisions 8 to 15.
 
-A sender keeps what it sent until all members acknowledged it, and takes no more than its window holds. A receiver delivers in
-order, acknowledges what the application has finished (after ack_threshold messages or on xmit_interval), and asks on xmit_interval
-for gaps that it had already seen the time before. In a receive window HD is what was handed to the application and LOW what the
-application has finished, which is what is acknowledged; in the send window LOW is what all have acknowledged.
-
-Three kinds of control datagrams make it complete where the text is silent. HIGHEST (decision 8) repeats the highest seqno while
-anything is unacknowledged, on xmit_interval and at doubling distances while nothing changes, so that a lost tail is seen. START
-(decision 10) tells a new member where the sender's stream begins for it, until it acknowledges. An ACK also carries how many bytes
-the receiver's socket buffer grants this sender, so that all windows together never flood it.
+A receiver acknowledges what the application has finished, after ack_threshold messages or on xmit_interval; a sender purges up to
+the minimum of its ack-map. An ACK also carries how many bytes the receiver's socket buffer grants this sender, so that all windows
+together never flood it. Everything else is in multicast.py.
 """
 
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
-from typing import Any, ClassVar
+from dataclasses import dataclass
+from typing import ClassVar, cast
 
 import msgspec
 
-from ringcast._core import wire
 from ringcast._core.ack_table import AckTable
-from ringcast._core.batch import Batch
 from ringcast._core.ring_buffer import RingBuffer
-from ringcast._core.send_window import SendWindow
-from ringcast._core.window import Window
 from ringcast.address import Address
-from ringcast.config import MAX_MEMBERS, Config, milliseconds
+from ringcast.config import Config
 from ringcast.digest import Digest
-from ringcast.protocols.budget import ReceiveBudget, fit
-from ringcast.protocols.retransmission import Gaps, Pace, Stillness, clipped
-from ringcast.protocols.seqnos import MODULUS, Range, Seqno, count, is_seqno, precedes, united
-from ringcast.protocols.stream import Stream
-from ringcast.stack import EVERYONE, Instant, Kind, Layer, Packet, decoded
-from ringcast.view import View
-
-MOST_LEAVING = 4                        # windows of members that are gone, kept for a slow application; more in a larger group
-SHARES = 4                              # acks that a window is cut into at least
-
-class Start(msgspec.Struct, array_like=True):
-    seqno: Seqno                        # the stream begins after this one
-    view_id: int                        # the view in which it was decided
+from ringcast.protocols import multicast
+from ringcast.protocols.budget import ReceiveBudget
+from ringcast.protocols.multicast import Multicast, ReceiveWindow
+from ringcast.protocols.seqnos import Seqno, is_seqno, precedes
+from ringcast.stack import Instant, Kind
 
 
 class Ack(msgspec.Struct, array_like=True):
@@ -46,189 +27,32 @@ class Ack(msgspec.Struct, array_like=True):
     budget: int                         # bytes that may be unacknowledged towards this member; 0: do not wait for it at all
 
 
-class XmitReq(msgspec.Struct, array_like=True):
-    ranges: list[Range]                 # missing, inclusive, oldest first
-
-
-class Highest(msgspec.Struct, array_like=True):
-    seqno: Seqno                        # highest sent
-
-
-START = msgspec.msgpack.Decoder(Start)
 ACK = msgspec.msgpack.Decoder(Ack)
-XMIT_REQ = msgspec.msgpack.Decoder(XmitReq)
-HIGHEST = msgspec.msgpack.Decoder(Highest)
 
 
 @dataclass(slots=True)
-class ReceiveWindow:
-    """What one member sends to us."""
-
-    stream: Stream
-    offset: Seqno                       # where the stream begins for us
-    gaps: Gaps
-    started: bool                       # its START has come; before that nothing is delivered, acknowledged or asked for
-    ack_due: bool = True                # a repeat came, or the window is new: acknowledge (again)
-
-    @property
-    def ring(self) -> Window:
-        return self.stream.ring
-
-    @property
-    def is_deliverable(self) -> bool:
-        return self.started and self.ring.get((self.ring.hd + 1) % MODULUS) is not None
-
-
-@dataclass(slots=True)
-class Counters:
-    """By the names of the texts and of operators (decision 25)."""
-
-    num_msgs_delivered: int = 0
-    num_duplicates: int = 0             # messages received again, repeats on request included
-    num_out_of_window: int = 0          # messages dropped for want of room
-    num_unknown_sender: int = 0         # packets of somebody who is not in the view, or whose START has not come
-    num_bad: int = 0                    # datagrams that are damaged, or ask for what cannot be
+class Counters(multicast.Counters):
     acks_sent: int = 0
     acks_received: int = 0
-    xmit_reqs_sent: int = 0
-    xmit_reqs_received: int = 0
-    xmit_rsps_sent: int = 0             # messages repeated on request
-    xmit_rsps_received: int = 0         # of those, messages that were new here
-    num_missing_asked: int = 0          # messages asked for
-    num_gone_undelivered: int = 0       # messages that a member had sent when it was taken out, and that stayed behind a gap
 
 
-class Mcast(Layer):
-    """The layer. `budget` is what this member's socket buffer holds, shared among all who send to it. `resume` is the digest
-    of what the application already has, from an earlier life of this member. A member that is not `receiving` takes no messages, not
-    even its own, and tells every sender not to wait for it. Its own first message has the seqno after `offset`.
+class Mcast(Multicast):
+    """The layer; its arguments are those of Multicast."""
 
-    `send_window` and its ring may be used by any thread (see SendWindow); everything else belongs to the stack's owner.
-    """
+    protocol = "mcast"
+    counters: Counters
 
     def __init__(self, local: Address, config: Config, budget: ReceiveBudget, *, resume: Digest | None = None,
                  receiving: bool = True, offset: Seqno = 0) -> None:
-        self.local = local
-        self.config = config
-        self.resume = resume or Digest()
-        self.receiving = receiving
-        self.budget = budget
-        self.interval = milliseconds(config.xmit_interval)
-        window = RingBuffer(config.capacity, offset, max_bytes=config.max_bytes)
-        self.send_window = SendWindow(window, bundle=config.max_bundle_size)
-        self.own = Stream(self, local, None, window, config, marks=self.send_window.marks)
+        super().__init__(local, config, budget, resume=resume, receiving=receiving, offset=offset)
         self.acks = AckTable()
-        self.windows: dict[int, ReceiveWindow] = {}     # by the sender's incarnation
-        self.leaving: list[ReceiveWindow] = []          # windows of members that are gone, not yet emptied
-        self.members: dict[int, Address] = {}
-        self.view_id = 0
         self.budgets: dict[int, int] = {}               # bytes that each member grants us
-        self.joiners: dict[int, Seqno] = {}             # members that have not acknowledged their START
-        self.early: dict[int, Start] = {}               # STARTs of views that are not ours
-        self.requests: dict[int, list[Range]] = {}      # of this turn
-        self.early_deliveries: list[Batch] = []         # OOB messages of this turn
-        self.is_flooded = False                         # the application has too much in hand for any more OOB messages
-        self.pace = Pace()
-        self.next_look: Instant | None = None           # the deadline
-        self.stillness = Stillness()                    # of what was sent and acknowledged
-        self.turn = 0                                   # whose window delivers first
         self.counters = Counters()
 
-    # ------------------------------------------------------------------------------------------------- sending
+    def make_window(self, offset: Seqno, max_bytes: int) -> RingBuffer:
+        return RingBuffer(self.config.capacity, offset, max_bytes=max_bytes)
 
-    def flush(self, now: Instant, full_only: bool = False) -> None:
-        """Frame what waits in the send window and hand it down, in the order of the seqnos; it waits for the first view."""
-        if self.send_window.waiting and self.members:
-            header = self.stack.header(Kind.DATA)
-            self._send_data(Kind.DATA, EVERYONE, self.send_window.frame(header, full_only), now)
-            if not self.acks:
-                self._purge()
-            self._arm(now)
-
-    def _send_data(self, kind: int, dest: int, datagrams: list[bytes], now: Instant) -> None:
-        local = self.local.incarnation
-        self.below.send([Packet(kind, local, dest, datagram) for datagram in datagrams], now)
-
-    def _send_control(self, kind: int, body: msgspec.Struct, dest: int, now: Instant) -> None:
-        self.below.send([self.stack.control(kind, body, dest)], now)
-
-    # ----------------------------------------------------------------------------------------------- receiving
-
-    def receive(self, packets: list[Packet], now: Instant) -> None:
-        others = []
-        for packet in packets:
-            if packet.kind == Kind.DATA or packet.kind == Kind.REPEAT:
-                self._on_data(packet, now)
-            elif packet.kind in self._handlers:
-                self._on_control(packet, now)
-            else:
-                others.append(packet)
-        if len(others) < len(packets):
-            if self.requests:
-                self._retransmit(now)
-            self._acknowledge_due(now)
-            self._arm(now)
-        if others:
-            self.above.receive(others, now)
-
-    def _on_data(self, packet: Packet, now: Instant) -> None:
-        """On reception of message M: add to the sender's window; what was there before is acknowledged again."""
-        window = self.windows.get(packet.sender)
-        if window is None:
-            self.counters.num_unknown_sender += 1
-            return
-        ring = window.ring
-        arrivals = wire.read_data(packet.data, ring.low, ring.capacity)
-        if arrivals is None:
-            self.counters.num_bad += 1
-            return
-        at_once = window.started and not self.is_flooded
-        added = window.stream.add(arrivals, self.early_deliveries, self.view_id, now, at_once)
-        if packet.kind == Kind.REPEAT:
-            self.counters.xmit_rsps_received += added
-        self.counters.num_duplicates += arrivals.old + arrivals.inside - added
-        self.counters.num_out_of_window += arrivals.beyond
-        window.ack_due |= arrivals.old > 0
-
-    def _on_control(self, packet: Packet, now: Instant) -> None:
-        decoder, handle = self._handlers[packet.kind]
-        body = decoded(decoder, packet)
-        if packet.sender not in self.members:
-            self.counters.num_unknown_sender += 1
-            if isinstance(body, Start):
-                self._keep(packet.sender, body)
-        elif body is None or not handle(self, packet.sender, body, now):
-            self.counters.num_bad += 1
-
-    def _on_start(self, sender: int, start: Start, now: Instant) -> bool:
-        """The sender has the last word on where its stream begins for us (decision 10); answered until it knows.
-
-        Only in the view that both have: a member may be taken out while it joins and be let in again, and a START of the first
-        time that comes late would open a window on messages that were given up in between.
-        """
-        window = self.windows.get(sender)
-        if not is_seqno(start.seqno):
-            return False
-        if not self.receiving:
-            self._acknowledge(sender, now)
-        elif start.view_id != self.view_id:
-            self._keep(sender, start)
-        elif window is None or (not window.started and precedes(window.offset, start.seqno)):
-            self._open_window(self.members[sender], start.seqno, started=True)
-        else:
-            window.started = window.ack_due = True
-        return True
-
-    def _keep(self, sender: int, start: Start) -> None:
-        """A START of a view that is not ours, perhaps not yet: it is looked at again when the next view comes."""
-        if sender in self.early or len(self.early) < MAX_MEMBERS:
-            self.early[sender] = start
-
-    def _heed_early_starts(self, now: Instant) -> None:
-        early, self.early = self.early, {}
-        for sender, start in early.items():
-            if sender in self.members:
-                self._on_start(sender, start, now)
+    # ----------------------------------------------------------------------------------------- a sender and its ack-map
 
     def _on_ack(self, member: int, ack: Ack, now: Instant) -> bool:
         """On reception of ACK from member P: raise its entry; when the minimum rises, purge, which unblocks senders."""
@@ -249,79 +73,22 @@ class Mcast(Layer):
             self._purge()
         return True
 
-    def _on_xmit_req(self, member: int, request: XmitReq, now: Instant) -> bool:
-        """On reception of XMIT-REQ from P: remember what it wants, clipped to what was sent and not purged."""
-        self.counters.xmit_reqs_received += 1
-        wanted = clipped(request.ranges, self.send_window.ring.low, self.send_window.sent)
-        if wanted is None:
-            return False
-        self.requests.setdefault(member, []).extend(wanted)
-        return True
+    _handlers: ClassVar = {**Multicast._handlers, Kind.ACK: (ACK, _on_ack)}
 
-    def _on_highest(self, sender: int, highest: Highest, now: Instant) -> bool:
-        """Decision 8: a lost tail becomes a gap; who already has it all acknowledges again."""
-        window = self.windows.get(sender)
-        if not is_seqno(highest.seqno):
-            return False
-        if not self.receiving:
-            self._acknowledge(sender, now)
-        elif window is not None:
-            window.ring.announce(highest.seqno)
-            window.ack_due |= not precedes(window.ring.low, highest.seqno)
-        return True
+    def _admitted(self, member: int, start: Seqno) -> None:
+        """Count a member among the ackers."""
+        if member != self.local.incarnation:
+            self.acks.add(member, start)
+        elif self.receiving:
+            self.acks.add(member, self.send_window.ring.low)
 
-    _handlers: ClassVar[dict[int, tuple[msgspec.msgpack.Decoder[Any], Callable[..., bool]]]] = {
-        Kind.START: (START, _on_start), Kind.ACK: (ACK, _on_ack),
-        Kind.XMIT_REQ: (XMIT_REQ, _on_xmit_req), Kind.HIGHEST: (HIGHEST, _on_highest)}
+    def _gone(self, member: int) -> None:
+        self.acks.remove(member)
+        self.budgets.pop(member, None)
 
-    # ------------------------------------------------------------------------------------------ retransmission
-
-    def _retransmit(self, now: Instant) -> None:
-        """Answer the requests of this turn: what several miss as multicast, the rest to each; paced (no storm)."""
-        low = self.send_window.ring.low
-        ranges = {member: united(wanted, low) for member, wanted in self.requests.items()}
-        together = united([each for wanted in ranges.values() for each in wanted], low)
-        if count(together) < sum(map(count, ranges.values())):
-            ranges = {EVERYONE: together}
-        self.requests = {}
-        for dest, wanted in ranges.items():
-            self._repeat(dest, wanted, now)
-
-    def _repeat(self, dest: int, wanted: list[Range], now: Instant) -> None:
-        """Send the messages of `wanted` again, within what the receivers grant for one interval."""
-        header = self.stack.header(Kind.REPEAT, dest)
-        datagrams, messages = self.pace.pack(self.send_window, wanted, header, self.interval, now)
-        self.counters.xmit_rsps_sent += messages
-        self._send_data(Kind.REPEAT, dest, datagrams, now)
-
-    # -------------------------------------------------------------------------------------------- acknowledging
-
-    def _acknowledge_due(self, now: Instant) -> None:
-        for sender, window in self.windows.items():
-            if window.ack_due and window.started:
-                self._acknowledge(sender, now)
-
-    def _acknowledge(self, sender: int, now: Instant) -> None:
-        """Tell a sender what the application has finished, and how much it may send, or that it need not wait for us."""
-        window, finished = self.windows.get(sender), 0
-        if window is not None:
-            finished = window.ring.low
-            window.ack_due = False
-            window.stream.unacked_messages = window.stream.unacked_bytes = 0
-        self.counters.acks_sent += 1
-        self._send_control(Kind.ACK, Ack(finished, self._grant()), sender, now)
-
-    def _grant(self) -> int:
-        """Bytes that one sender may have on the way to us: a share of the socket buffer, equal for all who have ever sent."""
-        if not self.receiving:
-            return 0
-        senders = sum(window.ring.hr != window.offset for window in self.windows.values())
-        return self.budget.share("mcast", senders, self.config.max_bytes)
-
-    def _started(self, member: int) -> None:
-        """The member has its window for our stream; when all have, senders may as well begin."""
-        self.joiners.pop(member, None)
-        self.stack.effects.writable |= not self.joiners
+    def _installed(self, now: Instant) -> None:
+        self._fit_budgets()
+        self._purge()
 
     def _wait_no_more(self, member: int) -> None:
         self._started(member)
@@ -330,16 +97,11 @@ class Mcast(Layer):
         if self.acks.remove(member) or not self.acks:
             self._purge()
 
-    def stop_receiving(self, now: Instant) -> None:
-        """The application takes no more messages: nobody is to wait for this member from now on."""
-        self.receiving = False
-        for sender in self.windows:
-            self._acknowledge(sender, now)
-        self._wait_no_more(self.local.incarnation)
+    def _waits_for_nobody(self) -> bool:
+        return not self.acks
 
     def _fit_budgets(self) -> None:
-        """The smallest grant bounds the send window, and the datagrams, so that a window is always several of them."""
-        fit(self.send_window, min([self.config.max_bytes, *self.budgets.values()]), self.config)
+        self._fit_budget(min(self.budgets.values(), default=self.config.max_bytes))
 
     def _purge(self) -> None:
         """Free what all acknowledged (when there is nobody to wait for: what was sent)."""
@@ -350,139 +112,46 @@ class Mcast(Layer):
         if minimum is not None and self.send_window.stable(minimum):
             self.stack.effects.writable = True
 
-    # ------------------------------------------------------------------------------------------------ delivering
+    # ------------------------------------------------------------------------------------------ a receiver and its acks
 
-    def deliver(self, limit: int, now: Instant) -> int:
-        """Hand at most `limit` messages in order to the application, own ones included (decision 15), besides OOB messages, which
-        it gets at once: a window more than it wants, and then in order too. How many it got."""
-        early, self.early_deliveries = self.early_deliveries, []
-        handed = sum(map(len, early))
-        self.is_flooded = limit - handed < -self.config.capacity
-        self.stack.effects.deliveries += early
-        if self.receiving and self.members:
-            handed += self._deliver_in_order(limit - handed, now)
-        self.counters.num_msgs_delivered += handed
-        return handed
+    def _report_again(self, now: Instant) -> None:
+        for sender, window in self.windows.items():
+            if window.report_due and window.started:
+                self._acknowledge(sender, now)
 
-    def _deliver_in_order(self, limit: int, now: Instant) -> int:
-        windows = self._delivering()
-        handed = 0
-        for step in range(len(windows)):
-            if limit <= handed:
-                break
-            window = windows[(self.turn + step) % len(windows)]
-            stream = window.stream if window else self.own
-            handed += stream.take(limit - handed, self.stack.effects.deliveries, self.view_id, now)
-            if stream.marks.flags or stream.in_hand == 0:
-                self._free(window, now)                 # what the application never sees needs no finishing
-        self.turn += 1
-        if self.leaving:
-            self._forget_leavers()
-        return handed
+    def _answer_start(self, sender: int, now: Instant) -> None:
+        if sender in self.windows:
+            self.windows[sender].report_due = True      # at the end of this turn
+        else:
+            self._acknowledge(sender, now)
 
-    def _delivering(self) -> list[ReceiveWindow | None]:
-        """Whose messages may go to the application; None are our own."""
-        return [*(window for window in (*self.leaving, *self.windows.values()) if window.started), None]
+    def _acknowledge(self, sender: int, now: Instant) -> None:
+        """Tell a sender what the application has finished, and how much it may send, or that it need not wait for us."""
+        window, finished = self.windows.get(sender), 0
+        if window is not None:
+            finished = window.ring.low
+            window.report_due = False
+            window.stream.unacked_messages = window.stream.unacked_bytes = 0
+        self.counters.acks_sent += 1
+        self._send_control(Kind.ACK, Ack(finished, self._grant()), sender, now)
 
-    def delivered(self, batch: Batch, now: Instant) -> None:
-        """The application has finished `batch`: it may be acknowledged (and never before)."""
-        batch.stream.finish(batch)
-        window = self.windows.get(batch.sender.incarnation)
-        if batch.stream is self.own or (window is not None and batch.stream is window.stream):
-            self._free(window, now)
+    def stop_receiving(self, now: Instant) -> None:
+        self.receiving = False
+        for sender in self.windows:
+            self._acknowledge(sender, now)
+        self._wait_no_more(self.local.incarnation)
 
-    def _free(self, window: ReceiveWindow | None, now: Instant) -> None:
+    def _report_finished(self, window: ReceiveWindow | None, now: Instant) -> None:
         """Of what is finished, tell the sender; of our own messages, count this member among those who have them."""
         if window is None:
             if self.acks.ack(self.local.incarnation, self.own.finished):
                 self._purge()
         elif window.stream.free():
-            if self._acks_now(window):
+            if self._is_much(window.stream):
                 self._acknowledge(window.stream.sender.incarnation, now)
             self._arm(now)
 
-    def _acks_now(self, window: ReceiveWindow) -> bool:
-        """After N deliveries, or a share of the window in messages or bytes, whichever comes first."""
-        messages = min(self.config.ack_threshold, max(1, self.config.capacity // SHARES))
-        return window.stream.unacked_messages >= messages or window.stream.unacked_bytes >= self._grant() // SHARES
-
-    # ------------------------------------------------------------------------------------------------------ views
-
-    def view(self, view: View, resumes: dict[int, int], now: Instant) -> None:
-        """On reception of view V: windows of those who left go, the minimum is taken again, new members get a START."""
-        members = {member.incarnation: member for member in view.members}
-        joined = [member for member in members if member not in self.members]
-        self._remove_leavers(members)
-        self.members, self.view_id = members, view.id
-        for member in joined:
-            self._admit(member, resumes.get(member))
-            self._digest(members[member])
-        self._start_joiners(now)
-        self._heed_early_starts(now)
-        self._fit_budgets()
-        self._purge()
-        self.stack.effects.writable = True
-        self.stack.effects.views.append(view)
-        self.flush(now)
-        self._arm(now)
-        self.above.view(view, resumes, now)
-
-    def _remove_leavers(self, members: dict[int, Address]) -> None:
-        for sender in [sender for sender in self.members if sender not in members]:
-            window = self.windows.pop(sender, None)
-            if window is not None:
-                self.leaving.append(window)
-                self._bound_leavers(max(MOST_LEAVING, len(members)))
-            self.acks.remove(sender)
-            for table in (self.budgets, self.joiners, self.requests):
-                table.pop(sender, None)
-
-    def _admit(self, member: int, resume: Seqno | None) -> None:
-        """Count `member` among the ackers from where its stream starts: with what comes next, or, when it comes back with a
-        part of the stream, with all that is still here."""
-        start = self.send_window.sent
-        if resume is not None and not precedes(start, resume):
-            start = self.send_window.ring.low
-        if member == self.local.incarnation:
-            if self.receiving:
-                self.acks.add(member, self.send_window.ring.low)
-        else:
-            self.joiners[member] = start
-            self.acks.add(member, start)
-
-    def _start_joiners(self, now: Instant) -> None:
-        """START to everybody who has not acknowledged it."""
-        for member, seqno in self.joiners.items():
-            self._send_control(Kind.START, Start(seqno, self.view_id), member, now)
-
-    def _digest(self, sender: Address) -> None:
-        """On reception of digest D: the window of a new member begins at D[P], and collects what comes. Its START may still move
-        it forward: what the sender gave up meanwhile cannot be asked for, so nothing of it is delivered before."""
-        if sender in self.resume and self.receiving:
-            self._open_window(sender, self.resume[sender], started=False)
-
-    def _open_window(self, sender: Address, offset: Seqno, started: bool) -> None:
-        ring = RingBuffer(self.config.capacity, offset, max_bytes=self.config.max_bytes)
-        self.windows[sender.incarnation] = ReceiveWindow(Stream(self, sender, None, ring, self.config), offset, Gaps(offset), started)
-
-    def _forget_leavers(self) -> None:
-        """Of a member that is gone, what stands behind a gap can never be completed: the window goes, and that is counted."""
-        for window in [window for window in self.leaving if not window.is_deliverable]:
-            self.leaving.remove(window)
-            self._give_up(window)
-
-    def _bound_leavers(self, most: int) -> None:
-        """While the application takes nothing, a member that comes and goes again and again must not fill the memory."""
-        while len(self.leaving) > most:
-            self._give_up(self.leaving.pop(0))
-
-    def _give_up(self, window: ReceiveWindow) -> None:
-        self.counters.num_gone_undelivered += (window.ring.hr - window.ring.hd) % MODULUS - window.ring.num_missing
-
     # ------------------------------------------------------------------------------------------------------ timer
-
-    def deadline(self) -> Instant | None:
-        return self.next_look
 
     def tick(self, now: Instant) -> None:
         """Every xmit_interval, while anything is missing, unacknowledged or unknown; then silence."""
@@ -494,55 +163,16 @@ class Mcast(Layer):
                 window.stream.free()
             if window.stream.unacked_messages:
                 self._acknowledge(sender, now)
-        if self._repeats_itself():
-            self._start_joiners(now)
-            if self._has_unacked():
-                self._send_control(Kind.HIGHEST, Highest(self.send_window.sent), EVERYONE, now)
+        self._say_again(now)
         self._arm(now)
-
-    def _repeats_itself(self) -> bool:
-        """Whether HIGHEST and START are due at this look."""
-        self.stillness.look((self.send_window.sent, self.send_window.ring.low, len(self.joiners)))
-        return self.stillness.is_due
-
-    def _ask(self, sender: int, window: ReceiveWindow, now: Instant) -> None:
-        """XMIT-REQ for what is missing, to its sender."""
-        ranges = window.gaps.look(window.ring)
-        if ranges:
-            self.counters.xmit_reqs_sent += 1
-            self.counters.num_missing_asked += count(ranges)
-            self._send_control(Kind.XMIT_REQ, XmitReq(ranges), sender, now)
-
-    def _has_unacked(self) -> bool:
-        return precedes(self.send_window.ring.low, self.send_window.sent)
-
-    def _is_busy(self) -> bool:
-        return bool(self.joiners) or self._has_unacked() or any(
-            window.stream.unacked_messages or window.ring.hd != window.ring.hr or window.stream.is_incomplete
-            for window in self.windows.values())
-
-    def _arm(self, now: Instant) -> None:
-        if self.next_look is None and self._is_busy():
-            self.next_look = now + self.interval
 
     # ------------------------------------------------------------------------------------------------------ status
 
-    def digest(self) -> Digest:
-        """Highest seqno that the application has finished, for each sender in the view, this member included."""
-        own = self.acks.get(self.local.incarnation)
-        return Digest({window.stream.sender: window.ring.low for window in self.windows.values()} | {self.local: own or 0})
+    def start_of(self, member: int) -> Seqno | None:
+        return self.joiners.get(member, self.acks.get(member))
 
-    def is_ready(self) -> bool:
-        """Whether there is a view and everybody in it has a window for our stream: what is sent now finds its place."""
-        return bool(self.members) and not self.joiners
+    def remembered(self) -> set[int]:
+        return super().remembered() | self.budgets.keys() | cast("dict[int, int]", dict(self.acks.items())).keys()
 
-    def unacked(self) -> int:
-        """Own messages, framed or waiting, that not all members have acknowledged."""
-        return (self.send_window.ring.hr - self.send_window.ring.low) % MODULUS
-
-    def status(self) -> dict[str, int]:
-        ring = self.send_window.ring
-        return {"low": ring.low, "hd": ring.hd, "hr": ring.hr, "sent": self.send_window.sent, "num_unacked": self.unacked(),
-                "num_missing": sum(window.ring.num_missing for window in self.windows.values()),
-                "num_joiners": len(self.joiners), "num_leaving": len(self.leaving), "send_budget": ring.max_bytes,
-                **asdict(self.counters)}
+    def slowest(self) -> int | None:
+        return cast("int | None", self.acks.slowest)

@@ -10,7 +10,7 @@ from ringcast._core.batch import Batch
 from ringcast.config import MAX_MEMBERS
 from ringcast.message import Flag
 from ringcast.protocols.frag import FRAGMENT
-from ringcast.protocols.mcast import MOST_LEAVING
+from ringcast.protocols.multicast import MOST_LEAVING
 from ringcast.protocols.seqnos import MODULUS, later, precedes
 from ringcast.protocols.unicast3.memory import MOST_EARLY_OF_ALL
 from ringcast.protocols.unicast3.sender import SenderEntry
@@ -148,18 +148,17 @@ class Checkers:
         if self._views.setdefault(view.id, incarnations) != incarnations:
             self.violated("view", f"{member.name} installed {view}; another view with this id has other members")
         self._note_comers(member, view)
-        mcast = member.mcast
-        for table in (mcast.windows, mcast.budgets, mcast.joiners, dict(mcast.acks.items())):
-            strangers = table.keys() - mcast.members.keys()
-            if strangers:
-                self.violated("memory", f"{member.name} keeps something of {strangers}, who are not in its view")
+        layer = member.multicast
+        strangers = layer.remembered() - layer.members.keys()
+        if strangers:
+            self.violated("memory", f"{member.name} keeps something of {strangers}, who are not in its view")
 
     def _note_comers(self, sender: "Member", view: View) -> None:
         """Where the stream starts for those who came; who came back without having been taken out may miss nothing."""
         before = sender.views[-2].members if len(sender.views) > 1 else ()
         for address in set(view.members) - set(before):
             key = (address.incarnation, sender.incarnation)
-            start = sender.mcast.joiners.get(address.incarnation, sender.mcast.acks.get(address.incarnation))
+            start = sender.multicast.start_of(address.incarnation)
             if start is not None:
                 self._starts[key] = start               # anew, when it was taken out while it joined
                 receiver = self.cluster.lives[address.incarnation]
@@ -190,19 +189,19 @@ class Checkers:
     # ------------------------------------------------------------------------------------------------- after a turn
 
     def after_turn(self, member: "Member") -> None:
-        mcast = member.mcast
-        ring = mcast.send_window.ring
+        layer = member.multicast
+        ring = layer.send_window.ring
         most = member.config.max_bytes + LARGEST
-        for each in (ring, *[window.ring for window in mcast.windows.values()]):
+        for each in (ring, *[window.ring for window in layer.windows.values()]):
             low = each.low
             if not (each.hd - low) % MODULUS <= (each.hr - low) % MODULUS <= each.capacity or each.nbytes > most:
                 self.violated("window", f"{member.name} has a window with LOW={low} HD={each.hd} HR={each.hr} of {each.capacity} "
                                         f"and {each.nbytes} bytes of {member.config.max_bytes}")
-        if len(mcast.windows) >= max(1, len(mcast.members)) or mcast.requests or (
-                len(mcast.early) > MAX_MEMBERS or len(mcast.leaving) > MOST_LEAVING + len(self.cluster.names)):
-            self.violated("memory", f"{member.name} has {len(mcast.windows)} windows, {len(mcast.leaving)} of those who left, "
-                                    f"{len(mcast.requests)} open requests and {len(mcast.early)} early STARTs in a view of "
-                                    f"{len(mcast.members)}")
+        if len(layer.windows) >= max(1, len(layer.members)) or layer.requests or (
+                len(layer.early) > MAX_MEMBERS or len(layer.leaving) > MOST_LEAVING + len(self.cluster.names)):
+            self.violated("memory", f"{member.name} has {len(layer.windows)} windows, {len(layer.leaving)} of those who left, "
+                                    f"{len(layer.requests)} open requests and {len(layer.early)} early STARTs in a view of "
+                                    f"{len(layer.members)}")
         if member.unicast.senders or member.unicast.receivers:
             self._check_connections(member, most)
         low, before = ring.low, self._lows.get(member.incarnation, member.offset)
@@ -253,7 +252,7 @@ class Checkers:
 
     def _check_purge(self, sender: "Member", low: int) -> None:
         """Only what every member of the view has finished is purged; who came counts from where its stream starts."""
-        for incarnation in sender.mcast.members:
+        for incarnation in sender.multicast.members:
             receiver = self.cluster.lives[incarnation]
             if not receiver.receiving:
                 continue
@@ -282,7 +281,7 @@ class Checkers:
         beginning of its stream, and at least what it knew to be acknowledged: that is checked when it purges.)
         """
         for sender in self.cluster.lives.values():
-            if sender.left and sender.views and sender.mcast.unacked() == 0:
+            if sender.left and sender.views and sender.multicast.unacked() == 0:
                 for receiver in self.cluster.living():
                     if receiver.receiving and receiver.address in sender.views[-1]:
                         finished = self.finished(receiver, sender)

@@ -166,8 +166,8 @@ class Cluster:
                 return f"{member.name} has the view {member.views[-1]} and {living[0].name} has {living[0].views[-1]}"
             if member.backlog:
                 return f"{member.name} is blocked: it has {len(member.backlog)} messages to send and no room"
-            if member.mcast.unacked():
-                return f"{member.name} has {member.mcast.unacked()} messages that are not acknowledged"
+            if member.multicast.unacked():
+                return f"{member.name} has {member.multicast.unacked()} messages that are not acknowledged"
             if member.unicast.num_unacked():
                 return f"{member.name} has {member.unicast.num_unacked()} messages to single members that are not acknowledged"
         for sender in living:

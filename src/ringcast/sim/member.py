@@ -75,13 +75,13 @@ class Member:
         self.offset = offset
         budget = socket_bytes // 2 if receive_budget is None else receive_budget        # the kernel counts twice what is sent
         shared = ReceiveBudget(budget)
-        self.mcast = Mcast(self.address, self.config, shared, resume=resume, receiving=receiving, offset=offset)
+        self.multicast = Mcast(self.address, self.config, shared, resume=resume, receiving=receiving, offset=offset)
         self.unicast = Unicast3(self.address, self.config, shared, receiving=receiving, conn_id=counters, timestamp=counters,
                                 offset=offset)
         self.unreliable = Unreliable(self.address, receiving=receiving)
         self.blinkers = Blinkers()
         self.members = StaticMembers(self.address, cluster.names, self.config, resume)
-        self.stack = Stack([self.unreliable, self.unicast, self.blinkers, self.mcast, self.members], local=self.address,
+        self.stack = Stack([self.unreliable, self.unicast, self.blinkers, self.multicast, self.members], local=self.address,
                            group="simulated", physical=self.physical)
 
         self.alive = True
@@ -224,7 +224,7 @@ class Member:
             self._leave_by = self.cluster.now + CLOSE_TIMEOUT
             self.stop_receiving()
             now = self.clock.read(self.cluster.now)
-            self.mcast.flush(now)
+            self.multicast.flush(now)
             for address in self.talks:
                 self.unicast.flush(address, now)
             self.cluster.at(self._leave_by, self._give_up_leaving)
@@ -233,7 +233,7 @@ class Member:
         """Take no more messages; nobody is to wait for this member."""
         self.receiving = False
         now = self.clock.read(self.cluster.now)
-        self.mcast.stop_receiving(now)
+        self.multicast.stop_receiving(now)
         self.unicast.stop_receiving(now)
         self.attend()
 
@@ -339,14 +339,14 @@ class Member:
         self.stack.delivered(batch, now)
 
     def _stream_of(self, sender: Address) -> Stream | None:
-        window = self.mcast.windows.get(sender.incarnation)
+        window = self.multicast.windows.get(sender.incarnation)
         if sender == self.address:
-            return self.mcast.own
+            return self.multicast.own
         return window.stream if window is not None else None
 
     def _push(self, now: Instant) -> None:
         """Send from the backlog until it is empty or there is no room; then room must be announced."""
-        window = self.mcast.send_window
+        window = self.multicast.send_window
         while self.backlog:
             taken = window.push_many(self.backlog)
             if not taken:
@@ -355,8 +355,8 @@ class Member:
             self.log += self.backlog[:taken]
             del self.backlog[:taken]
             if self.backlog:
-                self.mcast.flush(now, full_only=True)
-        self.mcast.flush(now)
+                self.multicast.flush(now, full_only=True)
+        self.multicast.flush(now)
 
     def _push_to(self, dest: Address, now: Instant) -> None:
         """Send from what there is to say to one member until that is empty or there is no room."""
@@ -384,7 +384,7 @@ class Member:
 
     def _go_on_leaving(self, now: Instant) -> None:
         """What was sent is acknowledged: say goodbye. The others know: be gone."""
-        if not self.left and not self.mcast.unacked() and not self.unicast.num_unacked():
+        if not self.left and not self.multicast.unacked() and not self.unicast.num_unacked():
             self._say_goodbye(now)
         elif self.left and self.members.agreed():
             self.crash()

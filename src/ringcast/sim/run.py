@@ -188,7 +188,7 @@ class Run:
     def _windows(self, member: Member) -> int:
         """How many windows fill what it has to send, and what it sent before a grant became smaller, when it has to share the
         receivers' socket buffers with all others."""
-        waiting = len(member.backlog) + member.mcast.unacked()
+        waiting = len(member.backlog) + member.multicast.unacked()
         if not waiting:
             return 1
         largest = max(map(len, (member.backlog + member.log)[-waiting:]), default=1)

@@ -13,7 +13,7 @@ from ringcast._core import wire
 from ringcast._core.batch import Batch
 from ringcast.address import Address
 from ringcast.message import Flag
-from ringcast.protocols import mcast
+from ringcast.protocols import mcast, multicast
 from ringcast.protocols.seqnos import MODULUS, Range
 from ringcast.protocols.unicast3 import control
 from ringcast.protocols.unicast3.layer import PREFIX
@@ -29,7 +29,7 @@ AT_REST = 1_000 * MS                                # without an event
 
 
 def messages_in(member: Member, packet: Packet) -> list[Range]:
-    ring = member.mcast.send_window.ring
+    ring = member.multicast.send_window.ring
     arrivals = wire.read_data(packet.data, (ring.low - ring.capacity) % MODULUS, 2 * ring.capacity)
     return [(batch.first, batch.last) for batch in arrivals.batches] if arrivals else []
 
@@ -63,10 +63,10 @@ KINDS: dict[int, tuple[str, Callable[[Member, Packet], list[Range]]]] = {
     Kind.DATA: ("data", messages_in),
     Kind.REPEAT: ("repeat", messages_in),
     Kind.HELLO: ("hello", lambda member, packet: []),
-    Kind.START: ("start", one("seqno", mcast.START)),
+    Kind.START: ("start", one("seqno", multicast.START)),
     Kind.ACK: ("ack", one("seqno", mcast.ACK)),
-    Kind.XMIT_REQ: ("xmit_req", wanted(mcast.XMIT_REQ)),
-    Kind.HIGHEST: ("highest", one("seqno", mcast.HIGHEST)),
+    Kind.XMIT_REQ: ("xmit_req", wanted(multicast.XMIT_REQ)),
+    Kind.HIGHEST: ("highest", one("seqno", multicast.HIGHEST)),
     Kind.UNICAST: ("message", messages_to_one),
     Kind.UNICAST_FIRST: ("first", messages_to_one),
     Kind.UNICAST_ACK: ("uack", one("seqno", control.ACK)),

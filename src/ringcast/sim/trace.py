@@ -23,7 +23,7 @@ from pyarrow import parquet
 
 from ringcast._core import wire
 from ringcast._core.batch import Batch
-from ringcast.protocols import mcast
+from ringcast.protocols import mcast, multicast
 from ringcast.protocols.seqnos import MODULUS, later, precedes
 from ringcast.protocols.unicast3 import control
 from ringcast.protocols.unicast3.layer import PREFIX
@@ -67,7 +67,7 @@ class Trace(Observer):
         packet = Packet(header.kind, header.sender, header.dest, datagram)
         peer = None if dest == EVERYONE else self._name(member, dest)
         if packet.kind in (Kind.DATA, Kind.REPEAT):
-            ring = member.mcast.send_window.ring
+            ring = member.multicast.send_window.ring
             arrivals = wire.read_data(datagram, ring.low, ring.capacity)
             for batch in arrivals.batches if arrivals else ():
                 self._row(member, "send" if packet.kind == Kind.DATA else "retransmit", str(member.address), peer, batch.first,
@@ -75,12 +75,12 @@ class Trace(Observer):
         elif packet.kind in (Kind.UNICAST, Kind.UNICAST_FIRST):
             self._sent_to_one(member, dest, packet)
         elif packet.kind == Kind.ACK and (ack := decoded(mcast.ACK, packet)) and ack.budget:
-            before = self.acked.get((member.incarnation, dest), member.mcast.windows[dest].offset)
+            before = self.acked.get((member.incarnation, dest), member.multicast.windows[dest].offset)
             self.acked[member.incarnation, dest] = ack.seqno
             self._row(member, "ack", peer, peer, (before + 1) % MODULUS, ack.seqno)
         elif packet.kind == Kind.UNICAST_ACK and (answer := decoded(control.ACK, packet)) and answer.budget:
             self._row(member, "ack", peer, peer, answer.seqno, answer.seqno, conn_id=answer.conn_id)
-        elif packet.kind == Kind.XMIT_REQ and (request := decoded(mcast.XMIT_REQ, packet)):
+        elif packet.kind == Kind.XMIT_REQ and (request := decoded(multicast.XMIT_REQ, packet)):
             for first, last in request.ranges:
                 self._row(member, "xmit_req", peer, peer, first, last)
         elif packet.kind == Kind.UNICAST_XMIT_REQ and (wanted := decoded(control.XMIT_REQ, packet)):

@@ -450,22 +450,22 @@ def windows(words: Words) -> Act:
 
 
 def window_of(play: Play, name: str, sender: str | None) -> Window | None:
-    mcast = play.member(name).mcast
+    layer = play.member(name).multicast
     if sender == name:
-        return mcast.send_window.ring
+        return layer.send_window.ring
     if sender is not None:
-        receiving = mcast.windows.get(play.member(sender).incarnation)
+        receiving = layer.windows.get(play.member(sender).incarnation)
         return receiving.ring if receiving else None
-    if len(mcast.windows) != 1:
-        raise Mistake(f"{name} has {len(mcast.windows)} windows; say whose: `windows {name} of ...`")
-    return next(iter(mcast.windows.values())).ring
+    if len(layer.windows) != 1:
+        raise Mistake(f"{name} has {len(layer.windows)} windows; say whose: `windows {name} of ...`")
+    return next(iter(layer.windows.values())).ring
 
 
 @expects("kept")
 def kept(words: Words) -> Act:
     """`kept A 4..6`: what A's send window holds, to repeat it on request. Or `kept A nothing`."""
     name, seqnos = words.member(), words.all_seqnos()
-    return lambda play: play.expect(collapsed(seqnos), collapsed(held(play.member(name).mcast.send_window.ring)))
+    return lambda play: play.expect(collapsed(seqnos), collapsed(held(play.member(name).multicast.send_window.ring)))
 
 
 @expects("blocked")
@@ -483,7 +483,7 @@ def acks(words: Words) -> Act:
         number(value)
 
     def act(play: Play) -> None:
-        table = play.member(name).mcast.acks
+        table = play.member(name).multicast.acks
         actual = {life.name: str(table.get(incarnation)) for incarnation, life in play.cluster.lives.items() if incarnation in table}
         actual = {key: value for key, value in actual.items() if key != name or key in expected} | {"min": str(table.minimum)}
         if any(expected.get(key) != value for key, value in actual.items() if key != "min") or expected.keys() - actual.keys():
@@ -550,7 +550,7 @@ COUNTERS = (*asdict(mcast.Counters()), *asdict(unicast3.layer.Counters()))
 
 
 def counted(member: Member) -> dict[str, int]:
-    return asdict(member.mcast.counters) | asdict(member.unicast.counters)
+    return asdict(member.multicast.counters) | asdict(member.unicast.counters)
 
 
 @expects("expect")
