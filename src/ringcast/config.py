@@ -16,18 +16,31 @@ MAX_MEMBERS = 256                       # a view, a table of members and an ack 
 MAX_NAME = 64                           # bytes of UTF-8 in a member's name
 MAX_RESUME = 1024                       # entries of a digest that a returning member may bring
 
+LOOK_INTERVAL = 3.0                     # milliseconds
+
 Count = Annotated[int, Meta(ge=1)]
 Milliseconds = Annotated[float, Meta(gt=0, le=86_400_000)]
+
+STACKS: dict[str, dict[str, Any]] = {   # and the defaults in which each differs
+    "mcast-udp": {}, "mcast-tcp": {}, "nakack2-udp": {}, "nakack2-tcp": {"xmit_interval": 0.0}, "inproc": {}}
 
 
 class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """The properties of one channel; build it with `configure`, which turns mistakes into sentences."""
 
-    # MCAST
+    # MCAST and NAKACK2
     capacity: Annotated[int, Meta(ge=1, le=1 << 26)] = 32_768       # messages in a transmission window (MCAST.txt: capacity)
     max_bytes: Annotated[int, Meta(ge=1)] = 8 << 20                 # bytes in a transmission window (decision 7)
-    xmit_interval: Milliseconds = 3.0                             # between looks for gaps, repeats of the highest seqno and acks
+    xmit_interval: Annotated[float, Meta(le=86_400_000)] = LOOK_INTERVAL    # between looks for gaps, repeats of the highest, acks;
+                                                                    # 0 or less, as nakack2-tcp has it: no retransmission
     ack_threshold: Count = 4096                                     # deliveries after which an ack goes out at once (MCAST.txt: N)
+    # NAKACK2 and STABLE
+    use_ring_buffer: bool = False                                   # windows of fixed size instead of tables that grow
+    discard_delivered_msgs: bool = True                             # a receiver gives up what it has finished before all have it
+    become_server_queue_size: Count = 50                            # messages that wait for a window; without retransmission all do
+    gap_timeout: Milliseconds = 5_000.0                             # until a gap is reported, where there is no retransmission
+    stable_interval: Milliseconds = 20.0                            # between rounds, while anything is not known to be stable
+    stable_bytes: Count = 1 << 20                                   # bytes finished after which a round begins at once
     # UNICAST3
     ack_min_interval: Milliseconds = 0.2                            # between two acks of one connection (UNICAST3.txt: min time)
     ack_max_interval: Milliseconds = 1.0                            # until a message that was taken is acknowledged (max time)
@@ -47,25 +60,45 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     bundle_delay: Milliseconds = 0.3                                # how long a message may wait for company
     oob_in_order: bool = False                                      # deliver OOB messages in their place: for who keeps the order
     max_undelivered: Count = 65_536                                 # messages handed to the application and not yet finished by it
-    # UDP
+    # UDP and TCP
     busy_poll: Annotated[float, Meta(ge=0, le=10)] = 0.1            # looks for an answer this long before it sleeps, where that pays
-    group_address: str = "239.255.77.1"                             # IPv4 multicast group
-    port: Annotated[int, Meta(ge=1, le=65_535)] = 7700              # UDP port of the multicast group
+    port: Annotated[int, Meta(ge=1, le=65_535)] = 7700              # UDP: of the multicast group; TCP: the first that is tried
     interface: str = "127.0.0.1"                                    # address of the interface to use; loopback unless insecure
+    insecure: bool = False                                          # allow an interface other than loopback, without encryption
+    # UDP
+    group_address: str = "239.255.77.1"                             # IPv4 multicast group
     ttl: Annotated[int, Meta(ge=0, le=255)] = 1                     # routers that a multicast may pass, plus one
     receive_buffer: Annotated[int, Meta(ge=4096)] = 16 << 20        # bytes asked of the kernel for each socket
-    insecure: bool = False                                          # allow an interface other than loopback, without encryption
+    # TCP
+    port_range: Annotated[int, Meta(ge=1, le=1024)] = 32            # ports that a member may listen on, from `port` on
+    hosts: str = ""                                                 # where members may be: address:port,address:port,...; or all ports
+                                                                    # of the range at the own interface
+    max_unsent: Annotated[int, Meta(ge=1 << 20)] = 64 << 20         # bytes that wait for a slow member before its connection is cut
+    link_timeout: Milliseconds = 30_000.0                           # until a connection is cut whose other end has vanished
+
+    @property
+    def look_interval(self) -> float:
+        """Between looks for whatever is repaired even where NAKACK2 does without retransmission: xmit_interval, or its default."""
+        return self.xmit_interval if self.xmit_interval > 0 else LOOK_INTERVAL
 
 
-def configure(options: dict[str, Any]) -> Config:
-    """The configuration that `options` describe; ConfigError names the option that is unknown or out of its range."""
+def configure(options: dict[str, Any], stack: str = "mcast-udp") -> Config:
+    """The configuration of a stack that `options` describe; ConfigError names the option that is unknown or out of its range."""
     for name in options:
         if name not in Config.__struct_fields__:
             raise ConfigError(f"there is no option {name!r}; {suggestion(name)}")
     try:
-        return msgspec.convert(options, Config, strict=False)
+        config = msgspec.convert(STACKS[stack] | options, Config, strict=False)
     except msgspec.ValidationError as error:
         raise ConfigError(f"{error}; see ringcast.config.Config for each option's unit and range".replace("$.", "")) from None
+    check_xmit_interval(config.xmit_interval, stack)
+    return config
+
+
+def check_xmit_interval(value: float, stack: str) -> None:
+    """ConfigError when a stack cannot do with this one."""
+    if value <= 0 and stack != "nakack2-tcp":
+        raise ConfigError(f"xmit_interval={value:g} is no retransmission, and {stack} needs it; use nakack2-tcp, or pass more than 0")
 
 
 def suggestion(name: str) -> str:

@@ -32,10 +32,10 @@ class Kind:
     DATA = 1                            # messages, sent for the first time
     REPEAT = 2                          # messages, retransmitted on request
     HELLO = 3                           # membership: who I am and whom I know
-    START = 4                           # mcast: where my stream starts for you
+    START = 4                           # multicast: where my stream starts for you
     ACK = 5                             # mcast: highest seqno delivered
-    XMIT_REQ = 6                        # mcast: ranges of missing seqnos
-    HIGHEST = 7                         # mcast: highest seqno sent
+    XMIT_REQ = 6                        # multicast: ranges of missing seqnos
+    HIGHEST = 7                         # multicast: highest seqno sent
     UNICAST = 8                         # unicast3: messages of a connection
     UNICAST_FIRST = 9                   # unicast3: the same, beginning with what its sender calls the first
     UNICAST_ACK = 10                    # unicast3: highest seqno delivered
@@ -43,6 +43,10 @@ class Kind:
     SEND_FIRST_SEQNO = 12               # unicast3: I have no window for this connection
     CLOSE = 13                          # unicast3: this connection is closed
     UNRELIABLE = 14                     # one message without a seqno
+    STARTED = 15                        # nakack2: your stream begins for me where your START says
+    RESYNC = 16                         # nakack2: after our connection broke: I have your messages up to here
+    VOTE = 17                           # stable: what I have finished of everybody's messages
+    STABILITY = 18                      # stable: what all have finished
 
 
 class Packet(msgspec.Struct, gc=False):
@@ -75,6 +79,8 @@ class Effects:
     failures: list[Batch] = field(default_factory=list)                # own messages to one member that nobody acknowledged
     closed: list[Address] = field(default_factory=list)                # whose windows for messages to one member are gone
     writable: bool = False                              # a send window has room again, or its member left
+    held: set[int] | None = None                        # whose packets there is no room for: transport.hold()
+    warnings: list[str] = field(default_factory=list)   # what an operator should know
     fault: str | None = None                            # the member cannot go on: close the channel with this sentence
 
 
@@ -99,6 +105,10 @@ class Layer:
     def view(self, view: View, resumes: dict[int, int], now: Instant) -> None:
         """A new view, on its way up. `resumes` says of returning members how far they already have our stream."""
         self.above.view(view, resumes, now)
+
+    def linked(self, member: int, now: Instant) -> None:
+        """There is a new connection to a member, which may not be in the view; what was on its way before may be lost."""
+        self.above.linked(member, now)
 
     def deliver(self, limit: int, now: Instant) -> int:
         """Append at most `limit` messages to the deliveries of the Effects; how many those were."""
@@ -129,6 +139,9 @@ class _Top(Layer):
         self.unhandled += len(packets)
 
     def view(self, view: View, resumes: dict[int, int], now: Instant) -> None:
+        pass
+
+    def linked(self, member: int, now: Instant) -> None:
         pass
 
 
@@ -197,6 +210,11 @@ class Stack:
                 packets.append(Packet(header.kind, header.sender, header.dest, datagram))
         if packets:
             self._bottom.above.receive(packets, now)
+
+    def linked(self, members: Sequence[int], now: Instant) -> None:
+        """The transport has new connections to these members; what was on its way to and from them before may be lost."""
+        for member in members:
+            self._bottom.above.linked(member, now)
 
     def deliver(self, limit: int, now: Instant) -> int:
         """Hand messages to the application, which has room for `limit`; how many. The layers take turns in being the first."""

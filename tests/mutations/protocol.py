@@ -90,7 +90,7 @@ MUTATIONS = [
              "        self._fit_budgets()\n        self._purge()\n\n    def _wait_no_more",
              "        self._fit_budgets()\n\n    def _wait_no_more"),
     Mutation("windows of leavers stay", MULTICAST, "window = self.windows.pop(sender, None)", "window = self.windows.get(sender)"),
-    Mutation("a joiner is not waited for", MCAST, "            self.acks.add(member, start)\n", ""),
+    Mutation("a joiner is not waited for", MCAST, "            self.acks.add(member, start)\n", "            pass\n"),
     Mutation("START is said once", MULTICAST, "        if self._repeats_itself():\n            self._start_joiners(now)\n",
              "        if self._repeats_itself():\n"),
     Mutation("a window begins at the digest, whatever the sender says", MULTICAST,

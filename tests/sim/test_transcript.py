@@ -54,8 +54,8 @@ MISTAKES = [
     ("view A B", "expected '=', not 'B'"),
     ("add 5", "'->' is missing at the end; write `add 5..7 -> true`"),
     ("add 5 -> yes", "expected true or false, not 'yes'"),
-    ("sent A>B hello 1", "expected one of ack, close, data, first, highest, message, repeat, send_first_seqno, start, uack, uxmit_req, "
-                         "xmit_req, not 'hello'"),
+    ("sent A>B hello 1", "expected one of ack, close, data, first, highest, message, repeat, resync, send_first_seqno, stability, "
+                         "start, started, uack, uxmit_req, vote, xmit_req, not 'hello'"),
     ("tell A>* 1", "there is no member '*'"),
     ("tell A>B 1 OOB", "'OOB' is too much"),
     ("done B A", "seqnos such as 1..3 is missing at the end"),

@@ -125,6 +125,9 @@ class Mcast(Multicast):
         else:
             self._acknowledge(sender, now)
 
+    def _refuse(self, sender: int, now: Instant) -> None:
+        self._acknowledge(sender, now)
+
     def _acknowledge(self, sender: int, now: Instant) -> None:
         """Tell a sender what the application has finished, and how much it may send, or that it need not wait for us."""
         window, finished = self.windows.get(sender), 0

@@ -109,6 +109,7 @@ class Multicast(Layer):
         self.receiving = receiving
         self.budget = budget
         self.interval = milliseconds(config.xmit_interval)
+        self.receive_bytes = config.max_bytes           # in a receive window
         window = self.make_window(offset, config.max_bytes)
         self.send_window = SendWindow(window, bundle=config.max_bundle_size)
         self.own = Stream(self, local, None, window, config, marks=self.send_window.marks)
@@ -134,6 +135,10 @@ class Multicast(Layer):
 
     def _answer_start(self, sender: int, now: Instant) -> None:
         """The stream of `sender` begins where its START says; let it know."""
+        raise NotImplementedError
+
+    def _refuse(self, sender: int, now: Instant) -> None:
+        """Somebody waits for us, and we take no messages."""
         raise NotImplementedError
 
     def _report_finished(self, window: ReceiveWindow | None, now: Instant) -> None:
@@ -266,14 +271,14 @@ class Multicast(Layer):
 
     def _keep(self, sender: int, start: Start) -> None:
         """A START of a view that is not ours, perhaps not yet: it is looked at again when the next view comes."""
-        if sender in self.early or len(self.early) < MAX_MEMBERS:
-            self.early[sender] = start
+        self.early.pop(sender, None)
+        self.early[sender] = start
+        if len(self.early) > MAX_MEMBERS:
+            del self.early[next(iter(self.early))]
 
     def _heed_early_starts(self, now: Instant) -> None:
-        early, self.early = self.early, {}
-        for sender, start in early.items():
-            if sender in self.members:
-                self._on_start(sender, start, now)
+        for sender in [sender for sender in self.early if sender in self.members]:
+            self._on_start(sender, self.early.pop(sender), now)
 
     def _started(self, member: int) -> None:
         """The member has its window for our stream; when all have, senders may as well begin."""
@@ -295,7 +300,7 @@ class Multicast(Layer):
         if not is_seqno(highest.seqno):
             return False
         if not self.receiving:
-            self._answer_start(sender, now)
+            self._refuse(sender, now)
         elif window is not None:
             window.ring.announce(highest.seqno)
             window.report_due |= not precedes(window.ring.low, highest.seqno)
@@ -441,7 +446,7 @@ class Multicast(Layer):
             self._open_window(sender, self.resume[sender], started=False)
 
     def _open_window(self, sender: Address, offset: Seqno, started: bool) -> None:
-        ring = self.make_window(offset, self.config.max_bytes)
+        ring = self.make_window(offset, self.receive_bytes)
         self.windows[sender.incarnation] = ReceiveWindow(Stream(self, sender, None, ring, self.config), offset, Gaps(offset), started)
 
     def _forget_leavers(self) -> None:
@@ -495,6 +500,12 @@ class Multicast(Layer):
     def _arm(self, now: Instant) -> None:
         if self.next_look is None and self._is_busy():
             self.next_look = now + self.interval
+
+    def change_interval(self, interval: int, now: Instant) -> None:
+        """xmit_interval, in nanoseconds, from now on."""
+        self.interval = interval
+        self.next_look = None
+        self._arm(now)
 
     # ------------------------------------------------------------------------------------------------------ status
 

@@ -213,6 +213,11 @@ class StaticMembers(Layer):
         resumes = {self.table[name].incarnation: hello.resume[mine] for name, hello in self.heard.items() if mine in hello.resume}
         self.above.view(view, resumes, now)
 
+    def linked(self, member: int, now: Instant) -> None:
+        """Whoever has just been reached may not know us, nor we it."""
+        self._answer(now)
+        self.above.linked(member, now)
+
     # ------------------------------------------------------------------------------------------------------- timer
 
     def deadline(self) -> Instant | None:

@@ -29,7 +29,7 @@ class Stream:
     With `own` it is this member's own window, whose messages come back to it without a network: then `marks` are the window's.
     """
 
-    __slots__ = ("config", "dest", "finished", "heard", "in_hand", "layer", "looks", "marks", "offset", "own", "ring", "sender",
+    __slots__ = ("config", "dest", "finished", "heard", "in_hand", "kept", "layer", "looks", "marks", "offset", "own", "ring", "sender",
                  "unacked_bytes", "unacked_messages", "whole")
 
     def __init__(self, layer: Layer, sender: Address, dest: Address | None, ring: Window, config: Config, *,
@@ -40,6 +40,7 @@ class Stream:
         self.marks = marks if marks is not None else Marks()
         self.finished: Seqno = ring.low
         self.offset: Seqno = ring.low                   # where it begins for us
+        self.kept: Seqno = ring.low                     # what keep() has counted
         self.in_hand = 0                                # messages that the application has not finished
         self.heard: Instant = 0                         # when anything of the sender came last
         self.unacked_messages = self.unacked_bytes = 0  # freed since the last ack
@@ -128,6 +129,14 @@ class Stream:
         self.unacked_bytes += before - self.ring.nbytes
         return freed
 
+    def keep(self) -> int:
+        """The same of a window that keeps what is finished until all have finished it: LOW stays, and the bytes are estimated."""
+        done = (self.finished - self.kept) % MODULUS
+        self.kept = self.finished
+        self.unacked_messages += done
+        self.unacked_bytes += done * self.ring.nbytes // max(1, len(self.ring))
+        return done
+
     # ------------------------------------------------------------------------------------------------------- standstill
 
     @property
@@ -144,7 +153,7 @@ class Stream:
         if self.whole is None or self.ring.hd != self.ring.hr:
             return False
         self.looks += 1
-        if self.looks * self.config.xmit_interval > self.config.frag_timeout:
+        if self.looks * self.config.look_interval > self.config.frag_timeout:
             self.whole.expire(self.heard)
             self.looks = 0
         if self.in_hand == 0 and self.looks > 1:

@@ -11,6 +11,7 @@ from ringcast.config import MAX_MEMBERS
 from ringcast.message import Flag
 from ringcast.protocols.frag import FRAGMENT
 from ringcast.protocols.multicast import MOST_LEAVING
+from ringcast.protocols.nakack2 import MOST_ROOM, Nakack2
 from ringcast.protocols.seqnos import MODULUS, later, precedes
 from ringcast.protocols.unicast3.memory import MOST_EARLY_OF_ALL
 from ringcast.protocols.unicast3.sender import SenderEntry
@@ -192,9 +193,10 @@ class Checkers:
         layer = member.multicast
         ring = layer.send_window.ring
         most = member.config.max_bytes + LARGEST
+        most_received = most if layer.receive_bytes == member.config.max_bytes else MOST_ROOM * member.config.max_bytes + LARGEST
         for each in (ring, *[window.ring for window in layer.windows.values()]):
-            low = each.low
-            if not (each.hd - low) % MODULUS <= (each.hr - low) % MODULUS <= each.capacity or each.nbytes > most:
+            low, bound = each.low, most if each is ring else most_received
+            if not (each.hd - low) % MODULUS <= (each.hr - low) % MODULUS <= each.capacity or each.nbytes > bound:
                 self.violated("window", f"{member.name} has a window with LOW={low} HD={each.hd} HR={each.hr} of {each.capacity} "
                                         f"and {each.nbytes} bytes of {member.config.max_bytes}")
         if len(layer.windows) >= max(1, len(layer.members)) or layer.requests or (
@@ -202,6 +204,8 @@ class Checkers:
             self.violated("memory", f"{member.name} has {len(layer.windows)} windows, {len(layer.leaving)} of those who left, "
                                     f"{len(layer.requests)} open requests and {len(layer.early)} early STARTs in a view of "
                                     f"{len(layer.members)}")
+        if isinstance(layer, Nakack2):
+            self._check_queue(member, layer)
         if member.unicast.senders or member.unicast.receivers:
             self._check_connections(member, most)
         low, before = ring.low, self._lows.get(member.incarnation, member.offset)
@@ -211,6 +215,15 @@ class Checkers:
             self._lows[member.incarnation] = low
             self._check_purge(member, low)
             self.cluster.observer.purged_to(member, low)
+
+    def _check_queue(self, member: "Member", layer: Nakack2) -> None:
+        """What waits for windows is bounded: in messages where all can be asked for again, and always in bytes."""
+        queue = layer.queue
+        if queue.num_bytes > queue.max_bytes or (queue.bound and len(queue) > queue.bound):
+            self.violated("memory", f"{member.name} has {len(queue)} messages and {queue.num_bytes} bytes in its become_server_queue, "
+                                    f"which is bounded at {queue.bound} and {queue.max_bytes}")
+        if layer.retransmits and queue.bound != member.config.become_server_queue_size or not (layer.retransmits or layer.lossless):
+            self.violated("mode", f"{member.name} has xmit_interval={layer.interval} and a queue bounded at {queue.bound}")
 
     def _check_connections(self, member: "Member", most: int) -> None:
         """Windows within their bounds; one entry for each side of a peer; nothing freed that its receiver has not finished."""

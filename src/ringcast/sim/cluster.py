@@ -9,7 +9,9 @@ from zlib import crc32
 from ringcast._core.batch import Batch
 from ringcast.address import Address
 from ringcast.protocols.seqnos import precedes
+from ringcast.protocols.stacks import is_lossless
 from ringcast.sim.checkers import Checkers
+from ringcast.sim.links import Links
 from ringcast.sim.member import Member
 from ringcast.sim.network import MS, Network
 from ringcast.sim.talk import Talk
@@ -34,7 +36,8 @@ class Observer:
 
 
 class Cluster:
-    """`names` lists the group; keywords that are no arguments here are properties of every member's stack, or arguments of Member.
+    """`names` lists the group, `stack` is a channel's; keywords that are no arguments here are properties of every member's stack, or
+    arguments of Member.
 
     `cluster["A"]` is the present life of member A, `lives` all lives by incarnation; `observer` is told what happens. `fingerprint`
     is a number that two runs share only if they were the same.
@@ -42,11 +45,14 @@ class Cluster:
 
     life: type[Member] = Member             # what a start makes
 
-    def __init__(self, names: Sequence[str], *, seed: int | str = 0, network: Network | None = None, **options: Any) -> None:
+    def __init__(self, names: Sequence[str], *, seed: int | str = 0, network: Network | None = None, stack: str = "mcast-udp",
+                 **options: Any) -> None:
         self.names = tuple(names)
+        self.stack = stack
         self.rng = Random(f"{seed} members")            # one source each, so that a fault more does not change the load
         self._network_rng = Random(f"{seed} network")
         self.network = network or Network()
+        self.links = Links(self, Random(f"{seed} links")) if is_lossless(stack) else None
         self.member_options = {key: options.pop(key) for key in ("receive_budget", "socket_bytes", "turn_time") if key in options}
         self.options: dict[str, Any] = options
         self.checkers = Checkers(self)
@@ -70,12 +76,16 @@ class Cluster:
             member = self.life(self, name, **(self.member_options | options))
             self.members[name] = self.lives[member.incarnation] = member
             self._bound[member.physical] = member
+            if self.links is not None:
+                self.links.born(member)
             member.start()
         return self
 
     def unbind(self, member: Member) -> None:
         if self._bound.get(member.physical) is member:
             del self._bound[member.physical]
+        if self.links is not None:
+            self.links.died(member)
 
     def talk(self, sender: Member, receiver: Address) -> Talk:
         """What a life has to say to one other life."""
@@ -91,7 +101,12 @@ class Cluster:
         for dest, datagram in packets:
             self.fingerprint = crc32(datagram, self.fingerprint ^ (self.now & 0xFFFFFFFF))
             self.observer.sent(source, dest, datagram)
-            if dest == EVERYONE:
+            if self.links is not None:
+                for target in self.links.partners(source):
+                    if dest in (EVERYONE, target.incarnation):
+                        self.sent_datagrams += 1
+                        self.links.carry(source, target, datagram)
+            elif dest == EVERYONE:
                 for target in list(self._bound.values()):
                     if target is not source:
                         self._carry(source, target.physical, target.name, datagram)
@@ -102,8 +117,12 @@ class Cluster:
 
     def _carry(self, source: Member, physical: str, name: str, datagram: bytes) -> None:
         self.sent_datagrams += 1
-        for instant, arriving in self.network.carry(source.name, name, datagram, self.now, self._network_rng):
+        for instant, arriving in self.carried(source.name, name, datagram):
             self.at(instant, self._arrive, physical, arriving)
+
+    def carried(self, source: str, target: str, datagram: bytes) -> list[tuple[int, bytes]]:
+        """What arrives of a datagram, and when."""
+        return self.network.carry(source, target, datagram, self.now, self._network_rng)
 
     def _arrive(self, physical: str, datagram: bytes) -> None:
         target = self._bound.get(physical)

@@ -15,8 +15,9 @@ from ringcast.errors import NotMemberError
 from ringcast.message import Flag
 from ringcast.protocols.budget import ReceiveBudget
 from ringcast.protocols.frag import FRAGMENT
-from ringcast.protocols.mcast import Mcast
+from ringcast.protocols.nakack2 import Nakack2
 from ringcast.protocols.seqnos import MODULUS
+from ringcast.protocols.stacks import is_lossless, multicast_layers
 from ringcast.protocols.static_members import StaticMembers
 from ringcast.protocols.stream import Stream
 from ringcast.protocols.unicast3 import Unicast3
@@ -69,19 +70,20 @@ class Member:
         self.clock = clock or Clock()
         self.address = Address(name, cluster.rng.getrandbits(63) + 1)
         self.incarnation = self.address.incarnation
-        self.config = configure(cluster.options | options)
+        self.config = configure(cluster.options | options, cluster.stack)
         self.resume = resume or Digest()
         self.receiving = receiving
         self.offset = offset
         budget = socket_bytes // 2 if receive_budget is None else receive_budget        # the kernel counts twice what is sent
         shared = ReceiveBudget(budget)
-        self.multicast = Mcast(self.address, self.config, shared, resume=resume, receiving=receiving, offset=offset)
+        self.multicast, to_all = multicast_layers(cluster.stack, self.address, self.config, shared, resume=resume, receiving=receiving,
+                                                  offset=offset)
         self.unicast = Unicast3(self.address, self.config, shared, receiving=receiving, conn_id=counters, timestamp=counters,
                                 offset=offset)
         self.unreliable = Unreliable(self.address, receiving=receiving)
         self.blinkers = Blinkers()
         self.members = StaticMembers(self.address, cluster.names, self.config, resume)
-        self.stack = Stack([self.unreliable, self.unicast, self.blinkers, self.multicast, self.members], local=self.address,
+        self.stack = Stack([self.unreliable, self.unicast, self.blinkers, *to_all, self.members], local=self.address,
                            group="simulated", physical=self.physical)
 
         self.alive = True
@@ -107,6 +109,10 @@ class Member:
         self._done: list[Batch] = []            # finished since the last turn
         self._at_work_until = 0                 # when the application has finished all it was handed
 
+        self.lossless = is_lossless(cluster.stack)      # it reads its socket as fast as it likes: nothing overflows
+        self.held: set[int] = set()             # whose packets it does not read for now
+        self.news: list[int] = []               # to whom there is a new link
+        self.warnings: list[str] = []
         self.socket: list[bytes] = []
         self.socket_bytes = socket_bytes
         self.queued = 0                         # bytes in the socket
@@ -127,13 +133,18 @@ class Member:
 
     def arrive(self, datagram: bytes) -> None:
         """A datagram reaches the socket, where there may be no room."""
-        if self.queued + len(datagram) > self.socket_bytes:
+        if self.queued + len(datagram) > self.socket_bytes and not self.lossless:
             self.num_overflows += 1
             return
         self.socket.append(datagram)
         self.queued += len(datagram)
         if not self._attended:
             self.attend()
+
+    def linked(self, other: int) -> None:
+        """The transport has a new link to somebody."""
+        self.news.append(other)
+        self.attend()
 
     def attend(self) -> None:
         """See that the next turn comes as soon as the process can take it."""
@@ -215,6 +226,12 @@ class Member:
         self.blinkers.show(name, self.clock.read(self.cluster.now))
         self.attend()
 
+    def change_interval(self, milli: float) -> None:
+        """xmit_interval, from now on; 0 is NAKACK2 without retransmission."""
+        assert isinstance(self.multicast, Nakack2)
+        self.multicast.change_interval(milliseconds(milli), self.clock.read(self.cluster.now))
+        self.attend()
+
     def leave(self) -> None:
         """Go in good order: take no more, wait for what was sent to be acknowledged, see that the others know."""
         if self._leave_by is None and self.alive:
@@ -252,6 +269,9 @@ class Member:
         cluster = self.cluster
         now = self.clock.read(cluster.now)
         self._busy_until = cluster.now + self.turn_time
+        if self.news:
+            news, self.news = self.news, []
+            self.stack.linked(news, now)
         if datagrams:
             self.stack.receive(datagrams, now)
         if self._done:
@@ -288,6 +308,11 @@ class Member:
                 self._take(batch, now)
             for batch in effects.failures:
                 self.cluster.checkers.undelivered(self, batch)
+            self.warnings += effects.warnings
+            if effects.held is not None:
+                self.held = effects.held
+                if self.cluster.links is not None:
+                    self.cluster.links.read_again(self)
             if effects.writable:
                 self.writable += 1
                 if self.backlog:
@@ -305,7 +330,11 @@ class Member:
             effects = self.stack.take()
 
     def _put(self, packets: list[tuple[int, bytes]]) -> None:
-        if self.send_full and self.cluster.rng.random() < self.send_full:
+        links = self.cluster.links
+        if self.send_full and links is not None:
+            if self.cluster.rng.random() < self.send_full / 10 and (partners := links.partners(self)):
+                links.break_link(self.name, self.cluster.rng.choice(partners).name)     # a queue is full: the transport cuts the link
+        elif self.send_full and self.cluster.rng.random() < self.send_full:
             kept = self.cluster.rng.randrange(len(packets))
             self.num_unsent += len(packets) - kept
             packets = packets[:kept]

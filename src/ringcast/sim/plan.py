@@ -13,8 +13,10 @@ import msgspec
 
 from ringcast.config import configure, milliseconds
 from ringcast.errors import ConfigError
+from ringcast.protocols.stacks import is_lossless
 from ringcast.sim.network import MS, Link
 
+SIMULATED = ("mcast-udp", "mcast-tcp", "nakack2-udp", "nakack2-tcp")
 NAMES = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 SECOND = 1000 * MS
 NEAR_WRAPS = [0, 0, 0, 2**31 - 20, 2**32 - 20, 2**53 - 20, 2**63 - 20, 2**64 - 20]     # where arithmetic may go wrong
@@ -46,6 +48,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     jumps: int | None = None            # of clocks
     unicast: int | None = None          # messages that are sent to single members, all together
     splits: int | None = None           # times that one member's view lacks another, but not the other way round
+    stack: str = "mcast-udp"            # a channel's
+    breaks: int | None = None           # of connections, where the stack has some
     options: dict[str, Any] = {}        # properties of the stack
 
     def check(self) -> None:
@@ -57,7 +61,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             if rate is not None and not 0 <= rate < 1:
                 raise ConfigError(f"{name} is a probability of 0 or more and less than 1, not {rate}")
         for name in ("crashes", "partitions", "pauses", "slow", "exclusions", "leaves", "jumps", "messages", "size", "delay",
-                     "unicast", "splits"):
+                     "unicast", "splits", "breaks"):
             number = getattr(self, name)
             if number is not None and number < 0:
                 raise ConfigError(f"{name} cannot be {number}")
@@ -65,7 +69,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             raise ConfigError(f"duration is simulated seconds, more than 0 and at most a day, not {self.duration}")
         if self.size is not None and self.size > 60_000:
             raise ConfigError(f"a message has at most 60000 bytes here, not {self.size}")
-        configure(self.options)
+        if self.stack not in SIMULATED:
+            raise ConfigError(f"there is no stack {self.stack!r} to simulate; choose one of {', '.join(SIMULATED)}")
+        configure(self.options, self.stack)
 
 
 class Action(msgspec.Struct, frozen=True):
@@ -96,6 +102,7 @@ class Plan(msgspec.Struct, frozen=True):
 
     seed: int
     names: str
+    stack: str
     options: dict[str, Any]             # of the stack
     socket_bytes: int
     turn_time: int
@@ -111,7 +118,7 @@ def draw(seed: int, settings: Settings) -> Plan:
     rng = Random(f"{seed} plan")
     names = NAMES[:pick(settings.members, rng.choice([2, 3, 3, 4, 5, 7]))]
     options = stack_options(rng) | settings.options
-    interval = milliseconds(configure(options).xmit_interval)
+    interval = milliseconds(configure(options, settings.stack).look_interval)
     duration = int(pick(settings.duration, min(10.0, max(0.8, rng.uniform(80, 300) * interval / SECOND))) * SECOND)
     network: dict[str, Any] = {name: pick(getattr(settings, name), sometimes(rng, most)) for name, most in STRENGTHS.items()}
     longest = int(pick(settings.delay, rng.choice([0.2, 1, 5, 30])) * MS)
@@ -123,8 +130,14 @@ def draw(seed: int, settings: Settings) -> Plan:
     options = unicast_options(of_unicast) | options
     actions = [action for action in load(rng, names, settings, options, duration) + faults(rng, names, settings, duration)
                + talks(of_unicast, names, settings, duration) if action.at < duration]
+    if settings.stack.startswith("nakack2"):
+        options = nakack2_options(Random(f"{seed} nakack2"), settings.stack) | options | settings.options
+    if is_lossless(settings.stack):
+        network = {"delay": network["delay"]}
+        of_links = Random(f"{seed} links")
+        actions += breaks(of_links, names, settings, duration) + switches(of_links, names, settings, options, duration)
     return Plan(
-        seed=seed, names=names, options=options, network=network, starts=starts, duration=duration,
+        seed=seed, names=names, stack=settings.stack, options=options, network=network, starts=starts, duration=duration,
         socket_bytes=rng.choice([16 << 20, 1 << 20, 200_000, 70_000]), turn_time=rng.choice([0, 10_000, 50_000]),
         actions=sorted(actions, key=lambda action: action.at), ends={name: rng.random() < 0.6 for name in names})
 
@@ -156,6 +169,38 @@ def unicast_options(rng: Random) -> dict[str, Any]:
     return {"ack_min_interval": least, "ack_max_interval": rng.choice([least, 2 * least, 10 * least]),
             "sync_min_interval": rng.choice([1, 10, 100]), "conn_expiry_timeout": rng.choice([0, 30, 100, 500, 120_000]),
             "conn_close_timeout": rng.choice([5, 50, 500, 5000])}
+
+
+def nakack2_options(rng: Random, stack: str) -> dict[str, Any]:
+    """Both windows, both ways to discard, rounds of all lengths."""
+    options = {"use_ring_buffer": rng.random() < 0.5, "discard_delivered_msgs": rng.random() < 0.7,
+               "stable_interval": rng.choice([1, 5, 20, 20, 200]), "stable_bytes": rng.choice([1, 1000, 1 << 20]),
+               "become_server_queue_size": rng.choice([1, 10, 50])}
+    return options | ({"gap_timeout": 3_600_000.0} if is_lossless(stack) else {})
+
+
+def breaks(rng: Random, names: str, settings: Settings, duration: int) -> list[Action]:
+    """Connections that break, often several times in a row."""
+    if len(names) < 2:
+        return []
+    actions: list[Action] = []
+    wanted = pick(settings.breaks, rng.choice([0, 1, 3, 10, 50]))
+    while len(actions) < wanted:
+        pair, at = rng.sample(names, 2), rng.randrange(duration)
+        for _ in range(min(wanted - len(actions), rng.choice([1, 1, 1, 5]))):
+            actions.append(Action(at, "break", value=pair))
+            at = min(duration - 1, at + rng.randrange(100 * MS))
+    return actions
+
+
+def switches(rng: Random, names: str, settings: Settings, options: dict[str, Any], duration: int) -> list[Action]:
+    """NAKACK2 without retransmission, with it, and now and then the one and the other."""
+    interval = options["xmit_interval"]
+    if settings.stack == "nakack2-tcp" and "xmit_interval" not in settings.options:
+        options["xmit_interval"] = rng.choice([0, 0, 0, -1, interval])
+        if rng.random() < 0.3:
+            return [Action(rng.randrange(duration), "interval", rng.choice(names), rng.choice([0, interval])) for _ in range(10)]
+    return []
 
 
 def talks(rng: Random, names: str, settings: Settings, duration: int) -> list[Action]:

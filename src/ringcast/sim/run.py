@@ -12,6 +12,7 @@ import msgspec
 from ringcast.config import configure, milliseconds
 from ringcast.sim.checkers import Violation
 from ringcast.sim.cluster import Cluster
+from ringcast.sim.links import AGAIN as LINK_AGAIN
 from ringcast.sim.member import Clock, Member
 from ringcast.sim.network import MS, Network
 from ringcast.sim.plan import Action, Plan, Settings, Start, draw
@@ -56,7 +57,7 @@ class Run:
         cut_short = len(self.actions) < len(plan.actions)
         self.end = plan.actions[len(self.actions)].at if cut_short else plan.duration
         self.cluster = Cluster(plan.names, seed=plan.seed, network=Network(**plan.network), socket_bytes=plan.socket_bytes,
-                               turn_time=plan.turn_time, **plan.options)
+                               turn_time=plan.turn_time, stack=plan.stack, **plan.options)
         self.moves = 0
         for name, start in plan.starts.items():
             self.cluster.at(start.at, self._start, name, start)
@@ -74,6 +75,11 @@ class Run:
         network, value = self.cluster.network, action.value
         if action.what == "cut":
             network.cut |= set(value)
+            if self.cluster.links is not None:
+                self.cluster.links.break_all_cut()
+        elif action.what == "break":
+            assert self.cluster.links is not None
+            self.cluster.links.break_link(*value)
         elif action.what == "mend":
             network.cut -= set(value)
         elif action.what == "clog":
@@ -101,6 +107,8 @@ class Run:
             member.hide(value)
         elif action.what == "show":
             member.show(value)
+        elif action.what == "interval":
+            member.change_interval(value)
         elif action.what == "send buffer":
             member.send_full = value
         elif action.what == "jump":
@@ -181,9 +189,11 @@ class Run:
                 living[0].exclude(dead)
 
     def _interval(self) -> int:
-        """An xmit_interval by the slowest clock, and the time that a datagram takes."""
-        config = configure(self.plan.options)
-        return milliseconds(config.xmit_interval) * 10 // 9 + 2 * self.plan.network["delay"][1]
+        """An xmit_interval by the slowest clock, and the time that a datagram takes; where there are rounds or links, these besides."""
+        config = configure(self.plan.options, self.plan.stack)
+        rounds = config.stable_interval if self.plan.stack.startswith("nakack2") else 0.0
+        again = LINK_AGAIN if self.cluster.links is not None else 0
+        return milliseconds(config.look_interval + rounds) * 10 // 9 + 2 * self.plan.network["delay"][1] + again
 
     def _windows(self, member: Member) -> int:
         """How many windows fill what it has to send, and what it sent before a grant became smaller, when it has to share the
@@ -198,7 +208,7 @@ class Run:
     def _pay(self) -> None:
         """Within the stated number of intervals everything owed has happened."""
         cluster = self.cluster
-        config = configure(self.plan.options)
+        config = configure(self.plan.options, self.plan.stack)
         step = self._interval()
         windows = sum(self._windows(member) for member in cluster.living())
         bound = (INTERVALS + ROUNDS * windows) * step + HELLOS * milliseconds(config.hello_interval) + self._unicast_bound(step)
@@ -214,7 +224,7 @@ class Run:
 
     def _unicast_bound(self, step: int) -> int:
         """What connections may take beside: those with the dead must fail; each message may wait for an ack."""
-        config = configure(self.plan.options)
+        config = configure(self.plan.options, self.plan.stack)
         share = min(config.max_bytes, self.plan.socket_bytes // 2 // len(self.plan.names)) // 4
         talks = [talk for member in self.cluster.living() for talk in member.talks.values()]
         waiting = 0
@@ -227,7 +237,7 @@ class Run:
     def _rest(self) -> None:
         """When nothing is owed any more there is silence, after the last acks and agreements."""
         cluster = self.cluster
-        config = configure(self.plan.options)
+        config = configure(self.plan.options, self.plan.stack)
         a_while = (INTERVALS * self._interval() + 10 * milliseconds(config.hello_interval)
                    + 4 * milliseconds(config.conn_close_timeout + min(config.conn_expiry_timeout, 1000)))
         for _ in range(4):                              # what was still on its way may name a dead member once more

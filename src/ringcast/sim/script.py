@@ -13,7 +13,7 @@ from ringcast._core import wire
 from ringcast._core.batch import Batch
 from ringcast.address import Address
 from ringcast.message import Flag
-from ringcast.protocols import mcast, multicast
+from ringcast.protocols import mcast, multicast, nakack2
 from ringcast.protocols.seqnos import MODULUS, Range
 from ringcast.protocols.unicast3 import control
 from ringcast.protocols.unicast3.layer import PREFIX
@@ -73,6 +73,10 @@ KINDS: dict[int, tuple[str, Callable[[Member, Packet], list[Range]]]] = {
     Kind.UNICAST_XMIT_REQ: ("uxmit_req", wanted(control.XMIT_REQ)),
     Kind.SEND_FIRST_SEQNO: ("send_first_seqno", one("conn_id", control.SEND_FIRST_SEQNO)),
     Kind.CLOSE: ("close", one("conn_id", control.CLOSE)),
+    Kind.STARTED: ("started", one("seqno", nakack2.STARTED)),
+    Kind.RESYNC: ("resync", one("seqno", nakack2.RESYNC)),
+    Kind.VOTE: ("vote", lambda member, packet: []),
+    Kind.STABILITY: ("stability", lambda member, packet: []),
 }
 NAMES = frozenset(name for name, _ in KINDS.values())
 

@@ -12,7 +12,8 @@ from ringcast._core.ring_buffer import RingBuffer
 from ringcast._core.window import Window
 from ringcast.config import configure
 from ringcast.digest import Digest
-from ringcast.protocols import mcast, unicast3
+from ringcast.protocols import mcast, nakack2, unicast3
+from ringcast.protocols import stable as stable_layer
 from ringcast.protocols.seqnos import MODULUS, later, precedes
 from ringcast.sim import verbs_unicast
 from ringcast.sim.member import Member
@@ -483,7 +484,10 @@ def acks(words: Words) -> Act:
         number(value)
 
     def act(play: Play) -> None:
-        table = play.member(name).multicast.acks
+        layer = play.member(name).multicast
+        if not isinstance(layer, mcast.Mcast):
+            raise Mistake("only MCAST has acks; with NAKACK2, STABLE has votes")
+        table = layer.acks
         actual = {life.name: str(table.get(incarnation)) for incarnation, life in play.cluster.lives.items() if incarnation in table}
         actual = {key: value for key, value in actual.items() if key != name or key in expected} | {"min": str(table.minimum)}
         if any(expected.get(key) != value for key, value in actual.items() if key != "min") or expected.keys() - actual.keys():
@@ -546,7 +550,7 @@ def counters(words: Words) -> Act:
     return act
 
 
-COUNTERS = (*asdict(mcast.Counters()), *asdict(unicast3.layer.Counters()))
+COUNTERS = tuple(dict.fromkeys(name for each in (mcast, nakack2, stable_layer, unicast3.layer) for name in asdict(each.Counters())))
 
 
 def counted(member: Member) -> dict[str, int]:

@@ -81,7 +81,7 @@ class Unicast3(Layer):
         self.budget = budget
         self.receiving = receiving
         self.offset = offset
-        self.interval = milliseconds(config.xmit_interval)
+        self.interval = milliseconds(config.look_interval)
         self.ack_min, self.ack_max = milliseconds(config.ack_min_interval), milliseconds(config.ack_max_interval)
         self.expiry, self.close_timeout = milliseconds(config.conn_expiry_timeout), milliseconds(config.conn_close_timeout)
         self.conn_ids, self.timestamps = Counter(conn_id), Counter(timestamp)

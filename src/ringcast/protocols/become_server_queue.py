@@ -1,0 +1,90 @@
+"""become_server_queue: messages that come before the window that they belong to exists (NAKACK2-no-retransmission.txt).
+
+A joiner is sent messages before it has its first view, and any member may hear of a view later than others. What comes meanwhile
+waits here. With retransmission the queue is bounded in messages, and the oldest are dropped: they will be asked for. Without
+retransmission nothing may be dropped, so the queue has no bound but that of memory, far above what a sender may have on its way; and
+when that is passed, all of that sender goes, and `take` says that it must be asked what was missed (decision 20: no silent gap).
+"""
+
+from collections import deque
+
+from ringcast.config import MAX_MEMBERS
+from ringcast.stack import Packet
+
+UNBOUNDED = 0
+
+
+class BecomeServerQueue:
+    """`bound` is in messages (UNBOUNDED: none), `max_bytes` in bytes of datagrams, each for all senders together."""
+
+    def __init__(self, bound: int, max_bytes: int) -> None:
+        self.bound = bound
+        self.max_bytes = max_bytes
+        self.num_messages = 0
+        self.num_bytes = 0
+        self.num_dropped = 0                            # messages, ever
+        self.incomplete: set[int] = set()               # senders of which something was dropped
+        self._entries: deque[tuple[Packet, int]] = deque()      # with the number of messages, oldest first
+
+    def __len__(self) -> int:
+        """Messages that wait."""
+        return self.num_messages
+
+    def add(self, packet: Packet, messages: int) -> None:
+        """Keep a datagram with so many messages; the oldest give way to it."""
+        self._entries.append((packet.copy(), messages))
+        self.num_messages += messages
+        self.num_bytes += len(packet.data)
+        self._shrink()
+
+    def take(self, sender: int) -> tuple[list[Packet], bool]:
+        """What a sender's window gets now that it exists, oldest first; and whether that is all that came."""
+        taken = self._remove({sender})
+        is_complete = sender not in self.incomplete
+        self.incomplete.discard(sender)
+        return taken, is_complete
+
+    def rebound(self, bound: int) -> None:
+        """From now on keep at most so many messages."""
+        self.bound = bound
+        self._shrink()
+
+    def retain(self, senders: set[int]) -> None:
+        """Forget all but these."""
+        self.incomplete &= senders
+        self._remove({packet.sender for packet, _ in self._entries} - senders)
+
+    def _shrink(self) -> None:
+        while self.bound != UNBOUNDED and self.num_messages > self.bound:
+            packet, messages = self._entries.popleft()
+            self._forget(packet, messages)
+            self._note(packet.sender, messages)
+        while self.num_bytes > self.max_bytes:
+            sender = self._largest()
+            before = self.num_messages
+            self._remove({sender})
+            self._note(sender, before - self.num_messages)
+
+    def _largest(self) -> int:
+        """Who has most in the queue."""
+        sizes: dict[int, int] = {}
+        for packet, _ in self._entries:
+            sizes[packet.sender] = sizes.get(packet.sender, 0) + len(packet.data)
+        return max(sizes, key=sizes.__getitem__)
+
+    def _note(self, sender: int, messages: int) -> None:
+        self.num_dropped += messages
+        if sender in self.incomplete or len(self.incomplete) < MAX_MEMBERS:
+            self.incomplete.add(sender)
+
+    def _remove(self, senders: set[int]) -> list[Packet]:
+        removed = [(packet, messages) for packet, messages in self._entries if packet.sender in senders]
+        if removed:
+            self._entries = deque(entry for entry in self._entries if entry[0].sender not in senders)
+            for packet, messages in removed:
+                self._forget(packet, messages)
+        return [packet for packet, _ in removed]
+
+    def _forget(self, packet: Packet, messages: int) -> None:
+        self.num_messages -= messages
+        self.num_bytes -= len(packet.data)

@@ -1,0 +1,265 @@
+"""STABLE: which messages all members have finished, so that NAKACK2 can purge them.
+
+In a round every member sends the coordinator, who is the first in the view, its vote: of each sender the highest seqno that its
+application has finished, the highest it has received, and how many bytes it grants each sender. The coordinator tells everybody
+the minimum: STABILITY. A vote stays valid until the next one of its member, so nobody waits for a common beginning, and a lost
+datagram costs a round and no more: whatever a member has that it does not know to be stable, it votes again, every stable_interval
+and ever more rarely while nothing changes. Much at once (stable_bytes, or a share of a window) is voted at once.
+
+Votes and STABILITY are of one view: in another one all begins anew, so a member of the old view can neither hold the new one up nor
+purge what a joiner is to have. And while a member that joins has no window for our stream, we do not vote: no round ends meanwhile.
+"""
+
+from dataclasses import asdict, dataclass
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from ringcast.address import Address
+from ringcast.config import MAX_MEMBERS, Config, milliseconds
+from ringcast.protocols.nakack2 import Nakack2
+from ringcast.protocols.retransmission import Stillness
+from ringcast.protocols.seqnos import MODULUS, Seqno, is_seqno, later
+from ringcast.stack import EVERYONE, Instant, Kind, Layer, Packet, decoded
+from ringcast.view import View
+
+QUARTER = 1 << 62                       # seqnos; no honest member is so far behind
+
+Digest = Annotated[dict[int, tuple[Seqno, Seqno]], Meta(max_length=MAX_MEMBERS)]        # {sender: (finished by all, received)}
+
+
+class Vote(msgspec.Struct, array_like=True):
+    view_id: int
+    receiving: bool                     # false: nobody need wait for this member
+    grant: int                          # bytes that each sender may have on the way to it
+    digest: Digest
+
+
+class StabilityReport(msgspec.Struct, array_like=True):
+    view_id: int
+    grant: int                          # the smallest of all; 0: nobody takes messages
+    digest: Digest
+    slowest: Annotated[dict[int, int], Meta(max_length=MAX_MEMBERS)]    # {sender: who has not finished its oldest message}
+
+
+VOTE = msgspec.msgpack.Decoder(Vote)
+STABILITY = msgspec.msgpack.Decoder(StabilityReport)
+
+
+@dataclass(slots=True)
+class Counters:
+    votes_sent: int = 0
+    votes_received: int = 0
+    stability_sent: int = 0
+    stability_received: int = 0
+    num_bad_votes: int = 0              # votes and reports that make no sense, or come from who has nothing to say
+
+
+class Stable(Layer):
+    """The layer, above `nakack`."""
+
+    def __init__(self, local: Address, config: Config, nakack: Nakack2) -> None:
+        self.local = local
+        self.interval = milliseconds(config.stable_interval)
+        self.nakack = nakack
+        nakack.stability = self
+        self.view_id = 0
+        self.members: tuple[int, ...] = ()
+        self.votes: dict[int, Vote] = {}                # the last one of each member, at the coordinator
+        self.concluded: StabilityReport | None = None   # what the coordinator said last
+        self.known: dict[int, Seqno] = {}               # up to where each stream is stable, as far as we know
+        self.awaited: dict[int, int] = {}               # who holds each stream up
+        self.is_asked = False                           # somebody does not know our vote
+        self.last_look: Instant | None = None          # at whether to vote
+        self.next_vote: Instant | None = None           # the deadline
+        self.stillness = Stillness()
+        self.counters = Counters()
+
+    @property
+    def coordinator(self) -> int:
+        return self.members[0] if self.members else 0
+
+    @property
+    def is_suspended(self) -> bool:
+        """No votes: there is no view, or somebody is joining."""
+        return not self.nakack.is_ready()
+
+    # ------------------------------------------------------------------------------------------ what NAKACK2 tells
+
+    def finished(self, much: bool, now: Instant) -> None:
+        if much:
+            self._vote(now)
+        else:
+            self._arm(now)
+
+    def asked(self, now: Instant) -> None:
+        self.is_asked = True
+        self._arm(now)
+
+    def stopped(self, now: Instant) -> None:
+        self._vote(now)
+
+    def resumed(self, now: Instant) -> None:
+        self._vote(now)
+
+    def slowest(self) -> int | None:
+        return self.awaited.get(self.local.incarnation)
+
+    # ------------------------------------------------------------------------------------------------------ voting
+
+    def _vote(self, now: Instant) -> None:
+        """Tell the coordinator what is finished here."""
+        if self.is_suspended:
+            return
+        digest, grant = self.nakack.report()
+        vote = Vote(self.view_id, self.nakack.receiving, grant, digest)
+        self.is_asked = False
+        self.last_look = now
+        if self.coordinator == self.local.incarnation:
+            self._count(self.local.incarnation, vote, now)
+        else:
+            self.counters.votes_sent += 1
+            self.below.send([self.stack.control(Kind.VOTE, vote, self.coordinator)], now)
+        self._arm(now)
+
+    def _is_unsettled(self) -> bool:
+        """Whether there is anything here of which we do not know that it is stable."""
+        nakack, known = self.nakack, self.known
+        if known.get(self.local.incarnation) != nakack.send_window.sent:
+            return True
+        return nakack.receiving and any(known.get(sender) != window.ring.hr for sender, window in nakack.windows.items())
+
+    def deadline(self) -> Instant | None:
+        return self.next_vote
+
+    def tick(self, now: Instant) -> None:
+        """Every stable_interval, while anything is not settled; the same again at doubling distances."""
+        self.next_vote, self.last_look = None, now
+        self.stillness.look((self.nakack.send_window.sent, self.nakack.unreported_bytes, tuple(self.known.values())))
+        if self.is_asked or self.stillness.is_due:
+            self._vote(now)
+        self._arm(now)
+
+    def _arm(self, now: Instant) -> None:
+        if self.next_vote is None and not self.is_suspended and (self.is_asked or self._is_unsettled()):
+            self.next_vote = now if self.last_look is None else max(now, self.last_look + self.interval)
+
+    # ------------------------------------------------------------------------------------------------- coordinator
+
+    def _count(self, member: int, vote: Vote, now: Instant) -> None:
+        """A vote: when it raises the minimum, tell everybody; when it says nothing new, its member has missed what was said."""
+        before = self.votes.get(member)
+        if before is not None:
+            vote = merged(before, vote)
+        self.votes[member] = vote
+        report = self._conclusion()
+        if self.concluded is None or (report.digest, report.grant) != (self.concluded.digest, self.concluded.grant):
+            self.concluded = report
+            self._tell(EVERYONE, now)
+            self._heed(report, now)
+        elif vote == before and member != self.local.incarnation:
+            self.concluded = report
+            self._tell(member, now)
+
+    def _conclusion(self) -> StabilityReport:
+        """The minimum of all votes, for each sender; nothing of a sender before everybody has voted on it."""
+        digest, slowest = {}, {}
+        receiving = [member for member in self.members if member not in self.votes or self.votes[member].receiving]
+        for sender in self.members:
+            own = self.votes[sender].digest.get(sender) if sender in self.votes else None
+            lags = {member: self._lag(member, sender, own) for member in receiving or [sender]}
+            slowest[sender] = max(lags, key=lags.__getitem__)
+            most = lags[slowest[sender]]
+            if own is not None and most < QUARTER:
+                digest[sender] = ((own[1] - most) % MODULUS, own[1])
+        grants = [self.votes[member].grant for member in receiving if member in self.votes]
+        return StabilityReport(self.view_id, min(grants, default=0), digest, slowest)
+
+    def _lag(self, member: int, sender: int, own: tuple[Seqno, Seqno] | None) -> int:
+        """How many messages of a stream, as far as its sender has voted, a member has not finished; a quarter of all there can be
+        when that is not known."""
+        entry = self.votes[member].digest.get(sender) if member in self.votes else None
+        if entry is None or own is None:
+            return QUARTER
+        behind = (own[1] - entry[0]) % MODULUS
+        return 0 if behind > MODULUS - QUARTER else min(behind, QUARTER)
+
+    def _tell(self, dest: int, now: Instant) -> None:
+        self.counters.stability_sent += 1
+        self.below.send([self.stack.control(Kind.STABILITY, self.concluded, dest)], now)
+
+    # --------------------------------------------------------------------------------------------------- receiving
+
+    def receive(self, packets: list[Packet], now: Instant) -> None:
+        others = []
+        for packet in packets:
+            if packet.kind == Kind.VOTE:
+                self._on_vote(packet, now)
+            elif packet.kind == Kind.STABILITY:
+                self._on_stability(packet, now)
+            else:
+                others.append(packet)
+        if others:
+            self.above.receive(others, now)
+
+    def _on_vote(self, packet: Packet, now: Instant) -> None:
+        """On reception of a vote: it counts in the view that both have, and for its coordinator."""
+        vote = decoded(VOTE, packet)
+        if vote is None or vote.grant < 0 or not makes_sense(vote.digest):
+            self.counters.num_bad_votes += 1
+        elif vote.view_id == self.view_id and packet.sender in self.members and self.coordinator == self.local.incarnation:
+            self.counters.votes_received += 1
+            self._count(packet.sender, vote, now)
+
+    def _on_stability(self, packet: Packet, now: Instant) -> None:
+        """On reception of STABILITY: purge."""
+        report = decoded(STABILITY, packet)
+        if report is None or report.grant < 0 or not makes_sense(report.digest):
+            self.counters.num_bad_votes += 1
+        elif report.view_id == self.view_id and packet.sender == self.coordinator:
+            self.counters.stability_received += 1
+            self._heed(report, now)
+
+    def _heed(self, report: StabilityReport, now: Instant) -> None:
+        for sender, (seqno, _) in report.digest.items():
+            if sender in self.members:
+                self.known[sender] = later(self.known.get(sender, seqno), seqno)
+        self.awaited = report.slowest
+        self.nakack.stable(report.digest, report.grant, now)
+        self._arm(now)
+
+    # -------------------------------------------------------------------------------------------------------- views
+
+    def view(self, view: View, resumes: dict[int, int], now: Instant) -> None:
+        """All votes are void."""
+        self.view_id = view.id
+        self.members = tuple(member.incarnation for member in view.members)
+        self.votes, self.known, self.awaited, self.concluded = {}, {}, {}, None
+        self.last_look = self.next_vote = None
+        self._vote(now)
+        self.above.view(view, resumes, now)
+
+    def linked(self, member: int, now: Instant) -> None:
+        """What was said over the connection before may be lost."""
+        if member == self.coordinator:
+            self._vote(now)
+        elif self.concluded is not None and member in self.members:
+            self._tell(member, now)
+        self.above.linked(member, now)
+
+    def status(self) -> dict[str, int]:
+        return asdict(self.counters)
+
+
+def merged(before: Vote, vote: Vote) -> Vote:
+    """Votes may overtake each other; what is finished stays finished, and who stops receiving does not begin again."""
+    digest = {sender: (later(before.digest[sender][0], finished), later(before.digest[sender][1], highest))
+              if sender in before.digest else (finished, highest) for sender, (finished, highest) in vote.digest.items()}
+    receiving = before.receiving and vote.receiving
+    return Vote(vote.view_id, receiving, vote.grant, before.digest | digest if receiving else digest)
+
+
+def makes_sense(digest: dict[int, tuple[Seqno, Seqno]]) -> bool:
+    """Whether all of it can be seqnos at all."""
+    return all(is_seqno(finished) and is_seqno(highest) for finished, highest in digest.values())
