@@ -6,7 +6,7 @@ reorder them unless its own docstring promises more.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
@@ -23,10 +23,13 @@ class Transport(Protocol):
     here: it is counted in `status` and dropped. What this program does wrong raises: `poll` or `put` after `close` is
     `ClosedError`, a datagram above `max_datagram` is `MessageTooLargeError` (and then nothing of that `put` was sent).
 
-    Threads: one thread polls. `connect`, `put`, `wake`, `status` and `close` are for any thread, at any time, also while
-    another is in `poll` or `put`. Packets of one `put` keep their order on the way to the operating system; those of
-    several threads may interleave.
+    Threads: one thread polls, and asks for `links`. `connect`, `put`, `hold`, `wake`, `status` and `close` are for any thread, at
+    any time, also while another is in `poll` or `put`. Packets of one `put` keep their order on the way to the operating system;
+    those of several threads may interleave.
     """
+
+    lossless: bool
+    """Whether what was put arrives, once and in order, unless `links` tells of a new connection."""
 
     @property
     def physical(self) -> str:
@@ -49,6 +52,20 @@ class Transport(Protocol):
         Who is `expecting` something has nothing else to do: the transport may look for it for a moment instead of sleeping.
 
         May return early and empty. The views are read-only and valid until the next `poll`.
+        """
+
+    def links(self) -> list[int]:
+        """Members to which a new connection was made since the last call, in order: what was on its way to or from them may be lost.
+
+        Call it after each `poll`: what that returned of these members came before, what later ones return comes over the new
+        connection. `poll` returns early when there is such news. Always empty for a transport without connections.
+        """
+
+    def hold(self, members: Collection[int]) -> None:
+        """From now on read nothing of these members; replaces the set given before.
+
+        What they send stays in the network, which pushes back; what of theirs was read already is returned once. Does nothing
+        where a datagram that is not read would be lost.
         """
 
     def put(self, packets: Sequence[tuple[int, Buffer]]) -> None:

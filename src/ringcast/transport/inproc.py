@@ -6,7 +6,7 @@ It behaves like a datagram network: what does not fit a full queue is lost, and 
 import itertools
 import threading
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ringcast.transport import EVERYONE
@@ -34,6 +34,7 @@ class InprocTransport:
     """One member's place in the hub of `group`; the contract is transport.Transport's."""
 
     max_datagram = 65_507
+    lossless = False                        # a full inbox drops
 
     def __init__(self, group: str, *, receive_buffer: int = DEFAULT_BUFFER) -> None:
         self.receive_budget = receive_buffer
@@ -88,6 +89,12 @@ class InprocTransport:
             self._inbox_bytes = 0
             self._counters["datagrams_received"] += len(datagrams)
         return datagrams
+
+    def links(self) -> list[int]:
+        return []
+
+    def hold(self, members: Collection[int]) -> None:
+        pass
 
     def wake(self) -> None:
         with self._arrived:

@@ -12,17 +12,17 @@ that a network that fails is only counted.
 from __future__ import annotations
 
 import errno
-import ipaddress
 import os
 import socket
 import threading
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from ringcast._core.sockets import MAX_DATAGRAM, Receiver, Sender, SockAddr, drop_own, size_receive_buffer
-from ringcast.errors import ClosedError, ConfigError, TransportError
+from ringcast.errors import ClosedError, ConfigError
 from ringcast.transport import EVERYONE
+from ringcast.transport.ipv4 import absent, check_interface, check_range, endpoint, explained, parse_address
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -54,6 +54,7 @@ class UdpTransport:
     """
 
     max_datagram = int(MAX_DATAGRAM)
+    lossless = False
 
     def __init__(
         self,
@@ -68,17 +69,17 @@ class UdpTransport:
         insecure: bool = False,
     ) -> None:
         _check_group(group_address, port)
-        _check_interface(interface, insecure)
-        _check_range("ttl", ttl, 0, 255)
-        _check_range("receive_buffer", receive_buffer, 64 * 1024, 1024 * MEBIBYTE)
-        _check_range("send_buffer", send_buffer, 64 * 1024, 1024 * MEBIBYTE)
+        self._loopback = check_interface(interface, insecure).is_loopback
+        check_range("ttl", ttl, 0, 255)
+        check_range("receive_buffer", receive_buffer, 64 * 1024, 1024 * MEBIBYTE)
+        check_range("send_buffer", send_buffer, 64 * 1024, 1024 * MEBIBYTE)
         with ExitStack() as undo:
             self._unicast = undo.enter_context(_socket())
             own_port = _open_unicast(self._unicast, interface, ttl, send_buffer)
             self._multicast = undo.enter_context(_socket())
             _open_multicast(self._multicast, group_address, port, interface)
             _probe_route(group_address, port, interface)
-            with _explained({}):
+            with explained("UDP", {}):
                 drop_own(self._multicast.fileno(), interface, own_port)
                 granted = [size_receive_buffer(each, receive_buffer) for each in (self._unicast, self._multicast)]
                 self._receiver = Receiver([self._unicast.fileno(), self._multicast.fileno()])
@@ -87,7 +88,6 @@ class UdpTransport:
         self._sender = Sender(self._unicast.fileno())
         self._everyone = SockAddr(group_address, port)
         self._routes = {EVERYONE: self._everyone}
-        self._loopback = ipaddress.ip_address(interface).is_loopback
         self._bad_routes = 0
         self._users = 0                         # threads inside poll() or put()
         self._closed = False
@@ -99,24 +99,12 @@ class UdpTransport:
         """See `Transport.connect`. A sensible `physical` is `address:port` of one IPv4 host, on loopback if we are."""
         table = {EVERYONE: self._everyone}
         for member, physical in routes.items():
-            address = self._parse(physical)
+            address = endpoint(physical, self._loopback)
             if address is not None and member != EVERYONE:
-                table[member] = address
+                table[member] = SockAddr(*address)
         with self._lock:
             self._bad_routes += 1 + len(routes) - len(table)
             self._routes = table
-
-    def _parse(self, physical: object) -> SockAddr | None:
-        """None for what a confused or hostile peer says: also for addresses that would reach more than one host."""
-        host, _, port = physical.rpartition(":") if isinstance(physical, str) else ("", "", "")
-        if not (port.isascii() and port.isdigit() and len(port) <= 5):
-            return None
-        try:
-            address = ipaddress.IPv4Address(host)
-            sockaddr = SockAddr(host, int(port))
-        except ValueError:
-            return None
-        return sockaddr if _names_one_host(address) and address.is_loopback == self._loopback else None
 
     def poll(self, timeout_ns: int | None, expecting: bool = False) -> list[memoryview]:
         """See `Transport.poll`; returns early and empty when all that came was an ICMP error."""
@@ -133,6 +121,13 @@ class UdpTransport:
             self._sender.send_many(packets, self._routes)
         finally:
             self._leave()
+
+    def links(self) -> list[int]:
+        """See `Transport.links`: there are no connections."""
+        return []
+
+    def hold(self, members: Collection[int]) -> None:
+        """See `Transport.hold`: a datagram that is not read is lost, so all are read."""
 
     def wake(self) -> None:
         """See `Transport.wake`."""
@@ -183,63 +178,23 @@ class UdpTransport:
             self._multicast.close()
 
 
-def _check_range(name: str, value: int, low: int, high: int) -> None:
-    if not isinstance(value, int) or not low <= value <= high:
-        raise ConfigError(f"{name}={value!r} is outside {low}..{high}")
-
-
-def _ipv4(name: str, text: str) -> ipaddress.IPv4Address:
-    try:
-        return ipaddress.IPv4Address(text if isinstance(text, str) else "")
-    except ValueError:
-        raise ConfigError(f"{name}={text!r} is not an IPv4 address in the form 127.0.0.1") from None
-
-
-def _names_one_host(address: ipaddress.IPv4Address) -> bool:
-    return not (address.is_multicast or address.is_unspecified or address.is_reserved)
-
-
 def _check_group(group_address: str, port: int) -> None:
-    _check_range("port", port, 1, 65535)
-    if not _ipv4("group_address", group_address).is_multicast:
+    check_range("port", port, 1, 65535)
+    if not parse_address("group_address", group_address).is_multicast:
         raise ConfigError(
             f"group_address={group_address!r} is not a multicast address; choose one in 239.0.0.0 .. 239.255.255.255"
         )
 
 
-def _check_interface(interface: str, insecure: bool) -> None:
-    address = _ipv4("interface", interface)
-    if not _names_one_host(address):
-        raise ConfigError(f"interface={interface!r} is not the address of one interface; `ip -4 address` lists them")
-    if not address.is_loopback and not insecure:
-        raise ConfigError(
-            f"interface={interface!r} is not loopback, and ringcast does not encrypt or authenticate yet: "
-            "say insecure=True if everybody on that network may read and write the group's messages"
-        )
-
-
 def _socket() -> socket.socket:
     """A closed-on-exec, non-blocking UDP socket."""
-    with _explained({}):
+    with explained("UDP", {}):
         return socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
-
-
-@contextmanager
-def _explained(sentences: Mapping[int, str]) -> Iterator[None]:
-    """Turn the errors named into the sentence that says what to do, and any other into the kernel's own words."""
-    try:
-        yield
-    except OSError as error:
-        code = error.errno or 0
-        anywhere = {errno.EMFILE: "this process has too many files open; close some or raise its limit (ulimit -n)"}
-        sentence = {**anywhere, **sentences}.get(code, f"UDP could not start: {os.strerror(code)}")
-        raise TransportError(code, sentence) from error
 
 
 def _open_unicast(unicast: socket.socket, interface: str, ttl: int, send_buffer: int) -> int:
     """Bind and set up the socket that sends; returns its port."""
-    absent = f"no interface that is up has the address {interface}; choose one that `ip -4 address` lists, or bring it up"
-    with _explained({errno.EADDRNOTAVAIL: absent, errno.ENODEV: absent}):
+    with explained("UDP", absent(interface)):
         unicast.bind((interface, 0))
         unicast.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, socket.inet_aton(interface))
         unicast.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_TTL, ttl)
@@ -259,7 +214,7 @@ def _open_multicast(multicast: socket.socket, group_address: str, port: int, int
         errno.ENODEV: f"the interface {interface} cannot join {group_address}; choose one that is up and has multicast",
         errno.ENOBUFS: "this machine is in too many multicast groups; raise net.ipv4.igmp_max_memberships",
     }
-    with _explained(sentences):
+    with explained("UDP", sentences):
         multicast.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         multicast.bind((group_address, port))
         multicast.setsockopt(socket.IPPROTO_IP, IP_MULTICAST_ALL, 0)     # only what this socket itself has joined
@@ -270,7 +225,7 @@ def _open_multicast(multicast: socket.socket, group_address: str, port: int, int
 def _probe_route(group_address: str, port: int, interface: str) -> None:
     """Look the route up as sending would, without sending: connect() of a UDP socket does just that."""
     lost = f"no multicast route to {group_address}: the interface of {interface} is down; bring it up (`ip link set`)"
-    with _explained({errno.ENETUNREACH: lost, errno.EHOSTUNREACH: lost, errno.ENODEV: lost}), _socket() as probe:
+    with explained("UDP", {errno.ENETUNREACH: lost, errno.EHOSTUNREACH: lost, errno.ENODEV: lost}), _socket() as probe:
         probe.bind((interface, 0))
         probe.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, socket.inet_aton(interface))
         probe.connect((group_address, port))
