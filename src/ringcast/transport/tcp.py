@@ -42,6 +42,8 @@ GRACE = 250 * MILLISECOND               # a handshake that took longer makes roo
 RETRY_ACCEPT = 250 * MILLISECOND        # after the machine refused another descriptor
 EVENTS = 64                             # handled between two looks at the clock; epoll goes round among the ready ones
 ACCEPTS = 16                            # of them
+EXACT = 10 * MILLISECOND                # below which a sleep is to end on time
+LONGEST = 1_000_000 * MILLISECOND       # sleep, which is as good as for ever
 NO_DESCRIPTORS = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 UNANSWERED = 3                          # window probes that a peer leaves unanswered before it counts as gone
 
@@ -373,15 +375,11 @@ class TcpTransport:
         return events
 
     def _sleep(self, wait: int) -> list[tuple[int, int]]:
-        """epoll counts in milliseconds, and rounded up; select() on the epoll descriptor is as exact as the layers' timers."""
-        if wait <= 0:
-            return self._epoll.poll(0, EVENTS)
-        if wait >= 1_000_000 * MILLISECOND:
-            return self._epoll.poll(1000, EVENTS)
-        if self._epoll.fileno() >= 1024:        # more than select() can name
-            return self._epoll.poll(wait / 1e9, EVENTS)
-        select.select((self._epoll,), (), (), wait / 1e9)
-        return self._epoll.poll(0, EVENTS)
+        """epoll counts in milliseconds, and rounds up; for the short timers of the layers select() on its descriptor is exact."""
+        if 0 < wait < EXACT and self._epoll.fileno() < 1024:            # select() can name no more
+            select.select((self._epoll,), (), (), wait / 1e9)
+            wait = 0
+        return self._epoll.poll(min(max(wait, 0), LONGEST) / 1e9, EVENTS)
 
     def _happen(self, fd: int, events: int, frames: list[memoryview]) -> bool:
         """Deal with one event; whether poll is to return for it. An event may be of an earlier owner of the number: then nothing is

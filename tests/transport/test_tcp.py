@@ -1,0 +1,821 @@
+"""Facts about links over TCP on loopback. Each test has ports and a group of its own, and polls until what it waits for is there."""
+
+import errno
+import gc
+import os
+import random
+import resource
+import socket
+import struct
+import threading
+import time
+from contextlib import ExitStack, suppress
+
+import pytest
+
+from ringcast.errors import ClosedError, ConfigError, TransportError
+from ringcast.transport import EVERYONE, tcp_dialing, tcp_handshake
+from ringcast.transport.tcp import MOST_HANDSHAKES, TcpTransport
+from ringcast.transport.tcp_handshake import SIZE, Kind, Record
+
+PATIENCE = 60.0                         # seconds; only a failing test ever waits so long
+RANGE = 8                               # ports of one test
+
+
+def free_ports():
+    """The first of RANGE ports in a row that nobody uses."""
+    while True:
+        first = random.randrange(15_000, 32_000)
+        with ExitStack() as stack, suppress(OSError):
+            for port in range(first, first + RANGE):
+                probe = stack.enter_context(socket.socket())
+                probe.bind(("127.0.0.1", port))
+            return first
+
+
+def datagram(sender, payload=b""):
+    return struct.pack("<HBBIQQQ", 0x4352, 1, 1, 0, sender, EVERYONE, 0) + payload
+
+
+def frame(sender, payload=b""):
+    whole = datagram(sender, payload)
+    return struct.pack("<I", len(whole)) + whole
+
+
+def open_files():
+    gc.collect()
+    return len(os.listdir("/proc/self/fd"))
+
+
+class Member:
+    """A transport and all that came out of it, in order: payloads with their sender, and ("link", member)."""
+
+    def __init__(self, number, transport):
+        self.number, self.transport = number, transport
+        self.log = []
+
+    def step(self, timeout_ns=0):
+        for view in self.transport.poll(timeout_ns):
+            assert view.readonly
+            self.log.append((int.from_bytes(view[8:16], "little"), bytes(view[32:])))
+        self.log += [("link", peer) for peer in self.transport.links()]
+
+    def put(self, payload, dest=EVERYONE):
+        self.transport.put([(dest, datagram(self.number, payload))])
+
+    def payloads(self, sender=None):
+        return [payload for who, payload in self.log if who != "link" and sender in (None, who)]
+
+    def events(self, peer=None):
+        return [who for kind, who in self.log if kind == "link" and peer in (None, who)]
+
+    def count(self, name):
+        return self.transport.status()[name]
+
+    def sever(self, peer):
+        """The network breaks the link."""
+        with suppress(OSError, KeyError):
+            self.transport._links[peer].socket.shutdown(socket.SHUT_RDWR)
+
+
+def run(*members, until):
+    """Poll in turn until a condition holds."""
+    deadline = time.monotonic() + PATIENCE
+    while not until():
+        assert time.monotonic() < deadline, [(member.log[-3:], member.transport.status()) for member in members]
+        for member in members:
+            member.step(200_000)
+
+
+def all_linked(*members):
+    return lambda: all(member.count("links") == len(members) - 1 for member in members)
+
+
+@pytest.fixture
+def place():
+    return {"group": random.randrange(1 << 32), "port": free_ports(), "port_range": RANGE}
+
+
+@pytest.fixture
+def member(place):
+    """Makes members of one group, and closes them."""
+    with ExitStack() as stack:
+        def make(number, **options):
+            transport = TcpTransport(member=number, **{**place, **options})
+            stack.callback(transport.close)
+            return Member(number, transport)
+        yield make
+
+
+@pytest.fixture
+def passive(place):
+    """Options of a member that dials nobody: the only candidate is a port where nobody listens."""
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        yield {"hosts": [f"127.0.0.1:{unused.getsockname()[1]}"]}
+
+
+class Handmade:
+    """A peer made by hand: a socket, and the records and frames that the test wants it to say."""
+
+    def __init__(self, group, number, connection):
+        self.group, self.number, self.socket = group, number, connection
+        connection.setblocking(False)
+        self.received = b""
+
+    @classmethod
+    def dial(cls, group, number, member):
+        return cls(group, number, socket.create_connection(member.transport._own))
+
+    def record(self, kind, number, **changes):
+        record = Record(**{"kind": kind, "member": self.number, "number": number, "endpoint": ("127.0.0.1", 9), **changes})
+        return tcp_handshake.write(self.group, record)
+
+    def hear(self, member, size=SIZE):
+        """The next `size` bytes, or less at the end."""
+        while len(self.received) < size:
+            member.step(100_000)
+            with suppress(BlockingIOError, ConnectionResetError):
+                part = self.socket.recv(size - len(self.received))
+                if not part:
+                    break
+                self.received += part
+        heard, self.received = self.received, b""
+        return heard
+
+    def hear_record(self, member):
+        return tcp_handshake.read(self.hear(member), self.group)
+
+    def propose(self, member, number):
+        """The answer to a proposal."""
+        assert self.hear_record(member).kind == Kind.HELLO
+        self.socket.sendall(self.record(Kind.PROPOSE, number))
+        return self.hear_record(member)
+
+    def is_refused(self, member):
+        """The other end closes without another word."""
+        while True:
+            member.step(100_000)
+            try:
+                if not self.socket.recv(1000):
+                    return True
+            except BlockingIOError:
+                continue
+            except ConnectionResetError:
+                return True
+
+
+@pytest.fixture
+def handmade(place):
+    with ExitStack() as stack:
+        def dial(number, member, group=None):
+            made = Handmade.dial(place["group"] if group is None else group, number, member)
+            stack.callback(made.socket.close)
+            return made
+        yield dial
+
+
+@pytest.fixture
+def impatient(monkeypatch):
+    """Who failed dials again at once."""
+    for name in ("SEARCH_FIRST", "SEARCH_LAST", "SEARCH_LATER", "AGAIN_FIRST", "AGAIN_LAST"):
+        monkeypatch.setattr(tcp_dialing, name, 1_000_000)
+
+
+# -- Links form ---------------------------------------------------------------------------------------------------------------
+
+def test_members_of_one_range_find_each_other_and_each_hears_of_each_link_once(member):
+    members = [member(number) for number in (1, 2, 3)]
+    run(*members, until=all_linked(*members))
+    assert [sorted(each.events()) for each in members] == [[2, 3], [1, 3], [1, 2]]
+    for each in members:
+        each.put(b"from %d" % each.number)
+    run(*members, until=lambda: all(len(each.payloads()) == 2 for each in members))
+    assert sorted(members[0].payloads()) == [b"from 2", b"from 3"]
+
+
+@pytest.mark.parametrize("dialer, acceptor", [(1, 2), (2, 1)])
+def test_a_link_forms_whoever_dials(member, passive, dialer, acceptor):
+    a = member(acceptor, **passive)
+    d = member(dialer, hosts=[a.transport.physical])
+    run(a, d, until=all_linked(a, d))
+    a.put(b"down", dialer)
+    d.put(b"up", acceptor)
+    run(a, d, until=lambda: a.payloads() and d.payloads())
+    assert (a.log, d.log) == ([("link", dialer), (dialer, b"up")], [("link", acceptor), (acceptor, b"down")])
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_dials_that_cross_leave_one_link_on_which_both_agree(member, seed):
+    """Which of the two polls is drawn, so that every step of the one meets every step of the other."""
+    chance = random.Random(seed)
+    members = [member(1), member(2)]
+    for _ in range(chance.randrange(4, 40)):
+        members[chance.random() < chance.choice((0.2, 0.5, 0.8))].step()
+    run(*members, until=all_linked(*members))
+    made = [each.count("links_made") for each in members]
+    for each in members:
+        each.put(b"over the link")
+    run(*members, until=lambda: all(each.payloads() for each in members))
+    run(*members, until=lambda: not any(each.transport._handshakes for each in members))
+    assert made == [1, 1] == [each.count("links_made") for each in members]
+
+
+def test_a_route_is_dialed_when_no_candidate_leads_there(member, passive):
+    a, b = member(1, **passive), member(2, **passive)
+    a.transport.connect({1: a.transport.physical, 2: b.transport.physical})
+    run(a, b, until=all_linked(a, b))
+
+
+def test_a_member_that_is_not_in_the_table_keeps_its_link(member):
+    a, b = member(1), member(2)
+    run(a, b, until=all_linked(a, b))
+    a.transport.connect({1: a.transport.physical})
+    a.put(b"you are out", 2)
+    run(a, b, until=lambda: b.payloads() == [b"you are out"])
+
+
+def test_a_new_life_at_the_same_port_is_another_member(member, place):
+    a, b = member(1), member(2)
+    run(a, b, until=all_linked(a, b))
+    a.transport.connect({2: b.transport.physical})
+    b.transport.close()
+    again = member(3)
+    assert again.transport.physical == b.transport.physical
+    run(a, again, until=lambda: a.events() == [2, 3] and again.events() == [1])
+    a.put(b"whom?", 2)
+    assert a.count("send_unlinked") == 1
+
+
+def test_a_route_that_leads_to_this_member_makes_no_link(member, passive, impatient):
+    a = member(1, **passive)
+    a.transport.connect({2: a.transport.physical})
+    run(a, until=lambda: a.count("self_connections") >= 2)
+    assert a.count("links_made") == 0
+
+
+def test_a_member_does_not_dial_its_own_port_nor_a_candidate_that_has_a_link(member):
+    a, b = member(1), member(2)
+    run(a, b, until=all_linked(a, b))
+    assert a.transport._own not in a.transport._dialing._candidates
+    now = time.monotonic_ns() + (1 << 60)
+    assert b.transport._own not in list(a.transport._dialing.dials(now))
+
+
+@pytest.mark.parametrize("physical", ["", "127.0.0.1", "127.0.0.1:0", "localhost:7700", "192.0.2.1:9", "0.0.0.0:9", None, b"1.2.3.4:9"])
+def test_a_malformed_or_foreign_route_is_counted_and_left_out(member, physical):
+    a = member(1)
+    a.transport.connect({2: physical, EVERYONE: "127.0.0.1:9"})
+    a.step()
+    assert a.count("bad_routes") == 2
+
+
+# -- Links break ---------------------------------------------------------------------------------------------------------------
+
+def test_what_arrived_before_the_end_of_a_link_is_delivered(member, handmade):
+    a = member(1)
+    peer = handmade(2, a)
+    assert peer.propose(a, 1).kind == Kind.ACCEPT
+    peer.socket.sendall(b"".join(frame(2, b"%d" % number) for number in range(1000)) + frame(2, b"torn")[:-1])
+    peer.socket.close()
+    run(a, until=lambda: a.count("links_lost") == 1)
+    assert a.payloads() == [b"%d" % number for number in range(1000)]
+
+
+def test_a_dialer_that_dies_after_any_byte_leaves_no_torn_datagram(member, handmade, passive):
+    """Every prefix of a proposal and a frame; after each the same peer comes back with all of it."""
+    a, whole = member(1, **passive), frame(2, b"payload")
+    expected, events = 0, 0
+    for cut in range(SIZE + len(whole) + 1):
+        dying = handmade(2, a)
+        assert dying.hear_record(a).kind == Kind.HELLO
+        dying.socket.sendall((dying.record(Kind.PROPOSE, 2 * cut + 1) + whole)[:cut])
+        dying.socket.close()
+        back = handmade(2, a)
+        assert back.propose(a, 2 * cut + 2).kind == Kind.ACCEPT
+        back.socket.sendall(whole)
+        back.socket.close()
+        run(a, until=lambda: not a.count("links") and not a.transport._handshakes)
+        expected += 1 + (cut == SIZE + len(whole))
+        events += 1 + (cut >= SIZE)
+        assert (a.payloads(2), len(a.events(2))) == ([b"payload"] * expected, events)
+    assert a.count("frames_refused") == 0
+
+
+def test_an_acceptor_that_dies_after_any_byte_leaves_no_torn_datagram(member, place, impatient):
+    whole, expected, events = frame(2, b"payload"), 0, 0
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        a = member(1, hosts=[f"127.0.0.1:{server.getsockname()[1]}"])
+        server.setblocking(False)
+
+        def accept():
+            while True:
+                a.step(100_000)
+                with suppress(BlockingIOError):
+                    return Handmade(place["group"], 2, server.accept()[0])
+
+        for cut in range(2 * SIZE + len(whole) + 1):
+            peer = accept()
+            said = (peer.record(Kind.HELLO, 0), b"")
+            peer.socket.sendall(said[0][:cut])
+            if cut >= SIZE:
+                proposal = peer.hear_record(a)
+                assert proposal.kind == Kind.PROPOSE
+                peer.socket.sendall((peer.record(Kind.ACCEPT, proposal.number) + whole)[:cut - SIZE])
+            peer.socket.close()
+            expected += cut == 2 * SIZE + len(whole)
+            events += cut >= 2 * SIZE
+            run(a, until=lambda: not a.count("links") and len(a.events(2)) == events)      # noqa: B023
+        assert (a.payloads(2), len(a.events(2))) == ([b"payload"] * expected, events)
+
+
+def test_a_peer_that_lost_its_link_without_a_word_replaces_it_by_dialing(member, handmade, passive):
+    a = member(1, **passive)
+    forgotten = handmade(2, a)              # stays open, but its program knows it no more
+    assert forgotten.propose(a, 1).kind == Kind.ACCEPT
+    forgotten.socket.sendall(frame(2, b"before"))
+    run(a, until=lambda: a.payloads() == [b"before"])
+    back = handmade(2, a)
+    assert back.propose(a, 1) == Record(Kind.REFUSE, 1, 1, a.transport._own)
+    assert a.count("links") == 1
+    again = handmade(2, a)
+    assert again.propose(a, 2).kind == Kind.ACCEPT
+    again.socket.sendall(frame(2, b"after"))
+    run(a, until=lambda: len(a.payloads()) == 2)
+    a.put(b"to you", 2)
+    assert again.hear(a, 4 + 32 + 6)[36:] == b"to you"
+    assert a.log == [("link", 2), (2, b"before"), ("link", 2), (2, b"after")]
+    assert forgotten.is_refused(a) and a.count("links_replaced") == 1
+
+
+@pytest.mark.parametrize("forgetful, other", [(1, 2), (2, 1)])
+def test_two_transports_agree_again_after_one_has_forgotten_the_link(member, impatient, forgetful, other):
+    f, o = member(forgetful), member(other)
+    run(f, o, until=all_linked(f, o))
+    kept = f.transport._links[other].socket.dup()               # so that the other is not told
+    link = f.transport._links[other]
+    f.transport._lose(link)
+    run(f, o, until=lambda: len(f.events()) == len(o.events()) == 2)
+    f.put(b"f")
+    o.put(b"o")
+    run(f, o, until=lambda: f.payloads() and o.payloads())
+    kept.close()
+
+
+def test_frames_of_the_poll_that_tells_of_a_link_came_before_it(member, handmade, passive):
+    """A new link is read in a later poll than the one that made it, however soon its frames come."""
+    a = member(1, **passive)
+    old = handmade(2, a)
+    assert old.propose(a, 1).kind == Kind.ACCEPT
+    new = handmade(2, a)
+    assert new.hear_record(a).kind == Kind.HELLO
+    new.socket.sendall(new.record(Kind.PROPOSE, 2) + frame(2, b"new"))          # against the rules: before the answer
+    old.socket.sendall(frame(2, b"old"))
+    run(a, until=lambda: b"new" in a.payloads())
+    assert a.log in ([("link", 2), (2, b"old"), ("link", 2), (2, b"new")], [("link", 2), ("link", 2), (2, b"new")])
+
+
+def test_numbers_of_strangers_are_forgotten_but_not_those_of_links_and_routes(member, passive, handmade):
+    a = member(1, **passive)
+    peer = handmade(2, a)
+    assert peer.propose(a, 7).kind == Kind.ACCEPT
+    a.transport.connect({3: "127.0.0.1:9"})
+    a.step()
+    for stranger in range(10, 10 + 2 * tcp_dialing.MOST_PEERS):
+        a.transport._dialing.peer(stranger)
+    peers = a.transport._dialing.peers
+    assert len(peers) == tcp_dialing.MOST_PEERS and peers[2].numbers.stood == 7 and 3 in peers
+
+
+class Layer:
+    """Resends after a link event, as layers do: each tells what it has got, and the other goes on from there."""
+
+    def __init__(self, member, peer, total):
+        self.member, self.peer, self.total = member, peer, total
+        self.next = 0                   # to be sent
+        self.got = 0                    # in order
+        self.puts = 0
+        self.seen = 0
+        self.before = None              # number of the last put that arrived over this link
+
+    def put(self, kind, number):
+        self.puts += 1
+        self.member.put(struct.pack("<BIQ", kind, number, self.puts) + bytes(random.randrange(3000)), self.peer)
+
+    def work(self):
+        for who, what in self.member.log[self.seen:]:
+            if who == "link":
+                self.before = None
+                self.put(1, self.got)
+            else:
+                self.take(*struct.unpack_from("<BIQ", what))
+        self.seen = len(self.member.log)
+        for _ in range(5):
+            if self.next < self.total:
+                self.put(0, self.next)
+                self.next += 1
+
+    def take(self, kind, number, put):
+        assert self.before in (None, put - 1), "a link lost, repeated or reordered"
+        self.before = put
+        if kind == 1:
+            self.next = number
+        elif number == self.got:
+            self.got += 1
+
+
+def test_in_a_storm_of_broken_links_nothing_is_lost_between_two_events(member, impatient):
+    a, b = member(1), member(2)
+    layers, kills, chance = [Layer(a, 2, 3000), Layer(b, 1, 3000)], 0, random.Random(7)
+    deadline = time.monotonic() + PATIENCE
+    while kills < 300 or any(layer.got < layer.total for layer in layers):
+        assert time.monotonic() < deadline, (kills, [vars(layer) for layer in layers])
+        for each, layer in zip((a, b), layers, strict=True):
+            each.step()
+            layer.work()
+        if kills < 300 and chance.random() < 0.2 and a.count("links") and b.count("links"):
+            one = chance.choice((a, b))
+            one.sever(3 - one.number)
+            kills += 1
+            for layer in layers:
+                layer.total += 10
+    assert [layer.got for layer in layers] == [layer.total for layer in layers]
+    assert a.count("links_made") > 100
+
+
+def test_descriptors_and_memory_are_flat_after_many_new_links(member, impatient):
+    a, b = member(1), member(2)
+
+    def reconnect(times):
+        for _ in range(times):
+            made = a.count("links_made"), b.count("links_made")
+            a.sever(2)
+            run(a, b, until=lambda made=made: a.count("links_made") > made[0] and b.count("links_made") > made[1]
+                and a.count("links") and b.count("links"))
+            a.log.clear()
+            b.log.clear()
+
+    run(a, b, until=all_linked(a, b))
+    reconnect(30)
+    files, memory = open_files(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    reconnect(300)
+    run(a, b, until=lambda: not a.transport._handshakes and not b.transport._handshakes)
+    assert open_files() <= files + 2                # a dial may be on its way
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < memory + 4096
+    assert len(a.transport._dialing.peers) == 1
+
+
+# -- Slow peers, and held ones --------------------------------------------------------------------------------------------------
+
+def test_a_peer_that_reads_nothing_is_cut_at_max_unsent_and_others_are_not_affected(member, handmade, passive):
+    a, c = member(1, max_unsent=1 << 20, send_buffer=64 << 10, **passive), member(3)
+    slow = handmade(2, a)
+    assert slow.propose(a, 1).kind == Kind.ACCEPT
+    run(a, c, until=lambda: c.events() == [1])
+    sent = 0
+    while a.count("links_cut_slow") == 0:
+        a.put(b"%d" % sent + bytes(50_000))
+        sent += 1
+        assert a.count("unsent_bytes") <= (1 << 20) + 100_000
+        run(a, c, until=lambda: len(c.payloads()) == sent)          # noqa: B023
+    assert a.count("unsent_bytes") == 0 < a.count("send_lost_bytes")
+    a.put(b"nobody", 2)
+    assert a.count("send_unlinked") == 1
+    back = handmade(2, a)
+    assert back.propose(a, 2).kind == Kind.ACCEPT
+    assert a.events(2) == [2, 2]
+
+
+def test_what_the_kernel_does_not_take_is_continued_to_the_byte(member):
+    a, b = member(1, send_buffer=8 << 10), member(2, receive_buffer=8 << 10)
+    run(a, b, until=all_linked(a, b))
+    chance = random.Random(1)
+    sent = [chance.randbytes(chance.choice((0, 1, 100, 5000, 65_000))) for _ in range(400)]
+    for start in range(0, 400, 100):
+        a.transport.put([(2, datagram(1, each)) for each in sent[start:start + 100]])
+    assert a.count("unsent_bytes") > 1 << 20
+    run(a, b, until=lambda: len(b.payloads()) == 400)
+    assert b.payloads() == sent and a.count("unsent_bytes") == 0
+
+
+def test_thousands_of_frames_in_one_put_arrive_in_order(member):
+    a, b = member(1), member(2)
+    run(a, b, until=all_linked(a, b))
+    a.transport.put([(random.choice((2, EVERYONE)), datagram(1, b"%d" % number)) for number in range(5000)])
+    run(a, b, until=lambda: len(b.payloads()) == 5000)
+    assert b.payloads() == [b"%d" % number for number in range(5000)]
+
+
+def test_a_mutable_datagram_may_be_changed_after_put(member):
+    a, b = member(1, send_buffer=8 << 10), member(2, receive_buffer=8 << 10)
+    run(a, b, until=all_linked(a, b))
+    changing = bytearray(datagram(1, bytes(60_000)))
+    for number in range(20):
+        changing[32:] = bytes([number]) * 60_000
+        a.transport.put([(2, memoryview(changing))])
+    run(a, b, until=lambda: len(b.payloads()) == 20)
+    assert b.payloads() == [bytes([number]) * 60_000 for number in range(20)]
+
+
+def test_a_held_member_is_not_read_and_nothing_is_lost_when_it_is_released(member):
+    a, b, c = member(1), member(2), member(3)
+    run(a, b, c, until=all_linked(a, b, c))
+    b.transport.hold({1})
+    sent = 0
+    while a.count("unsent_bytes") < 4 << 20:                        # the network takes no more
+        a.put(b"%d" % sent + bytes(60_000), 2)
+        sent += 1
+        c.put(b"c", 2)
+        run(a, b, c, until=lambda: len(b.payloads(3)) == sent)      # noqa: B023
+    assert b.payloads(1) == []
+    b.transport.hold(())
+    run(a, b, c, until=lambda: len(b.payloads(1)) == sent)
+    assert [int(payload[:-60_000]) for payload in b.payloads(1)] == list(range(sent))
+    assert [each.count("links_lost") for each in (a, b, c)] == [0, 0, 0]
+
+
+def test_a_member_that_is_held_before_it_has_a_link_is_held(member):
+    a, b = member(1), member(2)
+    b.transport.hold([1])
+    run(a, b, until=all_linked(a, b))
+    a.put(b"wait")
+    a.put(b"for it")
+    for _ in range(20):
+        b.step(1_000_000)
+    assert b.payloads() == []
+    b.transport.hold([9])
+    run(a, b, until=lambda: b.payloads() == [b"wait", b"for it"])
+
+
+@pytest.mark.parametrize("end", ["close", "reset"])
+def test_what_a_held_member_sent_before_its_end_is_read_when_it_is_released(member, handmade, passive, end):
+    a = member(1, **passive)
+    peer = handmade(2, a)
+    assert peer.propose(a, 1).kind == Kind.ACCEPT
+    a.transport.hold({2})
+    peer.socket.sendall(frame(2, b"last words"))
+    if end == "reset":
+        peer.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    peer.socket.close()
+    turns = 0
+    while turns < 50:                                       # it does not spin on the end that it may not read
+        turns += 1
+        a.step(1_000_000)
+    assert (a.payloads(), a.count("links")) == ([], 1)
+    a.transport.hold(())
+    run(a, until=lambda: a.count("links_lost") == 1)
+    assert a.payloads() == [b"last words"]
+
+
+# -- What strangers say ---------------------------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("garbage", [b"GET / HTTP/1.1\r\n\r\n" + bytes(SIZE), bytes(SIZE), b"\xff" * SIZE, b"x" * 3 * SIZE],
+                         ids=["http", "zeros", "ones", "long"])
+def test_garbage_instead_of_a_handshake_is_refused(member, handmade, garbage):
+    a = member(1)
+    peer = handmade(2, a)
+    peer.socket.sendall(garbage)
+    assert peer.is_refused(a)
+    assert (a.count("handshakes_refused"), a.count("links_made")) == (1, 0)
+
+
+def altered(raw, at, value):
+    raw = bytearray(raw)
+    raw[at] = value
+    return bytes(raw[:-8]) + tcp_handshake._check(bytes(raw[:-8]))
+
+
+@pytest.mark.parametrize("change", ["magic", "version", "kind", "group", "checksum", "nobody", "number"])
+def test_a_proposal_that_is_not_for_us_is_refused(member, handmade, place, change):
+    a = member(1)
+    peer = handmade(2, a, place["group"] ^ 1 if change == "group" else None)
+    good = peer.record(Kind.PROPOSE, 1)
+    said = {"magic": altered(good, 0, 0), "version": altered(good, 4, 2), "kind": altered(good, 5, 9), "group": good,
+            "checksum": good[:-1] + bytes([good[-1] ^ 1]), "nobody": peer.record(Kind.PROPOSE, 1, member=0),
+            "number": peer.record(Kind.PROPOSE, (1 << 64) - 1)}
+    peer.socket.sendall(said[change])
+    assert peer.is_refused(a)
+    assert (a.count("handshakes_refused"), a.count("links_made")) == (1, 0)
+
+
+def test_members_of_two_groups_on_one_range_do_not_link(member, place):
+    a, b = member(1), member(2, group=place["group"] ^ 1)
+    run(a, b, until=lambda: a.count("handshakes_refused") + b.count("handshakes_refused") >= 2)
+    assert a.count("links_made") == b.count("links_made") == 0
+
+
+def test_who_says_to_be_this_member_is_refused(member, handmade):
+    a = member(1)
+    peer = handmade(1, a)
+    peer.socket.sendall(peer.record(Kind.PROPOSE, 1))
+    assert peer.is_refused(a) and a.count("self_connections") == 1
+
+
+def test_a_handshake_that_comes_byte_by_byte_is_understood(member, handmade):
+    a = member(1)
+    peer = handmade(2, a)
+    for byte in peer.record(Kind.PROPOSE, 1) + frame(2, b"slowly"):
+        peer.socket.sendall(bytes([byte]))
+        a.step()
+    run(a, until=lambda: a.payloads() == [b"slowly"])
+
+
+def test_who_says_nothing_is_closed_after_the_handshake_timeout(member, handmade):
+    a = member(1, handshake_timeout=0.05)
+    peer = handmade(2, a)
+    assert peer.hear_record(a).kind == Kind.HELLO
+    assert peer.is_refused(a) and a.count("handshakes_timed_out") == 1
+
+
+@pytest.mark.parametrize("wrong", [struct.pack("<I", 0), struct.pack("<I", 31), struct.pack("<I", 65_508), b"\xff" * 4,
+                                   frame(3, b"foreign"), frame(1, b"our own"), frame(0)])
+def test_what_is_no_frame_of_the_peer_closes_the_link_after_what_came_before(member, handmade, wrong):
+    a = member(1)
+    peer = handmade(2, a)
+    assert peer.propose(a, 1).kind == Kind.ACCEPT
+    peer.socket.sendall(frame(2, b"good") + wrong)
+    assert peer.is_refused(a)
+    assert (a.payloads(), a.count("frames_refused"), a.count("links")) == ([b"good"], 1, 0)
+
+
+def test_the_largest_and_the_smallest_frame_pass(member):
+    a, b = member(1), member(2)
+    run(a, b, until=all_linked(a, b))
+    a.transport.put([(2, datagram(1, bytes(a.transport.max_datagram - 32))), (2, datagram(1))])
+    run(a, b, until=lambda: [len(payload) for payload in b.payloads()] == [65_507 - 32, 0])
+
+
+def test_many_connections_that_never_speak_do_not_keep_members_from_linking(member, handmade):
+    a, b = member(1), member(2)
+    idle = [handmade(9, a) for _ in range(100)]
+    run(a, b, until=all_linked(a, b))
+    idle += [handmade(9, b) for _ in range(100)]
+    for number in range(50):
+        a.put(b"%d" % number)
+        run(a, b, until=lambda: len(b.payloads()) == number + 1)    # noqa: B023
+        accepted = [shake for shake in a.transport._handshakes.values() if not shake.dialed]
+        assert len(accepted) <= MOST_HANDSHAKES
+    a.sever(2)
+    run(a, b, until=lambda: len(a.events()) == len(b.events()) == 2)
+
+
+def test_a_flood_of_one_peer_does_not_starve_another(member, handmade, passive):
+    a, quiet = member(1, **passive), member(3)
+    flood = handmade(2, a)
+    assert flood.propose(a, 1).kind == Kind.ACCEPT
+    run(a, quiet, until=lambda: quiet.events() == [1])
+    much, sent = frame(2, bytes(60_000)) * 64, 0
+    for number in range(20):
+        quiet.put(b"%d" % number)
+        while len(a.payloads(3)) <= number:
+            with suppress(BlockingIOError):
+                sent += flood.socket.send(much[sent % len(much):])
+            a.step()
+            a.log = [entry for entry in a.log if entry[0] == 3]
+    assert sent > 1 << 20
+
+
+def test_without_descriptors_accepting_pauses_and_goes_on_later(member, handmade, monkeypatch):
+    a = member(1)
+    listener, failures = a.transport._listener, []
+
+    class Exhausted:
+        fileno = listener.fileno
+        close = listener.close
+
+        def accept(self):
+            failures.append(time.monotonic())
+            if len(failures) < 3:
+                raise OSError(errno.EMFILE, "planted")
+            return listener.accept()
+
+    monkeypatch.setattr(a.transport, "_listener", Exhausted())
+    peer = handmade(2, a)
+    assert peer.propose(a, 1).kind == Kind.ACCEPT
+    assert failures[1] - failures[0] > 0.2 < failures[2] - failures[1]
+    assert a.count("accept_errors") == 2
+
+
+# -- Threads, waking, closing -----------------------------------------------------------------------------------------------------
+
+def test_the_order_of_each_thread_is_kept_while_others_put_and_poll(member):
+    a, b = member(1, send_buffer=64 << 10), member(2)
+    run(a, b, until=all_linked(a, b))
+
+    def send(which):
+        for number in range(2000):
+            a.put(struct.pack("<BI", which, number) + bytes(500), random.choice((2, EVERYONE)))
+
+    threads = [threading.Thread(target=send, args=(which,)) for which in range(2)]
+    for thread in threads:
+        thread.start()
+    run(a, b, until=lambda: len(b.payloads()) == 4000)
+    for thread in threads:
+        thread.join()
+    got = [struct.unpack_from("<BI", payload) for payload in b.payloads()]
+    for which in range(2):
+        assert [number for who, number in got if who == which] == list(range(2000))
+
+
+def test_hold_connect_and_status_from_another_thread_lose_nothing(member):
+    a, b = member(1), member(2)
+    run(a, b, until=all_linked(a, b))
+    done = threading.Event()
+
+    def disturb():
+        while not done.is_set():
+            b.transport.hold({1})
+            b.transport.connect({1: a.transport.physical})
+            b.transport.status()
+            b.transport.hold(())
+
+    thread = threading.Thread(target=disturb)
+    thread.start()
+    for number in range(3000):
+        a.put(b"%d" % number)
+    run(a, b, until=lambda: len(b.payloads()) == 3000)
+    done.set()
+    thread.join()
+    assert b.payloads() == [b"%d" % number for number in range(3000)]
+
+
+def test_a_put_from_another_thread_of_what_has_to_wait_goes_on_in_the_poll_that_waits(member):
+    a, b = member(1, send_buffer=8 << 10), member(2, receive_buffer=8 << 10)
+    run(a, b, until=all_linked(a, b))
+    receiver = threading.Thread(target=run, args=(b,), kwargs={"until": lambda: len(b.payloads()) == 100})
+    putter = threading.Thread(target=lambda: [a.put(bytes(50_000)) for _ in range(100)])
+    receiver.start()
+    putter.start()
+    deadline = time.monotonic() + PATIENCE
+    while receiver.is_alive() and time.monotonic() < deadline:
+        a.step(1_000_000_000)
+        if len(b.payloads()) == 100:
+            break
+    receiver.join()
+    putter.join()
+    assert len(b.payloads()) == 100
+
+
+def test_close_ends_the_poll_of_another_thread_and_gives_all_descriptors_back(member):
+    before = open_files()
+    a, b = member(1), member(2)
+    run(a, b, until=all_linked(a, b))
+    thread = threading.Thread(target=a.transport.close)
+    thread.start()
+    with suppress(ClosedError):
+        while True:
+            a.transport.poll(None)
+    thread.join()
+    b.transport.close()
+    assert open_files() == before
+
+
+def test_what_was_put_before_close_still_arrives(member):
+    a, b = member(1), member(2)
+    run(a, b, until=all_linked(a, b))
+    b.put(b"not read by a")
+    for number in range(100):
+        a.put(b"%d" % number + bytes(1000))
+    a.transport.close()
+    run(b, until=lambda: b.count("links_lost") == 1)
+    assert [payload[:-1000] for payload in b.payloads()] == [b"%d" % number for number in range(100)]
+
+
+# -- Starting -----------------------------------------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("option, value, sentence", [
+    ("group", -1, "outside 0..4294967295"),
+    ("group", 1 << 32, "outside 0..4294967295"),
+    ("member", 0, "outside 1.."),
+    ("port", 0, "outside 1..65535"),
+    ("port", "7700", "outside 1..65535"),
+    ("port_range", 0, "outside 1.."),
+    ("port_range", 65_536, "outside 1.."),
+    ("max_unsent", 1, "outside 65507.."),
+    ("link_timeout", 0, "not a number of seconds"),
+    ("handshake_timeout", -1, "not a number of seconds"),
+    ("receive_buffer", 1 << 40, "outside 0.."),
+    ("interface", "eth0", "not an IPv4 address"),
+    ("interface", "0.0.0.0", "not the address of one interface"),
+    ("interface", "192.0.2.1", "say insecure=True"),
+    ("hosts", ["localhost:7700"], "is not address:port"),
+    ("hosts", ["192.0.2.1:7700"], "is not address:port"),
+])
+def test_a_value_outside_its_range_is_refused_with_a_sentence(place, option, value, sentence):
+    before = open_files()
+    with pytest.raises(ConfigError, match=sentence):
+        TcpTransport(**{"member": 1, **place, option: value})
+    assert open_files() == before
+
+
+def test_the_first_free_port_of_the_range_is_taken_and_none_is_refused_with_a_sentence(member, place):
+    members = [member(number) for number in range(1, RANGE + 1)]
+    assert [each.transport.physical for each in members] == [f"127.0.0.1:{place['port'] + index}" for index in range(RANGE)]
+    with pytest.raises(TransportError, match="choose another port or port_range") as refusal:
+        member(99)
+    assert refusal.value.errno == errno.EADDRINUSE
+
+
+def test_an_interface_that_is_not_here_is_refused_with_a_sentence(member):
+    with pytest.raises(TransportError, match="choose one that `ip -4 address` lists"):
+        member(1, interface="192.0.2.1", insecure=True)
