@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from ringcast.errors import ClosedError, MessageTooLargeError
 from ringcast.transport import EVERYONE
 
 if TYPE_CHECKING:
@@ -54,11 +55,19 @@ class InprocTransport:
         self.routes = dict(routes)
 
     def put(self, packets: "Sequence[tuple[int, Buffer]]") -> None:
+        self._check_open()
+        for _, datagram in packets:
+            if memoryview(datagram).nbytes > self.max_datagram:
+                raise MessageTooLargeError(f"a datagram is above {self.max_datagram} bytes; nothing was sent")
         for dest, datagram in packets:
             targets = self._targets(dest)
             self._counters["datagrams_sent"] += bool(targets)
             for target in targets:
                 target._accept(bytes(datagram))
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ClosedError("this transport is closed; open another one")
 
     def _targets(self, dest: int) -> list["InprocTransport"]:
         with self._hub.lock:
@@ -81,7 +90,8 @@ class InprocTransport:
 
     def poll(self, timeout_ns: int | None, expecting: bool = False) -> list[memoryview]:
         with self._arrived:
-            if not self._inbox and not self._woken and not self._closed:
+            self._check_open()
+            if not self._inbox and not self._woken:
                 self._arrived.wait(None if timeout_ns is None else timeout_ns / 1e9)
             self._woken = False
             datagrams = [memoryview(datagram) for datagram in self._inbox]
