@@ -45,9 +45,9 @@ ACCEPTS = 16                            # of them
 EXACT = 10 * MILLISECOND                # below which a sleep is to end on time
 LONGEST = 1_000_000 * MILLISECOND       # sleep, which is as good as for ever
 NO_DESCRIPTORS = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
-UNANSWERED = 3                          # window probes that a peer leaves unanswered before it counts as gone
+UNANSWERED = 3                          # repeats, or probes of its window, that a peer left unanswered: it may be gone
 
-_TCP_INFO = Struct("<3xB20xI28xI")      # probes, unacked, last_ack_recv (ms)
+_TCP_INFO = Struct("<2xBB52xI")         # retransmits and probes without an answer, last_ack_recv (ms)
 COUNTERS = (
     "links_made", "links_lost", "links_cut_slow", "links_cut_dead", "links_replaced", "dials", "dials_failed",
     "handshakes_accepted", "handshakes_refused", "handshakes_timed_out", "self_connections", "accept_errors", "frames_received",
@@ -442,12 +442,13 @@ class TcpTransport:
         self._timer = min(handshakes, self._accept_at, self._look_at, self._dialing.deadline())
 
     def _look_for_the_dead(self) -> None:
-        """Links whose peer owes an acknowledgement for too long. One that is idle is watched by keepalive, one that is held answers
-        the probes of its window."""
+        """Links whose peer has left repeats unanswered for too long. That it has been silent does not suffice: perhaps nobody has
+        asked it. One that is idle is watched by keepalive; one that holds us answers the probes of its window.
+        """
         for link in self._links.values():
             if link.standing:
-                probes, unacked, silent_ms = _TCP_INFO.unpack_from(link.socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 64))
-                if (unacked or probes >= UNANSWERED) and silent_ms * MILLISECOND > self._link_timeout:
+                repeats, probes, silent_ms = _TCP_INFO.unpack_from(link.socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 64))
+                if max(repeats, probes) >= UNANSWERED and silent_ms * MILLISECOND > self._link_timeout:
                     self._counters["links_cut_dead"] += 1
                     link.cut()
 
