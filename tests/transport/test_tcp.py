@@ -2,6 +2,7 @@
 
 import errno
 import gc
+import itertools
 import os
 import random
 import resource
@@ -447,6 +448,40 @@ def test_in_a_storm_of_broken_links_nothing_is_lost_between_two_events(member, i
                 layer.total += 10
     assert [layer.got for layer in layers] == [layer.total for layer in layers]
     assert a.count("links_made") > 100
+
+
+def test_links_that_break_under_threads_lose_nothing_between_two_events(member, impatient):
+    """Each of two threads numbers what it puts, linked or not; over one link the numbers of each have no gap."""
+    a, b = member(1), member(2)
+    run(a, b, until=all_linked(a, b))
+    done = threading.Event()
+
+    def send(which):
+        for number in itertools.count():
+            if done.is_set():
+                return
+            a.put(struct.pack("<BI", which, number) + bytes(number % 3000))
+
+    threads = [threading.Thread(target=send, args=(which,)) for which in range(2)]
+    for thread in threads:
+        thread.start()
+    for _ in range(60):
+        had = len(b.log)
+        run(a, b, until=lambda: a.count("links") and b.count("links") and len(b.log) > had + 20)    # noqa: B023
+        a.sever(2)
+    done.set()
+    for thread in threads:
+        thread.join()
+    run(a, b, until=lambda: a.count("unsent_bytes") == 0)
+    expected = {}
+    for who, what in b.log:
+        if who == "link":
+            expected = {}
+        else:
+            which, number = struct.unpack_from("<BI", what)
+            assert expected.get(which) in (None, number)
+            expected[which] = number + 1
+    assert len(b.events()) > 30
 
 
 def test_descriptors_and_memory_are_flat_after_many_new_links(member, impatient):

@@ -35,6 +35,7 @@ from ringcast.transport.tcp_link import LARGEST, SMALLEST, Link, ReadBuffer
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
+IP_BIND_ADDRESS_NO_PORT = 24            # Linux; the socket module does not name it. Ports of former connections can be used again
 MEBIBYTE = 1 << 20
 MOST_LINKS = 1024
 MOST_HANDSHAKES = 64                    # that others began; as many of our own
@@ -465,11 +466,12 @@ class TcpTransport:
             self._counters["dials_failed"] += 1
             return
         try:
+            connection.setsockopt(socket.IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, 1)
             connection.bind((self._interface, 0))
-            if connection.getsockname() == where:       # TCP would connect it to itself
-                raise ConnectionRefusedError
             with suppress(BlockingIOError):
                 connection.connect(where)
+            if connection.getsockname() == where:       # nobody listens there, and TCP has connected it to itself
+                raise ConnectionRefusedError
             self._epoll.register(connection, select.EPOLLIN)
         except OSError:
             connection.close()
@@ -497,10 +499,15 @@ class TcpTransport:
     def _welcome(self, connection: socket.socket, now: int) -> None:
         self._counters["handshakes_accepted"] += 1
         connection.setblocking(False)
+        try:
+            self._epoll.register(connection, select.EPOLLIN)
+        except OSError:                                 # no more room to watch
+            connection.close()
+            self._counters["accept_errors"] += 1
+            return
         shake = Handshake(connection, now, now + self._handshake_timeout, None)
         self._handshakes[shake.fd] = shake
         self._timer = min(self._timer, shake.deadline)
-        self._epoll.register(connection, select.EPOLLIN)
         if not self._say(shake, Kind.HELLO, 0):
             self._end(shake, "handshakes_refused")
 
@@ -648,10 +655,12 @@ class TcpTransport:
     def _set_up(self, connection: socket.socket) -> None:
         """Small frames go at once, and an idle peer that is gone is found out."""
         seconds = self._link_timeout / 1e9
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        for option, value in ((socket.TCP_NODELAY, 1), (socket.TCP_KEEPIDLE, seconds / 2), (socket.TCP_KEEPINTVL, seconds / 8),
-                              (socket.TCP_KEEPCNT, 4)):
-            connection.setsockopt(socket.IPPROTO_TCP, option, min(max(1, round(value)), 32_767))
+        options = {socket.TCP_KEEPIDLE: seconds / 2, socket.TCP_KEEPINTVL: seconds / 8, socket.TCP_KEEPCNT: 4}
+        with suppress(OSError):                         # of a connection that has broken already
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            for option, value in options.items():
+                connection.setsockopt(socket.IPPROTO_TCP, option, min(max(1, round(value)), 32_767))
 
     def _lose(self, link: Link) -> None:
         """It has ended, or another takes its place."""
