@@ -25,7 +25,7 @@ from ringcast._core import wire
 from ringcast._core.batch import Batch, Message
 from ringcast._core.send_window import BUNDLE, FULL, LARGE, SendPort, SendWindow
 from ringcast.address import Address
-from ringcast.config import Config, configure, milliseconds
+from ringcast.config import STACKS, Config, check_xmit_interval, configure, milliseconds
 from ringcast.digest import Digest
 from ringcast.errors import (
     ClosedError,
@@ -39,14 +39,15 @@ from ringcast.errors import (
 from ringcast.message import Flag
 from ringcast.protocols import frag
 from ringcast.protocols.budget import ReceiveBudget
-from ringcast.protocols.mcast import Mcast
+from ringcast.protocols.stacks import is_lossless, multicast_layers
 from ringcast.protocols.static_members import StaticMembers
 from ringcast.protocols.unicast3 import Unicast3
 from ringcast.protocols.unreliable import Unreliable
-from ringcast.stack import Effects, Instant, Layer, Stack
+from ringcast.stack import Effects, Instant, Layer, Stack, group_id
 from ringcast.transport import Transport
 from ringcast.transport.inproc import InprocTransport
 from ringcast.transport.seat import Seat
+from ringcast.transport.tcp import TcpTransport
 from ringcast.transport.udp import UdpTransport
 from ringcast.view import View
 
@@ -56,7 +57,6 @@ FOREVER: Instant = 1 << 63
 READY = 1.0                             # seconds that the others get to be ready for our stream, before it begins all the same
 QUIET = 50_000                          # nanoseconds since the last datagram after which a message does not wait for company
 FLAGS = int(Flag.OOB | Flag.DONT_LOOPBACK | Flag.NO_RELIABILITY)
-STACKS = ("mcast-udp", "inproc")
 
 OnMessage = Callable[[Batch], object]
 OnView = Callable[[View], object]
@@ -95,17 +95,18 @@ class Channel(SendPort):
                  deliver: bool = True, resume: Digest | None = None, faults: Sequence[Layer] = (), **options: Any) -> None:
         if stack not in STACKS:
             raise ConfigError(f"there is no stack {stack!r}; choose one of {', '.join(STACKS)}")
-        self.config = configure(options)
+        self.config = configure(options, stack)
+        self.stack = stack
         self.group = group
         self.address = Address(name or f"member-{secrets.token_hex(4)}", secrets.randbelow((1 << 64) - 1) + 1)
         names = tuple(members) if members is not None else (self.address.name,)
         self._members = StaticMembers(self.address, names, self.config, resume)
-        self._transport = open_transport(stack, group, self.config)
+        self._transport = open_transport(stack, group, self.address.incarnation, self.config)
         budget = ReceiveBudget(self._transport.receive_budget)
-        self._multicast = Mcast(self.address, self.config, budget, resume=resume, receiving=deliver)
+        self._multicast, to_all = multicast_layers(stack, self.address, self.config, budget, resume=resume, receiving=deliver)
         self._unicast = Unicast3(self.address, self.config, budget, receiving=deliver)
         self._unreliable = Unreliable(self.address, receiving=deliver)
-        self._stack = Stack([self._unreliable, self._unicast, self._multicast, self._members, *faults], local=self.address, group=group,
+        self._stack = Stack([self._unreliable, self._unicast, *to_all, self._members, *faults], local=self.address, group=group,
                             physical=self._transport.physical)
         self._on_message, self._on_view, self._on_undelivered = on_message, on_view, on_undelivered
         self._open_port(self._multicast.send_window)
@@ -532,9 +533,10 @@ class Channel(SendPort):
             if self._finished:
                 self._finish()
             datagrams = self._transport.poll(self._plan(), visiting)
+            links = self._transport.links()
             self._wakes_at = 0
             with self._turn:
-                self._take_turn(datagrams, time.monotonic_ns())
+                self._take_turn(datagrams, links, time.monotonic_ns())
         except Exception:
             if self._closed:                            # between two looks at whether it is
                 return
@@ -554,7 +556,9 @@ class Channel(SendPort):
                 self._stack.deliver(self.config.max_undelivered - self._handed, now)
             self._perform(self._stack.take())
 
-    def _take_turn(self, datagrams: Sequence[Any], now: Instant) -> None:
+    def _take_turn(self, datagrams: Sequence[Any], links: Sequence[int], now: Instant) -> None:
+        if links:
+            self._stack.linked(links, now)
         if datagrams:
             self._stack.receive(datagrams, now)
         self._stack.tick(now)
@@ -578,6 +582,10 @@ class Channel(SendPort):
             self._hand_over(effects.deliveries)
         for batch in effects.failures:
             self._report(batch)
+        for warning in effects.warnings:
+            log.warning("%s: %s", self.address, warning)
+        if effects.held is not None:
+            self._transport.hold(effects.held)
         for dest in effects.closed:
             self._forget_port(dest)
             for table in (self._last_flush, self._due, self._large):
@@ -649,6 +657,23 @@ class Channel(SendPort):
             self._perform(self._stack.take())
         self._call_driver(0)
 
+    @property
+    def xmit_interval(self) -> float:
+        """Milliseconds between two looks for gaps, now; 0 or less: messages to everybody are not retransmitted.
+
+        May be set while the channel is in use, and nothing is lost by that. 0 or less is for nakack2-tcp alone, where the connections
+        retransmit; ConfigError for any other stack.
+        """
+        return self._multicast.interval / 1_000_000
+
+    @xmit_interval.setter
+    def xmit_interval(self, value: float) -> None:
+        check_xmit_interval(value, self.stack)
+        with self._turn:
+            self._multicast.change_interval(milliseconds(value), time.monotonic_ns())
+            self._perform(self._stack.take())
+        self._call_driver(0)
+
     def digest(self) -> Digest:
         """The highest seqno of each sender that the application has finished."""
         with self._turn:
@@ -661,9 +686,14 @@ class Channel(SendPort):
                     "num_undelivered": self._handed, "num_callback_errors": self._callback_errors}
 
 
-def open_transport(stack: str, group: str, config: Config) -> Transport:
+def open_transport(stack: str, group: str, member: int, config: Config) -> Transport:
     """The transport that the name of a stack stands for."""
     if stack == "inproc":
         return InprocTransport(group, receive_buffer=config.receive_buffer)
+    if is_lossless(stack):
+        return TcpTransport(group=group_id(group), member=member, interface=config.interface, port=config.port,
+                            port_range=config.port_range, hosts=[host for host in config.hosts.split(",") if host],
+                            max_unsent=config.max_unsent, link_timeout=config.link_timeout / 1000,
+                            busy_poll=milliseconds(config.busy_poll), insecure=config.insecure)
     return UdpTransport(group_address=config.group_address, port=config.port, interface=config.interface, ttl=config.ttl,
                         receive_buffer=config.receive_buffer, busy_poll=milliseconds(config.busy_poll), insecure=config.insecure)
