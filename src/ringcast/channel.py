@@ -25,7 +25,7 @@ from ringcast._core import wire
 from ringcast._core.batch import Batch, Message
 from ringcast._core.send_window import BUNDLE, FULL, LARGE, SendPort, SendWindow
 from ringcast.address import Address
-from ringcast.config import STACKS, Config, check_xmit_interval, configure, milliseconds
+from ringcast.config import Config, check_xmit_interval, configure, milliseconds
 from ringcast.digest import Digest
 from ringcast.errors import (
     ClosedError,
@@ -77,8 +77,10 @@ class _Hand:
 class Channel(SendPort):
     """A member of `group`, which is a list of names given at start.
 
-    `members` names everybody, this member (`name`) included; left out, the group is this member alone. `stack` is "mcast-udp"
-    (UDP multicast, loopback unless told otherwise) or "inproc" (members of one process). `on_message` is called with each Batch and
+    `members` names everybody, this member (`name`) included; left out, the group is this member alone. `stack` names the protocol
+    for messages to everybody and what carries it: "mcast-udp" (acks over UDP multicast, loopback unless told otherwise), "nakack2-udp"
+    (negative acks), "mcast-tcp", "nakack2-tcp" (connections, which retransmit themselves) or "inproc" (members of one process). All
+    members must have the same. `on_message` is called with each Batch and
     `on_view` with each View, on a thread of the channel's; without `on_message`, iterate. `on_undelivered` is called there too, with a
     Batch of messages that were sent to one member (`dest`) that left before it had acknowledged them. `deliver=False` makes a member
     that only sends: it gets no messages, and nobody waits for it. `resume` is the Digest of what this member had got in an earlier
@@ -93,8 +95,6 @@ class Channel(SendPort):
     def __init__(self, group: str, *, name: str | None = None, members: Sequence[str] | None = None, stack: str = "mcast-udp",
                  on_message: OnMessage | None = None, on_view: OnView | None = None, on_undelivered: OnMessage | None = None,
                  deliver: bool = True, resume: Digest | None = None, faults: Sequence[Layer] = (), **options: Any) -> None:
-        if stack not in STACKS:
-            raise ConfigError(f"there is no stack {stack!r}; choose one of {', '.join(STACKS)}")
         self.config = configure(options, stack)
         self.stack = stack
         self.group = group

@@ -84,6 +84,8 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
 def configure(options: dict[str, Any], stack: str = "mcast-udp") -> Config:
     """The configuration of a stack that `options` describe; ConfigError names the option that is unknown or out of its range."""
+    if stack not in STACKS:
+        raise ConfigError(f"there is no stack {stack!r}; choose one of {', '.join(STACKS)}")
     for name in options:
         if name not in Config.__struct_fields__:
             raise ConfigError(f"there is no option {name!r}; {suggestion(name)}")

@@ -99,7 +99,18 @@ def test_the_demo_runs_and_writes_its_report(tmp_path):
     assert {path.name for path in (tmp_path / "kept").iterdir()} == {"journal", "table", "checkpoint"}
 
 
+@pytest.mark.spark
+@pytest.mark.udp
+def test_the_demo_runs_over_connections_without_retransmission(tmp_path):
+    run = subprocess.run([*COMMAND, "--stack", "nakack2-tcp", "--messages", "3000", "--publishers", "2"],
+                         capture_output=True, text=True, cwd=tmp_path, timeout=170)
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert "Nothing was lost, repeated or out of order" in run.stdout and "0 retransmitted" in run.stdout
+    assert "over nakack2-tcp" in (tmp_path / "ringcast-demo.html").read_text()
+
+
 @pytest.mark.parametrize(("options", "says"), [
+    (["--stack", "nakack2-tcp", "--loss", "0.1"], "asks for nothing again"), (["--stack", "nakack"], "there is no stack 'nakack'"),
     (["--loss", "2"], "--loss"), (["--publishers", "0"], "--publishers"), (["--messages", "400000"], "--messages"),
     (["--frobnicate"], "--frobnicate"), (["--keep", "."], "name a new directory"), (["--set", "prot=1"], "did you mean 'port'"),
 ])

@@ -152,7 +152,7 @@ def test_json_has_every_figure_of_every_run(port, tmp_path):
     assert [row["title"] for row in document["rows"]] == [
         "100 B, 3 of 3 send", "100 B, naive, 1 -> 2", "1,000 B, 3 of 3 send", "1,000 B, naive, 1 -> 2"]
     for row in document["rows"]:
-        assert set(row) == FIGURES | {"title", "naive", "members", "senders", "size", "loss", "limit", "all_runs"}
+        assert set(row) == FIGURES | {"title", "naive", "members", "senders", "size", "loss", "stack", "limit", "all_runs"}
         assert [set(run) for run in row["all_runs"]] == [FIGURES, FIGURES]
         assert row["delivered_per_second"] > 0 and row["title"] in done.stdout
 
@@ -179,6 +179,9 @@ def test_a_lossy_row_is_complete_and_says_what_it_repeated(port):
     (["--runs", 0], "--runs 0 is outside"),
     (["--timeout", 0], "--timeout 0 is outside"),
     (["--port", 0], "port"),
+    (["--stack", "nakack3-udp"], "--stack 'nakack3-udp' is not one of mcast-udp, mcast-tcp, nakack2-udp, nakack2-tcp, inproc"),
+    (["--stack", "nakack2-tcp", "--loss", 0.1], "nakack2-tcp without retransmission asks for nothing again"),
+    (["--xmit-interval", 0], "mcast-udp needs it"),
     (["--json", "/no/such/folder/perf.json"], "--json /no/such/folder/perf.json: No such file"),
     (["--group-address", "10.0.0.1", "--seconds", 0.1], "is not a multicast address"),
     (["--interface", "192.0.2.1", "--seconds", 0.1], "is not loopback"),
@@ -190,11 +193,29 @@ def test_what_cannot_be_is_one_sentence_and_status_2(arguments, said):
 
 
 def test_the_standard_table_has_the_promised_rows():
-    plans = [perf.plan_of(scenario, 100, {"group": "", "seconds": 1, "timeout": 1}) for scenario in
+    plans = [perf.plan_of(scenario, 100, "mcast-udp", {"group": "", "seconds": 1, "timeout": 1}) for scenario in
              perf.scenarios(None, None, None, naive=True)]
     assert [plan.title for plan in plans] == [
         "100 B, 1 -> 1", "100 B, naive, 1 -> 1", "100 B, 1 -> 2", "100 B, 1 -> 3", "100 B, 1 -> 1, 5 % lost", "100 B, 3 of 3 send"]
     assert not any(scenario.naive for scenario in perf.scenarios(None, None, None, naive=False))
+
+
+@pytest.mark.udp
+def test_every_row_is_measured_with_each_stack(port):
+    done = command("--stack", "nakack2-tcp,nakack2-udp", "--stack", "mcast-tcp", "--seconds", 0.1, "--runs", 1, "--size", 1000,
+                   "--members", 3, "--port", port, "--json", "-")
+    assert done.returncode == 0, done.stderr
+    rows = json.loads(done.stdout)["rows"]
+    assert [row["title"] for row in rows] == [f"1,000 B, {row}" for row in (
+        "1 -> 2, nakack2-tcp", "1 -> 2, nakack2-udp", "1 -> 2, mcast-tcp", "naive, 1 -> 2")]
+    assert [row["requests"] for row in rows if row["stack"] == "nakack2-tcp"] == [0]
+
+
+def test_without_retransmission_the_standard_row_with_loss_is_left_out():
+    lossy = perf.Scenario(2, loss=0.05)
+    assert perf.stacks_for(lossy, ["nakack2-tcp", "mcast-tcp"], {}) == ["mcast-tcp"]
+    assert perf.stacks_for(lossy, ["nakack2-tcp"], {"xmit_interval": 3.0}) == ["nakack2-tcp"]
+    assert perf.stacks_for(perf.Scenario(2), ["nakack2-tcp", "mcast-tcp"], {}) == ["nakack2-tcp", "mcast-tcp"]
 
 
 # ---------------------------------------------------------------------------------------- members that die or hang

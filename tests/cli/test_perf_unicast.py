@@ -136,7 +136,7 @@ def test_a_ratio_is_the_median_of_neighbours():
 
 
 def test_rows_are_compared_with_the_same_by_multicast_and_with_bare_sockets():
-    plans = perf_unicast.plans_of([100, 50], [100, 50], 0.1, {"group": "", "seconds": 1, "timeout": 1})
+    plans = perf_unicast.plans_of(perf_unicast.STACKS, [100, 50], [100, 50], 0.1, {"group": "", "seconds": 1, "timeout": 1})
     results = [[{**dict.fromkeys(THROUGHPUT | TIMES, 0), "cores": {}, "delivered_per_second": 1 << number, "p50_us": 1 << number}]
                for number, _ in enumerate(plans)]
     tables = {name: section.rows for name, section in perf_unicast.sections(plans, results).items()}

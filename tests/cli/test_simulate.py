@@ -82,10 +82,18 @@ def test_one_seed_shows_its_plan_and_is_the_same_each_time():
     (["--loss", "1.5"], "probability"), (["--seeds", "0"], "--seeds"), (["--workers", "-1"], "--workers"),
     (["--actions", "3"], "add --seed"), (["--set", "xmit_intervall=3"], "did you mean 'xmit_interval'"),
     (["--seed", "1", "--trace", "/nowhere/at/all.parquet"], "cannot be written"),
+    (["--stack", "inproc"], "no stack 'inproc' to simulate"), (["--stack", "mcast-tcp", "--loss", "0.1"], "give breaks"),
+    (["--breaks", "2"], "no connections that could break"),
 ])
 def test_what_cannot_be_is_one_sentence_and_status_2(words, says):
     run = ringcast("simulate", *words)
     assert run.returncode == 2 and says in run.stderr and "Traceback" not in run.stderr
+
+
+@pytest.mark.parametrize("stack", ["mcast-tcp", "nakack2-udp", "nakack2-tcp"])
+def test_every_stack_can_be_simulated(stack):
+    run = ringcast("simulate", "--stack", stack, "--seeds", "6", "--messages", "50")
+    assert run.returncode == 0 and "no promise was broken in 6 runs" in run.stdout
 
 
 def test_a_failure_is_listed_with_its_replay_and_status_1(monkeypatch, capsys):
@@ -101,12 +109,13 @@ def test_a_failure_is_listed_with_its_replay_and_status_1(monkeypatch, capsys):
 
 
 def test_a_replay_command_means_the_same_settings():
-    settings = Settings(**{name: 3 for name in Settings.__struct_fields__ if name not in ("options", "loss")}, loss=0.25,
-                        options={"capacity": "7", "xmit_interval": "2.5"})
+    settings = Settings(**{name: 3 for name in Settings.__struct_fields__ if name not in ("options", "loss", "stack")}, loss=0.25,
+                        stack="mcast-tcp", options={"capacity": "7", "xmit_interval": "2.5"})
     words = shlex.split(command.replay(11, settings, 2))
     assert words[:4] == ["ringcast", "simulate", "--seed", "11"] and words[-2:] == ["--actions", "2"]
     given = dict(zip(words[4:-2:2], words[5:-2:2], strict=True))
-    assert all(float(given[f"--{name}"]) == getattr(settings, name) for name in Settings.__struct_fields__ if name != "options")
+    assert all(float(given[f"--{name}"]) == getattr(settings, name) for name in Settings.__struct_fields__
+               if name not in ("options", "stack")) and given["--stack"] == "mcast-tcp"
     help_text = ringcast("simulate", "--help").stdout
     assert [option for option in given if option not in help_text] == []
 

@@ -7,6 +7,7 @@ import typer
 from rich.console import Console
 
 import ringcast
+from ringcast.config import STACKS, configure
 from ringcast.errors import ConfigError, RingcastError
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None,
@@ -17,6 +18,16 @@ console = Console(stderr=True)           # progress and remarks; results go to s
 Settings = Annotated[list[str] | None, typer.Option(
     "--set", metavar="NAME=VALUE", help="A property of the stack, e.g. port=7701 or xmit_interval=20; repeat for more. "
     "Each has its unit, default and range in ringcast.config.Config.")]
+
+
+StackName = Annotated[str, typer.Option("--stack", help=f"What the group runs on: {', '.join(STACKS)}.")]
+
+
+def check_loss(loss: float, stack: str, options: dict[str, Any]) -> None:
+    """ConfigError when datagrams are to be discarded where nobody would send them again."""
+    if loss and configure(options, stack).xmit_interval <= 0:
+        raise ConfigError(f"--loss discards what the network brought, and {stack} without retransmission asks for nothing again; leave "
+                          "it out, or pass an xmit_interval of more than 0")
 
 
 def settings(options: list[str] | None) -> dict[str, Any]:

@@ -14,11 +14,11 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from ringcast import MAX_PAYLOAD, ConfigError
 from ringcast.cli import perf_unicast
-from ringcast.cli.app import app, console
+from ringcast.cli.app import app, check_loss, console
 from ringcast.cli.perf_plan import Plan
 from ringcast.cli.perf_run import RunError, run_once
 from ringcast.cli.perf_table import COLUMNS, LEGEND, Row, Section, about, check_writable, row_of, show, write_json
-from ringcast.config import configure
+from ringcast.config import STACKS, configure
 
 MAX_MEMBERS = 16
 MAX_SECONDS = 3600.0
@@ -42,6 +42,7 @@ class Scenario:
 
 
 SIZES = ["1000", "100"]
+STANDARD_STACKS = ("mcast-udp",)
 STANDARD = [Scenario(2), Scenario(2, naive=True), Scenario(3), Scenario(4), Scenario(2, loss=0.05), Scenario(3, senders=3)]
 
 
@@ -51,6 +52,9 @@ def perf(
     senders: Annotated[str | None, typer.Option(help="How many of them send: a number, or all.  [default: 1]")] = None,
     loss: Annotated[float | None, typer.Option(
         help="Probability, 0 to 0.9, that a member loses a datagram that reached it.  [default: 0]")] = None,
+    stack: Annotated[list[str] | None, typer.Option(
+        help=f"What the group runs on: {', '.join(STACKS)}; several times, or a list with commas, to compare them in turns.  "
+             f"[default: mcast-udp; --unicast: {', '.join(perf_unicast.STACKS)}]")] = None,
     unicast: Annotated[bool, typer.Option("--unicast", help="Measure messages to one member instead: throughput, beside multicast "
                                           "to a group with one receiver, and round trips.")] = False,
     size: Annotated[list[str] | None, typer.Option(help="Bytes of a message; several times, or a list with commas.  "
@@ -64,7 +68,7 @@ def perf(
     json_file: Annotated[str | None, typer.Option("--json", metavar="FILE",
                                                   help="Write all figures of all runs as JSON; - is standard output.")] = None,
     group_address: Annotated[str | None, typer.Option(help="IPv4 multicast group.")] = None,
-    port: Annotated[int | None, typer.Option(help="UDP port of the multicast group.")] = None,
+    port: Annotated[int | None, typer.Option(help="UDP port of the multicast group, or the first TCP port.")] = None,
     interface: Annotated[str | None, typer.Option(help="Address of the interface to use.")] = None,
     insecure: Annotated[bool, typer.Option("--insecure", help="Allow an interface other than loopback, unencrypted.")] = False,
     receive_buffer: Annotated[int | None, typer.Option(help="Bytes asked of the kernel for each socket.")] = None,
@@ -80,6 +84,8 @@ def perf(
     Without --members, --senders, --loss and --unicast: the standard table, which takes about a minute: one sender with 1, 2 and 3
     receivers, the naive bundle, 5 % loss, and three members that all send. With --members, --senders or --loss: that one row.
 
+    --stack: every row with each of these stacks, in turns.
+
     With --unicast: one member sends to one other, over UDP between two processes and, as inproc, within one. First as fast as it
     can, in turns with the same by multicast; then waiting for an answer each time, in turns with bare UDP sockets. --loss then holds
     for all rows but the bare sockets'. Takes about a minute too.
@@ -94,14 +100,19 @@ def perf(
     within("--runs", runs, 1, 1000)
     within("--timeout", timeout, 0.1, MAX_SECONDS)
     within("--loss", loss or 0, 0, MAX_LOSS)
+    chosen = stacks_of(stack or (perf_unicast.STACKS if unicast else STANDARD_STACKS))
+    for each in chosen:
+        configure(options, each)
+        check_loss(loss or 0, each, options)
     common = {"group": "perf", "seconds": seconds, "timeout": timeout, "seed": seed, "options": options}
     throughput_sizes = sizes(size or SIZES)
     if unicast:
         only_multicast(members=members, senders=senders, naive=naive)
-        plans = perf_unicast.plans_of(throughput_sizes, sizes(size or [perf_unicast.ROUND_TRIP_SIZE]), loss or 0.0, common)
+        plans = perf_unicast.plans_of(chosen, throughput_sizes, sizes(size or [perf_unicast.ROUND_TRIP_SIZE]), loss or 0.0, common)
     else:
-        plans = [plan_of(scenario, each, common) for each in throughput_sizes
-                 for scenario in scenarios(members, senders, loss, naive is not False)]
+        plans = [plan_of(scenario, each, name, common) for each in throughput_sizes
+                 for scenario in scenarios(members, senders, loss, naive is not False)
+                 for name in stacks_for(scenario, chosen, options)]
     if json_file:
         check_writable(json_file)
     try:
@@ -116,10 +127,25 @@ def perf(
 
 
 def given(**properties: Any) -> dict[str, Any]:
-    """Those properties of a Channel that were given; ConfigError when one is outside its range."""
-    options = {name: value for name, value in properties.items() if value is not None}
-    configure(options)
-    return options
+    """Those properties of a Channel that were given."""
+    return {name: value for name, value in properties.items() if value is not None}
+
+
+def stacks_of(texts: Sequence[str]) -> list[str]:
+    """The names in what was given for --stack; ConfigError for what is none."""
+    names = [name.strip() for name in ",".join(texts).split(",")]
+    for name in names:
+        if name not in STACKS:
+            raise ConfigError(f"--stack {name!r} is not one of {', '.join(STACKS)}")
+    return names
+
+
+def stacks_for(scenario: Scenario, chosen: Sequence[str], options: dict[str, Any]) -> list[str]:
+    """The stacks that a row is measured with: each that was chosen; the naive bundle is one by itself, and a row of the standard
+    table that loses datagrams is for those that repeat them."""
+    if scenario.naive:
+        return [STANDARD_STACKS[0]]
+    return [name for name in chosen if not scenario.loss or configure(options, name).xmit_interval > 0]
 
 
 def within(option: str, value: float, low: float, high: float) -> None:
@@ -164,8 +190,9 @@ def count_of(senders: str, members: int) -> int:
     return int(senders)
 
 
-def plan_of(scenario: Scenario, size: int, common: dict[str, Any]) -> Plan:
-    return Plan(members=scenario.members, senders=scenario.senders, loss=scenario.loss, naive=scenario.naive, size=size, **common)
+def plan_of(scenario: Scenario, size: int, stack: str, common: dict[str, Any]) -> Plan:
+    return Plan(members=scenario.members, senders=scenario.senders, loss=scenario.loss, naive=scenario.naive, size=size, stack=stack,
+                **common)
 
 
 def multicast_sections(plans: Sequence[Plan], results: Sequence[Sequence[Row]]) -> dict[str, Section]:

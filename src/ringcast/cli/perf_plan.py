@@ -45,7 +45,7 @@ class Plan:
     @property
     def conditions(self) -> list[str]:
         """Of a title, what is not as usual."""
-        return ["inproc"] * (self.stack == "inproc") + [f"{100 * self.loss:g} % lost"] * (self.loss > 0)
+        return [self.stack] * (self.stack != "mcast-udp") + [f"{100 * self.loss:g} % lost"] * (self.loss > 0)
 
     @property
     def names(self) -> list[str]:

@@ -42,7 +42,7 @@ class RoundTripPlan(Plan):
 
     @property
     def over(self) -> str:
-        return "bare UDP sockets" if self.bare else "inproc" if self.stack == "inproc" else "UDP"
+        return "bare UDP sockets" if self.bare else {"mcast-udp": "UDP"}.get(self.stack, self.stack)
 
     @property
     def title(self) -> str:

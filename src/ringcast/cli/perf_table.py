@@ -78,7 +78,8 @@ def row_of(plan: Plan, results: Sequence[Row]) -> Row:
     """A row of throughput: what was run, the medians, what limits them, and all runs."""
     figures = medians(results)
     return {"title": plan.title, "naive": plan.naive, "members": plan.members, "senders": plan.senders, "size": plan.size,
-            "loss": plan.loss, **figures, "limit": limit(figures, plan.loss, cores_available()), "all_runs": list(results)}
+            "loss": plan.loss, "stack": plan.stack, **figures,
+            "limit": limit(figures, plan.loss, cores_available()), "all_runs": list(results)}
 
 
 def ratio(name: str, ours: Sequence[Row], theirs: Sequence[Row]) -> float:

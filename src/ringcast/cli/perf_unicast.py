@@ -13,7 +13,7 @@ from ringcast.cli.perf_round_trip import RoundTripPlan
 from ringcast.cli.perf_run import medians
 from ringcast.cli.perf_table import COLUMNS, CORES, LEGEND, Row, Section, number, ratio, row_of
 
-STACKS = ("mcast-udp", "inproc")
+STACKS = ("mcast-udp", "inproc")         # unless others are asked for
 ROUND_TRIP_SIZE = "100"                 # bytes, where no size was asked for
 
 THROUGHPUT_COLUMNS = [*COLUMNS[:2], number("unicast by\nmulticast", "to_multicast", "{:.2f}"), *COLUMNS[2:]]
@@ -40,13 +40,15 @@ and order nothing, and lose nothing. cores used: CPU time of each process by tim
 where that is much, two bare processes share a core and wake each other in a fraction of the time, and the ratio says little."""
 
 
-def plans_of(sizes: Sequence[int], round_trip_sizes: Sequence[int], loss: float, common: dict[str, Any]) -> list[Plan]:
+def plans_of(stacks: Sequence[str], sizes: Sequence[int], round_trip_sizes: Sequence[int], loss: float,
+             common: dict[str, Any]) -> list[Plan]:
     """All rows, in the order of a turn."""
     return [
         *(Plan(members=2, senders=1, size=size, stack=stack, unicast=unicast, loss=loss, **common)
-          for size in sizes for stack in STACKS for unicast in (True, False)),
+          for size in sizes for stack in stacks for unicast in (True, False)),
         *(RoundTripPlan(size=size, stack=stack, bare=bare, loss=0.0 if bare else loss, **common)
-          for size in round_trip_sizes for stack, bare in (("mcast-udp", False), ("mcast-udp", True), ("inproc", False)))]
+          for size in round_trip_sizes
+          for stack, bare in [(stacks[0], False), ("mcast-udp", True), *((stack, False) for stack in stacks[1:])])]
 
 
 def sections(plans: Sequence[Plan], results: Sequence[Sequence[Row]]) -> dict[str, Section]:
@@ -64,7 +66,7 @@ def sections(plans: Sequence[Plan], results: Sequence[Sequence[Row]]) -> dict[st
 
 def throughput_row(plan: Plan, runs: Sequence[Row], multicast: Sequence[Row]) -> Row:
     to_multicast = ratio("delivered_per_second", runs, multicast) if plan.unicast else None
-    return {**row_of(plan, runs), "stack": plan.stack, "unicast": plan.unicast, "to_multicast": to_multicast}
+    return {**row_of(plan, runs), "unicast": plan.unicast, "to_multicast": to_multicast}
 
 
 def round_trip_row(plan: RoundTripPlan, runs: Sequence[Row], bare: Sequence[Row]) -> Row:

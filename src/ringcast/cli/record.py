@@ -8,7 +8,7 @@ import typer
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from ringcast import Channel
-from ringcast.cli.app import Settings, app, console, settings
+from ringcast.cli.app import Settings, StackName, app, console, settings
 from ringcast.spark.journal import Journal
 from ringcast.spark.recorder import close_soon, close_when_alone, record, resume_of, staying
 
@@ -22,6 +22,7 @@ def record_command(
     stop_when_alone: Annotated[bool, typer.Option("--stop-when-alone", help="End when all other members have left.")] = False,
     keep_place: Annotated[bool, typer.Option("--keep-place", help="When stopped by a signal, do not leave the group: the others "
                                              "keep everything for this member until it is started again.")] = False,
+    stack: StackName = "mcast-udp",
     quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress.")] = False,
     options: Settings = None,
 ) -> None:
@@ -32,7 +33,7 @@ def record_command(
     """
     names = [each.strip() for each in members.split(",")]
     with Journal(directory, group=group) as journal:
-        channel = Channel(group, name=name, members=names, resume=resume_of(journal, names),
+        channel = Channel(group, name=name, members=names, stack=stack, resume=resume_of(journal, names),
                           on_view=(lambda view: close_when_alone(channel, view)) if stop_when_alone else None,
                           **(settings(options) | {"oob_in_order": True}))
         for number in (signal.SIGINT, signal.SIGTERM):

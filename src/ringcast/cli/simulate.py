@@ -18,9 +18,10 @@ from rich.table import Table
 from ringcast.cli.app import Settings as Options
 from ringcast.cli.app import app, console, settings
 from ringcast.errors import ConfigError
-from ringcast.sim.plan import Settings, draw, listed
+from ringcast.sim.plan import SIMULATED, Settings, draw, listed
 from ringcast.sim.run import Outcome, Run, shortest_prefix, simulate
 
+DEFAULTS = Settings()
 CHUNK = 8                               # seeds that a worker takes at a time
 SHRUNK = 20                             # failures whose shortest prefix is looked for; the others are listed as they are
 
@@ -62,6 +63,8 @@ def simulate_command(
     unicast: Annotated[int | None, typer.Option(help="Messages that are sent to single members, all together.",
                                                 show_default="drawn")] = None,
     splits: Annotated[int | None, times("a member does not see another any more, for messages to single members")] = None,
+    stack: Annotated[str, typer.Option(help=f"What the group runs on: {', '.join(SIMULATED)}.")] = "mcast-udp",
+    breaks: Annotated[int | None, times("a connection breaks, where the stack has some")] = None,
     workers: Annotated[int | None, typer.Option(help="Processes.", show_default="one for each core")] = None,
     options: Options = None,
 ) -> None:
@@ -75,7 +78,7 @@ def simulate_command(
     fixed = Settings(members=members, duration=duration, messages=messages, size=size, loss=loss, burst=burst, duplicate=duplicate,
                      reorder=reorder, corrupt=corrupt, truncate=truncate, delay=delay, crashes=crashes, partitions=partitions,
                      pauses=pauses, slow=slow, exclusions=exclusions, leaves=leaves, jumps=jumps, unicast=unicast, splits=splits,
-                     options=settings(options))
+                     stack=stack, breaks=breaks, options=settings(options))
     fixed.check()
     if actions is not None and actions < 0:
         raise ConfigError(f"--actions is {actions}; it is a number of actions, 0 or more")
@@ -96,7 +99,7 @@ def replay(seed: int, fixed: Settings, actions: int | None = None) -> str:
     words = ["ringcast", "simulate", "--seed", str(seed)]
     for name in Settings.__struct_fields__:
         value = getattr(fixed, name)
-        if name != "options" and value is not None:
+        if name != "options" and value != getattr(DEFAULTS, name):
             words += [f"--{name}", str(value)]
     for name, value in fixed.options.items():
         words += ["--set", f"{name}={value}"]

@@ -71,6 +71,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             raise ConfigError(f"a message has at most 60000 bytes here, not {self.size}")
         if self.stack not in SIMULATED:
             raise ConfigError(f"there is no stack {self.stack!r} to simulate; choose one of {', '.join(SIMULATED)}")
+        for name in STRENGTHS:
+            if is_lossless(self.stack) and getattr(self, name):
+                raise ConfigError(f"{name} is for datagrams; the connections of {self.stack} lose nothing, but they break: give breaks")
+        if self.breaks and not is_lossless(self.stack):
+            raise ConfigError(f"{self.stack} has no connections that could break; leave out breaks")
         configure(self.options, self.stack)
 
 

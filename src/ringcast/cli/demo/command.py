@@ -16,15 +16,17 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from ringcast.cli.app import Settings, app, console, settings
+from ringcast.cli.app import Settings, StackName, app, check_loss, console, settings
 from ringcast.cli.demo import flights, members, pipeline, report
 from ringcast.cli.demo.flights import Figures
 from ringcast.cli.demo.members import Outcome, Plan
+from ringcast.config import configure
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming import StreamingQuery
 
 PATIENCE = 90                           # seconds without any progress after which the demo gives up
+LOSS = 0.02                             # where nothing else is asked for
 SHOWN = 12                              # rows of the result that are printed
 QUIET = {"spark.log.level": "ERROR", "spark.ui.showConsoleProgress": "false"}
 WIDTH = 110                             # columns that the tables need
@@ -39,16 +41,22 @@ class DemoError(Exception):
 def demo_command(
     publishers: Annotated[int, typer.Option(min=1, max=16, help="Processes that send.")] = 3,
     messages: Annotated[int, typer.Option(min=1, max=336_776, help="Flight records to send.")] = 336_776,
-    loss: Annotated[float, typer.Option(min=0.0, max=0.5, help="Probability that a member loses a datagram.")] = 0.02,
+    loss: Annotated[float | None, typer.Option(
+        min=0.0, max=0.5, help="Probability that a member loses a datagram.  [default: 0.02; nakack2-tcp: 0]")] = None,
+    stack: StackName = "mcast-udp",
     seed: Annotated[int, typer.Option(help="Of the dice that the bad network throws.")] = 1,
     page: Annotated[Path, typer.Option("--report", help="Where to write the report.")] = Path("ringcast-demo.html"),
     keep: Annotated[Path | None, typer.Option(help="Keep journal and table in this new directory.")] = None,
     options: Settings = None,
 ) -> None:
-    """Watch the whole system: publishers send real flight records over lossy multicast, a recorder keeps them, Spark reads them
+    """Watch the whole system: publishers send real flight records over a lossy network, a recorder keeps them, Spark reads them
     exactly once, and the figures it computes are compared with the file. Exit status 1 when anything differs.
     """
-    plan = Plan(f"demo-{os.getpid()}", publishers, messages, loss, seed, {"max_bundle_size": BUNDLE} | settings(options))
+    properties = {"max_bundle_size": BUNDLE} | settings(options)
+    if loss is None:
+        loss = LOSS if configure(properties, stack).xmit_interval > 0 else 0.0
+    check_loss(loss, stack, properties)
+    plan = Plan(f"demo-{os.getpid()}", publishers, messages, loss, seed, properties, stack)
     plan.channel(members.RECORDER).close(0)             # what cannot be shows now, in one sentence
     began = time.monotonic()
     with workplace(keep) as directory:

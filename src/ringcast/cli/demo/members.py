@@ -14,6 +14,7 @@ from typing import Any
 
 from ringcast import Batch, Channel, View
 from ringcast.cli.demo import flights
+from ringcast.config import configure
 from ringcast.protocols.faults import Discard, Duplicate, Fault, Shuffle
 from ringcast.spark.journal import Journal
 from ringcast.spark.recorder import close_when_alone, record, resume_of, staying
@@ -33,18 +34,21 @@ class Plan:
     loss: float
     seed: int
     options: dict[str, Any]
+    stack: str = "mcast-udp"
 
     @property
     def names(self) -> list[str]:
         return [f"publisher-{number}" for number in range(1, self.publishers + 1)] + [RECORDER]
 
     def faults(self, name: str) -> list[Fault]:
-        """The same seed makes every member's network misbehave by the same dice."""
+        """The same seed makes every member's network misbehave by the same dice; connections without retransmission may not."""
         rng = Random(f"{self.seed} {name}")
-        return [Discard(self.loss, rng), Duplicate(ODDITIES, rng), Shuffle(ODDITIES, rng)]
+        oddities = ODDITIES if configure(self.options, self.stack).xmit_interval > 0 else 0.0
+        return [Discard(self.loss, rng), Duplicate(oddities, rng), Shuffle(oddities, rng)]
 
     def channel(self, name: str, **kwargs: Any) -> Channel:
-        return Channel(self.group, name=name, members=self.names, faults=self.faults(name), **self.options, **kwargs)
+        return Channel(self.group, name=name, members=self.names, stack=self.stack, faults=self.faults(name), **self.options,
+                       **kwargs)
 
 
 @dataclass

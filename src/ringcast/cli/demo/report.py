@@ -35,8 +35,8 @@ def write(path: Path, plan: Plan, outcomes: Sequence[Outcome], figures: Sequence
     body = "\n".join(plot.to_html(full_html=False, include_plotlyjs=number == 0) for number, plot in enumerate(plots))
     path.write_text(f"""<!doctype html><html lang="en"><meta charset="utf-8"><title>ringcast demo</title><style>{STYLE}</style>
 <h1>ringcast demo</h1><p class="verdict">{html.escape(verdict)}</p>
-<p>{plan.messages:,} flight records from {plan.publishers} publishers through a group that loses {plan.loss:.0%} of its datagrams
-(seed {plan.seed}), recorded, streamed by Spark into a table, and compared with the file.</p>
+<p>{plan.messages:,} flight records from {plan.publishers} publishers through a group over {plan.stack} that loses
+{plan.loss:.0%} of its datagrams (seed {plan.seed}), recorded, streamed by Spark into a table, and compared with the file.</p>
 {table(outcomes)}{body}</html>""", encoding="utf-8")
 
 
