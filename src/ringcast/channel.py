@@ -394,7 +394,7 @@ class Channel(SendPort):
                 return
             self._flush_one(dest, time.monotonic_ns(), full_only)
             self._perform(self._stack.take())
-            deadline = self._stack.deadline()
+            deadline = 0 if dest is None and self._multicast.hears_itself() else self._stack.deadline()
         if deadline is not None:
             self._call_driver(deadline)
 

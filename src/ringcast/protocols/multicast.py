@@ -514,6 +514,10 @@ class Multicast(Layer):
         own = self.own.finished if self.receiving and self.members else 0
         return Digest({window.stream.sender: window.stream.finished for window in self.windows.values()} | {self.local: own})
 
+    def hears_itself(self) -> bool:
+        """Whether there are own messages to deliver."""
+        return self.receiving and precedes(self.own.ring.hd, self.send_window.sent)
+
     def is_ready(self) -> bool:
         """Whether there is a view and everybody in it has a window for our stream: what is sent now finds its place."""
         return bool(self.members) and not self.joiners
