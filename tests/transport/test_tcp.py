@@ -608,6 +608,25 @@ def test_what_a_held_member_sent_before_its_end_is_read_when_it_is_released(memb
     assert a.payloads() == [b"last words"]
 
 
+def test_a_new_link_to_a_held_member_ends_the_one_that_was_not_read(member, handmade, passive):
+    a = member(1, **passive)
+    old = handmade(2, a)
+    assert old.propose(a, 1).kind == Kind.ACCEPT
+    a.transport.hold({2})
+    old.socket.sendall(frame(2, b"on its way"))
+    old.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    old.socket.close()
+    a.step(1_000_000)
+    new = handmade(2, a)
+    assert new.propose(a, 2).kind == Kind.ACCEPT
+    new.socket.sendall(frame(2, b"later"))
+    a.step(1_000_000)
+    assert a.log == [("link", 2), ("link", 2)]
+    a.transport.hold(())
+    run(a, until=lambda: a.payloads())
+    assert a.log == [("link", 2), ("link", 2), (2, b"later")]
+
+
 # -- What strangers say ---------------------------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize("garbage", [b"GET / HTTP/1.1\r\n\r\n" + bytes(SIZE), bytes(SIZE), b"\xff" * SIZE, b"x" * 3 * SIZE],
@@ -716,25 +735,37 @@ def test_a_flood_of_one_peer_does_not_starve_another(member, handmade, passive):
     assert sent > 1 << 20
 
 
-def test_without_descriptors_accepting_pauses_and_goes_on_later(member, handmade, monkeypatch):
-    a = member(1)
-    listener, failures = a.transport._listener, []
+def test_without_descriptors_accepting_pauses_and_goes_on_later(member, passive, place):
+    a = member(1, **passive)
+    with ExitStack() as stack:
+        clients = [stack.enter_context(socket.socket()) for _ in range(10)]
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        stack.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
+        began = time.monotonic()
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(client.fileno() for client in clients) + 1, hard))
+        with ExitStack() as taken:
+            with suppress(OSError):
+                while True:
+                    taken.callback(os.close, os.dup(0))
+            for client in clients:
+                client.connect(a.transport._own)
+            run(a, until=lambda: a.count("accept_errors") == 3)
+            assert time.monotonic() - began > 0.5           # it looked three times, and rested in between
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        for number, client in enumerate(clients, 2):
+            peer = Handmade(place["group"], number, client)
+            assert peer.propose(a, 1).kind == Kind.ACCEPT
 
-    class Exhausted:
-        fileno = listener.fileno
-        close = listener.close
 
-        def accept(self):
-            failures.append(time.monotonic())
-            if len(failures) < 3:
-                raise OSError(errno.EMFILE, "planted")
-            return listener.accept()
-
-    monkeypatch.setattr(a.transport, "_listener", Exhausted())
-    peer = handmade(2, a)
-    assert peer.propose(a, 1).kind == Kind.ACCEPT
-    assert failures[1] - failures[0] > 0.2 < failures[2] - failures[1]
-    assert a.count("accept_errors") == 2
+def test_a_put_of_what_is_no_own_datagram_raises_and_sends_nothing(member):
+    a, b = member(1), member(2)
+    run(a, b, until=all_linked(a, b))
+    for wrong in (b"", bytes(31), datagram(2, b"foreign")):
+        with pytest.raises(ValueError, match="no datagram of member 1"):
+            a.transport.put([(2, datagram(1, b"first")), (2, wrong)])
+    a.put(b"second")
+    run(a, b, until=lambda: b.payloads())
+    assert b.payloads() == [b"second"]
 
 
 # -- Threads, waking, closing -----------------------------------------------------------------------------------------------------

@@ -51,10 +51,10 @@ class Dialing:
         self._search_at, self._search_interval = 0, SEARCH_FIRST
 
     def set_routes(self, routes: Mapping[int, Endpoint]) -> None:
-        """`due` of members that were in the table before stays as it is."""
-        if routes and not self._routes:
-            self._search_interval = SEARCH_LATER
+        """Others in the table mean that the group is found. Who was in it before is dialed when it was due."""
         self._routes = {member: endpoint for member, endpoint in routes.items() if member != self._member}
+        if self._routes:
+            self._search_interval = SEARCH_LATER
 
     def peer(self, member: int) -> Peer:
         """Its numbers, which are forgotten when too many others came since and it has neither link nor route."""

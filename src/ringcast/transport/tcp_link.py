@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 SMALLEST = 32                           # bytes of a datagram: its header
 LARGEST = 65_507
-READ = 256 << 10                        # bytes taken from one link in one poll; of 64 KiB .. 1 MiB this was the fastest
+READ = 256 << 10                        # bytes taken from one link in one poll; 128 KiB .. 1 MiB were equally fast
 SPARE_BUFFERS = 8                       # kept while nobody reads into them
 GATHER = 1024                           # buffers of one sendmsg (IOV_MAX)
 
