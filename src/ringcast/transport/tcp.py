@@ -665,10 +665,10 @@ class TcpTransport:
     def _lose(self, link: Link) -> None:
         """It has ended, or another takes its place."""
         del self._reading[link.fd]
-        with self._holding:
-            self._links = {member: each for member, each in self._links.items() if each is not link}
         link.close()
-        with self._lock:
+        with self._lock:                                # what it did is counted here or there, never twice
+            with self._holding:
+                self._links = {member: each for member, each in self._links.items() if each is not link}
             self._counters["links_lost"] += 1
             self._counters["links_cut_slow"] += link.slow
             self._add_up(link)
