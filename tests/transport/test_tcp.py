@@ -277,6 +277,20 @@ def test_a_malformed_or_foreign_route_is_counted_and_left_out(member, physical):
     assert a.count("bad_routes") == 2
 
 
+def test_of_two_ways_to_one_member_one_is_proposed_and_the_other_left(member, place):
+    with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as two:
+        a = member(1, hosts=[f"127.0.0.1:{each.getsockname()[1]}" for each in (one, two)])
+        a.step()
+        ways = [Handmade(place["group"], 2, each.accept()[0]) for each in (one, two)]
+        for way in ways:
+            way.socket.sendall(way.record(Kind.HELLO, 0))
+        heard = [way.hear(a) for way in ways]
+    proposals = [tcp_handshake.read(each, place["group"]) for each in heard if each]
+    assert [record.kind for record in proposals] == [Kind.PROPOSE]
+    for way in ways:
+        way.socket.close()
+
+
 # -- Links break ---------------------------------------------------------------------------------------------------------------
 
 def test_what_arrived_before_the_end_of_a_link_is_delivered(member, handmade):
@@ -547,6 +561,32 @@ def test_thousands_of_frames_in_one_put_arrive_in_order(member):
     assert b.payloads() == [b"%d" % number for number in range(5000)]
 
 
+def test_thousands_of_frames_in_one_put_are_continued_when_the_kernel_stops_in_the_middle(member):
+    a, b = member(1, send_buffer=8 << 10), member(2, receive_buffer=8 << 10)
+    run(a, b, until=all_linked(a, b))
+    a.transport.put([(2, datagram(1, bytes(200) + b"%d" % number)) for number in range(3000)])
+    assert a.count("unsent_bytes") > 3000 * 200 // 2
+    run(a, b, until=lambda: len(b.payloads()) == 3000)
+    assert [payload[200:] for payload in b.payloads()] == [b"%d" % number for number in range(3000)]
+
+
+def test_a_part_of_a_frame_waits_for_the_rest_however_long_and_whatever_others_send(member, handmade, passive):
+    a, whole = member(1, **passive), frame(2, b"in two parts")
+    for cut in (1, 4, 20, 40, len(whole) - 1):
+        slow, busy = handmade(2, a), handmade(3, a)
+        assert slow.propose(a, 10 + cut).kind == busy.propose(a, 10 + cut).kind == Kind.ACCEPT
+        slow.socket.sendall(whole[:cut])
+        a.log.clear()
+        for number in range(5):
+            busy.socket.sendall(frame(3, bytes([number]) * 50_000))
+            run(a, until=lambda: len(a.payloads(3)) > number)           # noqa: B023
+            a.step()
+        slow.socket.sendall(whole[cut:])
+        run(a, until=lambda: a.payloads(2))
+        assert a.payloads(2) == [b"in two parts"]
+        assert a.payloads(3) == [bytes([number]) * 50_000 for number in range(5)]
+
+
 def test_a_mutable_datagram_may_be_changed_after_put(member):
     a, b = member(1, send_buffer=8 << 10), member(2, receive_buffer=8 << 10)
     run(a, b, until=all_linked(a, b))
@@ -588,6 +628,25 @@ def test_a_member_that_is_held_before_it_has_a_link_is_held(member):
     run(a, b, until=lambda: b.payloads() == [b"wait", b"for it"])
 
 
+def waits_of(member, timeout_ns):
+    """How often a poll that has nothing to return waits."""
+    waits, wait = [], member.transport._wait
+    member.transport._wait = lambda *args: waits.append(args) or wait(*args)
+    member.step(timeout_ns)
+    del member.transport._wait
+    return len(waits)
+
+
+def test_what_waits_of_a_held_member_does_not_keep_a_poll_from_sleeping(member, handmade, passive):
+    a = member(1, **passive)
+    peer = handmade(2, a)
+    assert peer.propose(a, 1).kind == Kind.ACCEPT
+    a.transport.hold({2})
+    peer.socket.sendall(frame(2, b"waits"))
+    assert waits_of(a, 50_000_000) < 50
+    assert a.payloads() == []
+
+
 @pytest.mark.parametrize("end", ["close", "reset"])
 def test_what_a_held_member_sent_before_its_end_is_read_when_it_is_released(member, handmade, passive, end):
     a = member(1, **passive)
@@ -598,10 +657,7 @@ def test_what_a_held_member_sent_before_its_end_is_read_when_it_is_released(memb
     if end == "reset":
         peer.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     peer.socket.close()
-    turns = 0
-    while turns < 50:                                       # it does not spin on the end that it may not read
-        turns += 1
-        a.step(1_000_000)
+    assert waits_of(a, 50_000_000) < 50                     # it does not spin on the end that it may not read
     assert (a.payloads(), a.count("links")) == ([], 1)
     a.transport.hold(())
     run(a, until=lambda: a.count("links_lost") == 1)
@@ -706,7 +762,7 @@ def test_the_largest_and_the_smallest_frame_pass(member):
 
 
 def test_many_connections_that_never_speak_do_not_keep_members_from_linking(member, handmade):
-    a, b = member(1), member(2)
+    a, b = (member(number, handshake_timeout=3600) for number in (1, 2))
     idle = [handmade(9, a) for _ in range(100)]
     run(a, b, until=all_linked(a, b))
     idle += [handmade(9, b) for _ in range(100)]
