@@ -714,6 +714,32 @@ def test_a_proposal_that_is_not_for_us_is_refused(member, handmade, place, chang
     assert (a.count("handshakes_refused"), a.count("links_made")) == (1, 0)
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_no_mixture_of_right_and_wrong_bytes_raises_or_disturbs_others(member, handmade, seed):
+    a, b, chance = member(1), member(3), random.Random(seed)
+    run(a, b, until=all_linked(a, b))
+    for number in range(1, 20):
+        peer = handmade(2, a)
+        pieces = [peer.record(kind, number) for kind in Kind] + [frame(2, b"2"), frame(3, b"3"), chance.randbytes(20), b""]
+        said = peer.record(Kind.PROPOSE, number) * chance.randrange(2) + b"".join(chance.choices(pieces, k=4))
+        if chance.random() < 0.5:
+            said = altered_anywhere(said, chance)
+        peer.socket.sendall(said)
+        a.step()
+        if chance.random() < 0.7:
+            peer.socket.close()
+        a.step()
+    b.put(b"undisturbed", 1)
+    run(a, b, until=lambda: b"undisturbed" in a.payloads(3))
+    assert a.events(3) == [3]
+
+
+def altered_anywhere(raw, chance):
+    raw = bytearray(raw or b"?")
+    raw[chance.randrange(len(raw))] ^= 1 << chance.randrange(8)
+    return bytes(raw)
+
+
 def test_members_of_two_groups_on_one_range_do_not_link(member, place):
     a, b = member(1), member(2, group=place["group"] ^ 1)
     run(a, b, until=lambda: a.count("handshakes_refused") + b.count("handshakes_refused") >= 2)
