@@ -369,6 +369,7 @@ class TcpTransport:
                 events = self._epoll.poll(0, EVENTS)
                 if events:
                     return events
+                os.sched_yield()                        # who is to answer may need this very core
                 now = time.monotonic_ns()
         events = self._sleep(until - now)
         if spin:
