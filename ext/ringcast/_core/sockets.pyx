@@ -37,6 +37,9 @@ cdef extern from "<time.h>" nogil:
 cdef extern from "<stdlib.h>" nogil:
     int posix_memalign(void **memory, size_t alignment, size_t size)
 
+cdef extern from "<sched.h>" nogil:
+    int sched_yield()
+
 cdef extern from "<unistd.h>" nogil:
     int close_descriptor "close" (int fd)
 
@@ -218,6 +221,8 @@ cdef int spin(Intake *intake, int64_t until) noexcept nogil:
     cdef int count = 0
     while count == 0 and not intake.errors and monotonic_ns() < until:
         count = read_all(intake)
+        if count == 0:
+            sched_yield()               # whoever is to answer may have no other core
     return count
 
 
