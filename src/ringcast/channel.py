@@ -530,9 +530,8 @@ class Channel(SendPort):
     def _poll(self, visiting: bool) -> None:
         """One turn of whoever has the seat. An error of our own stops the channel loudly rather than leave anybody waiting."""
         try:
-            if self._finished:
-                self._finish()
-            datagrams = self._transport.poll(self._plan(), visiting)
+            has_more = bool(self._finished) and self._finish()
+            datagrams = self._transport.poll(0 if has_more else self._plan(), visiting)     # a visitor is who waits for more
             links = self._transport.links()
             self._wakes_at = 0
             with self._turn:
@@ -543,8 +542,8 @@ class Channel(SendPort):
             log.exception("%s: the driver failed", self.address)
             self._halt("the channel failed for a reason of its own, which is in the log; open a new one and please report it")
 
-    def _finish(self) -> None:
-        """What the application is done with may be acknowledged; and if it had its hands full, it gets more."""
+    def _finish(self) -> bool:
+        """What the application is done with may be acknowledged; and if it had its hands full, it gets more: whether it did."""
         with self._turn:
             now = time.monotonic_ns()
             was_full = self._handed >= self.config.max_undelivered
@@ -552,9 +551,10 @@ class Channel(SendPort):
                 for batch in self._finished.popleft():
                     self._handed -= len(batch)
                     self._stack.delivered(batch, now)
-            if was_full:
-                self._stack.deliver(self.config.max_undelivered - self._handed, now)
+            has_more = (was_full or self._stack.effects.arrived) and (
+                self._stack.deliver(self.config.max_undelivered - self._handed, now) > 0)
             self._perform(self._stack.take())
+            return has_more
 
     def _take_turn(self, datagrams: Sequence[Any], links: Sequence[int], now: Instant) -> None:
         if links:

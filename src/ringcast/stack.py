@@ -79,6 +79,7 @@ class Effects:
     failures: list[Batch] = field(default_factory=list)                # own messages to one member that nobody acknowledged
     closed: list[Address] = field(default_factory=list)                # whose windows for messages to one member are gone
     writable: bool = False                              # a send window has room again, or its member left
+    arrived: bool = False                               # what had no room has come into its window: deliver
     held: set[int] | None = None                        # whose packets there is no room for: transport.hold()
     warnings: list[str] = field(default_factory=list)   # what an operator should know
     fault: str | None = None                            # the member cannot go on: close the channel with this sentence

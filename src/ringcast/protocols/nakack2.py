@@ -214,6 +214,7 @@ class Nakack2(Multicast):
         """Room may have come for what is held, in its order."""
         for sender in list(self.held):
             packets = self.held[sender]
+            self.stack.effects.arrived = True
             while packets and self._place(self.windows[sender], packets[0], now):
                 packets.popleft()
             if not packets:

@@ -309,6 +309,8 @@ class Member:
             for batch in effects.failures:
                 self.cluster.checkers.undelivered(self, batch)
             self.warnings += effects.warnings
+            if effects.arrived:
+                self.attend()
             if effects.held is not None:
                 self.held = effects.held
                 if self.cluster.links is not None:
