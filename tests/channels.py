@@ -1,13 +1,24 @@
 """Groups of channels in one process, for the tests of channels."""
 
 import itertools
+import random
 import threading
 from contextlib import contextmanager
+
+import pytest
 
 from ringcast import Channel
 
 numbers = itertools.count()
+STACKS = ["inproc", "nakack2-tcp", "mcast-tcp", *(pytest.param(stack, marks=pytest.mark.udp) for stack in ("mcast-udp", "nakack2-udp"))]
+DEFAULTS = {"stack": "inproc"}          # of the channels that joined() makes
 PATIENCE = 60                           # seconds after which a test that waits for an event has failed
+
+
+def use_stack(monkeypatch, stack):
+    """From now on, until the test ends, groups are of this stack, each test's at ports of its own."""
+    monkeypatch.setitem(DEFAULTS, "stack", stack)
+    monkeypatch.setitem(DEFAULTS, "port", random.SystemRandom().randint(20_000, 60_000))
 
 
 def new_group():
@@ -18,7 +29,7 @@ def new_group():
 def joined(names, per_member=None, **kwargs):
     """Channels of one group, connected side by side, closed side by side."""
     group = new_group()
-    channels = [Channel(group, name=name, members=list(names), **({"stack": "inproc"} | kwargs | (per_member or {}).get(name, {})))
+    channels = [Channel(group, name=name, members=list(names), **(DEFAULTS | kwargs | (per_member or {}).get(name, {})))
                 for name in names]
     try:
         side_by_side([channel.connect for channel in channels])
