@@ -28,5 +28,11 @@ def fit(window: SendWindow, limit: int, config: Config) -> None:
     """At most `limit` bytes are unacknowledged from now on, in datagrams of which a window always is several."""
     if window.ring.max_bytes != limit:
         window.ring.max_bytes = limit
-        bundle = min(config.max_bundle_size, max(SMALLEST_BUNDLE, limit // SHARES))
-        window.aim(bundle, min(BATCH * bundle, limit // (2 * SHARES)))
+        aim(window, config)
+
+
+def aim(window: SendWindow, config: Config) -> None:
+    """Datagrams and batches of a size that suits the window."""
+    limit = window.ring.max_bytes
+    bundle = min(config.max_bundle_size, max(SMALLEST_BUNDLE, limit // SHARES))
+    window.aim(bundle, min(BATCH * bundle, limit // (2 * SHARES)))

@@ -23,7 +23,7 @@ from ringcast._core.window import Window
 from ringcast.address import Address
 from ringcast.config import MAX_MEMBERS, Config, milliseconds
 from ringcast.digest import Digest
-from ringcast.protocols.budget import ReceiveBudget, fit
+from ringcast.protocols.budget import ReceiveBudget, aim, fit
 from ringcast.protocols.retransmission import Gaps, Pace, Stillness, clipped
 from ringcast.protocols.seqnos import MODULUS, Range, Seqno, count, is_seqno, precedes, united
 from ringcast.protocols.stream import Stream
@@ -112,6 +112,7 @@ class Multicast(Layer):
         self.receive_bytes = config.max_bytes           # in a receive window
         window = self.make_window(offset, config.max_bytes)
         self.send_window = SendWindow(window, bundle=config.max_bundle_size)
+        aim(self.send_window, config)
         self.own = Stream(self, local, None, window, config, marks=self.send_window.marks)
         self.windows: dict[int, ReceiveWindow] = {}     # by the sender's incarnation
         self.leaving: list[ReceiveWindow] = []          # windows of members that are gone, not yet emptied
