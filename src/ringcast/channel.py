@@ -103,7 +103,8 @@ class Channel(SendPort):
         self._members = StaticMembers(self.address, names, self.config, resume)
         self._transport = open_transport(stack, group, self.address.incarnation, self.config)
         budget = ReceiveBudget(self._transport.receive_budget)
-        self._multicast, to_all = multicast_layers(stack, self.address, self.config, budget, resume=resume, receiving=deliver)
+        self._multicast, to_all = multicast_layers(stack, self.address, self.config, budget, resume=resume, receiving=deliver,
+                                                   lossless=self._transport.lossless)
         self._unicast = Unicast3(self.address, self.config, budget, receiving=deliver)
         self._unreliable = Unreliable(self.address, receiving=deliver)
         self._stack = Stack([self._unreliable, self._unicast, *to_all, self._members, *faults], local=self.address, group=group,

@@ -39,7 +39,7 @@ QUEUES = 4                              # times max_bytes that may wait for wind
 ROOM = 2                                # times max_bytes that a window holds before its sender is not read any more
 MOST_ROOM = 8                           # times max_bytes that it holds when it waits for what its sender repeats
 MAX_REPORTS = 6                         # doublings of gap_timeout while a gap stands
-RESYNC_PAUSE = milliseconds(5.0)        # between two answers to one member
+RESYNC_PAUSE = milliseconds(20.0)       # between two answers to one member over the same connection
 
 
 class Started(msgspec.Struct, array_like=True):
@@ -282,6 +282,7 @@ class Nakack2(Multicast):
 
     def linked(self, member: int, now: Instant) -> None:
         """Decision 21: say what has come; to who has not answered its START, say it again, and all that was sent since."""
+        self.answered.pop(member, None)
         window = self.windows.get(member)
         if window is not None:
             self._resync(member, window, now)
@@ -309,7 +310,7 @@ class Nakack2(Multicast):
         return True
 
     def _answer_resyncs(self, now: Instant) -> None:
-        """Send all that follows what a member has; no member more often than every RESYNC_PAUSE (no amplification)."""
+        """Send all that follows what a member has; over one connection no more often than every RESYNC_PAUSE (no amplification)."""
         for member in [member for member in self.resyncs if now - self.answered.get(member, -RESYNC_PAUSE) >= RESYNC_PAUSE]:
             window, have = self.send_window, self.resyncs.pop(member)
             self.answered[member] = now

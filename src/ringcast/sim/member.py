@@ -76,8 +76,9 @@ class Member:
         self.offset = offset
         budget = socket_bytes // 2 if receive_budget is None else receive_budget        # the kernel counts twice what is sent
         shared = ReceiveBudget(budget)
+        self.lossless = is_lossless(cluster.stack)      # it reads its socket as fast as it likes: nothing overflows
         self.multicast, to_all = multicast_layers(cluster.stack, self.address, self.config, shared, resume=resume, receiving=receiving,
-                                                  offset=offset)
+                                                  offset=offset, lossless=self.lossless)
         self.unicast = Unicast3(self.address, self.config, shared, receiving=receiving, conn_id=counters, timestamp=counters,
                                 offset=offset)
         self.unreliable = Unreliable(self.address, receiving=receiving)
@@ -109,7 +110,6 @@ class Member:
         self._done: list[Batch] = []            # finished since the last turn
         self._at_work_until = 0                 # when the application has finished all it was handed
 
-        self.lossless = is_lossless(cluster.stack)      # it reads its socket as fast as it likes: nothing overflows
         self.held: set[int] = set()             # whose packets it does not read for now
         self.news: list[int] = []               # to whom there is a new link
         self.warnings: list[str] = []
