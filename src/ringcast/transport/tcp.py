@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING
 from ringcast.errors import ClosedError, ConfigError, MessageTooLargeError
 from ringcast.transport import EVERYONE
 from ringcast.transport.ipv4 import absent, check_interface, check_range, endpoint, explained
+from ringcast.transport.shared import Shared
 from ringcast.transport.tcp_dialing import FOREVER, MILLISECOND, Dialing, Endpoint
 from ringcast.transport.tcp_handshake import SIZE, Kind, Record, read, write
 from ringcast.transport.tcp_link import LARGEST, SMALLEST, Link, ReadBuffer
@@ -70,7 +71,7 @@ class Handshake:
         self.number = 0
 
 
-class TcpTransport:
+class TcpTransport(Shared):
     """A `Transport` over TCP. Between two events that `links` tells, what was put to a member arrives, once and in order.
 
     Args:
@@ -116,6 +117,7 @@ class TcpTransport:
         busy_poll: int = 0,
         insecure: bool = False,
     ) -> None:
+        super().__init__()                      # `_lock` is also of the counters, and of what `wake` does
         self._loopback = check_interface(interface, insecure).is_loopback
         check_range("group", group, 0, (1 << 32) - 1)
         check_range("member", member, 1, (1 << 64) - 1)
@@ -158,9 +160,7 @@ class TcpTransport:
         self._accept_at = FOREVER               # when to listen again
         self._look_at = 0                       # when to look for links that are dead
         self._counters = dict.fromkeys(COUNTERS, 0)
-        self._users = 0                         # threads inside poll() or put()
-        self._woken = self._closed = self._released = False
-        self._lock = threading.RLock()          # of the three above and the counters; re-entrant, for a signal handler that closes
+        self._woken = False
         self._holding = threading.Lock()        # of `_held`, and of making links hold
 
     def _candidate(self, host: str) -> Endpoint:
@@ -283,42 +283,21 @@ class TcpTransport:
             counters["bytes_sent"] += sum(link.bytes_sent for link in links)
         return counters
 
-    def close(self) -> None:
-        """See `Transport.close`. What is queued is offered to the kernel once more, which delivers what it took if the peer lives."""
-        with self._lock:
-            if not self._closed:
-                self._closed = True
-                self.wake()
-                self._release_if_unused()
-
-    def _enter(self) -> None:
-        """Keep the sockets open while a system call may use them: a number closed too early may be another file's."""
-        with self._lock:
-            if self._closed:
-                raise ClosedError("this transport is closed; open another one")
-            self._users += 1
-
-    def _leave(self) -> None:
-        with self._lock:
-            self._users -= 1
-            self._release_if_unused()
-
-    def _release_if_unused(self) -> None:
-        if self._closed and not self._users and not self._released:
-            self._released = True
-            self._listener.close()
-            for shake in self._handshakes.values():
-                shake.socket.close()
-            for link in self._reading.values():
-                link.finish()
-                self._add_up(link)
-            with self._holding:
-                self._links = {}
-            self._handshakes.clear()
-            self._reading.clear()
-            self._read_from, self._spare, self._news = [], [], []
-            self._epoll.close()
-            os.close(self._event)
+    def _release(self) -> None:
+        """What is queued is offered to the kernel once more, which delivers what it took if the peer lives."""
+        self._listener.close()
+        for shake in self._handshakes.values():
+            shake.socket.close()
+        for link in self._reading.values():
+            link.finish()
+            self._add_up(link)
+        with self._holding:
+            self._links = {}
+        self._handshakes.clear()
+        self._reading.clear()
+        self._read_from, self._spare, self._news = [], [], []
+        self._epoll.close()
+        os.close(self._event)
 
     def _count(self, name: str, number: int = 1) -> None:
         with self._lock:

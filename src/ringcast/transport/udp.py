@@ -14,15 +14,15 @@ from __future__ import annotations
 import errno
 import os
 import socket
-import threading
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from ringcast._core.sockets import MAX_DATAGRAM, Receiver, Sender, SockAddr, drop_own, size_receive_buffer
-from ringcast.errors import ClosedError, ConfigError
+from ringcast.errors import ConfigError
 from ringcast.transport import EVERYONE
 from ringcast.transport.ipv4 import absent, check_interface, check_range, endpoint, explained, parse_address
+from ringcast.transport.shared import Shared
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -31,7 +31,7 @@ IP_MULTICAST_ALL = 49               # Linux; the socket module does not name it
 MEBIBYTE = 1 << 20
 
 
-class UdpTransport:
+class UdpTransport(Shared):
     """A `Transport` over UDP multicast. What comes out of `poll` may be lost, repeated, reordered, or anybody's.
 
     Args:
@@ -68,6 +68,7 @@ class UdpTransport:
         busy_poll: int = 0,
         insecure: bool = False,
     ) -> None:
+        super().__init__()
         _check_group(group_address, port)
         self._loopback = check_interface(interface, insecure).is_loopback
         check_range("ttl", ttl, 0, 255)
@@ -89,9 +90,6 @@ class UdpTransport:
         self._everyone = SockAddr(group_address, port)
         self._routes = {EVERYONE: self._everyone}
         self._bad_routes = 0
-        self._users = 0                         # threads inside poll() or put()
-        self._closed = False
-        self._lock = threading.RLock()          # of the two above; re-entrant, for a signal handler that closes
         self.physical = f"{interface}:{own_port}"
         self.receive_budget = min(granted) // 2
 
@@ -151,31 +149,10 @@ class UdpTransport:
             "bad_routes": self._bad_routes,
         }
 
-    def close(self) -> None:
-        """See `Transport.close`."""
-        with self._lock:
-            if not self._closed:
-                self._closed = True
-                self._receiver.wake()
-                self._release_if_unused()
-
-    def _enter(self) -> None:
-        """Keep the sockets open while a system call may use them: a number closed too early may be another file's."""
-        with self._lock:
-            if self._closed:
-                raise ClosedError("this transport is closed; open another one")
-            self._users += 1
-
-    def _leave(self) -> None:
-        with self._lock:
-            self._users -= 1
-            self._release_if_unused()
-
-    def _release_if_unused(self) -> None:
-        if self._closed and not self._users:
-            self._receiver.close()
-            self._unicast.close()
-            self._multicast.close()
+    def _release(self) -> None:
+        self._receiver.close()
+        self._unicast.close()
+        self._multicast.close()
 
 
 def _check_group(group_address: str, port: int) -> None:
