@@ -192,14 +192,15 @@ def command(path, port, *options, members="p,recorder", group="g"):
 
 @pytest.mark.udp
 @pytest.mark.kill
-def test_killed_again_and_again_it_keeps_every_message_once(tmp_path, ended):
+@pytest.mark.parametrize("stack", ["mcast-udp", "nakack2-udp", "nakack2-tcp"])
+def test_killed_again_and_again_it_keeps_every_message_once(tmp_path, ended, stack):
     port = random.SystemRandom().randint(20_000, 60_000)
     path, count = tmp_path / "journal", 60_000
-    publisher = ended(Channel("g", name="p", members=["p", "recorder"], port=port, deliver=False, capacity=2000,
+    publisher = ended(Channel("g", name="p", members=["p", "recorder"], stack=stack, port=port, deliver=False, capacity=2000,
                               max_bundle_size=4000))
 
     def start():
-        return ended(subprocess.Popen(command(path, port, "--stop-when-alone"), stdout=subprocess.PIPE, text=True))
+        return ended(subprocess.Popen(command(path, port, "--stop-when-alone", "--stack", stack), stdout=subprocess.PIPE, text=True))
 
     def durable():
         try:
