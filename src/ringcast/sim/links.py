@@ -65,8 +65,26 @@ class Links:
 
     # ---------------------------------------------------------------------------------------------------- making and breaking
 
+    # What chance decides; a script overrides these.
+
+    def until_tried(self) -> int:
+        """Nanoseconds until two who have no link try to make one."""
+        return MS + int(self.rng.random() * AGAIN)
+
+    def in_order(self, a: "Member", b: "Member") -> tuple["Member", "Member"]:
+        """Of a new link, who knows first."""
+        return (a, b) if self.rng.random() < 0.5 else (b, a)
+
+    def until_known(self) -> int:
+        """Nanoseconds until the other end of a new link knows as well."""
+        return int(self.rng.random() * 2 * self.cluster.network.delay[1])
+
+    def notices(self, end: int) -> bool:
+        """Whether this end of a link that breaks knows at once."""
+        return self.rng.random() < 0.5
+
     def _try_soon(self, a: "Member", b: "Member") -> None:
-        self.cluster.at(self.cluster.now + MS + int(self.rng.random() * AGAIN), self._try, a, b)
+        self.cluster.at(self.cluster.now + self.until_tried(), self._try, a, b)
 
     def _try(self, a: "Member", b: "Member") -> None:
         link = self.links.get(frozenset((a.incarnation, b.incarnation)))
@@ -77,9 +95,9 @@ class Links:
             return
         link.number += 1
         link.stands = True
-        first, second = (a, b) if self.rng.random() < 0.5 else (b, a)
+        first, second = self.in_order(a, b)
         self._tell(first, second, link.number)
-        later = self.cluster.now + int(self.rng.random() * 2 * self.cluster.network.delay[1])
+        later = self.cluster.now + self.until_known()
         link.ends[second.incarnation].arrives = later
         self.cluster.at(later, self._tell, second, first, link.number)
 
@@ -101,9 +119,9 @@ class Links:
         if link is not None and link.stands:
             self.num_broken += 1
             link.stands = False
-            for end in link.ends.values():
+            for incarnation, end in link.ends.items():
                 end.waiting.clear()
-                if self.rng.random() < 0.5:
+                if self.notices(incarnation):
                     end.number = 0
             self._try_soon(*members)
 

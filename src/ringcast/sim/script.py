@@ -18,6 +18,7 @@ from ringcast.protocols.seqnos import MODULUS, Range
 from ringcast.protocols.unicast3 import control
 from ringcast.protocols.unicast3.layer import PREFIX
 from ringcast.sim.cluster import Cluster, Observer
+from ringcast.sim.links import Links
 from ringcast.sim.member import Member
 from ringcast.sim.network import MS, Network
 from ringcast.sim.talk import Talk
@@ -174,6 +175,38 @@ class ScriptedNetwork(Network):
         return arrivals
 
 
+class ScriptedLinks(Links):
+    """Without chance: a link is made at once, the first in the list of members knows first, the other one delay later. One that a
+    script breaks is made anew when it says so, and `blind` ends do not notice before."""
+
+    def __init__(self, cluster: "ScriptedCluster") -> None:
+        super().__init__(cluster, Random(0))
+        self.again = self.lag = 0
+        self.blind: set[int] = set()
+
+    def sever(self, a: str, b: str, again: int, lag: int, blind: set[int]) -> None:
+        """The connection between two members breaks; after `again` there is a new one, which the second of them in the list hears of
+        `lag` later than the first."""
+        self.again, self.lag, self.blind = again, lag, blind
+        broken = self.num_broken
+        self.break_link(a, b)
+        self.again, self.blind = 0, set()
+        assert self.num_broken > broken
+
+    def until_tried(self) -> int:
+        return self.again or MS
+
+    def in_order(self, a: Member, b: Member) -> tuple[Member, Member]:
+        names = self.cluster.names
+        return (a, b) if names.index(a.name) < names.index(b.name) else (b, a)
+
+    def until_known(self) -> int:
+        return max(self.lag, self.cluster.network.delay[0])
+
+    def notices(self, end: int) -> bool:
+        return end not in self.blind
+
+
 class ScriptedMember(Member):
     """Its application sends messages one by one, and waits, as a thread does that is blocked in send().
 
@@ -264,10 +297,13 @@ class ScriptedCluster(Cluster):
     """The group; datagrams take `delay` nanoseconds."""
 
     life = ScriptedMember
+    links: ScriptedLinks | None
 
     def __init__(self, names: Sequence[str], *, delay: int, **options: Any) -> None:
         self.script = ScriptedNetwork(delay)
         super().__init__(names, network=self.script, **options)
+        if self.links is not None:
+            self.links = ScriptedLinks(self)
         self.observer = Recorder(self, self.script.history)
 
     def talk(self, sender: Member, receiver: Address) -> Talk:

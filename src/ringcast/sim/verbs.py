@@ -1,7 +1,8 @@
 """The verbs of transcripts. Each is a function that reads its words and returns what to do; its docstring begins with how to write it.
 
 A protocol adds its verbs with the two decorators: `@does` for what happens, `@expects` for what must be so. A line with an arrow is
-both: what stands behind `->` must come out. The verbs of messages to one member are in verbs_unicast.py, in the same table.
+both: what stands behind `->` must come out. The verbs of messages to one member are in verbs_unicast.py, those of NAKACK2, STABLE
+and connections in verbs_nakack2.py, in the same table.
 """
 
 from dataclasses import asdict
@@ -15,13 +16,14 @@ from ringcast.digest import Digest
 from ringcast.protocols import mcast, nakack2, unicast3
 from ringcast.protocols import stable as stable_layer
 from ringcast.protocols.seqnos import MODULUS, later, precedes
-from ringcast.sim import verbs_unicast
+from ringcast.sim import verbs_nakack2, verbs_unicast
 from ringcast.sim.member import Member
 from ringcast.sim.network import MS
+from ringcast.sim.plan import SIMULATED
 from ringcast.sim.script import ANY, MESSAGES, NAMES, Rule, ScriptedCluster, ScriptedMember, spelled
 from ringcast.sim.transcript import Act, Mistake, Play, Unlike, Verbs, Words, collapsed, duration, number, ranges, truth
 
-VERBS = Verbs(verbs_unicast.VERBS)
+VERBS = Verbs(verbs_unicast.VERBS | verbs_nakack2.VERBS)
 does, expects = VERBS.does, VERBS.expects
 NEAR = 1_000                            # seqnos around a window that are looked at for what it holds
 
@@ -139,7 +141,8 @@ OF_A_LIFE = {"offset": number, "counters": number, "socket_bytes": number, "rece
 @does("members")
 def members(words: Words) -> Act:
     """`members A B C capacity=10 B.capacity=5 delay=1ms`: a group, started; options are for all, or for one member. Unless other
-    values are given, windows have 10 places, every message is acknowledged at once, and xmit_interval is 100ms."""
+    values are given, windows have 10 places, every message is acknowledged at once (NAKACK2: voted), and xmit_interval is 100ms.
+    `stack=nakack2-tcp` is another stack than mcast-udp; over TCP, a rule that loses something does so below the protocol."""
     if words.names:
         raise Mistake("there is a group already")
     while words and "=" not in words.words[0]:
@@ -152,12 +155,15 @@ def members(words: Words) -> Act:
         name, _, option = key.rpartition(".")
         options[words.known(name, ("",))][option] = value
     delay = duration(options[""].pop("delay"))
-    common, *own = map(option_values, options.values())
+    stack = options[""].pop("stack", "mcast-udp")
+    if stack not in SIMULATED:
+        raise Mistake(f"there is no stack {stack!r}; there are {', '.join(SIMULATED)}")
+    common, *own = (option_values(each, stack) for each in options.values())
     of_lives = {key: common.pop(key) for key in OF_A_LIFE if key in common}
     lives = {name: of_lives | each for name, each in zip(names, own, strict=True)}
 
     def act(play: Play) -> None:
-        play.group = ScriptedCluster(names, delay=delay, **common)
+        play.group = ScriptedCluster(names, delay=delay, stack=stack, **common)
         play.life_options = lives
         for name in names:
             play.group.start(name, **lives[name])
@@ -168,10 +174,10 @@ def members(words: Words) -> Act:
     return act
 
 
-def option_values(options: dict[str, str]) -> dict[str, Any]:
+def option_values(options: dict[str, str], stack: str) -> dict[str, Any]:
     """Options with their units taken off; those of the stack are checked by its own rules."""
     values: dict[str, Any] = {key: duration(value) / MS if value.endswith("s") else value for key, value in options.items()}
-    configure({key: value for key, value in values.items() if key not in OF_A_LIFE})
+    configure({key: value for key, value in values.items() if key not in OF_A_LIFE}, stack)
     return {key: OF_A_LIFE[key](value) if key in OF_A_LIFE else value for key, value in values.items()}
 
 
@@ -386,6 +392,8 @@ def cut(words: Words) -> Act:
         names = play.cluster.names
         play.cluster.script.cut |= {(one, other) for one in names for other in names
                                     if one != other and source in (ANY, one) and target in (ANY, other)}
+        if play.cluster.links is not None:
+            play.cluster.links.break_all_cut()
     return act
 
 
@@ -464,9 +472,15 @@ def window_of(play: Play, name: str, sender: str | None) -> Window | None:
 
 @expects("kept")
 def kept(words: Words) -> Act:
-    """`kept A 4..6`: what A's send window holds, to repeat it on request. Or `kept A nothing`."""
-    name, seqnos = words.member(), words.all_seqnos()
-    return lambda play: play.expect(collapsed(seqnos), collapsed(held(play.member(name).multicast.send_window.ring)))
+    """`kept A [of B] 4..6`: what A's send window holds, to repeat it on request; or A's window for what B sends. Or `nothing`."""
+    name = words.member()
+    sender = words.member() if words.skip("of") else name
+    seqnos = words.all_seqnos()
+
+    def act(play: Play) -> None:
+        window = window_of(play, name, sender)
+        play.expect(collapsed(seqnos), collapsed(held(window)) if window is not None else "no window")
+    return act
 
 
 @expects("blocked")
@@ -546,6 +560,8 @@ def counters(words: Words) -> Act:
     def act(play: Play) -> None:
         member = play.member(name)
         actual, before = counted(member), play.counted.get(member.incarnation, {})
+        if strangers := expected.keys() - actual.keys():
+            raise Mistake(f"the stack of this group does not count {', '.join(sorted(strangers))}")
         play.compare(expected, {key: str(actual[key] - before.get(key, 0)) for key in expected})
     return act
 
@@ -554,7 +570,8 @@ COUNTERS = tuple(dict.fromkeys(name for each in (mcast, nakack2, stable_layer, u
 
 
 def counted(member: Member) -> dict[str, int]:
-    return asdict(member.multicast.counters) | asdict(member.unicast.counters)
+    stable = next((asdict(layer.counters) for layer in member.stack.layers if isinstance(layer, stable_layer.Stable)), {})
+    return asdict(member.multicast.counters) | asdict(member.unicast.counters) | stable
 
 
 @expects("expect")
