@@ -150,6 +150,7 @@ class Nakack2(Multicast):
         stops = self.retransmits and interval <= 0
         super().change_interval(interval, now)
         self.queue.rebound(self._queue_bound())
+        self.counters.num_queue_dropped = self.queue.num_dropped
         if stops:
             for sender, window in self.windows.items():
                 if window.ring.num_missing:
