@@ -153,13 +153,14 @@ class Stable(Layer):
         if before is not None:
             vote = merged(before, vote)
         self.votes[member] = vote
-        report = self._conclusion()
-        if self.concluded is None or (report.digest, report.grant) != (self.concluded.digest, self.concluded.grant):
-            self.concluded = report
+        report, said = self._conclusion(), self.concluded
+        self.concluded = report
+        if said is None or (report.digest, report.grant) != (said.digest, said.grant):
             self._tell(EVERYONE, now)
             self._heed(report, now)
-        elif vote == before and member != self.local.incarnation:
-            self.concluded = report
+            return
+        self.awaited = report.slowest                   # may be another now, though nothing is purged by that
+        if vote == before and member != self.local.incarnation:
             self._tell(member, now)
 
     def _conclusion(self) -> StabilityReport:
