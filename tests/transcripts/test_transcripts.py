@@ -23,10 +23,11 @@ HEADINGS = {
                      "SENDER: Sending a message", "RECEIVER: Reception of a CLOSE message", "RECEIVER: Reception of a message",
                      "Sending of SEND_FIRST_SEQNO message", "SENDER and RECEIVER: Retransmission task (reaping)"],
     "UNICAST3-SYNC.txt": ["Issue", "Solution", "Design", "Implementation", "Receiver (B)", "Sender (A)", "Misc"],
-    "NAKACK2-no-retransmission.txt": ["Goal", "Result", "Implementation", "become_server_queue", "Thread pool rejection policy", "Summary",
-                                      "TCP_NIO2"],
+    "NAKACK2-no-retransmission.txt": ["Goal", "Result", "Implementation", "become_server_queue", "Thread pool rejection policy",
+                                      "Summary", "TCP_NIO2"],
 }
-PREFIXES = {"NAKACK2-no-retransmission.txt": ("nakack2", "stable"), "RingBuffer.txt": ("ringbuffer", "nakack2", "stable")}   # of file names
+PREFIXES = {                            # of the names of files; else the name of the text
+    "NAKACK2-no-retransmission.txt": ("nakack2", "stable"), "RingBuffer.txt": ("ringbuffer", "nakack2", "stable")}
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)

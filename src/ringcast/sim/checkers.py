@@ -6,6 +6,7 @@ and never touch them. The names of the checks are the words by which a failing r
 
 from typing import TYPE_CHECKING
 
+from ringcast._core import wire
 from ringcast._core.batch import Batch
 from ringcast.config import MAX_MEMBERS
 from ringcast.message import Flag
@@ -13,8 +14,10 @@ from ringcast.protocols.frag import FRAGMENT
 from ringcast.protocols.multicast import MOST_LEAVING
 from ringcast.protocols.nakack2 import MOST_ROOM, Nakack2
 from ringcast.protocols.seqnos import MODULUS, later, precedes
+from ringcast.protocols.stream import Stream
 from ringcast.protocols.unicast3.memory import MOST_EARLY_OF_ALL
 from ringcast.protocols.unicast3.sender import SenderEntry
+from ringcast.stack import Kind
 from ringcast.view import View
 
 if TYPE_CHECKING:
@@ -43,6 +46,7 @@ class Checkers:
         self._starts: dict[tuple[int, int], int] = {}               # (receiver, sender): where the sender said that it begins
         self._all_stay = True                                       # nobody left or was taken out
         self._freed: dict[tuple[int, int, int], int] = {}           # (sender, receiver, conn-id): what was freed of it
+        self._kept_from: dict[Stream, int] = {}                     # LOW of windows that keep what is finished
         self._kept: set[tuple[int, int]] = set()                    # (receiver, sender): nothing between two lives may be missing
 
     def violated(self, check: str, sentence: str) -> None:
@@ -194,6 +198,10 @@ class Checkers:
         ring = layer.send_window.ring
         most = member.config.max_bytes + LARGEST
         most_received = most if layer.receive_bytes == member.config.max_bytes else MOST_ROOM * member.config.max_bytes + LARGEST
+        for window in layer.windows.values():
+            if precedes(window.stream.finished, window.ring.low):
+                self.violated("window", f"{member.name} gave up what it has of {window.stream.sender} up to {window.ring.low}; its "
+                                        f"application has finished what is up to {window.stream.finished}")
         for each in (ring, *[window.ring for window in layer.windows.values()]):
             low, bound = each.low, most if each is ring else most_received
             if not (each.hd - low) % MODULUS <= (each.hr - low) % MODULUS <= each.capacity or each.nbytes > bound:
@@ -206,6 +214,8 @@ class Checkers:
                                     f"{len(layer.members)}")
         if isinstance(layer, Nakack2):
             self._check_queue(member, layer)
+            self._check_held(member, layer)
+            self._check_kept(member, layer)
         if member.unicast.senders or member.unicast.receivers:
             self._check_connections(member, most)
         low, before = ring.low, self._lows.get(member.incarnation, member.offset)
@@ -224,6 +234,32 @@ class Checkers:
                                     f"which is bounded at {queue.bound} and {queue.max_bytes}")
         if layer.retransmits and queue.bound != member.config.become_server_queue_size or not (layer.retransmits or layer.lossless):
             self.violated("mode", f"{member.name} has xmit_interval={layer.interval} and a queue bounded at {queue.bound}")
+
+    def _check_held(self, member: "Member", layer: Nakack2) -> None:
+        """Where nothing may be lost nothing is dropped for want of room, and who has no room is not read (decision 20)."""
+        if layer.held.keys() != member.held:
+            self.violated("held", f"{member.name} holds datagrams of {set(layer.held)} and its transport does not read {member.held}")
+        if layer.lossless and layer.counters.num_out_of_window:
+            self.violated("dropped", f"{member.name} had no room for {layer.counters.num_out_of_window} messages")
+
+    def _check_kept(self, member: "Member", layer: Nakack2) -> None:
+        """With discard_delivered_msgs=False a receiver, too, gives up only what all members of its view have finished, unless there
+        would be no room else for what nobody would repeat."""
+        if member.config.discard_delivered_msgs or layer.lossless:
+            return
+        for window in layer.windows.values():
+            stream = window.stream
+            if self._kept_from.get(stream, window.offset) != window.ring.low:
+                self._kept_from[stream] = window.ring.low
+                self._check_purge(self.cluster.lives[stream.sender.incarnation], window.ring.low, member)
+
+    def sent(self, member: "Member", datagram: bytes) -> None:
+        """Without retransmission nothing is asked for, and no last seqno is announced."""
+        layer = member.multicast
+        if isinstance(layer, Nakack2) and not layer.retransmits:
+            header = wire.open_datagram(datagram, member.stack.group)
+            if header is None or header.kind in (Kind.XMIT_REQ, Kind.HIGHEST):
+                self.violated("mode", f"{member.name} does not retransmit, and sent a datagram of kind {header and header.kind}")
 
     def _check_connections(self, member: "Member", most: int) -> None:
         """Windows within their bounds; one entry for each side of a peer; nothing freed that its receiver has not finished."""
@@ -263,15 +299,17 @@ class Checkers:
             self.violated("purge", f"{sender.name} gave up its messages to {receiver.name} up to {entry.highest_acked} of connection "
                                    f"{entry.conn_id}, which has finished those up to {finished}")
 
-    def _check_purge(self, sender: "Member", low: int) -> None:
-        """Only what every member of the view has finished is purged; who came counts from where its stream starts."""
-        for incarnation in sender.multicast.members:
+    def _check_purge(self, sender: "Member", low: int, at: "Member | None" = None) -> None:
+        """Only what every member of the view has finished is purged, by the sender or by the member `at`; who came counts from where
+        its stream starts."""
+        for incarnation in (at or sender).multicast.members:
             receiver = self.cluster.lives[incarnation]
             if not receiver.receiving:
                 continue
             finished = self.finished(receiver, sender)
             if finished is None or precedes(finished, low):
-                self.violated("purge", f"{sender.name} gave up its messages up to {low}, of which {receiver.name} "
+                whose = "its" if at is None else f"{sender.name}'s"
+                self.violated("purge", f"{(at or sender).name} gave up {whose} messages up to {low}, of which {receiver.name} "
                                        f"has finished those up to {finished}")
 
     def finished(self, receiver: "Member", sender: "Member") -> int | None:

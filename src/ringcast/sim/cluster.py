@@ -100,6 +100,7 @@ class Cluster:
         """On the wire: a multicast to whoever is there, anything else to the address that the source knows."""
         for dest, datagram in packets:
             self.fingerprint = crc32(datagram, self.fingerprint ^ (self.now & 0xFFFFFFFF))
+            self.checkers.sent(source, datagram)
             self.observer.sent(source, dest, datagram)
             if self.links is not None:
                 for target in self.links.partners(source):
