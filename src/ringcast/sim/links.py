@@ -96,10 +96,10 @@ class Links:
         link.number += 1
         link.stands = True
         first, second = self.in_order(a, b)
-        self._tell(first, second, link.number)
         later = self.cluster.now + self.until_known()
-        link.ends[second.incarnation].arrives = later
+        link.ends[second.incarnation].arrives = later   # before anything that the first sends
         self.cluster.at(later, self._tell, second, first, link.number)
+        self._tell(first, second, link.number)
 
     def _tell(self, member: "Member", other: "Member", number: int) -> None:
         """One end knows of the new link."""

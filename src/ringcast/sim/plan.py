@@ -100,6 +100,7 @@ class Start(msgspec.Struct, frozen=True):
     clock: tuple[int, int]              # what its clock shows at first, and ticks of it in 1000
     receiving: bool
     counters: int                       # what stands before its first conn-id and its first timestamp
+    options: dict[str, Any] = {}        # of its stack, where they are not those of all
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -141,6 +142,8 @@ def draw(seed: int, settings: Settings) -> Plan:
         network = {"delay": network["delay"]}
         of_links = Random(f"{seed} links")
         actions += breaks(of_links, names, settings, duration) + switches(of_links, names, settings, options, duration)
+        if settings.stack == "nakack2-tcp":
+            starts = {name: msgspec.structs.replace(start, options=own_windows(of_links, settings)) for name, start in starts.items()}
     return Plan(
         seed=seed, names=names, stack=settings.stack, options=options, network=network, starts=starts, duration=duration,
         socket_bytes=rng.choice([16 << 20, 1 << 20, 200_000, 70_000]), turn_time=rng.choice([0, 10_000, 50_000]),
@@ -182,6 +185,12 @@ def nakack2_options(rng: Random, stack: str) -> dict[str, Any]:
                "stable_interval": rng.choice([1, 5, 20, 20, 200]), "stable_bytes": rng.choice([1, 1000, 1 << 20]),
                "become_server_queue_size": rng.choice([1, 10, 50])}
     return options | ({"gap_timeout": 3_600_000.0} if is_lossless(stack) else {})
+
+
+def own_windows(rng: Random, settings: Settings) -> dict[str, Any]:
+    """A window that is smaller or larger than those of others: then a receiver has no room for what its sender may send."""
+    own = {"capacity": rng.choice([1, 2, 8, 33, 1000]), "max_bytes": rng.choice([2000, 100_000])} if rng.random() < 0.3 else {}
+    return {key: value for key, value in own.items() if key not in settings.options}
 
 
 def breaks(rng: Random, names: str, settings: Settings, duration: int) -> list[Action]:

@@ -67,7 +67,8 @@ class Run:
     def _start(self, name: str, start: Start) -> None:
         if name in self.cluster.members:                # a prefix may end, and all begin, before its time has come
             return
-        self.cluster.start(name, receiving=start.receiving, offset=start.offset, counters=start.counters, clock=Clock(*start.clock))
+        self.cluster.start(name, receiving=start.receiving, offset=start.offset, counters=start.counters, clock=Clock(*start.clock),
+                           **start.options)
 
     # ------------------------------------------------------------------------------------------------------ actions
 
@@ -125,7 +126,7 @@ class Run:
         self.moves += moves
         start = self.plan.starts[former.name]
         self.cluster.start(former.name, receiving=start.receiving, resume=former.durable() if resumes else None,
-                           physical=f"{former.name}{self.moves}" if moves else former.physical)
+                           physical=f"{former.name}{self.moves}" if moves else former.physical, **start.options)
 
     # ------------------------------------------------------------------------------------------------------ the run
 
@@ -202,8 +203,9 @@ class Run:
         if not waiting:
             return 1
         largest = max(map(len, (member.backlog + member.log)[-waiting:]), default=1)
-        share = min(member.config.max_bytes, self.plan.socket_bytes // 2 // len(self.plan.names))
-        return 1 + waiting // max(1, min(member.config.capacity, share // largest))
+        configs = [each.config for each in self.cluster.living()]
+        share = min(self.plan.socket_bytes // 2 // len(self.plan.names), *(config.max_bytes for config in configs))
+        return 1 + waiting // max(1, min(share // largest, *(config.capacity for config in configs)))
 
     def _pay(self) -> None:
         """Within the stated number of intervals everything owed has happened."""

@@ -1,0 +1,227 @@
+"""Simulated connections do what transport/tcp.py promises: between two link events nothing is lost and the order is kept."""
+
+import itertools
+
+import pytest
+
+from ringcast.sim.cluster import Cluster
+from ringcast.sim.links import AGAIN
+from ringcast.sim.network import MS, Network
+
+
+class Fleet:
+    """Two or more members that only send numbers, and note what reaches them and when they hear of a connection."""
+
+    def __init__(self, names="AB", seed=0, delay=(50_000, 5 * MS)):
+        self.group = Cluster(names, seed=seed, network=Network(delay=delay), stack="nakack2-tcp").start()
+        self.log = {name: [] for name in names}
+        self.numbers = itertools.count()
+        for name in names:
+            self.watch(name)
+        self.group.run(100)
+        for log in self.log.values():
+            log.clear()
+
+    def watch(self, name):
+        """From now on this member is nothing but its log."""
+        member, log = self.group[name], self.log[name]
+        member.arrive = lambda datagram: log.append(int(datagram)) if datagram.isdigit() else None
+        member.linked = lambda other: log.append(f"linked {self.group.lives[other].name}")
+
+    def send(self, source, target, count=1):
+        sent = [next(self.numbers) for _ in range(count)]
+        for number in sent:
+            self.group.links.carry(self.group[source], self.group[target], b"%d" % number)
+        return sent
+
+    def link(self, a, b):
+        return self.group.links.links[frozenset((self.group[a].incarnation, self.group[b].incarnation))]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_both_ends_hear_of_a_new_connection_before_anything_comes_over_it(seed):
+    group = Cluster("AB", seed=seed, network=Network(delay=(0, 5 * MS)), stack="nakack2-tcp")
+    heard = []
+
+    class Watched(group.life):
+        def arrive(self, datagram):
+            heard.append((self.name, "datagram"))
+
+        def linked(self, other):
+            heard.append((self.name, "linked"))
+            super().linked(other)
+
+    group.life = Watched
+    group.start()
+    group.run(200)
+    for name in "AB":
+        mine = [what for who, what in heard if who == name]
+        assert mine[0] == "linked" and mine.count("linked") == 1 and "datagram" in mine
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_connection_keeps_the_order_and_loses_nothing(seed):
+    fleet = Fleet(seed=seed)
+    sent = []
+    for _ in range(200):
+        sent += fleet.send("A", "B", fleet.group.rng.randint(1, 3))
+        fleet.group.run(fleet.group.rng.choice([0, 0.1, 1, 7]))
+    fleet.group.run(100)
+    assert fleet.log["B"] == sent
+
+
+def test_the_two_directions_do_not_wait_for_each_other():
+    fleet = Fleet()
+    fleet.group[("B")].held = {fleet.group["A"].incarnation}
+    there, back = fleet.send("A", "B", 5), fleet.send("B", "A", 5)
+    fleet.group.run(50)
+    assert fleet.log["A"] == back and fleet.log["B"] == []
+    fleet.group["B"].held = set()
+    fleet.group.links.read_again(fleet.group["B"])
+    assert fleet.log["B"] == there
+
+
+def test_a_break_loses_what_is_on_its_way_and_both_ends_are_told_of_the_next():
+    for seed in range(20):
+        fleet = Fleet(seed=seed)
+        before = fleet.send("A", "B", 3)
+        fleet.group.run(20)
+        on_its_way = fleet.send("A", "B", 3)
+        fleet.group.links.break_link("A", "B")
+        assert fleet.group.links.num_broken == 1
+        fleet.group.run(2 * AGAIN / MS + 20)
+        after = fleet.send("A", "B", 3)
+        fleet.group.run(20)
+        assert fleet.log["B"] == [*before, "linked A", *after] and not set(on_its_way) & set(after)
+        assert fleet.log["A"] == ["linked B"]
+
+
+def test_an_end_that_does_not_notice_sends_into_the_void_until_it_is_told():
+    lost = 0
+    for seed in range(20):
+        fleet = Fleet(seed=seed)
+        fleet.group.links.break_link("A", "B")
+        believes = fleet.group["B"] in fleet.group.links.partners(fleet.group["A"])
+        lost += believes
+        fleet.send("A", "B", 3)                         # whatever it believes
+        fleet.group.run(2 * AGAIN / MS + 20)
+        after = fleet.send("A", "B", 2)
+        fleet.group.run(20)
+        assert fleet.log["B"] == ["linked A", *after]
+    assert 0 < lost < 20
+
+
+def test_what_the_first_end_sends_at_once_reaches_the_other_right_behind_the_news():
+    reached = 0
+    for seed in range(30):
+        fleet = Fleet(seed=seed, delay=(5 * MS, 5 * MS))
+        sent = []
+
+        def linked(other, name, fleet=fleet, sent=sent):
+            other = fleet.group.lives[other].name
+            fleet.log[name].append(f"linked {other}")
+            if not sent:
+                sent.extend(fleet.send(name, other, 2))
+
+        for name in "AB":
+            fleet.group[name].linked = lambda other, name=name: linked(other, name)
+        fleet.group.links.break_link("A", "B")
+        fleet.group.run(100)
+        second = "B" if fleet.log["A"] == ["linked B"] else "A"
+        assert fleet.log[second] == ["linked A" if second == "B" else "linked B", *sent]
+        reached += 1
+    assert reached == 30
+
+
+def test_a_cut_network_breaks_the_connection_and_there_is_none_until_it_is_whole():
+    fleet = Fleet("ABC")
+    fleet.group.network.cut = {("A", "B")}
+    fleet.group.links.break_all_cut()
+    fleet.group.run(500)
+    assert fleet.log["A"] == fleet.log["B"] == fleet.log["C"] == []
+    assert not fleet.link("A", "B").stands and fleet.link("A", "C").stands
+    fleet.group.network.heal()
+    fleet.group.run(2 * AGAIN / MS + 20)
+    assert fleet.log["A"] == ["linked B"] and fleet.log["B"] == ["linked A"] and fleet.log["C"] == []
+
+
+def test_who_dies_takes_its_connections_along_and_a_new_life_gets_new_ones():
+    fleet = Fleet("ABC")
+    sent = fleet.send("A", "B", 3)
+    former = fleet.group["B"]
+    former.crash()
+    assert sent and former not in fleet.group.links.partners(fleet.group["A"])
+    fleet.group.run(100)
+    assert fleet.log["B"] == []
+    fleet.group.start("B")
+    fleet.watch("B")
+    fleet.group.run(100)
+    assert fleet.log["A"] == ["linked B"] and sorted(fleet.log["B"]) == ["linked A", "linked C"]
+    after = fleet.send("A", "B", 2)
+    fleet.group.run(20)
+    assert fleet.log["B"][2:] == after and len(fleet.group.links.links) == 3
+
+
+def test_what_is_not_read_waits_in_order_and_a_break_loses_it():
+    fleet = Fleet()
+    a, b = fleet.group["A"], fleet.group["B"]
+    b.held = {a.incarnation}
+    sent = fleet.send("A", "B", 3)
+    fleet.group.run(20)
+    sent += fleet.send("A", "B", 2)
+    fleet.group.run(20)
+    assert fleet.log["B"] == []
+    b.held = set()
+    fleet.group.links.read_again(b)
+    assert fleet.log["B"] == sent
+    b.held = {a.incarnation}
+    fleet.send("A", "B", 3)
+    fleet.group.run(20)
+    fleet.group.links.break_link("A", "B")
+    b.held = set()
+    fleet.group.run(100)
+    assert fleet.log["B"] == [*sent, "linked A"]
+
+
+def test_while_something_waits_nothing_overtakes_it():
+    """The member reads again, and holds again with the first datagram that it gets."""
+    fleet = Fleet()
+    a, b = fleet.group["A"], fleet.group["B"]
+    b.held = {a.incarnation}
+    sent = fleet.send("A", "B", 3)
+    fleet.group.run(20)
+
+    def takes_one(datagram):
+        if datagram.isdigit():
+            fleet.log["B"].append(int(datagram))
+            b.held = {a.incarnation}
+
+    b.arrive = takes_one
+    for count in (1, 2, 3):
+        b.held = set()
+        fleet.group.links.read_again(b)
+        assert fleet.log["B"] == sent[:count]
+        sent += fleet.send("A", "B")
+        fleet.group.run(20)
+        assert fleet.log["B"] == sent[:count]
+
+
+def test_nothing_is_broken_between_those_who_have_no_connection():
+    fleet = Fleet()
+    fleet.group.links.break_link("A", "X")
+    fleet.group.links.break_link("A", "B")
+    fleet.group.links.break_link("A", "B")
+    assert fleet.group.links.num_broken == 1
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_same_seed_does_the_same(seed):
+    def ran():
+        fleet = Fleet("ABC", seed=seed)
+        for pair in ("AB", "BC", "AC", "AB"):
+            fleet.send(*pair, 3)
+            fleet.group.links.break_link(*pair)
+            fleet.group.run(15)
+        fleet.group.run(100)
+        return fleet.log, fleet.group.num_done
+    assert ran() == ran()
