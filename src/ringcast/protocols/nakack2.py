@@ -169,9 +169,11 @@ class Nakack2(Multicast):
             self._report_finished(None, now)
 
     def _on_data(self, packet: Packet, now: Instant) -> None:
-        """On reception of message M: add to the sender's window, or keep it until there is one."""
+        """On reception of message M: add to the sender's window, or keep it until there is one.
+
+        One that only has a digest may be too far back for what comes, and its START may be behind that: nothing is held before it."""
         window = self.windows.get(packet.sender)
-        if window is None:
+        if window is None or (self.lossless and not window.started):
             self._enqueue(packet)
         elif packet.sender in self.held or not self._place(window, packet, now):
             self._hold(packet)
