@@ -281,6 +281,7 @@ def test_what_was_held_in_part_is_delivered_once(ring):
         group.run(1)
     assert sorted(map(int, got_by_b)) == list(range(1, 11)) and not b.held
     assert [number for number in map(int, got_by_b) if number not in (2, 8)] == [1, 3, 4, 5, 6, 7, 9, 10]
+    assert b.multicast.counters.num_duplicates == 0
 
 
 def test_nothing_is_remembered_of_a_member_that_left():

@@ -189,8 +189,11 @@ class Nakack2(Multicast):
             self.counters.num_bad += 1
             return True
         if self.lossless and arrivals.beyond:
-            window.stream.add(arrivals, self.early_deliveries, self.view_id, now, window.started and not self.is_flooded)
-            return self._discard(window) > 0 and self._place(window, packet, now)
+            added = window.stream.add(arrivals, self.early_deliveries, self.view_id, now, window.started and not self.is_flooded)
+            if not self._discard(window) or not self._place(window, packet, now):
+                return False
+            self.counters.num_duplicates -= added       # it was read twice, not received twice
+            return True
         self._add(window, packet, arrivals, now)
         return True
 
@@ -215,6 +218,7 @@ class Nakack2(Multicast):
 
     def _release(self, now: Instant) -> None:
         """Room may have come for what is held, in its order."""
+        duplicates = self.counters.num_duplicates
         for sender in list(self.held):
             packets = self.held[sender]
             self.stack.effects.arrived = True
@@ -223,6 +227,7 @@ class Nakack2(Multicast):
             if not packets:
                 del self.held[sender]
                 self.stack.effects.held = set(self.held)
+        self.counters.num_duplicates = duplicates       # a part of it had found room before
 
     def _enqueue(self, packet: Packet) -> None:
         """Without a window: keep what may belong to one that is to come. (A lossless transport brings a START before whatever follows
