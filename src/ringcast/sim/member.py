@@ -329,6 +329,8 @@ class Member:
                 self.crash()
             if not effects.deliveries and not effects.writable:
                 break
+            if effects.deliveries:                      # what it has finished of them may make room for more
+                self.stack.deliver(self.limit - self.handed, now)
             effects = self.stack.take()
 
     def _put(self, packets: list[tuple[int, bytes]]) -> None:
