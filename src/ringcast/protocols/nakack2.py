@@ -14,6 +14,7 @@ A gap that stands for gap_timeout where nothing asks for it should not be: it is
 """
 
 from collections import deque
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
@@ -58,6 +59,7 @@ RESYNC = msgspec.msgpack.Decoder(Resync)
 @dataclass(slots=True)
 class Counters(multicast.Counters):
     num_held: int = 0                   # datagrams that had to wait for room
+    num_let_go: int = 0                 # datagrams without room behind a gap, which are asked for again
     num_queued: int = 0                 # messages that came before their window existed
     num_queue_dropped: int = 0          # of those, messages that the queue did not keep
     num_gaps: int = 0                   # gaps that stood for gap_timeout without retransmission
@@ -125,6 +127,7 @@ class Nakack2(Multicast):
         self.counters = Counters()
         self.queue = BecomeServerQueue(self._queue_bound(), QUEUES * config.max_bytes)
         self.held: dict[int, deque[Packet]] = {}        # datagrams without room, by their senders
+        self.awaited: set[int] = set()                  # senders that have not answered a RESYNC
         self.resyncs: dict[int, Seqno] = {}             # members that want everything after a seqno
         self.answered: dict[int, Instant] = {}          # when such a member was answered last
         self.standing: dict[int, Standstill] = {}       # windows that wait for a message, without retransmission
@@ -175,8 +178,16 @@ class Nakack2(Multicast):
         window = self.windows.get(packet.sender)
         if window is None or (self.lossless and not window.started):
             self._enqueue(packet)
-        elif packet.sender in self.held or not self._place(window, packet, now):
+            return
+        if packet.kind == Kind.REPEAT:
+            self.awaited.discard(packet.sender)
+        if packet.sender in self.held:
             self._hold(packet)
+        elif not self._place(window, packet, now):
+            if self._is_stuck(window, packet):
+                self._let_go([packet], window, now)
+            else:
+                self._hold(packet)
 
     def _place(self, window: ReceiveWindow, packet: Packet, now: Instant) -> bool:
         """Add what a datagram holds to the window; whether all of it found its place."""
@@ -208,6 +219,21 @@ class Nakack2(Multicast):
         has_work = window.stream.in_hand or window.is_deliverable
         return not ring.nbytes or needed <= (ROOM if has_work else MOST_ROOM) * self.config.max_bytes
 
+    def _is_stuck(self, window: ReceiveWindow, packet: Packet) -> bool:
+        """Whether there will be no room for it before something comes that is missing, so that its sender must be read on."""
+        ring = window.ring
+        if window.stream.in_hand or window.is_deliverable:
+            return False
+        first = wire.first_seqno(packet.data)
+        return ring.num_missing > 0 or (first is not None and precedes((ring.hr + 1) % MODULUS, first))
+
+    def _let_go(self, packets: Collection[Packet], window: ReceiveWindow, now: Instant) -> None:
+        """What a RESYNC asks for comes again, behind what is missing."""
+        self.counters.num_let_go += len(packets)
+        sender = window.stream.sender.incarnation
+        if sender not in self.awaited:
+            self._resync(sender, window, now)
+
     def _hold(self, packet: Packet) -> None:
         """There is no room: read no more of this sender until there is."""
         if packet.sender not in self.held:
@@ -220,10 +246,13 @@ class Nakack2(Multicast):
         """Room may have come for what is held, in its order."""
         duplicates = self.counters.num_duplicates
         for sender in list(self.held):
-            packets = self.held[sender]
+            packets, window = self.held[sender], self.windows[sender]
             self.stack.effects.arrived = True
-            while packets and self._place(self.windows[sender], packets[0], now):
+            while packets and self._place(window, packets[0], now):
                 packets.popleft()
+            if packets and self._is_stuck(window, packets[0]):
+                self._let_go(packets, window, now)
+                packets.clear()
             if not packets:
                 del self.held[sender]
                 self.stack.effects.held = set(self.held)
@@ -277,6 +306,7 @@ class Nakack2(Multicast):
             self.resyncs[member] = start
 
     def _gone(self, member: int) -> None:
+        self.awaited.discard(member)
         for table in (self.held, self.resyncs, self.answered, self.standing):
             if table.pop(member, None) is not None and table is self.held:
                 self.stack.effects.held = set(self.held)
@@ -306,6 +336,7 @@ class Nakack2(Multicast):
         self.counters.resyncs_sent += 1
         gaps = window.ring.missing(1)
         have = (gaps[0][0] - 1) % MODULUS if gaps else window.ring.hr
+        self.awaited.add(sender)
         self._send_control(Kind.RESYNC, Resync(have), sender, now)
 
     def _on_resync(self, member: int, resync: Resync, now: Instant) -> bool:
@@ -335,6 +366,16 @@ class Nakack2(Multicast):
     _handlers: ClassVar = {**Multicast._handlers, Kind.STARTED: (STARTED, _on_started), Kind.RESYNC: (RESYNC, _on_resync)}
 
     # --------------------------------------------------------------------------------------- what is finished and stable
+
+    def deliver(self, limit: int, now: Instant) -> int:
+        """What an application never sees is finished with that; then something that was held may come next."""
+        effects = self.stack.effects
+        effects.arrived = False
+        handed = super().deliver(limit, now)
+        while effects.arrived and handed < limit:
+            effects.arrived = False
+            handed += super().deliver(limit - handed, now)
+        return handed
 
     def _refuse(self, sender: int, now: Instant) -> None:
         self.stability.asked(now)
@@ -453,7 +494,8 @@ class Nakack2(Multicast):
     # ------------------------------------------------------------------------------------------------------ status
 
     def remembered(self) -> set[int]:
-        return super().remembered() | self.held.keys() | self.resyncs.keys() | self.answered.keys() | self.standing.keys()
+        return (super().remembered() | self.held.keys() | self.resyncs.keys() | self.answered.keys() | self.standing.keys()
+                | self.awaited)
 
     def start_of(self, member: int) -> Seqno | None:
         return self.send_window.ring.low if member == self.local.incarnation else self.joiners.get(member)
