@@ -211,6 +211,7 @@ class Stable(Layer):
             self.counters.num_bad_votes += 1
         elif vote.view_id == self.view_id and packet.sender in self.members and self.coordinator == self.local.incarnation:
             self.counters.votes_received += 1
+            vote.digest = {member: vote.digest[member] for member in self.members if member in vote.digest}
             self._count(packet.sender, vote, now)
 
     def _on_stability(self, packet: Packet, now: Instant) -> None:

@@ -1,0 +1,309 @@
+"""STABLE: what transcripts cannot say. A hostile vote may hold purging up; it never purges what an honest member has not finished."""
+
+from random import Random
+
+import msgspec
+import pytest
+
+from ringcast._core import wire
+from ringcast.config import MAX_MEMBERS
+from ringcast.protocols.seqnos import precedes
+from ringcast.protocols.stable import QUARTER, StabilityReport, Stable, Vote, merged
+from ringcast.sim.cluster import Cluster
+from ringcast.sim.network import MS, Network
+from ringcast.stack import EVERYONE, Kind
+
+OPTIONS = {"capacity": 64, "ack_threshold": 1, "xmit_interval": 50, "stable_interval": 10, "stack": "nakack2-udp"}
+FAR = [0, 1, 2**31, 2**62 - 1, 2**62, 2**62 + 1, 2**63 - 1, 2**63, 2**63 + 1, 2**64 - 2**62, 2**64 - 2, 2**64 - 1]
+
+
+def cluster(names="ABC", **kwargs):
+    """A is the coordinator."""
+    group = Cluster(names, **({"network": Network(delay=(100_000, 100_000))} | OPTIONS | kwargs)).start()
+    group.run(1000)
+    assert all(member.multicast.is_ready() for member in group.living())
+    return group
+
+
+def payloads(name, first, last):
+    return [b"%s-%d" % (name.encode(), k) for k in range(first, last + 1)]
+
+
+def stable(group, name):
+    return next(layer for layer in group[name].stack.layers if isinstance(layer, Stable))
+
+
+def low(group, name):
+    return group[name].multicast.send_window.ring.low
+
+
+def forge(group, to, source, kind, body, sender=None):
+    """`to` receives this as if `source` had sent it."""
+    stack = group[source].stack
+    data = wire.make_datagram(kind, stack.group, sender or group[source].incarnation, EVERYONE, msgspec.msgpack.encode(body))
+    group[to].turn([data])
+
+
+def vote(group, digest, grant=1 << 20, receiving=True, view_id=None):
+    """`digest` by names, or by incarnations."""
+    by_incarnation = {group[key].incarnation if key in group.members else key: value for key, value in digest.items()}
+    return Vote(group["A"].multicast.view_id if view_id is None else view_id, receiving, grant, by_incarnation)
+
+
+def report(group, digest, grant=1 << 20, view_id=None, slowest=None):
+    by_incarnation = {group[key].incarnation if key in group.members else key: value for key, value in digest.items()}
+    return StabilityReport(group["A"].multicast.view_id if view_id is None else view_id, grant, by_incarnation, slowest or {})
+
+
+def unwatched(group):
+    """A member that lies breaks what the checkers take for granted of its own messages."""
+    group.checkers.after_turn = lambda member: None
+    return group
+
+
+# ---------------------------------------------------------------------------------------------------------- hostile votes
+
+@pytest.mark.parametrize("offset", [0, 2**63 - 10, 2**64 - 10])
+@pytest.mark.parametrize("far", FAR)
+def test_a_vote_for_any_seqno_purges_nothing_that_another_has_not_finished(far, offset):
+    group = Cluster("ABC", network=Network(delay=(100_000, 100_000)), **OPTIONS).start("A", offset=offset).start("B", "C", offset=5)
+    group.run(1000)
+    group["C"].finish_after = None
+    group["A"].send(*payloads("A", 1, 20))
+    group.run(200)
+    unwatched(group)
+    seqno = (offset + far) % 2**64
+    for entry in [(seqno, seqno), (offset, seqno), (seqno, offset)]:
+        forge(group, "A", "B", Kind.VOTE, vote(group, {"A": entry, "B": entry, "C": entry}))
+        assert low(group, "A") == offset
+    group.run(500)
+    assert low(group, "A") == offset and low(group, "C") == 5
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_whatever_one_votes_the_others_lose_nothing(seed):
+    """B votes nonsense about everybody, C is slow now and then; what A and C purge, A and C have finished."""
+    rng = Random(seed)
+    group = unwatched(cluster("ABC", seed=seed))
+    everybody = [group[name].incarnation for name in "ABC"]
+    said = dict.fromkeys("AC", 0)
+    group["C"].finish_after = None
+    for _ in range(60):
+        name = rng.choice("AC")
+        said[name] += group[name].send(*payloads(name, said[name] + 1, said[name] + rng.randint(1, 9)))
+        entry = [(rng.choice(FAR) + rng.randint(0, 50)) % 2**64 for _ in range(2)]
+        digest = {rng.choice([*everybody, rng.getrandbits(64)]): tuple(entry) for _ in range(rng.randint(0, 5))}
+        forge(group, "A", "B", Kind.VOTE, vote(group, digest, rng.choice([0, 1, 1 << 20, 2**63]), rng.random() < 0.8))
+        group.run(rng.choice([0, 1, 15]))
+        if rng.random() < 0.2 and group["C"].handed:
+            group["C"].limit, group["C"].finish_after = 1000, rng.choice([None, 3 * MS])
+            group["C"].attend()
+        for sender in "AC":
+            for receiver in "AC":
+                finished = group[receiver].finished.get(group[sender].incarnation, 0)
+                assert not precedes(finished, low(group, sender)), (sender, receiver)
+
+
+def test_a_member_that_says_it_takes_nothing_does_not_speak_for_others():
+    group = unwatched(cluster())
+    group["C"].finish_after = None
+    group["A"].send(*payloads("A", 1, 10))
+    group.run(50)
+    forge(group, "A", "B", Kind.VOTE, vote(group, {"A": (10, 10), "C": (10, 10)}, grant=0, receiving=False))
+    group.run(50)
+    assert low(group, "A") == 0 and group["B"].incarnation in stable(group, "A").votes
+
+
+def test_a_vote_takes_nothing_back_and_a_leaver_does_not_return():
+    before = Vote(7, True, 10, {1: (5, 8), 2: (2**64 - 1, 2)})
+    late = merged(before, Vote(7, True, 20, {1: (4, 9), 2: (1, 1), 3: (1, 1)}))
+    assert late.digest == {1: (5, 9), 2: (1, 2), 3: (1, 1)} and late.grant == 20
+    gone = merged(late, Vote(7, False, 0, {1: (6, 9)}))
+    assert not gone.receiving and gone.digest == {1: (6, 9)}
+    assert not merged(gone, Vote(7, True, 10, {1: (7, 9)})).receiving
+
+
+def test_a_vote_one_behind_what_was_sent_counts_across_the_wrap():
+    group = Cluster("AB", network=Network(delay=(100_000, 100_000)), **OPTIONS).start("A", offset=2**64 - 3).start("B")
+    group.run(1000)
+    group["B"].finish_after = None
+    group["A"].send(*payloads("A", 1, 6))
+    group.run(50)
+    unwatched(group)
+    forge(group, "A", "B", Kind.VOTE, vote(group, {"A": (1, 3), "B": (0, 0)}))
+    assert low(group, "A") == 1 and group["A"].multicast.send_window.sent == 3
+
+
+@pytest.mark.parametrize("entry", [(-1, 0), (0, -1), (-2**63, 0)])
+def test_votes_and_reports_with_numbers_that_are_no_seqnos_are_counted_and_ignored(entry):
+    group = cluster()
+    for to, source, kind, body in [("A", "B", Kind.VOTE, vote(group, {"A": entry})), ("A", "B", Kind.VOTE, vote(group, {}, grant=-1)),
+                                   ("B", "A", Kind.STABILITY, report(group, {"B": entry})),
+                                   ("B", "A", Kind.STABILITY, report(group, {}, grant=-5))]:
+        before, votes = stable(group, to).counters.num_bad_votes, dict(stable(group, to).votes)
+        forge(group, to, source, kind, body)
+        assert stable(group, to).counters.num_bad_votes == before + 1
+        assert stable(group, to).votes == votes
+
+
+@pytest.mark.parametrize("kind", [Kind.VOTE, Kind.STABILITY])
+@pytest.mark.parametrize("body", [b"", b"\xc0", b"\x94\x00\xc3\x00\x80\x00", b"\x94\xc0\xc0\xc0\xc0", b"\xff" * 60,
+                                  b"\x93\x00\xc3\x00"])
+def test_what_is_damaged_is_counted_and_ignored(kind, body):
+    group = cluster()
+    to, source = ("A", "B") if kind == Kind.VOTE else ("B", "A")
+    before = stable(group, to).counters.num_bad_votes
+    group[to].turn([wire.make_datagram(kind, group["A"].stack.group, group[source].incarnation, 0, body)])
+    assert stable(group, to).counters.num_bad_votes == before + 1
+
+
+def test_maps_larger_than_a_group_are_refused():
+    group = cluster()
+    many = dict.fromkeys(range(1, MAX_MEMBERS + 2), (1, 1))
+    forge(group, "A", "B", Kind.VOTE, vote(group, many))
+    forge(group, "B", "A", Kind.STABILITY, report(group, many))
+    forge(group, "B", "A", Kind.STABILITY, report(group, {}, slowest=dict.fromkeys(many, 1)))
+    assert stable(group, "A").counters.num_bad_votes == 1 and stable(group, "B").counters.num_bad_votes == 2
+    assert all(len(each.digest) <= 3 for each in stable(group, "A").votes.values())
+
+
+def test_senders_that_are_nobody_are_not_remembered():
+    """However many votes there are, each with other names; a vote was kept together with all those before it."""
+    group = cluster()
+    for first in range(1, 20_000, 250):
+        forge(group, "A", "B", Kind.VOTE, vote(group, dict.fromkeys(range(first, first + 250), (1, 1))))
+    coordinator = stable(group, "A")
+    assert len(coordinator.votes[group["B"].incarnation].digest) <= 3
+    forge(group, "B", "A", Kind.STABILITY, report(group, dict.fromkeys(range(1, 200), (1, 1))))
+    assert stable(group, "B").known.keys() <= {group[name].incarnation for name in "ABC"}
+    group["A"].send(*payloads("A", 1, 10))
+    group.settle()
+    assert low(group, "A") == 10
+
+
+# ---------------------------------------------------------------------------------------------------- who may say what
+
+def test_a_report_of_who_is_not_the_coordinator_does_nothing():
+    group = unwatched(cluster())
+    group["C"].finish_after = None
+    group["A"].send(*payloads("A", 1, 10))
+    group.run(100)
+    for sender in (group["B"].incarnation, group["C"].incarnation, 999):
+        received = stable(group, "A").counters.stability_received
+        forge(group, "A", "B", Kind.STABILITY, report(group, {"A": (10, 10)}), sender)
+        assert low(group, "A") == 0 and stable(group, "A").counters.stability_received == received
+
+
+@pytest.mark.parametrize("view_id", [0, 1, 2**63, 2**64 - 1])
+def test_votes_and_reports_of_another_view_do_nothing(view_id):
+    group = unwatched(cluster())
+    group["C"].finish_after = None
+    group["B"].send(*payloads("B", 1, 10))
+    group.run(100)
+    forge(group, "B", "A", Kind.STABILITY, report(group, {"B": (10, 10)}, view_id=view_id))
+    forge(group, "A", "C", Kind.VOTE, vote(group, {"B": (10, 10)}, view_id=view_id))
+    group.run(100)
+    assert low(group, "B") == 0
+
+
+def test_a_vote_of_a_stranger_or_to_one_who_does_not_count_does_nothing():
+    group = unwatched(cluster())
+    group["C"].finish_after = None
+    group["A"].send(*payloads("A", 1, 10))
+    group.run(100)
+    forge(group, "A", "B", Kind.VOTE, vote(group, {"A": (10, 10)}), sender=999)
+    forge(group, "B", "C", Kind.VOTE, vote(group, {"A": (10, 10)}))
+    group.run(100)
+    assert low(group, "A") == 0 and 999 not in stable(group, "A").votes and stable(group, "B").votes == {}
+
+
+# ------------------------------------------------------------------------------------------------- impossible reports
+
+@pytest.mark.parametrize("grant", [0, 1, 2**40, 2**63])
+def test_a_grant_never_raises_the_window_above_its_own_bound(grant):
+    group = unwatched(cluster("AB", max_bytes=10_000))
+    forge(group, "B", "A", Kind.STABILITY, report(group, {}, grant=grant))
+    assert 1 <= group["B"].multicast.send_window.ring.max_bytes <= 10_000
+    group["B"].offer(30, 3)
+    group.run(3000)
+    assert low(group, "B") == 30
+
+
+# ----------------------------------------------------------------------------------------------------------- the rounds
+
+def test_the_conclusion_is_the_minimum_of_those_who_take_messages():
+    layer = stable(cluster(), "A")
+    a, b, c = layer.members
+    layer.votes = {a: Vote(1, True, 50, {a: (9, 10), b: (4, 7)}), b: Vote(1, True, 40, {a: (10, 10), b: (7, 8)}),
+                   c: Vote(1, False, 0, {c: (3, 3)})}
+    conclusion = layer._conclusion()
+    assert conclusion.digest == {a: (9, 10), b: (4, 8), c: (3, 3)} or conclusion.digest == {a: (9, 10), b: (4, 8)}
+    assert conclusion.grant == 40 and conclusion.slowest[a] == a and conclusion.slowest[b] == a
+    del layer.votes[b]
+    assert a not in layer._conclusion().digest, "b has not voted"
+
+
+def test_before_all_have_voted_on_a_stream_nothing_of_it_is_stable():
+    layer = stable(cluster(), "A")
+    a, b, c = layer.members
+    layer.votes = {a: Vote(1, True, 50, {a: (9, 10), b: (7, 7)}), b: Vote(1, True, 50, {a: (9, 10), b: (7, 7)}),
+                   c: Vote(1, True, 50, {a: (10, 10)})}
+    assert layer._conclusion().digest == {a: (9, 10)}
+    assert layer._conclusion().slowest[b] == c
+    layer.votes = {b: layer.votes[b], c: layer.votes[c]}
+    assert layer._conclusion().digest == {}
+
+
+def test_a_lag_of_a_quarter_of_all_seqnos_is_no_lag_that_can_be():
+    layer = stable(cluster("AB"), "A")
+    a, b = layer.members
+    layer.votes = {b: Vote(1, True, 1, {a: (100, 100)})}
+    for sent, expected in [(100, 0), (103, 3), (100 + QUARTER - 1, QUARTER - 1), (100 + QUARTER, QUARTER), (99, 0), (50, 0),
+                           (100 + 2**63, QUARTER), ((101 - QUARTER) % 2**64, 0), ((100 - QUARTER) % 2**64, QUARTER)]:
+        assert layer._lag(b, a, (sent, sent)) == expected, sent
+
+
+def test_there_is_silence_when_all_is_stable():
+    group = cluster()
+    for name in "ABC":
+        group[name].send(*payloads(name, 1, 30))
+    group.settle()
+    sent = group.sent_datagrams
+    group.run(60_000)
+    assert group.sent_datagrams == sent
+
+
+def test_who_hears_nothing_votes_ever_more_rarely():
+    group = cluster("AB")
+    group["A"].crash()
+    group["B"].send(*payloads("B", 1, 3))
+    group.run(1000)
+    before = stable(group, "B").counters.votes_sent
+    group.run(64_000)
+    rounds = 64_000 / 10
+    assert rounds / 64 - 2 <= stable(group, "B").counters.votes_sent - before <= 3 * rounds / 64 + 10
+
+
+def test_large_messages_are_voted_on_before_their_time():
+    group = cluster("AB", capacity=10_000, ack_threshold=4096, stable_interval=5000, stable_bytes=20_000, xmit_interval=10_000)
+    before = stable(group, "B").counters.votes_sent
+    group["A"].send(*[bytes(1000)] * 19)
+    group.run(50)
+    first = stable(group, "B").counters.votes_sent
+    assert first <= before + 1
+    group["A"].send(*[bytes(1000)] * 40)
+    group.run(50)
+    assert stable(group, "B").counters.votes_sent > first and low(group, "A") >= 19
+
+
+def test_the_smallest_grant_bounds_all_senders():
+    group = cluster("ABC", socket_bytes=1 << 24)
+    group["C"].crash()
+    group["A"].exclude("C")
+    group.run(200)
+    group.start("C", receive_budget=3000)
+    group.run(500)
+    for name in "ABC":
+        group[name].send(*payloads(name, 1, 40))
+    group.run(1000)
+    assert {group[name].multicast.send_window.ring.max_bytes for name in "AB"} == {1500}
