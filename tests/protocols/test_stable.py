@@ -219,6 +219,25 @@ def test_a_vote_of_a_stranger_or_to_one_who_does_not_count_does_nothing():
 
 # ------------------------------------------------------------------------------------------------- impossible reports
 
+@pytest.mark.parametrize("ring", [False, True], ids=["table", "ring"])
+@pytest.mark.parametrize("far", FAR)
+def test_no_report_purges_what_this_member_itself_has_not_finished(far, ring):
+    """Even the coordinator may be wrong: of what this member keeps for others and has not finished, nothing goes."""
+    group = unwatched(cluster("AB", use_ring_buffer=ring, discard_delivered_msgs=False))
+    group["B"].finish_after = None
+    group["A"].send(*payloads("A", 1, 20))
+    group["B"].send(*payloads("B", 1, 20))
+    group.run(100)
+    for seqno in {far, (far + 20) % 2**64}:
+        forge(group, "B", "A", Kind.STABILITY, report(group, {"A": (seqno, seqno), "B": (seqno, seqno)}))
+        kept = group["B"].multicast.windows[group["A"].incarnation].ring
+        own = group["B"].multicast.send_window.ring
+        assert kept.low == 0 and own.low <= min(seqno, 20) and kept.hr <= kept.capacity
+    group["B"].finish_after = 0
+    group["A"].send(*payloads("A", 21, 22))
+    group.run(500)
+
+
 @pytest.mark.parametrize("grant", [0, 1, 2**40, 2**63])
 def test_a_grant_never_raises_the_window_above_its_own_bound(grant):
     group = unwatched(cluster("AB", max_bytes=10_000))

@@ -31,7 +31,7 @@ from ringcast.protocols import multicast
 from ringcast.protocols.become_server_queue import UNBOUNDED, BecomeServerQueue
 from ringcast.protocols.budget import ReceiveBudget
 from ringcast.protocols.multicast import SHARES, Multicast, ReceiveWindow
-from ringcast.protocols.seqnos import MODULUS, Seqno, is_seqno, precedes
+from ringcast.protocols.seqnos import MODULUS, Seqno, is_seqno, is_within, precedes
 from ringcast.protocols.stream import Stream
 from ringcast.stack import Instant, Kind, Packet
 
@@ -420,7 +420,7 @@ class Nakack2(Multicast):
             if sender == self.local.incarnation:
                 self._purge_to(seqno)
             elif window is not None:
-                if not self.config.discard_delivered_msgs and not precedes(window.stream.finished, seqno):
+                if not self.config.discard_delivered_msgs and is_within(window.ring.low, seqno, window.stream.finished):
                     window.ring.stable(seqno)
                 if self.retransmits and window.started:
                     window.ring.announce(highest)
@@ -431,7 +431,7 @@ class Nakack2(Multicast):
     def _purge_to(self, seqno: Seqno) -> None:
         if not self.receiving:
             self.send_window.ring.remove_many(nullify=False)        # nobody takes our own messages; stable() stops at HD
-        if not precedes(self.send_window.sent, seqno) and self.send_window.stable(seqno):
+        if is_within(self.send_window.ring.low, seqno, self.send_window.sent) and self.send_window.stable(seqno):
             self.stack.effects.writable = True
 
     def _purge(self) -> None:

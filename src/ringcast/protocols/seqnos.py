@@ -26,6 +26,12 @@ def is_seqno(value: int) -> bool:
     return 0 <= value < MODULUS
 
 
+def is_within(low: Seqno, seqno: Seqno, high: Seqno) -> bool:
+    """Whether `seqno` is neither before `low` nor behind `high`. (Serial arithmetic does not order three seqnos that lie all around the
+    circle, so both are counted from `low`.)"""
+    return (seqno - low) % MODULUS <= (high - low) % MODULUS
+
+
 def united(ranges: Iterable[Range], base: Seqno) -> list[Range]:
     """The same seqnos as `ranges`, all of them after `base`, as ascending ranges that neither touch nor overlap."""
     merged: list[Range] = []
