@@ -236,6 +236,8 @@ class Unicast3(Layer):
         repeated = arrivals.old + arrivals.inside - added
         self.counters.unicast_duplicates += repeated
         self.counters.unicast_out_of_window += arrivals.beyond
+        if arrivals.beyond and (first := wire.first_seqno(packet.data, PREFIX)) is not None:
+            entry.ring.announce(first)                  # the sender's window is larger than ours: what would fit is missing
         if repeated:
             self._want_ack(sender, entry, 0, now)       # the sender lacks it
         if added:
