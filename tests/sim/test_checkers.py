@@ -119,6 +119,75 @@ def test_something_kept_of_a_stranger(group):
         group.checkers.viewed(group["B"], view)
 
 
+# -------------------------------------------------------------------------------------------- NAKACK2 over connections
+
+@pytest.fixture
+def linked():
+    cluster = Cluster("ABC", stack="nakack2-tcp", capacity=64, discard_delivered_msgs=False).start()
+    cluster.run(500)
+    cluster["A"].send(*[b"%d" % k for k in range(1, 11)])
+    cluster.settle()
+    return cluster
+
+
+def test_room_made_of_what_the_application_has_not_finished(linked):
+    linked["B"].finish_after = None
+    linked["A"].send(b"11", b"12")
+    linked.run(20)
+    linked["B"].multicast.windows[linked["A"].incarnation].ring.stable(12)
+    with broken("window", "application has finished what is up to 10"):
+        linked.checkers.after_turn(linked["B"])
+
+
+def test_a_sender_that_is_read_though_there_is_no_room(linked):
+    linked["B"].multicast.held[linked["A"].incarnation] = []
+    with broken("held"):
+        linked.checkers.after_turn(linked["B"])
+
+
+def test_a_sender_that_is_not_read_for_no_reason(linked):
+    linked["B"].held = {linked["A"].incarnation}
+    with broken("held"):
+        linked.checkers.after_turn(linked["B"])
+
+
+def test_a_message_dropped_for_want_of_room(linked):
+    linked["B"].multicast.counters.num_out_of_window = 1
+    with broken("dropped", "no room for 1"):
+        linked.checkers.after_turn(linked["B"])
+
+
+def test_a_request_where_nothing_is_retransmitted(linked):
+    linked["B"].multicast.windows[linked["A"].incarnation].ring.announce(12)
+    look = linked["B"].multicast._ask
+    with broken("mode", "kind 6"):
+        for _ in range(2):
+            look(linked["A"].incarnation, linked["B"].multicast.windows[linked["A"].incarnation], 0)
+        linked["B"].turn()
+
+
+@pytest.mark.parametrize("bound", [10, 50])
+def test_a_queue_with_another_bound_than_that_of_its_mode(linked, bound):
+    linked["B"].change_interval(50)
+    linked["B"].multicast.queue.rebound(bound)
+    if bound == 50:
+        linked.checkers.after_turn(linked["B"])
+        return
+    with broken("mode", "bounded at 10"):
+        linked.checkers.after_turn(linked["B"])
+
+
+def test_a_receiver_that_keeps_and_gives_up_what_is_not_stable():
+    group = Cluster("ABC", stack="nakack2-udp", capacity=64, discard_delivered_msgs=False).start()
+    group.run(500)
+    group["C"].finish_after = None
+    group["A"].send(b"1", b"2", b"3")
+    group.run(100)
+    group["B"].multicast.windows[group["A"].incarnation].ring.stable(2)
+    with broken("purge", "B gave up A's messages up to 2, of which C"):
+        group.checkers.after_turn(group["B"])
+
+
 @pytest.mark.parametrize(("change", "check"), [(0, "view id"), (-1, "view id"), (1, "view")])
 def test_views_that_go_back_or_lack_their_owner(group, change, check):
     last = group["B"].views[-1]
