@@ -108,12 +108,13 @@ def test_resyncs_of_one_member_are_answered_at_most_once_in_a_pause():
     group.run(100)
     repeats = sent(group, Kind.REPEAT)
     flood = [control(group, "B", Kind.RESYNC, nakack2.Resync(0))] * 50
-    for _ in range(100):                                # 5000 RESYNCs in 20 ms
+    pause = nakack2.RESYNC_PAUSE / 1e6
+    for _ in range(100):                                # 5000 RESYNCs in four pauses
         group["A"].turn(flood)
-        group.run(0.2)
-    group.run(20)
+        group.run(pause / 25)
+    group.run(4 * pause)
     answers = group["A"].multicast.counters.xmit_rsps_sent / 60
-    assert answers in (5, 6), "at once, every 5 ms, and a last time"
+    assert answers in (5, 6), "at once, once in a pause, and a last time"
     assert sum(size for _, size in repeats) < 7 * 60 * 20
     assert not group["A"].multicast.resyncs
 
@@ -135,8 +136,19 @@ def test_the_last_of_several_resyncs_in_a_pause_is_the_one_that_is_answered():
     group.run(100)
     group["A"].turn([control(group, "B", Kind.RESYNC, nakack2.Resync(seqno)) for seqno in (8, 9, 4)])
     assert group["A"].multicast.counters.xmit_rsps_sent == 2
-    group.run(6)
+    group.run(nakack2.RESYNC_PAUSE / 1e6 + 4)
     assert group["A"].multicast.counters.xmit_rsps_sent == 2 + 6
+
+
+def test_the_first_resync_over_a_new_connection_is_answered_at_once():
+    group = cluster("ABC")
+    group["C"].finish_after = None
+    group["A"].send(*payloads("A", 1, 10))
+    group.run(100)
+    for answers in (1, 2, 3):
+        group["A"].linked(group["B"].incarnation)
+        group["A"].turn([control(group, "B", Kind.RESYNC, nakack2.Resync(0))] * 2)
+        assert group["A"].multicast.counters.xmit_rsps_sent == 10 * answers
 
 
 def test_over_udp_there_is_no_resync():
