@@ -390,6 +390,8 @@ class Nakack2(Multicast):
     def _report_finished(self, window: ReceiveWindow | None, now: Instant) -> None:
         stream = self.own if window is None else window.stream
         before = stream.unacked_bytes
+        if stream.is_incomplete:
+            self._arm(now)                              # its sender may have no room for the rest: see Stream.look
         if not (stream.keep() if window is None or not self.config.discard_delivered_msgs else stream.free()):
             return
         self.unreported_bytes += stream.unacked_bytes - before
