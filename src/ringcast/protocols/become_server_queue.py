@@ -24,6 +24,7 @@ class BecomeServerQueue:
         self.num_bytes = 0
         self.num_dropped = 0                            # messages, ever
         self.incomplete: set[int] = set()               # senders of which something was dropped
+        self.forgot = False                             # there were others: everybody may lack something
         self._entries: deque[tuple[Packet, int]] = deque()      # with the number of messages, oldest first
 
     def __len__(self) -> int:
@@ -40,7 +41,7 @@ class BecomeServerQueue:
     def take(self, sender: int) -> tuple[list[Packet], bool]:
         """What a sender's window gets now that it exists, oldest first; and whether that is all that came."""
         taken = self._remove({sender})
-        is_complete = sender not in self.incomplete
+        is_complete = sender not in self.incomplete and not self.forgot
         self.incomplete.discard(sender)
         return taken, is_complete
 
@@ -76,6 +77,8 @@ class BecomeServerQueue:
         self.num_dropped += messages
         if sender in self.incomplete or len(self.incomplete) < MAX_MEMBERS:
             self.incomplete.add(sender)
+        else:
+            self.forgot = True
 
     def _remove(self, senders: set[int]) -> list[Packet]:
         removed = [(packet, messages) for packet, messages in self._entries if packet.sender in senders]

@@ -273,6 +273,12 @@ class Nakack2(Multicast):
         self.queue.add(packet, messages)
         self.counters.num_queue_dropped = self.queue.num_dropped
 
+    def _keep(self, sender: int, start: multicast.Start) -> None:
+        """Of a sender whose START had to give way nothing is kept, see _enqueue."""
+        known = self.early.keys() | {sender}
+        super()._keep(sender, start)
+        self.queue.forgot |= self.early.keys() != known
+
     def _drain(self, sender: int, window: ReceiveWindow, now: Instant) -> None:
         """BECOME_SERVER, of one sender: what is in the queue goes into the window."""
         packets, is_complete = self.queue.take(sender)
