@@ -326,7 +326,8 @@ class Multicast(Layer):
     def _repeat(self, dest: int, wanted: list[Range], now: Instant) -> None:
         """Send the messages of `wanted` again, within what the receivers grant for one interval."""
         header = self.stack.header(Kind.REPEAT, dest)
-        datagrams, messages = self.pace.pack(self.send_window, wanted, header, self.interval, now)
+        interval = self.interval if self.interval > 0 else milliseconds(self.config.look_interval)
+        datagrams, messages = self.pace.pack(self.send_window, wanted, header, interval, now)
         self.counters.xmit_rsps_sent += messages
         self._send_data(Kind.REPEAT, dest, datagrams, now)
 
