@@ -213,11 +213,16 @@ class Nakack2(Multicast):
         return window.ring.stable(window.stream.finished)
 
     def _has_room(self, window: ReceiveWindow, packet: Packet) -> bool:
-        """In bytes. More is taken while the application has nothing to do, because then only what its sender repeats brings it on."""
+        """In bytes. More is taken while the application has nothing to do, because then only what its sender repeats brings it on; and
+        whatever the size, what comes next in order."""
         ring = window.ring
         needed = ring.nbytes + len(packet.data)
-        has_work = window.stream.in_hand or window.is_deliverable
-        return not ring.nbytes or needed <= (ROOM if has_work else MOST_ROOM) * self.config.max_bytes
+        if not ring.nbytes or needed <= ROOM * self.config.max_bytes:
+            return True
+        if window.stream.in_hand or window.is_deliverable:
+            return False
+        first = wire.first_seqno(packet.data)
+        return needed <= MOST_ROOM * self.config.max_bytes or (first is not None and not precedes((ring.hd + 1) % MODULUS, first))
 
     def _is_stuck(self, window: ReceiveWindow, packet: Packet) -> bool:
         """Whether there will be no room for it before something comes that is missing, so that its sender must be read on."""

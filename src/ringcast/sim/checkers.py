@@ -197,7 +197,9 @@ class Checkers:
         layer = member.multicast
         ring = layer.send_window.ring
         most = member.config.max_bytes + LARGEST
-        most_received = most if layer.receive_bytes == member.config.max_bytes else MOST_ROOM * member.config.max_bytes + LARGEST
+        most_received = most
+        if layer.receive_bytes != member.config.max_bytes:      # and a datagram more, when it is what comes next
+            most_received = max(MOST_ROOM * member.config.max_bytes, LARGEST) + LARGEST
         for window in layer.windows.values():
             if precedes(window.stream.finished, window.ring.low):
                 self.violated("window", f"{member.name} gave up what it has of {window.stream.sender} up to {window.ring.low}; its "
