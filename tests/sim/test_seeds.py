@@ -11,7 +11,13 @@ HARSH = Settings(loss=0.2, crashes=2, partitions=2)
 UNICAST = Settings(unicast=200)
 TALKS = Settings(unicast=200, splits=2, loss=0.2, crashes=2, partitions=2)
 SPLITS = Settings(unicast=500, splits=4, reorder=0.3, duplicate=0.2)
+LOST = Settings(stack="nakack2-udp", unicast=0, loss=0.2, crashes=2, partitions=2)
+KEPT_LONGER = Settings(stack="nakack2-udp", unicast=0, options={"use_ring_buffer": True, "discard_delivered_msgs": False})
+LINKS = Settings(stack="nakack2-tcp", unicast=0, breaks=20)
+TORN = Settings(stack="nakack2-tcp", unicast=0, breaks=200, delay=30, messages=500, options={"xmit_interval": 0})
+CROWD = Settings(stack="nakack2-tcp", unicast=0, crashes=3, exclusions=3)
 reached = Counter()
+reached_by_nakack2 = Counter()
 
 # What a campaign must have seen, or it has tested nothing: counters of the stacks, of the network, of the processes.
 EVERYTHING = ["num_lost", "num_cut", "num_duplicated", "num_reordered", "num_damaged", "num_clogged", "num_overflows", "num_unsent",
@@ -19,13 +25,17 @@ EVERYTHING = ["num_lost", "num_cut", "num_duplicated", "num_reordered", "num_dam
               "xmit_reqs_received", "xmit_rsps_received", "num_gone_undelivered", "malformed", "not_for_me",
               "unicast_msgs_delivered", "unicast_duplicates", "unicast_early", "unicast_late", "unicast_undelivered",
               "unicast_xmit_rsps_sent", "unicast_highest_resent", "syncs_sent", "syncs_answered", "closes_received"]
+EVERYTHING_OF_NAKACK2 = ["num_blockings", "num_left", "num_held", "num_let_go", "num_queued", "num_queue_dropped", "num_out_of_window",
+                         "num_duplicates", "resyncs_sent", "resyncs_received", "xmit_reqs_received", "xmit_rsps_received",
+                         "votes_received", "stability_received", "num_gone_undelivered", "unicast_msgs_delivered"]
 
 # Each of these failed once; what failed is in the note of its commit.
 KEPT = [(UNICAST, seed) for seed in (2, 4, 25, 32, 52, 112, 190, 237, 264, 845)] + [
     (SPLITS, 13), (SPLITS, 43), (TALKS, 3682), (TALKS, 4522), (TALKS, 4816), (TALKS, 4830), (TALKS, 7584)]
+KEPT_OF_NAKACK2 = [(TORN, 0), (TORN, 6), (TORN, 8), (CROWD, 37), (Settings(stack="nakack2-tcp", unicast=200), 10)]
 
 
-def check(seeds, settings):
+def check(seeds, settings, reached=reached):
     for seed in seeds:
         outcome = simulate(seed, settings)
         assert not outcome.check, f"{outcome.sentence}\nreplay: ringcast simulate --seed {seed}, with {settings}"
@@ -50,6 +60,28 @@ def test_no_promise_is_broken_among_single_members(first):
 @pytest.mark.parametrize(("settings", "seed"), KEPT)
 def test_what_failed_once_stays_mended(settings, seed):
     check([seed], settings)
+
+
+@pytest.mark.parametrize("settings", [LOST, KEPT_LONGER, LINKS, TORN, CROWD], ids=["lost", "kept longer", "links", "torn", "crowd"])
+def test_no_promise_of_nakack2_is_broken(settings):
+    check(range(16), settings, reached_by_nakack2)
+
+
+@pytest.mark.parametrize("stack", ["mcast-tcp", "nakack2-udp", "nakack2-tcp"])
+def test_no_promise_is_broken_among_single_members_of_other_stacks(stack):
+    check(range(10), Settings(stack=stack, unicast=200, messages=300), reached_by_nakack2)
+
+
+@pytest.mark.parametrize(("settings", "seed"), KEPT_OF_NAKACK2)
+def test_what_failed_once_with_nakack2_stays_mended(settings, seed):
+    check([seed], settings, reached_by_nakack2)
+
+
+def test_every_remedy_of_nakack2_was_reached():
+    if reached_by_nakack2["runs"] < 100:
+        pytest.skip("the seeds did not run before this")
+    assert [name for name in EVERYTHING_OF_NAKACK2 if not reached_by_nakack2[name]] == []
+    assert reached_by_nakack2["void"] < reached_by_nakack2["runs"] / 20
 
 
 def test_every_fault_and_every_remedy_was_reached():
