@@ -4,7 +4,7 @@ A mutation replaces `old`, which must occur once in the file, by `new`. They are
 own slips, what an earlier version did, a line forgotten, a comparison turned round.
 
     python tests/mutations/protocol.py            # apply each one to a copy, simulate seeds until one fails, list what was caught
-    python tests/mutations/protocol.py purge      # those whose name has this word
+    python tests/mutations/protocol.py purge      # those whose name, or whose file, has this word
 """
 
 import os
@@ -34,6 +34,14 @@ TO_ALL = """(Settings(unicast=0), Settings(unicast=0, loss=0.2, crashes=2, parti
               Settings(unicast=0, reorder=0.3, crashes=2, exclusions=4))"""
 TO_ONE = """(Settings(unicast=300, messages=20), Settings(unicast=300, messages=20, splits=4, reorder=0.3, duplicate=0.2),
               Settings(unicast=200, messages=20, splits=3, loss=0.2, crashes=2, partitions=2))"""
+LOSSY = """(Settings(stack="nakack2-udp", unicast=0), Settings(stack="nakack2-udp", unicast=0, loss=0.2, crashes=2, partitions=2),
+             Settings(stack="nakack2-udp", unicast=0, reorder=0.3, duplicate=0.2, crashes=2, exclusions=3,
+                      options={"use_ring_buffer": True, "discard_delivered_msgs": False}))"""
+LOSSLESS = """(Settings(stack="nakack2-tcp", unicast=0, breaks=20, messages=500),
+                Settings(stack="nakack2-tcp", unicast=0, breaks=0, crashes=1, slow=3, options={"xmit_interval": 0}),
+                Settings(stack="nakack2-tcp", unicast=0, breaks=200, delay=30, messages=500, options={"xmit_interval": 0}),
+                Settings(stack="nakack2-tcp", unicast=0, breaks=0, crashes=3, exclusions=2, slow=3, options={"xmit_interval": 0,
+                         "use_ring_buffer": True, "discard_delivered_msgs": False}))"""
 
 
 @dataclass(frozen=True)
@@ -48,6 +56,7 @@ class Mutation:
 MCAST, MULTICAST, MEMBERS = (f"protocols/{name}.py" for name in ("mcast", "multicast", "static_members"))
 RETRANSMISSION, STREAM, FRAG = "protocols/retransmission.py", "protocols/stream.py", "protocols/frag.py"
 UNICAST, SENDER, RECEIVER = (f"protocols/unicast3/{name}.py" for name in ("layer", "sender", "receiver"))
+NAKACK2, STABLE, QUEUE = (f"protocols/{name}.py" for name in ("nakack2", "stable", "become_server_queue"))
 STATES, MEMORY, SYNC = (f"protocols/unicast3/{name}.py" for name in ("states", "memory", "sync"))
 
 MUTATIONS = [
@@ -162,6 +171,121 @@ MUTATIONS = [
              "        stream = entry.stream if entry.is_busy else None\n", "        stream = None\n", TO_ONE),
     Mutation("a message that stands still is not acknowledged", STREAM, "        if self.in_hand == 0 and self.looks > 1:\n",
              "        if False:\n", TO_ONE),
+    # ------------------------------------------------------------------------------- NAKACK2 without retransmission
+    Mutation("a new connection needs no RESYNC", NAKACK2,
+             "        if window is not None:\n            self._resync(member, window, now)\n        if member in self.joiners:",
+             "        if member in self.joiners:", LOSSLESS),
+    Mutation("a RESYNC tells the highest received", NAKACK2, "have = (gaps[0][0] - 1) % MODULUS if gaps else window.ring.hr",
+             "have = window.ring.hr", LOSSLESS),
+    Mutation("a RESYNC is not answered", NAKACK2, "        self.resyncs[member] = resync.seqno\n", "", LOSSLESS),
+    Mutation("a RESYNC is answered with one message", NAKACK2, "            ranges = [(first, window.sent)]\n",
+             "            ranges = [(first, first)]\n", LOSSLESS),
+    Mutation("a RESYNC is answered one message too late", NAKACK2,
+             "first = ((have if precedes(low, have) else low) + 1) % MODULUS",
+             "first = ((have if precedes(low, have) else low) + 2) % MODULUS",
+             LOSSLESS),
+    Mutation("the START of a joiner is not said again over a new connection", NAKACK2,
+             "            self._send_control(Kind.START, multicast.Start(start, self.view_id), member, now)\n", "", LOSSLESS),
+    Mutation("a START that is said again is not followed by what was sent since", NAKACK2, "            self.resyncs[member] = start\n"
+             "            self._answer_resyncs(now)\n        self.above", "        self.above", LOSSLESS),
+    Mutation("a returning member is only sent what is new", NAKACK2,
+             "        if self.lossless and member in self.joiners and precedes(start, self.send_window.sent):", "        if False:",
+             LOSSLESS),
+    Mutation("what finds no room is dropped", NAKACK2, "            else:\n                self._hold(packet)\n", "", LOSSLESS),
+    Mutation("what is held stays held when there is a gap before it", NAKACK2,
+             "            if packets and self._is_stuck(window, packets[0]):\n", "            if False:\n", LOSSLESS),
+    Mutation("what is let go is not asked for", NAKACK2, "        if sender not in self.awaited:\n", "        if False:\n", LOSSLESS),
+    Mutation("what comes before the START is held", NAKACK2,
+             "        if window is None or (self.lossless and not window.started):\n", "        if window is None:\n", LOSSLESS),
+    Mutation("what finds no room in the ring is dropped", NAKACK2, "        if self.lossless and arrivals.beyond:\n",
+             "        if False:\n",
+             LOSSLESS),
+    Mutation("who has no room is read on", NAKACK2,
+             "            self.held[packet.sender] = deque()\n            self.stack.effects.held = set(self.held)\n",
+             "            self.held[packet.sender] = deque()\n", LOSSLESS),
+    Mutation("who has room again is not read again", NAKACK2,
+             "                del self.held[sender]\n                self.stack.effects.held = set(self.held)\n",
+             "                del self.held[sender]\n", LOSSLESS),
+    Mutation("room that the application makes is not used", NAKACK2, "        if self.held:\n            self._release(now)\n", "",
+             LOSSLESS),
+    Mutation("what is held of a leaver stays", NAKACK2, "(self.held, self.resyncs,", "(self.resyncs,", LOSSLESS),
+    Mutation("a window takes whatever bytes come", NAKACK2, "if not ring.nbytes or needed <=", "if True or needed <=", LOSSLESS),
+    Mutation("what comes next in order has no more room than others", NAKACK2,
+             "or (first is not None and not precedes((ring.hd + 1) % MODULUS, first))", "or False", LOSSLESS),
+    Mutation("what is finished but not stable takes the room of what comes", NAKACK2,
+             "        return window.ring.stable(window.stream.finished)\n", "        return 0\n", LOSSLESS),
+    Mutation("what is not finished is discarded for room", NAKACK2, "        return window.ring.stable(window.stream.finished)\n",
+             "        return window.ring.stable(window.ring.hd)\n", LOSSLESS),
+    Mutation("the retransmit task runs without retransmission", NAKACK2, "            if window.started and self.retransmits:\n",
+             "            if window.started:\n", LOSSLESS),
+    Mutation("the last seqno is announced without retransmission", NAKACK2,
+             "        if self.retransmits:\n            self._say_again(now)", "        if True:\n            self._say_again(now)",
+             LOSSLESS),
+    Mutation("retransmission that is switched on does not start", NAKACK2, "        super().change_interval(interval, now)\n",
+             "        self.interval = interval\n", LOSSLESS),
+    Mutation("what is missing when retransmission stops is not asked for", NAKACK2, "        if stops:\n", "        if False:\n",
+             LOSSLESS),
+    # --------------------------------------------------------------------------------------------- become_server_queue
+    Mutation("the queue is bounded without retransmission", NAKACK2,
+             "return self.config.become_server_queue_size if self.retransmits else UNBOUNDED",
+             "return self.config.become_server_queue_size",
+             LOSSLESS),
+    Mutation("the queue is never bounded", NAKACK2,
+             "return self.config.become_server_queue_size if self.retransmits else UNBOUNDED", "return UNBOUNDED", LOSSY),
+    Mutation("the queue keeps its bound when retransmission is switched", NAKACK2, "        self.queue.rebound(self._queue_bound())\n",
+             "",
+             LOSSLESS),
+    Mutation("a joiner does not queue", NAKACK2, "if not self.receiving or (self.lossless and packet.sender not in self.early):",
+             "if self.lossless:", LOSSLESS),
+    Mutation("the queue is not drained", NAKACK2, "        for packet in packets:\n            self._on_data(packet, now)\n", "",
+             LOSSLESS),
+    Mutation("the queue is forgotten with a view", NAKACK2, "self.queue.retain(self.early.keys() | self.members.keys())",
+             "self.queue.retain(set())", LOSSLESS),
+    Mutation("what the queue lacks is not asked for", NAKACK2, "        if not is_complete and self.lossless", "        if False",
+             LOSSLESS),
+    Mutation("the queue does not say that it lacks something", QUEUE, "            self.incomplete.add(sender)\n", "            pass\n",
+             LOSSLESS),
+    Mutation("the queue has no bound in bytes", QUEUE, "while self.num_bytes > self.max_bytes:", "while False:", LOSSLESS),
+    Mutation("draining the queue drains all of it", QUEUE, "        taken = self._remove({sender})\n",
+             "        taken = [packet for packet in self._remove({packet.sender for packet, _ in self._entries})"
+             " if packet.sender == sender]\n", LOSSLESS),
+    # ---------------------------------------------------------------------------------------------------------- STABLE
+    Mutation("vote what was received", NAKACK2, "{sender: (window.stream.finished, window.ring.hr)",
+             "{sender: (window.ring.hr, window.ring.hr)",
+             LOSSY),
+    Mutation("vote what the application has in hand", NAKACK2, "{sender: (window.stream.finished, window.ring.hr)",
+             "{sender: (window.ring.hd, window.ring.hr)", LOSSLESS),
+    Mutation("of its own messages a member votes what it sent", NAKACK2, "digest = {self.local.incarnation: (self.own.finished, sent)}",
+             "digest = {self.local.incarnation: (sent, sent)}", LOSSLESS),
+    Mutation("STABILITY is the maximum", STABLE, "slowest[sender] = max(lags, key=lags.__getitem__)",
+             "slowest[sender] = min(lags, key=lags.__getitem__)", LOSSY),
+    Mutation("who has not voted has everything", STABLE, "            return QUARTER\n", "            return 0\n", LOSSY),
+    Mutation("who has not voted is not waited for", STABLE, "if member not in self.votes or self.votes[member].receiving]",
+             "if member in self.votes and self.votes[member].receiving]", LOSSLESS),
+    Mutation("a report of another view is obeyed", STABLE, "elif report.view_id == self.view_id and packet.sender ==",
+             "elif packet.sender ==", LOSSY),
+    Mutation("still suspended when it has joined", STABLE, "    def resumed(self, now: Instant) -> None:\n        self._vote(now)",
+             "    def resumed(self, now: Instant) -> None:\n        pass", LOSSLESS),
+    Mutation("a vote is said once", STABLE, "        if self.is_asked or self.stillness.is_due:\n", "        if self.is_asked:\n",
+             LOSSY),
+    Mutation("only the sender of a message votes again", STABLE,
+             "return nakack.receiving and any(", "return False and any(", LOSSLESS),
+    Mutation("a publish-only member is waited for", STABLE, "Vote(self.view_id, self.nakack.receiving, grant, digest)",
+             "Vote(self.view_id, True, grant, digest)", LOSSLESS),
+    Mutation("a publish-only member keeps its own messages", NAKACK2,
+             "            self.send_window.ring.remove_many(nullify=False)        # nobody", "            pass        # nobody",
+             LOSSLESS),
+    Mutation("a publish-only member never finishes its own messages", NAKACK2,
+             "            self.own.finished = self.send_window.sent\n            self._report_finished(None, now)\n",
+             "            pass\n", LOSSY),
+    Mutation("a receiver gives up what is not stable", NAKACK2, "window is None or not self.config.discard_delivered_msgs",
+             "window is None",
+             LOSSY),
+    Mutation("a receiver keeps what is stable", NAKACK2, "                    window.ring.stable(seqno)\n",
+             "                    pass\n", LOSSY),
+    Mutation("STABILITY does not purge", NAKACK2, "                self._purge_to(seqno)\n", "                pass\n", LOSSY),
+    Mutation("a purge wakes up nobody", NAKACK2, "self.send_window.stable(seqno):\n            self.stack.effects.writable = True",
+             "self.send_window.stable(seqno):\n            pass", LOSSLESS),
 ]
 
 
@@ -191,7 +315,7 @@ if __name__ == "__main__":
     word = " ".join(sys.argv[1:])
     survived = 0
     for mutation in MUTATIONS:
-        if word in mutation.name:
+        if word in f"{mutation.file} {mutation.name}":
             caught = hunt(mutation)
             survived += not caught
             print(f"{mutation.name:62} {caught[:140] or 'SURVIVED'}", flush=True)
