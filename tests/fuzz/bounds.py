@@ -1,17 +1,22 @@
-"""What must hold of an honest member after every turn, whatever the others say: its memory is bounded, and so is what it answers."""
+"""What must hold of an honest member after every turn, whatever the others say: its memory is bounded, and so is what it answers.
+
+And nobody purges what somebody who is there has not finished. Of all this one thing is exempt: under NAKACK2 the coordinator of the
+view is trusted with STABILITY, so a hostile one can make its members purge too early, and what was purged never comes to who lacks it.
+A hostile member that is not the coordinator cannot, and neither of them can make a member deliver twice, out of order or with a gap.
+"""
 
 import reference
 from honest import CONFIG, DONT_LOOPBACK, HONEST, NAMES, Honest
 
 from ringcast.config import MAX_MEMBERS, milliseconds
-from ringcast.protocols import frag, multicast, unreliable
+from ringcast.protocols import frag, multicast, nakack2, stable, unreliable
 from ringcast.protocols.seqnos import MODULUS, precedes
 from ringcast.protocols.stream import Stream
 from ringcast.protocols.unicast3 import layer, memory
 from ringcast.stack import EVERYONE, Kind
 
 LOOK, GREETING = milliseconds(CONFIG.xmit_interval), milliseconds(CONFIG.hello_interval) // 10
-SYNC = milliseconds(CONFIG.sync_min_interval)
+SYNC, STABLE, GAP = (milliseconds(time) for time in (CONFIG.sync_min_interval, CONFIG.stable_interval, CONFIG.gap_timeout))
 LARGEST = 700                           # bytes of a data datagram here: a bundle, or one payload
 LIMIT = 100                             # messages that an application takes in hand, at most
 
@@ -27,11 +32,11 @@ def check(member: Honest, now: int) -> None:
 
 # ------------------------------------------------------------------------------------------------------------- memory
 
-def check_stream(stream: Stream) -> None:
+def check_stream(stream: Stream, most: int = CONFIG.max_bytes + LARGEST) -> None:
     """The window's bounds (R1), the flags of what is in it, and fragments."""
     ring = stream.ring
     assert (ring.hd - ring.low) % MODULUS <= (ring.hr - ring.low) % MODULUS <= ring.capacity == CONFIG.capacity
-    assert ring.nbytes <= CONFIG.max_bytes + LARGEST
+    assert ring.nbytes <= most
     assert all((seqno - ring.low - 1) % MODULUS < ring.capacity for seqno in stream.marks.flags)
     if stream.whole is not None:
         assert len(stream.whole.ordered) <= 1
@@ -48,13 +53,52 @@ def check_fragments(assemblies: dict[int, frag.Assembly], most: int) -> None:
 
 def check_multicast(member: Honest) -> None:
     layer = member.multicast
-    for stream in (layer.own, *(window.stream for window in (*layer.windows.values(), *layer.leaving))):
-        check_stream(stream)
+    lossless = isinstance(layer, nakack2.Nakack2) and layer.lossless
+    check_stream(layer.own)
+    for window in (*layer.windows.values(), *layer.leaving):
+        check_stream(window.stream, nakack2.MOST_ROOM * CONFIG.max_bytes if lossless else CONFIG.max_bytes + LARGEST)
     others = layer.members.keys() - {member.incarnation}
-    assert layer.windows.keys() | layer.joiners.keys() | layer.budgets.keys() <= others
-    assert dict(layer.acks.items()).keys() <= layer.members.keys() and len(layer.members) <= len(NAMES)
+    assert layer.windows.keys() | layer.joiners.keys() <= others and len(layer.members) <= len(NAMES)
+    if isinstance(layer, nakack2.Nakack2):
+        check_nakack2(layer)
+        check_stable(layer.above)
+    else:
+        assert layer.budgets.keys() <= others and dict(layer.acks.items()).keys() <= layer.members.keys()
     assert not layer.requests and len(layer.leaving) <= multicast.MOST_LEAVING and len(layer.early) <= MAX_MEMBERS
     assert not layer.early_deliveries
+
+
+def check_nakack2(layer: nakack2.Nakack2) -> None:
+    """What waits for a window or for room in one, and tables only of members."""
+    queue, others = layer.queue, layer.windows.keys() | layer.joiners.keys()
+    entries = queue._entries
+    assert queue.num_bytes == sum(len(packet.data) for packet, _ in entries) <= queue.max_bytes
+    assert queue.num_messages == sum(messages for _, messages in entries)
+    assert queue.bound == (0 if not layer.retransmits else layer.config.become_server_queue_size)
+    assert not queue.bound or queue.num_messages <= queue.bound
+    assert len(queue.incomplete) <= MAX_MEMBERS
+    assert layer.held.keys() <= layer.windows.keys() and all(layer.held.values()) and (layer.lossless or not layer.held)
+    tables = layer.resyncs.keys() | layer.answered.keys() | layer.standing.keys()
+    assert tables | others <= layer.members.keys() - {layer.local.incarnation}
+
+
+def check_stable(layer: stable.Stable) -> None:
+    """Votes only of members, and on members. What a coordinator says of others is as much as one datagram holds."""
+    members = set(layer.members)
+    assert layer.votes.keys() | layer.known.keys() <= members
+    assert all(vote.digest.keys() <= members for vote in layer.votes.values())
+    assert not layer.votes or layer.coordinator == layer.local.incarnation
+    assert len(layer.awaited) <= MAX_MEMBERS
+
+
+def waiting(member: Honest) -> int:
+    """Messages that came in earlier turns and have found no place yet."""
+    layer = member.multicast
+    if not isinstance(layer, nakack2.Nakack2):
+        return 0
+    held = [packet for packets in layer.held.values() for packet in packets]
+    runs = [run for packet in held for run in reference.runs(packet.data[reference.HEADER:]) or ()]
+    return len(layer.queue) + sum(len(payloads) for _, _, payloads in runs)
 
 
 def check_connections(member: Honest, now: int) -> None:
@@ -86,15 +130,20 @@ def check_hands(member: Honest) -> None:
     assert sum(len(batch) for batch, _ in member.in_hand) <= LIMIT + CONFIG.capacity + member.most_messages
 
 
-def check_finished(sender: Honest, members: tuple[Honest, ...]) -> None:
-    """What a sender gives up was finished by all whom it was for."""
+def check_finished(sender: Honest, members: tuple[Honest, ...], trusting: bool) -> bool:
+    """What a sender gives up was finished by all whom it was for. Only a coordinator can make it give up more, because nobody but the
+    coordinator sees the votes: of those who are `trusting` it is said that they were misled, by False."""
     for dest in (EVERYONE, *HONEST):
         said = sender.said.get(dest, [])
         while (number := sender.purged[dest]) < len(said) and not precedes(said[number].window.ring.low, said[number].seqno):
             for receiver in members:
                 if dest in (EVERYONE, receiver.incarnation) and not (receiver is sender and said[number].flags & DONT_LOOPBACK):
-                    assert number in receiver.heard[sender.incarnation, dest].finished, (sender.name, receiver.name, number)
+                    finished = number in receiver.heard[sender.incarnation, dest].finished
+                    if trusting and dest == EVERYONE and not finished:
+                        return False
+                    assert finished, (sender.name, receiver.name, number)
             sender.purged[dest] += 1
+    return True
 
 
 # ------------------------------------------------------------------------------------------------------------ answers
@@ -106,13 +155,31 @@ def check_answers(member: Honest, now: int) -> None:
     assert sent[Kind.HELLO] <= 1 + now // GREETING
     assert sent[Kind.HIGHEST] <= looks
     assert sent[Kind.XMIT_REQ] <= (len(NAMES) - 1) * looks
-    assert sent[Kind.START] <= len(NAMES) * (looks + member.num_views)
+    assert sent[Kind.START] <= len(NAMES) * (looks + member.num_views) + member.num_links
     assert sent[Kind.ACK] <= answers + (len(NAMES) - 1) * looks + member.num_turns
     assert sent[Kind.UNRELIABLE] == member.num_shouted
+    check_rounds(member, now)
+    member.resent = [each for each in member.resent if each[0] > now - nakack2.RESYNC_PAUSE]
+    for dest in {dest for _, dest, _ in member.resent}:         # one answer to RESYNC, and repeats of three intervals
+        assert sum(size for _, to, size in member.resent if to == dest) <= 4 * (CONFIG.max_bytes + LARGEST)
     member.repeats = [each for each in member.repeats if each[0] > now - LOOK]
     for dest in {dest for _, dest, _ in member.repeats}:
         size = sum(size for _, to, size in member.repeats if to == dest)
         assert size <= 2 * (CONFIG.max_bytes + LARGEST)         # it may lie across two intervals
+
+
+def check_rounds(member: Honest, now: int) -> None:
+    """NAKACK2's words to one member are answers, or of a link or a view; STABLE votes by its interval, or when much is finished."""
+    sent, arrived = member.sent, member.arrived
+    assert sent[Kind.STARTED] <= arrived[Kind.START]
+    if isinstance(member.multicast, nakack2.Nakack2):
+        counters = member.multicast.counters
+        assert counters.resyncs_sent == sent[Kind.RESYNC]
+        assert sent[Kind.RESYNC] <= member.num_links + counters.num_gaps + arrived[Kind.START] + (len(NAMES) - 1) * member.num_switches
+        assert counters.num_gaps <= (len(NAMES) - 1) * (1 + now // (GAP - LOOK))
+    votes = 1 + now // STABLE + 2 * member.num_views + member.num_links + member.num_finished + len(NAMES) * member.num_turns
+    assert sent[Kind.VOTE] <= votes
+    assert sent[Kind.STABILITY] <= votes + arrived[Kind.VOTE] + member.num_links
 
 
 def check_unicast_answers(member: Honest, now: int) -> None:
@@ -128,7 +195,9 @@ def check_unicast_answers(member: Honest, now: int) -> None:
 
 def note(member: Honest, kind: int, dest: int, datagram: bytes, now: int) -> None:
     """How much of a datagram is said again."""
-    if kind == Kind.REPEAT:
+    if kind == Kind.REPEAT and isinstance(member.multicast, nakack2.Nakack2) and member.multicast.lossless:
+        member.resent.append((now, dest, len(datagram)))
+    elif kind == Kind.REPEAT:
         member.repeats.append((now, EVERYONE, len(datagram)))
     elif kind in (Kind.UNICAST, Kind.UNICAST_FIRST):
         uttered = member.uttered.setdefault(dest, set())

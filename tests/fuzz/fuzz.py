@@ -21,7 +21,7 @@ import corpus
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 WORK = ROOT / "build" / "fuzz"
-TARGETS = ("decoder", "stack")
+TARGETS = ("decoder", "stack", "nakack2-udp", "nakack2-tcp", "tcp")
 DEFAULTS = ["-max_total_time=60", "-timeout=10", "-max_len=600", "-print_final_stats=1", f"-artifact_prefix={WORK}/"]
 
 
@@ -95,7 +95,7 @@ def main(words: list[str]) -> int:
     inputs = [word for word in words if Path(word).is_file()]
     names = [word for word in words if word not in options and word not in inputs and word != "--merge"]
     if any(name not in TARGETS for name in names):
-        raise SystemExit(f"the targets are {' and '.join(TARGETS)}, not {' '.join(names)}")
+        raise SystemExit(f"the targets are {', '.join(TARGETS)}, not {' '.join(names)}")
     package = build()
     if inputs:
         return max(harness(package, target, *options, *inputs) for target in names or TARGETS)

@@ -13,7 +13,7 @@ many lives have driven out of a member's memory what it knew of a closed connect
 """
 
 import msgspec
-from bounds import GREETING, LIMIT, LOOK, check, check_finished, check_hands, note
+from bounds import GREETING, LIMIT, LOOK, check, check_finished, check_hands, note, waiting
 from honest import DONT_LOOPBACK, HONEST, INCARNATIONS, OOB, Honest
 from hostile import HOSTILE, Hostile, runs_of
 
@@ -25,10 +25,17 @@ from ringcast.stack import EVERYONE, Effects, Kind, group_id
 class Group(Hostile):
     """One run of a program."""
 
-    def __init__(self, data: bytes) -> None:
-        super().__init__(data, (Honest("A"), Honest("C")), group_id("fuzz"))
+    leads = False                               # B is the coordinator of every view that it is in
+    spoke_early = False                         # B, before anybody had a view: perhaps nobody has one yet
+
+    def __init__(self, data: bytes, members: tuple[Honest, ...] | None = None) -> None:
+        super().__init__(data, members or (Honest("A"), Honest("C")), group_id("fuzz"))
         self.now = 0
+        self.misled = False                     # an honest member has purged too early, because its coordinator B said so
         self.apart = False                      # a view without one of the honest members was installed
+        self.begin()
+
+    def begin(self) -> None:
         for member in self.members:
             member.stack.start(self.now)
             self.turn(member)
@@ -37,11 +44,15 @@ class Group(Hostile):
         for member in self.members:
             member.arriving.append(wire.make_datagram(Kind.HELLO, self.id, HOSTILE, EVERYONE, hello))
         for _ in range(4):
+            self.before_views()
             for member in self.members:
                 self.turn(member, len(member.arriving))
             self.now += GREETING
         for member in self.members:
-            assert member.view_id and member.multicast.joiners.keys() == {HOSTILE}
+            assert self.spoke_early or member.view_id and member.multicast.joiners.keys() == {HOSTILE}
+
+    def before_views(self) -> None:
+        """What B says before anybody has a view."""
 
     def run(self) -> None:
         while not self.program.is_over():
@@ -121,8 +132,12 @@ class Group(Hostile):
         if member.stopped:
             member.arriving.clear()
             return
-        datagrams, member.arriving = member.arriving[:count], member.arriving[count:]
+        datagrams = self.read(member, count)
         member.num_turns += 1
+        if member.news:
+            news, member.news = member.news, []
+            member.num_links += len(news)
+            member.stack.linked(news, self.now)
         if datagrams:
             self.expect(member, datagrams)
             member.stack.receive(datagrams, self.now)
@@ -135,19 +150,23 @@ class Group(Hostile):
         check(member, self.now)
         check_hands(member)
         if not self.spoofed and not self.apart:
-            check_finished(member, self.members)
+            self.misled |= not check_finished(member, self.members, self.leads)
+
+    def read(self, member: Honest, count: int) -> list[bytes]:
+        datagrams, member.arriving = member.arriving[:count], member.arriving[count:]
+        return datagrams
 
     def expect(self, member: Honest, datagrams: list[bytes]) -> None:
         """Count what the stack must refuse, and say why; note what has flags, which comes out of order or in parts."""
         member.num_arrived += len(datagrams)
-        num_messages = 0
+        num_messages = waiting(member)
         for datagram in datagrams:
             header = wire.open_datagram(datagram, self.id)
             if header is None:
                 member.refused["malformed"] += 1
             elif header.sender == member.incarnation or header.dest not in (EVERYONE, member.incarnation):
                 member.refused["not_for_me"] += 1
-            elif not Kind.DATA <= header.kind <= Kind.UNRELIABLE:
+            elif header.kind not in member.kinds:
                 member.refused["unhandled"] += 1
             else:
                 member.arrived[header.kind] += 1
@@ -178,6 +197,8 @@ class Group(Hostile):
         for batch in effects.failures:
             assert self.spoofed or self.apart or batch.dest.incarnation not in HONEST, batch
             member.failed(batch)
+        if effects.held is not None:
+            member.held = effects.held
         if effects.fault is not None:
             self.apart = member.stopped = True
         return member.stopped or not effects.writable or not member.large
@@ -191,6 +212,12 @@ class Group(Hostile):
 
     # --------------------------------------------------------------------------------------------------------- the end
 
+    def is_worn_out(self) -> bool:
+        """Whether B has said of itself that it is in its last generation, behind which no HELLO goes that others believe: its name
+        cannot be vacated so that all agree."""
+        lines = [table["B"] for each in self.members for table in (each.members.table, each.members.rumours) if "B" in table]
+        return any(line.generation >= 2**22 - 1 for line in lines)
+
     def settle(self) -> None:
         """B is silent and taken out, the network loses nothing: the honest members get everything, and can go on."""
         for member in self.members:
@@ -198,7 +225,7 @@ class Group(Hostile):
             self.take_all(member)               # what B said last
         for member in self.members:
             self.exclude(member)
-        for _ in range(10 if self.spoofed or self.apart else 600):
+        for _ in range(10 if self.spoofed or self.apart or self.misled else 600):
             for member in self.members:
                 self.turn(member, len(member.arriving))
                 while member.in_hand and not member.stopped:
@@ -210,7 +237,7 @@ class Group(Hostile):
         for member in self.members:
             status = member.stack.status()
             assert {name: status[name] for name in member.refused} == member.refused
-        if not self.spoofed and not self.apart:
+        if not self.spoofed and not self.apart and not self.misled:
             assert self.owed() is None, self.owed()
 
     def owed(self) -> str | None:

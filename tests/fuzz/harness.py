@@ -5,11 +5,11 @@ import sys
 
 import atheris
 
-LAYERS = ["ringcast.protocols", "ringcast.stack"]
+LAYERS = ["ringcast.protocols", "ringcast.stack", "ringcast.transport"]
 
 if __name__ == "__main__":
     _, target, *words = sys.argv
-    if target == "stack":
+    if target != "decoder":
         with atheris.instrument_imports(include=LAYERS):
             from targets import TARGETS
     else:

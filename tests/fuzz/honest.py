@@ -10,8 +10,8 @@ from ringcast._core.send_window import SendWindow
 from ringcast.config import configure
 from ringcast.protocols import frag
 from ringcast.protocols.budget import ReceiveBudget
-from ringcast.protocols.mcast import Mcast
 from ringcast.protocols.seqnos import MODULUS
+from ringcast.protocols.stacks import multicast_layers
 from ringcast.protocols.static_members import StaticMembers
 from ringcast.protocols.unicast3 import Unicast3
 from ringcast.protocols.unreliable import Unreliable
@@ -20,9 +20,12 @@ from ringcast.stack import EVERYONE, Kind, Stack
 NAMES = ("A", "B", "C")
 INCARNATIONS = {"A": 0x1111_0000_0001, "B": 0x2222_0000_0002, "C": 0x3333_0000_0003}
 HONEST = (INCARNATIONS["A"], INCARNATIONS["C"])
-CONFIG = configure({"capacity": 8, "max_bytes": 1500, "xmit_interval": 3, "hello_interval": 20, "max_bundle_size": 600,
-                    "ack_threshold": 3, "max_message_size": 4000, "conn_expiry_timeout": 500, "conn_close_timeout": 100,
-                    "max_closed_connections": 4})
+OPTIONS = {"capacity": 8, "max_bytes": 1500, "xmit_interval": 3, "hello_interval": 20, "max_bundle_size": 600,
+           "ack_threshold": 3, "max_message_size": 4000, "conn_expiry_timeout": 500, "conn_close_timeout": 100,
+           "max_closed_connections": 4, "stable_interval": 5, "stable_bytes": 1000, "become_server_queue_size": 10, "gap_timeout": 6}
+CONFIG = configure(OPTIONS)
+KINDS = {"mcast": frozenset(range(Kind.DATA, Kind.UNRELIABLE + 1)),          # that a stack knows
+         "nakack2": frozenset(range(Kind.DATA, Kind.STABILITY + 1)) - {Kind.ACK}}
 OOB, DONT_LOOPBACK, NO_RELIABILITY = int(Flag.OOB), int(Flag.DONT_LOOPBACK), int(Flag.NO_RELIABILITY)
 
 
@@ -64,18 +67,18 @@ class Seen:
 
 
 class Honest:
-    """A member. `spoofed` and `apart` are the group's: what is not promised any more."""
+    """A member of a group with `stack` and, besides those of CONFIG, `options`. `names` is the list of members, in its order."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, stack: str = "mcast-udp", names: tuple[str, ...] = NAMES, **options: Any) -> None:
         self.name, self.incarnation = name, INCARNATIONS[name]
         self.address = Address(name, self.incarnation)
-        budget = ReceiveBudget(1 << 16)
-        self.multicast = Mcast(self.address, CONFIG, budget)
-        self.unicast = Unicast3(self.address, CONFIG, budget)
+        config, budget = configure(OPTIONS | options, stack), ReceiveBudget(1 << 16)
+        self.multicast, to_all = multicast_layers(stack, self.address, config, budget)
+        self.unicast = Unicast3(self.address, config, budget)
         self.unreliable = Unreliable(self.address)
-        self.members = StaticMembers(self.address, NAMES, CONFIG)
-        self.stack = Stack([self.unreliable, self.unicast, self.multicast, self.members], local=self.address, group="fuzz",
-                           physical=name)
+        self.members = StaticMembers(self.address, names, config)
+        self.stack = Stack([self.unreliable, self.unicast, *to_all, self.members], local=self.address, group="fuzz", physical=name)
+        self.kinds = KINDS["nakack2" if stack.startswith("nakack2") else "mcast"]
 
         self.said: dict[int, list[Said]] = {EVERYONE: []}       # by the one it was said to
         self.purged = dict.fromkeys((EVERYONE, *HONEST), 0)     # how many of these are known to be finished by all
@@ -91,17 +94,20 @@ class Honest:
         self.limit = 100
 
         self.arriving: list[bytes] = []         # on the network, or in its socket
+        self.held: set[int] = set()             # whose datagrams it does not read
+        self.news: list[int] = []               # to whom there is a new connection
         self.view_id = 0
         self.stopped = False
         self.refused = {"malformed": 0, "not_for_me": 0, "unhandled": 0}        # what its counters must say
-        self.sent = dict.fromkeys(range(Kind.UNRELIABLE + 1), 0)                # packets, by kind
-        self.arrived = dict.fromkeys(range(Kind.UNRELIABLE + 1), 0)             # of those that it must look at
+        self.sent = dict.fromkeys(range(Kind.STABILITY + 1), 0)                 # packets, by kind
+        self.arrived = dict.fromkeys(range(Kind.STABILITY + 1), 0)              # of those that it must look at
         self.most_messages = 0                  # in the datagrams of one turn
         self.repeats: list[tuple[int, int, int]] = []           # (when, to whom, bytes) in the last interval
+        self.resent: list[tuple[int, int, int]] = []            # the same over connections, since RESYNC was last answered
         self.uttered: dict[int, set[bytes]] = {}                # payloads that went out to one member
         self.remembered: set[int] = set()       # honest members of whose connections something was known after the last turn
         self.forgot: set[int] = set()           # those of whom nothing is known any more: what they say may come again
-        self.num_arrived = self.num_finished = self.num_views = self.num_turns = 0
+        self.num_arrived = self.num_finished = self.num_views = self.num_turns = self.num_links = self.num_switches = 0
 
     # -------------------------------------------------------------------------------------------------------- sending
 

@@ -50,7 +50,11 @@ class Program:
 
 
 class Hostile:
-    """The acts of B in a group of honest `members`. `spoofed` says that B spoke in the name of one of them, and well."""
+    """The acts of B in a group of honest `members`. `spoofed` says that B spoke in the name of one of them, and well; where it may not
+    do that, it is a stranger instead."""
+
+    bodies = BODIES
+    may_spoof = True
 
     def __init__(self, data: bytes, members: tuple[Honest, ...], group: int) -> None:
         self.program = Program(data)
@@ -94,14 +98,14 @@ class Hostile:
     def forge(self, target: Honest, kind: int, body: bytes) -> None:
         """Into what the target receives: behind the rest, or before it."""
         other = self.members[target is self.members[0]]
-        sender = self.program.choice([self.life(target)] * 10
-                                     + [STRANGER, STRANGER, 0, 2**64 - 1, target.incarnation, other.incarnation, HOSTILE])
+        sender = self.program.choice([self.life(target)] * 10 + [
+            STRANGER, STRANGER, 0, 2**64 - 1, target.incarnation, other.incarnation if self.may_spoof else STRANGER, HOSTILE])
         dest = self.program.choice((EVERYONE, target.incarnation, HOSTILE, 77))
         if sender == other.incarnation and dest in (EVERYONE, target.incarnation):
             if kind == Kind.UNRELIABLE:
                 other.shouted.add(body)                 # nobody can tell
             else:
-                self.spoofed |= is_well_formed(kind, body)
+                self.spoofed |= is_well_formed(kind, body, self.bodies)
         self.put(target, wire.make_datagram(kind, self.id, sender, dest, body))
 
     def put(self, target: Honest, datagram: bytes) -> None:
@@ -222,12 +226,12 @@ def runs_of(kind: int, body: bytes) -> "list[reference.Run] | None":
     return reference.runs(body) if kind in MESSAGES else None
 
 
-def is_well_formed(kind: int, body: bytes) -> bool:
+def is_well_formed(kind: int, body: bytes, bodies: "dict[int, msgspec.msgpack.Decoder[Any]]") -> bool:
     """Whether a member would believe it."""
     if kind in MESSAGES or kind in CONNECTIONS:
         return runs_of(kind, body) is not None
     try:
-        word = BODIES[kind].decode(body) if kind in BODIES else None
+        word = bodies[kind].decode(body) if kind in bodies else None
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return False
     return word is not None and is_seqno(getattr(word, "conn_id", 0))

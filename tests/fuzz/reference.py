@@ -1,5 +1,6 @@
 """The wire format in plain Python, written from the text at the top of wire.pyx: what the compiled decoder must agree with."""
 
+import hashlib
 import struct
 
 MODULUS = 1 << 64
@@ -109,3 +110,30 @@ def messages(inside: list[Run]) -> dict[int, tuple[bytes, int]]:
         for step, payload in enumerate(payloads):
             found.setdefault((first + step) % MODULUS, (payload, flags))
     return found
+
+
+def frames(stream: bytes, peer: int) -> tuple[list[bytes], bool]:
+    """The whole frames at the beginning of what a TCP peer sends, and whether what follows them can still become one."""
+    found, at = [], 0
+    while len(stream) - at >= 4:
+        length = int.from_bytes(stream[at:at + 4], "little")
+        if not 32 <= length <= 65_507:
+            return found, False
+        if len(stream) - at < 20:
+            break
+        if int.from_bytes(stream[at + 12:at + 20], "little") != peer:
+            return found, False
+        if len(stream) - at < 4 + length:
+            break
+        found.append(stream[at + 4:at + 4 + length])
+        at += 4 + length
+    return found, True
+
+
+def record(raw: bytes, group: int) -> tuple[int, int, int, tuple[str, int]] | None:
+    """(kind, member, number, endpoint) of a handshake's record, or None when it is not one of ours."""
+    magic, version, kind, port, its_group = struct.unpack_from("<4sBBHI", raw)
+    member, number = struct.unpack_from("<QQ", raw, 16)
+    if magic != b"RCtl" or version != 1 or its_group != group or raw[32:] != hashlib.blake2b(raw[:32], digest_size=8).digest():
+        return None
+    return (kind, member, number, (".".join(map(str, raw[12:16])), port)) if member and number <= 1 << 62 else None

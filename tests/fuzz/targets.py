@@ -3,7 +3,9 @@
 import struct
 from array import array
 
+import byte_stream
 from group import Group
+from group_nakack2 import LinkedGroup, Nakack2Group
 from reference import CONNECTION, HEADER, MODULUS, OOB, WIRE_FLAGS, accepted, first_seqno, messages, opened, seal
 
 from ringcast._core import wire
@@ -112,4 +114,19 @@ def stack(data: bytes) -> None:
     Group(data).run()
 
 
-TARGETS = {"decoder": decoder, "stack": stack}
+def nakack2_udp(data: bytes) -> None:
+    """Bytes: how the group is set up (group_nakack2.py), and a program."""
+    Nakack2Group(data).run()
+
+
+def nakack2_tcp(data: bytes) -> None:
+    """The same over connections."""
+    LinkedGroup(data).run()
+
+
+def tcp(data: bytes) -> None:
+    """Bytes: what a peer sends over a TCP connection, and how that is cut (byte_stream.py)."""
+    byte_stream.run(data)
+
+
+TARGETS = {"decoder": decoder, "stack": stack, "nakack2-udp": nakack2_udp, "nakack2-tcp": nakack2_tcp, "tcp": tcp}

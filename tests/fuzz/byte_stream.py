@@ -1,0 +1,143 @@
+"""The target `tcp`: what a peer may send over a TCP connection, before it is a link and after.
+
+What is read must not depend on how the bytes were cut into reads: it is compared with a reference that sees all of them at once. What
+is no frame ends the link, behind all whole frames before it; nothing raises, and a link keeps one buffer or the part of one frame.
+"""
+
+import hashlib
+import struct
+from collections import deque
+
+import reference
+from hostile import EDGES, Program
+
+from ringcast.transport.tcp_handshake import SIZE, Kind, Numbers, Record, read, write
+from ringcast.transport.tcp_link import LARGEST, READ, SMALLEST, SPARE_BUFFERS, Link, ReadBuffer
+
+GROUP, PEER = 0xABCD1234, 0x2222_0000_0002
+SIZES = (SMALLEST, SMALLEST + 1, 40, 100, 600, LARGEST - 1, LARGEST)
+LENGTHS = (0, 1, SMALLEST - 1, LARGEST + 1, 1 << 16, 1 << 31, (1 << 32) - 1)
+CUTS = (1, 2, 3, 4, 5, 12, 19, 20, 21, 36, 1000, READ, READ + 1)
+WAIT, ERROR = BlockingIOError(), ConnectionResetError()
+
+
+class Socket:
+    """One that has nothing to send, and gives what `arrivals` hold, read by read: bytes, or an error to be raised."""
+
+    def __init__(self) -> None:
+        self.arrivals: deque[bytes | OSError] = deque()
+
+    def fileno(self) -> int:
+        return 7
+
+    def recv_into(self, buffer: memoryview) -> int:
+        assert len(buffer) > 0, "there is no room, which would be taken for the end"
+        if not self.arrivals:
+            return 0
+        arrival = self.arrivals.popleft()
+        if isinstance(arrival, OSError):
+            raise arrival
+        if len(arrival) > len(buffer):
+            self.arrivals.appendleft(arrival[len(buffer):])
+        count = min(len(arrival), len(buffer))
+        buffer[:count] = arrival[:count]
+        return count
+
+
+def run(data: bytes) -> None:
+    program = Program(data)
+    numbers = Numbers()
+    for _ in range(program.byte() % 8):
+        handshake(program, numbers)
+    stream = b"".join(a_piece(program) for _ in range(program.byte() % 24))
+    split(program, stream, [program.choice(CUTS) for _ in range(program.byte() % 16)])
+
+
+# --------------------------------------------------------------------------------------------------------------- handshakes
+
+def handshake(program: Program, numbers: Numbers) -> None:
+    """A record, or nearly one, is read as the reference does; and whatever number it says, what we propose is above our link's."""
+    number, member = (abs(program.choice([*EDGES, 1 << 62, (1 << 62) + 1, numbers.highest, numbers.stood + 1])) for _ in range(2))
+    kind = program.byte()
+    raw = write(GROUP, Record(kind, member, number, ("127.0.0.1", 7700)))
+    assert len(raw) == SIZE
+    damaged = bytearray(raw)
+    for _ in range(program.byte() % 3):
+        damaged[program.byte() % SIZE] = program.byte()
+    for each in (raw, bytes(damaged), resealed(bytes(damaged)), (program.bytes(SIZE) + bytes(SIZE))[:SIZE]):
+        record = read(each, GROUP)
+        assert (record and tuple(record)) == reference.record(each, GROUP)
+        if record is not None:
+            heed(record, numbers, member < PEER)
+
+
+def resealed(raw: bytes) -> bytes:
+    body = raw[:SIZE - 8]
+    return body + hashlib.blake2b(body, digest_size=8).digest()
+
+
+def heed(record: Record, numbers: Numbers, peer_is_smaller: bool) -> None:
+    """As tcp.py does: a proposal that is allowed, or an answer to our own, or a refusal."""
+    is_allowed = record.kind == Kind.PROPOSE and numbers.allows(record.number, peer_is_smaller)
+    if is_allowed or (record.kind == Kind.ACCEPT and 0 < numbers.proposed == record.number):
+        numbers.stand(record.number)
+    elif record.kind == Kind.REFUSE:
+        numbers.told(record.number)
+        numbers.give_up()
+    elif record.kind == Kind.HELLO and not numbers.proposed:
+        assert numbers.propose() > numbers.stood
+    assert numbers.stood <= numbers.highest < 1 << 63 and (not numbers.proposed or numbers.stood < numbers.proposed <= numbers.highest)
+
+
+# -------------------------------------------------------------------------------------------------------------------- frames
+
+def a_piece(program: Program) -> bytes:
+    """A frame of the peer, or somebody else's, or what is none, or any bytes."""
+    which, size = program.byte(), program.choice(SIZES)
+    if which < 200:
+        sender = PEER if which < 190 else program.choice((0, PEER ^ 1, PEER << 8, (1 << 64) - 1))
+        return struct.pack("<IQQ", size, which, sender % (1 << 64)) + bytes([which]) * (size - 16)
+    if which < 225:
+        return program.choice(LENGTHS).to_bytes(4, "little") + bytes(program.byte() % 64)
+    if which < 240:
+        return (struct.pack("<IQQ", size, 0, PEER) + bytes(size - 16))[:program.byte()]
+    return program.bytes(64)
+
+
+def split(program: Program, stream: bytes, cuts: list[int]) -> None:
+    """Read it in such parts, the last of which repeats, until it ends or the link refuses it."""
+    expected, is_well = reference.frames(stream, PEER)
+    socket, spare = Socket(), [ReadBuffer() for _ in range(program.byte() % 2)]
+    for buffer in spare:
+        buffer.writable[:100] = b"\xff" * 100                   # another link has used it
+    ends = program.choice((None, WAIT, ERROR))
+    at, rest = 0, deque(cuts or [READ])
+    while at < len(stream):
+        cut = rest.popleft() if len(rest) > 1 else max(rest[0], len(stream) // 500)
+        socket.arrivals.append(stream[at:at + cut])
+        at += cut
+        if ends is WAIT and program.byte() & 1:
+            socket.arrivals.append(WAIT)
+    if ends is ERROR:
+        socket.arrivals.append(ERROR)
+    link = Link(socket, PEER, ("127.0.0.1", 7700), None, 1 << 20)       # type: ignore[arg-type]
+    found: list[bytes] = []
+    while True:
+        views: list[memoryview] = []
+        well = link.read(views, spare)
+        assert all(view.readonly for view in views)
+        found += map(bytes, views)
+        if not well:
+            break
+        if views or program.byte() & 1:
+            for _ in range(1 + program.byte() % 2):             # twice: nothing came meanwhile
+                link.settle(spare)
+                check(link, spare)
+    assert found == expected
+    assert well is (False if is_well else None)
+
+
+def check(link: Link, spare: list[ReadBuffer]) -> None:
+    assert len(spare) <= SPARE_BUFFERS and len(link._rest) < 4 + LARGEST
+    assert link._buffer is None or (len(link._buffer.writable) == READ and not link._rest and link._end - link._start < 4 + LARGEST)
+    assert link._buffer not in spare

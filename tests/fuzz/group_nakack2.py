@@ -1,0 +1,118 @@
+"""The targets `nakack2-udp` and `nakack2-tcp`: the group of group.py on these stacks. The first byte of the input says how it is set
+up, the rest is the program.
+
+Over TCP what B says to an honest member comes in its order and is lost only when the connection breaks, which B may do at any time;
+between the honest members nothing is lost. Whom a member holds, of him it reads nothing, and later all in its order.
+
+What is not promised besides what group.py says: when B is the coordinator, that nobody purges before all have finished (a coordinator
+is trusted with STABILITY), and so that everything arrives. Everything else holds then too. In about half of all programs B never
+speaks in C's name, so that the promises hold to the end.
+"""
+
+from typing import Any
+
+import msgspec
+from group import Group
+from honest import CONFIG, NAMES, Honest
+from hostile import Hostile
+from hostile_nakack2 import HostileNakack2
+
+from ringcast._core import wire
+from ringcast.protocols.stacks import is_lossless
+from ringcast.stack import Kind
+
+LEADS, RING_BUFFER, KEEPS, RETRANSMITS, SPOOFS, EARLY, IMPATIENT = (1 << bit for bit in range(7))      # of the first byte
+MOST_EARLY = 4                          # acts of B between two HELLOs
+
+
+class Nakack2Group(HostileNakack2, Group):
+    """One run of a program."""
+
+    def __init__(self, data: bytes, stack: str = "nakack2-udp") -> None:
+        modes = data[0] if data else 0
+        self.leads, self.may_spoof, self.spoke_early = bool(modes & LEADS), bool(modes & SPOOFS), bool(modes & EARLY)
+        names = ("B", "A", "C") if self.leads else NAMES
+        options: dict[str, Any] = {"use_ring_buffer": bool(modes & RING_BUFFER), "discard_delivered_msgs": not modes & KEEPS,
+                   "gap_timeout": CONFIG.gap_timeout if modes & IMPATIENT else 1000}
+        if is_lossless(stack):
+            options["xmit_interval"] = 3 if modes & RETRANSMITS else 0
+        super().__init__(data[1:], (Honest("A", stack, names, **options), Honest("C", stack, names, **options)))
+
+    def before_views(self) -> None:
+        if self.spoke_early:
+            for member in self.members:
+                for _ in range(self.program.byte() % (MOST_EARLY + 1)):
+                    self.program.choice(self.EARLY_ACTS)(self, member)
+
+    def settle(self) -> None:
+        """Votes count in a view that both have."""
+        for member in self.members:
+            self.take_all(member)
+        self.apart |= self.is_worn_out()
+        super().settle()
+
+    def insist(self, member: Honest) -> None:
+        """B asks for everything again and again, in turns of their own."""
+        ring = member.multicast.send_window.ring
+        words = [(Kind.RESYNC, [ring.low]), (Kind.XMIT_REQ, [[(ring.low, ring.hr)]]), (Kind.VOTE, [member.view_id, True, 1500, {}])]
+        first, step = self.program.byte(), self.program.byte()
+        for number in range(1 + self.program.byte() % 24):
+            kind, fields = words[(first + step * number) % 3]
+            self.say(member, kind, msgspec.msgpack.encode(fields))
+            self.turn(member, len(member.arriving))
+
+    EARLY_ACTS = (*HostileNakack2.ACTS, Hostile.forged_data, Hostile.forged_numbers, Hostile.a_life_of_b)
+    ACTS = (*Group.ACTS, *HostileNakack2.ACTS, insist)
+
+
+class LinkedGroup(Nakack2Group):
+    """Over connections."""
+
+    def __init__(self, data: bytes) -> None:
+        super().__init__(data, "nakack2-tcp")
+
+    def begin(self) -> None:
+        for member in self.members:
+            member.news = [other.incarnation for other in self.members if other is not member] + [self.life(member)]
+        super().begin()
+
+    def put(self, target: Honest, datagram: bytes) -> None:
+        self.program.byte()
+        target.arriving.append(datagram)
+
+    def read(self, member: Honest, count: int) -> list[bytes]:
+        taken: list[bytes] = []
+        left: list[bytes] = []
+        for datagram in member.arriving:
+            header = wire.open_datagram(datagram, self.id)
+            is_held = header is not None and header.sender in member.held
+            (left if is_held or len(taken) == count else taken).append(datagram)
+        member.arriving = left
+        return taken
+
+    def break_link(self, member: Honest) -> None:
+        """Of what B has on its way, the last is lost; there is a new connection at once, or nobody notices before it is used."""
+        life, most = self.life(member), self.program.byte()
+        for at in range(len(member.arriving) - 1, -1, -1):
+            header = wire.open_datagram(member.arriving[at], self.id)
+            if most and header is not None and header.sender == life:
+                del member.arriving[at]
+                most -= 1
+        member.news.append(life)
+
+    def link_event(self, member: Honest) -> None:
+        """With anybody, and often."""
+        other = self.members[member is self.members[0]]
+        whom = self.program.choice((self.life(member), other.incarnation, self.somebody(member)))
+        member.news += [whom] * (1 + self.program.byte() % 9)
+
+    def switch(self, member: Honest) -> None:
+        member.num_switches += 1
+        member.multicast.change_interval(self.program.choice((0, 3_000_000)), self.now)
+
+    def first_of_b(self, member: Honest) -> None:
+        """One of B's at a time, and time for it."""
+        self.turn(member, 1)
+
+    ACTS = (*(act for act in Nakack2Group.ACTS if act not in (Group.lose, Group.disorder)), break_link,
+            break_link, link_event, switch, first_of_b)

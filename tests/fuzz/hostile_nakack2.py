@@ -1,0 +1,138 @@
+"""What B does to NAKACK2 and STABLE, besides what it does to any stack: forges their words, floods, and now and then does its part."""
+
+from typing import Any
+
+import msgspec
+from honest import HONEST, Honest
+from hostile import BODIES, EDGES, HOSTILE, STRANGER, Hostile, a_run
+
+from ringcast._core import wire
+from ringcast.config import MAX_MEMBERS
+from ringcast.protocols import mcast, nakack2, stable
+from ringcast.stack import EVERYONE, Kind
+
+NEW_BODIES = {Kind.STARTED: nakack2.STARTED, Kind.RESYNC: nakack2.RESYNC, Kind.VOTE: stable.VOTE, Kind.STABILITY: stable.STABILITY}
+GRANTS = (1500, 1500, 0, 1, 2, 300, -1, 2**62, 2**64 - 1)
+Digest = dict[int, tuple[int, int]]
+
+
+class HostileNakack2(Hostile):
+    """The acts; whether B is the coordinator, whose STABILITY is believed, is the group's."""
+
+    bodies = {kind: body for kind, body in BODIES.items() if body is not mcast.ACK} | NEW_BODIES
+
+    # ---------------------------------------------------------------------------------------------------------- words
+
+    def forged_word(self, target: Honest) -> None:
+        """STARTED and RESYNC, VOTE and STABILITY; now and then with a field too few or too many, or a wrong one."""
+        kind = self.program.choice((Kind.STARTED, Kind.RESYNC, Kind.VOTE, Kind.STABILITY, Kind.VOTE, Kind.STABILITY))
+        if kind == Kind.STARTED:
+            fields: list[Any] = [self.number(target), bool(self.program.byte() & 3)]
+        elif kind == Kind.RESYNC:
+            fields = [self.number(target)]
+        else:
+            fields = [self.a_view_id(target), self.program.choice(GRANTS), self.a_digest(target)]
+            if kind == Kind.VOTE:
+                fields.insert(1, bool(self.program.byte() & 7))
+            else:
+                fields.append({self.somebody(target): self.somebody(target) for _ in range(self.program.byte() % 4)})
+        damage = self.program.byte()
+        if damage >= 240:
+            fields[damage % len(fields)] = self.program.choice((None, "", -1, [], 2**64 - 1, 1.5, {}, {1: 1}, True))
+        elif damage >= 230:
+            fields = fields[:-1] if damage & 1 else [*fields, 0]
+        self.forge(target, kind, msgspec.msgpack.encode(fields))
+
+    def a_view_id(self, target: Honest) -> int:
+        """Most often the present one."""
+        which = self.program.byte()
+        return target.view_id if which < 200 else target.view_id + which - 228 if which < 248 else EDGES[which % len(EDGES)]
+
+    def another_view_id(self, target: Honest) -> int:
+        return target.view_id + 1 + self.program.byte()
+
+    def somebody(self, target: Honest) -> int:
+        return self.program.choice((*HONEST, self.life(target), HOSTILE, STRANGER, 0, -1, 2**64 - 1))
+
+    def a_digest(self, target: Honest) -> Digest:
+        """Of members and others; in places as large as it may be, and one more."""
+        many = self.program.choice((0, 0, 0, 0, 0, 0, MAX_MEMBERS - 1, MAX_MEMBERS, MAX_MEMBERS + 1))
+        first = self.program.byte() << 16 if many else 0
+        digest = {first + number: (1, 1) for number in range(many)}
+        return digest | {self.somebody(target): (self.number(target), self.number(target)) for _ in range(self.program.byte() % 4)}
+
+    def forged_start(self, target: Honest) -> None:
+        """Of the present view, so that it opens a stream."""
+        seqno = self.program.choice((0, 0, self.number(target)))
+        self.forge(target, Kind.START, msgspec.msgpack.encode([seqno, self.a_view_id(target)]))
+
+    def forged_stream(self, target: Honest) -> None:
+        """More of B's messages, where its stream is or a little further."""
+        window = target.multicast.windows.get(self.life(target))
+        first = (window.ring.hr if window else 0) + self.program.choice((1, 1, 1, 2, 9, 20))
+        flags = self.program.choice((0, 0, 0, 1))
+        body = a_run(first, flags, [bytes(self.program.choice((0, 20, 250, 600))) for _ in range(1 + self.program.byte() % 12)])
+        self.say(target, self.program.choice((Kind.DATA, Kind.REPEAT)), body)
+
+    def say(self, target: Honest, kind: int, body: bytes, sender: int | None = None) -> None:
+        """Behind the rest."""
+        target.arriving.append(wire.make_datagram(kind, self.id, self.life(target) if sender is None else sender, EVERYONE, body))
+
+    # --------------------------------------------------------------------------------------------------------- floods
+
+    def flood_queue(self, target: Honest) -> None:
+        """Messages of many who are no members, and of those the STARTs that make them wait."""
+        view_id, count = self.another_view_id(target), 1 + self.program.byte()
+        first, body = self.program.byte() << 8, a_run(1, 0, [bytes(self.program.byte())] * (1 + self.program.byte() % 12))
+        for number in range(count):
+            sender = STRANGER + (first + number << 32)
+            self.say(target, Kind.START, msgspec.msgpack.encode([0, view_id]), sender)
+            self.say(target, Kind.DATA, body, sender)
+
+    def flood_early(self, target: Honest) -> None:
+        """STARTs, as many as are kept and more."""
+        first, view_id = self.program.byte() << 8, self.another_view_id(target)
+        for number in range(MAX_MEMBERS - 4 + self.program.byte() % 8):
+            self.say(target, Kind.START, msgspec.msgpack.encode([0, view_id]), STRANGER + (first + number << 32))
+
+    def flood_requests(self, target: Honest) -> None:
+        """RESYNC and XMIT-REQ for everything, in turn or all the same."""
+        ring = target.multicast.send_window.ring
+        resync = (Kind.RESYNC, msgspec.msgpack.encode([ring.low]))
+        request = (Kind.XMIT_REQ, msgspec.msgpack.encode([[(ring.low, ring.hr)]]))
+        words = self.program.choice(((resync,), (request,), (resync, request)))
+        for number in range(1 + self.program.byte() % 64):
+            self.say(target, *words[number % len(words)])
+
+    def flood_votes(self, target: Honest) -> None:
+        """Of others each time."""
+        for number in range(1 + self.program.byte() % 8):
+            digest = {(number << 32) + each: (1, 1) for each in range(MAX_MEMBERS)}
+            self.say(target, Kind.VOTE, msgspec.msgpack.encode([target.view_id, True, 1500, digest]))
+
+    # ------------------------------------------------------------------------------------------------------- its part
+
+    def agree(self, target: Honest) -> None:
+        """B has its window, and has finished all that it was sent."""
+        life, layer = self.life(target), target.multicast
+        if life in layer.joiners:
+            self.say(target, Kind.STARTED, msgspec.msgpack.encode([layer.joiners[life], True]))
+        digest = {target.incarnation: (layer.send_window.sent, layer.send_window.sent), life: (0, 0)}
+        digest |= {sender: (window.ring.hr, window.ring.hr) for sender, window in layer.windows.items()}
+        self.say(target, Kind.VOTE, msgspec.msgpack.encode([target.view_id, True, 1500, digest]))
+
+    def conclude(self, target: Honest) -> None:
+        """As an honest coordinator: what both honest members have finished."""
+        digest: Digest = {}
+        for sender in HONEST:
+            windows = [each.multicast.windows.get(sender) for each in self.members if each.incarnation != sender]
+            own = next(each.multicast.own for each in self.members if each.incarnation == sender)
+            if windows[0] is not None:
+                finished = min((own.finished, windows[0].stream.finished))
+                digest[sender] = (finished, windows[0].ring.hr)
+        report = msgspec.msgpack.encode([target.view_id, 1500, digest, {}])
+        for each in self.members:
+            self.say(each, Kind.STABILITY, report)
+
+    ACTS = (forged_word, forged_word, forged_word, forged_word, forged_start, forged_stream, forged_stream, forged_stream, flood_queue,
+            flood_early, flood_requests, flood_votes, agree, agree, agree, conclude, conclude)
