@@ -440,6 +440,7 @@ class Nakack2(Multicast):
         if grant > 0:
             self._fit_budget(grant)
         self._release(now)
+        self._arm(now)                                  # a gap may have come to light
 
     def _purge_to(self, seqno: Seqno) -> None:
         if not self.receiving:
