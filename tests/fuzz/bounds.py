@@ -1,12 +1,13 @@
 """What must hold of an honest member after every turn, whatever the others say: its memory is bounded, and so is what it answers.
 
 And nobody purges what somebody who is there has not finished. Of all this one thing is exempt: under NAKACK2 the coordinator of the
-view is trusted with STABILITY, so a hostile one can make its members purge too early, and what was purged never comes to who lacks it.
+view is trusted with STABILITY, so a hostile one can make its members purge too early, and what was purged never comes to who lacks it;
+and it can make them wait for what was never sent, so that the rest of a large message may not find room.
 A hostile member that is not the coordinator cannot, and neither of them can make a member deliver twice, out of order or with a gap.
 """
 
 import reference
-from honest import CONFIG, DONT_LOOPBACK, HONEST, NAMES, Honest
+from honest import CONFIG, DONT_LOOPBACK, HONEST, LARGE, NAMES, Honest
 
 from ringcast.config import MAX_MEMBERS, milliseconds
 from ringcast.protocols import frag, multicast, nakack2, stable, unreliable
@@ -56,7 +57,7 @@ def check_multicast(member: Honest) -> None:
     lossless = isinstance(layer, nakack2.Nakack2) and layer.lossless
     check_stream(layer.own)
     for window in (*layer.windows.values(), *layer.leaving):
-        check_stream(window.stream, nakack2.MOST_ROOM * CONFIG.max_bytes if lossless else CONFIG.max_bytes + LARGEST)
+        check_stream(window.stream, nakack2.MOST_ROOM * CONFIG.max_bytes if lossless else CONFIG.max_bytes + LARGE)
     others = layer.members.keys() - {member.incarnation}
     assert layer.windows.keys() | layer.joiners.keys() <= others and len(layer.members) <= len(NAMES)
     if isinstance(layer, nakack2.Nakack2):

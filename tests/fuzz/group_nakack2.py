@@ -18,6 +18,7 @@ from hostile import Hostile
 from hostile_nakack2 import HostileNakack2
 
 from ringcast._core import wire
+from ringcast.protocols.seqnos import precedes
 from ringcast.protocols.stacks import is_lossless
 from ringcast.stack import Kind
 
@@ -49,7 +50,16 @@ class Nakack2Group(HostileNakack2, Group):
         for member in self.members:
             self.take_all(member)
         self.apart |= self.is_worn_out()
+        if self.awaits_the_unsent():
+            assert self.leads or self.spoofed or self.apart
+            self.misled = True
         super().settle()
+
+    def awaits_the_unsent(self) -> bool:
+        """Whether an honest member believes of another that it has sent more than it has."""
+        sent = {each.incarnation: each.multicast.send_window.sent for each in self.members}
+        return any(precedes(sent[sender], window.ring.hr) for each in self.members
+                   for sender, window in each.multicast.windows.items() if sender in sent)
 
     def insist(self, member: Honest) -> None:
         """B asks for everything again and again, in turns of their own."""

@@ -24,6 +24,7 @@ OPTIONS = {"capacity": 8, "max_bytes": 1500, "xmit_interval": 3, "hello_interval
            "ack_threshold": 3, "max_message_size": 4000, "conn_expiry_timeout": 500, "conn_close_timeout": 100,
            "max_closed_connections": 4, "stable_interval": 5, "stable_bytes": 1000, "become_server_queue_size": 10, "gap_timeout": 6}
 CONFIG = configure(OPTIONS)
+LARGE = 2500                            # bytes of the largest message that B sends in one piece
 KINDS = {"mcast": frozenset(range(Kind.DATA, Kind.UNRELIABLE + 1)),          # that a stack knows
          "nakack2": frozenset(range(Kind.DATA, Kind.STABILITY + 1)) - {Kind.ACK}}
 OOB, DONT_LOOPBACK, NO_RELIABILITY = int(Flag.OOB), int(Flag.DONT_LOOPBACK), int(Flag.NO_RELIABILITY)

@@ -3,7 +3,7 @@
 from typing import Any
 
 import msgspec
-from honest import HONEST, Honest
+from honest import HONEST, LARGE, Honest
 from hostile import BODIES, EDGES, HOSTILE, STRANGER, Hostile, a_run
 
 from ringcast._core import wire
@@ -71,8 +71,10 @@ class HostileNakack2(Hostile):
         window = target.multicast.windows.get(self.life(target))
         first = (window.ring.hr if window else 0) + self.program.choice((1, 1, 1, 2, 9, 20))
         flags = self.program.choice((0, 0, 0, 1))
-        body = a_run(first, flags, [bytes(self.program.choice((0, 20, 250, 600))) for _ in range(1 + self.program.byte() % 12)])
-        self.say(target, self.program.choice((Kind.DATA, Kind.REPEAT)), body)
+        sizes = [self.program.choice((0, 20, 250, LARGE)) for _ in range(1 + self.program.byte() % 12)]
+        while sum(sizes) > 4 * LARGE:                           # a datagram of any size finds room in a window that is empty
+            sizes.pop()
+        self.say(target, self.program.choice((Kind.DATA, Kind.REPEAT)), a_run(first, flags, [bytes(size) for size in sizes]))
 
     def say(self, target: Honest, kind: int, body: bytes, sender: int | None = None) -> None:
         """Behind the rest."""
@@ -134,5 +136,10 @@ class HostileNakack2(Hostile):
         for each in self.members:
             self.say(each, Kind.STABILITY, report)
 
+    def mislead(self, target: Honest) -> None:
+        """Everything that was sent is finished by all, whoever says so."""
+        digest = {each.incarnation: (each.multicast.send_window.sent,) * 2 for each in self.members}
+        self.say(target, Kind.STABILITY, msgspec.msgpack.encode([target.view_id, self.program.choice(GRANTS), digest, {}]))
+
     ACTS = (forged_word, forged_word, forged_word, forged_word, forged_start, forged_stream, forged_stream, forged_stream, flood_queue,
-            flood_early, flood_requests, flood_votes, agree, agree, agree, conclude, conclude)
+            flood_early, flood_requests, flood_votes, agree, agree, agree, conclude, mislead)
