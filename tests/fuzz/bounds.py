@@ -57,7 +57,7 @@ def check_multicast(member: Honest) -> None:
     lossless = isinstance(layer, nakack2.Nakack2) and layer.lossless
     check_stream(layer.own)
     for window in (*layer.windows.values(), *layer.leaving):
-        handed = (window.ring.hd - window.ring.low) % MODULUS   # what comes next always has room (decision 7), and stays until LOW passes it
+        handed = (window.ring.hd - window.ring.low) % MODULUS   # what comes next always has room, and stays until LOW passes it
         check_stream(window.stream, nakack2.MOST_ROOM * CONFIG.max_bytes if lossless else CONFIG.max_bytes + (1 + handed) * LARGE)
     others = layer.members.keys() - {member.incarnation}
     assert layer.windows.keys() | layer.joiners.keys() <= others and len(layer.members) <= len(NAMES)
