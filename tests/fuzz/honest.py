@@ -11,7 +11,7 @@ from ringcast.config import configure
 from ringcast.protocols import frag
 from ringcast.protocols.budget import ReceiveBudget
 from ringcast.protocols.seqnos import MODULUS
-from ringcast.protocols.stacks import multicast_layers
+from ringcast.protocols.stacks import is_lossless, multicast_layers
 from ringcast.protocols.static_members import StaticMembers
 from ringcast.protocols.unicast3 import Unicast3
 from ringcast.protocols.unreliable import Unreliable
@@ -74,7 +74,7 @@ class Honest:
         self.name, self.incarnation = name, INCARNATIONS[name]
         self.address = Address(name, self.incarnation)
         config, budget = configure(OPTIONS | options, stack), ReceiveBudget(1 << 16)
-        self.multicast, to_all = multicast_layers(stack, self.address, config, budget)
+        self.multicast, to_all = multicast_layers(stack, self.address, config, budget, lossless=is_lossless(stack))
         self.unicast = Unicast3(self.address, config, budget)
         self.unreliable = Unreliable(self.address)
         self.members = StaticMembers(self.address, names, config)

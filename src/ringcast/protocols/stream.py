@@ -116,7 +116,7 @@ class Stream:
             self._raise(self.ring.hd)
 
     def _raise(self, seqno: Seqno) -> None:
-        held = self.whole.held_from(self.ring.max_bytes // SHARES) if self.whole and not self.own else None
+        held = self.whole.held_from(self.config.max_bytes // SHARES) if self.whole and not self.own else None
         if held is not None and not precedes(seqno, held):
             seqno = (held - 1) % MODULUS
         self.finished = later(self.finished, seqno)
