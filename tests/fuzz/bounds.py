@@ -162,8 +162,9 @@ def check_answers(member: Honest, now: int) -> None:
     assert sent[Kind.UNRELIABLE] == member.num_shouted
     check_rounds(member, now)
     member.resent = [each for each in member.resent if each[0] > now - nakack2.RESYNC_PAUSE]
-    for dest in {dest for _, dest, _ in member.resent}:         # one answer to RESYNC, and repeats of three intervals
-        assert sum(size for _, to, size in member.resent if to == dest) <= 4 * (CONFIG.max_bytes + LARGEST)
+    windows = 2 + member.num_links + nakack2.RESYNC_PAUSE // LOOK       # RESYNCs, one more for each link; and repeats
+    for dest in {dest for _, dest, _ in member.resent}:
+        assert sum(size for _, to, size in member.resent if to == dest) <= windows * (CONFIG.max_bytes + LARGEST)
     member.repeats = [each for each in member.repeats if each[0] > now - LOOK]
     for dest in {dest for _, dest, _ in member.repeats}:
         size = sum(size for _, to, size in member.repeats if to == dest)
