@@ -1,5 +1,6 @@
 """STABLE: what transcripts cannot say. A hostile vote may hold purging up; it never purges what an honest member has not finished."""
 
+import random
 from random import Random
 
 import msgspec
@@ -250,27 +251,50 @@ def test_a_grant_never_raises_the_window_above_its_own_bound(grant):
 
 # ----------------------------------------------------------------------------------------------------------- the rounds
 
+def conclusion_of(layer, votes):
+    """What the coordinator concludes from these, all of them looked at."""
+    layer.votes = votes
+    layer._compare(layer.members[0], is_other_kind=True)
+    return layer._conclusion()
+
+
 def test_the_conclusion_is_the_minimum_of_those_who_take_messages():
     layer = stable(cluster(), "A")
     a, b, c = layer.members
-    layer.votes = {a: Vote(1, True, 50, {a: (9, 10), b: (4, 7)}), b: Vote(1, True, 40, {a: (10, 10), b: (7, 8)}),
-                   c: Vote(1, False, 0, {c: (3, 3)})}
-    conclusion = layer._conclusion()
+    votes = {a: Vote(1, True, 50, {a: (9, 10), b: (4, 7)}), b: Vote(1, True, 40, {a: (10, 10), b: (7, 8)}),
+             c: Vote(1, False, 0, {c: (3, 3)})}
+    conclusion = conclusion_of(layer, votes)
     assert conclusion.digest == {a: (9, 10), b: (4, 8), c: (3, 3)} or conclusion.digest == {a: (9, 10), b: (4, 8)}
     assert conclusion.grant == 40 and conclusion.slowest[a] == a and conclusion.slowest[b] == a
-    del layer.votes[b]
-    assert a not in layer._conclusion().digest, "b has not voted"
+    assert a not in conclusion_of(layer, {a: votes[a], c: votes[c]}).digest, "b has not voted"
 
 
 def test_before_all_have_voted_on_a_stream_nothing_of_it_is_stable():
     layer = stable(cluster(), "A")
     a, b, c = layer.members
-    layer.votes = {a: Vote(1, True, 50, {a: (9, 10), b: (7, 7)}), b: Vote(1, True, 50, {a: (9, 10), b: (7, 7)}),
-                   c: Vote(1, True, 50, {a: (10, 10)})}
-    assert layer._conclusion().digest == {a: (9, 10)}
-    assert layer._conclusion().slowest[b] == c
-    layer.votes = {b: layer.votes[b], c: layer.votes[c]}
-    assert layer._conclusion().digest == {}
+    votes = {a: Vote(1, True, 50, {a: (9, 10), b: (7, 7)}), b: Vote(1, True, 50, {a: (9, 10), b: (7, 7)}),
+             c: Vote(1, True, 50, {a: (10, 10)})}
+    assert conclusion_of(layer, votes).digest == {a: (9, 10)}
+    assert conclusion_of(layer, votes).slowest[b] == c
+    assert conclusion_of(layer, {b: votes[b], c: votes[c]}).digest == {}
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_vote_changes_the_conclusion_as_if_all_were_compared(seed):
+    """The coordinator looks only at the streams that a vote may have changed."""
+    rng = random.Random(seed)
+    layer, other = stable(cluster("ABCD"), "A"), stable(cluster("ABCD"), "A")
+    members = other.members = layer.members
+    sent = dict.fromkeys(members, 0)
+    for _ in range(60):
+        member = rng.choice(members)
+        sent = {each: seqno + rng.randrange(3) for each, seqno in sent.items()}
+        digest = {each: (rng.randint(0, seqno), seqno) for each, seqno in sent.items() if rng.random() < 0.9 or each == member}
+        receiving = rng.random() < 0.95
+        layer._count(member, Vote(layer.view_id, receiving, rng.randint(1, 9), digest if receiving else {member: digest[member]}), 0)
+        whole, said = conclusion_of(other, layer.votes), layer.concluded
+        assert (whole.digest, whole.grant) == (said.digest, said.grant)
+        assert whole.slowest.keys() == said.slowest.keys()
 
 
 def test_a_lag_of_a_quarter_of_all_seqnos_is_no_lag_that_can_be():

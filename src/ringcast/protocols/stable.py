@@ -67,6 +67,7 @@ class Stable(Layer):
         self.view_id = 0
         self.members: tuple[int, ...] = ()
         self.votes: dict[int, Vote] = {}                # the last one of each member, at the coordinator
+        self.minima: dict[int, tuple[int, tuple[Seqno, Seqno] | None]] = {}     # of each stream who is slowest, and what is stable
         self.concluded: StabilityReport | None = None   # what the coordinator said last
         self.known: dict[int, Seqno] = {}               # up to where each stream is stable, as far as we know
         self.awaited: dict[int, int] = {}               # who holds each stream up
@@ -153,6 +154,7 @@ class Stable(Layer):
         if before is not None:
             vote = merged(before, vote)
         self.votes[member] = vote
+        self._compare(member, is_other_kind=before is None or before.receiving != vote.receiving)
         report, said = self._conclusion(), self.concluded
         self.concluded = report
         if said is None or (report.digest, report.grant) != (said.digest, said.grant):
@@ -163,19 +165,29 @@ class Stable(Layer):
         if vote == before and member != self.local.incarnation:
             self._tell(member, now)
 
+    def _compare(self, member: int, is_other_kind: bool) -> None:
+        """Find the slowest again for each sender of which this vote may have changed that: its own stream, and those that its member
+        held up. (With `is_other_kind`, whether the member is waited for at all may have changed.)"""
+        receiving = self._receiving()
+        for sender in self.members:
+            if not is_other_kind and sender != member and self.minima[sender][0] != member:
+                continue
+            own = self.votes[sender].digest.get(sender) if sender in self.votes else None
+            lags = {each: self._lag(each, sender, own) for each in receiving or [sender]}
+            slowest = max(lags, key=lags.__getitem__)
+            most = lags[slowest]
+            self.minima[sender] = (slowest, ((own[1] - most) % MODULUS, own[1]) if own is not None and most < QUARTER else None)
+
     def _conclusion(self) -> StabilityReport:
         """The minimum of all votes, for each sender; nothing of a sender before everybody has voted on it."""
-        digest, slowest = {}, {}
-        receiving = [member for member in self.members if member not in self.votes or self.votes[member].receiving]
-        for sender in self.members:
-            own = self.votes[sender].digest.get(sender) if sender in self.votes else None
-            lags = {member: self._lag(member, sender, own) for member in receiving or [sender]}
-            slowest[sender] = max(lags, key=lags.__getitem__)
-            most = lags[slowest[sender]]
-            if own is not None and most < QUARTER:
-                digest[sender] = ((own[1] - most) % MODULUS, own[1])
-        grants = [self.votes[member].grant for member in receiving if member in self.votes]
+        digest = {sender: entry for sender, (_, entry) in self.minima.items() if entry is not None}
+        slowest = {sender: member for sender, (member, _) in self.minima.items()}
+        grants = [self.votes[member].grant for member in self._receiving() if member in self.votes]
         return StabilityReport(self.view_id, min(grants, default=0), digest, slowest)
+
+    def _receiving(self) -> list[int]:
+        """Who must have finished a message before it is stable."""
+        return [member for member in self.members if member not in self.votes or self.votes[member].receiving]
 
     def _lag(self, member: int, sender: int, own: tuple[Seqno, Seqno] | None) -> int:
         """How many messages of a stream, as far as its sender has voted, a member has not finished; a quarter of all there can be
@@ -237,7 +249,7 @@ class Stable(Layer):
         """All votes are void."""
         self.view_id = view.id
         self.members = tuple(member.incarnation for member in view.members)
-        self.votes, self.known, self.awaited, self.concluded = {}, {}, {}, None
+        self.votes, self.minima, self.known, self.awaited, self.concluded = {}, {}, {}, {}, None
         self.last_look = self.next_vote = None
         self._vote(now)
         self.above.view(view, resumes, now)
