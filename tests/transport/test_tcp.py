@@ -522,7 +522,7 @@ def test_descriptors_and_memory_are_flat_after_many_new_links(member, impatient)
 
 # -- Slow peers, and held ones --------------------------------------------------------------------------------------------------
 
-def test_a_peer_that_reads_nothing_is_cut_at_max_unsent_and_others_are_not_affected(member, handmade, passive):
+def test_a_peer_that_reads_nothing_is_cut_at_max_unsent_and_others_are_not_affected(member, handmade, passive, caplog):
     a, c = member(1, max_unsent=1 << 20, send_buffer=64 << 10, **passive), member(3)
     slow = handmade(2, a)
     assert slow.propose(a, 1).kind == Kind.ACCEPT
@@ -534,6 +534,8 @@ def test_a_peer_that_reads_nothing_is_cut_at_max_unsent_and_others_are_not_affec
         assert a.count("unsent_bytes") <= (1 << 20) + 100_000
         run(a, c, until=lambda: len(c.payloads()) == sent)          # noqa: B023
     assert a.count("unsent_bytes") == 0 < a.count("send_lost_bytes")
+    (warning,) = [record.getMessage() for record in caplog.records]
+    assert warning.startswith("member 0000000000000002 at ") and "more than 1048576 bytes wait for it" in warning
     a.put(b"nobody", 2)
     assert a.count("send_unlinked") == 1
     back = handmade(2, a)

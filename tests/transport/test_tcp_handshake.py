@@ -8,7 +8,7 @@ import copy
 
 import pytest
 
-from ringcast.transport.tcp_handshake import HIGHEST, SIZE, Kind, Numbers, Record, read, write
+from ringcast.transport.tcp_handshake import FARTHEST, HIGHEST, SIZE, Kind, Numbers, Record, read, write
 
 END = "end"
 
@@ -164,6 +164,16 @@ def test_a_refused_dialer_proposes_above_what_it_was_told():
     numbers.give_up()
     numbers.told(41)
     assert numbers.propose() == 42
+
+
+def test_nobody_takes_the_last_number_at_once():
+    """In another's name, so that the one whose name it is could propose nothing higher."""
+    numbers = Numbers()
+    numbers.stand(5)
+    for far in (5 + FARTHEST + 1, HIGHEST):
+        assert not numbers.allows(far, peer_is_smaller=True)
+        numbers.told(far)
+    assert numbers.highest == 5 and numbers.allows(5 + FARTHEST, peer_is_smaller=False)
 
 
 def test_records_are_read_as_they_were_written_and_no_flipped_bit_is_overlooked():

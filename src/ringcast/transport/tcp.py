@@ -15,6 +15,7 @@ found by looking at what the kernel knows instead: acknowledgements of data or p
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import select
 import socket
@@ -35,6 +36,8 @@ from ringcast.transport.tcp_link import LARGEST, SMALLEST, Link, ReadBuffer
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
+
+log = logging.getLogger("ringcast")
 
 IP_BIND_ADDRESS_NO_PORT = 24            # Linux; the socket module does not name it. Ports of former connections can be used again
 MEBIBYTE = 1 << 20
@@ -431,6 +434,7 @@ class TcpTransport(Shared):
                 repeats, probes, silent_ms = _TCP_INFO.unpack_from(link.socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 64))
                 if max(repeats, probes) >= UNANSWERED and silent_ms * MILLISECOND > self._link_timeout:
                     self._counters["links_cut_dead"] += 1
+                    log.warning("member %016x at %s:%d answers nothing any more; its connection is cut", link.peer, *link.endpoint)
                     link.cut()
 
     # ---------------------------------------------------------------------------------------------------- handshakes
@@ -652,6 +656,9 @@ class TcpTransport(Shared):
             self._counters["links_lost"] += 1
             self._counters["links_cut_slow"] += link.slow
             self._add_up(link)
+        if link.slow:
+            log.warning("member %016x at %s:%d takes nothing: its connection is cut, because more than %d bytes wait for it; it gets "
+                        "another", link.peer, *link.endpoint, self._max_unsent)
         peer = self._dialing.peer(link.peer)
         peer.link = None
         self._plan_dial(link)

@@ -34,6 +34,7 @@ from typing import NamedTuple
 MAGIC = b"RCtl"
 VERSION = 1
 HIGHEST = 1 << 62                       # a number that a sane peer never reaches, and from where there is room to count on
+FARTHEST = 1 << 32                      # from what one side knows; so that nobody gets there at once in another's name
 
 _RECORD = Struct("<4sBBHI4sQQ")         # magic, version, kind, port, group, address, member, number
 _CHECK = 8
@@ -95,7 +96,7 @@ class Numbers:
 
     def allows(self, number: int, peer_is_smaller: bool) -> bool:
         """Whether the peer's proposal is to be accepted."""
-        if number <= self.stood:
+        if number <= self.stood or number > self.highest + FARTHEST:
             return False
         return number > self.proposed or (number == self.proposed and peer_is_smaller)
 
@@ -108,4 +109,5 @@ class Numbers:
 
     def told(self, number: int) -> None:
         """The peer knows of this number."""
-        self.highest = max(self.highest, number)
+        if number <= self.highest + FARTHEST:
+            self.highest = max(self.highest, number)
