@@ -110,7 +110,9 @@ def test_the_demo_runs_over_connections_without_retransmission(tmp_path):
 
 
 @pytest.mark.parametrize(("options", "says"), [
-    (["--stack", "nakack2-tcp", "--loss", "0.1"], "asks for nothing again"), (["--stack", "nakack"], "there is no stack 'nakack'"),
+    (["--stack", "nakack2-tcp", "--loss", "0.1"], "asks for nothing again"),
+    (["--stack", "nakack"], "'nakack' is not one of mcast-udp"),
+    (["--stack", "inproc"], "on which processes meet"),
     (["--loss", "2"], "--loss"), (["--publishers", "0"], "--publishers"), (["--messages", "400000"], "--messages"),
     (["--frobnicate"], "--frobnicate"), (["--keep", "."], "name a new directory"), (["--set", "prot=1"], "did you mean 'port'"),
 ])

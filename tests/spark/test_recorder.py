@@ -324,9 +324,10 @@ def other_group(path):
     (foreign, (), "is not a"), (other_version, (), "version|damaged"), (other_group, (), "another"),
     (lambda path: None, ("--set", "prot=1"), "did you mean 'port'"), (lambda path: None, ("--set", "port"), "--set NAME=VALUE"),
     (lambda path: None, ("--set", "interface=192.0.2.1", "--set", "insecure=true"), "ip -4 address"),
+    (lambda path: None, ("--stack", "inproc"), "on which processes meet"),
     (lambda path: None, ("--name", "x"), "add it"), (lambda path: None, ("--set", "join_timeout=50"), "p of group 'g' did not appear"),
-], ids=["foreign directory", "other version", "other group", "unknown property", "no value", "no such interface", "not a member",
-        "nobody comes"])
+], ids=["foreign directory", "other version", "other group", "unknown property", "no value", "no such interface", "no network",
+        "not a member", "nobody comes"])
 def test_what_cannot_be_is_one_sentence_and_status_2(tmp_path, prepare, options, says):
     prepare(tmp_path / "j")
     run = subprocess.run(command(tmp_path / "j", 45_678, *options), capture_output=True, text=True, timeout=PATIENCE)

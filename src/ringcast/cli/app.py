@@ -20,7 +20,16 @@ Settings = Annotated[list[str] | None, typer.Option(
     "Each has its unit, default and range in ringcast.config.Config.")]
 
 
-StackName = Annotated[str, typer.Option("--stack", help=f"What the group runs on: {', '.join(STACKS)}.")]
+def between_processes(stack: str) -> str:
+    """The name of a stack on which processes meet; ConfigError for another."""
+    if stack not in NETWORK_STACKS:
+        raise ConfigError(f"--stack {stack!r} is not one of {', '.join(NETWORK_STACKS)}, on which processes meet")
+    return stack
+
+
+NETWORK_STACKS = tuple(stack for stack in STACKS if stack != "inproc")
+StackName = Annotated[str, typer.Option("--stack", callback=between_processes,
+                                        help=f"What the group runs on: {', '.join(NETWORK_STACKS)}.")]
 
 
 def check_loss(loss: float, stack: str, options: dict[str, Any]) -> None:
