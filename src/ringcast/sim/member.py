@@ -108,6 +108,7 @@ class Member:
         self.finish_after: int | None = 0
         self.handed = 0                         # messages in the application's hands
         self._done: list[Batch] = []            # finished since the last turn
+        self._at_work = 0                       # batches that it is at work on: one that comes is finished after them
         self._at_work_until = 0                 # when the application has finished all it was handed
 
         self.held: set[int] = set()             # whose packets it does not read for now
@@ -349,11 +350,16 @@ class Member:
         self.cluster.checkers.delivered(self, batch)
         self.cluster.observer.delivered(self, batch)
         self.handed += len(batch)
-        if self.finish_after == 0 and self._at_work_until <= self.cluster.now:
+        if self.finish_after == 0 and not self._at_work:
             self._finish(batch, now)
         elif self.finish_after is not None:
+            self._at_work += 1
             self._at_work_until = max(self._at_work_until, self.cluster.now + self.finish_after)
-            self.cluster.at(self._at_work_until, self.finish, batch)
+            self.cluster.at(self._at_work_until, self._stop_work, batch)
+
+    def _stop_work(self, batch: Batch) -> None:
+        self._at_work -= 1
+        self.finish(batch)
 
     def finish(self, batch: Batch) -> None:
         """The application has finished a batch that it was handed."""

@@ -20,6 +20,7 @@ from ringcast.sim.plan import Action, Plan, Settings, Start, draw
 INTERVALS = 400                         # xmit_intervals that everything owed may take once faults have stopped, and ...
 HELLOS = 40                             # ... hello_intervals, and ...
 ROUNDS = 6                              # ... xmit_intervals for each window full of messages that waits for room
+ASKING = 4                              # looks until what found no room has come again
 MAX_EVENTS = 3_000_000                  # of one run: more is a storm
 TRIES = 10                              # prefixes that are tried beside the bisection
 VOID = 10                               # deliveries; a run with fewer has shown nothing
@@ -233,6 +234,9 @@ class Run:
         for payload in [payload for talk in talks for payload, _ in talk.backlog]:
             fragments = 1 + len(payload) // (config.max_bundle_size // 2)
             waiting += 1 + fragments // config.capacity + len(payload) // max(1, share)
+        smallest = min(int(start.options.get("capacity", config.capacity)) for start in self.plan.starts.values())
+        if smallest < config.capacity:                  # what finds no room there is asked for again, a window at a time
+            waiting += ASKING * sum(member.unicast.num_unacked() for member in self.cluster.living()) // smallest
         acks = milliseconds(config.ack_min_interval + config.ack_max_interval + config.sync_min_interval)
         return 2 * milliseconds(config.conn_close_timeout) + (ROUNDS + waiting) * (step + acks)
 
