@@ -191,7 +191,7 @@ class Nakack2(Multicast):
 
     def _place(self, window: ReceiveWindow, packet: Packet, now: Instant) -> bool:
         """Add what a datagram holds to the window; whether all of it found its place."""
-        if self.lossless and not self._has_room(window, packet):
+        if self.lossless and self._is_tight(window, packet):
             self._discard(window)
             if not self._has_room(window, packet):
                 return False
@@ -212,17 +212,20 @@ class Nakack2(Multicast):
         """What is finished and was kept for others, must not take the room of what comes; how many messages that were."""
         return window.ring.stable(window.stream.finished)
 
+    def _is_tight(self, window: ReceiveWindow, packet: Packet) -> bool:
+        """Whether a datagram is too much, in bytes, for what a window holds as a rule."""
+        return window.ring.nbytes > 0 and window.ring.nbytes + len(packet.data) > ROOM * self.config.max_bytes
+
     def _has_room(self, window: ReceiveWindow, packet: Packet) -> bool:
-        """In bytes. More is taken while the application has nothing to do, because then only what its sender repeats brings it on; and
-        whatever the size, what comes next in order."""
-        ring = window.ring
-        needed = ring.nbytes + len(packet.data)
-        if not ring.nbytes or needed <= ROOM * self.config.max_bytes:
+        """More is taken while the application has nothing to do, because then only what its sender repeats brings it on; and whatever
+        the size, what comes next in order."""
+        if not self._is_tight(window, packet):
             return True
         if window.stream.in_hand or window.is_deliverable:
             return False
         first = wire.first_seqno(packet.data)
-        return needed <= MOST_ROOM * self.config.max_bytes or (first is not None and not precedes((ring.hd + 1) % MODULUS, first))
+        return window.ring.nbytes + len(packet.data) <= MOST_ROOM * self.config.max_bytes or (
+            first is not None and not precedes((window.ring.hd + 1) % MODULUS, first))
 
     def _is_stuck(self, window: ReceiveWindow, packet: Packet) -> bool:
         """Whether there will be no room for it before something comes that is missing, so that its sender must be read on."""

@@ -236,8 +236,8 @@ class Unicast3(Layer):
         repeated = arrivals.old + arrivals.inside - added
         self.counters.unicast_duplicates += repeated
         self.counters.unicast_out_of_window += arrivals.beyond
-        if arrivals.beyond and (first := wire.first_seqno(packet.data, PREFIX)) is not None:
-            entry.ring.announce(first)                  # the sender's window is larger than ours: what would fit is missing
+        if added < arrivals.inside + arrivals.beyond:
+            self._note_what_found_no_room(entry, packet)
         if repeated:
             self._want_ack(sender, entry, 0, now)       # the sender lacks it
         if added:
@@ -392,6 +392,12 @@ class Unicast3(Layer):
         Kind.SEND_FIRST_SEQNO: (control.SEND_FIRST_SEQNO, _on_send_first_seqno), Kind.CLOSE: (control.CLOSE, _on_close)}
 
     # ------------------------------------------------------------------------------------------- acknowledging
+
+    def _note_what_found_no_room(self, entry: ReceiverEntry, packet: Packet) -> None:
+        """The sender's window is larger than ours, in messages or in bytes, and it may be waiting: what would fit is missing."""
+        first = wire.first_seqno(packet.data, PREFIX)
+        if first is not None and precedes(entry.ring.hr, first):
+            entry.ring.announce(first)
 
     def _want_ack(self, sender: int, entry: ReceiverEntry, delay: int, now: Instant) -> None:
         """An ack after `delay` at the latest, if there is none due before, and never too soon after the last."""
