@@ -18,14 +18,14 @@ GROUP, PEER = 0xABCD1234, 0x2222_0000_0002
 SIZES = (SMALLEST, SMALLEST + 1, 40, 100, 600, LARGEST - 1, LARGEST)
 LENGTHS = (0, 1, SMALLEST - 1, LARGEST + 1, 1 << 16, 1 << 31, (1 << 32) - 1)
 CUTS = (1, 2, 3, 4, 5, 12, 19, 20, 21, 36, 1000, READ, READ + 1)
-WAIT, ERROR = BlockingIOError(), ConnectionResetError()
+WAIT, ERROR = BlockingIOError, ConnectionResetError           # not instances: those collect all that raised them
 
 
 class Socket:
     """One that has nothing to send, and gives what `arrivals` hold, read by read: bytes, or an error to be raised."""
 
     def __init__(self) -> None:
-        self.arrivals: deque[bytes | OSError] = deque()
+        self.arrivals: deque[bytes | type[OSError]] = deque()
 
     def fileno(self) -> int:
         return 7
@@ -35,7 +35,7 @@ class Socket:
         if not self.arrivals:
             return 0
         arrival = self.arrivals.popleft()
-        if isinstance(arrival, OSError):
+        if isinstance(arrival, type):
             raise arrival
         if len(arrival) > len(buffer):
             self.arrivals.appendleft(arrival[len(buffer):])
