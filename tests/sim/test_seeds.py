@@ -33,7 +33,7 @@ EVERYTHING_OF_NAKACK2 = ["num_blockings", "num_left", "num_held", "num_let_go", 
 KEPT = [(UNICAST, seed) for seed in (2, 4, 25, 32, 52, 112, 190, 237, 264, 845)] + [
     (SPLITS, 13), (SPLITS, 43), (TALKS, 3682), (TALKS, 4522), (TALKS, 4816), (TALKS, 4830), (TALKS, 7584)]
 KEPT_OF_NAKACK2 = [(TORN, 0), (TORN, 6), (TORN, 8), (CROWD, 37), (Settings(stack="nakack2-tcp", unicast=200), 10)] + [
-    (Settings(stack="nakack2-tcp"), seed) for seed in (10127, 10516, 10624, 10842, 11400)]
+    (Settings(stack="nakack2-tcp"), seed) for seed in (10127, 10516, 10624, 10842, 11400, 12571)]
 
 
 def check(seeds, settings, reached=reached):

@@ -156,8 +156,7 @@ class Nakack2(Multicast):
         self.counters.num_queue_dropped = self.queue.num_dropped
         if stops:
             for sender, window in self.windows.items():
-                if window.ring.num_missing:
-                    self._resync(sender, window, now)
+                self._resync(sender, window, now)       # a lost tail shows no gap
 
     def _queue_bound(self) -> int:
         return self.config.become_server_queue_size if self.retransmits else UNBOUNDED
