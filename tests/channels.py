@@ -38,7 +38,7 @@ def joined(names, per_member=None, **kwargs):
         side_by_side([channel.close for channel in channels])
 
 
-def side_by_side(calls):
+def side_by_side(calls, patience=PATIENCE):
     errors = []
 
     def run(call):
@@ -51,7 +51,7 @@ def side_by_side(calls):
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(PATIENCE)
+        thread.join(patience)
     if errors:
         raise errors[0]
 

@@ -109,11 +109,7 @@ def test_a_million_messages_through_a_thousand_cut_connections_without_retransmi
                 while lost[0] < 1000 * first // count:
                     time.sleep(0.001)
 
-        threads = [threading.Thread(target=each) for each in (cutting, send)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(400)                            # a connection that was of no use is dialed again ever more rarely
+        side_by_side([cutting, send], patience=400)     # a connection that was of no use is dialed again ever more rarely
         for collector in collectors.values():
             collector.wait()
         statuses = [channel.status() for channel in (a, b)]
@@ -123,22 +119,30 @@ def test_a_million_messages_through_a_thousand_cut_connections_without_retransmi
     assert sum(status["resyncs_sent"] for status in statuses) > 100
 
 
+def send_while(channels, disturb):
+    """Every channel sends 20,000 numbers; until all have, `disturb` is called again and again."""
+    sent = threading.Event()
+
+    def disturbing():
+        while not sent.is_set():
+            disturb()
+
+    def send():
+        side_by_side([lambda channel=channel: send_numbers(channel, 20_000, 50) for channel in channels])
+        sent.set()
+
+    side_by_side([disturbing, send])
+
+
 def test_everything_arrives_while_connections_break(stack):
     rng = random.Random(6)
     collectors = {name: InOrder(60_000) for name in "ABC"}
     with joined("ABC", {name: {"on_message": collectors[name]} for name in "ABC"}, capacity=1000) as channels:
-        sending = threading.Event()
-
         def cutting():
-            while not sending.is_set():
-                cut_one(channels[0], rng)
-                time.sleep(0.01)
+            cut_one(channels[0], rng)
+            time.sleep(0.01)
 
-        def send():
-            side_by_side([lambda channel=channel: send_numbers(channel, 20_000, 50) for channel in channels])
-            sending.set()
-
-        side_by_side([cutting, send])
+        send_while(channels, cutting)
         for collector in collectors.values():
             collector.wait()
     assert all(channel.close() == 0 for channel in channels)
@@ -159,20 +163,13 @@ def test_decision_22_the_mode_changes_under_load_and_nothing_is_lost(nakack):
     rng = random.Random(8)
     collectors = {name: InOrder(60_000) for name in "ABC"}
     with joined("ABC", {name: {"on_message": collectors[name]} for name in "ABC"}, become_server_queue_size=1) as channels:
-        sending = threading.Event()
-
         def switching():
-            while not sending.is_set():
-                rng.choice(channels).xmit_interval = rng.choice([0, -1, 1.0, 3.0])
-                if rng.random() < 0.3:
-                    cut_one(channels[0], rng)
-                time.sleep(0.005)
+            rng.choice(channels).xmit_interval = rng.choice([0, -1, 1.0, 3.0])
+            if rng.random() < 0.3:
+                cut_one(channels[0], rng)
+            time.sleep(0.005)
 
-        def send():
-            side_by_side([lambda channel=channel: send_numbers(channel, 20_000, 50) for channel in channels])
-            sending.set()
-
-        side_by_side([switching, send])
+        send_while(channels, switching)
         for collector in collectors.values():
             collector.wait()
 
