@@ -1,6 +1,5 @@
 """The page that a demo leaves behind: three plots and the figures, in one file that needs no network."""
 
-import html
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from ringcast.cli.demo.flights import Figures
 from ringcast.cli.demo.members import Outcome, Plan
+from ringcast.spark import page
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -23,30 +23,20 @@ class Sample:
     in_table: int
 
 
-STYLE = """body{font-family:system-ui,sans-serif;max-width:62rem;margin:2rem auto;padding:0 1rem;color:#222}
-table{border-collapse:collapse;margin:1rem 0}td,th{padding:.25rem .8rem;text-align:right;border-bottom:1px solid #ddd}
-td:first-child,th:first-child{text-align:left}.verdict{font-size:1.2rem;font-weight:600}"""
-
-
 def write(path: Path, plan: Plan, outcomes: Sequence[Outcome], figures: Sequence[Figures], samples: Sequence[Sample],
           verdict: str) -> None:
     """Write the page to `path`."""
-    plots = [progress(samples), delays(figures), datagrams(outcomes)]
-    body = "\n".join(plot.to_html(full_html=False, include_plotlyjs=number == 0) for number, plot in enumerate(plots))
-    path.write_text(f"""<!doctype html><html lang="en"><meta charset="utf-8"><title>ringcast demo</title><style>{STYLE}</style>
-<h1>ringcast demo</h1><p class="verdict">{html.escape(verdict)}</p>
-<p>{plan.messages:,} flight records from {plan.publishers} publishers through a group over {plan.stack} that loses
-{plan.loss:.0%} of its datagrams (seed {plan.seed}), recorded, streamed by Spark into a table, and compared with the file.</p>
-{table(outcomes)}{body}</html>""", encoding="utf-8")
+    story = page.text(f"{plan.messages:,} flight records from {plan.publishers} publishers through a group over {plan.stack} that "
+                      f"loses {plan.loss:.0%} of its datagrams (seed {plan.seed}), recorded, streamed by Spark into a table, and "
+                      "compared with the file.")
+    page.write(path, "ringcast demo", verdict, [story, table(outcomes), progress(samples), delays(figures), datagrams(outcomes)])
 
 
 def table(outcomes: Sequence[Outcome]) -> str:
     names = {"num_discard": "datagrams lost", "num_duplicate": "repeated", "num_shuffle": "overtaken", "xmit_reqs_sent": "requests",
              "xmit_rsps_sent": "retransmitted"}
-    head = "".join(f"<th>{title}</th>" for title in ("member", "sent", "delivered", *names.values()))
-    rows = "".join(f"<tr><td>{html.escape(each.name)}</td><td>{each.sent:,}</td><td>{each.delivered:,}</td>"
-                   + "".join(f"<td>{each.status[key]:,}</td>" for key in names) + "</tr>" for each in outcomes)
-    return f"<table><tr>{head}</tr>{rows}</table>"
+    rows = [[each.name, f"{each.sent:,}", f"{each.delivered:,}", *(f"{each.status[key]:,}" for key in names)] for each in outcomes]
+    return page.table(("member", "sent", "delivered", *names.values()), rows)
 
 
 def progress(samples: Sequence[Sample]) -> "go.Figure":
