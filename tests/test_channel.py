@@ -1,7 +1,9 @@
 """Channels on real threads: what a program that embeds ringcast relies on, whatever the stack. In one process."""
 
 import logging
+import queue
 import threading
+import time
 from contextlib import ExitStack
 from random import Random
 
@@ -405,3 +407,40 @@ def test_the_largest_message_arrives():
     with joined("AB", {"A": {"deliver": False}, "B": {"on_message": collector}}) as (a, _):
         a.send(bytes(MAX_PAYLOAD))
         assert collector.wait() == {"A": [bytes(MAX_PAYLOAD)]}
+
+
+def test_a_message_says_when_it_left_and_the_same_to_everybody(stack):
+    began, got = time.time_ns(), {name: {} for name in "ABC"}
+    done, lost = threading.Event(), [] if stack == "nakack2-tcp" else [Discard(0.2, Random(1))]
+
+    def taker(name):
+        def take(batch):
+            assert len(batch.sent_at) == len(batch) and batch.sent_at.itemsize == 8
+            assert [message.sent_at for message in batch] == batch.sent_at.tolist()
+            got[name].update(((str(batch.sender), seqno), sent_at)
+                             for seqno, sent_at in enumerate(batch.sent_at.tolist(), batch.first))
+            if all(len(each) >= 2003 for each in got.values()):
+                done.set()
+        return take
+
+    with joined("ABC", {name: {"on_message": taker(name), "faults": lost if name == "B" else []} for name in "ABC"}) as (a, b, _):
+        a.send_many([b"x" * 50] * 1000)
+        a.send(b"y" * 200_000)
+        a.send(b"z", flags=Flag.OOB)
+        b.send_many([b"x" * 50] * 1000)
+        b.send(b"y" * 200_000)
+        assert done.wait(PATIENCE), {name: len(each) for name, each in got.items()}
+    assert got["A"] == got["B"] == got["C"]
+    assert all(began <= sent_at <= time.time_ns() for sent_at in got["A"].values())
+    assert len(set(got["A"].values())) > 2
+
+
+def test_messages_to_one_and_those_without_reliability_say_when_they_left_too():
+    began, arrived = time.time_ns(), queue.SimpleQueue()
+    with joined("AB", {"B": {"on_message": arrived.put}}) as (a, b):
+        a.send(b"to B", b.address)
+        b.send(b"to itself", b.address)
+        a.send(b"once", flags=Flag.NO_RELIABILITY)
+        batches = [arrived.get(timeout=PATIENCE) for _ in range(3)]
+    assert {batch.payloads[0] for batch in batches} == {b"to B", b"to itself", b"once"}
+    assert all(began <= batch.sent_at[0] <= time.time_ns() for batch in batches)

@@ -108,7 +108,7 @@ class Channel(SendPort):
         self._unicast = Unicast3(self.address, self.config, budget, receiving=deliver)
         self._unreliable = Unreliable(self.address, receiving=deliver)
         self._stack = Stack([self._unreliable, self._unicast, *to_all, self._members, *faults], local=self.address, group=group,
-                            physical=self._transport.physical)
+                            physical=self._transport.physical, anchor=time.time_ns() - time.monotonic_ns())
         self._on_message, self._on_view, self._on_undelivered = on_message, on_view, on_undelivered
         self._open_port(self._multicast.send_window)
         self._bundle_delay = milliseconds(self.config.bundle_delay)

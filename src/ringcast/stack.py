@@ -162,15 +162,17 @@ class Stack:
     """Layers from the application (first) to the wire (last), and one Effects that they fill.
 
     Single owner: whoever drives the stack calls one method at a time. `physical` is where this member can be reached,
-    opaque to the stack. `local` is this member; its incarnation is the `sender` of all that goes out.
+    opaque to the stack. `local` is this member; its incarnation is the `sender` of all that goes out. `anchor` is what to add to an
+    instant to get wall time, in nanoseconds since 1970.
     """
 
-    def __init__(self, layers: Sequence[Layer], *, local: Address, group: str, physical: str = "") -> None:
+    def __init__(self, layers: Sequence[Layer], *, local: Address, group: str, physical: str = "", anchor: int = 0) -> None:
         if not layers:
             raise ValueError("a stack needs at least one layer")
         self.local = local
         self.group = group_id(group)
         self.physical = physical
+        self.anchor = anchor
         self.effects = Effects()
         self.malformed = 0
         self.not_for_me = 0

@@ -144,3 +144,22 @@ def test_a_header_of_another_size_is_a_mistake_of_the_caller(make):
     window = SendWindow(make(10))
     with pytest.raises(ValueError, match="make_header"):
         window.frame(b"short")
+
+
+def test_a_message_has_the_time_of_the_turn_that_first_saw_it(make):
+    window = SendWindow(make(1000), bundle=1000)
+
+    def times(datagrams):
+        return [(batch.first, batch.last, batch.stamp) for datagram in datagrams
+                for batch in wire.read_data(datagram, 0, 1 << 20).batches]
+
+    for _ in range(12):
+        window.push(b"x" * 100)
+    (first,) = times(window.frame(HEADER, True, now=50))
+    assert first == (1, 9, 50)
+    window.push(b"y")
+    assert times(window.frame(HEADER, now=60)) == [(10, 12, 50), (13, 13, 60)], "what waited for a full datagram was seen at 50"
+    window.push(b"z")
+    window.stamp(70)
+    window.push(b"z")
+    assert times(window.frame(HEADER, now=80)) == [(14, 14, 70), (15, 15, 80)]

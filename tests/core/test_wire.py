@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from ringcast._core import wire
 from ringcast._core.marks import Marks
 from ringcast._core.ring_buffer import RingBuffer
+from ringcast._core.stamps import Stamps
 
 GROUP = 0xABCD1234
 HEADER = wire.make_header(1, GROUP, 77, 0)
@@ -23,7 +24,7 @@ def ring_of(payloads, offset=0):
 def pack(payloads, limit=60_000, offset=0, ranges=None):
     ring = ring_of(payloads, offset)
     ranges = ranges or [((ring.low + 1) % 2**64, ring.hr)]
-    return wire.pack(ring, Marks(), ranges, limit, HEADER, 1 << 30)
+    return wire.pack(ring, Marks(), Stamps(), ranges, limit, HEADER, 1 << 30)
 
 
 def messages(datagram, low=0, capacity=1 << 20):
@@ -31,11 +32,11 @@ def messages(datagram, low=0, capacity=1 << 20):
     return {batch.first + k: payload for batch in arrivals.batches for k, payload in enumerate(batch.payloads)}
 
 
-def run(first, *payloads, count=None, size=None, flags=0):
+def run(first, *payloads, count=None, size=None, flags=0, sent_at=0):
     count = len(payloads) if count is None else count
     size = sum(map(len, payloads)) if size is None else size
     lengths = b"".join(struct.pack("<H", len(payload)) for payload in payloads)
-    return struct.pack("<QHHI", first, count, flags, size) + lengths + b"".join(payloads)
+    return struct.pack("<QHHIq", first, count, flags, size, sent_at) + lengths + b"".join(payloads)
 
 
 def test_a_header_is_read_back():
@@ -110,19 +111,19 @@ def test_what_is_purged_or_was_never_there_is_left_out(make):
     for seqno in (1, 2, 3, 7, 9):
         ring.add(seqno, b"%d" % seqno)
     ring.remove_many(2)
-    datagrams, count = wire.pack(ring, Marks(), [(1, 12)], 1000, HEADER, 1 << 30)
+    datagrams, count = wire.pack(ring, Marks(), Stamps(), [(1, 12)], 1000, HEADER, 1 << 30)
     assert count == 3 and messages(datagrams[0]) == {3: b"3", 7: b"7", 9: b"9"}
 
 
 def test_packing_stops_at_the_budget():
-    datagrams, count = wire.pack(ring_of([b"x" * 100] * 50), Marks(), [(1, 50)], 500, HEADER, 1200)
+    datagrams, count = wire.pack(ring_of([b"x" * 100] * 50), Marks(), Stamps(), [(1, 50)], 500, HEADER, 1200)
     assert 1200 <= sum(map(len, datagrams)) <= 1700
     assert count == sum(len(messages(datagram)) for datagram in datagrams) < 50
 
 
 def test_the_largest_payload_fits_one_udp_datagram_behind_the_longest_prefix():
     ring = ring_of([bytes(wire.MAX_PAYLOAD)])
-    datagrams, _ = wire.pack(ring, Marks(), [(1, 1)], 60_000, HEADER + bytes(8), 1 << 30)
+    datagrams, _ = wire.pack(ring, Marks(), Stamps(), [(1, 1)], 60_000, HEADER + bytes(8), 1 << 30)
     assert [len(datagram) for datagram in datagrams] == [wire.MAX_DATAGRAM] == [65_507]
 
 
@@ -181,3 +182,18 @@ def test_any_bytes_like_datagram_is_read():
     datagram = HEADER + run(1, b"abc")
     for view in (bytearray(datagram), memoryview(datagram), memoryview(b"zz" + datagram)[2:]):
         assert messages(view) == {1: b"abc"}
+
+
+def test_a_run_carries_when_its_messages_left_their_sender():
+    batches = wire.read_data(HEADER + run(5, b"a", b"b", sent_at=-7) + run(7, b"c", sent_at=2**63 - 1), 0, 100).batches
+    assert [(batch.first, len(batch), batch.stamp) for batch in batches] == [(5, 2, -7), (7, 1, 2**63 - 1)]
+
+
+def test_a_repeat_carries_the_times_of_the_first_sending():
+    stamps = Stamps()
+    stamps.fill(0, 1, 3, 100)
+    stamps.fill(0, 4, 2, 200)
+    (datagram,), count = wire.pack(ring_of([b"x"] * 6), Marks(), stamps, [(2, 6)], 60_000, HEADER, 1 << 30)
+    assert count == 5
+    assert [(batch.first, batch.last, batch.stamp) for batch in wire.read_data(datagram, 0, 100).batches] == [
+        (2, 3, 100), (4, 5, 200), (6, 6, 0)]

@@ -215,7 +215,7 @@ class Hostile:
 
 
 def a_run(first: int, flags: int, payloads: list[bytes]) -> bytes:
-    head = struct.pack("<QHHI", first % MODULUS, len(payloads), flags, sum(map(len, payloads)))
+    head = reference.RUN.pack(first % MODULUS, len(payloads), flags, sum(map(len, payloads)), first % 1000)
     return head + b"".join(struct.pack("<H", len(payload)) for payload in payloads) + b"".join(payloads)
 
 

@@ -5,6 +5,7 @@ import struct
 
 MODULUS = 1 << 64
 HEADER = 32
+RUN = struct.Struct("<QHHIq")
 CONNECTION = 40                         # what stands in front of the runs of a connection: the header, and the conn-id
 OOB, FRAGMENT = 1, 8
 WIRE_FLAGS = OOB | FRAGMENT             # those that travel
@@ -46,7 +47,7 @@ def opened(datagram: bytes, group: int) -> tuple[int, int, int] | None:
     if len(datagram) < HEADER:
         return None
     magic, version, kind, its_group, sender, dest, check = struct.unpack_from("<HBBIQQQ", datagram)
-    if (magic, version, its_group) != (0x4352, 1, group) or check != checksum(datagram):
+    if (magic, version, its_group) != (0x4352, 2, group) or check != checksum(datagram):
         return None
     return kind, sender, dest
 
@@ -55,14 +56,14 @@ def runs(body: bytes) -> list[Run] | None:
     """The runs of a data body, or None when it is not well formed."""
     found, at = [], 0
     while at < len(body) or not body:
-        if len(body) - at < 16:
+        if len(body) - at < RUN.size:
             return None
-        first, count, flags, size = struct.unpack_from("<QHHI", body, at)
-        payload_at = at + 16 + 2 * count
+        first, count, flags, size, _ = RUN.unpack_from(body, at)
+        payload_at = at + RUN.size + 2 * count
         end = payload_at + size
         if count == 0 or flags & ~WIRE_FLAGS or end > len(body):
             return None
-        lengths = struct.unpack_from(f"<{count}H", body, at + 16)
+        lengths = struct.unpack_from(f"<{count}H", body, at + RUN.size)
         if sum(lengths) != size:
             return None
         payloads = []
@@ -76,7 +77,7 @@ def runs(body: bytes) -> list[Run] | None:
 
 def first_seqno(datagram: bytes, prefix: int) -> int | None:
     """Of the first run, whatever is behind it; None when a run's head does not fit."""
-    return int.from_bytes(datagram[prefix:prefix + 8], "little") if len(datagram) >= prefix + 16 else None
+    return int.from_bytes(datagram[prefix:prefix + 8], "little") if len(datagram) >= prefix + RUN.size else None
 
 
 def accepted(datagram: bytes, low: int, capacity: int, prefix: int = HEADER) -> tuple[list[Run], int, int] | None:

@@ -12,6 +12,7 @@ from ringcast._core import wire
 from ringcast._core.marks import Marks
 from ringcast._core.ring_buffer import RingBuffer
 from ringcast._core.seqno_table import SeqnoTable
+from ringcast._core.stamps import Stamps
 from ringcast._core.window import Window
 from ringcast.stack import Kind
 
@@ -99,7 +100,7 @@ def read_and_packed_again(body: bytes, ring: Window, prefix: bytes) -> None:
 
 def packed_again(ring: Window, marks: Marks, prefix: bytes, expected: dict[int, tuple[bytes, int]]) -> None:
     first, last = (ring.low + 1) % MODULUS, (ring.low + ring.capacity) % MODULUS
-    datagrams, count = wire.pack(ring, marks, [(first, last)], LIMIT, prefix, 1 << 30)
+    datagrams, count = wire.pack(ring, marks, Stamps(), [(first, last)], LIMIT, prefix, 1 << 30)
     again: dict[int, tuple[bytes, int]] = {}
     for datagram in datagrams:
         assert wire.open_datagram(datagram, GROUP) is not None and datagram.startswith(prefix[:24])

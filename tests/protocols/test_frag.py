@@ -102,12 +102,13 @@ def stream_of(**options):
 def arrive(stream, fragments, first, flags=FRAGMENT, now=0):
     """As datagrams, one each."""
     from ringcast._core.marks import Marks
+    from ringcast._core.stamps import Stamps
     deliveries = []
     for seqno, fragment in enumerate(fragments, first):
         ring, marks = RingBuffer(1, seqno - 1), Marks()
         ring.add(seqno, fragment)
         marks.flags[seqno] = flags
-        datagram = wire.pack(ring, marks, [(seqno, seqno)], 60_000, wire.make_header(1, 1, 1, 0), 1 << 20)[0][0]
+        datagram = wire.pack(ring, marks, Stamps(), [(seqno, seqno)], 60_000, wire.make_header(1, 1, 1, 0), 1 << 20)[0][0]
         stream.add(wire.read_data(datagram, stream.ring.low, 1000), deliveries, 0, now)
     stream.take(1000, deliveries, 0, now)
     return deliveries

@@ -8,6 +8,7 @@ import pytest
 from ringcast import Address, Batch, Digest, Flag
 from ringcast._core import wire
 from ringcast._core.marks import Marks
+from ringcast._core.stamps import Stamps
 from ringcast.config import configure
 from ringcast.protocols import mcast, multicast
 from ringcast.protocols.budget import ReceiveBudget
@@ -181,7 +182,7 @@ def test_decision_4_bounds_of_a_receive_window_on_both_sides():
         other.send(b"m")
         before = len(ring) + ring.hd
         group["B"].multicast._on_data(multicast.Packet(Kind.DATA, group["A"].address.incarnation, 0,
-                                               wire.pack(other, Marks(), [(seqno, seqno)], 600, header, 600)[0][0]), 0)
+                                               wire.pack(other, Marks(), Stamps(), [(seqno, seqno)], 600, header, 600)[0][0]), 0)
         assert (len(ring) + ring.hd > before) == accepted, seqno
 
 

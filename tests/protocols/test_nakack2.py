@@ -9,6 +9,7 @@ from ringcast import Address, Batch, Flag
 from ringcast._core import wire
 from ringcast._core.marks import Marks
 from ringcast._core.seqno_table import SeqnoTable
+from ringcast._core.stamps import Stamps
 from ringcast.config import MAX_MEMBERS
 from ringcast.protocols import multicast, nakack2
 from ringcast.protocols.become_server_queue import UNBOUNDED
@@ -55,7 +56,7 @@ def data(group, source, seqnos, sender=None):
         ring.add(seqno, b"forged")
     stack = group[source].stack
     header = wire.make_header(Kind.DATA, stack.group, sender or group[source].incarnation, EVERYONE)
-    return wire.pack(ring, Marks(), [(seqnos[0], seqnos[-1])], 600, header, 60_000)[0][0]
+    return wire.pack(ring, Marks(), Stamps(), [(seqnos[0], seqnos[-1])], 600, header, 60_000)[0][0]
 
 
 def sent(group, kind):

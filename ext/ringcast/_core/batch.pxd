@@ -1,6 +1,6 @@
 """Layout of Message and Batch, for the modules that build them."""
 
-from libc.stdint cimport uint16_t, uint64_t
+from libc.stdint cimport int64_t, uint16_t, uint64_t
 
 
 cdef class Message:
@@ -9,6 +9,7 @@ cdef class Message:
     cdef readonly object payload        # bytes
     cdef readonly object dest           # Address of the one it was sent to; None: to everybody
     cdef readonly uint16_t flags        # message.Flag
+    cdef readonly int64_t sent_at       # nanoseconds since 1970, by the sender's clock
 
 
 cdef class Batch:
@@ -19,3 +20,5 @@ cdef class Batch:
     cdef readonly object dest           # Address of the one they were sent to; None: to everybody
     cdef readonly uint16_t flags        # of every message in it (message.Flag)
     cdef readonly object stream         # of the layer that handed it over, which gets the batch back when it is finished
+    cdef readonly int64_t stamp         # send time of every message in it, while it is a run of a datagram
+    cdef bytes stamps                   # send time of each, when it goes to the application; None: not known

@@ -5,25 +5,28 @@ it; whoever wants single messages iterates, and the Message objects are made her
 """
 
 cimport cython
-from cpython.bytes cimport PyBytes_CheckExact, PyBytes_GET_SIZE
-from libc.stdint cimport uint16_t, uint64_t
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_GET_SIZE
+from libc.stdint cimport int64_t, uint16_t, uint64_t
+from libc.string cimport memcpy
 
 
 @cython.final
 @cython.freelist(256)
 cdef class Message:
     """One delivered message: `sender` (Address), `seqno` (1 is the first of its stream, 0 one without a seqno), `payload`
-    (bytes), `dest` (the Address it was sent to, None: everybody) and `flags` (ringcast.Flag).
+    (bytes), `dest` (the Address it was sent to, None: everybody), `flags` (ringcast.Flag) and `sent_at` (when it left its sender, in
+    nanoseconds since 1970 by the sender's clock; 0: not known).
 
     The seqnos of what a sender sends to everybody are one stream; what it sends to one member has seqnos of its own.
     """
 
-    def __init__(self, sender, uint64_t seqno, bytes payload not None, dest=None, uint16_t flags=0):
+    def __init__(self, sender, uint64_t seqno, bytes payload not None, dest=None, uint16_t flags=0, int64_t sent_at=0):
         self.sender = sender
         self.seqno = seqno
         self.payload = payload
         self.dest = dest
         self.flags = flags
+        self.sent_at = sent_at
 
     def __repr__(self):
         return f"Message(sender={str(self.sender)!r}, seqno={self.seqno}, payload={self.payload!r}{suffix(self.dest, self.flags)})"
@@ -44,11 +47,11 @@ cdef class Batch:
     """Messages `first` .. `last` of `sender`, in order and without a gap; iterating yields Message objects.
 
     `payloads` is a list of bytes, for those who need no more than that; it is the batch's own, do not change it. `dest` and
-    `flags` are those of every message in it, see Message. Messages sent with NO_RELIABILITY have `first` 0 and come alone.
+    `flags` are those of every message in it, see Message; `sent_at` holds the send time of each. Messages sent with NO_RELIABILITY have `first` 0 and come alone.
     """
 
     def __init__(self, sender, uint64_t first, list payloads not None, uint64_t view_id=0, dest=None, uint16_t flags=0,
-                 stream=None):
+                 stream=None, bytes sent_at=None):
         self.sender = sender
         self.first = first
         self.payloads = payloads
@@ -56,15 +59,23 @@ cdef class Batch:
         self.dest = dest
         self.flags = flags
         self.stream = stream
+        if sent_at is not None and len(sent_at) != 8 * len(payloads):
+            raise ValueError(f"{len(payloads)} messages have send times of {8 * len(payloads)} bytes, not {len(sent_at)}")
+        self.stamps = sent_at
 
     @property
     def last(self):
         """Seqno of the last message; first - 1 (modulo 2**64) when the batch is empty."""
         return <uint64_t> (self.first + <uint64_t> len(self.payloads) - 1)
 
-    def addressed(self, sender, dest, uint64_t view_id, stream):
+    @property
+    def sent_at(self):
+        """When each message left its sender: a memoryview of int64, nanoseconds since 1970 by the sender's clock. 0: not known."""
+        return memoryview(self.stamps if self.stamps is not None else bytes(8 * len(self.payloads))).cast("q")
+
+    def addressed(self, sender, dest, uint64_t view_id, stream, bytes sent_at=None):
         """The same messages, as they go to the application."""
-        return Batch(sender, self.first, self.payloads, view_id, dest, self.flags, stream)
+        return Batch(sender, self.first, self.payloads, view_id, dest, self.flags, stream, sent_at)
 
     @property
     def nbytes(self):
@@ -109,6 +120,9 @@ cdef class _Messages:
         message.payload = self.batch.payloads[self.at]
         message.dest = self.batch.dest
         message.flags = self.batch.flags
+        message.sent_at = 0
+        if self.batch.stamps is not None:
+            memcpy(&message.sent_at, PyBytes_AS_STRING(self.batch.stamps) + 8 * self.at, 8)
         self.at += 1
         return message
 

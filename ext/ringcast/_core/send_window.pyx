@@ -12,6 +12,7 @@ from cpython.object cimport PyObject
 from libc.stdint cimport int64_t, uint16_t, uint64_t
 
 from ringcast._core.marks cimport DONT_LOOPBACK, OOB, Marks
+from ringcast._core.stamps cimport Stamps
 from ringcast._core.window cimport Window
 from ringcast._core.wire cimport HEADER, LARGEST, LENGTH, PREFIX, RUN, check_prefix, pack_next
 
@@ -40,6 +41,8 @@ cdef class SendWindow:
 
     cdef readonly Window ring
     cdef readonly Marks marks               # flags of messages in the ring
+    cdef readonly Stamps stamps             # send times of messages in the ring, up to `stamped`
+    cdef uint64_t stamped
     cdef readonly uint64_t sent             # highest seqno that was framed; written by frame() only
     cdef readonly Py_ssize_t waiting        # bytes on the wire that the messages above `sent` will take
     cdef readonly Py_ssize_t bundle         # bytes of a datagram, header and all
@@ -50,7 +53,8 @@ cdef class SendWindow:
     def __init__(self, Window window not None, *, Py_ssize_t bundle=60_000):
         self.ring = window
         self.marks = Marks()
-        self.sent = window.c_hr()
+        self.stamps = Stamps()
+        self.sent = self.stamped = window.c_hr()
         self.waiting = 0
         self.closed = False
         self.aim(bundle)
@@ -112,10 +116,20 @@ cdef class SendWindow:
                 break
         return taken
 
-    def frame(self, bytes prefix not None, bint full_only=False, uint64_t most=0):
+    def stamp(self, int64_t now):
+        """Whatever has no send time yet is being sent `now`, in nanoseconds since 1970."""
+        cdef uint64_t low = self.ring.c_low()
+        cdef uint64_t last = self.ring.c_hr()
+        cdef uint64_t before = max_seqno(self.stamped, low)
+        if <int64_t> (last - before) > 0:
+            self.stamps.c_fill(low, before + 1, last - before, now)
+            self.stamped = last
+
+    def frame(self, bytes prefix not None, bint full_only=False, uint64_t most=0, int64_t now=0):
         """Data datagrams with the waiting messages, oldest first; with `full_only` a last one that is not full stays.
 
-        `prefix` is what stands in front of the runs, header first; `most` datagrams at most, unless it is 0.
+        `prefix` is what stands in front of the runs, header first; `most` datagrams at most, unless it is 0. What
+        has no send time yet gets `now` (see stamp).
         """
         cdef uint64_t seqno = self.next_to_frame()
         cdef uint64_t last = self.ring.c_hr()
@@ -124,9 +138,10 @@ cdef class SendWindow:
         cdef bytes datagram
         cdef list datagrams = []
         check_prefix(prefix)
+        self.stamp(now)
         while <int64_t> (last - seqno) >= 0 and (not full_only or self.waiting >= self.full):
             before = seqno
-            datagram = pack_next(self.ring, self.marks, &seqno, last, self.bundle, prefix, &waited)
+            datagram = pack_next(self.ring, self.marks, self.stamps, &seqno, last, self.bundle, prefix, &waited)
             if seqno == before:                     # the ring was closed and emptied
                 break
             datagrams.append(datagram)

@@ -1,11 +1,13 @@
 """Datagrams <-> bytes: the header that all share, and runs of messages.
 
     header   magic u16 | version u8 | kind u8 | group u32 | sender u64 | dest u64 | check u64    32 bytes, little endian
-    data     one or more runs:  first seqno u64 | count u16 | flags u16 | size u32 | count x length u16 | size bytes of payloads
+    data     one or more runs:  first seqno u64 | count u16 | flags u16 | size u32 | sent_at i64 | count x length u16 |
+             size bytes of payloads
 
 `sender` and `dest` are incarnations (address.py); dest 0 is everyone. What a protocol puts between header and runs is its own: the
 layers hand it down with the header, as one prefix, and say how many bytes to skip when they read. All messages of a run have the
-same flags (marks.pxd). All lengths stand in front of the payloads, so that checking them does not walk through the payloads.
+same flags (marks.pxd) and left their sender at the same time, `sent_at`, which is that of their first sending also in a repeat
+(stamps.pyx). All lengths stand in front of the payloads, so that checking them does not walk through the payloads.
 Control datagrams have a msgpack body, which the layers decode.
 
 `check` is a hash of all other bytes and their number. It finds damage, not malice: UDP's own checksum has 16 bits, and none at all
@@ -26,6 +28,7 @@ from libc.string cimport memcpy, memset
 
 from ringcast._core.batch cimport Batch
 from ringcast._core.marks cimport WIRE, Marks
+from ringcast._core.stamps cimport Stamps
 from ringcast._core.window cimport Window
 
 cdef extern from *:
@@ -43,7 +46,7 @@ cdef extern from *:
 
 cdef enum:
     MAGIC = 0x4352
-    VERSION = 1
+    VERSION = 2
     CHECK = 24                          # where the check stands
     MOST_IN_RUN = 65535                 # messages, as many as the count can say
 
@@ -167,12 +170,13 @@ cdef struct Run:
     uint64_t count
     uint16_t flags
     uint32_t size
+    int64_t sent_at
     const uint8_t *lengths
     const uint8_t *payloads
 
 
 cdef Run nothing() noexcept nogil:
-    cdef Run run = [0, 0, 0, 0, NULL, NULL]
+    cdef Run run = [0, 0, 0, 0, 0, NULL, NULL]
     return run
 
 
@@ -186,6 +190,7 @@ cdef Py_ssize_t read_run(const uint8_t *raw, Py_ssize_t left, Run *run) noexcept
     run.count = load16(raw + 8)
     run.flags = load16(raw + 10)
     run.size = load32(raw + 12)
+    run.sent_at = <int64_t> load64(raw + 16)
     size = RUN + run.count * LENGTH + <uint64_t> run.size
     if run.count == 0 or run.flags & ~WIRE or size > <uint64_t> left:
         return -1
@@ -292,6 +297,7 @@ cdef Batch read_batch(const Run *run, uint64_t skip, uint64_t count):
         payload += length
     batch.first = run.first + skip
     batch.flags = run.flags
+    batch.stamp = run.sent_at
     batch.payloads = payloads
     return batch
 
@@ -315,30 +321,32 @@ cdef enum:
     MOST_RUNS = 64                      # of one datagram
 
 
-cdef struct Plan:                       # what the next datagram will hold: runs of messages that have the same flags
+cdef struct Plan:                       # what the next datagram will hold: runs of messages that have the same flags and send time
     uint64_t first[MOST_RUNS]
     uint16_t count[MOST_RUNS]
     uint16_t flags[MOST_RUNS]
     uint32_t size[MOST_RUNS]            # payload bytes
+    int64_t sent_at[MOST_RUNS]
     int runs
     Py_ssize_t used                     # bytes of the datagram so far
     uint64_t messages
 
 
-cdef Py_ssize_t add_run(Plan *plan, Window ring, Marks marks, uint64_t first, uint64_t last, Py_ssize_t limit):
-    """Plan the longest run from `first` that is in the ring, has one kind of flags and fits; its number of messages."""
+cdef Py_ssize_t add_run(Plan *plan, Window ring, Marks marks, Stamps stamps, uint64_t first, uint64_t last, Py_ssize_t limit):
+    """Plan the longest run from `first` that is in the ring, has one kind of flags and one send time, and fits; its number of messages."""
     cdef Py_ssize_t room = limit - plan.used - RUN
     cdef Py_ssize_t size = 0
     cdef Py_ssize_t length
     cdef uint64_t count = 0
     cdef bint marked = len(marks.flags) != 0
     cdef uint16_t flags = marks.of(first) & WIRE
+    cdef int64_t sent_at = stamps.of(first)
     cdef PyObject *item
     if plan.runs == MOST_RUNS:
         return 0
     while <int64_t> (last - first - count) >= 0 and count < MOST_IN_RUN:
         item = ring.peek(first + count)
-        if item == NULL or (marked and marks.of(first + count) & WIRE != flags):
+        if item == NULL or stamps.of(first + count) != sent_at or (marked and marks.of(first + count) & WIRE != flags):
             break
         length = PyBytes_GET_SIZE(<object> item)
         if length + LENGTH > room:
@@ -351,6 +359,7 @@ cdef Py_ssize_t add_run(Plan *plan, Window ring, Marks marks, uint64_t first, ui
         plan.count[plan.runs] = <uint16_t> count
         plan.flags[plan.runs] = flags
         plan.size[plan.runs] = <uint32_t> size
+        plan.sent_at[plan.runs] = sent_at
         plan.runs += 1
         plan.used += RUN + <Py_ssize_t> count * LENGTH + size
         plan.messages += count
@@ -365,12 +374,13 @@ cdef bytes write_plan(const Plan *plan, Window ring, bytes prefix):
     cdef int run
     memcpy(raw, PyBytes_AS_STRING(prefix), PyBytes_GET_SIZE(prefix))
     for run in range(plan.runs):
-        at = write_run(at, ring, plan.first[run], plan.count[run], plan.flags[run], plan.size[run])
+        at = write_run(at, ring, plan.first[run], plan.count[run], plan.flags[run], plan.size[run], plan.sent_at[run])
     seal(raw, plan.used)
     return datagram
 
 
-cdef uint8_t *write_run(uint8_t *raw, Window ring, uint64_t first, uint16_t count, uint16_t flags, uint32_t size):
+cdef uint8_t *write_run(uint8_t *raw, Window ring, uint64_t first, uint16_t count, uint16_t flags, uint32_t size,
+                        int64_t sent_at):
     cdef uint8_t *lengths = raw + RUN
     cdef uint8_t *payload = lengths + <uint64_t> count * LENGTH
     cdef PyObject *item
@@ -380,6 +390,7 @@ cdef uint8_t *write_run(uint8_t *raw, Window ring, uint64_t first, uint16_t coun
     memcpy(raw + 8, &count, 2)
     memcpy(raw + 10, &flags, 2)
     memcpy(raw + 12, &size, 4)
+    memcpy(raw + 16, &sent_at, 8)
     for k in range(count):
         item = ring.peek(first + k)
         length = <uint16_t> PyBytes_GET_SIZE(<object> item)
@@ -395,7 +406,7 @@ cdef void begin(Plan *plan, bytes prefix):
     plan.used = PyBytes_GET_SIZE(prefix)
 
 
-cdef bytes pack_next(Window ring, Marks marks, uint64_t *next_seqno, uint64_t last, Py_ssize_t limit, bytes prefix,
+cdef bytes pack_next(Window ring, Marks marks, Stamps stamps, uint64_t *next_seqno, uint64_t last, Py_ssize_t limit, bytes prefix,
                      Py_ssize_t *waited):
     """One datagram with as many consecutive messages from next_seqno[0] to `last` as `limit` bytes hold; moves next_seqno.
 
@@ -405,10 +416,10 @@ cdef bytes pack_next(Window ring, Marks marks, uint64_t *next_seqno, uint64_t la
     """
     cdef Plan plan
     begin(&plan, prefix)
-    while <int64_t> (last - next_seqno[0]) >= 0 and add_run(&plan, ring, marks, next_seqno[0], last, limit):
+    while <int64_t> (last - next_seqno[0]) >= 0 and add_run(&plan, ring, marks, stamps, next_seqno[0], last, limit):
         next_seqno[0] += plan.count[plan.runs - 1]
     if plan.runs == 0:
-        next_seqno[0] += <uint64_t> add_run(&plan, ring, marks, next_seqno[0], next_seqno[0], LARGEST)
+        next_seqno[0] += <uint64_t> add_run(&plan, ring, marks, stamps, next_seqno[0], next_seqno[0], LARGEST)
     waited[0] = plan.used - PyBytes_GET_SIZE(prefix) - plan.runs * RUN
     return write_plan(&plan, ring, prefix)
 
@@ -419,8 +430,8 @@ cdef int check_prefix(bytes prefix) except -1:
     return 0
 
 
-def pack(Window ring not None, Marks marks not None, list ranges not None, Py_ssize_t limit, bytes prefix not None,
-         Py_ssize_t budget):
+def pack(Window ring not None, Marks marks not None, Stamps stamps not None, list ranges not None, Py_ssize_t limit,
+         bytes prefix not None, Py_ssize_t budget):
     """Data datagrams of at most `limit` bytes with the messages of `ranges` [(first, last), ...] that are still in the ring.
 
     Stops when the datagrams together reach `budget` bytes (pacing). Returns (datagrams, number of messages in them). The cost
@@ -440,9 +451,9 @@ def pack(Window ring not None, Marks marks not None, list ranges not None, Py_ss
             if ring.peek(seqno) == NULL:
                 seqno += 1
                 continue
-            count = add_run(&plan, ring, marks, seqno, last, limit)
+            count = add_run(&plan, ring, marks, stamps, seqno, last, limit)
             if count == 0 and plan.runs == 0:           # too large for `limit` even alone
-                count = add_run(&plan, ring, marks, seqno, seqno, LARGEST)
+                count = add_run(&plan, ring, marks, stamps, seqno, seqno, LARGEST)
             if count:
                 seqno += <uint64_t> count
                 continue

@@ -3,6 +3,7 @@ from typing import final
 
 from ringcast._core.batch import Batch
 from ringcast._core.marks import Marks
+from ringcast._core.stamps import Stamps
 from ringcast._core.window import Window
 
 MAX_PAYLOAD: int
@@ -34,5 +35,5 @@ def make_datagram(kind: int, group: int, sender: int, dest: int, body: bytes) ->
 def open_datagram(datagram: Buffer, group: int) -> Header | None: ...
 def read_data(datagram: Buffer, low: int, capacity: int, prefix: int = 32) -> Arrivals | None: ...
 def first_seqno(datagram: Buffer, prefix: int = 32) -> int | None: ...
-def pack(ring: Window, marks: Marks, ranges: list[tuple[int, int]], limit: int, prefix: bytes,
+def pack(ring: Window, marks: Marks, stamps: Stamps, ranges: list[tuple[int, int]], limit: int, prefix: bytes,
          budget: int) -> tuple[list[bytes], int]: ...

@@ -113,7 +113,7 @@ class Multicast(Layer):
         window = self.make_window(offset, config.max_bytes)
         self.send_window = SendWindow(window, bundle=config.max_bundle_size)
         aim(self.send_window, config)
-        self.own = Stream(self, local, None, window, config, marks=self.send_window.marks)
+        self.own = Stream(self, local, None, window, config, own=self.send_window)
         self.windows: dict[int, ReceiveWindow] = {}     # by the sender's incarnation
         self.leaving: list[ReceiveWindow] = []          # windows of members that are gone, not yet emptied
         self.members: dict[int, Address] = {}
@@ -188,7 +188,7 @@ class Multicast(Layer):
         """Frame what waits in the send window and hand it down, in the order of the seqnos; it waits for the first view."""
         if self.send_window.waiting and self.members:
             header = self.stack.header(Kind.DATA)
-            self._send_data(Kind.DATA, EVERYONE, self.send_window.frame(header, full_only), now)
+            self._send_data(Kind.DATA, EVERYONE, self.send_window.frame(header, full_only, now=now + self.stack.anchor), now)
             if self._waits_for_nobody():
                 self._purge()
             self._arm(now)

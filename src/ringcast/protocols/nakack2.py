@@ -372,7 +372,7 @@ class Nakack2(Multicast):
                 continue
             header = self.stack.header(Kind.REPEAT, member)
             ranges = [(first, window.sent)]
-            datagrams, messages = wire.pack(window.ring, window.marks, ranges, window.bundle, header, UNLIMITED)
+            datagrams, messages = wire.pack(window.ring, window.marks, window.stamps, ranges, window.bundle, header, UNLIMITED)
             self.counters.xmit_rsps_sent += messages
             self._send_data(Kind.REPEAT, member, datagrams, now)
 

@@ -99,6 +99,7 @@ class Pace:
         """Datagrams with messages of `wanted`, within what this interval allows; and how many messages those are."""
         if now - self.since >= interval:
             self.since, self.spent = now, 0
-        datagrams, messages = wire.pack(window.ring, window.marks, wanted, window.bundle, prefix, window.ring.max_bytes - self.spent)
+        budget = window.ring.max_bytes - self.spent
+        datagrams, messages = wire.pack(window.ring, window.marks, window.stamps, wanted, window.bundle, prefix, budget)
         self.spent += sum(map(len, datagrams))
         return datagrams, messages

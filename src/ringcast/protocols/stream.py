@@ -10,6 +10,8 @@ batch is finished as well; and when nothing is in hand any more, all that left t
 
 from ringcast._core.batch import Batch
 from ringcast._core.marks import Marks
+from ringcast._core.send_window import SendWindow
+from ringcast._core.stamps import Stamps
 from ringcast._core.window import Window
 from ringcast._core.wire import Arrivals
 from ringcast.address import Address
@@ -26,18 +28,19 @@ SHARES = 4                              # a message of more than this part of a 
 class Stream:
     """The messages of `sender` to `dest` (None: to everybody), which come through `ring`. `layer` gets back what is finished.
 
-    With `own` it is this member's own window, whose messages come back to it without a network: then `marks` are the window's.
+    `own` is this member's own window, when its messages come back to it without a network; flags and send times are then the window's.
     """
 
-    __slots__ = ("config", "dest", "finished", "heard", "in_hand", "kept", "layer", "looks", "marks", "offset", "own", "ring", "sender",
-                 "unacked_bytes", "unacked_messages", "whole")
+    __slots__ = ("config", "dest", "finished", "heard", "in_hand", "kept", "layer", "looks", "marks", "offset", "own", "ring",
+                 "sender", "stamps", "unacked_bytes", "unacked_messages", "whole")
 
     def __init__(self, layer: Layer, sender: Address, dest: Address | None, ring: Window, config: Config, *,
-                 marks: Marks | None = None) -> None:
+                 own: SendWindow | None = None) -> None:
         self.layer = layer
         self.sender, self.dest, self.ring, self.config = sender, dest, ring, config
-        self.own = marks is not None
-        self.marks = marks if marks is not None else Marks()
+        self.own = own
+        self.marks = own.marks if own is not None else Marks()
+        self.stamps = own.stamps if own is not None else Stamps()
         self.finished: Seqno = ring.low
         self.offset: Seqno = ring.low                   # where it begins for us
         self.kept: Seqno = ring.low                     # what keep() has counted
@@ -54,6 +57,7 @@ class Stream:
         self.heard = now
         added = 0
         for batch in arrivals.batches:
+            self.stamps.fill(self.ring.low, batch.first, len(batch), batch.stamp)
             if not batch.flags:
                 added += self.ring.add_many(batch.first, batch.payloads)
                 continue
@@ -71,11 +75,14 @@ class Stream:
         payloads = self.ring.remove_many(limit, nullify=False)
         if not payloads:
             return 0
+        if self.own is not None:
+            self.own.stamp(now + self.layer.stack.anchor)       # it may be faster here than on the wire
         if not self.marks.flags:
             self.in_hand += len(payloads)
-            deliveries.append(Batch(self.sender, first, payloads, view_id, self.dest, 0, self))
+            sent_at = self.stamps.take(first, len(payloads))
+            deliveries.append(Batch(self.sender, first, payloads, view_id, self.dest, 0, self, sent_at))
             return len(payloads)
-        handed = sum(self._hand(run, deliveries, view_id, now) for run in self.marks.split(first, payloads, self.own))
+        handed = sum(self._hand(run, deliveries, view_id, now) for run in self.marks.split(first, payloads, self.own is not None))
         self._settle()
         return handed
 
@@ -84,7 +91,7 @@ class Stream:
         if run.flags & FRAGMENT:
             return self._assemble(run, deliveries, view_id, now)
         self.in_hand += len(run)
-        deliveries.append(run.addressed(self.sender, self.dest, view_id, self))
+        deliveries.append(run.addressed(self.sender, self.dest, view_id, self, self.stamps.take(run.first, len(run))))
         return len(run)
 
     def _assemble(self, run: Batch, deliveries: list[Batch], view_id: int, now: Instant) -> int:
@@ -97,7 +104,8 @@ class Stream:
             payload = self.whole.add(seqno, fragment, bool(run.flags & OOB), now)
             if payload is not None:
                 self.in_hand += 1
-                deliveries.append(Batch(self.sender, seqno, [payload], view_id, self.dest, run.flags & ~FRAGMENT, self))
+                deliveries.append(Batch(self.sender, seqno, [payload], view_id, self.dest, run.flags & ~FRAGMENT, self,
+                                        self.stamps.take(seqno, 1)))
                 handed += 1
             seqno = (seqno + 1) % MODULUS
         return handed
@@ -116,7 +124,7 @@ class Stream:
             self._raise(self.ring.hd)
 
     def _raise(self, seqno: Seqno) -> None:
-        held = self.whole.held_from(self.config.max_bytes // SHARES) if self.whole and not self.own else None
+        held = self.whole.held_from(self.config.max_bytes // SHARES) if self.whole and self.own is None else None
         if held is not None and not precedes(seqno, held):
             seqno = (held - 1) % MODULUS
         self.finished = later(self.finished, seqno)

@@ -1,7 +1,10 @@
 """NO_RELIABILITY: a message in one datagram without a seqno. It is delivered on arrival, or never, or twice; nobody keeps it.
 
 What the application has no room for is dropped, and so is what somebody sends who is not in the view.
+The body is the send time in nanoseconds since 1970 and the payload.
 """
+
+import struct
 
 from ringcast._core import wire
 from ringcast._core.batch import Batch
@@ -10,6 +13,7 @@ from ringcast.message import Flag
 from ringcast.stack import EVERYONE, Instant, Kind, Layer, Packet
 from ringcast.view import View
 
+STAMP = struct.Struct("<q")
 MOST_WAITING = 1024                     # messages, from one turn to the next
 
 
@@ -27,12 +31,13 @@ class Unreliable(Layer):
     def send_one(self, payload: bytes, dest: Address | None, flags: int, now: Instant) -> None:
         """Send `payload`, at most wire.MAX_PAYLOAD bytes, to everybody or to `dest`; to ourselves without the network."""
         self.num_sent += 1
+        sent_at = STAMP.pack(now + self.stack.anchor)
         if dest != self.local:
             to = EVERYONE if dest is None else dest.incarnation
-            data = wire.make_datagram(Kind.UNRELIABLE, self.stack.group, self.local.incarnation, to, payload)
+            data = wire.make_datagram(Kind.UNRELIABLE, self.stack.group, self.local.incarnation, to, sent_at + payload)
             self.below.send([Packet(Kind.UNRELIABLE, self.local.incarnation, to, data)], now)
         if dest in (None, self.local) and not flags & Flag.DONT_LOOPBACK:
-            self._arrive(self.local, payload, dest)
+            self._arrive(self.local, sent_at + payload, dest)
 
     def receive(self, packets: list[Packet], now: Instant) -> None:
         others = []
@@ -40,16 +45,17 @@ class Unreliable(Layer):
             if packet.kind != Kind.UNRELIABLE:
                 others.append(packet)
             elif packet.sender in self.members:
-                payload = bytes(packet.data[wire.HEADER_SIZE:])
-                self._arrive(self.members[packet.sender], payload, None if packet.dest == EVERYONE else self.local)
+                body = bytes(packet.data[wire.HEADER_SIZE:])
+                self._arrive(self.members[packet.sender], body, None if packet.dest == EVERYONE else self.local)
             else:
                 self.num_dropped += 1
         if others:
             self.above.receive(others, now)
 
-    def _arrive(self, sender: Address, payload: bytes, dest: Address | None) -> None:
-        if self.receiving and len(self.arrived) < MOST_WAITING:
-            self.arrived.append(Batch(sender, 0, [payload], self.view_id, dest, Flag.NO_RELIABILITY))
+    def _arrive(self, sender: Address, body: bytes, dest: Address | None) -> None:
+        if self.receiving and len(self.arrived) < MOST_WAITING and len(body) >= STAMP.size:
+            payload, sent_at = body[STAMP.size:], body[:STAMP.size]
+            self.arrived.append(Batch(sender, 0, [payload], self.view_id, dest, Flag.NO_RELIABILITY, sent_at=sent_at))
         else:
             self.num_dropped += 1
 

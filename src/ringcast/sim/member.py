@@ -85,7 +85,7 @@ class Member:
         self.blinkers = Blinkers()
         self.members = StaticMembers(self.address, cluster.names, self.config, resume)
         self.stack = Stack([self.unreliable, self.unicast, self.blinkers, *to_all, self.members], local=self.address,
-                           group="simulated", physical=self.physical)
+                           group="simulated", physical=self.physical, anchor=cluster.now - self.clock.read(cluster.now))
 
         self.alive = True
         self.fault: str | None = None           # why it stopped, when it did so by itself

@@ -29,17 +29,30 @@ MESSAGES = frozenset({"data", "repeat", "message", "first"})        # kinds that
 AT_REST = 1_000 * MS                                # without an event
 
 
+def ranges_of(arrivals: wire.Arrivals | None) -> list[Range]:
+    """The seqnos of a datagram, cut where the flags change; that two messages were first sent at different times is not told."""
+    ranges: list[Range] = []
+    flags = None
+    for batch in arrivals.batches if arrivals else ():
+        if flags == batch.flags and (ranges[-1][1] + 1) % MODULUS == batch.first:
+            ranges[-1] = (ranges[-1][0], batch.last)
+        else:
+            ranges.append((batch.first, batch.last))
+        flags = batch.flags
+    return ranges
+
+
 def messages_in(member: Member, packet: Packet) -> list[Range]:
     ring = member.multicast.send_window.ring
     arrivals = wire.read_data(packet.data, (ring.low - ring.capacity) % MODULUS, 2 * ring.capacity)
-    return [(batch.first, batch.last) for batch in arrivals.batches] if arrivals else []
+    return ranges_of(arrivals)
 
 
 def messages_to_one(member: Member, packet: Packet) -> list[Range]:
     first = wire.first_seqno(packet.data, PREFIX)
     assert first is not None
     arrivals = wire.read_data(packet.data, (first - 1) % MODULUS, member.config.capacity, PREFIX)
-    return [(batch.first, batch.last) for batch in arrivals.batches] if arrivals else []
+    return ranges_of(arrivals)
 
 
 def one(name: str, decoder: Any) -> Callable[[Member, Packet], list[Range]]:

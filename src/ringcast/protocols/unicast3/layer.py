@@ -129,7 +129,7 @@ class Unicast3(Layer):
         self.senders[dest.incarnation] = entry
         self.counters.conns_opened += 1
         if dest == self.local:
-            self.own = Stream(self, dest, dest, ring, self.config, marks=window.marks)
+            self.own = Stream(self, dest, dest, ring, self.config, own=window)
         else:
             fit(window, min(FIRST_BUDGET, self.config.max_bytes), self.config)
         self._plan_reaping(entry)
@@ -146,12 +146,15 @@ class Unicast3(Layer):
             self.own_ready = True
             return
         if entry.window.sent == (entry.first - 1) % MODULUS:
-            self._send_data(Kind.UNICAST_FIRST, entry, entry.window.frame(self._prefix(Kind.UNICAST_FIRST, entry), full_only, 1), now)
+            self._frame(Kind.UNICAST_FIRST, entry, full_only, 1, now)
         if entry.window.waiting:
-            self._send_data(Kind.UNICAST, entry, entry.window.frame(self._prefix(Kind.UNICAST, entry), full_only), now)
+            self._frame(Kind.UNICAST, entry, full_only, 0, now)
         if entry.has_unacked:
             self.unacked[dest.incarnation] = entry
             self._arm(now)
+
+    def _frame(self, kind: int, entry: SenderEntry, full_only: bool, most: int, now: Instant) -> None:
+        self._send_data(kind, entry, entry.window.frame(self._prefix(kind, entry), full_only, most, now + self.stack.anchor), now)
 
     def addresses(self) -> list[Address]:
         """To whom there are connections."""

@@ -80,6 +80,7 @@ class SenderEntry:
         self.window.close()
         first = (self.ring.low + 1) % MODULUS
         batches = self.window.marks.split(first, self.ring.remove_many())
+        stamps = self.window.stamps
         self.window.skip()
         failed = []
         for batch in batches:
@@ -87,5 +88,5 @@ class SenderEntry:
                 failed += [Batch(local, batch.last, [payload], view_id, self.dest, batch.flags & ~(0 if is_rest else FRAGMENT))
                            for payload, is_rest in rejoin(batch.payloads)]
             else:
-                failed.append(batch.addressed(local, self.dest, view_id, None))
+                failed.append(batch.addressed(local, self.dest, view_id, None, stamps.take(batch.first, len(batch))))
         return failed
