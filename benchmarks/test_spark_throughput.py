@@ -46,7 +46,7 @@ def write_journal(path, size):
             if step is None:
                 journal.sync()
             else:
-                journal.append(*step, view_id=1, ts_ns=1_700_000_000_000_000_000)
+                journal.append(*step, view_id=1, sent_at=1_700_000_000_000_000_000, delivered_at=1_700_000_000_000_000_000)
 
 
 def write_bare(path, size):

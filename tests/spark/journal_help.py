@@ -15,8 +15,9 @@ def payloads(first: int, last: int) -> list[bytes]:
     return [b"%d" % seqno for seqno in range(first, last + 1)]
 
 
-def record(journal: Journal, sender: str, first: int, last: int, *, view_id: int = 1, ts_ns: int = TS_NS) -> int:
-    return journal.append(sender, first, payloads(first, last), view_id=view_id, ts_ns=ts_ns)
+def record(journal: Journal, sender: str, first: int, last: int, *, view_id: int = 1, at: int = TS_NS) -> int:
+    """Messages that say their own seqno, sent at `at` (ns) and delivered a second later."""
+    return journal.append(sender, first, payloads(first, last), view_id=view_id, sent_at=at, delivered_at=at + 10**9)
 
 
 def seqnos(path: str | os.PathLike[str], sender: str, first: int = 1, last: int = EVERYTHING) -> list[int]:

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 import zlib
+from array import array
 
 import pyarrow as pa
 import pytest
@@ -13,7 +14,8 @@ from journal_help import A, B, C, crash, record, seqnos
 
 from ringcast.errors import ClosedError, JournalError
 from ringcast.spark import Journal, JournalReader
-from ringcast.spark.segments import ROWS
+from ringcast.spark.manifest import Extent
+from ringcast.spark.rows import ROWS
 
 
 @pytest.fixture
@@ -32,19 +34,59 @@ def test_what_was_synced_is_read_back_with_every_column(path):
         batch = pa.Table.from_batches(JournalReader(path).read(A, 2, 2)).to_pylist()
     assert len(batch) == 1
     row = batch[0]
-    assert row.pop("timestamp").isoformat() == "2023-11-14T22:13:20.123456+00:00"
-    assert row == {"group": "g", "sender": A, "seqno": 2, "view_id": 7, "ts_ns": 1_700_000_000_123_456_789, "payload": b"2"}
+    assert row.pop("sent_at").isoformat() == "2023-11-14T22:13:20.123456+00:00"
+    assert row.pop("delivered_at").isoformat() == "2023-11-14T22:13:21.123456+00:00"
+    assert row == {"cluster": "g", "sender": A, "seqno": 2, "view_id": 7, "flags": 0, "payload": b"2"}
 
 
 def test_many_appends_of_several_views_become_one_record_batch(path):
     with open_journal(path) as journal:
         for view_id in range(1, 6):
-            record(journal, A, 2 * view_id - 1, 2 * view_id, view_id=view_id, ts_ns=view_id)
+            record(journal, A, 2 * view_id - 1, 2 * view_id, view_id=view_id, at=view_id * 1000)
         journal.sync()
         batches = list(JournalReader(path).read(A, 1, 10))
     assert [batch.num_rows for batch in batches] == [10]
     assert batches[0].column("view_id").to_pylist() == [1, 1, 2, 2, 3, 3, 4, 4, 5, 5]
-    assert batches[0].column("ts_ns").to_pylist() == batches[0].column("view_id").to_pylist()
+    assert batches[0].column("sent_at").cast("int64").to_pylist() == batches[0].column("view_id").to_pylist()
+
+
+def test_every_message_keeps_its_own_time_of_sending_and_its_batchs_flags(path):
+    sent = [5_000, 7_999, 6_000, 1_234_567_890_000_009]
+    with open_journal(path) as journal:
+        journal.append(A, 1, [b"1"], view_id=1, sent_at=1000, delivered_at=1)
+        journal.sync()
+        times = array("q", [1000, *sent])
+        assert journal.append(A, 1, [b"%d" % n for n in range(1, 6)], view_id=1, sent_at=times, delivered_at=9_999, flags=9) == 4
+        table = pa.Table.from_batches(JournalReader(path).read(A, 1, 9))
+    assert table.num_rows == 1  # the rest is not synced; now it is
+    table = pa.Table.from_batches(JournalReader(path).read(A, 1, 9))
+    assert table.column("sent_at").cast("int64").to_pylist() == [1, *(ns // 1000 for ns in sent)]
+    assert table.column("delivered_at").cast("int64").to_pylist() == [0, 9, 9, 9, 9]
+    assert table.column("flags").to_pylist() == [0, 9, 9, 9, 9]
+
+
+def test_seqnos_that_are_no_messages_are_neither_rows_nor_missing(path):
+    """A large message takes several seqnos and has the last; in the tail, after sealing, and over a restart."""
+    there = [3, 4, 7, 8, 9, 20]
+    with open_journal(path) as journal:
+        for void, first, last in ((2, 3, 4), (2, 7, 9), (10, 20, 20)):
+            messages = [b"%d" % seqno for seqno in range(first, last + 1)]
+            journal.append(A, first, messages, view_id=1, sent_at=1, delivered_at=1, void=void)
+            if void == 2:
+                journal.sync()
+        journal.sync()
+        assert seqnos(path, A) == there
+        with pytest.raises(JournalError, match="expected seqno 21"):
+            journal.append(A, 23, [b"23"], view_id=1, sent_at=1, delivered_at=1, void=1)
+    assert JournalReader(path).extents() == {A: Extent(1, 20)}
+    for first in range(1, 22):
+        for last in range(first, 22):
+            assert seqnos(path, A, first, last) == [seqno for seqno in there if first <= seqno <= last]
+    with open_journal(path) as journal:
+        assert journal.append(A, 20, [b"20", b"21"], view_id=1, sent_at=1, delivered_at=1, void=10) == 1
+        journal.append(A, 25, [b"25"], view_id=1, sent_at=1, delivered_at=1, void=3)
+        journal.sync()
+        assert seqnos(path, A, 20) == [20, 21, 25]
 
 
 def test_nothing_is_visible_before_a_sync_even_if_it_left_memory(path, monkeypatch):
@@ -79,6 +121,15 @@ def test_a_gap_or_an_overlap_with_what_is_not_durable_is_refused_and_changes_not
         assert record(journal, A, 6, 6) == 1
         assert journal.sync() == {A: 6}
     assert seqnos(path, A) == [1, 2, 3, 4, 5, 6]
+
+
+def test_the_recorder_of_a_journal_is_remembered(path):
+    open_journal(path, recorder="r").close()
+    assert JournalReader(path).recorder == "r"
+    open_journal(path).close()
+    assert JournalReader(path).recorder == "r"
+    open_journal(path, recorder="s").close()
+    assert JournalReader(path).recorder == "s"
 
 
 def test_messages_before_a_senders_start_are_refused(path):
@@ -127,7 +178,7 @@ def test_the_open_tail_is_an_arrow_stream(path):
 
 def test_a_segment_is_sealed_by_bytes_too(path):
     with open_journal(path, segment_bytes=1000) as journal:
-        journal.append(A, 1, [b"x" * 2000], view_id=1, ts_ns=1)
+        journal.append(A, 1, [b"x" * 2000], view_id=1, sent_at=1, delivered_at=1)
         journal.sync()
         assert [piece.sealed for piece in JournalReader(path).segments(A)] == [True]
 
@@ -197,17 +248,22 @@ def test_a_closed_journal_takes_nothing_and_closing_again_is_fine(path):
         {"first_seqno": 0},
         {"first_seqno": 2**63 - 1, "payloads": [b"", b""]},
         {"view_id": -1},
-        {"ts_ns": 2**63},
+        {"delivered_at": 2**63},
+        {"sent_at": -1},
+        {"sent_at": array("q", [1, 2])},
+        {"sent_at": array("q", [-1])},
+        {"flags": 2**31},
+        {"void": 1},
         {"payloads": [b"x", None]},
         {"payloads": [1]},
     ],
 )
 def test_impossible_arguments_raise_and_leave_the_journal_usable(path, arguments):
-    good = {"first_seqno": 1, "payloads": [b"x"], "view_id": 1, "ts_ns": 1}
+    good = {"first_seqno": 1, "payloads": [b"x"], "view_id": 1, "sent_at": 1, "delivered_at": 1}
     with open_journal(path) as journal:
         with pytest.raises((ValueError, TypeError, pa.ArrowException)):
             journal.append(A, **{**good, **arguments})
-        assert journal.append(A, 1, [], view_id=1, ts_ns=1) == 0
+        assert journal.append(A, 1, [], view_id=1, sent_at=1, delivered_at=1) == 0
         assert journal.append(A, **good) == 1
         assert journal.sync() == {A: 1}
 
@@ -225,12 +281,13 @@ def test_another_group_is_refused(path):
         open_journal(path, group="h")
 
 
-def test_another_version_is_refused_by_writer_and_reader(path):
+@pytest.mark.parametrize("version", [1, 3])
+def test_another_version_is_refused_by_writer_and_reader(path, version):
     open_journal(path).close()
-    body = json.dumps({"format": "ringcast-journal", "version": 2, "group": "g", "news": 1})
+    body = json.dumps({"format": "ringcast-journal", "version": version, "group": "g", "news": 1})
     (path / "journal.json").write_text(f'{{"crc32":{zlib.crc32(body.encode())},"body":{body}}}')
     for opener in (open_journal, JournalReader):
-        with pytest.raises(JournalError, match="version 2.*use the ringcast version that wrote it"):
+        with pytest.raises(JournalError, match=f"version {version}.*use the ringcast version that wrote it"):
             opener(path)
 
 
@@ -270,12 +327,13 @@ def test_a_reader_of_nothing_is_told_so(path):
 
 def test_the_schema_is_exactly_what_spark_demands():
     assert {field.name: str(field.type) for field in ROWS} == {
-        "group": "string",
+        "cluster": "string",
         "sender": "string",
         "seqno": "int64",
         "view_id": "int64",
-        "timestamp": "timestamp[us, tz=UTC]",
-        "ts_ns": "int64",
+        "sent_at": "timestamp[us, tz=UTC]",
+        "delivered_at": "timestamp[us, tz=UTC]",
+        "flags": "int32",
         "payload": "binary",
     }
 

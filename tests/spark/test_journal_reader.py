@@ -10,7 +10,7 @@ from journal_help import A, B, crash, record, seqnos
 
 from ringcast.errors import JournalError
 from ringcast.spark import Journal, JournalReader
-from ringcast.spark.segments import ROWS
+from ringcast.spark.rows import ROWS
 
 
 @pytest.fixture(scope="module")

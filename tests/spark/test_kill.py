@@ -28,7 +28,7 @@ next_seqno = {sender: max(1, journal.digest.get(sender, 0) - 10) for sender in s
 while True:
     for sender in senders:
         first = next_seqno[sender]
-        journal.append(sender, first, [b"%d" % seqno for seqno in range(first, first + 13)], view_id=1, ts_ns=1)
+        journal.append(sender, first, [b"%d" % seqno for seqno in range(first, first + 13)], view_id=1, sent_at=1, delivered_at=1)
         next_seqno[sender] = first + 13
     print(json.dumps(journal.sync()), flush=True)
 """

@@ -9,7 +9,9 @@ from ringcast.spark import Journal
 
 pytestmark = pytest.mark.spark
 
-KINDS = "group string, sender string, seqno bigint, view_id bigint, timestamp timestamp, ts_ns bigint, payload binary"
+KINDS = (
+    "cluster string, sender string, seqno bigint, view_id bigint, sent_at timestamp, delivered_at timestamp, flags int, payload binary"
+)
 
 
 @pytest.fixture
@@ -65,8 +67,9 @@ def test_a_batch_needs_no_registration_and_has_every_row_once(spark, path, journ
     assert frame.schema.simpleString() == f"struct<{KINDS.replace(', ', ',').replace(' ', ':')}>"
     assert once(frame) == {A: (3000, 1, 3000, 3000, True), B: (50, 11, 60, 50, True)}
     row = frame.where("seqno = 11 and view_id = 2").collect()[0]
-    assert (row.group, row.sender, row.ts_ns, bytes(row.payload)) == ("g", B, 1_700_000_000_123_456_789, b"11")
-    assert frame.selectExpr("cast(min(timestamp) as string)").first()[0] == "2023-11-14 22:13:20.123456"
+    assert (row.cluster, row.sender, row.flags, bytes(row.payload)) == ("g", B, 0, b"11")
+    times = frame.selectExpr("cast(min(sent_at) as string)", "cast(max(delivered_at) as string)").first()
+    assert tuple(times) == ("2023-11-14 22:13:20.123456", "2023-11-14 22:13:21.123456")
 
 
 def test_a_users_schema_and_split_options_reach_the_reader(spark, path, journal):

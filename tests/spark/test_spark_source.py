@@ -151,10 +151,10 @@ def test_a_users_schema_is_a_projection_exact_to_the_nullability(path, journal):
 
 @pytest.mark.parametrize(
     "name, kind",
-    [("seqno", IntegerType()), ("seqnum", LongType()), ("timestamp", TimestampNTZType()), ("payload", StringType())],
+    [("seqno", IntegerType()), ("seqnum", LongType()), ("sent_at", TimestampNTZType()), ("payload", StringType())],
 )
 def test_a_column_that_does_not_exist_in_that_type_is_refused(path, journal, name, kind):
-    with pytest.raises(ConfigError, match=f"no column '{name} {kind.simpleString()}'; its columns are group string"):
+    with pytest.raises(ConfigError, match=f"no column '{name} {kind.simpleString()}'; its columns are cluster string"):
         batch(path, schema=StructType().add(name, kind))
 
 
@@ -173,7 +173,7 @@ def test_the_split_follows_its_options(path, journal, options, sizes):
 
 def test_large_messages_make_smaller_partitions(path, journal, monkeypatch):
     monkeypatch.setattr("ringcast.spark.source.PARTITION_BYTES", 3000)
-    journal.append(C, 1, [bytes(1000)] * 20, view_id=1, ts_ns=1)
+    journal.append(C, 1, [bytes(1000)] * 20, view_id=1, sent_at=1, delivered_at=1)
     journal.sync()
     reader = batch(path, startingOffsets=json.dumps({A: 10, B: 8}))
     assert [part.spans for part in reader.partitions()] == [[Range(C, n, n + 1)] for n in range(1, 21, 2)]

@@ -1,7 +1,8 @@
 """Group messages as tables: a durable journal of what one member received, and the Spark source that reads it.
 
     with Journal("flights.journal", group="flights") as journal:      # the recorder, no Spark needed
-        journal.append("A#00000000000000a1", 1, [b"...", b"..."], view_id=3, ts_ns=time.time_ns())
+        journal.append("A#00000000000000a1", 1, [b"...", b"..."], view_id=3,
+                       sent_at=time.time_ns(), delivered_at=time.time_ns())
         journal.sync()
 
     spark = session()

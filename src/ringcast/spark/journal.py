@@ -7,12 +7,14 @@ what the last sync covered, or a little more that had reached the disk, and neve
 
 import fcntl
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ..errors import ClosedError, JournalError
 from .manifest import (
@@ -33,10 +35,15 @@ from .manifest import (
     sync_directory,
     write_json,
 )
-from .segments import Tail, identity, list_segments, seal, tail_segment, tidy
+from .segments import TIME, Append, Segment, Tail, identity, list_segments, remove, seal, tail_segment, tidy
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
 
 FLUSH_BYTES = 4 << 20  # a sender's appends leave memory when they reach this, synced or not
 SEQNO_MAX = 2**63 - 1  # a bigint column
+FLAGS_MAX = 2**31 - 1  # an int column
+NS_PER_US = 1000
 
 
 class _Log:
@@ -45,14 +52,14 @@ class _Log:
     def __init__(self, folder: Path, seed: int, low: int) -> None:
         self.folder = folder
         self.seed = seed
-        self.durable = Extent(low, low - 1)
+        self.durable = Extent(low, low - 1, start=low)
         self.appended = low - 1
         self.tail: Tail | None = None
 
     def new_from(self, sender: str, first: int, last: int) -> int:
         """The first seqno of first..last that is not durable yet, or last + 1; JournalError if it leaves a gap or overlaps."""
         start = max(first, self.durable.high + 1)
-        if first < self.durable.low or (start <= last and start != self.appended + 1):
+        if first < self.durable.start or (start <= last and start != self.appended + 1):
             raise JournalError(
                 f"Messages {first}..{last} of {sender} do not follow what was appended: expected seqno {self.appended + 1}."
             )
@@ -62,7 +69,8 @@ class _Log:
 class Journal:
     """A journal open for writing; one process at a time, one thread at a time.
 
-    `path` is a directory, created if need be, on a local file system that keeps flock. A sender's open segment is sealed when
+    `path` is a directory, created if need be, on a local file system that keeps flock. `recorder` is the member that records, for
+    readers who ask who it was; the last one to open the journal counts, unless it is empty. A sender's open segment is sealed when
     a sync leaves it with `segment_rows` rows or `segment_bytes` bytes. With `fsync=False` a synced message survives
     the death of the process but not that of the machine.
 
@@ -75,6 +83,7 @@ class Journal:
         path: str | os.PathLike[str],
         *,
         group: str,
+        recorder: str = "",
         segment_rows: int = 1_000_000,
         segment_bytes: int = 64 << 20,
         fsync: bool = True,
@@ -83,6 +92,7 @@ class Journal:
             raise ValueError("group must not be empty, segment_rows and segment_bytes must be at least 1")
         self.path = Path(path)
         self.group = group
+        self._recorder = recorder
         self._segment_rows = segment_rows
         self._segment_bytes = segment_bytes
         self._fsync = fsync
@@ -107,34 +117,47 @@ class Journal:
     @property
     def digest(self) -> dict[str, int]:
         """The highest durable seqno of every sender: what may be acknowledged."""
-        return {sender: log.durable.high for sender, log in sorted(self._logs.items()) if log.durable.high >= log.durable.low}
+        return {sender: log.durable.high for sender, log in sorted(self._logs.items()) if log.durable.high >= log.durable.start}
 
-    def append(self, sender: str, first_seqno: int, payloads: Sequence[bytes], *, view_id: int, ts_ns: int) -> int:
+    def append(self, sender: str, first_seqno: int, payloads: Sequence[bytes], *, view_id: int, sent_at: "int | Buffer",
+               delivered_at: int, flags: int = 0, void: int = 0) -> int:
         """Takes consecutive messages of `sender` (`name#incarnation`), and returns how many of them were new.
 
-        `view_id` is the view they were delivered in, `ts_ns` the time of delivery in nanoseconds since 1970, both below
-        2**63. A new sender may start anywhere from 1. What is durable already is skipped, so that a repeated delivery after
-        a restart is harmless; a gap, or an overlap with what is not durable yet, is a JournalError and changes nothing.
+        `view_id` is the view they were delivered in, `flags` what Message.flags says of them. Times are nanoseconds since 1970
+        and kept to the microsecond: `delivered_at` one for all, `sent_at` one for all or a buffer of 64-bit integers, one for
+        each. The `void` seqnos before the first are no messages: a message larger than a datagram takes several and has the
+        last of them. Numbers are from 0 and below 2**63, flags below 2**31.
+
+        A new sender may start anywhere from 1. What is durable already is skipped, so that a repeated delivery after a restart
+        is harmless; a gap, or an overlap with what is not durable yet, is a JournalError and changes nothing.
         At most 2 GiB of payload in one call.
         """
         self._check_usable()
         if not payloads:
             return 0
         last = first_seqno + len(payloads) - 1
-        if first_seqno < 1 or last > SEQNO_MAX or not 0 <= view_id <= SEQNO_MAX or not 0 <= ts_ns <= SEQNO_MAX:
-            raise ValueError(f"seqnos {first_seqno}..{last} (from 1), view_id {view_id} and ts_ns {ts_ns} must fit 63 bits")
+        if first_seqno < 1 or last > SEQNO_MAX or not 0 <= view_id <= SEQNO_MAX or not 0 <= delivered_at <= SEQNO_MAX:
+            raise ValueError(
+                f"seqnos {first_seqno}..{last} (from 1), view_id {view_id} and delivered_at {delivered_at} must fit 63 bits"
+            )
+        if not 0 <= flags <= FLAGS_MAX or not 0 <= void < first_seqno:
+            raise ValueError(f"flags {flags} must fit 31 bits, and void {void} must be seqnos from 1")
+        times = _times_column(sent_at, len(payloads))
         log = self._logs.get(sender)
-        start = first_seqno if log is None else log.new_from(sender, first_seqno, last)
-        if start > last:
+        covered = first_seqno - void if log is None else log.new_from(sender, first_seqno - void, last)
+        start = max(first_seqno, covered)
+        if covered > last:
             return 0
         column = _payload_column(payloads[start - first_seqno :])
         with self._writing():
             if log is None:
-                log = self._logs[sender] = self._start_log(sender, start)
+                log = self._logs[sender] = self._start_log(sender, covered)
             if log.tail is None:
-                segment = tail_segment(log.folder, start)
+                segment = tail_segment(log.folder, covered)
                 log.tail = Tail.create(segment, log.seed, group=self.group, sender=sender, fsync=self._fsync)
-            log.tail.append(start, column, view_id, ts_ns)
+            log.tail.append(
+                Append(start, start - covered, column, view_id, times.slice(start - first_seqno), delivered_at // NS_PER_US, flags)
+            )
             log.appended = last
             if log.tail.pending_bytes >= FLUSH_BYTES:
                 log.tail.flush()
@@ -160,12 +183,11 @@ class Journal:
                         self._seal(sender, log)
         return self.digest
 
-    def skip(self, sender: str, seqno: int, *, lost: bool = True) -> None:
+    def skip(self, sender: str, seqno: int) -> None:
         """Records that the messages of `sender` up to `seqno` that are not here yet never will be.
 
-        For a recorder that came back after the sender had purged them; readers report such ranges. Or, with lost=False, there are
-        no such messages: these seqnos were parts of a larger one. Implies a sync, and seals the segment; does nothing if the
-        journal has them all. For a sender not seen before, it is about 1..seqno.
+        For a recorder that came back after the sender had purged them; readers report such ranges. Implies a sync, and seals the
+        segment; does nothing if the journal has them all. For a sender not seen before, it is about 1..seqno.
         """
         if not 1 <= seqno <= SEQNO_MAX:
             raise ValueError(f"seqno {seqno} must be within 1..2**63-1")
@@ -177,12 +199,34 @@ class Journal:
             if log is None:
                 log = self._logs[sender] = self._start_log(sender, 1)
             self._seal(sender, log)
-            if lost:
-                log.durable.lost = _with_range(log.durable.lost, log.durable.high + 1, seqno)
-            else:
-                log.durable.void = _with_range(log.durable.void, log.durable.high + 1, seqno)
+            log.durable.lost = _with_range(log.durable.lost, log.durable.high + 1, seqno)
             log.durable.high = log.appended = seqno
             self._publish()
+
+    def purge(self, bounds: Mapping[str, int]) -> int:
+        """Removes the segments of which no seqno is above the sender's bound, and returns how many bytes that freed.
+
+        Whole segments only, so that messages up to a bound may stay; the open one is sealed first if all of it may go. The digest
+        says so before the files go: a reader finds the messages unharmed or purged. Implies a sync.
+        """
+        self.sync()
+        doomed: list[Segment] = []
+        with self._writing():
+            for sender, bound in bounds.items():
+                if (log := self._logs.get(sender)) is None:
+                    continue
+                if log.tail is not None and log.appended <= bound:
+                    self._seal(sender, log)
+                gone = [segment for segment in list_segments(log.folder) if segment.last is not None and segment.last <= bound]
+                if gone:
+                    _raise_low(log.durable, max(segment.last or 0 for segment in gone) + 1)
+                    doomed += gone
+            if doomed:
+                self._publish()
+            freed = sum(segment.path.stat().st_size + segment.index_path.stat().st_size for segment in doomed)
+            for segment in doomed:
+                remove(segment)
+        return freed
 
     def close(self) -> None:
         """Syncs, seals every open segment and gives the lock back; idempotent. After a failure it only gives the lock back."""
@@ -223,8 +267,9 @@ class Journal:
                 raise _lost_messages(self.path / folder_name(sender), sender, known[sender].low)
         # The digest first: where journal.json is, there is a digest, unless somebody took it away.
         self._publish()
-        if meta is None:
-            write_json(self.path / META, Meta(FORMAT, VERSION, self.group), fsync=self._fsync)
+        recorder = self._recorder or (meta.recorder if meta is not None else "")
+        if meta is None or meta.recorder != recorder:
+            write_json(self.path / META, Meta(FORMAT, VERSION, self.group, recorder), fsync=self._fsync)
             sync_directory(self.path.resolve().parent, fsync=self._fsync)
 
     def _recover_folder(self, folder: Path, known: dict[str, Extent]) -> None:
@@ -240,6 +285,10 @@ class Journal:
         extent = known.get(owner.sender)
         seed = identity(self.group, owner.sender)
         log = _Log(folder, seed, 1)
+        purged = [segment for segment in segments if extent is not None and segment.last is not None and segment.last < extent.low]
+        for segment in purged:  # the digest had let go of them, and then we died
+            remove(segment)
+            segments.remove(segment)
         if segments and not segments[-1].sealed:
             log.tail = Tail.recover(segments.pop(), seed, fsync=self._fsync)
         ranges = [(segment.first, segment.last) for segment in segments if segment.last is not None]
@@ -267,7 +316,7 @@ class Journal:
             log.tail = None
 
     def _publish(self) -> None:
-        extents = {sender: log.durable for sender, log in self._logs.items() if log.durable.high >= log.durable.low}
+        extents = {sender: log.durable for sender, log in self._logs.items() if log.durable.high >= log.durable.start}
         write_json(self.path / DIGEST, extents, fsync=self._fsync)
 
     def _check_usable(self) -> None:
@@ -305,15 +354,38 @@ def _payload_column(payloads: Sequence[bytes]) -> pa.Array:
     return column
 
 
+def _times_column(sent_at: "int | Buffer", count: int) -> pa.Array:
+    """Send times, in microseconds; ValueError if they are not one, or one for each message, from 0."""
+    if isinstance(sent_at, int):
+        if not 0 <= sent_at <= SEQNO_MAX:
+            raise ValueError(f"sent_at {sent_at} must fit 63 bits")
+        return pa.repeat(pa.scalar(sent_at // NS_PER_US, TIME), count)
+    view = memoryview(sent_at)
+    if view.nbytes != 8 * count:
+        raise ValueError(f"sent_at has {view.nbytes} bytes: it must be 8 for each of the {count} messages, or one number for all")
+    times = pa.Array.from_buffers(pa.int64(), count, [None, pa.py_buffer(view)])
+    if pc.min(times).as_py() < 0:
+        raise ValueError("sent_at must not be before 1970")
+    return pc.divide(times, NS_PER_US).cast(TIME)
+
+
 def _with_range(ranges: list[tuple[int, int]], first: int, last: int) -> list[tuple[int, int]]:
     if ranges and ranges[-1][1] + 1 == first:
         return [*ranges[:-1], (ranges[-1][0], last)]
     return [*ranges, (first, last)]
 
 
+def _raise_low(extent: Extent, low: int) -> None:
+    """Lets go of everything below `low`, and of the lost ranges that then lead the rest."""
+    extent.lost = [(max(first, low), last) for first, last in extent.lost if last >= low]
+    while extent.lost and extent.lost[0][0] == low:
+        low = extent.lost.pop(0)[1] + 1
+    extent.low = low
+
+
 def _rebuilt(ranges: Sequence[tuple[int, int]]) -> Extent:
     """The extent of a sender that no digest names: what the segments hold, with every hole between them lost."""
-    extent = Extent(ranges[0][0], ranges[0][0] - 1)
+    extent = Extent(ranges[0][0], ranges[0][0] - 1, start=ranges[0][0])
     for first, last in ranges:
         if first > extent.high + 1:
             extent.lost = _with_range(extent.lost, extent.high + 1, first - 1)
@@ -324,13 +396,13 @@ def _rebuilt(ranges: Sequence[tuple[int, int]]) -> Extent:
 def _confirmed(extent: Extent, ranges: Sequence[tuple[int, int]], folder: Path, sender: str) -> Extent:
     """The extent in the digest, grown by what had reached the index but not yet the digest; JournalError if less is there."""
     expected = extent.low
-    for first, last in sorted([*ranges, *extent.lost, *extent.void]):
+    for first, last in sorted([*ranges, *extent.lost]):
         if first > expected:
             break
         expected = max(expected, last + 1)
     if expected <= extent.high:
         raise _lost_messages(folder, sender, expected)
-    return Extent(extent.low, expected - 1, extent.lost, extent.void)
+    return Extent(extent.low, expected - 1, extent.lost, extent.start)
 
 
 def _lost_messages(folder: Path, sender: str, seqno: int) -> JournalError:

@@ -2,7 +2,7 @@
 
 A journal is a directory:
 
-    journal.json                      what this is: format, version, group
+    journal.json                      what this is: format, version, group, and the member that records it
     digest.json                       per sender: lowest, highest durable seqno, and the ranges known to be lost
     lock                              held (flock) by the one writer
     <sender>/sender.json              whose folder this is
@@ -28,7 +28,7 @@ import msgspec
 from ..errors import JournalError
 
 FORMAT = "ringcast-journal"
-VERSION = 1
+VERSION = 2
 META, DIGEST, LOCK, SENDER = "journal.json", "digest.json", "lock", "sender.json"
 
 FOLDER_NAME_MAX = 120  # characters; most file systems allow 255 bytes
@@ -44,6 +44,7 @@ class Meta(msgspec.Struct):
     format: str
     version: int
     group: str
+    recorder: str = ""
 
 
 class Owner(msgspec.Struct, forbid_unknown_fields=True):
@@ -53,13 +54,18 @@ class Owner(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Extent(msgspec.Struct, forbid_unknown_fields=True):
-    """What is durable of one sender: seqnos low..high, both inclusive, except the `lost` ranges and the `void` ones (ascending,
-    disjoint), which stand for no message: a message larger than a datagram takes several seqnos, and has the last of them."""
+    """What is durable of one sender: seqnos low..high, both inclusive, except the `lost` ranges (ascending, disjoint). What is below
+    `low` was purged, down to `start`, or sent before the recording; high == low - 1 where nothing is left."""
 
     low: int
     high: int
     lost: list[tuple[int, int]] = []
-    void: list[tuple[int, int]] = []
+    start: int = 1
+
+    def held(self) -> list[tuple[int, int]]:
+        """The ranges that can be read, ascending."""
+        edges = [self.low - 1, *(edge for first, last in self.lost for edge in (first, last)), self.high + 1]
+        return [(edges[at] + 1, edges[at + 1] - 1) for at in range(0, len(edges), 2) if edges[at] + 1 < edges[at + 1]]
 
     def lost_within(self, first: int, last: int) -> list[tuple[int, int]]:
         """The lost ranges cut to first..last."""

@@ -1,7 +1,7 @@
 """The journal's reader: exact ranges of what is durable, beside a running writer and without its lock.
 
-The digest says what may be read. It is replaced only after the messages it covers are on disk, so whatever a reader finds in
-it can be read for as long as the journal lives.
+The digest says what may be read. It is replaced only after the messages it covers are on disk, and raised before any are
+purged, so whatever a reader finds in it can be read until a later digest says otherwise.
 """
 
 import os
@@ -13,7 +13,12 @@ import pyarrow as pa
 
 from ..errors import JournalError
 from .manifest import Extent, folder_name, read_digest, read_meta
-from .segments import ROWS, Segment, identity, list_segments, read_index, read_segment, rows_of
+from .rows import ROWS, Rows
+from .segments import Entry, Segment, identity, list_segments, read_index, read_segment
+
+
+class PurgedError(JournalError):
+    """A message that was asked for strictly has been purged."""
 
 
 class Piece(NamedTuple):
@@ -38,6 +43,7 @@ class JournalReader:
         if meta is None:
             raise JournalError(f"There is no journal at {self.path}: check the name, or start recording to it first.")
         self.group = meta.group
+        self.recorder = meta.recorder
 
     def digest(self) -> dict[str, int]:
         """The highest durable seqno of every sender, by sender."""
@@ -58,51 +64,75 @@ class JournalReader:
         pieces = []
         for segment in self._list(sender):
             last = segment.last if segment.last is not None else self._tail_end(segment, sender, extent)
-            if segment.first <= last:
+            if segment.first <= last and last >= extent.low:
                 try:
                     pieces.append(Piece(segment.first, last, segment.path.stat().st_size, segment.sealed))
-                except FileNotFoundError:  # sealed a moment ago
+                except FileNotFoundError:  # sealed or purged a moment ago
                     return self.segments(sender)
         return pieces
 
-    def read(
-        self, sender: str, first: int, last: int, schema: pa.Schema = ROWS
-    ) -> Iterator[pa.RecordBatch]:
-        """The messages first..last (inclusive) of `sender`, in order, as batches of `schema`, a selection of ROWS' fields.
+    def entries(self, sender: str, first: int, last: int) -> list[Entry]:
+        """What the indexes say of the messages first..last (inclusive) of `sender`: no segment is opened."""
+        seed = identity(self.group, sender)
+        return [entry for segment in self._list(sender)
+                if segment.first <= last and (segment.last is None or segment.last >= first)
+                for entry in read_index(segment, seed) if entry.first <= last and entry.last >= first]
 
-        The range is cut to what is durable; lost and void ranges yield nothing. Raises JournalError where a message that
-        is durable cannot be read unharmed; what came before it has been yielded by then, and is right.
+    def read(self, sender: str, first: int, last: int, schema: pa.Schema = ROWS) -> Iterator[pa.RecordBatch]:
+        """The messages first..last (inclusive) of `sender`, in order, as batches of `schema`, a selection of the fields of
+        WITH_HEADERS.
+
+        The range is cut to what is durable; lost ranges, and what is purged meanwhile, yield nothing. Raises JournalError where
+        a message that is durable cannot be read unharmed; what came before it has been yielded by then, and is right.
         """
         extent = self.extents().get(sender)
         if extent is None:
             return
-        expected, last = max(first, extent.low), min(last, extent.high)
-        listed = self._list(sender)
+        rows = self.rows(sender, schema)
+        for start, end in extent.held():
+            expected, end = max(start, first), min(end, last)
+            while expected <= end:
+                try:
+                    for behind, stored in self.stored(sender, expected, end):
+                        expected = behind
+                        if stored.num_rows:
+                            yield rows(stored)
+                    break
+                except PurgedError:
+                    expected = max(expected, self.extents()[sender].low)
+
+    def rows(self, sender: str, schema: pa.Schema) -> Rows:
+        """What makes rows of `schema` from what `stored` gives."""
+        return Rows(schema, self.group, sender, {"recorder": self.recorder, "journal": self.path.name})
+
+    def stored(self, sender: str, first: int, last: int) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """The stored messages first..last (inclusive), all of them in one held range, each batch with the seqno behind it.
+
+        Raises PurgedError when they are purged meanwhile, JournalError when they cannot be read unharmed.
+        """
         seed = identity(self.group, sender)
-        fresh = True
+        expected, listed, fresh = first, self._list(sender), True
         while expected <= last:
-            gap = next((end for start, end in (*extent.lost, *extent.void) if start <= expected <= end), None)
-            if gap is not None:
-                expected = gap + 1
-                continue
             start = expected
             try:
-                for stored in self._from(listed, expected, last, seed):
-                    expected += stored.num_rows
-                    yield rows_of(stored, schema, self.group, sender)
+                for begun, end, stored in self._from(listed, expected, last, seed):
+                    if begun != expected:
+                        break
+                    expected = end + 1
+                    yield expected, stored
             except FileNotFoundError:  # the tail was sealed under our hands: its rows are in another file now
                 pass
             except (OSError, pa.ArrowInvalid) as error:
                 raise self._unreadable(sender, expected) from error
-            if expected == start:
-                if not fresh:
-                    raise self._unreadable(sender, expected)
-                listed = self._list(sender)
-                fresh = False
-            else:
+            if expected > start:
                 fresh = True
+            elif not fresh:
+                raise self._missing(sender, expected)
+            else:
+                fresh = False
+                listed = self._list(sender)
 
-    def _from(self, listed: Sequence[Segment], first: int, last: int, seed: int) -> Iterator[pa.RecordBatch]:
+    def _from(self, listed: Sequence[Segment], first: int, last: int, seed: int) -> Iterator[tuple[int, int, pa.RecordBatch]]:
         """The stored rows from `first` on in the one listed segment that may hold it."""
         segment = next((segment for segment in reversed(listed) if segment.first <= first), None)
         if segment is not None:
@@ -120,6 +150,13 @@ class JournalReader:
     def _tail_end(self, segment: Segment, sender: str, extent: Extent) -> int:
         entries = read_index(segment, identity(self.group, sender))
         return min(entries[-1].last, extent.high) if entries else segment.first - 1
+
+    def _missing(self, sender: str, seqno: int) -> JournalError:
+        """Why a message that was there is not: purged, which the digest says before it happens, or gone."""
+        extent = self.extents().get(sender)
+        if extent is not None and seqno < extent.low:
+            return PurgedError(f"message {seqno} of {sender} was purged from {self.path} while it was read")
+        return self._unreadable(sender, seqno)
 
     def _unreadable(self, sender: str, seqno: int) -> JournalError:
         return JournalError(

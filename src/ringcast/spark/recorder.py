@@ -57,10 +57,10 @@ def _append(journal: Journal, batch: Batch, reached: dict[str, int]) -> int:
     if sender in reached and begins > reached[sender]:
         journal.skip(sender, begins)
         reached[sender] = begins
-    if batch.first > reached.get(sender, begins) + 1:
-        journal.skip(sender, batch.first - 1, lost=False)
+    void = max(0, batch.first - 1 - reached.get(sender, begins))
     reached[sender] = batch.last
-    return journal.append(sender, batch.first, batch.payloads, view_id=batch.view_id, ts_ns=time.time_ns())
+    return journal.append(sender, batch.first, batch.payloads, view_id=batch.view_id, sent_at=batch.sent_at,
+                          delivered_at=time.time_ns(), flags=batch.flags, void=void)
 
 
 @contextmanager

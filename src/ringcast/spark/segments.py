@@ -2,10 +2,10 @@
 
 The open tail is an Arrow IPC stream, a sealed segment an Arrow IPC file; any Arrow tool reads either. Arrow has no
 checksums, and a parser that meets a flipped length or offset may crash or return wrong rows. So beside each segment lies
-an index of fixed-size entries: first and last seqno, offset, length and CRC-32 of one record batch's bytes, and a CRC-32
-over the entry itself, seeded with group and sender. Bytes are checked before Arrow sees them. A sidecar and not a custom
-field of the batch, because a field cannot cover the header that carries it, and because the index also finds a range
-without reading the file from its start.
+an index of fixed-size entries: first and last seqno, offset and length of one record batch, its earliest and latest
+times, the CRC-32 of its bytes, and a CRC-32 over the entry itself, seeded with group and sender. Bytes are checked before
+Arrow sees them. A sidecar and not a custom field of the batch, because a field cannot cover the header that carries it,
+and because the index also finds a range of seqnos or times without opening the file.
 
 An entry is written only after its bytes are on disk; what no entry names does not exist. That is the whole recovery rule:
 cut the tail behind its last good entry.
@@ -25,16 +25,15 @@ import pyarrow.compute as pc
 from ..errors import JournalError
 from .manifest import sync_directory
 
-STORED = pa.schema([("seqno", pa.int64()), ("view_id", pa.int64()), ("ts_ns", pa.int64()), ("payload", pa.binary())])
+TIME = pa.timestamp("us", tz="UTC")  # stored as Spark wants it, which has no nanoseconds: reading computes nothing
 
-ROWS = pa.schema(
+STORED = pa.schema(
     [
-        ("group", pa.string()),
-        ("sender", pa.string()),  # name#incarnation
         ("seqno", pa.int64()),
         ("view_id", pa.int64()),
-        ("timestamp", pa.timestamp("us", tz="UTC")),  # Spark has no nanoseconds; ts_ns keeps them
-        ("ts_ns", pa.int64()),
+        ("sent_at", TIME),
+        ("delivered_at", TIME),
+        ("flags", pa.int32()),
         ("payload", pa.binary()),
     ]
 )
@@ -43,20 +42,39 @@ SEALED_BATCH_ROWS = 65_536
 SEALED_BATCH_BYTES = 8 << 20
 
 _TAIL, _SEALED, _INDEX = ".arrows", ".arrow", ".idx"
-_ENTRY = struct.Struct("<QQQQI")
+_ENTRY = struct.Struct("<QQQQQqqqqI")
 _CHECK = struct.Struct("<I")
 _ENTRY_BYTES = _ENTRY.size + _CHECK.size
 _FILE_MAGIC_BYTES = 8  # "ARROW1" and padding in front of the first message of an IPC file
 
 
 class Entry(NamedTuple):
-    """One record batch of a segment: its seqnos (inclusive), where its bytes are, and their CRC-32."""
+    """One record batch of a segment: the seqnos that it answers for (inclusive), how many of them are messages, where its bytes
+    are, its times (inclusive, microseconds since 1970), and the CRC-32 of the bytes."""
 
     first: int
     last: int
+    rows: int
     offset: int
     length: int
+    sent_from: int
+    sent_to: int
+    delivered_from: int
+    delivered_to: int
     crc32: int
+
+
+class Append(NamedTuple):
+    """Consecutive messages as they come: payloads and send times (TIME) one by one, the rest in common; microseconds. The `void`
+    seqnos before the first one are no messages."""
+
+    first: int
+    void: int
+    payloads: pa.Array
+    view_id: int
+    sent_at: pa.Array
+    delivered_at: int
+    flags: int
 
 
 class Segment(NamedTuple):
@@ -128,8 +146,11 @@ def _pack(entries: Sequence[Entry], seed: int) -> bytes:
     return b"".join(raw + _CHECK.pack(zlib.crc32(raw, seed)) for raw in packed)
 
 
-def read_segment(segment: Segment, entries: Sequence[Entry], first: int, last: int) -> Iterator[pa.RecordBatch]:
-    """The rows first..last (inclusive) of a segment in the stored schema, one batch for each entry that they touch.
+def read_segment(
+    segment: Segment, entries: Sequence[Entry], first: int, last: int
+) -> Iterator[tuple[int, int, pa.RecordBatch]]:
+    """The messages first..last (inclusive) of a segment in the stored schema, one batch for each entry that they touch, and before
+    it the seqnos that it answers for.
 
     Raises JournalError if the bytes do not match their checksum, FileNotFoundError if the segment is gone (sealed).
     """
@@ -139,8 +160,19 @@ def read_segment(segment: Segment, entries: Sequence[Entry], first: int, last: i
     with pa.memory_map(str(segment.path)) as file:
         for entry in wanted:
             batch = pa.ipc.read_record_batch(_checked(file, segment, entry), STORED)
-            start = max(first, entry.first)
-            yield batch.slice(start - entry.first, min(last, entry.last) - start + 1)
+            start, end = _row(batch, entry, first), _row(batch, entry, last + 1)
+            yield max(first, entry.first), min(last, entry.last), batch.slice(start, end - start)
+
+
+def _row(batch: pa.RecordBatch, entry: Entry, seqno: int) -> int:
+    """The first row of an entry whose seqno is not below the given one."""
+    if seqno <= entry.first:
+        return 0
+    if seqno > entry.last:
+        return entry.rows
+    if entry.rows == entry.last - entry.first + 1:
+        return seqno - entry.first
+    return int(pc.sum(pc.less(batch.column("seqno"), seqno)).as_py())
 
 
 def _checked(file: pa.MemoryMappedFile, segment: Segment, entry: Entry) -> pa.Buffer:
@@ -175,7 +207,7 @@ class Tail:
         self._seed = seed
         self._fsync = fsync
         self._written: list[Entry] = []  # in the file, not yet in the index
-        self._pending: list[tuple[int, int, int, pa.Array]] = []  # first seqno, view_id, ts_ns, payloads
+        self._pending: list[Append] = []
         self.pending_bytes = 0
         self.size = 0
         self._data = FileIO(segment.path, "ab")
@@ -226,25 +258,19 @@ class Tail:
         """Whether something was appended since the last `make_durable`."""
         return bool(self._pending or self._written)
 
-    def append(self, first: int, payloads: pa.Array, view_id: int, ts_ns: int) -> None:
-        self._pending.append((first, view_id, ts_ns, payloads))
-        self.pending_bytes += payloads.nbytes
+    def append(self, piece: Append) -> None:
+        self._pending.append(piece)
+        self.pending_bytes += piece.payloads.nbytes
 
     def flush(self) -> None:
         """Writes what gathered in memory as one record batch."""
         if not self._pending:
             return
-        firsts, view_ids, stamps, payloads = zip(*self._pending, strict=True)
-        counts = [len(piece) for piece in payloads]
-        first, last = firsts[0], firsts[0] + sum(counts) - 1
-        columns = [
-            pc.cumulative_sum(_constant(1, last - first + 1), start=first - 1),
-            pa.concat_arrays(map(_constant, view_ids, counts)),
-            pa.concat_arrays(map(_constant, stamps, counts)),
-            pa.concat_arrays(payloads),
-        ]
-        message = pa.record_batch(columns, schema=STORED).serialize()
-        self._written.append(Entry(first, last, self.size, message.size, zlib.crc32(message)))
+        batch = _batch_of(self._pending)
+        message = batch.serialize()
+        first = self._pending[0].first - self._pending[0].void
+        entry = _entry_of(batch, first, self.size, message.size, zlib.crc32(message))
+        self._written.append(entry)
         self._write(message)
         self._pending.clear()
         self.pending_bytes = 0
@@ -268,6 +294,28 @@ class Tail:
     def _write(self, buffer: pa.Buffer) -> None:
         _write_all(self._data, buffer)
         self.size += len(memoryview(buffer))
+
+
+def _batch_of(pieces: Sequence[Append]) -> pa.RecordBatch:
+    """Consecutive appends as one record batch."""
+    counts = [len(piece.payloads) for piece in pieces]
+    columns = [
+        pa.concat_arrays([pc.cumulative_sum(_constant(1, count), start=piece.first - 1)
+                          for piece, count in zip(pieces, counts, strict=True)]),
+        pa.concat_arrays(map(_constant, [piece.view_id for piece in pieces], counts)),
+        pa.concat_arrays([piece.sent_at for piece in pieces]),
+        pa.concat_arrays(map(_constant, [piece.delivered_at for piece in pieces], counts)).cast(TIME),
+        pa.concat_arrays(map(_constant, [piece.flags for piece in pieces], counts)).cast(pa.int32()),
+        pa.concat_arrays([piece.payloads for piece in pieces]),
+    ]
+    return pa.record_batch(columns, schema=STORED)
+
+
+def _entry_of(batch: pa.RecordBatch, first: int, offset: int, length: int, crc32: int) -> Entry:
+    """The index entry of a record batch whose bytes lie at `offset`."""
+    sent, delivered = (pc.min_max(batch.column(name).cast(pa.int64())).as_py() for name in ("sent_at", "delivered_at"))
+    return Entry(first, batch.column("seqno")[-1].as_py(), batch.num_rows, offset, length,
+                 sent["min"], sent["max"], delivered["min"], delivered["max"], crc32)
 
 
 def _constant(value: int, count: int) -> pa.Array:
@@ -294,7 +342,8 @@ def seal(tail: Tail, seed: int, *, group: str, sender: str, fsync: bool) -> Segm
     tail.close()
     first, last = tail.segment.first, tail.entries[-1].last
     target = sealed_segment(tail.segment.path.parent, first, last)
-    table = pa.Table.from_batches(read_segment(tail.segment, tail.entries, first, last), STORED).combine_chunks()
+    stored = (batch for _, _, batch in read_segment(tail.segment, tail.entries, first, last))
+    table = pa.Table.from_batches(stored, STORED).combine_chunks()
     rows = max(1, min(SEALED_BATCH_ROWS, SEALED_BATCH_BYTES * table.num_rows // max(1, table.nbytes)))
     batches = table.to_batches(max_chunksize=rows)
     data_draft, index_draft = target.path.with_suffix(".data.tmp"), target.path.with_suffix(".index.tmp")
@@ -304,7 +353,7 @@ def seal(tail: Tail, seed: int, *, group: str, sender: str, fsync: bool) -> Segm
                 writer.write_batch(batch)
         _to_disk(file, fsync)
     with open(index_draft, "wb") as file:
-        file.write(_pack(_entries_of(data_draft, first, [len(batch) for batch in batches]), seed))
+        file.write(_pack(_entries_of(data_draft, first, batches), seed))
         _to_disk(file, fsync)
     os.replace(index_draft, target.index_path)  # before the data: a sealed segment never lacks its index
     os.replace(data_draft, target.path)
@@ -319,24 +368,24 @@ def _to_disk(file: BinaryIO, fsync: bool) -> None:
         os.fsync(file.fileno())
 
 
-def _entries_of(path: Path, first: int, counts: Sequence[int]) -> list[Entry]:
+def _entries_of(path: Path, first: int, batches: Sequence[pa.RecordBatch]) -> list[Entry]:
     """Where the record batches of an IPC file just written lie."""
     entries = []
     with pa.memory_map(str(path)) as file:
         file.seek(_FILE_MAGIC_BYTES)
         pa.ipc.read_message(file)  # the schema
-        for count in counts:
+        for batch in batches:
             offset = file.tell()
             pa.ipc.read_message(file)
             length = file.tell() - offset
             file.seek(offset)
-            entries.append(Entry(first, first + count - 1, offset, length, zlib.crc32(file.read_buffer(length))))
-            first += count
+            entries.append(_entry_of(batch, first, offset, length, zlib.crc32(file.read_buffer(length))))
+            first = entries[-1].last + 1
     return entries
 
 
 def remove(segment: Segment) -> None:
-    """Removes a tail's files; a missing one is fine."""
+    """Removes a segment's files; a missing one is fine."""
     segment.path.unlink(missing_ok=True)
     segment.index_path.unlink(missing_ok=True)
 
@@ -347,19 +396,3 @@ def tidy(folder: Path) -> None:
     for path in folder.iterdir():
         if path.suffix == ".tmp" or (path.suffix in (_TAIL, _INDEX) and path not in kept):
             path.unlink()
-
-
-def rows_of(batch: pa.RecordBatch, schema: pa.Schema, group: str, sender: str) -> pa.RecordBatch:
-    """A stored batch as rows of `schema`, any selection of the fields of ROWS, without copying payloads."""
-    columns = [_column(batch, field, group, sender) for field in schema]
-    return pa.RecordBatch.from_arrays(columns, schema=schema)
-
-
-def _column(batch: pa.RecordBatch, field: pa.Field, group: str, sender: str) -> pa.Array:
-    if field.name == "group":
-        return pa.repeat(pa.scalar(group, field.type), batch.num_rows)
-    if field.name == "sender":
-        return pa.repeat(pa.scalar(sender, field.type), batch.num_rows)
-    if field.name == "timestamp":
-        return pc.divide(batch.column("ts_ns"), 1000).cast(field.type)
-    return batch.column(field.name)

@@ -34,7 +34,7 @@ from ..errors import ConfigError
 from .manifest import Extent, read_meta
 from .offsets import Offset, Range, advance, canonical, cut, earliest, latest, losses, overtaken, ranges, refuse
 from .reader import JournalReader
-from .segments import ROWS
+from .rows import ROWS
 
 PARTITION_ROWS = 500_000  # far fewer, and starting the tasks costs more than reading (measured)
 PARTITION_BYTES = 128 << 20
