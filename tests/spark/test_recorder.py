@@ -269,7 +269,7 @@ def test_a_full_disk_ends_it_with_one_sentence_and_nothing_acknowledged_is_lost(
                               max_bundle_size=2000))
 
     def cramped():
-        resource.setrlimit(resource.RLIMIT_FSIZE, (40_000, 40_000))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (70_000, 70_000))
 
     recorder = ended(subprocess.Popen(command(path, port), stderr=subprocess.PIPE, text=True, preexec_fn=cramped))
     publisher.connect()
