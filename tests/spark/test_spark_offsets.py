@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from ringcast.errors import JournalError
 from ringcast.spark.manifest import Extent
-from ringcast.spark.offsets import Range, advance, canonical, cut, earliest, latest, losses, overtaken, ranges, refuse
+from ringcast.spark.offsets import Loss, Range, advance, canonical, cut, earliest, latest, losses, overtaken, ranges, refuse
 
 senders = st.sampled_from("ABCDEFG")
 offsets = st.dictionaries(senders, st.integers(0, 50))
@@ -75,20 +75,22 @@ def test_small_senders_share_a_partition_and_a_large_one_is_spread():
 
 
 def test_losses_name_what_was_purged_never_recorded_or_is_gone():
-    extents = {"A": Extent(5, 20, [(8, 9), (15, 30)])}
-    assert losses([Range("A", 1, 9)], extents) == [Range("A", 1, 4), Range("A", 8, 9)]
-    assert losses([Range("A", 16, 17)], extents) == [Range("A", 16, 17)]
+    extents = {"A": Extent(5, 20, [(8, 9), (15, 30)], 3)}
+    assert losses([Range("A", 1, 9)], extents) == [
+        Loss("A", 1, 2, "not recorded"), Loss("A", 3, 4, "purged"), Loss("A", 8, 9, "lost")]
+    assert losses([Range("A", 16, 17)], extents) == [Loss("A", 16, 17, "lost")]
     assert losses([Range("A", 10, 14)], extents) == []
-    assert losses([Range("A", 19, 22)], {"A": Extent(5, 20)}) == [Range("A", 21, 22)]
-    assert losses([Range("B", 1, 2)], extents) == [Range("B", 1, 2)]
+    assert losses([Range("A", 19, 22)], {"A": Extent(5, 20)}) == [Loss("A", 21, 22, "not recorded")]
+    assert losses([Range("B", 1, 2)], extents) == [Loss("B", 1, 2, "not recorded")]
 
 
 def test_an_offset_beyond_the_journal_is_noticed():
-    assert overtaken({"A": 6, "B": 2, "C": 0}, {"A": Extent(1, 5)}) == [Range("A", 6, 6), Range("B", 1, 2)]
-    assert overtaken({"A": 5}, {"A": Extent(1, 5)}) == []
+    assert overtaken({"A": 6, "B": 2, "C": 0}, {"A": 5}) == [Loss("A", 6, 6, "not recorded"), Loss("B", 1, 2, "not recorded")]
+    assert overtaken({"A": 5}, {"A": 5}) == []
 
 
 def test_the_refusal_names_a_few_ranges_and_the_way_out():
     refuse([], "nothing")
-    with pytest.raises(JournalError, match="Lost: A 1..2, A 4..5, A 7..8 and 1 more ranges; set the option failOnDataLoss"):
-        refuse([Range("A", n, n + 1) for n in (1, 4, 7, 10)], "Lost")
+    named = r"Lost: A 1..2 \(purged\), A 4..5 \(purged\), A 7..8 \(purged\) and 1 more ranges; set the option failOnDataLoss"
+    with pytest.raises(JournalError, match=named):
+        refuse([Loss("A", n, n + 1, "purged") for n in (1, 4, 7, 10)], "Lost")

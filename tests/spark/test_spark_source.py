@@ -14,6 +14,7 @@ from pyspark.sql.types import IntegerType, LongType, StringType, StructType, Tim
 from ringcast.errors import ConfigError, JournalError
 from ringcast.spark import Journal
 from ringcast.spark.offsets import Range
+from ringcast.spark.retention import subscriptions
 from ringcast.spark.source import PARTITION_ROWS, RingcastDataSource, Slice
 
 
@@ -58,9 +59,9 @@ def test_a_batch_reads_everything_durable_once(path, journal):
     assert rows(reader, reader.partitions(), "sender", "seqno") == expected
 
 
-@pytest.mark.parametrize("option", ["nosuch", "maxOffsetsPerTrigger", "endingOffsets"])
+@pytest.mark.parametrize("option", ["nosuch", "maxOffsetsPerTrigger", "subscriptionName"])
 def test_an_unknown_option_is_refused_with_the_known_ones(path, journal, option):
-    with pytest.raises(ConfigError, match=f"no option '{option}' here; it knows failOnDataLoss, .*startingOffsets"):
+    with pytest.raises(ConfigError, match=f"no option '{option}' here; it knows .*failOnDataLoss, .*startingOffsets"):
         batch(path, **{option: "1"})
 
 
@@ -79,11 +80,15 @@ def test_option_names_ignore_case(path, journal):
         ("startingOffsets", "soonest"),
         ("startingOffsets", '{"A": -1}'),
         ("startingOffsets", '{"A": "1"}'),
+        ("startingTimestamp", "yesterday"),
+        ("senders", "A,,B"),
+        ("subscription", "../../etc"),
+        ("includeHeaders", "1"),
     ],
 )
 def test_a_value_outside_its_range_is_refused_by_name(path, journal, option, value):
     with pytest.raises(ConfigError, match=option):
-        stream(path, **{option: value})
+        stream(path, **{"subscriptionName" if option == "subscription" else option: value})
 
 
 def test_a_read_without_a_path_is_told_where_to_put_it():
@@ -103,14 +108,14 @@ def test_a_batch_starts_behind_a_json_digest(path, journal):
 
 def test_a_batch_that_should_start_beyond_the_end_is_refused_unless_told_otherwise(path, journal):
     start = json.dumps({A: 11, C: 3})
-    with pytest.raises(JournalError, match=f"beyond the end .*{A} 11..11, {C} 1..3"):
+    with pytest.raises(JournalError, match=rf"beyond the end .*{A} 11..11 \(not recorded\), {C} 1..3"):
         batch(path, startingOffsets=start).partitions()
     reader = batch(path, startingOffsets=start, failOnDataLoss="false")
     assert rows(reader, reader.partitions(), "sender", "seqno") == [(B, 5), (B, 6), (B, 7), (B, 8)]
 
 
 def test_messages_purged_before_the_journal_started_are_noticed_only_where_they_were_expected(path, journal):
-    with pytest.raises(JournalError, match=f"has lost messages .*{B} 3..4; set the option failOnDataLoss"):
+    with pytest.raises(JournalError, match=rf"does not have all messages .*{B} 3..4 \(not recorded\); set the option failOnDataLoss"):
         batch(path, startingOffsets=json.dumps({B: 2})).partitions()
 
 
@@ -118,7 +123,7 @@ def test_lost_messages_fail_a_read_unless_told_otherwise(path, journal):
     journal.skip(A, 13)
     record(journal, A, 14, 14)
     journal.sync()
-    with pytest.raises(JournalError, match=f"{A} 11..13; set the option failOnDataLoss"):
+    with pytest.raises(JournalError, match=rf"{A} 11..13 \(lost\); set the option failOnDataLoss"):
         batch(path).partitions()
     reader = batch(path, failOnDataLoss="false")
     got = rows(reader, reader.partitions(), "sender", "seqno")
@@ -244,7 +249,7 @@ def test_a_stream_waits_for_a_journal_and_for_senders_that_do_not_exist_yet(path
 
 
 def test_a_stream_that_is_further_than_its_journal_stops_unless_told_otherwise(path, journal):
-    with pytest.raises(JournalError, match=f"read further than the journal .*{A} 11..12"):
+    with pytest.raises(JournalError, match=rf"read further than the journal .*{A} 11..12"):
         stream(path).latestOffset({A: 12, B: 5}, ReadAllAvailable())
     relaxed = stream(path, failOnDataLoss="false")
     assert relaxed.latestOffset({A: 12, B: 5}, ReadAllAvailable()) == {A: 12, B: 8}
@@ -253,3 +258,94 @@ def test_a_stream_that_is_further_than_its_journal_stops_unless_told_otherwise(p
 def test_a_task_reads_only_its_slice(path, journal):
     reader = batch(path)
     assert rows(reader, [Slice(path, [Range(A, 3, 4), Range(B, 8, 8)])], "sender", "seqno") == [(A, 3), (A, 4), (B, 8)]
+
+
+@pytest.mark.parametrize(
+    "end, expected",
+    [
+        ({A: 3}, [(A, 1), (A, 2), (A, 3)]),
+        ({A: 1, B: 5}, [(A, 1), (B, 5)]),
+        ({C: 0}, []),
+    ],
+)
+def test_a_batch_ends_where_it_is_told_and_leaves_out_senders_that_are_not_named(path, journal, end, expected):
+    reader = batch(path, endingOffsets=json.dumps(end))
+    assert rows(reader, reader.partitions(), "sender", "seqno") == expected
+
+
+def test_a_batch_that_should_end_beyond_the_end_is_refused_unless_told_otherwise(path, journal):
+    end = json.dumps({A: 12})
+    with pytest.raises(JournalError, match=rf"{A} 11..12 \(not recorded\); set the option failOnDataLoss"):
+        batch(path, endingOffsets=end).partitions()
+    reader = batch(path, endingOffsets=end, failOnDataLoss="false")
+    assert len(rows(reader, reader.partitions(), "seqno")) == 10
+    with pytest.raises(ConfigError, match="endingOffsets=earliest reads nothing"):
+        batch(path, endingOffsets="earliest")
+
+
+@pytest.mark.parametrize("wish, expected", [("A", {A}), (A, {A}), ("B/ö , A", {A, B}), ("a", set()), ("A#1", set())])
+def test_only_the_wanted_senders_are_read_by_name_or_by_life(path, journal, wish, expected):
+    reader = batch(path, senders=wish)
+    assert {sender for sender, in rows(reader, reader.partitions(), "sender")} == expected
+    moving = stream(path, senders=wish)
+    start = moving.initialOffset()
+    assert set(start) == set(moving.reportLatestOffset()) == expected
+    assert {part.sender for piece in moving.partitions(start, moving.latestOffset(start, ReadAllAvailable()))
+            for part in piece.spans} == expected
+
+
+@pytest.fixture
+def hours(path):
+    """Message n of A was sent at n o'clock, over two segments; B's all at noon."""
+    with Journal(path, group="g", segment_rows=6, fsync=False) as journal:
+        for hour in range(1, 13):
+            record(journal, A, hour, hour, at=hour * 3600 * 10**9)
+            journal.sync()
+        record(journal, B, 1, 3, at=12 * 3600 * 10**9)
+    return path
+
+
+@pytest.mark.parametrize("wish", ["1970-01-01T09:00:00Z", "1970-01-01 08:00:00.000001", "1970-01-01T11:00:00+02:00", str(9 * 3600_000)])
+def test_a_start_in_time_is_each_senders_first_message_sent_then_or_later(hours, wish):
+    assert stream(hours, startingTimestamp=wish).initialOffset() == {A: 8, B: 0}
+    reader = batch(hours, startingTimestamp=wish, endingTimestamp="1970-01-01T11:30:00Z")
+    assert rows(reader, reader.partitions(), "sender", "seqno") == [(A, 9), (A, 10), (A, 11)]
+
+
+def test_a_start_after_everything_is_the_end_and_two_starts_are_one_too_many(hours):
+    assert stream(hours, startingTimestamp="2026-01-01").initialOffset() == {A: 12, B: 3}
+    with pytest.raises(ConfigError, match="startingTimestamp and startingOffsets say the same thing twice"):
+        stream(hours, startingTimestamp="2026-01-01", startingOffsets="latest")
+
+
+def test_headers_say_who_recorded_a_row_and_into_which_journal(path):
+    with Journal(path, group="g", recorder="rec", fsync=False) as journal:
+        record(journal, A, 1, 2)
+    reader = batch(path, includeHeaders="true")
+    headers = [{"key": "journal", "value": b"journal"}, {"key": "recorder", "value": b"rec"}]
+    assert rows(reader, reader.partitions(), "seqno", "headers") == [(1, headers), (2, headers)]
+    source = RingcastDataSource({"path": str(path), "includeheaders": "TRUE"})
+    assert source.schema()["headers"].dataType.simpleString() == "array<struct<key:string,value:binary>>"
+    with pytest.raises(ConfigError, match="has no column 'headers"):
+        batch(path, schema=source.schema())
+
+
+def test_what_a_stream_commits_is_written_under_its_name(path, journal):
+    stream(path).commit({A: 5})
+    assert subscriptions(path) == {}
+    stream(path, subscriptionName="table").commit({A: 5})
+    stream(path, subscriptionName="table").commit({A: 7, B: 6})
+    stream(path, subscriptionName="other").commit({A: 1})
+    assert {name: found.digest for name, found in subscriptions(path).items()} == {"table": {A: 7, B: 6}, "other": {A: 1}}
+
+
+def test_a_task_whose_messages_were_purged_meanwhile_fails_unless_told_otherwise(path, journal):
+    reader, relaxed = batch(path), batch(path, failOnDataLoss="false")
+    parts = reader.partitions()
+    journal.purge({A: 10})
+    with pytest.raises(JournalError, match=f"Message 1 of {A} was purged .* set the option failOnDataLoss"):
+        rows(reader, parts, "seqno")
+    assert rows(relaxed, parts, "sender", "seqno") == [(B, 5), (B, 6), (B, 7), (B, 8)]
+    with pytest.raises(JournalError, match=rf"{A} 1..10 \(purged\)"):
+        stream(path).partitions({A: 0, B: 4}, {A: 10, B: 8})
+    assert rows(reader, stream(path).partitions({A: 10, B: 4}, {A: 10, B: 8}), "sender") == [(B,)] * 4

@@ -22,6 +22,7 @@ from .manifest import (
     FORMAT,
     LOCK,
     META,
+    RETIRED,
     SENDER,
     VERSION,
     Extent,
@@ -268,6 +269,7 @@ class Journal:
         # The digest first: where journal.json is, there is a digest, unless somebody took it away.
         self._publish()
         recorder = self._recorder or (meta.recorder if meta is not None else "")
+        (self.path / RETIRED).unlink(missing_ok=True)
         if meta is None or meta.recorder != recorder:
             write_json(self.path / META, Meta(FORMAT, VERSION, self.group, recorder), fsync=self._fsync)
             sync_directory(self.path.resolve().parent, fsync=self._fsync)

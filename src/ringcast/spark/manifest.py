@@ -5,6 +5,8 @@ A journal is a directory:
     journal.json                      what this is: format, version, group, and the member that records it
     digest.json                       per sender: lowest, highest durable seqno, and the ranges known to be lost
     lock                              held (flock) by the one writer
+    retired                           there if its recorder will not come back: a reader of several journals waits for no more
+    subscriptions/<name>.json         per named stream: what it has committed
     <sender>/sender.json              whose folder this is
     <sender>/<first>.arrows, .idx     the open tail, and the index that says which of its bytes are durable
     <sender>/<first>-<last>.arrow, .idx   sealed segments
@@ -30,6 +32,7 @@ from ..errors import JournalError
 FORMAT = "ringcast-journal"
 VERSION = 2
 META, DIGEST, LOCK, SENDER = "journal.json", "digest.json", "lock", "sender.json"
+RETIRED, SUBSCRIPTIONS = "retired", "subscriptions"
 
 FOLDER_NAME_MAX = 120  # characters; most file systems allow 255 bytes
 

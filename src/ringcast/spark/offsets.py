@@ -21,6 +21,19 @@ class Range(NamedTuple):
     last: int
 
 
+NOT_RECORDED, PURGED, LOST = "not recorded", "purged", "lost"
+
+
+class Loss(NamedTuple):
+    """Messages first..last (inclusive) of one sender that cannot be had: no journal got that far or back that far, they were
+    purged by its retention, or the sender had purged them before the recorder could have them."""
+
+    sender: str
+    first: int
+    last: int
+    why: str
+
+
 def canonical(offset: Mapping[str, int]) -> Offset:
     """The same offset with its senders sorted, which is the form that Spark may see."""
     return dict(sorted(offset.items()))
@@ -78,32 +91,32 @@ def cut(spans: Sequence[Range], rows: int) -> list[list[Range]]:
     return partitions
 
 
-def losses(spans: Sequence[Range], extents: Mapping[str, Extent]) -> list[Range]:
-    """What of the ranges the journal does not have, though a reader at these offsets would expect it."""
+def losses(spans: Sequence[Range], extents: Mapping[str, Extent]) -> list[Loss]:
+    """What of the ranges cannot be read, though a reader at these offsets would expect it."""
     missing = []
     for sender, first, last in spans:
         extent = extents.get(sender)
         if extent is None:
-            missing.append(Range(sender, first, last))
+            missing.append(Loss(sender, first, last, NOT_RECORDED))
             continue
-        if first < extent.low:
-            missing.append(Range(sender, first, min(last, extent.low - 1)))
-        missing += [Range(sender, *lost) for lost in extent.lost_within(first, last)]
-        if last > extent.high:
-            missing.append(Range(sender, max(first, extent.high + 1), last))
+        known = [(1, extent.start - 1, NOT_RECORDED), (extent.start, extent.low - 1, PURGED),
+                 *((*lost, LOST) for lost in extent.lost), (extent.high + 1, last, NOT_RECORDED)]
+        for begin, end, why in known:
+            if max(begin, first) <= min(end, last):
+                missing.append(Loss(sender, max(begin, first), min(end, last), why))
     return missing
 
 
-def overtaken(start: Mapping[str, int], extents: Mapping[str, Extent]) -> list[Range]:
+def overtaken(start: Mapping[str, int], reach: Mapping[str, int]) -> list[Loss]:
     """What an offset says was read and the journal has no longer, or not yet: it was restored, replaced, or is another one."""
-    ends = {sender: extents[sender].high if sender in extents else 0 for sender in start}
-    return [Range(sender, ends[sender] + 1, seqno) for sender, seqno in sorted(start.items()) if seqno > ends[sender]]
+    return [Loss(sender, reach.get(sender, 0) + 1, seqno, NOT_RECORDED)
+            for sender, seqno in sorted(start.items()) if seqno > reach.get(sender, 0)]
 
 
-def refuse(missing: Sequence[Range], what: str) -> None:
+def refuse(missing: Sequence[Loss], what: str) -> None:
     """Raises JournalError if anything is missing, naming the first few ranges."""
     if not missing:
         return
-    named = ", ".join(f"{sender} {first}..{last}" for sender, first, last in missing[:3])
+    named = ", ".join(f"{sender} {first}..{last} ({why})" for sender, first, last, why in missing[:3])
     more = f" and {len(missing) - 3} more ranges" if len(missing) > 3 else ""
     raise JournalError(f"{what}: {named}{more}; set the option failOnDataLoss to false to go on without them.")

@@ -2,89 +2,65 @@
 
 A journal is a table that grows. A batch read gives what is durable now; a stream gives every durable message exactly once to a
 sink that is idempotent by batch. The offset is a digest (see `offsets`), so replaying a batch after a crash reads exactly
-the same messages. `DIR` must be visible under the same path to the driver and the workers.
+the same messages. `DIR` is a journal, or a folder of journals that several recorders of one group keep (see `merge`), and must
+be visible under the same path to the driver and the workers.
 
 Options, of both unless marked:
 
 - `startingOffsets`: `earliest` (default, also for streams: the first run over a journal should read it), `latest` (streams), or
   a JSON digest {"name#incarnation": seqno} of what is behind us; senders it does not name start at their beginning.
-- `failOnDataLoss` (default true): an error if messages in the range were purged before the recorder got them, or the journal
+- `endingOffsets` (batch): `latest` (default) or a JSON digest of the last messages to read; senders it does not name are not read.
+- `startingTimestamp`, `endingTimestamp` (batch): instead of offsets: from each sender's first message that was sent then or later,
+  and up to the last before the first one sent then or later. Milliseconds since 1970, or ISO 8601.
+- `senders`: only these, with commas between: NAME for all lives of a member, NAME#INCARNATION for one.
+- `failOnDataLoss` (default true): an error if messages in the range were purged, or never reached a recorder, or the journal
   ends before the offset. With false they are passed over.
 - `maxOffsetsPerTrigger` (streams): at most so many messages in one batch; smallest backlogs first.
+- `subscriptionName` (streams): what the stream has committed is written into the journals under this name, for their retention
+  (see `retention`). Spark commits a batch when it plans the next one, so that this lags one batch.
 - `minPartitions`, `maxRecordsPerPartition`: bounds of the split, otherwise 500,000 messages or 128 MiB in a partition.
+- `includeHeaders` (default false): one more column, `headers array<struct<key string, value binary>>` as Kafka's source has it, with
+  what is known of a row beside its columns: `journal`, the name of the journal's directory, and `recorder`, the member that
+  recorded it (empty if the journal was not told). With several journals that is the one that the row was read from.
 
 A schema given by the user is a projection: any of the columns, in any order, with their own types.
+
+With `filterPushdown` (batch, default false) a query's filters on sender, seqno, sent_at and delivered_at reach the reader, which
+then opens only the segments that can have such rows; Spark's own `spark.sql.python.filterPushdown.enabled` must be true as well
+(`ringcast.spark.session` sees to it), else Spark filters what was read. It is not the default because Spark 4.3 keeps the plan
+of the last query with the loaded DataFrame: a second query over the same DataFrame, without a filter or with two at once, would
+get the rows that the last filter let through, and no error. So load anew for each query that filters. `senders`, offsets and
+timestamps narrow a read as well, and have no such trap.
 
 A stream may start before the recorder did: until the journal exists there is nothing to read, and what is recorded then is
 read from its start. A batch read of a journal that does not exist is an error.
 """
 
-from collections.abc import Iterator, Mapping
+import sys
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Annotated
 
-import msgspec
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, Filter, InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from ..errors import ConfigError
-from .manifest import Extent, read_meta
+from ..errors import ConfigError, JournalError
+from .filters import Bounds, sent_before
+from .manifest import Extent
+from .merge import Journals
 from .offsets import Offset, Range, advance, canonical, cut, earliest, latest, losses, overtaken, ranges, refuse
-from .reader import JournalReader
-from .rows import ROWS
+from .options import BATCH_OPTIONS, EARLIEST, LATEST, STREAM_OPTIONS, Options, flag
+from .retention import subscribe
+from .rows import ROWS, WITH_HEADERS
 
 PARTITION_ROWS = 500_000  # far fewer, and starting the tasks costs more than reading (measured)
 PARTITION_BYTES = 128 << 20
 
-_BATCH_OPTIONS = ("path", "startingOffsets", "failOnDataLoss", "minPartitions", "maxRecordsPerPartition")
-_STREAM_OPTIONS = (*_BATCH_OPTIONS, "maxOffsetsPerTrigger")
-
-
-class Options:
-    """The options of one read, checked: ConfigError for an unknown one or a value outside its range."""
-
-    def __init__(self, given: Mapping[str, str], known: tuple[str, ...]) -> None:
-        names = {name.lower(): name for name in known}
-        for name in given:
-            if name.lower() not in names:
-                raise ConfigError(f"ringcast has no option {name!r} here; it knows {', '.join(sorted(known))}.")
-        self._given = {names[name.lower()]: value for name, value in given.items()}
-        if not self._given.get("path"):
-            raise ConfigError('Name the journal: .format("ringcast").load(DIRECTORY).')
-        self.path = Path(self._given["path"].removeprefix("file://").removeprefix("file:")).absolute()
-        self.fail_on_data_loss = self._flag("failOnDataLoss", True)
-        self.max_offsets_per_trigger = self._count("maxOffsetsPerTrigger")
-        self.min_partitions = self._count("minPartitions")
-        self.max_records_per_partition = self._count("maxRecordsPerPartition")
-        self.starting_offsets = self._start()
-
-    def _flag(self, name: str, default: bool) -> bool:
-        value = self._given.get(name, str(default)).lower()
-        if value not in ("true", "false"):
-            raise ConfigError(f"{name} must be true or false, not {value!r}.")
-        return value == "true"
-
-    def _count(self, name: str) -> int | None:
-        value = self._given.get(name)
-        if value is None:
-            return None
-        if not value.isdecimal() or int(value) < 1:
-            raise ConfigError(f"{name} must be a whole number from 1, not {value!r}.")
-        return int(value)
-
-    def _start(self) -> str | Offset:
-        value = self._given.get("startingOffsets", "earliest")
-        if value in ("earliest", "latest"):
-            return value
-        try:
-            return canonical(msgspec.json.decode(value, type=dict[str, Annotated[int, msgspec.Meta(ge=0)]]))
-        except msgspec.MsgspecError as error:
-            raise ConfigError(
-                f'startingOffsets must be earliest, latest or a JSON digest like {{"A#0123456789abcdef": 5}}, not {value!r}.'
-            ) from error
+# Spark asks for filters in a process of its own, which has loaded this module. Where Spark was not told to push filters down, a
+# reader that only has the method fails every read; so it has it in that process alone.
+_FILTERING = "pyspark.sql.worker.data_source_pushdown_filters"
 
 
 class Slice(InputPartition):
@@ -96,20 +72,22 @@ class Slice(InputPartition):
 
 
 class RingcastDataSource(DataSource):
-    """The journal of a ringcast group as a table."""
+    """The journals of a ringcast group as a table."""
 
     @classmethod
     def name(cls) -> str:
         return "ringcast"
 
     def schema(self) -> StructType:
-        return from_arrow_schema(ROWS)
+        return from_arrow_schema(columns(flag(self.options, "includeHeaders", False)))
 
     def reader(self, schema: StructType) -> "BatchReader":
-        return BatchReader(Options(self.options, _BATCH_OPTIONS), schema)
+        options = Options(self.options, BATCH_OPTIONS)
+        kind = FilteringReader if options.filter_pushdown and _FILTERING in sys.modules else BatchReader
+        return kind(options, schema)
 
     def streamReader(self, schema: StructType) -> "StreamReader":
-        return StreamReader(Options(self.options, _STREAM_OPTIONS), schema)
+        return StreamReader(Options(self.options, STREAM_OPTIONS), schema)
 
 
 class _SliceReader:
@@ -117,101 +95,142 @@ class _SliceReader:
 
     def __init__(self, options: Options, schema: StructType) -> None:
         self.options = options
-        self.projection = projection(schema)
+        self.projection = projection(schema, columns(options.include_headers))
+        self.bounds = Bounds()
 
-    def plan(self, journal: JournalReader, spans: list[Range]) -> list[Slice]:
-        rows = _partition_rows(spans, _row_bytes(journal, spans), self.options)
+    def plan(self, journals: Journals, start: Offset, end: Offset, extents: Mapping[str, Extent]) -> list[Slice]:
+        """The tasks for what lies between two offsets; JournalError if some of it is lost and the user wants to know."""
+        spans = self.bounds.ranges(ranges(start, end, earliest(extents)))
+        if self.options.fail_on_data_loss:
+            refuse(losses(spans, extents), f"The journal {self.options.path} does not have all messages of this range")
+        spans = self.bounds.timely(journals, spans)
+        rows = _partition_rows(spans, _row_bytes(journals, spans), self.options)
         return [Slice(self.options.path, part) for part in cut(spans, rows)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(partition, Slice)
-        journal = JournalReader(partition.path)
+        if not isinstance(partition, Slice):  # what Spark makes of an empty plan
+            return
+        journals = Journals(partition.path)
         for sender, first, last in partition.spans:
-            yield from journal.read(sender, first, last, self.projection)
+            yield from journals.read(sender, first, last, self.projection, strict=self.options.fail_on_data_loss)
 
-    def checked(self, start: Offset, end: Offset, extents: Mapping[str, Extent]) -> list[Range]:
-        """The ranges between two offsets; JournalError if some of it is lost and the user wants to know."""
-        spans = ranges(start, end, earliest(extents))
-        if self.options.fail_on_data_loss:
-            refuse(losses(spans, extents), f"The journal {self.options.path} has lost messages of this range")
-        return spans
+    def wanted(self, extents: Mapping[str, Extent]) -> dict[str, Extent]:
+        """The senders that the user wants."""
+        return {sender: extent for sender, extent in extents.items() if self.options.wants(sender)}
+
+    def start(self, journals: Journals, extents: Mapping[str, Extent]) -> Offset:
+        """Where the user wants to begin."""
+        if self.options.starting_timestamp is not None:
+            return canonical(sent_before(journals, self.options.starting_timestamp, extents))
+        start = self.options.starting_offsets
+        return start if isinstance(start, dict) else earliest(extents) if start == EARLIEST else latest(extents)
 
 
 class BatchReader(_SliceReader, DataSourceReader):
-    """Everything that is durable when the job is planned."""
+    """What is durable when the job is planned, between two offsets."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
         super().__init__(options, schema)
-        if options.starting_offsets == "latest":
+        if options.starting_offsets == LATEST:
             raise ConfigError("startingOffsets=latest reads nothing in a batch: use earliest, a JSON digest, or a stream.")
+        if options.ending_offsets == EARLIEST:
+            raise ConfigError("endingOffsets=earliest reads nothing: use latest or a JSON digest.")
 
     def partitions(self) -> list[Slice]:
-        journal = JournalReader(self.options.path)
-        extents = journal.extents()
-        start: Offset = {} if isinstance(self.options.starting_offsets, str) else self.options.starting_offsets
+        journals = Journals(self.options.path)
+        if not journals.journals:
+            raise JournalError(f"There is no journal at {self.options.path}: check the name, or start recording to it first.")
+        extents = self.wanted(journals.extents())
+        start, end = self.start(journals, extents), self.end(journals, extents)
         if self.options.fail_on_data_loss:
-            refuse(overtaken(start, extents), f"startingOffsets is beyond the end of the journal {self.options.path}")
-        return self.plan(journal, self.checked(start, latest(extents), extents))
+            refuse(overtaken(start, journals.reach()), f"startingOffsets is beyond the end of the journal {self.options.path}")
+        return self.plan(journals, start, end, extents)
+
+    def end(self, journals: Journals, extents: Mapping[str, Extent]) -> Offset:
+        """Where the user wants to stop."""
+        if self.options.ending_timestamp is not None:
+            return canonical(sent_before(journals, self.options.ending_timestamp, extents))
+        end = self.options.ending_offsets
+        return latest(extents) if isinstance(end, str) else {name: seqno for name, seqno in end.items() if self.options.wants(name)}
+
+
+class FilteringReader(BatchReader):
+    """The same, of what a query's filters let through."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        return [wish for wish in filters if not self.bounds.narrow(wish)]
 
 
 class StreamReader(_SliceReader, DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """What becomes durable, batch by batch. Purges nothing: `commit` has nothing to do."""
+    """What becomes durable, batch by batch."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
         super().__init__(options, schema)
         self._target: Offset | None = None  # where an AvailableNow run ends
 
     def initialOffset(self) -> Offset:
-        start = self.options.starting_offsets
-        extents = self._extents()
-        if start == "latest":
-            return latest(extents)
-        return earliest(extents) if isinstance(start, str) else start
+        journals = Journals(self.options.path)
+        return self.start(journals, self.wanted(journals.extents()))
 
     def getDefaultReadLimit(self) -> ReadLimit:
         rows = self.options.max_offsets_per_trigger
         return ReadAllAvailable() if rows is None else ReadMaxRows(rows)
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
-        extents = self._extents()
+        journals = Journals(self.options.path)
         if self.options.fail_on_data_loss:
-            refuse(overtaken(start, extents), f"The stream has read further than the journal {self.options.path} goes")
-        target = latest(extents) if self._target is None else self._target
+            refuse(overtaken(start, journals.reach()), f"The stream has read further than the journal {self.options.path} goes")
+        extents = self.wanted(journals.extents(behind=start))
+        target = latest(extents)
+        if self._target is not None:
+            target = {sender: min(target[sender], seqno) for sender, seqno in self._target.items() if sender in target}
         return advance(start, target, earliest(extents), limit.max_rows if isinstance(limit, ReadMaxRows) else None)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        self._target = latest(self._extents())
+        self._target = self._reach()
 
     def reportLatestOffset(self) -> Offset:
-        return latest(self._extents())
+        return self._reach()
 
     def partitions(self, start: Offset, end: Offset) -> list[Slice]:
         if start == end:
             return []
-        journal = JournalReader(self.options.path)
-        return self.plan(journal, self.checked(start, end, journal.extents()))
+        journals = Journals(self.options.path)
+        return self.plan(journals, start, end, journals.extents(behind=end))
 
-    def _extents(self) -> dict[str, Extent]:
-        """What is durable; nothing as long as nobody has started the journal."""
-        return {} if read_meta(self.options.path) is None else JournalReader(self.options.path).extents()
+    def commit(self, end: Offset) -> None:
+        if self.options.subscription is not None:
+            subscribe(self.options.path, self.options.subscription, end)
+
+    def _reach(self) -> Offset:
+        reach = Journals(self.options.path).reach()
+        return {sender: seqno for sender, seqno in reach.items() if self.options.wants(sender)}
 
 
-def projection(schema: StructType) -> pa.Schema:
+def columns(include_headers: bool) -> pa.Schema:
+    """All columns of a read."""
+    return WITH_HEADERS if include_headers else ROWS
+
+
+def projection(schema: StructType, table: pa.Schema) -> pa.Schema:
     """The Arrow schema, exact to the nullability, of the columns that a user's schema names; ConfigError for any other."""
-    types = {field.name: field.dataType for field in from_arrow_schema(ROWS)}
+    types = {field.name: field.dataType for field in from_arrow_schema(table)}
     for field in schema:
         if types.get(field.name) != field.dataType:
             known = ", ".join(f"{name} {kind.simpleString()}" for name, kind in types.items())
             wanted = f"{field.name} {field.dataType.simpleString()}"
             raise ConfigError(f"ringcast has no column {wanted!r}; its columns are {known}.")
-    return pa.schema([ROWS.field(field.name).with_nullable(field.nullable) for field in schema])
+    return pa.schema([table.field(field.name).with_nullable(field.nullable) for field in schema])
 
 
-def _row_bytes(journal: JournalReader, spans: list[Range]) -> float:
+def _row_bytes(journals: Journals, spans: list[Range]) -> float:
     """The mean size of a message in the segments that the ranges touch, with what the journal stores beside it."""
     size = rows = 0
-    for sender, first, last in spans:
-        touched = [piece for piece in journal.segments(sender) if piece.first <= last and piece.last >= first]
+    for sender in {span.sender for span in spans}:
+        reach = [(first, last) for name, first, last in spans if name == sender]
+        first, last = min(reach)[0], max(last for _, last in reach)
+        touched = [piece for journal in journals.journals for piece in journal.segments(sender)
+                   if piece.first <= last and piece.last >= first]
         size += sum(piece.size for piece in touched)
         rows += sum(piece.last - piece.first + 1 for piece in touched)
     return size / rows if rows else 0.0

@@ -1,0 +1,115 @@
+"""The options of a read, in Spark's way: text by name, names in any case, wrong ones refused before anything is read."""
+
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+
+from ..errors import ConfigError
+from .filters import EPOCH, microseconds
+from .offsets import Offset, canonical
+
+_BOTH = ("path", "startingOffsets", "startingTimestamp", "senders", "failOnDataLoss", "minPartitions", "maxRecordsPerPartition",
+         "includeHeaders")
+BATCH_OPTIONS = (*_BOTH, "endingOffsets", "endingTimestamp", "filterPushdown")
+STREAM_OPTIONS = (*_BOTH, "maxOffsetsPerTrigger", "subscriptionName")
+
+SUBSCRIPTION = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
+
+EARLIEST, LATEST = "earliest", "latest"
+
+
+class Options:
+    """The options of one read, checked: ConfigError for an unknown one or a value outside its range."""
+
+    def __init__(self, given: Mapping[str, str], known: tuple[str, ...]) -> None:
+        names = {name.lower(): name for name in known}
+        for name in given:
+            if name.lower() not in names:
+                raise ConfigError(f"ringcast has no option {name!r} here; it knows {', '.join(sorted(known))}.")
+        self._given = {names[name.lower()]: value for name, value in given.items()}
+        if not self._given.get("path"):
+            raise ConfigError('Name the journal: .format("ringcast").load(DIRECTORY).')
+        self.path = Path(self._given["path"].removeprefix("file://").removeprefix("file:")).absolute()
+        self.fail_on_data_loss = flag(self._given, "failOnDataLoss", True)
+        self.filter_pushdown = flag(self._given, "filterPushdown", False)
+        self.include_headers = flag(self._given, "includeHeaders", False)
+        self.max_offsets_per_trigger = self._count("maxOffsetsPerTrigger")
+        self.min_partitions = self._count("minPartitions")
+        self.max_records_per_partition = self._count("maxRecordsPerPartition")
+        self.senders = self._senders()
+        self.subscription = self._subscription()
+        self.starting_offsets = self._offsets("startingOffsets", EARLIEST)
+        self.ending_offsets = self._offsets("endingOffsets", LATEST)
+        self.starting_timestamp = self._moment("startingTimestamp", "startingOffsets")
+        self.ending_timestamp = self._moment("endingTimestamp", "endingOffsets")
+
+    def wants(self, sender: str) -> bool:
+        """Whether the option `senders` names this sender, by name or as name#incarnation."""
+        return self.senders is None or sender in self.senders or sender.rpartition("#")[0] in self.senders
+
+    def _count(self, name: str) -> int | None:
+        value = self._given.get(name)
+        if value is None:
+            return None
+        if not value.isdecimal() or int(value) < 1:
+            raise ConfigError(f"{name} must be a whole number from 1, not {value!r}.")
+        return int(value)
+
+    def _senders(self) -> frozenset[str] | None:
+        value = self._given.get("senders")
+        if value is None:
+            return None
+        names = frozenset(name.strip() for name in value.split(","))
+        if "" in names:
+            raise ConfigError(f"senders must be names with commas between, each as NAME or NAME#INCARNATION, not {value!r}.")
+        return names
+
+    def _subscription(self) -> str | None:
+        value = self._given.get("subscriptionName")
+        return None if value is None else subscription_name(value)
+
+    def _offsets(self, name: str, default: str) -> str | Offset:
+        value = self._given.get(name, default)
+        if value in (EARLIEST, LATEST):
+            return value
+        try:
+            return canonical(msgspec.json.decode(value, type=dict[str, Annotated[int, msgspec.Meta(ge=0)]]))
+        except msgspec.MsgspecError as error:
+            raise ConfigError(
+                f'{name} must be earliest, latest or a JSON digest like {{"A#0123456789abcdef": 5}}, not {value!r}.'
+            ) from error
+
+    def _moment(self, name: str, other: str) -> int | None:
+        """A time in microseconds since 1970."""
+        value = self._given.get(name)
+        if value is None:
+            return None
+        if other in self._given:
+            raise ConfigError(f"{name} and {other} say the same thing twice: give one of them.")
+        try:
+            if value.isdecimal():
+                return microseconds(EPOCH + timedelta(milliseconds=int(value)))
+            moment = datetime.fromisoformat(value)
+            return microseconds(moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC))
+        except (ValueError, OverflowError) as error:
+            raise ConfigError(f"{name} must be milliseconds since 1970, or a time like 2026-11-21T12:00:00Z (UTC unless it says "
+                              f"otherwise), not {value!r}.") from error
+
+
+def flag(given: Mapping[str, str], name: str, default: bool) -> bool:
+    """One option that is true or false, by its name in any case; ConfigError for any other value."""
+    value = next((value for key, value in given.items() if key.lower() == name.lower()), str(default)).lower()
+    if value not in ("true", "false"):
+        raise ConfigError(f"{name} must be true or false, not {value!r}.")
+    return value == "true"
+
+
+def subscription_name(name: str) -> str:
+    """The name itself, if a file may be called so; ConfigError otherwise."""
+    if not SUBSCRIPTION.fullmatch(name):
+        raise ConfigError(f"A subscription's name has up to 100 letters, digits, dots, dashes and underscores, and {name!r} is none.")
+    return name

@@ -1,0 +1,122 @@
+"""Filters pushed down: what they let through, what Spark has to look at itself, and that the rest is not opened."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from journal_help import A, B, C, record
+
+pytest.importorskip("pyspark", reason="the source needs pyspark: pip install ringcast[spark]")
+
+from pyspark.sql.datasource import (
+    EqualNullSafe,
+    EqualTo,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    IsNotNull,
+    LessThan,
+    LessThanOrEqual,
+    Not,
+    StringStartsWith,
+)
+
+from ringcast.errors import JournalError
+from ringcast.spark import Journal
+from ringcast.spark.filters import EPOCH, Bounds
+from ringcast.spark.options import BATCH_OPTIONS, Options
+from ringcast.spark.source import FilteringReader, RingcastDataSource
+
+HOUR = 3600 * 10**9
+SENT, DELIVERED, SEQNO, SENDER = ("sent_at",), ("delivered_at",), ("seqno",), ("sender",)
+
+
+def hour(number, second=0):
+    return EPOCH + timedelta(hours=number, seconds=second)
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    """Message n of A was sent at n o'clock, of B at n past midday, delivered a second later; two messages in each segment."""
+    path = tmp_path_factory.mktemp("filters") / "journal"
+    with Journal(path, group="g", segment_rows=2, fsync=False) as journal:
+        for number in range(1, 11):
+            record(journal, A, number, number, at=number * HOUR)
+            record(journal, B, number, number, at=12 * HOUR + number * 10**9)
+            journal.sync()
+    return path
+
+
+@pytest.fixture
+def opened(monkeypatch):
+    """The segments that were opened."""
+    names = []
+
+    def noting(segment, *rest, real=None):
+        names.append((segment.path.parent.name[0], segment.first))
+        return real(segment, *rest)
+
+    import ringcast.spark.reader as reader
+
+    monkeypatch.setattr(reader, "read_segment", lambda *arguments, real=reader.read_segment: noting(*arguments, real=real))
+    return names
+
+
+def reader(path, *filters, **options):
+    source = RingcastDataSource({"path": str(path)})
+    reading = FilteringReader(Options({"path": str(path), **options}, BATCH_OPTIONS), source.schema())
+    return reading, list(reading.pushFilters(list(filters)))
+
+
+def rows(reading):
+    return [row for part in reading.partitions() for batch in reading.read(part)
+            for row in zip(*(batch.column(name).to_pylist() for name in ("sender", "seqno")), strict=True)]
+
+
+everything = [(sender, number) for sender in (A, B) for number in range(1, 11)]
+
+
+@pytest.mark.parametrize("wishes, left, expected, segments", [
+    ([EqualTo(SENDER, A)], 0, [(A, n) for n in range(1, 11)], 5),
+    ([In(SENDER, (B, C))], 0, [(B, n) for n in range(1, 11)], 5),
+    ([EqualNullSafe(SENDER, C)], 0, [], 0),
+    ([EqualTo(SENDER, A), In(SENDER, (B,))], 0, [], 0),
+    ([EqualTo(SENDER, A), EqualTo(SEQNO, 7)], 0, [(A, 7)], 1),
+    ([GreaterThan(SEQNO, 9), IsNotNull(SEQNO)], 0, [(A, 10), (B, 10)], 2),
+    ([GreaterThanOrEqual(SEQNO, 9), LessThan(SEQNO, 10)], 0, [(A, 9), (B, 9)], 2),
+    ([LessThanOrEqual(SEQNO, 1)], 0, [(A, 1), (B, 1)], 2),
+    ([LessThan(SEQNO, -2**63)], 0, [], 0),
+    ([In(SEQNO, (3, 5))], 1, [(s, n) for s in (A, B) for n in (3, 4, 5)], 4),
+    ([EqualTo(SENDER, A), GreaterThanOrEqual(SENT, hour(9))], 1, [(A, 9), (A, 10)], 1),
+    ([EqualTo(SENDER, A), LessThan(SENT, hour(3))], 1, [(A, 1), (A, 2)], 1),
+    ([EqualTo(SENT, hour(12, 3))], 1, [(B, 3), (B, 4)], 1),
+    ([GreaterThan(DELIVERED, hour(10)), LessThan(DELIVERED, hour(12, 2))], 2, [(A, 9), (A, 10)], 1),
+    ([GreaterThan(SENT, hour(12)), LessThan(SENT, hour(11))], 2, [], 0),
+    ([Not(EqualTo(SENDER, A)), StringStartsWith(SENDER, "A"), EqualTo(("payload",), b"1"), EqualTo(SENDER, 3),
+      EqualTo(("a", "b"), 1)], 5, everything, 10),
+])
+def test_what_filters_let_through_and_what_they_open(path, opened, wishes, left, expected, segments):
+    reading, rest = reader(path, *wishes)
+    assert len(rest) == left
+    assert reading.partitions() or not expected
+    assert opened == []  # the plan needs indexes alone
+    assert rows(reading) == expected
+    assert len(opened) == segments
+
+
+def test_messages_that_a_filter_leaves_out_may_be_lost(tmp_path):
+    with Journal(tmp_path, group="g", fsync=False) as journal:
+        journal.skip(A, 5)
+        record(journal, A, 6, 8)
+    with pytest.raises(JournalError, match=r"1..5 \(lost\)"):
+        reader(tmp_path)[0].partitions()
+    with pytest.raises(JournalError, match=r"5..5 \(lost\)"):
+        reader(tmp_path, GreaterThan(SEQNO, 4))[0].partitions()
+    assert rows(reader(tmp_path, GreaterThan(SEQNO, 6))[0]) == [(A, 7), (A, 8)]
+
+
+def test_times_without_a_zone_are_utc_and_other_values_are_left_to_spark():
+    bounds = Bounds()
+    assert not bounds.narrow(GreaterThan(SENT, datetime(1970, 1, 1, 9, tzinfo=UTC).replace(tzinfo=None)))
+    assert bounds._from["sent_at"] == 9 * 3600 * 10**6 + 1
+    assert not bounds.narrow(GreaterThan(SENT, 5)) and not bounds.narrow(GreaterThan(SEQNO, 1.5)) and not bounds.narrow(In(SEQNO, ()))
+    assert bounds._from == {"seqno": -(2**63) + 1, "sent_at": 9 * 3600 * 10**6 + 1, "delivered_at": -(2**63) + 1}
