@@ -17,6 +17,8 @@ from ringcast import Address, Batch, Channel, ConfigError, Digest, Flag, Journal
 from ringcast.config import configure
 from ringcast.spark import Journal, JournalReader
 from ringcast.spark.recorder import record, resume_of
+from ringcast.spark.retention import Retention
+from ringcast.spark.subscriptions import subscribe
 
 numbers = itertools.count()
 PATIENCE = 60                           # seconds
@@ -183,6 +185,47 @@ def test_resume_takes_the_lives_of_members_only(tmp_path):
         assert digest == Digest.from_names({"a#0000000000000001": 2, "a#0000000000000002": 2})
 
 
+class Waiting(Delivering):
+    """Delivers, and then stays open until it is closed."""
+
+    def __init__(self, *batches):
+        super().__init__(*batches)
+        self.closed = threading.Event()
+
+    def deliveries(self):
+        yield from super().deliveries()
+        assert self.closed.wait(PATIENCE)
+
+    def close(self, leave=True):
+        self.left = leave
+        self.closed.set()
+
+
+def test_retention_is_enforced_while_nothing_is_delivered(tmp_path, monkeypatch):
+    monkeypatch.setattr("ringcast.spark.recorder.RETENTION_S", 0.005)
+    a = Address("a", 1)
+    channel = Waiting(Batch(a, 1, [b"1", b"2"]))
+    with Journal(tmp_path, group="g") as journal:
+        recording = threading.Thread(target=record, args=(channel, journal), kwargs={"retention": Retention(subscriptions=("s",))})
+        recording.start()
+        wait_for(lambda: rows(tmp_path) == {str(a): [(1, b"1"), (2, b"2")]})
+        subscribe(tmp_path, "s", {str(a): 2})
+        wait_for(lambda: rows(tmp_path) == {str(a): []})
+        channel.close()
+        recording.join(PATIENCE)
+        assert not recording.is_alive()
+
+
+def test_retention_that_fails_ends_the_recording_without_leaving_the_group(tmp_path):
+    channel = Waiting(Batch(Address("a", 1), 1, [b"1", b"2"]))
+    with Journal(tmp_path, group="g") as journal:
+        (tmp_path / "subscriptions").mkdir()
+        (tmp_path / "subscriptions" / "s.json").write_text("{}")
+        with pytest.raises(JournalError, match="s.json is damaged"):
+            record(channel, journal, retention=Retention(subscriptions=("s",)))
+    assert channel.left is False
+
+
 # --------------------------------------------------------------------------------------------------------- the command
 
 def command(path, port, *options, members="p,recorder", group="g"):
@@ -324,10 +367,12 @@ def other_group(path):
     (foreign, (), "is not a"), (other_version, (), "version|damaged"), (other_group, (), "another"),
     (lambda path: None, ("--set", "prot=1"), "did you mean 'port'"), (lambda path: None, ("--set", "port"), "--set NAME=VALUE"),
     (lambda path: None, ("--set", "interface=192.0.2.1", "--set", "insecure=true"), "ip -4 address"),
+    (lambda path: None, ("--keep-for", "7"), "--keep-for must be a whole number from 1 with a unit"),
+    (lambda path: None, ("--keep-until-committed", "a b"), "subscription's name"),
     (lambda path: None, ("--stack", "inproc"), "on which processes meet"),
     (lambda path: None, ("--name", "x"), "add it"), (lambda path: None, ("--set", "join_timeout=50"), "p of group 'g' did not appear"),
-], ids=["foreign directory", "other version", "other group", "unknown property", "no value", "no such interface", "no network",
-        "not a member", "nobody comes"])
+], ids=["foreign directory", "other version", "other group", "unknown property", "no value", "no such interface", "no unit", "no name",
+        "no network", "not a member", "nobody comes"])
 def test_what_cannot_be_is_one_sentence_and_status_2(tmp_path, prepare, options, says):
     prepare(tmp_path / "j")
     run = subprocess.run(command(tmp_path / "j", 45_678, *options), capture_output=True, text=True, timeout=PATIENCE)

@@ -14,8 +14,8 @@ from pyspark.sql.types import IntegerType, LongType, StringType, StructType, Tim
 from ringcast.errors import ConfigError, JournalError
 from ringcast.spark import Journal
 from ringcast.spark.offsets import Range
-from ringcast.spark.retention import subscriptions
 from ringcast.spark.source import PARTITION_ROWS, RingcastDataSource, Slice
+from ringcast.spark.subscriptions import subscriptions
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from ringcast import Channel
 from ringcast.cli.app import Settings, StackName, app, console, settings
+from ringcast.cli.keeping import KeepBytes, KeepFor, KeepUntilCommitted, retention_of
 from ringcast.spark.journal import Journal
 from ringcast.spark.recorder import close_soon, close_when_alone, record, resume_of, staying
 
@@ -22,6 +23,9 @@ def record_command(
     stop_when_alone: Annotated[bool, typer.Option("--stop-when-alone", help="End when all other members have left.")] = False,
     keep_place: Annotated[bool, typer.Option("--keep-place", help="When stopped by a signal, do not leave the group: the others "
                                              "keep everything for this member until it is started again.")] = False,
+    keep_for: KeepFor = None,
+    keep_bytes: KeepBytes = None,
+    keep_until_committed: KeepUntilCommitted = None,
     stack: StackName = "mcast-udp",
     quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress.")] = False,
     options: Settings = None,
@@ -30,9 +34,13 @@ def record_command(
 
     Ends on SIGINT or SIGTERM. Killed at any moment, or stopped by a full disk, and started again on the same directory, it goes on
     without loss or repetition: meanwhile the others wait for it, until it is excluded.
+
+    The journal keeps everything, unless a --keep option says otherwise: then what no named stream still needs is removed, all of it,
+    or as much as is older, or more, than the limits given.
     """
+    retention = retention_of(keep_for, keep_bytes, keep_until_committed)
     names = [each.strip() for each in members.split(",")]
-    with Journal(directory, group=group) as journal:
+    with Journal(directory, group=group, recorder=name) as journal:
         channel = Channel(group, name=name, members=names, stack=stack, resume=resume_of(journal, names),
                           on_view=(lambda view: close_when_alone(channel, view)) if stop_when_alone else None,
                           **(settings(options) | {"oob_in_order": True}))
@@ -42,5 +50,5 @@ def record_command(
                                disable=quiet) as progress:
             task = progress.add_task(f"recording {group} to {directory}")
             recorded = record(channel, journal, lambda total: progress.update(
-                task, description=f"recorded {total:,} messages of {group} to {directory}"))
+                task, description=f"recorded {total:,} messages of {group} to {directory}"), retention=retention)
     print(f"{recorded} messages recorded")

@@ -99,6 +99,7 @@ class Journal:
         self._fsync = fsync
         self._logs: dict[str, _Log] = {}
         self._failed = False
+        self._retired = False
         self._lock: int | None = None
         read_meta(self.path)  # before anything is created in a directory that is somebody else's
         try:
@@ -151,6 +152,7 @@ class Journal:
             return 0
         column = _payload_column(payloads[start - first_seqno :])
         with self._writing():
+            self._unretire()
             if log is None:
                 log = self._logs[sender] = self._start_log(sender, covered)
             if log.tail is None:
@@ -197,6 +199,7 @@ class Journal:
         if log is not None and seqno <= log.appended:
             return
         with self._writing():
+            self._unretire()
             if log is None:
                 log = self._logs[sender] = self._start_log(sender, 1)
             self._seal(sender, log)
@@ -229,6 +232,15 @@ class Journal:
                 remove(segment)
         return freed
 
+    def retire(self) -> None:
+        """Tells readers of several journals that nothing more will come into this one, so that they wait for nothing that it does
+        not have. Appending takes it back."""
+        self.sync()
+        with self._writing():
+            (self.path / RETIRED).touch()
+            sync_directory(self.path, fsync=self._fsync)
+        self._retired = True
+
     def close(self) -> None:
         """Syncs, seals every open segment and gives the lock back; idempotent. After a failure it only gives the lock back."""
         if self._lock is None:
@@ -260,6 +272,7 @@ class Journal:
         meta = read_meta(self.path)
         if meta is not None and meta.group != self.group:
             raise JournalError(f"{self.path} holds group {meta.group!r}, not {self.group!r}: name another directory.")
+        self._retired = (self.path / RETIRED).exists()
         known = read_digest(self.path) or {}
         for folder in sorted(path for path in self.path.iterdir() if path.is_dir()):
             self._recover_folder(folder, known)
@@ -269,7 +282,6 @@ class Journal:
         # The digest first: where journal.json is, there is a digest, unless somebody took it away.
         self._publish()
         recorder = self._recorder or (meta.recorder if meta is not None else "")
-        (self.path / RETIRED).unlink(missing_ok=True)
         if meta is None or meta.recorder != recorder:
             write_json(self.path / META, Meta(FORMAT, VERSION, self.group, recorder), fsync=self._fsync)
             sync_directory(self.path.resolve().parent, fsync=self._fsync)
@@ -301,6 +313,11 @@ class Journal:
         log.durable = _rebuilt(ranges) if extent is None else _confirmed(extent, ranges, folder, owner.sender)
         log.appended = log.durable.high
         self._logs[owner.sender] = log
+
+    def _unretire(self) -> None:
+        if self._retired:
+            (self.path / RETIRED).unlink(missing_ok=True)
+            self._retired = False
 
     def _start_log(self, sender: str, low: int) -> _Log:
         folder = self.path / folder_name(sender)

@@ -1,6 +1,5 @@
 """The options of a read, in Spark's way: text by name, names in any case, wrong ones refused before anything is read."""
 
-import re
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -11,13 +10,12 @@ import msgspec
 from ..errors import ConfigError
 from .filters import EPOCH, microseconds
 from .offsets import Offset, canonical
+from .subscriptions import subscription_name
 
 _BOTH = ("path", "startingOffsets", "startingTimestamp", "senders", "failOnDataLoss", "minPartitions", "maxRecordsPerPartition",
          "includeHeaders")
 BATCH_OPTIONS = (*_BOTH, "endingOffsets", "endingTimestamp", "filterPushdown")
 STREAM_OPTIONS = (*_BOTH, "maxOffsetsPerTrigger", "subscriptionName")
-
-SUBSCRIPTION = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 
 EARLIEST, LATEST = "earliest", "latest"
 
@@ -106,10 +104,3 @@ def flag(given: Mapping[str, str], name: str, default: bool) -> bool:
     if value not in ("true", "false"):
         raise ConfigError(f"{name} must be true or false, not {value!r}.")
     return value == "true"
-
-
-def subscription_name(name: str) -> str:
-    """The name itself, if a file may be called so; ConfigError otherwise."""
-    if not SUBSCRIPTION.fullmatch(name):
-        raise ConfigError(f"A subscription's name has up to 100 letters, digits, dots, dashes and underscores, and {name!r} is none.")
-    return name

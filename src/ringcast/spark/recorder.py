@@ -11,8 +11,11 @@ from contextlib import contextmanager
 
 from ringcast import Batch, Channel, ConfigError, Digest, Flag, View
 from ringcast.config import MAX_RESUME
-from ringcast.errors import JournalError
+from ringcast.errors import JournalError, RingcastError
 from ringcast.spark.journal import Journal
+from ringcast.spark.retention import Retention
+
+RETENTION_S = 10
 
 
 def resume_of(journal: Journal, members: Sequence[str]) -> Digest:
@@ -25,27 +28,61 @@ def resume_of(journal: Journal, members: Sequence[str]) -> Digest:
 
 
 def record(channel: Channel, journal: Journal, on_progress: Callable[[int], object] | None = None,
-           on_batch: Callable[[Batch], object] | None = None) -> int:
+           on_batch: Callable[[Batch], object] | None = None, retention: Retention | None = None) -> int:
     """Append what `channel` delivers to everybody to `journal` until it closes; returns how many messages were new. Messages to this
     member alone, and those without reliability, are not recorded. The channel delivers OOB messages in order (`oob_in_order`).
 
     All that is there at one time becomes durable with one sync, and is acknowledged after it. `on_progress` is called with the
-    number so far after each sync, `on_batch` with each batch before it is written. JournalError when the journal cannot take more:
+    number so far after each sync, `on_batch` with each batch before it is written. `retention` is enforced at the beginning and every
+    RETENTION_S seconds, whether messages come or not. JournalError when the journal cannot take more:
     what was synced is safe, the rest was not acknowledged.
     """
     if not channel.config.oob_in_order:
         raise ConfigError("a journal keeps the order of seqnos; open the channel with oob_in_order=True to record it")
     recorded = 0
     reached = dict(journal.digest)                      # highest seqno of each sender that was appended
-    for batches in channel.deliveries():
-        for batch in batches:
-            if on_batch is not None:
-                on_batch(batch)
-            recorded += _append(journal, batch, reached)
-        journal.sync()
-        if on_progress is not None:
-            on_progress(recorded)
+    with _enforcing(retention, journal, channel) as turn:
+        for batches in channel.deliveries():
+            with turn:
+                for batch in batches:
+                    if on_batch is not None:
+                        on_batch(batch)
+                    recorded += _append(journal, batch, reached)
+                journal.sync()
+            if on_progress is not None:
+                on_progress(recorded)
     return recorded
+
+
+@contextmanager
+def _enforcing(retention: Retention | None, journal: Journal, channel: Channel) -> Iterator[threading.Lock]:
+    """Enforce `retention` meanwhile, on a thread of its own; whoever uses the journal holds what this yields. If it fails, the
+    channel is closed without leaving, so that the recording ends, and the error is raised."""
+    turn, over = threading.Lock(), threading.Event()
+    if retention is None or retention.keeps_everything:
+        yield turn
+        return
+    errors: list[RingcastError] = []
+
+    def enforce() -> None:
+        try:
+            while not over.is_set():
+                with turn:
+                    retention.enforce(journal)
+                over.wait(RETENTION_S)
+        except RingcastError as error:
+            errors.append(error)
+            channel.close(leave=False)
+
+    thread = threading.Thread(target=enforce, name="ringcast-retention", daemon=True)
+    thread.start()
+    try:
+        yield turn
+    finally:
+        over.set()
+        thread.join()
+    for error in errors:
+        raise error
 
 
 def _append(journal: Journal, batch: Batch, reached: dict[str, int]) -> int:

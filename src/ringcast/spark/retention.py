@@ -4,32 +4,20 @@ Limits (age, size) say what should go; subscriptions say what may go. A sealed s
 has committed all of it, and, if there is a limit, one of them is exceeded. So nothing that a named stream still needs is ever
 removed, not even when the journal has outgrown its limit; and a stream that nobody named never keeps anything.
 
-A subscription is a file in the journal that a stream with `subscriptionName` replaces at each commit. One that has not
-committed yet keeps everything.
+One segment for each sender is open and stays, however old, until all of it may go.
 """
 
+import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import NamedTuple
 
-import msgspec
-
-from ..errors import ConfigError, JournalError
+from ..errors import ConfigError
 from .journal import NS_PER_US, Journal
-from .manifest import SUBSCRIPTIONS, disk, read_json, sync_directory, write_json
-from .merge import journal_paths
 from .offsets import Offset
-from .options import subscription_name
 from .reader import JournalReader
-
-
-class Subscription(msgspec.Struct, forbid_unknown_fields=True):
-    """What a stream has committed: the digest, and when, in nanoseconds since 1970."""
-
-    digest: dict[str, int]
-    committed_at: int
+from .subscriptions import subscription_name, subscriptions
 
 
 @dataclass(frozen=True)
@@ -59,7 +47,8 @@ class Retention:
         if self.keeps_everything and not committed:
             return 0
         journal.sync()
-        digests = [*committed, *(self._digest(journal.path, name) for name in self.subscriptions)]
+        known = subscriptions(journal.path)
+        digests = [*committed, *(known[name].digest if name in known else {} for name in self.subscriptions)]
         bounds: dict[str, int] = {}
         total, pieces = _pieces(JournalReader(journal.path))
         horizon = None if self.keep_ns is None else (now if now is not None else time.time_ns()) - self.keep_ns
@@ -73,10 +62,6 @@ class Retention:
                 bounds[piece.sender] = piece.last
                 total -= piece.size
         return journal.purge(bounds)
-
-    def _digest(self, path: Path, name: str) -> Offset:
-        found = subscriptions(path).get(name)
-        return found.digest if found is not None else {}
 
 
 class _Piece(NamedTuple):
@@ -95,7 +80,8 @@ def _pieces(journal: JournalReader) -> tuple[int, list[_Piece]]:
     for sender in journal.extents():
         before: _Piece | None = None
         for segment in journal.segments(sender):
-            newest = max(entry.delivered_to for entry in journal.entries(sender, segment.first, segment.last))
+            entries = journal.entries(sender, segment.first, segment.last)
+            newest = max((entry.delivered_to for entry in entries), default=sys.maxsize)  # what cannot be read is kept
             if before is None:
                 before = _Piece(sender, segment.last, 0, True, newest, segment.size)
             else:
@@ -103,59 +89,3 @@ def _pieces(journal: JournalReader) -> tuple[int, list[_Piece]]:
             total += segment.size
             pieces.append(before)
     return total, sorted(pieces, key=lambda piece: piece.delivered_to)
-
-
-def subscribe(path: Path, name: str, digest: Mapping[str, int]) -> None:
-    """Writes what the stream `name` has committed into every journal at `path`. JournalError if it cannot be written."""
-    found = Subscription(dict(digest), time.time_ns())
-    for journal in journal_paths(path):
-        folder = journal / SUBSCRIPTIONS
-        with disk(journal):
-            if not folder.exists():
-                folder.mkdir(exist_ok=True)
-                sync_directory(journal, fsync=True)
-            write_json(folder / f"{subscription_name(name)}.json", found, fsync=True)
-
-
-def subscriptions(path: Path) -> dict[str, Subscription]:
-    """The subscriptions of one journal, by name."""
-    found = {}
-    for file in sorted((path / SUBSCRIPTIONS).glob("*.json")):
-        subscription = read_json(file, Subscription, remedy="delete it; the stream writes it again with its next commit")
-        if subscription is not None:
-            found[file.stem] = subscription
-    return found
-
-
-def committed(checkpoint: Path) -> Offset:
-    """The digest that a streaming query has committed, from its checkpoint directory.
-
-    Spark tells a source of a commit only when it plans the next batch, and never of the last one; the checkpoint knows it at once.
-    JournalError if it is not a checkpoint, nothing is committed yet, or the query has not exactly one ringcast source.
-    """
-    try:
-        batches = {int(file.name) for file in (checkpoint / "commits").iterdir() if file.name.isdecimal()}
-        logged = [int(file.name) for file in (checkpoint / "offsets").iterdir() if file.name.isdecimal()]
-    except OSError as error:
-        raise JournalError(f"{checkpoint} is not the checkpoint of a streaming query ({error.strerror}): name the query's "
-                           "checkpointLocation.") from error
-    last = max(batches.intersection(logged), default=None)
-    if last is None:
-        raise JournalError(f"The query of {checkpoint} has committed nothing yet: let it finish a batch first.")
-    version, _, *sources = (checkpoint / "offsets" / str(last)).read_text().splitlines()
-    digests = list(_digests(sources))
-    if version != "v1" or len(digests) != 1:
-        raise JournalError(f"{checkpoint} has {len(digests)} offsets of ringcast sources in its log (format {version}): exactly one, "
-                           "in format v1, can be told apart.")
-    return digests[0]
-
-
-def _digests(lines: Sequence[str]) -> Iterator[Offset]:
-    """The lines that are digests; other sources write other things."""
-    for line in lines:
-        try:
-            digest = msgspec.json.decode(line, type=dict[str, int])
-        except msgspec.MsgspecError:
-            continue
-        if all("#" in sender for sender in digest):
-            yield digest

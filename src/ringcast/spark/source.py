@@ -52,8 +52,8 @@ from .manifest import Extent
 from .merge import Journals
 from .offsets import Offset, Range, advance, canonical, cut, earliest, latest, losses, overtaken, ranges, refuse
 from .options import BATCH_OPTIONS, EARLIEST, LATEST, STREAM_OPTIONS, Options, flag
-from .retention import subscribe
 from .rows import ROWS, WITH_HEADERS
+from .subscriptions import subscribe
 
 PARTITION_ROWS = 500_000  # far fewer, and starting the tasks costs more than reading (measured)
 PARTITION_BYTES = 128 << 20

@@ -1,0 +1,135 @@
+"""`ringcast journal`: look at a journal, and decide by hand what else the recorder and the streams decide."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from ringcast.cli.app import app
+from ringcast.cli.keeping import KeepBytes, KeepFor, KeepUntilCommitted, retention_of
+from ringcast.errors import ConfigError, JournalError
+from ringcast.spark.journal import Journal
+from ringcast.spark.manifest import RETIRED
+from ringcast.spark.merge import Journals
+from ringcast.spark.offsets import Offset
+from ringcast.spark.reader import JournalReader
+from ringcast.spark.subscriptions import committed, subscribe, subscriptions
+
+journal_app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Look at a journal, or remove what nobody needs.")
+app.add_typer(journal_app, name="journal")
+
+Directory = Annotated[Path, typer.Argument(help="A journal, or a folder of journals that recorders of one group keep.")]
+Checkpoints = Annotated[list[Path] | None, typer.Option(
+    "--checkpoint", metavar="DIRECTORY", help="The checkpointLocation of a streaming query; repeat for more.")]
+Ranges = Sequence[tuple[int, int]]
+
+
+@journal_app.command("show")
+def show(directory: Directory) -> None:
+    """Show what a journal holds of each sender, what is lost, and what streams have committed."""
+    journals = found(directory)
+    console = Console(soft_wrap=True)
+    for journal in journals.journals:
+        retired = ", retired" if (journal.path / RETIRED).exists() else ""
+        recorder = f", recorded by {journal.recorder}" if journal.recorder else ""
+        console.print(f"{journal.path}: group {journal.group}{recorder}{retired}", markup=False, highlight=False)
+        console.print(senders_of(journal))
+        if subscriptions(journal.path):
+            console.print(subscriptions_of(journal))
+    if len(journals.journals) > 1:
+        console.print(together(journals))
+
+
+@journal_app.command("purge")
+def purge(directory: Directory, checkpoint: Checkpoints = None, keep_for: KeepFor = None, keep_bytes: KeepBytes = None,
+          keep_until_committed: KeepUntilCommitted = None) -> None:
+    """Remove what need not be kept, once, while no recorder has the journal open (a running one has the same options).
+
+    With --checkpoint only what these queries have committed, which Spark itself tells a stream's subscription one batch later,
+    and of the last batch never.
+    """
+    retention = retention_of(keep_for, keep_bytes, keep_until_committed)
+    digests = [committed(each) for each in checkpoint or ()]
+    if retention.keeps_everything and not digests:
+        raise ConfigError("say what may go: --checkpoint, --keep-for, --keep-bytes or --keep-until-committed")
+    for reader in found(directory).journals:
+        with Journal(reader.path, group=reader.group) as journal:
+            print(f"{reader.path}: {retention.enforce(journal, committed=digests):,} bytes freed")
+
+
+@journal_app.command("commit")
+def commit(directory: Directory, name: Annotated[str, typer.Argument(help="The subscription.")],
+           checkpoint: Annotated[Path, typer.Option(metavar="DIRECTORY", help="The checkpointLocation of its query.")]) -> None:
+    """Write what a query's checkpoint has committed into its subscription, so that a running recorder may remove it.
+
+    For a query that rests: Spark tells the subscription of a batch when it plans the next one.
+    """
+    found(directory)
+    digest = committed(checkpoint)
+    subscribe(directory, name, digest)
+    print(f"{name} has committed {sum(digest.values()):,} messages of {len(digest)} senders")
+
+
+@journal_app.command("retire")
+def retire(directory: Annotated[Path, typer.Argument(help="The journal of a recorder that will not come back.")]) -> None:
+    """Stop waiting for a recorder: streams over its folder take what no other journal has either as lost.
+
+    If it comes back after all, its first message ends that.
+    """
+    reader = JournalReader(directory)
+    with Journal(directory, group=reader.group) as journal:
+        journal.retire()
+    print(f"{directory} is retired")
+
+
+def found(directory: Path) -> Journals:
+    """The journals at a path; JournalError if there is none."""
+    journals = Journals(directory)
+    if not journals.journals:
+        raise JournalError(f"there is no journal at {directory}: check the name, or start recording to it first")
+    return journals
+
+
+def senders_of(journal: JournalReader) -> Table:
+    table = Table("sender", "from", "to", "purged", "lost", "segments", "bytes")
+    for sender, extent in journal.extents().items():
+        segments = journal.segments(sender)
+        purged = [(extent.start, extent.low - 1)] if extent.start < extent.low else []
+        table.add_row(sender, f"{extent.low}", f"{extent.high}", ranges(purged), ranges(extent.lost), f"{len(segments)}",
+                      f"{sum(segment.size for segment in segments):,}")
+    return table
+
+
+def subscriptions_of(journal: JournalReader) -> Table:
+    table = Table("subscription", "committed at", "messages behind")
+    digest = journal.digest()
+    for name, subscription in subscriptions(journal.path).items():
+        at = datetime.fromtimestamp(subscription.committed_at // 10**9, UTC)
+        table.add_row(name, f"{at:%Y-%m-%d %H:%M:%S}Z", f"{behind(subscription.digest, digest):,}")
+    return table
+
+
+def together(journals: Journals) -> Table:
+    table = Table("sender", "from", "to", "lost", "held up", title="together, as a stream reads them")
+    reach = journals.reach()
+    for sender, extent in journals.extents().items():
+        held_up = [(extent.high + 1, reach[sender])] if extent.high < reach[sender] else []
+        table.add_row(sender, f"{extent.low}", f"{extent.high}", ranges(extent.lost), ranges(held_up))
+    return table
+
+
+def behind(start: Offset, end: Offset) -> int:
+    """How many messages lie between two digests."""
+    return sum(max(0, seqno - start.get(sender, 0)) for sender, seqno in end.items())
+
+
+def ranges(several: Ranges) -> str:
+    """A few ranges, and how many messages all of them are."""
+    if not several:
+        return "-"
+    more = ", ..." if len(several) > 3 else ""
+    return ", ".join(f"{first}..{last}" for first, last in several[:3]) + f"{more} ({sum(b - a + 1 for a, b in several):,})"
