@@ -1,7 +1,8 @@
 """Who a member is: a name and an incarnation, never a network address (decision 23).
 
 A process that dies and comes back under its old name, even at its old network address, is another incarnation: nothing that
-was kept for the former life is touched by the new one, nor the other way round.
+was kept for the former life is touched by the new one, nor the other way round. Unless it has kept what it takes to go on as the same
+life: then it says so, with a Life.
 """
 
 import msgspec
@@ -28,3 +29,18 @@ class Address(msgspec.Struct, frozen=True, order=True, array_like=True):
         if not name or not mark or len(digits) != 16:
             raise ValueError(f"{text!r} is not a member address; it should look like name#0123456789abcdef")
         return cls(name, int(digits, 16))
+
+
+class Life(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What one process after another needs, so that together they are one life of a member that only sends.
+
+    `incarnation` as in Address. `seqno`: every member has acknowledged this life's messages to everybody up to here (0: there are none
+    yet); what this process sends first has the seqno after it, and must be what the life sent under that seqno before, and so on up to
+    the last seqno that may ever have been taken. For a message larger than a datagram `seqno` is that of its last fragment, or one
+    before its first. `stint` is 0 for the first process, and higher for each that follows: it tells what one of them says from what an
+    earlier one had said.
+    """
+
+    incarnation: int
+    seqno: int = 0
+    stint: int = 0

@@ -24,7 +24,7 @@ from typing import Any, Self, TypeVar
 from ringcast._core import wire
 from ringcast._core.batch import Batch, Message
 from ringcast._core.send_window import BUNDLE, FULL, LARGE, SendPort, SendWindow
-from ringcast.address import Address
+from ringcast.address import Address, Life
 from ringcast.config import Config, check_xmit_interval, configure, milliseconds
 from ringcast.digest import Digest
 from ringcast.errors import (
@@ -39,6 +39,7 @@ from ringcast.errors import (
 from ringcast.message import Flag
 from ringcast.protocols import frag
 from ringcast.protocols.budget import ReceiveBudget
+from ringcast.protocols.seqnos import MODULUS
 from ringcast.protocols.stacks import is_lossless, multicast_layers
 from ringcast.protocols.static_members import StaticMembers
 from ringcast.protocols.unicast3 import Unicast3
@@ -84,8 +85,10 @@ class Channel(SendPort):
     `on_view` with each View, on a thread of the channel's; without `on_message`, iterate. `on_undelivered` is called there too, with a
     Batch of messages that were sent to one member (`dest`) that left before it had acknowledged them. `deliver=False` makes a member
     that only sends: it gets no messages, and nobody waits for it. `resume` is the Digest of what this member had got in an earlier
-    life; senders that still have what follows it will send that first. `faults` are layers from ringcast.protocols.faults. All
-    other keywords are properties, see ringcast.config.Config.
+    life; senders that still have what follows it will send that first. `life` makes several processes, one after the other, one member
+    with one stream (see Life), for which it takes deliver=False: killed and started again, it sends again what not all had
+    acknowledged, and members drop what they have. All of them must have the same max_bundle_size, and send from one thread. `faults`
+    are layers from ringcast.protocols.faults. All other keywords are properties, see ringcast.config.Config.
 
     Raises ConfigError for a wrong argument and TransportError when the operating system refuses the transport.
 
@@ -94,18 +97,21 @@ class Channel(SendPort):
 
     def __init__(self, group: str, *, name: str | None = None, members: Sequence[str] | None = None, stack: str = "mcast-udp",
                  on_message: OnMessage | None = None, on_view: OnView | None = None, on_undelivered: OnMessage | None = None,
-                 deliver: bool = True, resume: Digest | None = None, faults: Sequence[Layer] = (), **options: Any) -> None:
+                 deliver: bool = True, resume: Digest | None = None, life: Life | None = None, faults: Sequence[Layer] = (),
+                 **options: Any) -> None:
         self.config = configure(options, stack)
         self.stack = stack
         self.group = group
-        self.address = Address(name or f"member-{secrets.token_hex(4)}", secrets.randbelow((1 << 64) - 1) + 1)
+        life = Life(secrets.randbelow((1 << 64) - 1) + 1) if life is None else checked(life, deliver)
+        self.address = Address(name or f"member-{secrets.token_hex(4)}", life.incarnation)
         names = tuple(members) if members is not None else (self.address.name,)
-        self._members = StaticMembers(self.address, names, self.config, resume)
+        self._members = StaticMembers(self.address, names, self.config, resume, life.stint)
         self._transport = open_transport(stack, group, self.address.incarnation, self.config)
         budget = ReceiveBudget(self._transport.receive_budget)
         self._multicast, to_all = multicast_layers(stack, self.address, self.config, budget, resume=resume, receiving=deliver,
-                                                   lossless=self._transport.lossless)
-        self._unicast = Unicast3(self.address, self.config, budget, receiving=deliver)
+                                                   offset=life.seqno, stint=life.stint, lossless=self._transport.lossless)
+        self._unicast = Unicast3(self.address, self.config, budget, receiving=deliver, conn_id=life.stint << 32,
+                                 timestamp=life.stint << 32)
         self._unreliable = Unreliable(self.address, receiving=deliver)
         self._stack = Stack([self._unreliable, self._unicast, *to_all, self._members, *faults], local=self.address, group=group,
                             physical=self._transport.physical, anchor=time.time_ns() - time.monotonic_ns())
@@ -126,7 +132,6 @@ class Channel(SendPort):
         self._last_flush: dict[Dest, Instant] = {}      # when something was sent last, to everybody or to one
         self._due: dict[Dest, Instant] = {}             # messages that wait for company, and when they must go
         self._large: dict[Dest, threading.Lock] = {}    # held while a message goes out in fragments
-        self._message_number = 0                        # of the last one that did
         self._rooms = 0                                 # how often a send window got room
         self._view: View | None = None
         self._fault: str | None = None
@@ -335,9 +340,9 @@ class Channel(SendPort):
         frag.check_size(payload, self.config.max_message_size)
         patience = self.config.frag_timeout / 2000
         with self._large.setdefault(dest, threading.Lock()):
-            self._message_number += 1
-            fragments = frag.cut(payload, self._message_number, self.config.max_bundle_size)
             window, sent = self._window(dest), 0
+            number = (window.ring.hr + 1) % MODULUS     # the same whenever this life sends it
+            fragments = frag.cut(payload, number, self.config.max_bundle_size)
             while sent < len(fragments):
                 taken = window.push_many(fragments, sent, flags | frag.FRAGMENT)
                 if not taken:
@@ -675,6 +680,26 @@ class Channel(SendPort):
             self._perform(self._stack.take())
         self._call_driver(0)
 
+    @property
+    def acknowledged(self) -> int:
+        """Every member has acknowledged this one's messages to everybody up to this seqno."""
+        return self._multicast.send_window.ring.low
+
+    @property
+    def slowest(self) -> str | None:
+        """The name of a member that has not acknowledged the oldest message to everybody that is kept for others; None if none is, or
+        as long as it is not known."""
+        if self._multicast.unacked():
+            slowest = self._multicast.slowest()
+            return next((member.name for member in (self._view.members if self._view else ()) if member.incarnation == slowest), None)
+        return None
+
+    @property
+    def fragment_size(self) -> int:
+        """A message of more than ringcast.MAX_PAYLOAD bytes takes one seqno for each so many bytes of it, or part of them; any other
+        takes one."""
+        return frag.size_of(self.config.max_bundle_size)
+
     def digest(self) -> Digest:
         """The highest seqno of each sender that the application has finished."""
         with self._turn:
@@ -685,6 +710,15 @@ class Channel(SendPort):
         with self._turn:
             return {**self._stack.status(), **self._transport.status(), "num_blockings": self._num_blockings,
                     "num_undelivered": self._handed, "num_callback_errors": self._callback_errors}
+
+
+def checked(life: Life, deliver: bool) -> Life:
+    """ConfigError for one that no member can have."""
+    if deliver:
+        raise ConfigError("a life that goes on in another process is for members that only send; pass deliver=False, or use resume")
+    if not 0 < life.incarnation < MODULUS or not 0 <= life.seqno < MODULUS or not 0 <= life.stint < 1 << 31:
+        raise ConfigError(f"{life} cannot be: an incarnation has 64 bits and is not 0, a seqno has 64 bits, a stint is less than 2**31")
+    return life
 
 
 def open_transport(stack: str, group: str, member: int, config: Config) -> Transport:

@@ -44,7 +44,7 @@ def test_seeds_differ_in_kind():
     assert 0.3 < sum(plan.network["loss"] > 0 for plan in plans) / 200 < 0.7
     kinds = {action.what for plan in plans for action in plan.actions}
     assert kinds == {"send", "cut", "mend", "clog", "crash", "restart", "pause", "slow", "send buffer", "exclude", "leave", "jump",
-                     "say", "hide", "show"}
+                     "say", "hide", "show", "return"}
 
 
 @pytest.mark.parametrize(("settings", "says"), [

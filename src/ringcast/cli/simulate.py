@@ -65,6 +65,7 @@ def simulate_command(
     splits: Annotated[int | None, times("a member does not see another any more, for messages to single members")] = None,
     stack: Annotated[str, typer.Option(help=f"What the group runs on: {', '.join(SIMULATED)}.")] = "mcast-udp",
     breaks: Annotated[int | None, times("a connection breaks, where the stack has some")] = None,
+    returns: Annotated[int | None, times("a member that only sends dies and comes back as the same life")] = None,
     workers: Annotated[int | None, typer.Option(help="Processes.", show_default="one for each core")] = None,
     options: Options = None,
 ) -> None:
@@ -78,7 +79,7 @@ def simulate_command(
     fixed = Settings(members=members, duration=duration, messages=messages, size=size, loss=loss, burst=burst, duplicate=duplicate,
                      reorder=reorder, corrupt=corrupt, truncate=truncate, delay=delay, crashes=crashes, partitions=partitions,
                      pauses=pauses, slow=slow, exclusions=exclusions, leaves=leaves, jumps=jumps, unicast=unicast, splits=splits,
-                     stack=stack, breaks=breaks, options=settings(options))
+                     stack=stack, breaks=breaks, returns=returns, options=settings(options))
     fixed.check()
     if actions is not None and actions < 0:
         raise ConfigError(f"--actions is {actions}; it is a number of actions, 0 or more")

@@ -24,9 +24,14 @@ SMALLEST = 256                          # bytes of a part, but for the last; so 
 
 def cut(payload: bytes, number: int, bundle: int) -> list[bytes]:
     """The fragments of a message, so that each fills a datagram of `bundle` bytes."""
-    size = max(SMALLEST, min(bundle, wire.MAX_DATAGRAM) - (wire.MAX_DATAGRAM - wire.MAX_PAYLOAD) - HEAD.size)
+    size = size_of(bundle)
     parts = range(0, len(payload), size)
     return [HEAD.pack(number, index, len(parts)) + payload[start:start + size] for index, start in enumerate(parts)]
+
+
+def size_of(bundle: int) -> int:
+    """Bytes of a message in each of its fragments, but for the last."""
+    return max(SMALLEST, min(bundle, wire.MAX_DATAGRAM) - (wire.MAX_DATAGRAM - wire.MAX_PAYLOAD) - HEAD.size)
 
 
 def rejoin(fragments: list[bytes]) -> list[tuple[bytes, bool]]:

@@ -43,8 +43,8 @@ class Mcast(Multicast):
     counters: Counters
 
     def __init__(self, local: Address, config: Config, budget: ReceiveBudget, *, resume: Digest | None = None,
-                 receiving: bool = True, offset: Seqno = 0) -> None:
-        super().__init__(local, config, budget, resume=resume, receiving=receiving, offset=offset)
+                 receiving: bool = True, offset: Seqno = 0, stint: int = 0) -> None:
+        super().__init__(local, config, budget, resume=resume, receiving=receiving, offset=offset, stint=stint)
         self.acks = AckTable()
         self.budgets: dict[int, int] = {}               # bytes that each member grants us
         self.counters = Counters()
@@ -60,16 +60,17 @@ class Mcast(Multicast):
             self.counters.acks_received += 1
             self._wait_no_more(member)
             return True
-        if not is_seqno(ack.seqno) or ack.budget < 0 or precedes(self.send_window.sent, ack.seqno):
+        seqno = self._sent_of(ack.seqno)
+        if seqno is None or ack.budget < 0:
             return False
         self.counters.acks_received += 1
         start = self.joiners.get(member)
-        if start is not None and not precedes(ack.seqno, start):
+        if start is not None and not precedes(seqno, start):
             self._started(member)
         if self.budgets.get(member) != ack.budget:
             self.budgets[member] = ack.budget
             self._fit_budgets()
-        if self.acks.ack(member, ack.seqno):
+        if self.acks.ack(member, seqno):
             self._purge()
         return True
 

@@ -30,6 +30,7 @@ from ringcast.protocols.stream import Stream
 from ringcast.stack import EVERYONE, Instant, Kind, Layer, Packet, decoded
 from ringcast.view import View
 
+MOST_DEPARTED = 1024                    # lives that are gone, of which it is remembered how far their streams got
 MOST_LEAVING = 4                        # windows of members that are gone, kept for a slow application; more in a larger group
 SHARES = 4                              # reports of what is finished that a window is cut into at least
 
@@ -37,6 +38,12 @@ SHARES = 4                              # reports of what is finished that a win
 class Start(msgspec.Struct, array_like=True):
     seqno: Seqno                        # the stream begins after this one
     view_id: int                        # the view in which it was decided
+
+
+class LaterStart(Start, array_like=True):
+    """A START of a life that has come back."""
+
+    stint: int = 0                      # by which of its processes
 
 
 class XmitReq(msgspec.Struct, array_like=True):
@@ -47,7 +54,7 @@ class Highest(msgspec.Struct, array_like=True):
     seqno: Seqno                        # highest sent
 
 
-START = msgspec.msgpack.Decoder(Start)
+START = msgspec.msgpack.Decoder(LaterStart)
 XMIT_REQ = msgspec.msgpack.Decoder(XmitReq)
 HIGHEST = msgspec.msgpack.Decoder(Highest)
 
@@ -62,6 +69,7 @@ class ReceiveWindow:
     offset: Seqno                       # where the stream begins for us
     gaps: Gaps
     started: bool                       # its START has come; before that nothing is delivered, reported or asked for
+    stint: int = 0                      # which process of the sender's life said so
     report_due: bool = True             # a repeat came, or the window is new: say (again) what is finished
 
     @property
@@ -93,7 +101,9 @@ class Counters:
 class Multicast(Layer):
     """The common part of a layer. `budget` is what this member's socket buffer holds, shared among all who send to it. `resume` is the
     digest of what the application already has, from an earlier life of this member. A member that is not `receiving` takes no
-    messages, not even its own, and nobody waits for it. Its own first message has the seqno after `offset`.
+    messages, not even its own, and nobody waits for it. Its own first message has the seqno after `offset`. With a `stint`
+    of more than 0 an earlier process of the same life had sent more than that: members may have it, and what is sent again is nothing
+    new to them (address.Life).
 
     `send_window` and its ring may be used by any thread (see SendWindow); everything else belongs to the stack's owner.
     """
@@ -102,11 +112,12 @@ class Multicast(Layer):
     counters: Counters
 
     def __init__(self, local: Address, config: Config, budget: ReceiveBudget, *, resume: Digest | None = None,
-                 receiving: bool = True, offset: Seqno = 0) -> None:
+                 receiving: bool = True, offset: Seqno = 0, stint: int = 0) -> None:
         self.local = local
         self.config = config
         self.resume = resume or Digest()
         self.receiving = receiving
+        self.stint = stint
         self.budget = budget
         self.interval = milliseconds(config.xmit_interval)
         self.receive_bytes = config.max_bytes           # in a receive window
@@ -116,10 +127,11 @@ class Multicast(Layer):
         self.own = Stream(self, local, None, window, config, own=self.send_window)
         self.windows: dict[int, ReceiveWindow] = {}     # by the sender's incarnation
         self.leaving: list[ReceiveWindow] = []          # windows of members that are gone, not yet emptied
+        self.departed: dict[int, Stream] = {}           # retired streams of members that are gone, in case that a life comes back
         self.members: dict[int, Address] = {}
         self.view_id = 0
         self.joiners: dict[int, Seqno] = {}             # members that have not answered their START
-        self.early: dict[int, Start] = {}               # STARTs of views that are not ours
+        self.early: dict[int, LaterStart] = {}               # STARTs of views that are not ours
         self.requests: dict[int, list[Range]] = {}      # of this turn
         self.early_deliveries: list[Batch] = []         # OOB messages of this turn
         self.is_flooded = False                         # the application has too much in hand for any more OOB messages
@@ -200,6 +212,15 @@ class Multicast(Layer):
     def _send_control(self, kind: int, body: msgspec.Struct, dest: int, now: Instant) -> None:
         self.below.send([self.stack.control(kind, body, dest)], now)
 
+    def _sent_of(self, seqno: Seqno) -> Seqno | None:
+        """What it means when a member says it has our messages up to `seqno`; None when that makes no sense. It may have more than this
+        process has sent (again) by now, if an earlier one had sent it: it will say so again when that is sent."""
+        if not is_seqno(seqno):
+            return None
+        if precedes(self.send_window.sent, seqno):
+            return self.send_window.sent if self.stint else None
+        return seqno
+
     # ----------------------------------------------------------------------------------------------- receiving
 
     def receive(self, packets: list[Packet], now: Instant) -> None:
@@ -244,33 +265,37 @@ class Multicast(Layer):
         body = decoded(decoder, packet)
         if packet.sender not in self.members:
             self.counters.num_unknown_sender += 1
-            if isinstance(body, Start):
+            if isinstance(body, LaterStart):
                 self._keep(packet.sender, body)
         elif body is None or not handle(self, packet.sender, body, now):
             self.counters.num_bad += 1
 
-    def _on_start(self, sender: int, start: Start, now: Instant) -> bool:
+    def _on_start(self, sender: int, start: LaterStart, now: Instant) -> bool:
         """The sender has the last word on where its stream begins for us (decision 10); answered until it knows.
 
         Only in the view that both have: a member may be taken out while it joins and be let in again, and a START of the first
         time that comes late would open a window on messages that were given up in between.
+
+        A life that comes back begins with what we have, or before; but what an earlier process of it gave up when it had taken us out
+        (and died before anybody heard of it), we cannot get any more.
         """
-        window = self.windows.get(sender)
-        if not is_seqno(start.seqno):
+        if not is_seqno(start.seqno) or start.stint < 0:
             return False
+        if sender not in self.windows:
+            self._digest(self.members[sender])
+        window = self.windows.get(sender)
         if not self.receiving:
             self._answer_start(sender, now)
-        elif start.view_id != self.view_id:
+        elif start.view_id != self.view_id or self._has_in_hand(sender):
             self._keep(sender, start)
-        elif window is None or (not window.started and precedes(window.offset, start.seqno)):
-            self._open_window(self.members[sender], start.seqno, started=True)
-            self._answer_start(sender, now)
         else:
-            window.started = True
+            if window is None or (precedes(window.ring.hd, start.seqno) and (not window.started or start.stint > window.stint)):
+                window = self._open_window(self.members[sender], start.seqno)
+            window.started, window.stint = True, max(window.stint, start.stint)
             self._answer_start(sender, now)
         return True
 
-    def _keep(self, sender: int, start: Start) -> None:
+    def _keep(self, sender: int, start: LaterStart) -> None:
         """A START of a view that is not ours, perhaps not yet: it is looked at again when the next view comes."""
         self.early.pop(sender, None)
         self.early[sender] = start
@@ -395,6 +420,10 @@ class Multicast(Layer):
         window = self.windows.get(batch.sender.incarnation)
         if batch.stream is self.own or (window is not None and batch.stream is window.stream):
             self._report_finished(window, now)
+        elif batch.sender.incarnation in self.early and not self._has_in_hand(batch.sender.incarnation):
+            self._heed_early_starts(now)
+            self._report_again(now)
+            self._arm(now)
 
     # ------------------------------------------------------------------------------------------------------ views
 
@@ -439,31 +468,57 @@ class Multicast(Layer):
     def _start_joiners(self, now: Instant) -> None:
         """START to everybody who has not answered it."""
         for member, seqno in self.joiners.items():
-            self._send_control(Kind.START, Start(seqno, self.view_id), member, now)
+            self._send_start(member, seqno, now)
+
+    def _send_start(self, member: int, seqno: Seqno, now: Instant) -> None:
+        start = LaterStart(seqno, self.view_id, self.stint) if self.stint else Start(seqno, self.view_id)
+        self._send_control(Kind.START, start, member, now)
 
     def _digest(self, sender: Address) -> None:
         """On reception of digest D: the window of a new member begins at D[P], and collects what comes. Its START may still move
-        it forward: what the sender gave up meanwhile cannot be asked for, so nothing of it is delivered before."""
-        if sender in self.resume and self.receiving:
-            self._open_window(sender, self.resume[sender], started=False)
+        it forward: what the sender gave up meanwhile cannot be asked for, so nothing of it is delivered before. For a life that comes
+        back D[P] is where it was when it left, as soon as the application has finished what it had of it."""
+        self._retire([window for window in self.leaving if window.stream.sender == sender])
+        departed = self.departed.get(sender.incarnation)
+        if not self.receiving or self._has_in_hand(sender.incarnation):
+            return
+        if departed is not None:
+            del self.departed[sender.incarnation]
+            self._open_window(sender, departed.ring.hd)
+        elif sender in self.resume:
+            self._open_window(sender, self.resume[sender])
 
-    def _open_window(self, sender: Address, offset: Seqno, started: bool) -> None:
-        ring = self.make_window(offset, self.receive_bytes)
-        self.windows[sender.incarnation] = ReceiveWindow(Stream(self, sender, None, ring, self.config), offset, Gaps(offset), started)
+    def _has_in_hand(self, departed: int) -> bool:
+        """Whether the application is still at work on what a member had sent before it left."""
+        return departed in self.departed and self.departed[departed].in_hand > 0
+
+    def _retire(self, windows: list[ReceiveWindow]) -> None:
+        """Of the streams of members that are gone nothing more is delivered."""
+        for window in windows:
+            self.leaving.remove(window)
+            window.stream.retire()
+            self.departed.pop(window.stream.sender.incarnation, None)
+            self.departed[window.stream.sender.incarnation] = window.stream
+            if len(self.departed) > MOST_DEPARTED:
+                del self.departed[next(iter(self.departed))]
+
+    def _open_window(self, sender: Address, offset: Seqno) -> ReceiveWindow:
+        stream = Stream(self, sender, None, self.make_window(offset, self.receive_bytes), self.config)
+        window = self.windows[sender.incarnation] = ReceiveWindow(stream, offset, Gaps(offset), started=False)
+        return window
 
     def _forget_leavers(self) -> None:
         """Of a member that is gone, what stands behind a gap can never be completed: the window goes, and that is counted."""
-        for window in [window for window in self.leaving if not window.is_deliverable]:
-            self.leaving.remove(window)
-            self._give_up(window)
+        self._give_up([window for window in self.leaving if not window.is_deliverable])
 
     def _bound_leavers(self, most: int) -> None:
         """While the application takes nothing, a member that comes and goes again and again must not fill the memory."""
-        while len(self.leaving) > most:
-            self._give_up(self.leaving.pop(0))
+        self._give_up(self.leaving[:max(0, len(self.leaving) - most)])
 
-    def _give_up(self, window: ReceiveWindow) -> None:
-        self.counters.num_gone_undelivered += (window.ring.hr - window.ring.hd) % MODULUS - window.ring.num_missing
+    def _give_up(self, windows: list[ReceiveWindow]) -> None:
+        for window in windows:
+            self.counters.num_gone_undelivered += (window.ring.hr - window.ring.hd) % MODULUS - window.ring.num_missing
+        self._retire(windows)
 
     # ------------------------------------------------------------------------------------------------------ timer
 

@@ -119,8 +119,8 @@ class Nakack2(Multicast):
     stability: Stability
 
     def __init__(self, local: Address, config: Config, budget: ReceiveBudget, *, resume: Digest | None = None,
-                 receiving: bool = True, offset: Seqno = 0, lossless: bool = False) -> None:
-        super().__init__(local, config, budget, resume=resume, receiving=receiving, offset=offset)
+                 receiving: bool = True, offset: Seqno = 0, stint: int = 0, lossless: bool = False) -> None:
+        super().__init__(local, config, budget, resume=resume, receiving=receiving, offset=offset, stint=stint)
         self.lossless = lossless
         if lossless:
             self.receive_bytes = UNLIMITED              # see _has_room
@@ -280,7 +280,7 @@ class Nakack2(Multicast):
         self.queue.add(packet, messages)
         self.counters.num_queue_dropped = self.queue.num_dropped
 
-    def _keep(self, sender: int, start: multicast.Start) -> None:
+    def _keep(self, sender: int, start: multicast.LaterStart) -> None:
         """Of a sender whose START had to give way nothing is kept, see _enqueue."""
         known = self.early.keys() | {sender}
         super()._keep(sender, start)
@@ -332,17 +332,21 @@ class Nakack2(Multicast):
     # ----------------------------------------------------------------------------------------------- connections
 
     def linked(self, member: int, now: Instant) -> None:
-        """Decision 21: say what has come; to who has not answered its START, say it again, and all that was sent since."""
+        """Decision 21: say what has come; to who has not answered its START, say it again, and all that was sent since. (With
+        retransmission both are repeated anyhow.)"""
+        if self.lossless:
+            self._say_again_to(member, now)
+        self.above.linked(member, now)
+
+    def _say_again_to(self, member: int, now: Instant) -> None:
         self.answered.pop(member, None)
         window = self.windows.get(member)
         if window is not None:
             self._resync(member, window, now)
         if member in self.joiners:
-            start = self.joiners[member]
-            self._send_control(Kind.START, multicast.Start(start, self.view_id), member, now)
-            self.resyncs[member] = start
+            self._send_start(member, self.joiners[member], now)
+            self.resyncs[member] = self.joiners[member]
             self._answer_resyncs(now)
-        self.above.linked(member, now)
         self._arm(now)
 
     def _resync(self, sender: int, window: ReceiveWindow, now: Instant) -> None:
@@ -354,10 +358,11 @@ class Nakack2(Multicast):
 
     def _on_resync(self, member: int, resync: Resync, now: Instant) -> bool:
         """The member lacks, or may lack, what follows."""
-        if not self.lossless or not is_seqno(resync.seqno) or precedes(self.send_window.sent, resync.seqno):
+        seqno = self._sent_of(resync.seqno)
+        if not self.lossless or seqno is None:
             return False
         self.counters.resyncs_received += 1
-        self.resyncs[member] = resync.seqno
+        self.resyncs[member] = seqno
         self._answer_resyncs(now)
         return True
 
@@ -447,7 +452,8 @@ class Nakack2(Multicast):
     def _purge_to(self, seqno: Seqno) -> None:
         if not self.receiving:
             self.send_window.ring.remove_many(nullify=False)        # nobody takes our own messages; stable() stops at HD
-        if is_within(self.send_window.ring.low, seqno, self.send_window.sent) and self.send_window.stable(seqno):
+        sent = self._sent_of(seqno)
+        if sent is not None and is_within(self.send_window.ring.low, sent, self.send_window.sent) and self.send_window.stable(sent):
             self.stack.effects.writable = True
 
     def _purge(self) -> None:

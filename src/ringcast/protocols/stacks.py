@@ -13,12 +13,14 @@ from ringcast.stack import Layer
 
 
 def multicast_layers(stack: str, local: Address, config: Config, budget: ReceiveBudget, *, resume: Digest | None = None,
-                     receiving: bool = True, offset: Seqno = 0, lossless: bool = False) -> tuple[Multicast, list[Layer]]:
+                     receiving: bool = True, offset: Seqno = 0, stint: int = 0,
+                     lossless: bool = False) -> tuple[Multicast, list[Layer]]:
     """The layer for messages to everybody, and the list of layers that it needs, itself included; arguments as Multicast has."""
     if stack.startswith("nakack2"):
-        nakack = Nakack2(local, config, budget, resume=resume, receiving=receiving, offset=offset, lossless=lossless)
+        nakack = Nakack2(local, config, budget, resume=resume, receiving=receiving, offset=offset, stint=stint,
+                         lossless=lossless)
         return nakack, [Stable(local, config, nakack), nakack]
-    mcast = Mcast(local, config, budget, resume=resume, receiving=receiving, offset=offset)
+    mcast = Mcast(local, config, budget, resume=resume, receiving=receiving, offset=offset, stint=stint)
     return mcast, [mcast]
 
 

@@ -20,6 +20,11 @@ A member whose name is taken by a later life of it, or that was taken out, stops
 out of reach at the time, and all others agree already: so whoever gets anything from an incarnation that its table lacks says HELLO.
 (A member also stops when it formed a view without some, whom it excluded, and these know a line of its name that supersedes its own.)
 
+A life may come back after its process died (address.Life): with its old incarnation, so it takes over whatever generation its line has
+by now, and its view may be one that the others have already. What tells its processes apart is the stint, in the HELLO of whoever has
+heard of it: an earlier process's HELLO that comes late is no news any more, and the life has no view before everybody knows of the
+present stint, thus where it can be reached. To the layers above it is a member whose link broke and came back.
+
 A line that is believed only from its owner is never believed by those whom it did not reach before it died. They keep it as a
 rumour, so that exclude() supersedes it all the same; and excluding a name that was never heard of supersedes its first life.
 """
@@ -55,7 +60,9 @@ class Line(msgspec.Struct, array_like=True, frozen=True, order=True):
         return (self.generation << 32) + (self.incarnation >> 32)
 
 
-class Hello(msgspec.Struct, array_like=True):
+class Greeting(msgspec.Struct, array_like=True):
+    """A HELLO where no life has come back."""
+
     name: Name
     physical: Annotated[str, Meta(max_length=256)]
     table: Annotated[dict[Name, Line], Meta(max_length=MAX_MEMBERS)]
@@ -64,15 +71,21 @@ class Hello(msgspec.Struct, array_like=True):
     installed: bool = True              # the sender has a view
 
 
+class Hello(Greeting, array_like=True):
+    stints: Annotated[dict[int, int], Meta(max_length=MAX_MEMBERS)] = {}     # of lives that have come back, the sender's among them
+
+
 HELLO = msgspec.msgpack.Decoder(Hello)
 
 
 class StaticMembers(Layer):
-    """The layer. `names` is the whole group, this member's name included; `resume` is what this member already has."""
+    """The layer. `names` is the whole group, this member's name included; `resume` is what this member already has; `stint` says which
+    process of its life it is (address.Life)."""
 
-    def __init__(self, local: Address, names: tuple[str, ...], config: Config, resume: Digest | None = None) -> None:
+    def __init__(self, local: Address, names: tuple[str, ...], config: Config, resume: Digest | None = None, stint: int = 0) -> None:
         check_names(local.name, names)
         self.local = local
+        self.stints = {local.incarnation: stint} if stint else {}       # of lives that have come back, in the table
         self.interval = milliseconds(config.hello_interval)
         self.resume = {sender.incarnation: seqno for sender, seqno in (resume or {}).items()}
         if len(self.resume) > MAX_RESUME:
@@ -112,13 +125,27 @@ class StaticMembers(Layer):
             self.num_strangers += 1
             return
         self.num_hellos_received += 1
+        if hello.stints.get(packet.sender, 0) < self.stints.get(packet.sender, 0):
+            return
         changed = self._merge(hello, packet.sender)
         if self.table[hello.name].incarnation == packet.sender:
-            self.heard[hello.name] = hello
+            self._hear(hello, packet.sender, now)
         if changed or hello.asks or hello.table != self.table:
             self._answer(now)
         if changed or self.installed is None:
             self._install(now)
+
+    def _hear(self, hello: Hello, sender: int, now: Instant) -> None:
+        """Somebody who is in the table. Of a life that has come back we learn at once where it is now; and once it has a view, that
+        what was on its way to and from it may be lost."""
+        before, self.heard[hello.name] = self.heard.get(hello.name), hello
+        if not (stint := hello.stints.get(sender)):
+            return
+        self.stints[sender] = stint
+        if self.installed is not None and (before is None or before.physical != hello.physical):
+            self._route()
+        if hello.installed and (before is None or not before.installed or before.stints.get(sender) != stint):
+            self.above.linked(sender, now)
 
     def _merge(self, hello: Hello, sender: int) -> bool:
         """Take over the lines that supersede ours; whether any did."""
@@ -146,12 +173,17 @@ class StaticMembers(Layer):
         self.table[name] = line
         self.heard.pop(name, None)
         self.incarnations = {line.incarnation for line in self.table.values()}
+        self.stints = {life: stint for life, stint in self.stints.items() if life in self.incarnations}
 
     def _contest(self, line: Line) -> bool:
-        """Somebody says that our name is another's, or vacant: a former life of ours gives way, a later one does not."""
+        """Somebody says that our name is another's, or vacant: a former life of ours gives way, a later one does not. Or that it is
+        ours, from a time that only an earlier process of ours has seen."""
         mine = self.table[self.local.name]
-        if line.incarnation == self.local.incarnation or line.generation < mine.generation:
+        if line.generation < mine.generation or line == mine:
             return False
+        if line.incarnation == self.local.incarnation:
+            self._write(self.local.name, line)
+            return True
         if self.installed is None or line.generation == mine.generation == 1:
             self._write(self.local.name, Line(line.generation + 1, self.local.incarnation))
             return True
@@ -192,12 +224,18 @@ class StaticMembers(Layer):
             self.installed is None and line.incarnation and name != self.local.name and not self._knows_us(name))]
 
     def _knows_us(self, name: str) -> bool:
-        return name in self.heard and self.heard[name].table.get(self.local.name) == self.table[self.local.name]
+        hello, me = self.heard.get(name), self.local
+        return (hello is not None and hello.table.get(me.name) == self.table[me.name]
+                and hello.stints.get(me.incarnation, 0) == self.stints.get(me.incarnation, 0))
 
     def agreed(self) -> bool:
         """Whether every member in the table was last heard with a table equal to ours."""
-        return all(name in self.heard and self.heard[name].table == self.table
+        return all(name in self.heard and self.heard[name].table == self.table and self._is_settled(name)
                    for name, line in self.table.items() if line.incarnation and name != self.local.name)
+
+    def _is_settled(self, name: str) -> bool:
+        """Whether nothing is left to be said about a comeback, theirs or ours."""
+        return self._knows_us(name) and (self.heard[name].installed or self.table[name].incarnation not in self.stints)
 
     def _install(self, now: Instant) -> None:
         """Send the view up, once all listed names are settled and whenever it changes after that."""
@@ -208,10 +246,13 @@ class StaticMembers(Layer):
         if self.installed == view:
             return
         self.installed = view
-        self.stack.effects.routes = {self.table[name].incarnation: hello.physical for name, hello in self.heard.items()}
+        self._route()
         mine = self.local.incarnation
         resumes = {self.table[name].incarnation: hello.resume[mine] for name, hello in self.heard.items() if mine in hello.resume}
         self.above.view(view, resumes, now)
+
+    def _route(self) -> None:
+        self.stack.effects.routes = {self.table[name].incarnation: hello.physical for name, hello in self.heard.items()}
 
     def linked(self, member: int, now: Instant) -> None:
         """Whoever has just been reached may not know us, nor we it."""
@@ -239,8 +280,9 @@ class StaticMembers(Layer):
     def _hello(self, now: Instant) -> None:
         self.last_hello, self.hello_due = now, False
         self.num_hellos_sent += 1
-        body = Hello(self.local.name, self.stack.physical, self.table, not self.agreed(), self.resume,
-                     self.installed is not None)
+        body = Greeting(self.local.name, self.stack.physical, self.table, not self.agreed(), self.resume, self.installed is not None)
+        if self.stints:
+            body = Hello(**msgspec.structs.asdict(body), stints=self.stints)
         self.below.send([self.stack.control(Kind.HELLO, body, EVERYONE)], now)
 
     def status(self) -> dict[str, int]:
@@ -254,6 +296,8 @@ def numbers(hello: Hello) -> Iterator[int]:
     yield from (line.incarnation for line in hello.table.values())
     yield from hello.resume
     yield from hello.resume.values()
+    yield from hello.stints
+    yield from hello.stints.values()
 
 
 def check_names(local: str, names: tuple[str, ...]) -> None:

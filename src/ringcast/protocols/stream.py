@@ -10,6 +10,7 @@ batch is finished as well; and when nothing is in hand any more, all that left t
 
 from ringcast._core.batch import Batch
 from ringcast._core.marks import Marks
+from ringcast._core.ring_buffer import RingBuffer
 from ringcast._core.send_window import SendWindow
 from ringcast._core.stamps import Stamps
 from ringcast._core.window import Window
@@ -45,7 +46,7 @@ class Stream:
         self.offset: Seqno = ring.low                   # where it begins for us
         self.kept: Seqno = ring.low                     # what keep() has counted
         self.in_hand = 0                                # messages that the application has not finished
-        self.heard: Instant = 0                         # when anything of the sender came last
+        self.heard: Instant = 0                         # when anything new of the sender came last
         self.unacked_messages = self.unacked_bytes = 0  # freed since the last ack
         self.whole: Reassembly | None = None            # once there are fragments
         self.looks = 0                                  # since the last fragment came
@@ -54,7 +55,6 @@ class Stream:
 
     def add(self, arrivals: Arrivals, deliveries: list[Batch], view_id: int, now: Instant, started: bool = True) -> int:
         """Put what a datagram held into the window; OOB messages go to `deliveries`. How many messages were new."""
-        self.heard = now
         added = 0
         for batch in arrivals.batches:
             self.stamps.fill(self.ring.low, batch.first, len(batch), batch.stamp)
@@ -65,6 +65,8 @@ class Stream:
             added += new
             for run in early:
                 self._hand(run, deliveries, view_id, now)
+        if added:
+            self.heard = now
         return added
 
     # ------------------------------------------------------------------------------------------------------- going out
@@ -144,6 +146,13 @@ class Stream:
         self.unacked_messages += done
         self.unacked_bytes += done * self.ring.nbytes // max(1, len(self.ring))
         return done
+
+    def retire(self) -> None:
+        """The sender is gone, and no more will be handed on: what is left is the place, HD of a ring that holds nothing, in case that
+        the same life comes back. It will send a large message that is not complete again, from the first fragment."""
+        first = self.whole.held_from(MODULUS) if self.whole else None
+        self.ring = RingBuffer(1, self.ring.hd if first is None else (first - 1) % MODULUS)
+        self.marks, self.whole = Marks(), None
 
     # ------------------------------------------------------------------------------------------------------- standstill
 

@@ -11,7 +11,7 @@ from ringcast._core.batch import Batch
 from ringcast.config import MAX_MEMBERS
 from ringcast.message import Flag
 from ringcast.protocols.frag import FRAGMENT
-from ringcast.protocols.multicast import MOST_LEAVING
+from ringcast.protocols.multicast import MOST_DEPARTED, MOST_LEAVING
 from ringcast.protocols.nakack2 import MOST_ROOM, Nakack2
 from ringcast.protocols.seqnos import MODULUS, later, precedes
 from ringcast.protocols.stream import Stream
@@ -44,6 +44,8 @@ class Checkers:
         self._views: dict[int, frozenset[int]] = {}                 # who is in the view of an id
         self._lows: dict[int, int] = {}                             # LOW of each life's send window
         self._starts: dict[tuple[int, int], int] = {}               # (receiver, sender): where the sender said that it begins
+        self._said: dict[tuple[int, int], set[int]] = {}            # all that it ever said about that
+        self._dropped: set[tuple[int, int]] = set()                 # (receiver, sender): taken out by a process whose life came back
         self._all_stay = True                                       # nobody left or was taken out
         self._freed: dict[tuple[int, int, int], int] = {}           # (sender, receiver, conn-id): what was freed of it
         self._kept_from: dict[Stream, int] = {}                     # LOW of windows that keep what is finished
@@ -51,6 +53,16 @@ class Checkers:
 
     def violated(self, check: str, sentence: str) -> None:
         raise Violation(check, sentence, self.cluster.num_done, self.cluster.now)
+
+    def came_back(self, member: "Member") -> None:
+        """A life goes on in another process, with what was acknowledged by all at some time."""
+        low = self._lows.get(member.incarnation, member.offset)
+        seen = {address.incarnation for view in self.cluster.lives[member.incarnation].views for address in view.members}
+        now = {address.incarnation for view in self.cluster.lives[member.incarnation].views[-1:] for address in view.members}
+        self._dropped |= {(receiver, member.incarnation) for receiver in seen - now}
+        if precedes(low, member.base):
+            self.violated("plan", f"{member.name} is to come back with {member.base}; no more than {low} was acknowledged")
+        self._lows[member.incarnation] = member.base
 
     # --------------------------------------------------------------------------------------------------- on delivery
 
@@ -69,6 +81,10 @@ class Checkers:
             receiver.first[batch.sender] = batch.first
             self._begins(receiver, sender, batch)
         expected = (receiver.first[batch.sender] + len(got)) % MODULUS
+        key = (receiver.incarnation, sender.incarnation)
+        if precedes(expected, batch.first) and key in self._dropped and (batch.first - 1) % MODULUS in self._said[key]:
+            got.clear()                                 # its former process had taken this member out, and nobody else heard of it
+            receiver.first[batch.sender] = expected = batch.first
         if batch.first != expected:
             what = "duplicate" if precedes(batch.first, expected) else "gap"
             self.violated(what, f"{receiver.name} got {batch}; the next seqno of {sender.name} is {expected}")
@@ -135,6 +151,8 @@ class Checkers:
         """The first message is the one behind what the sender declared, or behind what an earlier life had finished."""
         before = (batch.first - 1) % MODULUS
         begins = sender.offset if receiver is sender else self.finished(receiver, sender)
+        if sender.stint and before in self._said.get((receiver.incarnation, sender.incarnation), ()):
+            return                                      # an earlier process of its life said so
         if before != begins:
             self.violated("start", f"{receiver.name} got {batch} first; its stream of {sender.name} begins after {begins}")
         if (receiver.incarnation, sender.incarnation) in self._kept and before != receiver.resume[sender.address]:
@@ -166,6 +184,7 @@ class Checkers:
             start = sender.multicast.start_of(address.incarnation)
             if start is not None:
                 self._starts[key] = start               # anew, when it was taken out while it joined
+                self._said.setdefault(key, set()).add(start)
                 receiver = self.cluster.lives[address.incarnation]
                 if address.name in {member.name for member in before} and self._brings_all(receiver, sender):
                     self._kept.add(key)
@@ -210,7 +229,8 @@ class Checkers:
                 self.violated("window", f"{member.name} has a window with LOW={low} HD={each.hd} HR={each.hr} of {each.capacity} "
                                         f"and {each.nbytes} bytes of {member.config.max_bytes}")
         if len(layer.windows) >= max(1, len(layer.members)) or layer.requests or (
-                len(layer.early) > MAX_MEMBERS or len(layer.leaving) > MOST_LEAVING + len(self.cluster.names)):
+                len(layer.early) > MAX_MEMBERS or len(layer.leaving) > MOST_LEAVING + len(self.cluster.names)) or (
+                len(layer.departed) > MOST_DEPARTED):
             self.violated("memory", f"{member.name} has {len(layer.windows)} windows, {len(layer.leaving)} of those who left, "
                                     f"{len(layer.requests)} open requests and {len(layer.early)} early STARTs in a view of "
                                     f"{len(layer.members)}")
@@ -321,6 +341,8 @@ class Checkers:
             return receiver.finished.get(sender.incarnation, sender.offset)
         begins = self._starts.get((receiver.incarnation, sender.incarnation))
         finished = receiver.finished.get(sender.incarnation)
+        if sender.stint and begins is not None and (window := receiver.multicast.windows.get(sender.incarnation)) is not None:
+            begins = later(begins, window.offset)       # as an earlier process of its life had said, or as it was before
         if begins is None or finished is None:
             return finished if begins is None else begins
         return later(begins, finished)

@@ -74,6 +74,8 @@ class Cluster:
         """Start these members, or all: a new life of each, while a former one may be dead or alive."""
         for name in names or self.names:
             member = self.life(self, name, **(self.member_options | options))
+            if member.incarnation in self.lives:
+                self.checkers.came_back(member)
             self.members[name] = self.lives[member.incarnation] = member
             self._bound[member.physical] = member
             if self.links is not None:
@@ -184,8 +186,8 @@ class Cluster:
                 return f"{member.name} has no view"
             if member.views[-1] != living[0].views[-1]:
                 return f"{member.name} has the view {member.views[-1]} and {living[0].name} has {living[0].views[-1]}"
-            if member.backlog:
-                return f"{member.name} is blocked: it has {len(member.backlog)} messages to send and no room"
+            if member.again or member.backlog:
+                return f"{member.name} is blocked: it has {len(member.again + member.backlog)} messages to send and no room"
             if member.multicast.unacked():
                 return f"{member.name} has {member.multicast.unacked()} messages that are not acknowledged"
             if member.unicast.num_unacked():

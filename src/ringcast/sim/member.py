@@ -55,7 +55,8 @@ class Clock:
 class Member:
     """A process of the group. `physical` is where it can be reached; `offset` is the seqno before its first message, `counters` what
     stands before its first conn-id and its first timestamp; `socket_bytes` is what its socket buffer holds; `turn_time` is how long
-    a turn keeps it busy, in nanoseconds. All other keywords are properties of the stack.
+    a turn keeps it busy, in nanoseconds. All other keywords are properties of the stack. With `former`, a process that died, it goes on
+    as the same life: it sends again what follows seqno `acked`, which every member had acknowledged.
 
     The application takes at most `limit` messages in hand and has finished each batch `finish_after` nanoseconds after it got it
     (None: never). Both may be changed at any time.
@@ -63,27 +64,31 @@ class Member:
 
     def __init__(self, cluster: "Cluster", name: str, *, resume: Digest | None = None, receiving: bool = True, offset: int = 0,
                  counters: int = 0, physical: str | None = None, clock: Clock | None = None, socket_bytes: int = 1 << 24,
-                 turn_time: int = 0, receive_budget: int | None = None, **options: object) -> None:
+                 turn_time: int = 0, receive_budget: int | None = None, former: "Member | None" = None, acked: int = 0,
+                 **options: object) -> None:
         self.cluster = cluster
         self.name = name
         self.physical = physical or name
         self.clock = clock or Clock()
-        self.address = Address(name, cluster.rng.getrandbits(63) + 1)
+        self.address: Address = former.address if former else Address(name, cluster.rng.getrandbits(63) + 1)
+        self.stint: int = former.stint + 1 if former else 0
         self.incarnation = self.address.incarnation
         self.config = configure(cluster.options | options, cluster.stack)
         self.resume = resume or Digest()
         self.receiving = receiving
-        self.offset = offset
+        self.offset: int = former.offset if former else offset
+        self.base = acked if former else offset         # the seqno before the first message of this process
+        counters += self.stint << 32
         budget = socket_bytes // 2 if receive_budget is None else receive_budget        # the kernel counts twice what is sent
         shared = ReceiveBudget(budget)
         self.lossless = is_lossless(cluster.stack)      # it reads its socket as fast as it likes: nothing overflows
         self.multicast, to_all = multicast_layers(cluster.stack, self.address, self.config, shared, resume=resume, receiving=receiving,
-                                                  offset=offset, lossless=self.lossless)
+                                                  offset=self.base, stint=self.stint, lossless=self.lossless)
         self.unicast = Unicast3(self.address, self.config, shared, receiving=receiving, conn_id=counters, timestamp=counters,
                                 offset=offset)
         self.unreliable = Unreliable(self.address, receiving=receiving)
         self.blinkers = Blinkers()
-        self.members = StaticMembers(self.address, cluster.names, self.config, resume)
+        self.members = StaticMembers(self.address, cluster.names, self.config, resume, self.stint)
         self.stack = Stack([self.unreliable, self.unicast, self.blinkers, *to_all, self.members], local=self.address,
                            group="simulated", physical=self.physical, anchor=cluster.now - self.clock.read(cluster.now))
 
@@ -96,11 +101,12 @@ class Member:
         self.left = False                       # it left in good order
 
         self.backlog: list[bytes] = []          # what the application wants to send and has no room for
-        self._begins_to_send = False
+        self.log: list[bytes] = former.log if former else []    # what this life sent: seqnos offset + 1 and on
+        self.again = self.log[(self.base - self.offset) % MODULUS:]     # of this, what is to be sent again
+        self._begins_to_send = bool(self.again)
         self.talks: dict[Address, Talk] = {}    # what it has to say to single members
         self._begins_to_say: set[Address] = set()
         self._message_number = 0                # of the last one that went out in fragments
-        self.log: list[bytes] = []              # what it sent: seqnos offset + 1 and on
         self.got: dict[Address, list[bytes]] = {}       # what it was handed, by sender
         self.first: dict[Address, int] = {}             # the seqno of the first of these
         self.finished = {sender.incarnation: seqno for sender, seqno in self.resume.items()}     # what the application is done with
@@ -205,7 +211,7 @@ class Member:
         """Send `count` messages of `size` bytes and more, each unlike all others, as soon as there is room for them."""
         start = len(self.log) + len(self.backlog)
         filler = bytes(size)
-        had_to_wait = bool(self.backlog)
+        had_to_wait = bool(self.again or self.backlog)
         self.backlog += [b"%x.%d" % (self.incarnation, number) + filler for number in range(start, start + count)]
         self._begins_to_send |= not had_to_wait         # else it goes on when there is room
         self.attend()
@@ -234,8 +240,9 @@ class Member:
         self.attend()
 
     def leave(self) -> None:
-        """Go in good order: take no more, wait for what was sent to be acknowledged, see that the others know."""
-        if self._leave_by is None and self.alive:
+        """Go in good order: take no more, wait for what was sent to be acknowledged, see that the others know. (Who has come back and
+        is not there yet where it was, stays.)"""
+        if self._leave_by is None and self.alive and not self.again:
             self.backlog = []
             for talk in self.talks.values():
                 talk.fragments, talk.backlog = [], []
@@ -318,7 +325,7 @@ class Member:
                     self.cluster.links.read_again(self)
             if effects.writable:
                 self.writable += 1
-                if self.backlog:
+                if self.again or self.backlog:
                     self._push(now)
                     self.attend()
                 for address, talk in self.talks.items():
@@ -386,14 +393,15 @@ class Member:
     def _push(self, now: Instant) -> None:
         """Send from the backlog until it is empty or there is no room; then room must be announced."""
         window = self.multicast.send_window
-        while self.backlog:
-            taken = window.push_many(self.backlog)
+        while payloads := self.again or self.backlog:
+            taken = window.push_many(payloads)
             if not taken:
                 self.blocked += 1
                 break
-            self.log += self.backlog[:taken]
-            del self.backlog[:taken]
-            if self.backlog:
+            if payloads is self.backlog:
+                self.log += payloads[:taken]
+            del payloads[:taken]
+            if self.again or self.backlog:
                 self.multicast.flush(now, full_only=True)
         self.multicast.flush(now)
 

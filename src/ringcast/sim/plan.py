@@ -50,6 +50,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     splits: int | None = None           # times that one member's view lacks another, but not the other way round
     stack: str = "mcast-udp"            # a channel's
     breaks: int | None = None           # of connections, where the stack has some
+    returns: int | None = None          # times that a member dies and comes back as the same life
     options: dict[str, Any] = {}        # properties of the stack
 
     def check(self) -> None:
@@ -61,7 +62,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             if rate is not None and not 0 <= rate < 1:
                 raise ConfigError(f"{name} is a probability of 0 or more and less than 1, not {rate}")
         for name in ("crashes", "partitions", "pauses", "slow", "exclusions", "leaves", "jumps", "messages", "size", "delay",
-                     "unicast", "splits", "breaks"):
+                     "unicast", "splits", "breaks", "returns"):
             number = getattr(self, name)
             if number is not None and number < 0:
                 raise ConfigError(f"{name} cannot be {number}")
@@ -101,6 +102,7 @@ class Start(msgspec.Struct, frozen=True):
     receiving: bool
     counters: int                       # what stands before its first conn-id and its first timestamp
     options: dict[str, Any] = {}        # of its stack, where they are not those of all
+    returns: bool = False               # when it is dead in the end, it comes back as the same life
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -144,6 +146,7 @@ def draw(seed: int, settings: Settings) -> Plan:
         actions += breaks(of_links, names, settings, duration) + switches(of_links, names, settings, options, duration)
         if settings.stack == "nakack2-tcp":
             starts = {name: msgspec.structs.replace(start, options=own_windows(of_links, settings)) for name, start in starts.items()}
+    actions = returns(Random(f"{seed} returns"), names, settings, duration, starts, actions)
     return Plan(
         seed=seed, names=names, stack=settings.stack, options=options, network=network, starts=starts, duration=duration,
         socket_bytes=rng.choice([16 << 20, 1 << 20, 200_000, 70_000]), turn_time=rng.choice([0, 10_000, 50_000]),
@@ -332,6 +335,27 @@ def leaving(rng: Random, names: str, at: int, duration: int) -> list[Action]:
 
 def jump(rng: Random, names: str, at: int, duration: int) -> list[Action]:
     return [Action(at, "jump", rng.choice(names), rng.choice([1 * SECOND, 3600 * SECOND, 86_400 * SECOND]))]
+
+
+def returns(rng: Random, names: str, settings: Settings, duration: int, starts: dict[str, Start],
+            actions: list[Action]) -> list[Action]:
+    """In some runs a member that only sends, half of all that is sent, dies and comes back as the same life, at its address or another
+    one; perhaps it was taken out meanwhile. It has nothing to say to single members."""
+    wanted = pick(settings.returns, rng.choice([0, 0, 0, 0, 0, 0, 0, 1, 3, 10]))
+    if not wanted or len(names) < 2:
+        return actions
+    who = rng.choice(names)
+    starts[who] = msgspec.structs.replace(starts[who], receiving=False, returns=True)
+    actions = [msgspec.structs.replace(action, who=who) if action.what == "send" and rng.random() < 0.5 else action
+               for action in actions if (action.what, action.who) != ("say", who)]
+    for _ in range(wanted):
+        at = rng.randrange(duration)
+        back = at + rng.choice([0, 10 * MS, rng.randrange(duration)])
+        how = {"lag": rng.choice([0, 0, 1, 10, 1000]), "moves": rng.random() < 0.5}
+        actions += [Action(at, "crash", who), Action(back, "return", who, how)]
+        if rng.random() < 0.3:
+            actions.append(Action(rng.randrange(at, back + 1), "exclude", rng.choice([name for name in names if name != who]), who))
+    return [action for action in actions if action.at < duration]
 
 
 def listed(actions: Sequence[Action]) -> str:

@@ -10,6 +10,7 @@ from time import process_time
 import msgspec
 
 from ringcast.config import configure, milliseconds
+from ringcast.protocols.seqnos import MODULUS
 from ringcast.sim.checkers import Violation
 from ringcast.sim.cluster import Cluster
 from ringcast.sim.links import AGAIN as LINK_AGAIN
@@ -92,9 +93,10 @@ class Run:
     def _act_on(self, member: Member, action: Action) -> None:
         """Only the living can be hurt; only the dead come back."""
         value = action.value
-        if action.what == "restart":
+        if action.what in ("restart", "return"):
             if not member.alive:
-                self._restart(member, **value)
+                come_back = self._restart if action.what == "restart" else self._return
+                come_back(member, **value)
         elif not member.alive:
             pass
         elif action.what == "send":
@@ -127,6 +129,15 @@ class Run:
         self.moves += moves
         start = self.plan.starts[former.name]
         self.cluster.start(former.name, receiving=start.receiving, resume=former.durable() if resumes else None,
+                           physical=f"{former.name}{self.moves}" if moves else former.physical, **start.options)
+
+    def _return(self, former: Member, lag: int, moves: bool) -> None:
+        """Another process goes on as the same life, with what it had written down of its acks: `lag` messages less than there were."""
+        self.moves += moves
+        low = former.multicast.send_window.ring.low
+        acked = (low - min(lag, (low - former.base) % MODULUS)) % MODULUS
+        start = self.plan.starts[former.name]
+        self.cluster.start(former.name, former=former, acked=acked, receiving=False, counters=start.counters,
                            physical=f"{former.name}{self.moves}" if moves else former.physical, **start.options)
 
     # ------------------------------------------------------------------------------------------------------ the run
@@ -173,7 +184,9 @@ class Run:
                 member.show(name)
             member.attend()
         for member in [member for member in cluster.members.values() if not member.alive]:
-            if self.plan.ends[member.name] or not cluster.living():
+            if self.plan.starts[member.name].returns:
+                self._return(member, lag=0, moves=False)
+            elif self.plan.ends[member.name] or not cluster.living():
                 self._restart(member, resumes=True, moves=False)
         self._take_out_the_dead()
         for member in cluster.living():
@@ -200,7 +213,7 @@ class Run:
     def _windows(self, member: Member) -> int:
         """How many windows fill what it has to send, and what it sent before a grant became smaller, when it has to share the
         receivers' socket buffers with all others."""
-        waiting = len(member.backlog) + member.multicast.unacked()
+        waiting = len(member.again) + len(member.backlog) + member.multicast.unacked()
         if not waiting:
             return 1
         largest = max(map(len, (member.backlog + member.log)[-waiting:]), default=1)
@@ -272,6 +285,7 @@ class Run:
                 if name not in POINTERS:
                     sums[name] = sums.get(name, 0) + value
         sums["num_lives"] = len(self.cluster.lives)
+        sums["num_comebacks"] = sum(life.stint for life in self.cluster.lives.values())
         return sums
 
 

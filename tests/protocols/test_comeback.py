@@ -1,0 +1,169 @@
+"""A life that comes back after its process died: it sends again what was not acknowledged, and nobody gets anything twice."""
+
+import pytest
+
+from ringcast import Address, Batch
+from ringcast.protocols.multicast import MOST_DEPARTED
+from ringcast.sim.cluster import Cluster
+from ringcast.sim.network import MS, Network
+
+STACKS = ["mcast-udp", "mcast-tcp", "nakack2-udp", "nakack2-tcp"]
+
+
+def group_of(stack, names="PAB", **options):
+    """P only sends; everything else is as in any group."""
+    group = Cluster(names, stack=stack, **options).start("P", receiving=False).start(*names[1:])
+    group.run(1000)
+    return group
+
+
+def come_back(group, acked, **options):
+    former = group["P"]
+    if former.alive:
+        former.crash()
+    group.start("P", former=former, acked=acked, receiving=False, **options)
+
+
+def got(group, name):
+    return group[name].got.get(group["P"].address, [])
+
+
+def numbered(first, last):
+    return [b"%d" % number for number in range(first, last + 1)]
+
+
+def all_have(group, messages, names="AB"):
+    group.run(3000)
+    assert group.owed() is None, group.owed()
+    for name in names:
+        assert got(group, name) == messages
+
+
+@pytest.mark.parametrize("stack", STACKS)
+def test_what_members_have_is_sent_again_and_dropped(stack):
+    group = group_of(stack)
+    group["P"].send(*numbered(1, 50))
+    group.run(500)
+    come_back(group, acked=10)
+    group["P"].offer(0, 0)
+    all_have(group, numbered(1, 50))
+    assert group["P"].multicast.send_window.ring.low == 50
+
+
+@pytest.mark.parametrize("stack", STACKS)
+def test_the_group_keeps_its_view_and_learns_where_the_member_is_now(stack):
+    group = group_of(stack)
+    before = group["A"].views
+    come_back(group, acked=0, physical="elsewhere")
+    group.run(1000)
+    assert group["A"].views == before and group["P"].views == before[-1:]
+    assert group["A"].routes[group["P"].incarnation] == "elsewhere"
+
+
+@pytest.mark.parametrize("stack", STACKS)
+def test_what_nobody_got_comes_with_the_next_process(stack):
+    group = group_of(stack)
+    group["P"].send(*numbered(1, 5))
+    group.run(500)
+    group.network.cut |= {("P", "A"), ("P", "B")}
+    if group.links is not None:
+        group.links.break_all_cut()
+    group["P"].send(*numbered(6, 20))
+    group.network.heal()
+    come_back(group, acked=5)
+    group["P"].send(*numbered(21, 25))
+    all_have(group, numbered(1, 25))
+
+
+@pytest.mark.parametrize("stack", STACKS)
+def test_it_comes_back_after_it_was_taken_out_too(stack):
+    group = group_of(stack)
+    group["P"].send(*numbered(1, 30))
+    group.run(500)
+    group["P"].crash()
+    group["A"].exclude("P")
+    group.run(1000)
+    assert group["B"].views[-1].names == ("A", "B") and not group["B"].multicast.windows.get(group["P"].incarnation)
+    come_back(group, acked=7)
+    group["P"].send(*numbered(31, 40))
+    all_have(group, numbered(1, 40))
+
+
+@pytest.mark.parametrize("stack", STACKS)
+def test_nothing_is_acknowledged_that_is_still_in_hand_from_before(stack):
+    """A was handed 1 to 3 and has not finished them when P is taken out; P comes back and must not hear that A has them."""
+    group = group_of(stack, "PA")
+    group["A"].finish_after = None
+    group["P"].send(*numbered(1, 3))
+    group.run(500)
+    in_hand = group["A"].handed
+    assert in_hand == 3
+    group["P"].crash()
+    group["A"].exclude("P")
+    group.run(1000)
+    come_back(group, acked=0)
+    group.run(2000)
+    assert group["P"].multicast.send_window.ring.low == 0
+    old = group["A"].multicast.departed[group["P"].incarnation]
+    assert old.in_hand == 3 and group["A"].multicast.early
+    group["A"].finish_after = 0
+    finish_what_is_in_hand(group["A"], group["P"].address, old)
+    all_have(group, numbered(1, 3), "A")
+    assert group["P"].multicast.send_window.ring.low == 3
+
+
+def finish_what_is_in_hand(member, sender, stream):
+    member.finish(Batch(sender, 1, numbered(1, 3), 1, None, 0, stream))
+
+
+def test_a_late_hello_of_the_former_process_is_no_news():
+    """It would send the acks to where nobody is any more."""
+    group = group_of("mcast-udp", network=Network(delay=(50_000, 1 * MS)))
+    members = group["P"].members
+    late = []
+    group["P"].below = None
+    members.stack.effects.packets.clear()
+    members._hello(group.now)
+    late = [datagram for _, datagram in members.stack.take().packets]
+    come_back(group, acked=0, physical="elsewhere")
+    group.run(1000)
+    assert len(late) == 1
+    for datagram in late:
+        group["A"].arrive(datagram)
+    group.run(1000)
+    assert group["A"].routes[group["P"].incarnation] == "elsewhere"
+
+
+@pytest.mark.parametrize("stack", STACKS)
+def test_a_member_that_restarts_meanwhile_goes_on_from_its_journal(stack):
+    group = group_of(stack)
+    group["P"].send(*numbered(1, 20))
+    group.run(500)
+    group["P"].crash()
+    kept = group["A"].durable()
+    group["A"].crash()
+    group.start("A", resume=kept)
+    come_back(group, acked=20)
+    group.run(1000)
+    group["P"].send(*numbered(21, 30))
+    group.run(2000)
+    assert group.owed() is None
+    assert got(group, "A") == numbered(21, 30) and got(group, "B") == numbered(1, 30)
+
+
+def test_an_ack_beyond_what_was_sent_makes_sense_from_a_life_that_came_back_alone():
+    group = group_of("mcast-udp")
+    layer = group["P"].multicast
+    assert layer._sent_of(5) is None
+    come_back(group, acked=0)
+    assert group["P"].multicast._sent_of(5) == 0
+
+
+def test_what_is_remembered_of_those_who_left_is_bounded():
+    group = group_of("mcast-udp", "PA")
+    layer = group["A"].multicast
+    for incarnation in range(1, MOST_DEPARTED + 10):
+        layer.leaving.append(layer._open_window(Address("x", incarnation), 0))
+        del layer.windows[incarnation]
+        layer._bound_leavers(0)
+    assert len(layer.departed) == MOST_DEPARTED and min(layer.departed) == 10
