@@ -16,12 +16,14 @@ if TYPE_CHECKING:
     from ringcast.channel import Channel
     from ringcast.digest import Digest
     from ringcast.errors import (
+        AckTimeoutError,
         ClosedError,
         ConfigError,
         JoinTimeoutError,
         JournalError,
         MessageTooLargeError,
         NotMemberError,
+        OutboxError,
         RingcastError,
         SendTimeoutError,
         TransportError,
@@ -36,6 +38,7 @@ __version__ = "0.1.0"
 HOMES = {
     "MAX_PAYLOAD": "_core.wire",
     "AckTable": "_core.ack_table",
+    "AckTimeoutError": "errors",
     "Address": "address",
     "Batch": "message",
     "Channel": "channel",
@@ -49,6 +52,7 @@ HOMES = {
     "Message": "message",
     "MessageTooLargeError": "errors",
     "NotMemberError": "errors",
+    "OutboxError": "errors",
     "RingBuffer": "_core.ring_buffer",
     "RingcastError": "errors",
     "SendTimeoutError": "errors",
@@ -60,6 +64,7 @@ HOMES = {
 __all__ = [
     "MAX_PAYLOAD",
     "AckTable",
+    "AckTimeoutError",
     "Address",
     "Batch",
     "Channel",
@@ -73,6 +78,7 @@ __all__ = [
     "Message",
     "MessageTooLargeError",
     "NotMemberError",
+    "OutboxError",
     "RingBuffer",
     "RingcastError",
     "SendTimeoutError",

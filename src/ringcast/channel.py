@@ -681,6 +681,11 @@ class Channel(SendPort):
         self._call_driver(0)
 
     @property
+    def fault(self) -> str | None:
+        """Why this channel closed by itself; None if it did not."""
+        return self._fault
+
+    @property
     def acknowledged(self) -> int:
         """Every member has acknowledged this one's messages to everybody up to this seqno."""
         return self._multicast.send_window.ring.low

@@ -42,3 +42,11 @@ class TransportError(RingcastError, OSError):
 
 class JournalError(RingcastError):
     """A journal that cannot be read or written as it stands: damaged, full, locked, or of another version."""
+
+
+class OutboxError(RingcastError):
+    """An outbox that cannot be read or written as it stands, or that has another publisher."""
+
+
+class AckTimeoutError(OutboxError, TimeoutError):
+    """What was put into an outbox was not acknowledged by every member within the timeout, or nobody publishes it."""

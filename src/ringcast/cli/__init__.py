@@ -13,7 +13,7 @@ def main() -> None:
         import typer  # noqa: F401
     except ImportError:
         sys.exit("ringcast: the commands need the extra packages of `pip install 'ringcast[cli]'`")
-    from ringcast.cli import journal, perf, record, simulate  # noqa: F401  (importing a command adds it to the application)
+    from ringcast.cli import journal, perf, publish, record, simulate  # noqa: F401  (importing a command adds it to the application)
     from ringcast.cli.app import run
     from ringcast.cli.demo import command  # noqa: F401
 

@@ -152,7 +152,7 @@ class Stream:
         the same life comes back. It will send a large message that is not complete again, from the first fragment."""
         first = self.whole.held_from(MODULUS) if self.whole else None
         self.ring = RingBuffer(1, self.ring.hd if first is None else (first - 1) % MODULUS)
-        self.marks, self.whole = Marks(), None
+        self.marks, self.stamps, self.whole = Marks(), Stamps(), None
 
     # ------------------------------------------------------------------------------------------------------- standstill
 

@@ -1,0 +1,105 @@
+"""A group with an outbox in one process: a publisher on a thread, and a member that keeps what it gets."""
+
+import random
+import subprocess
+import sys
+import threading
+import time
+from contextlib import contextmanager
+
+import pyarrow as pa
+
+from ringcast import Channel, RingcastError
+from ringcast.spark.outbox import PAYLOADS
+from ringcast.spark.publisher import HeldOutbox, Publisher, opening
+
+PATIENCE = 60                           # seconds
+GROUP, NAMES = "g", ["spark", "r"]
+
+
+def wait_for(condition):
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen"
+        time.sleep(0.005)
+
+
+def free_port():
+    return random.SystemRandom().randint(20_000, 60_000)
+
+
+def batches_of(payloads, rows=1000):
+    return [pa.RecordBatch.from_arrays([pa.array(payloads[start:start + rows], pa.binary())], schema=PAYLOADS)
+            for start in range(0, len(payloads), rows)]
+
+
+def put(outbox, query, batch, *parts):
+    """A batch whose parts have these payloads."""
+    return outbox.commit(query, batch, [outbox.write_part(batches_of(payloads), 1 << 40) for payloads in parts])
+
+
+class Publishing(threading.Thread):
+    """A publisher on a thread of its own, with what it raised."""
+
+    def __init__(self, path, names=NAMES, keep_parts=3600.0, **options):
+        super().__init__()
+        config, join = opening(GROUP, name="spark", members=names, **({"stack": "nakack2-tcp"} | options))
+        self.held = HeldOutbox(path, GROUP, config)
+        self.publisher, self.error = Publisher(self.held, join, keep_parts=keep_parts), None
+        self.start()
+
+    def run(self):
+        try:
+            self.publisher.run()
+        except RingcastError as error:
+            self.error = error
+        finally:
+            self.held.release()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.publisher.stop()
+        self.join(PATIENCE)
+
+
+class Member:
+    """Keeps the payloads that it gets from the publisher; `hold` keeps it from finishing any."""
+
+    def __init__(self, name="r", names=NAMES, **options):
+        self.got, self.may_finish = [], threading.Event()
+        self.may_finish.set()
+        self.channel = Channel(GROUP, name=name, members=names, on_message=self._take, **({"stack": "nakack2-tcp"} | options))
+        self.connecting = threading.Thread(target=self.channel.connect)
+        self.connecting.start()
+
+    def _take(self, batch):
+        self.may_finish.wait(PATIENCE)
+        self.got += batch.payloads
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.may_finish.set()
+        self.connecting.join(PATIENCE)
+        self.channel.close(0)
+
+
+@contextmanager
+def served(path, keep_parts=3600.0, **options):
+    """An outbox with its publisher, and the one other member."""
+    options = {"port": free_port()} | options
+    with Member(**options) as member, Publishing(path, keep_parts=keep_parts, **options) as publishing:
+        yield publishing, member
+    if publishing.error is not None:
+        raise publishing.error
+
+
+def process(path, port, *more, stack="nakack2-tcp", names=NAMES):
+    """`ringcast publish` as a process of its own."""
+    code = "from ringcast.cli import main; main()"
+    return subprocess.Popen([sys.executable, "-c", code, "publish", str(path), "--group", GROUP, "--members", ",".join(names), "--quiet",
+                             "--set", f"port={port}", "--stack", stack, *more],
+                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
