@@ -16,6 +16,8 @@ KEPT_LONGER = Settings(stack="nakack2-udp", unicast=0, options={"use_ring_buffer
 LINKS = Settings(stack="nakack2-tcp", unicast=0, breaks=20)
 TORN = Settings(stack="nakack2-tcp", unicast=0, breaks=200, delay=30, messages=500, options={"xmit_interval": 0})
 CROWD = Settings(stack="nakack2-tcp", unicast=0, crashes=3, exclusions=3)
+RETURNS = {"returns": 4, "unicast": 0}      # and what makes them hard, with few messages, so that the seeds are quick
+TAKEN_OUT = {"returns": 6, "exclusions": 2, "crashes": 2, "messages": 300}
 reached = Counter()
 reached_by_nakack2 = Counter()
 
@@ -76,6 +78,14 @@ def test_no_promise_is_broken_among_single_members_of_other_stacks(stack):
 @pytest.mark.parametrize(("settings", "seed"), KEPT_OF_NAKACK2)
 def test_what_failed_once_with_nakack2_stays_mended(settings, seed):
     check([seed], settings, reached_by_nakack2)
+
+
+@pytest.mark.parametrize("stack", ["mcast-udp", "mcast-tcp", "nakack2-udp", "nakack2-tcp"])
+@pytest.mark.parametrize("settings", [RETURNS, TAKEN_OUT], ids=["returns", "taken out"])
+def test_no_promise_is_broken_by_lives_that_come_back(stack, settings):
+    of_this = Counter()
+    check(range(12), Settings(stack=stack, **settings), of_this)
+    assert of_this["num_comebacks"] > 20
 
 
 def test_every_remedy_of_nakack2_was_reached():

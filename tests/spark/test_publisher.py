@@ -5,7 +5,7 @@ import random
 import threading
 
 import pytest
-from outbox_help import GROUP, NAMES, PATIENCE, Member, Publishing, batches_of, free_port, process, put, served, wait_for
+from outboxes import GROUP, NAMES, PATIENCE, Member, Publishing, batches_of, free_port, process, put, served, wait_for
 
 from ringcast import Channel, ConfigError, JournalError, Life, OutboxError
 from ringcast.config import configure

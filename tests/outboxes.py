@@ -100,6 +100,6 @@ def served(path, keep_parts=3600.0, **options):
 def process(path, port, *more, stack="nakack2-tcp", names=NAMES):
     """`ringcast publish` as a process of its own."""
     code = "from ringcast.cli import main; main()"
-    return subprocess.Popen([sys.executable, "-c", code, "publish", str(path), "--group", GROUP, "--members", ",".join(names), "--quiet",
-                             "--set", f"port={port}", "--stack", stack, *more],
-                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    command = [sys.executable, "-c", code, "publish", str(path), "--group", GROUP, "--members", ",".join(names), "--quiet"]
+    return subprocess.Popen([*command, "--set", f"port={port}", "--stack", stack, *more], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                            text=True)

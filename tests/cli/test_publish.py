@@ -1,0 +1,78 @@
+"""`ringcast publish`: it goes on where it was, ends in order on a signal, and says in one sentence why it cannot."""
+
+import signal
+import subprocess
+import sys
+
+import pytest
+from outboxes import NAMES, PATIENCE, Member, free_port, process, put, wait_for
+
+from ringcast.spark.outbox import Outbox
+
+
+@pytest.fixture
+def publisher(tmp_path):
+    """Starts the command; what it started is ended with the test."""
+    started = []
+
+    def start(*more, port):
+        started.append(process(tmp_path / "o", port, *more))
+        return started[-1]
+
+    yield start
+    for each in started:
+        each.kill()
+        each.communicate()
+
+
+def test_it_publishes_until_it_is_told_to_end_and_says_how_much(tmp_path, publisher):
+    port, outbox = free_port(), Outbox(tmp_path / "o")
+    with Member(port=port) as member:
+        running = publisher(port=port)
+        wait_for(lambda: outbox.is_served() and outbox.ledger() is not None)
+        number = put(outbox, "q", 0, [b"%d" % number for number in range(1000)])
+        wait_for(lambda: outbox.is_finished(number))
+        running.send_signal(signal.SIGTERM)
+        said, complained = running.communicate(timeout=PATIENCE)
+        assert (running.returncode, said, complained) == (0, "1000 messages published\n", "")
+        wait_for(lambda: member.channel.view.names == ("r",))      # it has left: nobody waits for it
+        assert "was stopped" in outbox.status().state and not outbox.is_served()
+
+
+def test_stopped_in_mid_batch_it_keeps_its_place_and_the_next_one_goes_on(tmp_path, publisher):
+    port, outbox = free_port(), Outbox(tmp_path / "o")
+    payloads = [b"%d" % number for number in range(200_000)]
+    with Member(port=port) as member:
+        running = publisher(port=port)
+        wait_for(lambda: outbox.is_served() and outbox.ledger() is not None)
+        member.may_finish.clear()
+        number = put(outbox, "q", 0, payloads)
+        wait_for(lambda: outbox.status().waiting_for == "r")
+        running.send_signal(signal.SIGTERM)
+        assert running.wait(PATIENCE) == 0
+        assert member.channel.view.names == tuple(NAMES)
+        member.may_finish.set()
+        publisher(port=port)
+        wait_for(lambda: outbox.is_finished(number))
+        assert member.got == payloads
+
+
+def test_a_second_one_on_the_same_outbox_is_refused(tmp_path, publisher):
+    port = free_port()
+    publisher(port=port)
+    wait_for(lambda: Outbox(tmp_path / "o").is_served())
+    second = publisher(port=port)
+    said = second.communicate(timeout=PATIENCE)[1]
+    assert second.returncode == 2 and said.startswith("ringcast: ") and "has a publisher already" in said and said.count("\n") == 1
+
+
+def test_members_that_do_not_appear_are_named_also_to_those_who_wait(tmp_path, publisher):
+    running = publisher("--set", "join_timeout=300", port=free_port())
+    assert "r of group 'g' did not appear" in running.communicate(timeout=PATIENCE)[1]
+    assert running.returncode == 2 and "did not appear" in Outbox(tmp_path / "o").status().state
+
+
+def test_inproc_is_refused_where_processes_meet(tmp_path):
+    run = subprocess.run([sys.executable, "-c", "from ringcast.cli import main; main()", "publish", str(tmp_path / "o"), "--group", "g",
+                          "--members", "spark", "--stack", "inproc"], capture_output=True, text=True)
+    assert run.returncode == 2 and "on which processes meet" in run.stderr
