@@ -101,5 +101,5 @@ def process(path, port, *more, stack="nakack2-tcp", names=NAMES):
     """`ringcast publish` as a process of its own."""
     code = "from ringcast.cli import main; main()"
     command = [sys.executable, "-c", code, "publish", str(path), "--group", GROUP, "--members", ",".join(names), "--quiet"]
-    return subprocess.Popen([*command, "--set", f"port={port}", "--stack", stack, *more], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                            text=True)
+    return subprocess.Popen([*command, "--set", f"port={port}", "--stack", stack, *more], stdout=subprocess.PIPE,
+                            stderr=subprocess.PIPE, text=True)

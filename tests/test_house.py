@@ -85,7 +85,7 @@ def test_the_types_are_complete_and_true():
 
 def test_importing_the_spark_part_needs_no_compiled_core():
     """It runs on Spark's workers, which may not have it."""
-    code = ("import sys, ringcast.spark.source, ringcast.spark.journal; "
+    code = ("import sys, ringcast.spark.source, ringcast.spark.sink, ringcast.spark.journal; "
             "sys.exit([name for name in sys.modules if name.startswith('ringcast._core')] != [])")
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert run.returncode == 0, run.stderr

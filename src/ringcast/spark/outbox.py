@@ -108,10 +108,10 @@ class Outbox:
 
     def is_served(self) -> bool:
         """Whether a publisher runs. (It waits a moment for a lock that is only looked at.)"""
-        try:
+        with folder(self.path):
+            if not (self.path / LOCK).exists():
+                return False
             fd = os.open(self.path / LOCK, os.O_RDONLY)
-        except FileNotFoundError:
-            return False
         try:
             fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except OSError:

@@ -112,10 +112,9 @@ class _Writer:
         return Written(query, self.outbox.write_part(_chained(first, columns), self.options.max_outbox_bytes))
 
     def _await_publisher(self) -> Meta:
-        self._await(self.outbox.is_served, "Nothing can be sent")
+        self._await(lambda: self.outbox.is_served() and self.outbox.ledger() is not None, "Nothing can be sent")
         meta = self.outbox.meta()
-        assert meta is not None                         # it is there before the lock is held
-        self._await(lambda: self.outbox.ledger() is not None, "Nothing can be sent")
+        assert meta is not None                         # it is there before the first ledger is
         return meta
 
     # -- on the driver -------------------------------------------------------------------------------------------------
