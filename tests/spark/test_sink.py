@@ -6,7 +6,7 @@ import threading
 import time
 
 import pytest
-from outboxes import GROUP, PATIENCE, Publishing, free_port, served, wait_for
+from outboxes import GROUP, PATIENCE, Member, Publishing, free_port, process, served, wait_for
 
 from ringcast import Channel
 from ringcast.spark import Journal, JournalReader
@@ -203,3 +203,23 @@ def test_a_slow_member_slows_the_query_and_nothing_grows(spark, tmp_path):
         assert sorted(member.got) == sorted(expected(0, 4000))
 
 
+
+
+@pytest.mark.kill
+def test_a_publisher_that_is_killed_while_a_query_runs_costs_time_and_no_row(spark, tmp_path):
+    batches, port = 5, free_port()
+    frame = table(spark, tmp_path / "t", *((2000 * batch, 2000 * batch + 2000) for batch in range(batches)))
+    with Member(port=port) as member:
+        publisher = process(tmp_path / "o", port)
+        try:
+            query = start(frame, tmp_path / "o", tmp_path / "c")
+            for batch in range(1, batches):
+                wait_for(lambda batch=batch: len(member.got) > 2000 * batch - 1000)
+                publisher.kill()
+                publisher.communicate()
+                publisher = process(tmp_path / "o", port)
+            assert query.awaitTermination(PATIENCE)
+        finally:
+            publisher.kill()
+            publisher.communicate()
+        assert len(member.got) == 2000 * batches and sorted(member.got) == sorted(expected(0, 2000 * batches))

@@ -131,7 +131,7 @@ class Multicast(Layer):
         self.members: dict[int, Address] = {}
         self.view_id = 0
         self.joiners: dict[int, Seqno] = {}             # members that have not answered their START
-        self.early: dict[int, LaterStart] = {}               # STARTs of views that are not ours
+        self.early: dict[int, LaterStart] = {}          # STARTs of views that are not ours
         self.requests: dict[int, list[Range]] = {}      # of this turn
         self.early_deliveries: list[Batch] = []         # OOB messages of this turn
         self.is_flooded = False                         # the application has too much in hand for any more OOB messages
