@@ -89,9 +89,10 @@ class Checkers:
             what = "duplicate" if precedes(batch.first, expected) else "gap"
             self.violated(what, f"{receiver.name} got {batch}; the next seqno of {sender.name} is {expected}")
         index = (batch.first - sender.offset - 1) % MODULUS
-        if sender.log[index:index + len(batch)] != batch.payloads:
+        sent = sender.log[index:index + len(batch)]
+        if sent != batch.payloads:
             self.violated("content", f"{receiver.name} got {batch} with other payloads than {sender.name} sent")
-        got += batch.payloads
+        got += sent                                     # not its copies: a long run would keep each message once for each receiver
 
     def _heard(self, receiver: "Member", sender: "Member", batch: Batch) -> None:
         """Messages to one member: each at most once (by one window, when the receiver is to remember nothing of those before it); in
