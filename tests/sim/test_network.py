@@ -99,3 +99,16 @@ def test_the_same_seed_does_the_same(seed):
     faults = {"loss": 0.2, "burst": 0.05, "duplicate": 0.2, "reorder": 0.2, "corrupt": 0.2, "truncate": 0.2}
     assert carried(Network(**faults), 500, seed) == carried(Network(**faults), 500, seed)
     assert carried(Network(**faults), 500, seed) != carried(Network(**faults), 500, seed + 1)
+
+
+def test_a_wire_carries_one_datagram_after_the_other():
+    """A thousand bytes at a megabyte a second take a millisecond: on the way out, and on the way in where several come together."""
+    network, rng = Network(bandwidth=1_000_000, delay=(5 * MS, 5 * MS)), Random(1)
+    datagram = bytes(1000)
+    assert [network.leaves("A", 1000, now) for now in (0, 0, 10 * MS)] == [1 * MS, 2 * MS, 11 * MS]
+    assert network.leaves("B", 1000, 0) == 1 * MS
+    sent = (("A", 1 * MS), ("B", 1 * MS), ("A", 2 * MS))
+    arrivals = [network.carry(source, "C", datagram, leaves, rng)[0][0] for source, leaves in sent]
+    assert arrivals == [6 * MS, 7 * MS, 8 * MS]
+    assert network.carry("A", "D", datagram, 1 * MS, rng)[0][0] == 6 * MS
+    assert Network().leaves("A", 1000, 3) == 3

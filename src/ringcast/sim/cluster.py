@@ -110,22 +110,23 @@ class Cluster:
                         self.sent_datagrams += 1
                         self.links.carry(source, target, datagram)
             elif dest == EVERYONE:
+                leaves = self.network.leaves(source.name, len(datagram), self.now)
                 for target in list(self._bound.values()):
                     if target is not source:
-                        self._carry(source, target.physical, target.name, datagram)
+                        self._carry(source, target.physical, target.name, datagram, leaves)
             elif dest in source.routes:
                 physical = source.routes[dest]
                 name = self._bound[physical].name if physical in self._bound else physical
-                self._carry(source, physical, name, datagram)
+                self._carry(source, physical, name, datagram, self.network.leaves(source.name, len(datagram), self.now))
 
-    def _carry(self, source: Member, physical: str, name: str, datagram: bytes) -> None:
+    def _carry(self, source: Member, physical: str, name: str, datagram: bytes, leaves: int) -> None:
         self.sent_datagrams += 1
-        for instant, arriving in self.carried(source.name, name, datagram):
+        for instant, arriving in self.carried(source.name, name, datagram, leaves):
             self.at(instant, self._arrive, physical, arriving)
 
-    def carried(self, source: str, target: str, datagram: bytes) -> list[tuple[int, bytes]]:
-        """What arrives of a datagram, and when."""
-        return self.network.carry(source, target, datagram, self.now, self._network_rng)
+    def carried(self, source: str, target: str, datagram: bytes, leaves: int) -> list[tuple[int, bytes]]:
+        """What arrives of a datagram that leaves its sender at this instant, and when."""
+        return self.network.carry(source, target, datagram, leaves, self._network_rng)
 
     def _arrive(self, physical: str, datagram: bytes) -> None:
         target = self._bound.get(physical)

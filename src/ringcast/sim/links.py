@@ -139,7 +139,8 @@ class Links:
             return
         number = link.ends[source.incarnation].number
         end = link.ends[target.incarnation]
-        for instant, arriving in self.cluster.carried(source.name, target.name, datagram):
+        leaves = self.cluster.network.leaves(source.name, len(datagram), self.cluster.now)
+        for instant, arriving in self.cluster.carried(source.name, target.name, datagram, leaves):
             if link.stands and link.number == number:
                 end.arrives = instant = max(instant, end.arrives)
             self.cluster.at(instant, self._arrive, link, number, target, arriving, source.incarnation)

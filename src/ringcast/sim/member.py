@@ -98,6 +98,8 @@ class Member:
         self.views: list[View] = []
         self.writable = 0                       # how often there was room again
         self.blocked = 0                        # how often there was none
+        self.blocked_for = 0                    # nanoseconds in which messages to all waited for room
+        self._blocked_since: int | None = None
         self.left = False                       # it left in good order
 
         self.backlog: list[bytes] = []          # what the application wants to send and has no room for
@@ -204,6 +206,7 @@ class Member:
         before = len(self.log)
         self._push(self.clock.read(self.cluster.now))
         self.backlog = waiting
+        self._count_blocked()
         self.turn()
         return len(self.log) - before
 
@@ -215,6 +218,11 @@ class Member:
         self.backlog += [b"%x.%d" % (self.incarnation, number) + filler for number in range(start, start + count)]
         self._begins_to_send |= not had_to_wait         # else it goes on when there is room
         self.attend()
+
+    def stop_sending(self) -> None:
+        """Give up what has found no room so far."""
+        self.backlog = []
+        self._count_blocked()
 
     def say(self, to: str, count: int, size: int, is_oob: bool = False) -> None:
         """Send `count` messages of `size` bytes and more to the one member that it knows as `to`, as soon as there is room."""
@@ -243,7 +251,7 @@ class Member:
         """Go in good order: take no more, wait for what was sent to be acknowledged, see that the others know. (Who has come back and
         is not there yet where it was, stays.)"""
         if self._leave_by is None and self.alive and not self.again:
-            self.backlog = []
+            self.stop_sending()
             for talk in self.talks.values():
                 talk.fragments, talk.backlog = [], []
             self._leave_by = self.cluster.now + CLOSE_TIMEOUT
@@ -404,6 +412,13 @@ class Member:
             if self.again or self.backlog:
                 self.multicast.flush(now, full_only=True)
         self.multicast.flush(now)
+        self._count_blocked()
+
+    def _count_blocked(self) -> None:
+        """What is in the backlog now has found no room."""
+        if self._blocked_since is not None:
+            self.blocked_for += self.cluster.now - self._blocked_since
+        self._blocked_since = self.cluster.now if self.backlog else None
 
     def _push_to(self, dest: Address, now: Instant) -> None:
         """Send from what there is to say to one member until that is empty or there is no room."""

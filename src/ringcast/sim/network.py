@@ -2,6 +2,9 @@
 
 Rates are probabilities from 0 to 1 for each datagram and each receiver of it; times are nanoseconds. All is drawn from one random
 source in the order in which datagrams are sent, so a seed does the same to the same datagrams.
+
+With a bandwidth, each member has one way out and one way in, as behind a switch: a datagram takes its bytes' time on either, and
+waits until those before it are through. A multicast leaves once. What waits is not bounded here: the windows of the senders bound it.
 """
 
 from collections.abc import Callable
@@ -29,6 +32,9 @@ class Network:
     clogged: dict[Link, int] = field(default_factory=dict)      # links that deliver nothing before this instant, then all of it
     discard: Callable[[str, str, bytes], bool] | None = None    # scripted loss: whether this datagram is to be lost
     bad: set[Link] = field(default_factory=set)     # links in a bad spell
+    bandwidth: int = 0                              # bytes a second on a member's way out, and on its way in; 0: no limit
+    out_until: dict[str, int] = field(default_factory=dict)     # when a member's way out is free again
+    in_until: dict[str, int] = field(default_factory=dict)      # and its way in
 
     num_lost: int = 0
     num_cut: int = 0
@@ -42,8 +48,22 @@ class Network:
         self.loss = self.burst = self.duplicate = self.reorder = self.corrupt = self.truncate = 0.0
         self.cut, self.bad, self.clogged, self.discard = set(), set(), {}, None
 
+    def leaves(self, source: str, nbytes: int, now: int) -> int:
+        """When the last byte of a datagram that is sent now has left its sender."""
+        if not self.bandwidth:
+            return now
+        self.out_until[source] = leaves = max(now, self.out_until.get(source, 0)) + nbytes * 1_000_000_000 // self.bandwidth
+        return leaves
+
+    def _enters(self, target: str, nbytes: int, instant: int) -> int:
+        """When the last byte of a datagram is in, that could be in at `instant` if nothing else came."""
+        if not self.bandwidth:
+            return instant
+        self.in_until[target] = enters = max(instant, self.in_until.get(target, 0) + nbytes * 1_000_000_000 // self.bandwidth)
+        return enters
+
     def carry(self, source: str, target: str, datagram: bytes, now: int, rng: Random) -> list[tuple[int, bytes]]:
-        """What arrives of one datagram: (instant, bytes) for every copy."""
+        """What arrives of one datagram that has left its sender now: (instant, bytes) for every copy."""
         link = (source, target)
         if link in self.cut:
             self.num_cut += 1
@@ -58,7 +78,7 @@ class Network:
                 self.num_lost += 1
                 continue
             shortest, longest = self.delay
-            instant = now + shortest + int(rng.random() * (longest - shortest))
+            instant = self._enters(target, len(datagram), now + shortest + int(rng.random() * (longest - shortest)))
             if self.reorder and rng.random() < self.reorder:
                 self.num_reordered += 1
                 instant += int(rng.random() * self.late)

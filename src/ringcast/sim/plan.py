@@ -3,6 +3,10 @@
 Every seed draws the size of the group and of the windows, the intervals, and a part of the possible faults with their strengths, so
 that runs differ in kind and not only in their dice; small windows and short streams put every boundary within reach. What is set
 in Settings is not drawn. Actions are what happens at a certain time; the first N of them are a prefix of the run.
+
+A run with a steady load is there to measure (ringcast.sim.measure): nothing of it is drawn, and no fault is in it that was not
+asked for. Its network carries `bandwidth` bytes a second out of and into each member and takes a fixed time for it; its seed decides
+which datagrams are lost, and when the faults come that were asked for.
 """
 
 from collections.abc import Sequence
@@ -19,9 +23,13 @@ from ringcast.sim.network import MS, Link
 SIMULATED = ("mcast-udp", "mcast-tcp", "nakack2-udp", "nakack2-tcp")
 NAMES = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 SECOND = 1000 * MS
+TICK = 1 * MS                           # a steady load comes in portions of this length
+TURN = 10_000                           # nanoseconds that a member is busy with a turn, under a steady load
+STEADY_MEMBERS = 3                      # under a steady load, unless something else is said
 NEAR_WRAPS = [0, 0, 0, 2**31 - 20, 2**32 - 20, 2**53 - 20, 2**63 - 20, 2**64 - 20]     # where arithmetic may go wrong
 
 
+FAULTS = ("crashes", "partitions", "pauses", "slow", "exclusions", "leaves", "jumps")
 STRENGTHS = {"loss": 0.3, "burst": 0.02, "duplicate": 0.2, "reorder": 0.1, "corrupt": 0.05, "truncate": 0.02}    # at most, if any
 
 
@@ -51,6 +59,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     stack: str = "mcast-udp"            # a channel's
     breaks: int | None = None           # of connections, where the stack has some
     returns: int | None = None          # times that a member dies and comes back as the same life
+    steady: float | None = None         # messages a simulated second that each sender has to send all the time; 0: what finds room
+    senders: int | None = None          # of a steady load
+    bandwidth: float | None = None      # with a steady load: megabytes a second that a member can send, and receive
     options: dict[str, Any] = {}        # properties of the stack
 
     def check(self) -> None:
@@ -61,8 +72,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             rate = getattr(self, name)
             if rate is not None and not 0 <= rate < 1:
                 raise ConfigError(f"{name} is a probability of 0 or more and less than 1, not {rate}")
-        for name in ("crashes", "partitions", "pauses", "slow", "exclusions", "leaves", "jumps", "messages", "size", "delay",
-                     "unicast", "splits", "breaks", "returns"):
+        for name in (*FAULTS, "messages", "size", "delay", "unicast", "splits", "breaks", "returns", "steady"):
             number = getattr(self, name)
             if number is not None and number < 0:
                 raise ConfigError(f"{name} cannot be {number}")
@@ -78,6 +88,26 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         if self.breaks and not is_lossless(self.stack):
             raise ConfigError(f"{self.stack} has no connections that could break; leave out breaks")
         configure(self.options, self.stack)
+        self._check_steady()
+
+    def _check_steady(self) -> None:
+        """ConfigError for a steady load that cannot be, and for what is said of it when there is none."""
+        if self.steady is None:
+            for name in ("senders", "bandwidth"):
+                if getattr(self, name) is not None:
+                    raise ConfigError(f"{name} is for a steady load; give steady, messages a second, or 0 for as many as find room")
+            return
+        members, senders = pick(self.members, STEADY_MEMBERS), pick(self.senders, 1)
+        if members < 2:
+            raise ConfigError("a steady load is measured at other members than its sender; give 2 members or more")
+        if not 1 <= senders <= members:
+            raise ConfigError(f"senders is from 1 to the number of members, {members}, not {senders}")
+        if self.messages is not None:
+            raise ConfigError("a steady load has no number of messages; give duration, and steady, messages a second")
+        if self.returns:
+            raise ConfigError("under a steady load nobody comes back as the same life; leave out returns")
+        if self.bandwidth is not None and not 0.001 <= self.bandwidth <= 1_000_000:
+            raise ConfigError(f"bandwidth is megabytes a second, from 0.001 to 1000000, not {self.bandwidth:g}")
 
 
 class Action(msgspec.Struct, frozen=True):
@@ -119,10 +149,13 @@ class Plan(msgspec.Struct, frozen=True):
     duration: int
     actions: list[Action]
     ends: dict[str, bool]               # whether a member that is dead in the end comes back; else it is excluded
+    load: tuple[int, int] | None = None     # from when to when a steady load is measured
 
 
 def draw(seed: int, settings: Settings) -> Plan:
     """The plan of a seed."""
+    if settings.steady is not None:
+        return steady_plan(seed, settings)
     rng = Random(f"{seed} plan")
     names = NAMES[:pick(settings.members, rng.choice([2, 3, 3, 4, 5, 7]))]
     options = stack_options(rng) | settings.options
@@ -151,6 +184,44 @@ def draw(seed: int, settings: Settings) -> Plan:
         seed=seed, names=names, stack=settings.stack, options=options, network=network, starts=starts, duration=duration,
         socket_bytes=rng.choice([16 << 20, 1 << 20, 200_000, 70_000]), turn_time=rng.choice([0, 10_000, 50_000]),
         actions=sorted(actions, key=lambda action: action.at), ends={name: rng.random() < 0.6 for name in names})
+
+
+def steady_plan(seed: int, settings: Settings) -> Plan:
+    """A run that measures: the group forms, its senders have something to send all the time, and what they sent arrives."""
+    rng = Random(f"{seed} plan")
+    names = NAMES[:pick(settings.members, STEADY_MEMBERS)]
+    config = configure(settings.options, settings.stack)
+    size, bandwidth = pick(settings.size, 1000), int(pick(settings.bandwidth, 125) * 1_000_000)
+    delay = int(pick(settings.delay, 0.2) * MS)
+    begin = 10 * milliseconds(config.hello_interval)        # a lost announcement is repeated several times before
+    end = begin + int(pick(settings.duration, 1.0) * SECOND)
+    window = max(1, min(config.capacity, config.max_bytes // max(1, size)))
+    on_its_way = window * (size + 100) * SECOND // bandwidth            # a window's way through the wire, with its headers
+    duration = end + 10 * milliseconds(config.look_interval) + 10 * delay + len(names) * on_its_way
+    network: dict[str, Any] = {name: getattr(settings, name) or 0.0 for name in STRENGTHS} | {"bandwidth": bandwidth}
+    timed = (*FAULTS, "unicast", "splits", "breaks")
+    asked = msgspec.structs.replace(settings, **{name: getattr(settings, name) or 0 for name in timed})
+    actions = faults(rng, names, asked, end) + talks(rng, names, asked, end)
+    if is_lossless(settings.stack):
+        network = {"bandwidth": bandwidth}
+        actions += breaks(rng, names, asked, end)
+    for name in names[:pick(settings.senders, 1)]:
+        actions += steady_load(name, settings.steady or 0.0, begin, end, size, window + bandwidth * TICK // SECOND // max(1, size))
+    return Plan(
+        seed=seed, names=names, stack=settings.stack, options=settings.options, network=network | {"delay": (delay, delay)},
+        starts={name: Start(0, 0, (0, 1000), True, 0) for name in names}, duration=duration, socket_bytes=16 << 20, turn_time=TURN,
+        actions=sorted(actions, key=lambda action: action.at), ends=dict.fromkeys(names, True), load=(begin, end))
+
+
+def steady_load(who: str, rate: float, begin: int, end: int, size: int, plenty: int) -> list[Action]:
+    """What its application gives it every TICK: what is due then, or so much that it never runs out."""
+    actions, given = [], 0
+    for at in range(begin, end, TICK):
+        due = plenty if not rate else int((at + TICK - begin) * rate / SECOND) - given
+        given += due
+        if due:
+            actions.append(Action(at, "send", who, (due, size)))
+    return [*actions, Action(end, "stop sending", who)]
 
 
 def pick(fixed: Any, drawn: Any) -> Any:
@@ -265,9 +336,7 @@ def load(rng: Random, names: str, settings: Settings, options: dict[str, Any], d
 def faults(rng: Random, names: str, settings: Settings, duration: int) -> list[Action]:
     """The faults that have a time: each kind in about half of all runs, and then one to three of it."""
     actions: list[Action] = []
-    kinds = {"crashes": crash, "partitions": partition, "pauses": pause, "slow": slow, "exclusions": exclusion, "leaves": leaving,
-             "jumps": jump}
-    for name, kind in kinds.items():
+    for name, kind in zip(FAULTS, (crash, partition, pause, slow, exclusion, leaving, jump), strict=True):
         few = {"exclusions": 1, "leaves": 1}.get(name, 3)
         often = {"exclusions": 0.2, "leaves": 0.2}.get(name, 0.5)
         wanted = pick(getattr(settings, name), rng.randint(1, few) if rng.random() < often else 0)

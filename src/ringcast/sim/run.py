@@ -4,6 +4,7 @@ A run has two parts, as a promise has: while there are faults nothing wrong may 
 is dead comes back or is taken out, and everything that is owed must happen within a stated number of intervals, and then silence.
 """
 
+import math
 import traceback
 from time import process_time
 
@@ -14,6 +15,7 @@ from ringcast.protocols.seqnos import MODULUS
 from ringcast.sim.checkers import Violation
 from ringcast.sim.cluster import Cluster
 from ringcast.sim.links import AGAIN as LINK_AGAIN
+from ringcast.sim.measure import Measured, Meter
 from ringcast.sim.member import Clock, Member
 from ringcast.sim.network import MS, Network
 from ringcast.sim.plan import Action, Plan, Settings, Start, draw
@@ -22,7 +24,7 @@ INTERVALS = 400                         # xmit_intervals that everything owed ma
 HELLOS = 40                             # ... hello_intervals, and ...
 ROUNDS = 6                              # ... xmit_intervals for each window full of messages that waits for room
 ASKING = 4                              # looks until what found no room has come again
-MAX_EVENTS = 3_000_000                  # of one run: more is a storm
+MAX_EVENTS = 3_000_000                  # of one run: more is a storm; under a steady load, of each second of it
 TRIES = 10                              # prefixes that are tried beside the bisection
 VOID = 10                               # deliveries; a run with fewer has shown nothing
 
@@ -44,6 +46,7 @@ class Outcome(msgspec.Struct, kw_only=True):
     cpu: float = 0.0                    # seconds
     fingerprint: int = 0
     counters: dict[str, int] = {}       # of all members' stacks, and of the network
+    measured: Measured | None = None    # under a steady load
 
     @property
     def is_void(self) -> bool:
@@ -60,6 +63,10 @@ class Run:
         self.end = plan.actions[len(self.actions)].at if cut_short else plan.duration
         self.cluster = Cluster(plan.names, seed=plan.seed, network=Network(**plan.network), socket_bytes=plan.socket_bytes,
                                turn_time=plan.turn_time, stack=plan.stack, **plan.options)
+        self.max_events = MAX_EVENTS
+        self.meter: Meter | None = None
+        if plan.load is not None:
+            self.max_events *= 1 + math.ceil((plan.load[1] - plan.load[0]) / 1e9)
         self.moves = 0
         for name, start in plan.starts.items():
             self.cluster.at(start.at, self._start, name, start)
@@ -102,6 +109,8 @@ class Run:
         elif action.what == "send":
             if len(member.backlog) <= value[0]:         # an application that is blocked does not pile up more and more
                 member.offer(*value)
+        elif action.what == "stop sending":
+            member.stop_sending()
         elif action.what == "slow":
             member.finish_after, member.limit = value
             member.attend()
@@ -146,6 +155,9 @@ class Run:
         """Run, and say what came of it."""
         began = process_time()
         cluster = self.cluster
+        if self.plan.load is not None:
+            begin, end = self.plan.load
+            self.meter = cluster.observer = Meter(cluster, begin, min(self.end, end))
         check = sentence = trace = ""
         try:
             self.run()
@@ -157,19 +169,21 @@ class Run:
         return Outcome(
             seed=self.plan.seed, check=check, sentence=sentence, traceback=trace, actions=len(self.actions), events=cluster.num_done,
             deliveries=cluster.delivered(), simulated=cluster.now / 1e9, cpu=process_time() - began,
-            fingerprint=cluster.fingerprint, counters=self._counters())
+            fingerprint=cluster.fingerprint, counters=self._counters(), measured=self.meter.measured() if self.meter else None)
 
     def run(self) -> None:
         """Violation when a promise is broken."""
         self._advance(self.end)
+        if self.meter is not None:
+            self.meter.stop()
         self._recover()
         self._pay()
         self.cluster.checkers.agreed()
         self._rest()
 
     def _advance(self, end: int) -> None:
-        if not self.cluster.run_until(end, MAX_EVENTS):
-            self.cluster.checkers.violated("storm", f"more than {MAX_EVENTS} events")
+        if not self.cluster.run_until(end, self.max_events):
+            self.cluster.checkers.violated("storm", f"more than {self.max_events} events")
 
     def _recover(self) -> None:
         """Faults are over: everybody who is dead comes back, or is taken out. Then all send once more."""
