@@ -83,7 +83,11 @@ def test_one_seed_shows_its_plan_and_is_the_same_each_time():
     (["--actions", "3"], "add --seed"), (["--set", "xmit_intervall=3"], "did you mean 'xmit_interval'"),
     (["--seed", "1", "--trace", "/nowhere/at/all.parquet"], "cannot be written"),
     (["--stack", "inproc"], "no stack 'inproc' to simulate"), (["--stack", "mcast-tcp", "--loss", "0.1"], "give breaks"),
-    (["--breaks", "2"], "no connections that could break"),
+    (["--breaks", "2"], "no connections that could break"), (["--loss", "0,0.1"], "add --spark"), (["--loss", "0;1"], "not a number"),
+    (["--results", "rows"], "add --spark"), (["--senders", "1"], "for a steady load"), (["--spark", "--seed", "1"], "leave one of"),
+    (["--spark", "--members", "2,1"], "2 members or more"), (["--spark", "--set", "capacity=8,x"], "capacity"),
+    (["--spark", "--limit", "0"], "--limit is 0"), (["--spark", "--report", "/nowhere/at/all.html"], "no folder"),
+    (["--spark", "--results", "/proc/nowhere"], "cannot be kept"),
 ])
 def test_what_cannot_be_is_one_sentence_and_status_2(words, says):
     run = ringcast("simulate", *words)

@@ -2,29 +2,53 @@
 
 import multiprocessing
 import os
-import shlex
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
+import msgspec
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
+from ringcast.cli import campaign
 from ringcast.cli.app import Settings as Options
 from ringcast.cli.app import app, console, settings
 from ringcast.errors import ConfigError
-from ringcast.sim.plan import SIMULATED, Settings, draw, listed
+from ringcast.sim.measure import Measured
+from ringcast.sim.plan import SIMULATED, Settings, draw, listed, pick
+from ringcast.sim.replay import replay
 from ringcast.sim.run import Outcome, Run, shortest_prefix, simulate
 
-DEFAULTS = Settings()
+SEEDS = 1000
 CHUNK = 8                               # seeds that a worker takes at a time
 SHRUNK = 20                             # failures whose shortest prefix is looked for; the others are listed as they are
 
+
+class Several(tuple[Any, ...]):
+    """The values of one option, given as a list with commas."""
+
+
+def several(kind: Callable[[str], Any]) -> Callable[[str], Several]:
+    """How a list of such values is read."""
+    def parse(text: str) -> Several:
+        try:
+            return Several(kind(value) for value in text.split(","))
+        except ValueError:
+            raise typer.BadParameter(f"{text!r} is not a number, nor several with commas between them.") from None
+
+    return parse
+
+
+def only(values: Several | None, name: str) -> Any:
+    """The one value of an option; ConfigError when there are several, which only a campaign takes."""
+    if values is not None and len(values) > 1:
+        raise ConfigError(f"--{name} has several values, which is for a campaign; add --spark, or give one")
+    return values[0] if values else None
 
 
 def rate(what: str) -> typer.models.OptionInfo:
@@ -37,16 +61,20 @@ def times(what: str) -> typer.models.OptionInfo:
 
 @app.command("simulate")
 def simulate_command(
-    seeds: Annotated[int, typer.Option(help="How many runs.")] = 1000,
+    seeds: Annotated[int | None, typer.Option(help="How many runs; with --spark, of each combination.",
+                                              show_default=f"{SEEDS}; with --spark {campaign.SEEDS}")] = None,
     first: Annotated[int, typer.Option(help="The first seed.")] = 0,
     seed: Annotated[int | None, typer.Option(help="Run this seed alone and show what happens in it.")] = None,
     actions: Annotated[int | None, typer.Option(help="With --seed: carry out only the first so many actions of its plan.")] = None,
     trace: Annotated[Path | None, typer.Option(help="With --seed: write the events of the run to this Parquet file.")] = None,
-    members: Annotated[int | None, typer.Option(help="Members of the group.", show_default="drawn, 2 to 7")] = None,
+    members: Annotated[Several | None, typer.Option(help="Members of the group.", show_default="drawn, 2 to 7", parser=several(int),
+                                                    metavar="INTEGER")] = None,
     duration: Annotated[float | None, typer.Option(help="Simulated seconds with load and faults.", show_default="drawn")] = None,
     messages: Annotated[int | None, typer.Option(help="Messages that all members send together.", show_default="drawn")] = None,
     size: Annotated[int | None, typer.Option(help="Bytes of a message, at least.", show_default="drawn")] = None,
-    loss: Annotated[float | None, rate("is lost")] = None,
+    loss: Annotated[Several | None, typer.Option(
+        help="Probability that a datagram is lost, for each receiver of it.", show_default="drawn", parser=several(float),
+        metavar="FLOAT")] = None,
     burst: Annotated[float | None, rate("begins a spell in which its link loses all")] = None,
     duplicate: Annotated[float | None, rate("arrives twice")] = None,
     reorder: Annotated[float | None, rate("is held back, so that later ones overtake it")] = None,
@@ -66,7 +94,21 @@ def simulate_command(
     stack: Annotated[str, typer.Option(help=f"What the group runs on: {', '.join(SIMULATED)}.")] = "mcast-udp",
     breaks: Annotated[int | None, times("a connection breaks, where the stack has some")] = None,
     returns: Annotated[int | None, times("a member that only sends dies and comes back as the same life")] = None,
+    steady: Annotated[float | None, typer.Option(
+        help="Measure: each sender has so many messages a simulated second to send, 0: as many as find room; no fault is drawn.",
+        show_default="a drawn load")] = None,
+    senders: Annotated[int | None, typer.Option(help="With --steady: how many members send.", show_default="1")] = None,
+    bandwidth: Annotated[float | None, typer.Option(help="With --steady: megabytes a second into and out of each member.",
+                                                    show_default="125")] = None,
     workers: Annotated[int | None, typer.Option(help="Processes.", show_default="one for each core")] = None,
+    spark: Annotated[bool, typer.Option("--spark", help="A campaign on Spark: measure every combination of --loss, --members, --set "
+                                        "capacity= and --set xmit_interval=, each with several values, as in --loss 0,0.01.")] = False,
+    results: Annotated[Path | None, typer.Option(
+        help="With --spark: keep a row for each run in this folder, as Parquet; what is there already is not run again.")] = None,
+    report: Annotated[Path | None, typer.Option(help="With --spark: write the answer to this HTML page, with heat-maps.")] = None,
+    limit: Annotated[float | None, typer.Option(help="With --spark: real seconds that a run may take; then it is ended and reported.",
+                                                show_default="300")] = None,
+    master: Annotated[str | None, typer.Option(help="With --spark: the cluster to run on.", show_default="this machine")] = None,
     options: Options = None,
 ) -> None:
     """Run groups in a simulated network, and check after every event that no promise is broken.
@@ -75,11 +117,31 @@ def simulate_command(
     all. The same seed with the same options is the same run, bit for bit. After the faults the network heals, and all that is owed
     must happen within a stated number of intervals. Exit status 1 when a run failed; each failure is listed with the shortest
     prefix of its plan that still fails and the command that replays it.
+
+    With --spark, runs with a steady load are spread over the cores of this machine or a cluster, for every combination of loss,
+    group size, capacity and xmit_interval; the answer is which capacity and interval to take for each loss and group size.
     """
-    fixed = Settings(members=members, duration=duration, messages=messages, size=size, loss=loss, burst=burst, duplicate=duplicate,
+    fixed = Settings(duration=duration, messages=messages, size=size, burst=burst, duplicate=duplicate,
                      reorder=reorder, corrupt=corrupt, truncate=truncate, delay=delay, crashes=crashes, partitions=partitions,
                      pauses=pauses, slow=slow, exclusions=exclusions, leaves=leaves, jumps=jumps, unicast=unicast, splits=splits,
-                     stack=stack, breaks=breaks, returns=returns, options=settings(options))
+                     stack=stack, breaks=breaks, returns=returns, steady=steady, senders=senders,
+                     bandwidth=bandwidth)
+    seeds = int(pick(seeds, campaign.SEEDS if spark else SEEDS))
+    if seeds < 1:
+        raise ConfigError(f"--seeds is {seeds}; at least one is needed")
+    if workers is not None and workers < 1:
+        raise ConfigError(f"--workers is {workers}; at least one is needed")
+    workers = workers or len(os.sched_getaffinity(0))
+    if spark:
+        if seed is not None or actions is not None or trace is not None:
+            raise ConfigError("--seed, --actions and --trace are for one run, and --spark is for many; leave one of them out")
+        fixed, axes = campaign.order(fixed, settings(options), loss=loss, members=members)
+        raise typer.Exit(campaign.run(fixed, axes, range(first, first + seeds), master=master or f"local[{workers}]", results=results,
+                                      report=report, limit=pick(limit, campaign.LIMIT)))
+    for name, value in {"results": results, "report": report, "limit": limit, "master": master}.items():
+        if value is not None:
+            raise ConfigError(f"--{name} is for a campaign; add --spark")
+    fixed = msgspec.structs.replace(fixed, members=only(members, "members"), loss=only(loss, "loss"), options=settings(options))
     fixed.check()
     if actions is not None and actions < 0:
         raise ConfigError(f"--actions is {actions}; it is a number of actions, 0 or more")
@@ -87,26 +149,7 @@ def simulate_command(
         raise typer.Exit(show_one(seed, fixed, actions, trace))
     if actions is not None or trace is not None:
         raise ConfigError("--actions and --trace are for one run; add --seed N")
-    if seeds < 1:
-        raise ConfigError(f"--seeds is {seeds}; at least one is needed")
-    workers = workers or len(os.sched_getaffinity(0))
-    if workers < 1:
-        raise ConfigError(f"--workers is {workers}; at least one is needed")
     raise typer.Exit(run_all(range(first, first + seeds), fixed, workers))
-
-
-def replay(seed: int, fixed: Settings, actions: int | None = None) -> str:
-    """The command that runs a seed again."""
-    words = ["ringcast", "simulate", "--seed", str(seed)]
-    for name in Settings.__struct_fields__:
-        value = getattr(fixed, name)
-        if name != "options" and value != getattr(DEFAULTS, name):
-            words += [f"--{name}", str(value)]
-    for name, value in fixed.options.items():
-        words += ["--set", f"{name}={value}"]
-    if actions is not None:
-        words += ["--actions", str(actions)]
-    return shlex.join(words)
 
 
 # ------------------------------------------------------------------------------------------------------------ one run
@@ -122,8 +165,18 @@ def show_one(seed: int, fixed: Settings, actions: int | None, trace: Path | None
     outcome = traced(run, trace) if trace else run.outcome()
     print(f"{outcome.deliveries} deliveries, {outcome.events} events, {outcome.simulated:.3f} simulated seconds, "
           f"fingerprint {outcome.fingerprint:08x}")
+    if outcome.measured is not None:
+        show_measured(outcome.measured)
     print(f"FAILED  {outcome.sentence}\n{outcome.traceback}" if outcome.check else "no promise was broken")
     return int(bool(outcome.check))
+
+
+def show_measured(measured: Measured) -> None:
+    """What a steady load came to."""
+    half, nearly_all = measured.percentile(0.5) / 1e6, measured.percentile(0.99) / 1e6
+    print(f"{measured.throughput:,.0f} messages/s at the slowest receiver, half of them within {half:.2f} ms, 99 % within "
+          f"{nearly_all:.2f} ms, overhead {measured.overhead:.1%}, senders blocked for {measured.blocked:.3f} s "
+          f"of {measured.seconds:g} s")
 
 
 def traced(run: Run, path: Path) -> Outcome:
