@@ -44,7 +44,8 @@ class Network:
     num_clogged: int = 0
 
     def heal(self) -> None:
-        """The end of all faults; delays stay as they are."""
+        """The end of all faults, and of the limit of the wires; delays stay as they are, and what waits for a wire has its time."""
+        self.bandwidth = 0
         self.loss = self.burst = self.duplicate = self.reorder = self.corrupt = self.truncate = 0.0
         self.cut, self.bad, self.clogged, self.discard = set(), set(), {}, None
 
@@ -54,6 +55,10 @@ class Network:
             return now
         self.out_until[source] = leaves = max(now, self.out_until.get(source, 0)) + nbytes * 1_000_000_000 // self.bandwidth
         return leaves
+
+    def busy_until(self) -> int:
+        """When all that waited for a wire so far is through."""
+        return max([*self.out_until.values(), *self.in_until.values()], default=0)
 
     def _enters(self, target: str, nbytes: int, instant: int) -> int:
         """When the last byte of a datagram is in, that could be in at `instant` if nothing else came."""

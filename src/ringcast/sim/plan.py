@@ -25,7 +25,8 @@ NAMES = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 SECOND = 1000 * MS
 TICK = 1 * MS                           # a steady load comes in portions of this length
 TURN = 10_000                           # nanoseconds that a member is busy with a turn, under a steady load
-STEADY_MEMBERS = 3                      # under a steady load, unless something else is said
+STEADY: dict[str, Any] = {              # of a run with a steady load, unless something else is said
+    "members": 3, "senders": 1, "size": 1000, "duration": 1.0, "delay": 0.2, "bandwidth": 125.0}
 NEAR_WRAPS = [0, 0, 0, 2**31 - 20, 2**32 - 20, 2**53 - 20, 2**63 - 20, 2**64 - 20]     # where arithmetic may go wrong
 
 
@@ -97,7 +98,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
                 if getattr(self, name) is not None:
                     raise ConfigError(f"{name} is for a steady load; give steady, messages a second, or 0 for as many as find room")
             return
-        members, senders = pick(self.members, STEADY_MEMBERS), pick(self.senders, 1)
+        if self.steady > 10_000_000:
+            raise ConfigError(f"steady is at most 10000000 messages a second, not {self.steady:g}; give 0 for as many as find room")
+        members, senders = (pick(getattr(self, name), STEADY[name]) for name in ("members", "senders"))
         if members < 2:
             raise ConfigError("a steady load is measured at other members than its sender; give 2 members or more")
         if not 1 <= senders <= members:
@@ -106,8 +109,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             raise ConfigError("a steady load has no number of messages; give duration, and steady, messages a second")
         if self.returns:
             raise ConfigError("under a steady load nobody comes back as the same life; leave out returns")
-        if self.bandwidth is not None and not 0.001 <= self.bandwidth <= 1_000_000:
-            raise ConfigError(f"bandwidth is megabytes a second, from 0.001 to 1000000, not {self.bandwidth:g}")
+        if self.bandwidth is not None and not 0.1 <= self.bandwidth <= 10_000:
+            raise ConfigError(f"bandwidth is megabytes a second, from 0.1 to 10000, not {self.bandwidth:g}")
 
 
 class Action(msgspec.Struct, frozen=True):
@@ -189,13 +192,14 @@ def draw(seed: int, settings: Settings) -> Plan:
 def steady_plan(seed: int, settings: Settings) -> Plan:
     """A run that measures: the group forms, its senders have something to send all the time, and what they sent arrives."""
     rng = Random(f"{seed} plan")
-    names = NAMES[:pick(settings.members, STEADY_MEMBERS)]
+    settings = steady_settings(settings)
+    names, size, rate = NAMES[:settings.members], settings.size or 0, settings.steady or 0.0
     config = configure(settings.options, settings.stack)
-    size, bandwidth = pick(settings.size, 1000), int(pick(settings.bandwidth, 125) * 1_000_000)
-    delay = int(pick(settings.delay, 0.2) * MS)
+    bandwidth, delay = int((settings.bandwidth or 0.0) * 1_000_000), int((settings.delay or 0.0) * MS)
     begin = 10 * milliseconds(config.hello_interval)        # a lost announcement is repeated several times before
-    end = begin + int(pick(settings.duration, 1.0) * SECOND)
+    end = begin + int((settings.duration or 0.0) * SECOND)
     window = max(1, min(config.capacity, config.max_bytes // max(1, size)))
+    plenty = window + bandwidth * TICK // SECOND // (size + 20)         # more than can go out until there is more
     on_its_way = window * (size + 100) * SECOND // bandwidth            # a window's way through the wire, with its headers
     duration = end + 10 * milliseconds(config.look_interval) + 10 * delay + len(names) * on_its_way
     network: dict[str, Any] = {name: getattr(settings, name) or 0.0 for name in STRENGTHS} | {"bandwidth": bandwidth}
@@ -205,12 +209,17 @@ def steady_plan(seed: int, settings: Settings) -> Plan:
     if is_lossless(settings.stack):
         network = {"bandwidth": bandwidth}
         actions += breaks(rng, names, asked, end)
-    for name in names[:pick(settings.senders, 1)]:
-        actions += steady_load(name, settings.steady or 0.0, begin, end, size, window + bandwidth * TICK // SECOND // max(1, size))
+    for name in names[:settings.senders]:
+        actions += steady_load(name, rate, begin, end, size, plenty)
     return Plan(
         seed=seed, names=names, stack=settings.stack, options=settings.options, network=network | {"delay": (delay, delay)},
         starts={name: Start(0, 0, (0, 1000), True, 0) for name in names}, duration=duration, socket_bytes=16 << 20, turn_time=TURN,
         actions=sorted(actions, key=lambda action: action.at), ends=dict.fromkeys(names, True), load=(begin, end))
+
+
+def steady_settings(settings: Settings) -> Settings:
+    """With everything said that a steady load needs."""
+    return msgspec.structs.replace(settings, **{name: pick(getattr(settings, name), STEADY[name]) for name in STEADY})
 
 
 def steady_load(who: str, rate: float, begin: int, end: int, size: int, plenty: int) -> list[Action]:

@@ -242,7 +242,7 @@ class Run:
         step = self._interval()
         windows = sum(self._windows(member) for member in cluster.living())
         bound = (INTERVALS + ROUNDS * windows) * step + HELLOS * milliseconds(config.hello_interval) + self._unicast_bound(step)
-        end = cluster.now + bound
+        end = max(cluster.now, cluster.network.busy_until()) + bound
         operator_looks = cluster.now
         while (owed := cluster.owed()) is not None:
             if cluster.now >= end:
@@ -273,6 +273,7 @@ class Run:
         config = configure(self.plan.options, self.plan.stack)
         a_while = (INTERVALS * self._interval() + 10 * milliseconds(config.hello_interval)
                    + 4 * milliseconds(config.conn_close_timeout + min(config.conn_expiry_timeout, 1000)))
+        self._advance(max(cluster.now, cluster.network.busy_until()))      # what waits for a wire may still be answered
         for _ in range(4):                              # what was still on its way may name a dead member once more
             self._advance(cluster.now + a_while // 2)
             self._take_out_the_dead()
