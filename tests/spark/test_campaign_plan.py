@@ -199,11 +199,11 @@ def test_the_page_is_whole_and_needs_no_network(tmp_path):
     of = [point(1000 * capacity, interval, 0.1, capacity, interval, loss) for loss in (0.0, 0.1) for capacity in (8, 64)
           for interval in (1.0, 3.0)]
     of[0] = point(None, None, None, 8, 1.0)
-    report.write(tmp_path / "page.html", of, Settings(), [("died", "its <process> died", "ringcast simulate --seed 3")])
+    report.write(tmp_path / "page.html", of, small()[0], [("died", "its <process> died", "ringcast simulate --seed 3")])
     page = (tmp_path / "page.html").read_text()
     assert "<script src" not in page and "<link" not in page and "@import" not in page
     assert page.count("<h2>") == 3 and "its &lt;process&gt; died" in page and "ringcast simulate --seed 3" in page
-    assert report.verdict(of, 1) in page
+    assert report.verdict(of, 1) in page and "1,000 bytes" in page and "wires of 125 MB/s with a delay of 0.2 ms" in page
     figure = report.heat_maps(groups(of)[0])
     assert [trace.name for trace in figure.data] == ["messages/s", "99 % within (ms)", "overhead (%)"]
     assert [list(row) for row in figure.data[0].z] == [[None, 8000], [64000, 64000]] and list(figure.data[0].y) == ["8", "64"]

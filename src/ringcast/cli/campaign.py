@@ -69,7 +69,7 @@ def run(fixed: Settings, axes: Axes, seeds: Sequence[int], *, master: str, resul
             where = f"kept in {results}: the same command goes on from there" if results else "lost; with --results they would be kept"
             print(f"interrupted: {len(rows):,} of {len(runs):,} runs are {where}")
             return INTERRUPTED
-        answer(points(spark, rows), fixed, failures, report)
+        answer(points(spark, rows), runs[0], failures, report)
     finally:
         spark.stop()
     return int(bool(failures))
@@ -118,7 +118,7 @@ def show_failures(failures: Sequence[Mapping[str, str]]) -> None:
         print(f"and {len(failures) - LISTED:,} more")
 
 
-def answer(points: Sequence[Any], fixed: Settings, failures: Sequence[Mapping[str, str]], report: Path | None) -> None:
+def answer(points: Sequence[Any], one: "Planned", failures: Sequence[Mapping[str, str]], report: Path | None) -> None:
     """The table for the terminal, and the page."""
     from ringcast.spark.campaign import report as answers
     from ringcast.spark.campaign.points import RULE
@@ -134,7 +134,7 @@ def answer(points: Sequence[Any], fixed: Settings, failures: Sequence[Mapping[st
     print(answers.verdict(points, len(failures)))
     if report is not None:
         try:
-            answers.write(report, points, fixed, [(row["status"], row["error"], row["replay"]) for row in failures])
+            answers.write(report, points, one, [(row["status"], row["error"], row["replay"]) for row in failures])
         except OSError as error:
             raise ConfigError(f"the page cannot be written to {report}: {error.strerror or error}") from None
         print(f"the page is {report}")

@@ -8,8 +8,8 @@
     spark = session()
     spark.read.format("ringcast").load("flights.journal")
 
-Nothing here imports the compiled core, so the same package runs on Spark workers without it; and importing this package
-imports neither pyarrow nor pyspark until a name is used.
+Nothing here but campaigns, which run whole groups in the workers, imports the compiled core: so the rest runs on Spark workers
+without it. And importing this package imports neither pyarrow nor pyspark until a name is used.
 """
 
 from importlib import import_module

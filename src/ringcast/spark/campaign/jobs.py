@@ -33,6 +33,7 @@ CONF = {                                # of the session: a worker that dies say
     "spark.sql.shuffle.partitions": "2", "spark.ui.showConsoleProgress": "false"}
 CHUNK_SECONDS = 4.0                     # of simulation in a task, at most; ...
 LEAST_SECONDS = 1.0                     # ... and as long as there is enough to do, at least
+MOST_JOBS = 64                          # at a time: where there are more cores, a job has several tasks
 PARTS = 8                               # that a chunk is cut into when something in it went wrong and nobody knows what
 SLOWER = 20                             # times longer than expected that a chunk may take, beside the time of one run
 WATCHED = 0.25                          # seconds between looks at jobs that take too long
@@ -42,10 +43,10 @@ GONE = ("Python worker exited unexpectedly", "ExecutorLostFailure")     # a run 
 
 
 class Queue:
-    """What is still to be run. Not for several threads: its owner has a lock."""
+    """What is still to be run, on `slots` cores, in chunks of `tasks` tasks. Not for several threads: its owner has a lock."""
 
-    def __init__(self, runs: Sequence[Planned], slots: int) -> None:
-        self.slots = slots
+    def __init__(self, runs: Sequence[Planned], slots: int, tasks: int = 1) -> None:
+        self.slots, self.tasks = slots, tasks
         self.waiting = deque(runs)
         self.apart: deque[list[Planned]] = deque()          # chunks as they are, because something went wrong in them before
         self._seconds: dict[bytes, float] = {}              # that the last run of a point took
@@ -66,7 +67,7 @@ class Queue:
         if self.apart:
             return self.apart.popleft()
         rest = len(self.waiting) * (self._known[0] / self._known[1] if self._known[1] else CHUNK_SECONDS)
-        most = min(CHUNK_SECONDS, max(LEAST_SECONDS, rest / (2 * self.slots)))
+        most = self.tasks * min(CHUNK_SECONDS, max(LEAST_SECONDS, rest / (2 * self.slots)))
         chunk: list[Planned] = []
         seconds = 0.0
         while self.waiting and (not chunk or seconds + self.expected(self.waiting[0]) <= most):
@@ -100,12 +101,13 @@ class Campaign:
         self.name = f"ringcast-campaign-{uuid.uuid4().hex[:8]}"
         done = results.done()
         self.to_run = [run for run in {run.name: run for run in runs}.values() if run.name not in done]
-        self._slots = spark.sparkContext.defaultParallelism
+        slots = spark.sparkContext.defaultParallelism
+        self._num_jobs = min(slots, MOST_JOBS)
         self._schema = spark.createDataFrame(SCHEMA.empty_table()).schema
-        self._queue = Queue(self.to_run, self._slots)
+        self._queue = Queue(self.to_run, slots, -(-slots // MOST_JOBS))
         self._lock = threading.Condition()
         self._under_way: dict[str, Job] = {}
-        self._num_jobs = 0
+        self._num_started = 0
         self._stopping = False
         self._failed: BaseException | None = None
 
@@ -114,11 +116,11 @@ class Campaign:
         is no run's fault (a full disk, a Spark that is gone) is raised when all has ended."""
         with configured(self.spark):
             threads = [threading.Thread(target=self._work, name=f"{self.name}-{number}", daemon=True)
-                       for number in range(self._slots + 1)]        # one job waits while the others run
+                       for number in range(self._num_jobs + 1)]     # one job waits while the others run
             for thread in threads:
                 thread.start()
             try:
-                while any(thread.is_alive() for thread in threads):
+                while any(thread.is_alive() for thread in threads) and self._failed is None:
                     with self._lock:
                         self._lock.wait(WATCHED)
                     self._cancel_late()
@@ -130,6 +132,7 @@ class Campaign:
     def _stop(self, threads: list[threading.Thread]) -> None:
         with self._lock:
             self._stopping = True
+            self._lock.notify_all()
             groups = list(self._under_way)
         while any(thread.is_alive() for thread in threads):     # a job may have been about to start when it was cancelled
             for group in groups:
@@ -171,8 +174,8 @@ class Campaign:
             while not self._stopping:
                 chunk = self._queue.take()
                 if chunk:
-                    self._num_jobs += 1
-                    job = Job(f"{self.name}-{self._num_jobs}", chunk, sum(map(self._queue.expected, chunk)),
+                    self._num_started += 1
+                    job = Job(f"{self.name}-{self._num_started}", chunk, sum(map(self._queue.expected, chunk)),
                               self.limit + 2 * self.grace)
                     self._under_way[job.group] = job
                     return job
@@ -203,7 +206,7 @@ class Campaign:
     def _rows(self, job: "Job") -> arrow.Table:
         self.spark.sparkContext.setJobGroup(job.group, f"{len(job.chunk)} simulated runs", interruptOnCancel=True)
         chunk = msgspec.json.encode(job.chunk)
-        frame = self.spark.range(0, len(job.chunk), 1, 1)
+        frame = self.spark.range(0, len(job.chunk), 1, min(self._queue.tasks, len(job.chunk)))
         return frame.mapInArrow(partial(work, chunk, self.limit, self.grace, self.simulate), self._schema).toArrow().cast(SCHEMA)
 
     def _gone_wrong(self, job: "Job", said: str) -> arrow.Table | None:

@@ -4,9 +4,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ringcast.sim.plan import Settings
+from ringcast.sim.replay import replay
 from ringcast.spark import page
 from ringcast.spark.campaign.points import RULE, Point, choose, groups
+from ringcast.spark.campaign.runs import Planned
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -50,11 +51,15 @@ def answers(points: Sequence[Point]) -> list[tuple[str, ...]]:
     return [cells(choose(group) or group[0]) for group in groups(points)]
 
 
-def write(path: Path, points: Sequence[Point], fixed: Settings, failures: Sequence[tuple[str, str, str]]) -> None:
-    """Write the page; `failures` are (status, what happened, the command that replays it)."""
-    load = "as many messages as find room" if not fixed.steady else f"{fixed.steady:,.0f} messages a simulated second"
+def write(path: Path, points: Sequence[Point], run: Planned, failures: Sequence[tuple[str, str, str]]) -> None:
+    """Write the page; `run` is one of the campaign, `failures` are (status, what happened, the command that replays it)."""
+    fixed = run.settings
+    load = "as many messages as found room" if not fixed.steady else f"{fixed.steady:,.0f} messages a second"
     runs = sum(point.runs for point in points)
-    story = page.text(f"{runs:,} simulated runs of {fixed.stack}; {fixed.senders or 1} member(s) had {load} to send all the time.")
+    story = page.text(
+        f"{runs:,} simulated runs of {fixed.stack}: for {fixed.duration:g} s each of {fixed.senders} sender(s) had {load} of "
+        f"{fixed.size:,} bytes to send, over wires of {fixed.bandwidth:g} MB/s with a delay of {fixed.delay:g} ms. One of the runs: "
+        f"{replay(run.seed, fixed)}")
     parts = [story, "<h2>What to take</h2>", page.table(TITLES, answers(points)), page.text(RULE)]
     if failures:
         parts += ["<h2>Failures</h2>", page.table(("status", "what happened", "replay"), failures)]

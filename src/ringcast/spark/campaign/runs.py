@@ -15,12 +15,12 @@ import pyarrow as arrow
 import ringcast
 from ringcast.config import configure
 from ringcast.errors import ConfigError
-from ringcast.sim.plan import Settings
+from ringcast.sim.plan import STEADY, Settings, steady_settings
 from ringcast.sim.replay import replay
 from ringcast.sim.run import Outcome
 
 AXES: dict[str, tuple[Any, ...]] = {    # of a campaign, and what is tried when nothing else is said
-    "loss": (0.0, 0.01, 0.05), "members": (3,), "capacity": (128, 1024, 8192), "xmit_interval": (1.0, 3.0, 10.0)}
+    "loss": (0.0, 0.01, 0.05), "members": (STEADY["members"],), "capacity": (128, 1024, 8192), "xmit_interval": (1.0, 3.0, 10.0)}
 OF_STACK = ("capacity", "xmit_interval")
 
 OK, BROKEN, ERROR, TIMEOUT, DIED = "ok", "broken", "error", "timeout", "died"      # what became of a run
@@ -109,7 +109,7 @@ def at_point(fixed: Settings, at: Mapping[str, Any]) -> Settings:
         fixed, loss=float(at["loss"]), members=at["members"], steady=fixed.steady or 0.0,
         options={name: getattr(config, name) for name in sorted(options)})
     settings.check()
-    return settings
+    return steady_settings(settings)
 
 
 def table_of(rows: list[dict[str, Any]]) -> arrow.Table:

@@ -98,4 +98,7 @@ def last_words() -> Iterator[TextIO | None]:
         return
     with path.open("a", encoding="utf-8") as words:
         faulthandler.enable(file=words)             # into this handle, behind the name of the run
-        yield words
+        try:
+            yield words
+        finally:
+            faulthandler.disable()                  # before the handle is closed
