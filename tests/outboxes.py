@@ -45,7 +45,8 @@ class Publishing(threading.Thread):
         super().__init__()
         config, join = opening(GROUP, name="spark", members=names, **({"stack": "nakack2-tcp"} | options))
         self.held = HeldOutbox(path, GROUP, config)
-        self.publisher, self.error = Publisher(self.held, join, keep_parts=keep_parts), None
+        self.stop = threading.Event()
+        self.publisher, self.error = Publisher(self.held, join, self.stop, keep_parts=keep_parts), None
         self.start()
 
     def run(self):
@@ -60,7 +61,7 @@ class Publishing(threading.Thread):
         return self
 
     def __exit__(self, *_):
-        self.publisher.stop()
+        self.stop.set()
         self.join(PATIENCE)
 
 

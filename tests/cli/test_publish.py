@@ -72,6 +72,13 @@ def test_members_that_do_not_appear_are_named_also_to_those_who_wait(tmp_path, p
     assert running.returncode == 2 and "did not appear" in Outbox(tmp_path / "o").status().state
 
 
+def test_told_to_end_while_nobody_is_there_it_ends_at_once(tmp_path, publisher):
+    running, outbox = publisher(port=free_port()), Outbox(tmp_path / "o")
+    wait_for(lambda: (status := outbox.status()) is not None and "joining" in status.state)
+    running.send_signal(signal.SIGINT)
+    assert running.communicate(timeout=20) == ("0 messages published\n", "") and running.returncode == 0
+
+
 def test_inproc_is_refused_where_processes_meet(tmp_path):
     run = subprocess.run([sys.executable, "-c", "from ringcast.cli import main; main()", "publish", str(tmp_path / "o"), "--group", "g",
                           "--members", "spark", "--stack", "inproc"], capture_output=True, text=True)

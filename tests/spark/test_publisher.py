@@ -70,7 +70,7 @@ def test_a_publisher_that_is_killed_again_and_again_sends_every_row_once(tmp_pat
                 publisher.kill()
                 publisher.wait()
                 publisher = process(tmp_path / "o", port, stack=stack)
-            wait_for(lambda: outbox.is_finished(number))
+            wait_for(lambda: outbox.is_finished(number) and outbox.is_served())
             publisher.terminate()
             assert publisher.communicate(timeout=PATIENCE) and publisher.returncode == 0
         finally:

@@ -1,6 +1,7 @@
 """`ringcast publish`: a member that carries what Spark wrote into an outbox to its group, exactly once."""
 
 import signal
+import threading
 from pathlib import Path
 from typing import Annotated
 
@@ -27,13 +28,14 @@ def publish_command(
     Ends on SIGINT or SIGTERM. Killed at any moment and started again on the same directory, it goes on without loss or repetition.
     """
     names = [each.strip() for each in members.split(",")]
+    stop = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stop.set())
     config, join = opening(group, name=name, members=names, stack=stack, **settings(options))
     with HeldOutbox(outbox, group, config) as held, Progress(SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn(),
                                                              console=console, disable=quiet) as progress:
         task = progress.add_task(f"publishing {outbox} to {group}")
-        publisher = Publisher(held, join, keep_parts=keep_parts, on_progress=lambda total: progress.update(
+        publisher = Publisher(held, join, stop, keep_parts=keep_parts, on_progress=lambda total: progress.update(
             task, description=f"{group} has acknowledged {total:,} messages of {outbox}"))
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, lambda *_: publisher.stop())
         publisher.run()
     print(f"{publisher.acknowledged} messages published")

@@ -195,10 +195,11 @@ class Mark:
 class Publisher:
     """Carries what is in `outbox` into the group, through the channel that `join` opens for a life of a member (deliver=False, not
     connected yet). `keep_parts` in seconds, see HeldOutbox.sweep; `on_progress` is called with the number of rows that were
-    acknowledged in this run, after each entry in the ledger.
+    acknowledged in this run, after each entry in the ledger. When `stop` is set, from any thread or a signal handler, run() ends:
+    after what was begun is acknowledged, if that is soon.
     """
 
-    def __init__(self, outbox: HeldOutbox, join: Callable[[Life], Channel], *, keep_parts: float = KEEP_PARTS,
+    def __init__(self, outbox: HeldOutbox, join: Callable[[Life], Channel], stop: threading.Event, *, keep_parts: float = KEEP_PARTS,
                  on_progress: Callable[[int], object] | None = None) -> None:
         ledger = outbox.held
         self.outbox, self.ledger = outbox, ledger
@@ -216,19 +217,15 @@ class Publisher:
         self._is_behind = False                         # the ledger is, of what is acknowledged
         self._entered = self._moved = self._swept = time.monotonic()
         self._status: Status | None = None
-        self._stop = threading.Event()
-
-    def stop(self) -> None:
-        """Make run() end, from any thread or a signal handler: after what was sent is acknowledged, if that is soon."""
-        self._stop.set()
+        self._stop = stop
 
     def run(self) -> None:
-        """Join, and publish until stop(). When all that was begun is acknowledged by then the member leaves its group, else it goes
-        without a word, and the others wait for its next process. RingcastError for whatever keeps it from going on."""
+        """Join, and publish until it is to stop. When all that was begun is acknowledged by then the member leaves its group, else it
+        goes without a word, and the others wait for its next process. RingcastError for whatever keeps it from going on."""
         sender = threading.Thread(target=self._send_all, name="ringcast publisher", daemon=True)
         try:
             self._say(Status("is joining the group"))
-            self.channel.connect()
+            self._join()
             sender.start()
             while not self._stop.is_set():
                 self._look()
@@ -243,6 +240,26 @@ class Publisher:
             if sender.ident is not None:
                 sender.join()
         self._say(Status("was stopped"))
+
+    def _join(self) -> None:
+        """Connect, but not for longer than it is wanted."""
+        joined = threading.Event()
+        watching = threading.Thread(target=self._give_up_joining, args=(joined,), daemon=True)
+        watching.start()
+        try:
+            self.channel.connect()
+        except RingcastError:
+            if not self._stop.is_set():
+                raise
+        finally:
+            joined.set()
+            watching.join()
+
+    def _give_up_joining(self, joined: threading.Event) -> None:
+        while not joined.wait(10 * LOOK):
+            if self._stop.is_set():
+                self.channel.close(0, leave=False)
+                return
 
     def _end_soon(self) -> None:
         """No new batches; what is being sent gets a moment."""
