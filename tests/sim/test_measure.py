@@ -78,7 +78,8 @@ def test_a_given_rate_is_what_arrives_and_nobody_is_blocked():
 
 
 def test_every_message_is_counted_once_for_each_receiver_of_others():
-    for settings in ({"members": 2}, {"members": 4, "loss": 0.1}, {"members": 3, "senders": 3}):
+    for settings in ({"members": 2}, {"members": 4, "loss": 0.1}, {"members": 3, "senders": 3},
+                     {"members": 3, "bandwidth": 1, "loss": 0.2}):       # most of it comes when the load is long over
         each = measured(**settings)
         senders = settings.get("senders", 1)
         assert sum(each.latency.values()) == each.messages * (settings["members"] - 1)
@@ -113,18 +114,19 @@ def test_faults_are_only_those_that_were_asked_for():
 
 def test_the_latency_classes_are_those_of_a_plain_count():
     latencies = [1, 2, 3, 999, 1000, 1001, 123_456, 10**9, 0]
-    counted, slowest = classes(array("q", [5] * len(latencies)), array("q", [5 + each for each in latencies]))
+    sent, handed = [5] * len(latencies) + [7], [5 + each for each in latencies] + [9]
+    counted, slowest = classes(array("q", sent), array("q", handed), 6)
     plain = {}
     for each in latencies:
         key = math.floor(8 * math.log2(max(1, each)))
         plain[key] = plain.get(key, 0) + 1
     assert counted == plain and slowest == 10**9
-    assert classes(array("q"), array("q")) == ({}, 0)
+    assert classes(array("q"), array("q"), 6) == ({}, 0)
 
 
 @pytest.mark.parametrize("latency", [1, 77, 1000, 4096, 999_999, 123_456_789])
 def test_a_percentile_is_at_most_9_percent_too_high(latency):
-    counted, _ = classes(array("q", [0] * 100), array("q", [latency] * 99 + [10**12]))
+    counted, _ = classes(array("q", [0] * 100), array("q", [latency] * 99 + [10**12]), 1)
     assert latency <= percentile(counted, 0.99) <= math.ceil(latency * 1.0906) + 1
     assert percentile(counted, 1.0) >= 10**12 and percentile({}, 0.5) == 0
     assert all(upper_end(each) < upper_end(each + 8) for each in range(300))

@@ -143,8 +143,9 @@ def test_chunks_have_one_run_at_first_then_a_few_seconds_then_less():
     chunks = drain(Queue(runs, 2), 0.01)
     assert [run for chunk in chunks for run in chunk] == runs
     sizes = list(map(len, chunks))
-    assert sizes[0] == 1 and max(sizes) * 0.01 <= CHUNK_SECONDS and max(sizes) * 0.01 >= 2 * LEAST_SECONDS
+    assert sizes[0] == 1 and LEAST_SECONDS < max(sizes) * 0.01 <= CHUNK_SECONDS
     assert sizes[1:] == sorted(sizes[1:], reverse=True) and min(sizes[1:-1]) * 0.01 >= LEAST_SECONDS * 0.99
+    assert max(map(len, drain(Queue(small(5000), 2), 0.01))) * 0.01 > CHUNK_SECONDS * 0.99
     assert set(map(len, drain(Queue(small(20), 2), 10.0))) == {1}
 
 

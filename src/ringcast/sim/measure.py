@@ -80,8 +80,8 @@ def upper_end(latency_class: int) -> int:
 class Meter(Observer):
     """The observer of a run that measures; an observer in `others` is told everything too.
 
-    What happens under the load is counted from `begin` on, and deliveries until `end`. `stop()` ends the count of what is sent: a later
-    part of the run is there to see that nothing is missing.
+    Deliveries count for throughput between `begin` and `end`, for latency whenever they come. `stop()` ends the count of what is sent:
+    the later part of a run is there to see that nothing is missing.
     """
 
     def __init__(self, cluster: "Cluster", begin: int, end: int) -> None:
@@ -92,13 +92,13 @@ class Meter(Observer):
         self.datagrams: Counter[str] = Counter()
         self.nbytes: Counter[str] = Counter()
         self.messages = self.payload = self.blocked = 0
-        self.is_stopped = False
+        self.stopped_at: int | None = None
 
     # -------------------------------------------------------------------------------------------- what the cluster tells
 
     def sent(self, member: "Member", dest: int, datagram: bytes) -> None:
         self.others.sent(member, dest, datagram)
-        if self.cluster.now >= self.begin and not self.is_stopped:
+        if self.cluster.now >= self.begin and self.stopped_at is None:
             header = wire.open_datagram(datagram, member.stack.group)
             what = CLASSES.get(header.kind, "control") if header else "control"
             links = self.cluster.links
@@ -108,7 +108,7 @@ class Meter(Observer):
 
     def delivered(self, member: "Member", batch: "Batch") -> None:
         self.others.delivered(member, batch)
-        if batch.dest is None and batch.sender != member.address and not self.is_stopped:
+        if batch.dest is None and batch.sender != member.address:
             self.sent_at.frombytes(batch.sent_at.cast("B"))
             self.handed_at.extend(array("q", [self.cluster.now]) * len(batch))
             if self.begin <= self.cluster.now <= self.end:
@@ -124,7 +124,7 @@ class Meter(Observer):
 
     def stop(self) -> None:
         """The load is over, and what was under way has had its time."""
-        self.is_stopped = True
+        self.stopped_at = self.cluster.now
         lives = self.cluster.lives.values()
         self.messages = sum(len(member.log) for member in lives)
         self.payload = sum(sum(map(len, member.log)) for member in lives)
@@ -136,25 +136,25 @@ class Meter(Observer):
 
     def measured(self) -> Measured | None:
         """The figures; None of a run that ended before the load did."""
-        if not self.is_stopped or self.end <= self.begin:
+        if self.stopped_at is None or self.end <= self.begin:
             return None
-        latency, slowest = classes(self.sent_at, self.handed_at)
+        latency, slowest = classes(self.sent_at, self.handed_at, self.stopped_at)
         return Measured(
             seconds=(self.end - self.begin) / 1e9, messages=self.messages, payload=self.payload, latency=latency, slowest=slowest,
             delivered=dict(self.delivered_by), datagrams=dict(self.datagrams), sent=dict(self.nbytes),
             blocked=self.blocked / 1e9)
 
 
-def classes(sent_at: "array[int]", handed_at: "array[int]") -> tuple[dict[int, int], int]:
-    """How many deliveries are in each class of latency, and the longest latency."""
+def classes(sent_at: "array[int]", handed_at: "array[int]", until: int) -> tuple[dict[int, int], int]:
+    """Of messages that were sent before `until`: how many deliveries are in each class of latency, and the longest latency."""
     import pyarrow as arrow
     from pyarrow import compute
 
-    if not sent_at:
-        return {}, 0
     sent, handed = (arrow.Array.from_buffers(arrow.int64(), len(each), [None, arrow.py_buffer(each)]) for each in (sent_at, handed_at))
-    latency = compute.subtract(handed, sent)
+    latency = compute.subtract(handed, sent).filter(compute.less(sent, until))
+    if not latency:
+        return {}, 0
     logarithm = compute.log2(compute.max_element_wise(latency, 1).cast(arrow.float64()))
     counts = compute.value_counts(compute.floor(compute.multiply(logarithm, STEPS)).cast(arrow.int32()))
     pairs = zip(counts.field("values").to_pylist(), counts.field("counts").to_pylist(), strict=True)
-    return dict(sorted(pairs)), compute.max(latency).as_py()
+    return dict(sorted(pairs)), int(compute.max(latency).as_py())

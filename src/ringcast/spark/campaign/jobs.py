@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 CONF = {                                # of the session: a worker that dies says where it was
     "spark.python.worker.faulthandler.enabled": "true", "spark.sql.execution.pyspark.udf.faulthandler.enabled": "true",
     "spark.sql.shuffle.partitions": "2", "spark.ui.showConsoleProgress": "false"}
-CHUNK_SECONDS = 4.0                     # of simulation in a task, at most; ...
-LEAST_SECONDS = 1.0                     # ... and as long as there is enough to do, at least
+CHUNK_SECONDS = 6.0                     # of simulation in a task, at most; ...
+LEAST_SECONDS = 2.0                     # ... and as long as there is enough to do, at least
 MOST_JOBS = 64                          # at a time: where there are more cores, a job has several tasks
 PARTS = 8                               # that a chunk is cut into when something in it went wrong and nobody knows what
 SLOWER = 20                             # times longer than expected that a chunk may take, beside the time of one run
@@ -58,15 +58,18 @@ class Queue:
         self._known[1] += 1
 
     def expected(self, run: Planned) -> float:
-        """Seconds; a chunk's worth before anything is known, so that the first chunks have one run."""
-        mean = self._known[0] / self._known[1] if self._known[1] else CHUNK_SECONDS
-        return self._seconds.get(run.point, mean)
+        """Seconds that a run will take."""
+        return self._seconds.get(run.point, self._mean())
+
+    def _mean(self) -> float:
+        """Seconds of a run; a chunk's worth before anything is known, so that the first chunks have one run."""
+        return self._known[0] / self._known[1] if self._known[1] else CHUNK_SECONDS
 
     def take(self) -> list[Planned]:
         """The next chunk; empty when nothing waits."""
         if self.apart:
             return self.apart.popleft()
-        rest = len(self.waiting) * (self._known[0] / self._known[1] if self._known[1] else CHUNK_SECONDS)
+        rest = len(self.waiting) * self._mean()
         most = self.tasks * min(CHUNK_SECONDS, max(LEAST_SECONDS, rest / (2 * self.slots)))
         chunk: list[Planned] = []
         seconds = 0.0
@@ -89,9 +92,8 @@ class Campaign:
     """Runs `runs` on the session's executors and adds their rows to `results`; those whose rows are there already are not run.
 
     `limit` is how many real seconds a run may take, and `grace` how many more until its process is ended if it does not end by
-    itself. `simulate` makes the Outcome of a seed and settings, in a worker; another one than
-    the simulator's must be something that workers can import, or unpickle. `told` is called with every table of new rows, by one thread
-    at a time.
+    itself. `simulate` makes the Outcome of a seed and settings, in a worker; another one than the simulator's must be something that
+    workers can import, or unpickle. `told` is called with every table of new rows, by one thread at a time.
     """
 
     def __init__(self, spark: "SparkSession", runs: Sequence[Planned], results: Results, *, limit: float = 300.0,
