@@ -121,10 +121,11 @@ def size_of(folder):
     return total
 
 
-def wait_until(condition, what, log):
+def wait_until(condition, what, mortal):
     deadline = time.monotonic() + PATIENCE
     while not condition():
-        assert time.monotonic() < deadline, f"no {what} for {PATIENCE} s: {Path(log.name).read_text(errors='replace')[-2000:]}"
+        is_alive = mortal.process.poll() is None
+        assert is_alive and time.monotonic() < deadline, f"no {what}; alive: {is_alive}; {Path(mortal.log.name).read_text()[-2000:]}"
         time.sleep(0.02)
 
 
@@ -146,10 +147,10 @@ def test_driver_and_recorder_killed_twenty_times_while_messages_flow_leave_a_tab
             for who in order:
                 if who == "recorder":
                     size = size_of(journal)
-                    wait_until(lambda size=size: size_of(journal) != size, "recording", log)
+                    wait_until(lambda size=size: size_of(journal) != size, "recording", recorder)
                 elif chance.random() < 0.7:             # the others die before they have committed anything
                     batch = commits(checkpoint)
-                    wait_until(lambda batch=batch: commits(checkpoint) > batch, "committed batch", log)
+                    wait_until(lambda batch=batch: commits(checkpoint) > batch, "committed batch", driver)
                 time.sleep(chance.uniform(0, LONGEST[who]))
                 if who == "recorder":
                     recorder.kill()
