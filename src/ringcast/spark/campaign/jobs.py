@@ -28,7 +28,9 @@ from ringcast.spark.campaign.worker import Simulate, work
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-CONF = {                                # of the session: a worker that dies says where it was
+CONF = {                                # of the session: a worker that dies says where it was, and Java, which plans and carries
+                                        # a few rows, takes no time from the runs to compile itself well
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     "spark.python.worker.faulthandler.enabled": "true", "spark.sql.execution.pyspark.udf.faulthandler.enabled": "true",
     "spark.sql.shuffle.partitions": "2", "spark.ui.showConsoleProgress": "false"}
 CHUNK_SECONDS = 6.0                     # of simulation in a task, at most; ...
