@@ -1,11 +1,14 @@
 """The source in a real Spark: batch, stream to Parquet and to foreachBatch, options and errors as users meet them."""
 
 import json
+from pathlib import Path
 
 import pytest
 from journal_help import A, B, C, record
 
-from ringcast.spark import Journal
+from ringcast.spark import Journal, JournalReader
+from ringcast.spark.retention import Retention
+from ringcast.spark.subscriptions import committed, subscriptions
 
 pytestmark = pytest.mark.spark
 
@@ -189,3 +192,23 @@ def test_headers_come_in_kafkas_shape(spark, path, journal):
     assert frame.schema["headers"].dataType.simpleString() == "array<struct<key:string,value:binary>>"
     found = frame.where("seqno = 20").selectExpr("explode(headers) as h").selectExpr("h.key", "cast(h.value as string)").distinct()
     assert sorted(map(tuple, found.collect())) == [("journal", "journal"), ("recorder", "")]
+
+
+def test_what_a_stream_commits_lets_the_journal_go_and_the_next_run_misses_nothing(spark, path, journal, tmp_path):
+    """Spark commits a batch when it plans the next one, so that the last batch stays until the checkpoint is asked."""
+    out = str(tmp_path / "table")
+    retention = Retention(subscriptions=("table",))
+    assert retention.enforce(journal) == 0
+    available_now(spark, path, out, maxOffsetsPerTrigger=1300, subscriptionName="table")
+    assert subscriptions(tmp_path / "journal")["table"].digest == {A: 2550, B: 60}
+    assert retention.enforce(journal) > 0
+    assert [piece.first for piece in JournalReader(path).segments(A)] == [2001]
+    assert retention.enforce(journal, committed=[committed(Path(f"{out}.checkpoint"))]) == 0  # only what all of them have
+    assert Retention().enforce(journal, committed=[committed(Path(f"{out}.checkpoint"))]) > 0
+    assert journal.digest == {A: 3000, B: 60} and JournalReader(path).segments(A) == []
+    record(journal, A, 3001, 3100)
+    journal.sync()
+    available_now(spark, path, out, subscriptionName="table")
+    assert once(spark.read.parquet(out)) == {A: (3100, 1, 3100, 3100, True), B: (50, 11, 60, 50, True)}
+    with pytest.raises(Exception, match=rf"{A} 1..3000 \(purged\)"):
+        available_now(spark, path, f"{out}.new", startingOffsets=json.dumps({A: 0, B: 60}))
