@@ -187,6 +187,11 @@ def test_without_the_option_one_frame_serves_queries_with_different_filters(spar
     assert few.union(frame.where("seqno < 11")).union(frame).count() == 2 + 10 + 3050
 
 
+def test_a_users_java_options_stand_beside_ours(spark):
+    options = spark.conf.get("spark.driver.extraJavaOptions").split()
+    assert {"-Darrow.enable_unsafe_memory_access=true", "-Darrow.enable_null_check_for_get=false", "-XX:+UseSerialGC"} <= set(options)
+
+
 def test_headers_come_in_kafkas_shape(spark, path, journal):
     frame = spark.read.format("ringcast").option("includeHeaders", "true").load(path)
     assert frame.schema["headers"].dataType.simpleString() == "array<struct<key:string,value:binary>>"

@@ -176,6 +176,12 @@ def test_the_split_follows_its_options(path, journal, options, sizes):
     assert len(rows(reader, parts, "seqno")) == 14
 
 
+@pytest.mark.parametrize("rows, parts", [(14, 1), (13, 2), (5, 4), (4, 4), (1, 14)])
+def test_a_few_partitions_are_a_power_of_two_so_that_no_core_idles_over_the_last(path, journal, monkeypatch, rows, parts):
+    monkeypatch.setattr("ringcast.spark.source.PARTITION_ROWS", rows)
+    assert len(batch(path).partitions()) == parts
+
+
 def test_large_messages_make_smaller_partitions(path, journal, monkeypatch):
     monkeypatch.setattr("ringcast.spark.source.PARTITION_BYTES", 3000)
     journal.append(C, 1, [bytes(1000)] * 20, view_id=1, sent_at=1, delivered_at=1)

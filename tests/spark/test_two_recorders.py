@@ -57,8 +57,8 @@ def test_a_stream_over_two_recorders_has_everything_once_whichever_dies(tmp_path
 
     def start(name):
         recorders[name] = subprocess.Popen(
-            [sys.executable, "-c", "from ringcast.cli import main; main()", "record", str(folder / name), "--group", "g", "--name", name,
-             "--members", MEMBERS, "--set", f"port={port}", "--quiet", "--stop-when-alone"], stdout=subprocess.DEVNULL)
+            [sys.executable, "-c", "from ringcast.cli import main; main()", "record", str(folder / name), "--group", "g",
+             "--name", name, "--members", MEMBERS, "--set", f"port={port}", "--quiet", "--stop-when-alone"], stdout=subprocess.DEVNULL)
 
     def kill(name):
         os.kill(recorders[name].pid, signal.SIGKILL)

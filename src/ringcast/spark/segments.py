@@ -1,7 +1,10 @@
 """Segments: the files that hold one sender's messages, and the index that makes their bytes trustworthy.
 
-The open tail is an Arrow IPC stream, a sealed segment an Arrow IPC file; any Arrow tool reads either. Arrow has no
-checksums, and a parser that meets a flipped length or offset may crash or return wrong rows. So beside each segment lies
+The open tail is an Arrow IPC stream, a sealed segment an Arrow IPC file; any Arrow tool reads either. Not Parquet: measured in
+one run (`python benchmarks/spark_source.py --formats`), messages of 100 B / 1 KB are written 1.8 / 1.9 times as fast and cost 17 / 22 %
+less CPU to read through Spark's Python source, because a column of the file is handed on as it lies; Parquet is 18 / 2 % smaller.
+
+Arrow has no checksums, and a parser that meets a flipped length or offset may crash or return wrong rows. So beside each segment lies
 an index of fixed-size entries: first and last seqno, offset and length of one record batch, its earliest and latest
 times, the CRC-32 of its bytes, and a CRC-32 over the entry itself, seeded with group and sender. Bytes are checked before
 Arrow sees them. A sidecar and not a custom field of the batch, because a field cannot cover the header that carries it,

@@ -18,7 +18,7 @@ Options, of both unless marked:
 - `maxOffsetsPerTrigger` (streams): at most so many messages in one batch; smallest backlogs first.
 - `subscriptionName` (streams): what the stream has committed is written into the journals under this name, for their retention
   (see `retention`). Spark commits a batch when it plans the next one, so that this lags one batch.
-- `minPartitions`, `maxRecordsPerPartition`: bounds of the split, otherwise 500,000 messages or 128 MiB in a partition.
+- `minPartitions`, `maxRecordsPerPartition`: bounds of the split, otherwise up to 1,000,000 messages or 192 MiB in a partition.
 - `includeHeaders` (default false): one more column, `headers array<struct<key string, value binary>>` as Kafka's source has it, with
   what is known of a row beside its columns: `journal`, the name of the journal's directory, and `recorder`, the member that
   recorded it (empty if the journal was not told). With several journals that is the one that the row was read from.
@@ -31,6 +31,8 @@ then opens only the segments that can have such rows; Spark's own `spark.sql.pyt
 of the last query with the loaded DataFrame: a second query over the same DataFrame, without a filter or with two at once, would
 get the rows that the last filter let through, and no error. So load anew for each query that filters. `senders`, offsets and
 timestamps narrow a read as well, and have no such trap.
+
+A loaded DataFrame is what was durable when a query first planned it, as Spark keeps that plan; load anew to see more.
 
 A stream may start before the recorder did: until the journal exists there is nothing to read, and what is recorded then is
 read from its start. A batch read of a journal that does not exist is an error.
@@ -63,8 +65,9 @@ from .options import BATCH_OPTIONS, EARLIEST, LATEST, STREAM_OPTIONS, Options, f
 from .rows import ROWS, WITH_HEADERS
 from .subscriptions import subscribe
 
-PARTITION_ROWS = 500_000  # far fewer, and starting the tasks costs more than reading (measured)
-PARTITION_BYTES = 128 << 20
+PARTITION_ROWS = 1_000_000  # far fewer, and starting the tasks costs more than reading (measured)
+PARTITION_BYTES = 192 << 20
+EVEN_PARTS = 32  # fewer partitions are rounded up to a power of two: the last of three keeps one of two cores idle
 
 # Spark asks for filters in a process of its own, which has loaded this module. Where Spark was not told to push filters down, a
 # reader that only has the method fails every read; so it has it in that process alone.
@@ -256,7 +259,12 @@ def _row_bytes(journals: Journals, spans: list[Range]) -> float:
 
 def _partition_rows(spans: list[Range], row_bytes: float, options: Options) -> int:
     """How many messages go into one partition."""
+    if not spans:
+        return 1
     total = sum(last - first + 1 for _, first, last in spans)
     target = PARTITION_ROWS if row_bytes * PARTITION_ROWS <= PARTITION_BYTES else max(1, int(PARTITION_BYTES / row_bytes))
-    parts = max(options.min_partitions or 1, -(-total // target))
+    parts = -(-total // target)
+    if parts < EVEN_PARTS:
+        parts = 1 << (parts - 1).bit_length()
+    parts = max(options.min_partitions or 1, parts)
     return max(1, min(-(-total // parts), options.max_records_per_partition or total))

@@ -109,7 +109,7 @@ def publish(plan: Plan, number: int, sent: Any, outcomes: "mp.SimpleQueue[Outcom
 def keep(plan: Plan, directory: Path, recorded: Any, outcomes: "mp.SimpleQueue[Outcome]") -> None:
     """The recorder: everything into the journal, until it is alone."""
     outcome = Outcome(RECORDER)
-    with Journal(directory, group=plan.group) as journal:
+    with Journal(directory, group=plan.group, recorder=RECORDER) as journal:
         def on_view(view: View) -> None:
             close_when_alone(channel, view)
 
