@@ -51,7 +51,7 @@ def test_many_appends_of_several_views_become_one_record_batch(path):
 
 
 def test_every_message_keeps_its_own_time_of_sending_and_its_batchs_flags(path):
-    sent = [5_000, 7_999, 6_000, 1_234_567_890_000_009]
+    sent = [5_000, 7_999, -6_000, 1_234_567_890_000_009]  # a remote member may say anything
     with open_journal(path) as journal:
         journal.append(A, 1, [b"1"], view_id=1, sent_at=1000, delivered_at=1)
         journal.sync()
@@ -251,7 +251,6 @@ def test_a_closed_journal_takes_nothing_and_closing_again_is_fine(path):
         {"delivered_at": 2**63},
         {"sent_at": -1},
         {"sent_at": array("q", [1, 2])},
-        {"sent_at": array("q", [-1])},
         {"flags": 2**31},
         {"void": 1},
         {"payloads": [b"x", None]},

@@ -114,6 +114,27 @@ def test_messages_that_a_filter_leaves_out_may_be_lost(tmp_path):
     assert rows(reader(tmp_path, GreaterThan(SEQNO, 6))[0]) == [(A, 7), (A, 8)]
 
 
+def test_a_damaged_index_is_reported_and_not_taken_for_no_messages(tmp_path):
+    with Journal(tmp_path, group="g", segment_rows=2, fsync=False) as journal:
+        for number in range(1, 7):
+            record(journal, A, number, number, at=number * HOUR)
+            journal.sync()
+    [index] = tmp_path.glob(f"*/{3:020d}-*.idx")
+    index.write_bytes(bytes(index.stat().st_size))
+    assert rows(reader(tmp_path, LessThan(SENT, hour(3)), LessThan(SEQNO, 3))[0]) == [(A, 1), (A, 2)]
+    for wish in (GreaterThan(SENT, hour(5)), LessThan(SENT, hour(2))):
+        with pytest.raises(JournalError, match="cannot give message 3"):
+            rows(reader(tmp_path, wish)[0])
+
+
+def test_a_worker_that_does_not_see_the_journal_says_so(path, tmp_path):
+    reading, _ = reader(path)
+    [part, *_] = reading.partitions()
+    part.path = tmp_path / "elsewhere"
+    with pytest.raises(JournalError, match="no journal at .* on this machine"):
+        list(reading.read(part))
+
+
 def test_times_without_a_zone_are_utc_and_other_values_are_left_to_spark():
     bounds = Bounds()
     assert not bounds.narrow(GreaterThan(SENT, datetime(1970, 1, 1, 9, tzinfo=UTC).replace(tzinfo=None)))

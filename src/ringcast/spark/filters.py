@@ -4,7 +4,7 @@ Senders and seqnos are kept exactly; times only as far as the index knows them, 
 looks at each row that is left.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
@@ -24,6 +24,7 @@ from pyspark.sql.datasource import (
 from .manifest import Extent
 from .merge import Journals
 from .offsets import Range
+from .reader import JournalReader
 from .rows import ROWS
 from .segments import Entry
 
@@ -93,8 +94,9 @@ class Bounds:
     def _timely(self, journals: Journals, span: Range) -> list[Range]:
         pieces: list[Range] = []
         for journal, first, last in journals.parts(*span):
-            for entry in filter(self._meets, journal.entries(span.sender, first, last)):
-                begin, end = max(first, entry.first), min(last, entry.last)
+            for begin, end, entry in _indexed(journal, span.sender, first, last):
+                if entry is not None and not self._meets(entry):
+                    continue
                 if pieces and pieces[-1].last + 1 == begin:
                     pieces[-1] = pieces[-1]._replace(last=end)
                 else:
@@ -104,6 +106,18 @@ class Bounds:
     def _meets(self, entry: Entry) -> bool:
         return (self._from["sent_at"] <= entry.sent_to and entry.sent_from <= self._to["sent_at"]
                 and self._from["delivered_at"] <= entry.delivered_to and entry.delivered_from <= self._to["delivered_at"])
+
+
+def _indexed(journal: JournalReader, sender: str, first: int, last: int) -> Iterator[tuple[int, int, Entry | None]]:
+    """A range cut as the indexes cut it. Where they have no entry, because a segment is sealed at this moment or its index is damaged,
+    there is None: that part has to be read, which finds it or says what is wrong."""
+    for entry in journal.entries(sender, first, last):
+        if first < entry.first:
+            yield first, entry.first - 1, None
+        begin, first = max(first, entry.first), entry.last + 1
+        yield begin, min(last, entry.last), entry
+    if first <= last:
+        yield first, last, None
 
 
 def _number(column: str, value: object) -> int | None:
@@ -128,10 +142,10 @@ def sent_before(journals: Journals, moment: int, extents: Mapping[str, Extent]) 
 
 def _last_before(journals: Journals, moment: int, sender: str, extent: Extent) -> int:
     for journal, first, last in journals.parts(sender, extent.low, extent.high):
-        for entry in journal.entries(sender, first, last):
-            if entry.sent_to < moment:
+        for begin, end, entry in _indexed(journal, sender, first, last):
+            if entry is not None and entry.sent_to < moment:
                 continue
-            for _, stored in journal.stored(sender, max(first, entry.first), min(last, entry.last)):
+            for _, stored in journal.stored(sender, begin, end):
                 late = pc.greater_equal(stored.column("sent_at").cast(pa.int64()), moment)
                 if (row := pc.index(late, True).as_py()) >= 0:
                     return int(stored.column("seqno")[row].as_py()) - 1

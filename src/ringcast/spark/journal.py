@@ -299,7 +299,7 @@ class Journal:
         extent = known.get(owner.sender)
         seed = identity(self.group, owner.sender)
         log = _Log(folder, seed, 1)
-        purged = [segment for segment in segments if extent is not None and segment.last is not None and segment.last < extent.low]
+        purged = [segment for segment in segments if extent is not None and (segment.last or segment.first) < extent.low]
         for segment in purged:  # the digest had let go of them, and then we died
             remove(segment)
             segments.remove(segment)
@@ -374,7 +374,8 @@ def _payload_column(payloads: Sequence[bytes]) -> pa.Array:
 
 
 def _times_column(sent_at: "int | Buffer", count: int) -> pa.Array:
-    """Send times, in microseconds; ValueError if they are not one, or one for each message, from 0."""
+    """Send times, in microseconds; ValueError if they are not one number from 0, or one for each message, which may be any, as they
+    are what a remote member says."""
     if isinstance(sent_at, int):
         if not 0 <= sent_at <= SEQNO_MAX:
             raise ValueError(f"sent_at {sent_at} must fit 63 bits")
@@ -383,8 +384,6 @@ def _times_column(sent_at: "int | Buffer", count: int) -> pa.Array:
     if view.nbytes != 8 * count:
         raise ValueError(f"sent_at has {view.nbytes} bytes: it must be 8 for each of the {count} messages, or one number for all")
     times = pa.Array.from_buffers(pa.int64(), count, [None, pa.py_buffer(view)])
-    if pc.min(times).as_py() < 0:
-        raise ValueError("sent_at must not be before 1970")
     return pc.divide(times, NS_PER_US).cast(TIME)
 
 

@@ -111,6 +111,8 @@ class Journals:
         A journal that is damaged is stood in for by another that has the message. Raises JournalError when none can give a
         message that one has, and, if `strict`, when one of the range is in none, so that it was purged since the read was planned.
         """
+        if not self.journals:
+            raise JournalError(f"There is no journal at {self.path} on this machine: it must be visible here under the same path.")
         expected = first
         failures: dict[int, JournalError] = {}  # of the journals that could not give the message `expected`
         while expected <= last:
