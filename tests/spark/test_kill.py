@@ -1,4 +1,4 @@
-"""kill -9 at points nobody chose: the journal keeps what it confirmed, and a stream's table has every message once."""
+"""kill -9 at points nobody chose: the journal keeps what it confirmed. (With a group and a driver: test_kill_both.py.)"""
 
 import json
 import os
@@ -6,17 +6,13 @@ import random
 import signal
 import subprocess
 import sys
-import time
-from pathlib import Path
 
 import pytest
-from journal_help import A, B, record, seqnos
+from journal_help import A, B, seqnos
 
 from ringcast.spark import Journal, JournalReader
 
 pytestmark = pytest.mark.kill
-
-DEADLINE_S = 90
 
 RECORDER = """
 import json, sys
@@ -32,18 +28,6 @@ while True:
         next_seqno[sender] = first + 13
     print(json.dumps(journal.sync()), flush=True)
 """
-
-DRIVER = """
-import sys
-from ringcast.spark import session
-
-path, out = sys.argv[1:]
-java = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-spark = session(conf={"spark.driver.extraJavaOptions": java, "spark.local.dir": out + ".local"})
-stream = spark.readStream.format("ringcast").option("maxOffsetsPerTrigger", 500).load(path)
-stream.writeStream.format("parquet").option("checkpointLocation", out + ".checkpoint").start(out).awaitTermination()
-"""
-
 
 def kill_group(process: subprocess.Popen) -> None:
     os.killpg(process.pid, signal.SIGKILL)
@@ -71,57 +55,3 @@ def test_a_recorder_killed_at_any_point_keeps_what_it_confirmed_once(tmp_path):
         assert all(journal.digest[sender] >= digest[sender] for sender in digest)
         for sender, high in journal.digest.items():
             assert seqnos(path, sender) == list(range(1, high + 1))
-
-
-def committed(out: Path) -> int:
-    """How many batches the query has committed so far."""
-    return sum(file.name.isdecimal() for file in Path(f"{out}.checkpoint/commits").glob("*"))
-
-
-@pytest.mark.spark
-def test_a_driver_killed_in_mid_stream_leaves_a_table_with_every_message_once(spark, tmp_path):
-    path, out = tmp_path / "journal", tmp_path / "table"
-    high = 0
-    with Journal(path, group="g", segment_rows=2000, fsync=False) as journal:
-
-        def grow():
-            nonlocal high
-            for sender in (A, B):
-                record(journal, sender, high + 1, high + 100)
-            high += 100
-            journal.sync()
-
-        for _ in range(15):
-            grow()
-        seen = 0
-        with open(tmp_path / "driver.log", "w+") as log:
-            driver = subprocess.Popen(
-                [sys.executable, "-c", DRIVER, str(path), str(out)], stdout=log, stderr=log, start_new_session=True
-            )
-            try:
-                deadline = time.monotonic() + DEADLINE_S
-                while seen < 4:  # batches of 500 messages: the driver dies over unread ones
-                    assert driver.poll() is None and time.monotonic() < deadline, (tmp_path / "driver.log").read_text()
-                    if committed(out) > seen:
-                        seen = committed(out)
-                        for _ in range(5):
-                            grow()
-                    time.sleep(0.01)
-            finally:
-                kill_group(driver)
-        grow()
-    query = (
-        spark.readStream.format("ringcast")
-        .load(str(path))
-        .writeStream.format("parquet")
-        .option("checkpointLocation", f"{out}.checkpoint")
-        .trigger(availableNow=True)
-        .start(str(out))
-    )
-    assert query.awaitTermination(DEADLINE_S)
-    table = spark.read.parquet(str(out))
-    rows = table.groupBy("sender").agg({"seqno": "max", "sender": "count"}).sort("sender").collect()
-    assert [(row.sender, row["max(seqno)"], row["count(sender)"]) for row in rows] == [(A, high, high), (B, high, high)]
-    assert table.agg({"seqno": "min"}).first()[0] == 1
-    assert table.select("sender", "seqno").distinct().count() == 2 * high
-    assert table.where("cast(cast(payload as string) as bigint) != seqno").count() == 0

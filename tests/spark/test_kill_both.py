@@ -21,7 +21,7 @@ from ringcast import Channel, SendTimeoutError
 
 pytestmark = [pytest.mark.kill, pytest.mark.spark, pytest.mark.timeout(420)]
 
-KILLS = {"driver": 7, "recorder": 14}
+KILLS = {"driver": 5, "recorder": 15}
 PATIENCE = 120                          # seconds without any progress
 LONGEST = {"driver": 1.5, "recorder": 0.8}      # seconds that one lives after it has shown that it works, at most
 PUBLISHERS = ("p", "q")

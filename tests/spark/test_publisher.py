@@ -258,7 +258,7 @@ def test_parts_that_a_batch_names_stay_however_old(tmp_path):
 
 def test_a_publisher_that_was_taken_out_while_alive_stops_and_says_so(tmp_path):
     with Member(port=(port := free_port())) as member, Publishing(tmp_path / "o", port=port) as publishing:
-        wait_for(lambda: member.channel.view is not None)
+        wait_for(lambda: None not in (member.channel.view, publishing.publisher.channel.view))
         member.channel.exclude("spark")
         publishing.join(PATIENCE)
     assert "taken out of the group" in str(publishing.error)
