@@ -20,7 +20,6 @@ must be one file system for the driver, the workers and the publisher, with link
 import fcntl
 import os
 import secrets
-import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -28,6 +27,7 @@ from typing import Any, BinaryIO
 
 import msgspec
 import pyarrow as pa
+from isal.isal_zlib import crc32
 
 from ..errors import OutboxError
 from .manifest import NO_ROOM, read_json, sync_directory, write_json
@@ -159,7 +159,7 @@ class Outbox:
                 raw = file.read_buffer()
         except OSError as error:
             raise damaged(path, error.strerror or "it cannot be read") from error
-        if raw.size != part.size or zlib.crc32(raw) != part.crc32:
+        if raw.size != part.size or crc32(raw) != part.crc32:
             raise damaged(path, "its checksum is wrong")
         with pa.ipc.open_stream(raw) as reader:
             if reader.schema != PAYLOADS:
@@ -233,7 +233,7 @@ class _Counted:
         self.size = self.crc32 = 0
 
     def write(self, data: Any) -> int:
-        self.crc32 = zlib.crc32(data, self.crc32)
+        self.crc32 = crc32(data, self.crc32)
         self.size += len(data)
         return self.file.write(data)
 

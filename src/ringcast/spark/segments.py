@@ -16,7 +16,6 @@ cut the tail behind its last good entry.
 
 import os
 import struct
-import zlib
 from collections.abc import Iterator, Sequence
 from io import FileIO
 from pathlib import Path
@@ -24,6 +23,7 @@ from typing import BinaryIO, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from isal.isal_zlib import crc32
 
 from ..errors import JournalError
 from .manifest import sync_directory
@@ -121,7 +121,7 @@ def list_segments(folder: Path) -> list[Segment]:
 
 def identity(group: str, sender: str) -> int:
     """The seed of every entry's checksum, so that a segment moved to another sender or group is not believed."""
-    return zlib.crc32(f"{group}\0{sender}".encode())
+    return crc32(f"{group}\0{sender}".encode())
 
 
 def read_index(segment: Segment, seed: int) -> list[Entry]:
@@ -134,7 +134,7 @@ def read_index(segment: Segment, seed: int) -> list[Entry]:
     expected = segment.first
     for at in range(0, len(raw) - _ENTRY_BYTES + 1, _ENTRY_BYTES):
         packed = raw[at : at + _ENTRY.size]
-        if zlib.crc32(packed, seed) != _CHECK.unpack_from(raw, at + _ENTRY.size)[0]:
+        if crc32(packed, seed) != _CHECK.unpack_from(raw, at + _ENTRY.size)[0]:
             break
         entry = Entry(*_ENTRY.unpack(packed))
         if entry.first != expected:
@@ -146,7 +146,7 @@ def read_index(segment: Segment, seed: int) -> list[Entry]:
 
 def _pack(entries: Sequence[Entry], seed: int) -> bytes:
     packed = [_ENTRY.pack(*entry) for entry in entries]
-    return b"".join(raw + _CHECK.pack(zlib.crc32(raw, seed)) for raw in packed)
+    return b"".join(raw + _CHECK.pack(crc32(raw, seed)) for raw in packed)
 
 
 def read_segment(
@@ -194,7 +194,7 @@ def _bytes_of(file: pa.MemoryMappedFile, entry: Entry) -> pa.Buffer | None:
         return None
     file.seek(entry.offset)
     buffer = file.read_buffer(entry.length)
-    return buffer if zlib.crc32(buffer) == entry.crc32 else None
+    return buffer if crc32(buffer) == entry.crc32 else None
 
 
 class Tail:
@@ -272,7 +272,7 @@ class Tail:
         batch = _batch_of(self._pending)
         message = batch.serialize()
         first = self._pending[0].first - self._pending[0].void
-        entry = _entry_of(batch, first, self.size, message.size, zlib.crc32(message))
+        entry = _entry_of(batch, first, self.size, message.size, crc32(message))
         self._written.append(entry)
         self._write(message)
         self._pending.clear()
@@ -382,7 +382,7 @@ def _entries_of(path: Path, first: int, batches: Sequence[pa.RecordBatch]) -> li
             pa.ipc.read_message(file)
             length = file.tell() - offset
             file.seek(offset)
-            entries.append(_entry_of(batch, first, offset, length, zlib.crc32(file.read_buffer(length))))
+            entries.append(_entry_of(batch, first, offset, length, crc32(file.read_buffer(length))))
             first = entries[-1].last + 1
     return entries
 
