@@ -1,8 +1,9 @@
 """How fast Spark reads a journal, as a ratio to its own Parquet source; and why segments are Arrow IPC and not Parquet.
 
-    python benchmarks/spark_source.py [--rounds 9] [--size 100 --size 1000] [--formats]
+    python benchmarks/spark_source.py [--rounds 9] [--size 100 --size 1000] [--text] [--formats]
 
-Held still: 4 senders, 2,000,000 messages of 100 B or 400,000 of 1 KB that do not compress, in sealed segments; all eight columns;
+Held still: 4 senders, 2,000,000 messages of 100 B or 400,000 of 1 KB, in sealed segments, which do not compress, or with --text
+are flight records; all eight columns;
 `ringcast.spark.session` on local[2], writing to the `noop` sink; files in the page cache. The peer reads a Parquet copy of the same
 rows, written by Spark with its defaults. Sources take turns, round by round, after three rounds that are not counted; the
 ratio is the median over the rounds of (time of Parquet / time of ringcast), with its quartiles. CPU seconds are those of the JVM and
@@ -35,6 +36,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--size", type=int, action="append", choices=sorted(ROWS))
+    parser.add_argument("--text", action="store_true", help="payloads are text of real records instead of noise")
     parser.add_argument("--formats", action="store_true", help="compare formats of segments instead")
     arguments = parser.parse_args()
     spark = session("ringcast-benchmarks", conf={"spark.ui.showConsoleProgress": "false"})
@@ -42,7 +44,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         for size in arguments.size or sorted(ROWS):
             journal = Path(folder) / f"journal-{size}"
-            write_journal(journal, size)
+            write_journal(journal, size, arguments.text)
             (formats if arguments.formats else ratio)(spark, journal, size, arguments.rounds)
     spark.stop()
 

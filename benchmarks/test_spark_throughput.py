@@ -15,6 +15,7 @@ import shutil
 import pyarrow as pa
 import pytest
 
+from ringcast.cli.demo.flights import lines
 from ringcast.spark import Journal, session
 
 ROWS = {100: 2_000_000, 1000: 400_000}
@@ -25,12 +26,13 @@ STRIDE = 1009  # a prime above every payload size: payloads neither overlap thei
 pytestmark = pytest.mark.parametrize("size", ROWS)
 
 
-def appends(size):
+def appends(size, text=False):
     """(sender, first seqno, payloads) of every append, and None where a sync belongs.
 
-    No two payloads are alike: Parquet would shrink them, and then read something else than we do.
+    No two payloads are alike: Parquet would shrink them, and then read something else than we do. Unless it is to be `text`: then
+    they are flight records, as many of them in one payload as its size asks for.
     """
-    noise = os.urandom(1 << 24)
+    noise = b"\n".join(lines()) if text else os.urandom(1 << 24)
     for number in range(ROWS[size] // APPEND):
         starts = range(number * APPEND * STRIDE, (number + 1) * APPEND * STRIDE, STRIDE)
         payloads = [noise[start % (1 << 23) : start % (1 << 23) + size] for start in starts]
@@ -40,13 +42,14 @@ def appends(size):
             yield None
 
 
-def write_journal(path, size):
+def write_journal(path, size, text=False):
     with Journal(path, group="g") as journal:
-        for step in appends(size):
+        for number, step in enumerate(appends(size, text)):
             if step is None:
                 journal.sync()
             else:
-                journal.append(*step, view_id=1, sent_at=1_700_000_000_000_000_000, delivered_at=1_700_000_000_000_000_000)
+                now = 1_700_000_000_000_000_000 + number * 1_000_000
+                journal.append(*step, view_id=1, sent_at=now, delivered_at=now + 500_000)
 
 
 def write_bare(path, size):
