@@ -45,6 +45,8 @@ from ringcast.protocols.static_members import StaticMembers
 from ringcast.protocols.unicast3 import Unicast3
 from ringcast.protocols.unreliable import Unreliable
 from ringcast.stack import Effects, Instant, Layer, Stack, group_id
+from ringcast.trace.recorder import Recorder
+from ringcast.trace.writer import Writer
 from ringcast.transport import Transport
 from ringcast.transport.inproc import InprocTransport
 from ringcast.transport.seat import Seat
@@ -106,6 +108,7 @@ class Channel(SendPort):
         self.address = Address(name or f"member-{secrets.token_hex(4)}", life.incarnation)
         names = tuple(members) if members is not None else (self.address.name,)
         self._members = StaticMembers(self.address, names, self.config, resume, life.stint)
+        writer = Writer(self.config.trace, str(self.address)) if self.config.trace else None
         self._transport = open_transport(stack, group, self.address.incarnation, self.config)
         budget = ReceiveBudget(self._transport.receive_budget)
         self._multicast, to_all = multicast_layers(stack, self.address, self.config, budget, resume=resume, receiving=deliver,
@@ -117,6 +120,9 @@ class Channel(SendPort):
                             physical=self._transport.physical, anchor=time.time_ns() - time.monotonic_ns())
         self._on_message, self._on_view, self._on_undelivered = on_message, on_view, on_undelivered
         self._open_port(self._multicast.send_window)
+        self._trace = Recorder(writer, self.address, self._multicast, self._unicast) if writer is not None else None
+        if self._trace is not None:
+            self._trace.resumes(resume or Digest(), *self._clocks())
         self._bundle_delay = milliseconds(self.config.bundle_delay)
         self._turn = threading.Lock()                   # held by whoever owns the stack
         self._seat = Seat(self._poll, self._transport.wake)
@@ -139,6 +145,11 @@ class Channel(SendPort):
         self._unacked = self._num_blockings = self._callback_errors = 0
         self._threads: list[threading.Thread] = []
         self._close_lock = threading.Lock()
+
+    def _clocks(self) -> tuple[int, int]:
+        """The time, and wall time by the same clock."""
+        now = time.monotonic_ns()
+        return now, now + self._stack.anchor
 
     # ------------------------------------------------------------------------------------------------ life cycle
 
@@ -193,6 +204,8 @@ class Channel(SendPort):
                 self._transport.close()
                 self._closed = True
                 self._unacked = self._num_unacked()
+                if self._trace is not None:
+                    self._trace.close(leave and self._fault is None and self._view is not None, self._unacked, *self._clocks())
                 if self._unacked and timeout != 0:
                     log.warning("%s closed with %d messages that somebody has not acknowledged", self.address, self._unacked)
         return self._unacked
@@ -428,8 +441,16 @@ class Channel(SendPort):
 
     def _retry(self, attempt: Callable[[], int | None], dest: Dest, timeout: float | None, progress: str = "") -> int:
         """Attempt again whenever the window has room, until it returns something (decision 12: room, view, close, timeout)."""
-        deadline = None if timeout is None else time.monotonic() + timeout
         self._num_blockings += 1
+        began = time.monotonic_ns()
+        try:
+            return self._retry_until(None if timeout is None else time.monotonic() + timeout, attempt, dest, timeout, progress)
+        finally:
+            if self._trace is not None:
+                self._trace.blocked(time.monotonic_ns() - began, dest, *self._clocks())
+
+    def _retry_until(self, deadline: float | None, attempt: Callable[[], int | None], dest: Dest, timeout: float | None,
+                     progress: str) -> int:
         self._flush(dest, full_only=False)
         while True:
             seen = self._rooms
@@ -575,6 +596,8 @@ class Channel(SendPort):
 
     def _perform(self, effects: Effects) -> None:
         """Do what a turn asked for, in the order of the fields. The caller holds the turn."""
+        if self._trace is not None:
+            self._trace.turn(effects, *self._clocks())
         if effects.routes is not None:
             self._transport.connect(effects.routes)
         if effects.packets:

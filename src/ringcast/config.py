@@ -60,6 +60,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     bundle_delay: Milliseconds = 0.3                                # how long a message may wait for company
     oob_in_order: bool = False                                      # deliver OOB messages in their place: for who keeps the order
     max_undelivered: Count = 65_536                                 # messages handed to the application and not yet finished by it
+    trace: str = ""                                                 # directory that gets a trace for `ringcast audit`; "": none
     # UDP and TCP
     busy_poll: Annotated[float, Meta(ge=0, le=10)] = 0.1            # looks for an answer this long before it sleeps, where that pays
     port: Annotated[int, Meta(ge=1, le=65_535)] = 7700              # UDP: of the multicast group; TCP: the first that is tried

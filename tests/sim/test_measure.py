@@ -134,10 +134,9 @@ def test_a_percentile_is_at_most_9_percent_too_high(latency):
 
 def test_a_trace_beside_the_measurement_changes_neither(tmp_path):
     run = Run(draw(1, Settings(steady=0.0, duration=0.05)))
-    with Trace(tmp_path / "trace.parquet") as trace:
-        run.cluster.observer = trace
+    with Trace(run.cluster, tmp_path) as trace:
         traced = run.outcome()
-    assert trace.num_rows > 100 and traced.measured == simulate(1, Settings(steady=0.0, duration=0.05)).measured
+    assert trace.num_events > 100 and traced.measured == simulate(1, Settings(steady=0.0, duration=0.05)).measured
 
 
 def test_a_prefix_ends_the_load_when_it_ends():

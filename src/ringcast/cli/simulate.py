@@ -66,7 +66,8 @@ def simulate_command(
     first: Annotated[int, typer.Option(help="The first seed.")] = 0,
     seed: Annotated[int | None, typer.Option(help="Run this seed alone and show what happens in it.")] = None,
     actions: Annotated[int | None, typer.Option(help="With --seed: carry out only the first so many actions of its plan.")] = None,
-    trace: Annotated[Path | None, typer.Option(help="With --seed: write the events of the run to this Parquet file.")] = None,
+    trace: Annotated[Path | None, typer.Option(metavar="DIR", help="With --seed: write the events of the run "
+                                  "to this directory, for ringcast audit.")] = None,
     members: Annotated[Several | None, typer.Option(help="Members of the group.", show_default="drawn, 2 to 7", parser=several(int),
                                                     metavar="INTEGER")] = None,
     duration: Annotated[float | None, typer.Option(help="Simulated seconds with load and faults.", show_default="drawn")] = None,
@@ -179,17 +180,13 @@ def show_measured(measured: Measured) -> None:
           f"of {measured.seconds:g} s")
 
 
-def traced(run: Run, path: Path) -> Outcome:
-    """Run with a trace; the table needs pyarrow, which the rest does not."""
+def traced(run: Run, directory: Path) -> Outcome:
+    """Run with a trace; that needs pyarrow, which the rest does not."""
     from ringcast.sim.trace import Trace
 
-    try:
-        with Trace(path) as trace:
-            run.cluster.observer = trace
-            outcome = run.outcome()
-    except OSError as error:
-        raise ConfigError(f"the trace cannot be written to {path}: {error.strerror or error}") from None
-    print(f"{trace.num_rows} events in {path}")
+    with Trace(run.cluster, directory) as trace:
+        outcome = run.outcome()
+    print(f"{trace.num_events} events in {directory}")
     return outcome
 
 

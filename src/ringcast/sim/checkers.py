@@ -247,7 +247,6 @@ class Checkers:
                 self.violated("window", f"{member.name} moved LOW of its own messages back from {before} to {low}")
             self._lows[member.incarnation] = low
             self._check_purge(member, low)
-            self.cluster.observer.purged_to(member, low)
 
     def _check_queue(self, member: "Member", layer: Nakack2) -> None:
         """What waits for windows is bounded: in messages where all can be asked for again, and always in bytes."""

@@ -31,8 +31,11 @@ class Observer:
     def viewed(self, member: Member, view: View) -> None:
         """A member installed a view."""
 
-    def purged_to(self, member: Member, low: int) -> None:
-        """A member gave up its messages up to `low`."""
+    def after_turn(self, member: Member) -> None:
+        """A member has had a turn."""
+
+    def blocked_for(self, member: Member, dest: Address | None, nanoseconds: int) -> None:
+        """A member has sent what found no room before, to everybody or to one; how long it waited."""
 
 
 class Cluster:

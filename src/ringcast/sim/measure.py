@@ -117,8 +117,11 @@ class Meter(Observer):
     def viewed(self, member: "Member", view: "View") -> None:
         self.others.viewed(member, view)
 
-    def purged_to(self, member: "Member", low: int) -> None:
-        self.others.purged_to(member, low)
+    def after_turn(self, member: "Member") -> None:
+        self.others.after_turn(member)
+
+    def blocked_for(self, member: "Member", dest: "Address | None", nanoseconds: int) -> None:
+        self.others.blocked_for(member, dest, nanoseconds)
 
     # ---------------------------------------------------------------------------------------------------- what it comes to
 

@@ -100,6 +100,7 @@ class Member:
         self.blocked = 0                        # how often there was none
         self.blocked_for = 0                    # nanoseconds in which messages to all waited for room
         self._blocked_since: int | None = None
+        self._waiting_since: dict[Address | None, int] = {}     # whose window has no room, and since when
         self.left = False                       # it left in good order
 
         self.backlog: list[bytes] = []          # what the application wants to send and has no room for
@@ -306,6 +307,7 @@ class Member:
         if self._leave_by is not None:
             self._go_on_leaving(now)
         cluster.checkers.after_turn(self)
+        cluster.observer.after_turn(self)
         if self.alive:
             self._set_alarm()
 
@@ -403,8 +405,8 @@ class Member:
         window = self.multicast.send_window
         while payloads := self.again or self.backlog:
             taken = window.push_many(payloads)
+            self._note_room(None, bool(taken))
             if not taken:
-                self.blocked += 1
                 break
             if payloads is self.backlog:
                 self.log += payloads[:taken]
@@ -435,14 +437,22 @@ class Member:
                 talk.fragments, talk.window = cut(payload, self._message_number, self.config.max_bundle_size), window
             pieces, flags = (talk.fragments, flags | FRAGMENT) if talk.fragments else ([payload], flags)
             taken = window.push_many(pieces, 0, flags)
+            self._note_room(dest, bool(taken))
             if not taken:
-                self.blocked += 1
                 break
             del pieces[:taken]
             if not pieces:
                 talk.accepted()
             self.unicast.flush(dest, now, full_only=True)
         self.unicast.flush(dest, now)
+
+    def _note_room(self, dest: Address | None, is_there: bool) -> None:
+        """Whether what the application sends found room: how long it had to wait for it is told to who watches."""
+        if not is_there:
+            self.blocked += 1
+            self._waiting_since.setdefault(dest, self.cluster.now)
+        elif dest in self._waiting_since:
+            self.cluster.observer.blocked_for(self, dest, self.cluster.now - self._waiting_since.pop(dest))
 
     def _go_on_leaving(self, now: Instant) -> None:
         """What was sent is acknowledged: say goodbye. The others know: be gone."""

@@ -81,6 +81,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             raise ConfigError(f"duration is simulated seconds, more than 0 and at most a day, not {self.duration}")
         if self.size is not None and self.size > 60_000:
             raise ConfigError(f"a message has at most 60000 bytes here, not {self.size}")
+        if "trace" in self.options:
+            raise ConfigError("trace is not drawn or set for many runs; give --seed N --trace DIR for one")
         if self.stack not in SIMULATED:
             raise ConfigError(f"there is no stack {self.stack!r} to simulate; choose one of {', '.join(SIMULATED)}")
         for name in STRENGTHS:

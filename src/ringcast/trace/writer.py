@@ -1,0 +1,141 @@
+"""Rows on their way to the disk: who does something appends a tuple, a thread of the trace's own writes.
+
+Nothing here waits for the disk or raises into the member. When the disk cannot follow, events are dropped and counted: their numbers
+are missing in the trace, and a `dropped` row says how many. When it fails, tracing ends with a warning in the log.
+"""
+
+import logging
+import os
+import re
+import threading
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from ringcast.errors import ConfigError
+
+if TYPE_CHECKING:
+    import pyarrow
+
+log = logging.getLogger("ringcast")
+
+PART_ROWS = 100_000                     # after which a part is written
+PART_SECONDS = 1.0                      # after which one is written with what there is: what a crash may lose
+MOST_ROWS = 400_000                     # in memory
+
+
+def needed() -> ModuleType:
+    """The schema; ConfigError that says what to install when there is no pyarrow."""
+    try:
+        from ringcast.trace import schema
+    except ImportError as error:
+        raise ConfigError('a trace is written with pyarrow, which is not installed: run pip install "ringcast[cli]"') from error
+    return schema
+
+
+def folder_of(directory: Path | str, member: str) -> Path:
+    """Where a member (`name#incarnation`) writes; the name may hold anything, so what is unusual in a path is replaced."""
+    return Path(directory) / re.sub(r"[^A-Za-z0-9_.-]", "_", member)
+
+
+def make(folder: Path) -> Path:
+    """Make a folder for traces; ConfigError when that cannot be."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"the trace cannot be written to {folder}: {error.strerror}; name another directory") from None
+    return folder
+
+
+class Writer:
+    """The trace of one member, `name#incarnation`, in a folder of `directory`.
+
+    ConfigError when pyarrow is missing, or the folder cannot be made. With `threaded` False parts are written by who appends, as
+    a simulation has it, whose events take no time.
+
+    Threads: append may be called by any; close once.
+    """
+
+    def __init__(self, directory: Path | str, member: str, threaded: bool = True) -> None:
+        self._schema = needed()
+        self.folder = make(folder_of(directory, member))
+        self.member = member
+        self.num_events = 0                             # all that happened, the dropped ones included
+        self.num_parts = 0
+        self._rows: list[tuple[Any, ...]] = []
+        self._dropped = 0                               # events since there was room
+        self._has_failed = False
+        self._lock = threading.Lock()
+        self._is_due = threading.Event()
+        self._is_closed = False
+        self._threaded = threaded
+        self._thread: threading.Thread | None = None    # from the first event on
+
+    def append(self, time: int, wall: int, event: str, view_id: int, sender: str | None = None, peer: str | None = None,
+               conn_id: int | None = None, first: int | None = None, last: int | None = None, count: int | None = None,
+               ord: int | None = None, flags: int = 0, nbytes: int | None = None, sent_at: int | None = None,
+               duration: int | None = None, fill: float | None = None, members: list[str] | None = None) -> None:
+        """One event; the arguments are the columns."""
+        with self._lock:
+            ev = self.num_events
+            self.num_events += 1
+            if self._has_failed or len(self._rows) >= MOST_ROWS:
+                self._dropped += 1
+                return
+            if self._dropped:
+                self._rows.append((ev, time, wall, "dropped", view_id, None, None, None, None, None, self._dropped, *[None] * 7))
+                self._dropped = 0
+                self.num_events += 1
+                ev += 1
+            self._rows.append((ev, time, wall, event, view_id, sender, peer, conn_id, first, last, count, ord, flags, nbytes, sent_at,
+                               duration, fill, members))
+            is_due = len(self._rows) >= PART_ROWS
+            if self._threaded and self._thread is None:
+                self._thread = threading.Thread(target=self._run, name=f"ringcast trace {self.member}", daemon=True)
+                self._thread.start()
+        if is_due and self._threaded:
+            self._is_due.set()
+        elif is_due:
+            self._flush()
+
+    def close(self) -> None:
+        """Write what there is, and end."""
+        self._is_closed = True
+        self._is_due.set()
+        if self._thread is not None:
+            self._thread.join()
+        self._flush()
+
+    def _run(self) -> None:
+        while not self._is_closed:
+            self._is_due.wait(PART_SECONDS)
+            self._is_due.clear()
+            self._flush()
+
+    def _flush(self) -> None:
+        with self._lock:
+            rows, self._rows = self._rows, []
+        if not rows or self._has_failed:
+            return
+        try:
+            self._write(rows)
+        except Exception as error:                      # a full disk, most likely; whatever it is, the member goes on
+            self._has_failed = True
+            log.warning("%s: tracing ends, as its part %d cannot be written: %s", self.member, self.num_parts + 1, error)
+
+    def _write(self, rows: list[tuple[Any, ...]]) -> None:
+        from pyarrow import parquet
+
+        number = self.num_parts + 1
+        unfinished = self.folder / f".{number:06d}{self._schema.UNFINISHED}"
+        parquet.write_table(self._table(rows), unfinished, compression="zstd", compression_level=1)
+        os.replace(unfinished, self.folder / self._schema.part_name(number))
+        self.num_parts = number
+
+    def _table(self, rows: list[tuple[Any, ...]]) -> "pyarrow.Table":
+        import pyarrow
+
+        ev, time, wall, *others = zip(*rows, strict=True)
+        columns = (ev, time, wall, [self.member] * len(rows), *others)
+        arrays = [pyarrow.array(column, field.type) for column, field in zip(columns, self._schema.SCHEMA, strict=True)]
+        return pyarrow.table(arrays, schema=self._schema.SCHEMA)

@@ -1,0 +1,147 @@
+"""What a channel writes when its option `trace` is set; and that a trace never holds its member up."""
+
+import random
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pyarrow as arrow
+import pyarrow.compute as compute
+import pytest
+from channels import Collector, joined
+from pyarrow import parquet
+
+from ringcast import Channel, ConfigError, Flag
+from ringcast.protocols.faults import Discard
+from ringcast.trace import writer as writing
+from ringcast.trace.schema import PART, SCHEMA
+from ringcast.trace.writer import Writer, folder_of
+
+
+def read(directory):
+    """All rows of all members."""
+    parts = [parquet.read_table(path).cast(SCHEMA) for path in sorted(Path(directory).glob("*/*.parquet"))]
+    return arrow.concat_tables(parts).unify_dictionaries()
+
+
+def rows(table, event, **wanted):
+    table = table.filter(compute.equal(table["event"], event))
+    for name, value in wanted.items():
+        table = table.filter(compute.is_null(table[name]) if value is None else compute.equal(table[name], value))
+    return table
+
+
+def total(table, event, **wanted):
+    return compute.sum(rows(table, event, **wanted)["count"]).as_py() or 0
+
+
+@pytest.mark.parametrize("stack", ["inproc", "nakack2-tcp", pytest.param("mcast-udp", marks=pytest.mark.udp)])
+def test_every_message_sent_and_delivered_is_in_the_trace(tmp_path, stack):
+    port = random.SystemRandom().randint(20_000, 60_000)
+    ears = {name: Collector(2 * 3000 + 1) for name in "AB"}
+    with joined("AB", {name: {"on_message": ear} for name, ear in ears.items()}, stack=stack, port=port, trace=str(tmp_path)) as group:
+        for channel in group:
+            channel.send_many([b"x" * 100] * 2999)
+            channel.send(b"y" * 200_000)
+        group[0].send(b"to B alone", dest="B")
+        group[1].send(b"to A alone", dest="A", flags=Flag.OOB)
+        for ear in ears.values():
+            ear.wait()
+    table = read(tmp_path)
+    for name in map(str, (channel.address for channel in group)):
+        mine = table.filter(compute.equal(table["member"], name))
+        assert mine["ev"].to_pylist() == list(range(len(mine)))
+        assert total(mine, "deliver", conn_id=None) == 2 * 3000
+        parts = compute.sum(compute.not_equal(compute.bit_wise_and(rows(mine, "send")["flags"], PART), 0)).as_py()
+        assert total(mine, "send", conn_id=None) - parts == 3000 and parts > 1
+        assert compute.sum(rows(mine, "send", conn_id=None)["nbytes"]).as_py() == 2999 * 100 + 200_000
+        assert compute.min(compute.subtract(mine["wall"], mine["sent_at"])).as_py() >= 0
+        assert len(rows(mine, "view")) >= 1 and len(rows(mine, "close", flags=1)) == 1
+    to_one = table.filter(compute.is_valid(table["conn_id"]))
+    assert sorted(rows(to_one, "deliver")["flags"].to_pylist()) == [0, 1] and total(to_one, "send") == 2
+
+
+@pytest.mark.udp
+def test_loss_shows_as_requests_and_retransmissions(tmp_path):
+    port = random.SystemRandom().randint(20_000, 60_000)
+    ear = Collector(4000)
+    per_member = {"A": {"deliver": False}, "B": {"on_message": ear, "faults": [Discard(0.2, random.Random(1))]}}
+    with joined("AB", per_member, port=port, trace=str(tmp_path), max_bundle_size=2000) as (sender, _):
+        sender.send_many([b"x" * 100] * 4000)
+        ear.wait()
+    table = read(tmp_path)
+    assert total(table, "xmit_req") > 0 and total(table, "retransmit") > 0
+    assert total(table, "deliver", member=str(sender.address)) == 0 and len(rows(table, "refuse", member=str(sender.address))) == 1
+
+
+def test_a_blocked_send_says_how_long_it_waited(tmp_path):
+    with Channel("alone", stack="inproc", capacity=10, trace=str(tmp_path)) as channel:
+        for _ in range(10):
+            channel.send(b"")
+        with pytest.raises(TimeoutError):
+            channel.send(b"", timeout=0.02)
+    (waited,) = rows(read(tmp_path), "blocked")["duration"].to_pylist()
+    assert waited >= 20_000_000
+
+
+def test_without_the_option_nothing_is_imported_or_written(tmp_path):
+    code = ("import sys; from ringcast import Channel\nwith Channel('g', stack='inproc') as c: c.send(b'x')\n"
+            "sys.exit('pyarrow' in sys.modules)")
+    assert subprocess.run([sys.executable, "-c", code], cwd=tmp_path).returncode == 0 and not list(tmp_path.iterdir())
+
+
+def test_without_pyarrow_the_option_says_what_to_install(tmp_path):
+    code = ("import sys; sys.modules['pyarrow'] = None\nfrom ringcast import Channel, ConfigError\n"
+            "try: Channel('g', stack='inproc', trace='t')\nexcept ConfigError as error: print(error)")
+    run = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
+    assert "pip install" in run.stdout and not list(tmp_path.iterdir()), run.stderr
+
+
+def test_a_directory_that_cannot_be_made_is_refused_at_once():
+    with pytest.raises(ConfigError, match="cannot be written"):
+        Channel("g", stack="inproc", trace="/proc/nowhere")
+
+
+def test_a_member_name_with_a_slash_stays_within_the_directory(tmp_path):
+    assert folder_of(tmp_path, "../a b/c#0000000000000001").parent == tmp_path
+
+
+def test_what_the_disk_cannot_follow_is_dropped_and_counted(monkeypatch, tmp_path):
+    monkeypatch.setattr(writing, "MOST_ROWS", 10)
+    monkeypatch.setattr(writing, "PART_SECONDS", 3600)
+    writer = Writer(tmp_path, "A#0000000000000001")
+    for at in range(25):
+        writer.append(at, at, "view", 1)
+    writer._flush()
+    writer.append(99, 99, "close", 1)
+    writer.close()
+    table = read(tmp_path)
+    assert table["ev"].to_pylist() == [*range(10), 25, 26] and rows(table, "dropped")["count"].to_pylist() == [15]
+
+
+def test_a_disk_that_fails_ends_the_trace_and_not_the_channel(monkeypatch, tmp_path, caplog):
+    failing = threading.Event()
+
+    def fail(*_):
+        failing.set()
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Writer, "_write", fail)
+    monkeypatch.setattr(writing, "PART_SECONDS", 0.01)
+    ear = Collector(2)
+    with Channel("alone", stack="inproc", trace=str(tmp_path), on_message=ear) as channel:
+        channel.send(b"1")
+        assert failing.wait(60)
+        channel.send(b"2")
+        ear.wait()
+    assert "tracing ends" in caplog.text and "No space left" in caplog.text
+
+
+def test_a_part_that_is_being_written_has_another_name(monkeypatch, tmp_path):
+    """A crash at any moment leaves whole parts, and at most one that is known to be none."""
+    writer = Writer(tmp_path, "A#0000000000000001", threaded=False)
+    writer.append(1, 1, "view", 1)
+    monkeypatch.setattr(writing.os, "replace", lambda *_: (_ for _ in ()).throw(OSError("crash")))
+    writer.close()
+    assert [path.suffix for path in writer.folder.iterdir()] == [".part"]
