@@ -17,7 +17,8 @@ from ringcast.cli import simulate as command
 from ringcast.sim.plan import Settings
 from ringcast.sim.run import Outcome, Run, draw
 from ringcast.sim.trace import Trace
-from ringcast.trace.schema import SCHEMA, VERSION, VERSION_KEY
+from ringcast.trace import VERSION, VERSION_KEY
+from ringcast.trace.schema import SCHEMA
 
 
 def ringcast(*words):

@@ -21,11 +21,11 @@ from ringcast.protocols.unicast3 import Unicast3, control
 from ringcast.protocols.unicast3.layer import PREFIX
 from ringcast.protocols.unreliable import STAMP
 from ringcast.stack import EVERYONE, Effects, Kind, Packet, decoded
+from ringcast.trace import FRAGMENT, PART
 from ringcast.trace.writer import Writer
 from ringcast.view import View
 
 KIND = 3                                # where the kind stands in a datagram
-FRAGMENT, PART = 8, 1 << 12             # as in schema.py, which needs pyarrow
 SAMPLE = 10_000_000                     # nanoseconds between two looks at the send window
 MOST_STREAMS = 4096                     # to single members, of which something is remembered
 UNORDERED = int(Flag.OOB | Flag.NO_RELIABILITY)

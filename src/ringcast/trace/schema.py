@@ -33,15 +33,15 @@ window: `first` to `last` are not purged, `ord` is HD), `dropped` (the trace had
 
 An OOB message has no `ord`. A message larger than a datagram is sent as several rows with FRAGMENT; all but the last have PART too:
 nobody is given these as messages. The `ord` of the last is the position of the first.
-
-Part files are complete or not there: each is written under another name and renamed. They are numbered from 1.
 """
 
-import pyarrow as arrow
+from pathlib import Path
 
-FRAGMENT, PART = 8, 1 << 12
-VERSION_KEY, VERSION = b"ringcast.trace", b"1"
-SUFFIX, UNFINISHED = ".parquet", ".part"
+import pyarrow as arrow
+import pyarrow.compute as compute
+import pyarrow.parquet as parquet
+
+from ringcast.trace import ROW_GROUPS, VERSION, VERSION_KEY
 
 NAME = arrow.dictionary(arrow.int32(), arrow.string())
 SCHEMA = arrow.schema([
@@ -52,5 +52,11 @@ SCHEMA = arrow.schema([
 ], metadata={VERSION_KEY: VERSION})
 
 
-def part_name(number: int) -> str:
-    return f"{number:06d}{SUFFIX}"
+def write(table: arrow.Table, path: Path | str) -> None:
+    """A part file, in which the events of each kind stand together: `ev` keeps their order."""
+    events = table["event"].cast(arrow.string())
+    with parquet.ParquetWriter(path, SCHEMA, compression="zstd", compression_level=1) as file:
+        for kinds in ROW_GROUPS:
+            rows = table.filter(compute.is_in(events, arrow.array(kinds)))
+            if rows.num_rows:
+                file.write_table(rows)

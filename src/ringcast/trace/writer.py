@@ -13,6 +13,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from ringcast.errors import ConfigError
+from ringcast.trace import UNFINISHED, part_name
 
 if TYPE_CHECKING:
     import pyarrow
@@ -124,12 +125,10 @@ class Writer:
             log.warning("%s: tracing ends, as its part %d cannot be written: %s", self.member, self.num_parts + 1, error)
 
     def _write(self, rows: list[tuple[Any, ...]]) -> None:
-        from pyarrow import parquet
-
         number = self.num_parts + 1
-        unfinished = self.folder / f".{number:06d}{self._schema.UNFINISHED}"
-        parquet.write_table(self._table(rows), unfinished, compression="zstd", compression_level=1)
-        os.replace(unfinished, self.folder / self._schema.part_name(number))
+        unfinished = self.folder / f".{number:06d}{UNFINISHED}"
+        self._schema.write(self._table(rows), unfinished)
+        os.replace(unfinished, self.folder / part_name(number))
         self.num_parts = number
 
     def _table(self, rows: list[tuple[Any, ...]]) -> "pyarrow.Table":
