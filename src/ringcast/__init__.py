@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         OutboxError,
         RingcastError,
         SendTimeoutError,
+        TraceError,
         TransportError,
     )
     from ringcast.message import Batch, Flag, Message
@@ -57,6 +58,7 @@ HOMES = {
     "RingcastError": "errors",
     "SendTimeoutError": "errors",
     "SeqnoTable": "_core.seqno_table",
+    "TraceError": "errors",
     "TransportError": "errors",
     "View": "view",
 }
@@ -83,6 +85,7 @@ __all__ = [
     "RingcastError",
     "SendTimeoutError",
     "SeqnoTable",
+    "TraceError",
     "TransportError",
     "View",
 ]

@@ -50,3 +50,7 @@ class OutboxError(RingcastError):
 
 class AckTimeoutError(OutboxError, TimeoutError):
     """What was put into an outbox was not acknowledged by every member within the timeout, or nobody publishes it."""
+
+
+class TraceError(RingcastError):
+    """A trace that is not there, or of which nothing can be read."""

@@ -26,6 +26,7 @@ from ringcast.stack import EVERYONE, Kind
 
 if TYPE_CHECKING:
     from ringcast._core.batch import Batch
+    from ringcast.address import Address
     from ringcast.sim.cluster import Cluster
     from ringcast.sim.member import Member
     from ringcast.view import View

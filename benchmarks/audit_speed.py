@@ -1,0 +1,130 @@
+"""How many trace rows a second the audit judges: python benchmarks/audit_speed.py [millions of rows] [rounds]
+
+Eight members, of which each sends to all; every range of 50 messages is one row where it is sent and one at each receiver, every
+third delivery is followed by an ack, and every sixth range by a purge. Beside the guarantees, in the same rounds, the window form
+(lag over each stream) that proves no more than the order of the deliveries.
+"""
+
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy
+import pyarrow as arrow
+
+from ringcast.spark import session
+from ringcast.spark.audit import audit
+from ringcast.spark.audit_files import find
+from ringcast.trace import part_name, schema
+from ringcast.trace.schema import SCHEMA
+from ringcast.trace.writer import folder_of
+
+MEMBERS = [f"M{number}#{number + 1:016x}" for number in range(8)]
+RUN, PART_ROWS = 50, 500_000
+LEAD = 1 + len(MEMBERS)                 # rows in front: the view, and where the streams start
+
+
+def columns(me: int, steps: int) -> dict[str, numpy.ndarray]:
+    """The rows of one member for `steps` ranges of each sender: codes and numbers, without the rows in front."""
+    step = numpy.arange(steps, dtype=numpy.int64)
+    pieces = []
+
+    def add(event: int, sender: int, steps: numpy.ndarray, delay: int, claims: bool = False, reach: int = 1) -> None:
+        first = (steps - reach + 1) * RUN + 1
+        ordinal = (steps + 1) * RUN if claims else steps * RUN if event == 1 else numpy.full(len(steps), -1)
+        pieces.append((steps * 100_000 + sender * 1000 + delay, numpy.full(len(steps), event), numpy.full(len(steps), sender), first,
+                       (steps + 1) * RUN, ordinal, steps * 100_000 + sender * 1000))
+
+    add(0, me, step, 0)
+    for sender in range(len(MEMBERS)):
+        add(1, sender, step, 20_000 + me)
+        if sender != me:
+            add(2, sender, step[2::3], 21_000 + me, True, 3)
+    add(3, me, step[5::6], 60_000, True, 6)
+    names = ("wall", "event", "sender", "first", "last", "ord", "sent_at")
+    table = {name: numpy.concatenate([piece[index] for piece in pieces]) for index, name in enumerate(names)}
+    order = numpy.argsort(table["wall"], kind="stable")
+    return {name: column[order] for name, column in table.items()}
+
+
+def write(directory: Path, rows: int) -> int:
+    """About so many rows; how many there are."""
+    steps = int(rows / len(MEMBERS) / (1 + 8 + 7 / 3 + 1 / 6))
+    total = 0
+    for me, name in enumerate(MEMBERS):
+        folder = folder_of(directory, name)
+        folder.mkdir(parents=True)
+        data = columns(me, steps)
+        count = len(data["wall"])
+        front = [{"event": "view", "view_id": 1, "members": MEMBERS, "flags": 0, "wall": -1}]
+        front += [{"event": "start", "sender": name, "peer": other, "first": 1, "flags": 0, "wall": -1} for other in MEMBERS]
+        front = [row | {"ev": number, "time": -1, "member": name, "view_id": 1} for number, row in enumerate(front)]
+        close = {"ev": LEAD + count, "time": 1 << 50, "wall": 1 << 50, "member": name, "event": "close", "view_id": 1, "flags": 1}
+        for number, start in enumerate(range(0, count, PART_ROWS)):
+            part = table(name, {key: column[start:start + PART_ROWS] for key, column in data.items()}, LEAD + start)
+            ends = [arrow.Table.from_pylist(front, SCHEMA)] * (start == 0) + [part]
+            ends += [arrow.Table.from_pylist([close], SCHEMA)] * (start + PART_ROWS >= count)
+            schema.write(arrow.concat_tables(ends).unify_dictionaries(), folder / part_name(number + 1))
+        total += LEAD + count + 1
+    return total
+
+
+def table(name: str, data: dict[str, numpy.ndarray], start: int) -> arrow.Table:
+    count = len(data["wall"])
+    events = arrow.array(["send", "deliver", "ack", "purge"])
+
+    def coded(codes: numpy.ndarray, names: arrow.Array) -> arrow.Array:
+        return arrow.DictionaryArray.from_arrays(arrow.array(codes, arrow.int32()), names)
+
+    known = {
+        "ev": numpy.arange(start, start + count), "time": data["wall"], "wall": data["wall"],
+        "member": coded(numpy.zeros(count), arrow.array([name])), "event": coded(data["event"], events),
+        "view_id": numpy.ones(count), "sender": coded(data["sender"], arrow.array(MEMBERS)), "first": data["first"],
+        "last": data["last"],
+        "count": data["last"] - data["first"] + 1, "ord": arrow.array(data["ord"], mask=data["ord"] < 0), "flags": numpy.zeros(count),
+        "nbytes": numpy.full(count, 100 * RUN), "sent_at": arrow.array(data["sent_at"], mask=data["event"] > 1)}
+    arrays = [arrow.array(known[field.name]).cast(field.type) if isinstance(known.get(field.name), numpy.ndarray) else (
+        known[field.name].cast(field.type) if field.name in known else arrow.nulls(count, field.type)) for field in SCHEMA]
+    return arrow.table(arrays, schema=SCHEMA)
+
+
+def main() -> None:
+    millions = float(sys.argv[1]) if len(sys.argv) > 1 else 20
+    rounds = int(sys.argv[2]) if len(sys.argv) > 2 else 5
+    with tempfile.TemporaryDirectory() as directory:
+        rows = write(Path(directory), int(millions * 1e6))
+        spark = session(conf={"spark.sql.shuffle.partitions": "2", "spark.ui.showConsoleProgress": "false"})
+        spark.sparkContext.setLogLevel("ERROR")
+        parts = find([directory]).parts
+        print(f"{rows:,} rows in {len(parts)} parts, {sum(path.stat().st_size for path in parts) / 1e6:.0f} MB")
+        speeds: dict[str, list[float]] = {"guarantees": [], "window form": []}
+        for _ in range(rounds):
+            for name, work in (("guarantees", lambda: judge(spark, directory)), ("window form", lambda: lag(spark, parts))):
+                began = time.perf_counter()
+                work()
+                speeds[name].append(rows / (time.perf_counter() - began) / 1e6)
+                print(f"  {name}: {speeds[name][-1]:.2f} M rows/s", flush=True)
+        for name, each in speeds.items():
+            print(f"{name}: median {statistics.median(each):.2f}, best {max(each):.2f} M rows/s")
+
+
+def judge(spark, directory) -> None:
+    result, _ = audit(spark, [directory])
+    assert result.status == 0, result.verdict
+
+
+def lag(spark, parts) -> None:
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F
+
+    from ringcast.spark.audit import read
+
+    given = read(spark, parts).where(F.col("event") == "deliver")
+    before = F.lag("last").over(Window.partitionBy("member", "sender").orderBy("ev"))
+    assert given.withColumn("before", before).where(F.col("first") != F.col("before") + 1).count() == 0
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,279 @@
+"""The audit: a Spark job that reads the traces of a group and proves, or refutes, what ringcast promises.
+
+For every sender, view and receiver:
+
+- `gap`, `duplicate`, `order`: what a member is given of a stream begins where the stream begins for it, leaves nothing out, brings
+  nothing twice, and keeps the order; OOB messages only come once.
+- `forged`: nothing is delivered that was not sent. `start`: nothing from before where the stream begins for the member.
+- `ack`: a member acknowledges only what it was given. `purge`: a sender gives up only what every member of its view has acknowledged.
+- `set`: all who went through a view together with a sender got the same set of its messages: all those that it gave up in that view.
+- `view`: the ids of a member's views grow, it is in each of them, and one id means one set of members.
+
+There is no flush: a message is not bound to the view in which it was sent, and of a sender that crashed some may have more than
+others, each of them an unbroken beginning. What a sender had not given up when the traces end, or when it went, is therefore not
+judged for sameness (see the table `views`), nor is what a member did behind the end of a trace that it did not close.
+
+Nothing is concluded from a trace that has holes: the numbers of its events show them, and then the verdict is that it is incomplete.
+
+One pass of aggregates proves most streams (audit_groups.py); only the others are looked at row by row (audit_rows.py). The ordinals
+that it relies on are counted by who writes the trace, and checked for being dense; a test compares both ways.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ringcast.spark import audit_files, audit_groups
+from ringcast.spark.audit_groups import Groups, Stream
+from ringcast.spark.audit_rows import Hole, Rows, counts_until, early_purges
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+SKEW_MS = 10.0                          # how far the clocks of members may be apart
+LISTING = "spark.sql.sources.parallelPartitionDiscovery.threshold"     # paths above which Spark lists them by a job of as many tasks
+
+SENTENCES = {
+    "gap": "was sent, and {member} was given later ones without it",
+    "unproven": "did not come to {member}, which was given later ones; nobody's trace says that it was sent",
+    "duplicate": "was given to {member} twice",
+    "order": "was given to {member} behind a later one",
+    "forged": "was given to {member}, and its sender sent no such message",
+    "start": "was given to {member} though the stream begins later for it",
+    "ack": "was acknowledged by {member}, which had not been given it",
+    "own": "was given up by {member} before it had been given its own message",
+    "purge": "was given up by its sender before {member} had acknowledged it",
+    "set": "was given up by its sender as delivered to all, and {member}, which was in the view, never got it",
+}
+
+
+@dataclass(frozen=True, order=True)
+class Violation:
+    """A promise that was broken: the first message that shows it, of one kind, member and stream. `wall` is when."""
+
+    wall: int
+    kind: str
+    member: str
+    view_id: int
+    stream: Stream | None
+    position: int | None
+    sentence: str
+
+    def __str__(self) -> str:
+        return f"{self.kind}: {self.sentence} ({self.member}, view {self.view_id}, at {self.wall / 1e9:.6f} s)"
+
+
+@dataclass
+class Audit:
+    """What an audit came to. `violations` are in the order of time; `unproven` are those that a trace with holes may explain."""
+
+    files: audit_files.Files
+    groups: Groups
+    violations: list[Violation] = field(default_factory=list)
+    unproven: list[Violation] = field(default_factory=list)
+    incomplete: dict[str, str] = field(default_factory=dict)       # members, and what their traces lack
+    views: list[dict[str, Any]] = field(default_factory=list)      # what was sent, given up and delivered in each view
+
+    @property
+    def is_complete(self) -> bool:
+        return not self.incomplete and not self.files.bad
+
+    @property
+    def status(self) -> int:
+        """Exit status: 1 when a promise is broken, 3 when the traces do not tell, else 0."""
+        return 1 if self.violations else 0 if self.is_complete and not self.unproven else 3
+
+    @property
+    def verdict(self) -> str:
+        counted = f"{self.groups.num_messages:,} deliveries of {len(self.groups.members)} members"
+        if self.violations:
+            return f"BROKEN: {len(self.violations)} violations in {counted}; the first: {self.violations[0]}"
+        if self.status == 0:
+            return f"no promise was broken in {counted}"
+        return f"INCOMPLETE: no promise was seen broken in {counted}, but " + "; ".join(self.doubts())
+
+    def doubts(self) -> Iterator[str]:
+        """Why the traces do not tell everything."""
+        yield from (f"{path} {why}" for path, why in sorted(self.files.bad.items()))
+        yield from (f"the trace of {member} has a hole: {why}" for member, why in sorted(self.incomplete.items()))
+        if self.unproven:
+            yield f"{len(self.unproven)} things cannot be accounted for; the first: {self.unproven[0]}"
+
+
+def read(spark: "SparkSession", parts: Sequence[Path]) -> "DataFrame":
+    """The rows of these part files."""
+    before = spark.conf.get(LISTING)
+    spark.conf.set(LISTING, str(len(parts) + 1))
+    try:
+        return spark.read.schema(
+            "ev bigint, time bigint, wall bigint, member string, event string, view_id bigint, sender string, peer string, "
+            "conn_id bigint, first bigint, last bigint, count bigint, ord bigint, flags int, nbytes bigint, sent_at bigint, "
+            "duration bigint, fill double, members array<string>").parquet(*map(str, parts))
+    finally:
+        spark.conf.set(LISTING, str(before))
+
+
+def audit(spark: "SparkSession", traces: Sequence[Path | str], skew_ms: float = SKEW_MS) -> tuple[Audit, "DataFrame"]:
+    """Judge the traces in these directories; returns the verdict, and the rows for whoever wants more of them.
+
+    `skew_ms` is how far the clocks of two members may be apart, in milliseconds. TraceError when there is no trace; a part that turns
+    out to be damaged inside is left out and reported.
+    """
+    files = audit_files.find(traces)
+    try:
+        return judge(read(spark, files.parts), files, skew_ms)
+    except Exception:
+        damaged = {path: fault for path in files.parts if (fault := audit_files.fault_of(path, whole=True)) is not None}
+        if not damaged:
+            raise
+        files.bad |= damaged
+        files.parts = [path for path in files.parts if path not in damaged]
+    return judge(read(spark, files.parts), files, skew_ms)
+
+
+def judge(rows: "DataFrame", files: audit_files.Files, skew_ms: float = SKEW_MS) -> tuple[Audit, "DataFrame"]:
+    """The same of rows that were read."""
+    table = audit_groups.aggregate(rows).toArrow().to_pylist()
+    events = audit_groups.marks(rows).toArrow().to_pylist()
+    groups = audit_groups.gather(table, events)
+    result = Audit(files, groups, incomplete=files.incomplete())
+    result.incomplete |= {name: hole for name, member in groups.members.items() if (hole := member.hole()) is not None}
+    _Judge(rows, result, int(skew_ms * 1e6)).judge()
+    return result, rows
+
+
+class _Judge:
+    """Asks the second stage what the first left open, and writes down what is wrong."""
+
+    def __init__(self, rows: "DataFrame", result: Audit, skew: int) -> None:
+        self.rows, self.result, self.groups, self.skew = rows, result, result.groups, skew
+        self.trusted = [name for name in self.groups.members if name not in result.incomplete]
+
+    def judge(self) -> None:
+        suspects = audit_groups.suspects(self.groups)
+        holes = list(self._unlike_sets())
+        found = list(self._views()) + list(self._forged()) + list(self._purges())
+        if suspects or holes:
+            found += self._by_rows(suspects, holes)
+        self._keep(found)
+        self.result.views = list(self._agreement())
+
+    def _by_rows(self, suspects: list[tuple[str, Stream]], holes: list[Hole]) -> list[Violation]:
+        begins = {key: begin for key in suspects if (begin := self._begin(*key)) is not None}
+        with Rows(self.rows, suspects, begins, holes) as second:
+            return [self._violation("own" if found[0] == "purge" else found[0], *found[1:]) for found in second.found()]
+
+    def _begin(self, member: str, stream: Stream) -> int | None:
+        """The first position that is for the member: what its sender told it, or what it had from an earlier life; else where it
+        does begin."""
+        got = self.groups.got[member, stream]
+        if stream.conn_id is not None:
+            sent = self.groups.sent.get(stream)
+            return sent.first if sent is not None and stream.sender in self.trusted else got.first
+        begins = self.groups.begins.get((member, stream), set())
+        return max((begin for begin in begins if got.first is None or begin <= got.first), default=got.first)
+
+    def _violation(self, kind: str, member: str, stream: Stream, position: int, wall: int, view_id: int) -> Violation:
+        sentence = f"message {position} of {stream} " + SENTENCES[kind].format(member=member)
+        return Violation(wall, "purge" if kind == "own" else kind, member, view_id, stream, position, sentence)
+
+    def _keep(self, found: list[Violation]) -> None:
+        """The first of each kind, member and stream; what a hole in a trace may explain is not held against anybody."""
+        first: dict[tuple[str, str, Stream | None], Violation] = {}
+        for violation in sorted(found, key=lambda each: (each.wall, each.kind, each.member, str(each.stream), each.position or 0)):
+            first.setdefault((violation.kind, violation.member, violation.stream), violation)
+        for violation in first.values():
+            is_doubtful = violation.kind == "unproven" or violation.member not in self.trusted
+            (self.result.unproven if is_doubtful else self.result.violations).append(violation)
+
+    # ---------------------------------------------------------------------------------------------- what groups show
+
+    def _forged(self) -> Iterator[Violation]:
+        """More than the sender sent, or from before the beginning."""
+        members = self.groups.members
+        for (name, stream), got in self.groups.got.items():
+            sent, sender = self.groups.sent.get(stream), members.get(stream.sender)
+            begins = self.groups.begins.get((name, stream))
+            when = members[name].last_wall, members[name].views[-1][1] if members[name].views else 0
+            if got.first is None or got.last is None:
+                continue
+            if sent is not None and sender is not None and sender.is_closed and stream.sender in self.trusted and got.last > sent.last:
+                yield self._violation("forged", name, stream, sent.last + 1, *when)
+            if begins and stream.sender in self.trusted and got.first < min(begins):
+                yield self._violation("start", name, stream, got.first, *when)
+
+    def _views(self) -> Iterator[Violation]:
+        """(Traces of several groups may be audited together: views of one id are compared when they have a member in common.)"""
+        known: dict[tuple[int, str], tuple[frozenset[str], str]] = {}
+        for member in self.groups.members.values():
+            before = None
+            for wall, view_id, names in member.views:
+                wrong = None
+                for name in names:
+                    others, who = known.setdefault((view_id, name), (frozenset(names), member.name))
+                    if others != frozenset(names):
+                        wrong = f"{member.name} and {who} have different members in view {view_id}"
+                if before is not None and view_id <= before:
+                    wrong = f"{member.name} installed view {view_id} after view {before}"
+                if member.name not in names:
+                    wrong = f"{member.name} installed view {view_id}, which it is not in"
+                if wrong is not None:
+                    yield Violation(wall, "view", member.name, view_id, None, None, wrong)
+                before = view_id
+
+    def _purges(self) -> Iterator[Violation]:
+        if self.groups.purged:
+            for row in early_purges(self.rows, self.groups, self.trusted, self.skew):
+                stream = Stream(row["sender"])
+                position = row["position"] if row["known"] is None else row["known"] + 1
+                yield self._violation("purge", row["receiver"], stream, position, row["wall"], row["view_id"])
+
+    # ------------------------------------------------------------------------------------------------- the same set
+
+    def _unlike_sets(self) -> Iterator[Hole]:
+        """What a sender gave up in a view, and a member of that view does not have at the end of its trace."""
+        for sender, view_id, position, wall, names in self._given_up():
+            stream = Stream(sender)
+            for name in set(names) - {sender}:
+                reached = self._reached(name, stream)
+                if self._owes(name, wall) and reached is not None and position > reached:
+                    yield "set", name, stream, self._begin_of(name, stream), reached + 1, position, None, wall, view_id
+
+    def _given_up(self) -> Iterator[tuple[str, int, int, int, tuple[str, ...]]]:
+        for (sender, view_id), (position, wall) in self.groups.purged.items():
+            names = next((names for _, number, names in self.groups.members[sender].views if number == view_id), ())
+            yield sender, view_id, position, wall, names
+
+    def _owes(self, name: str, wall: int) -> bool:
+        """Whether a member has what was given up at that time, as far as its trace can tell."""
+        return name in self.trusted and wall < counts_until(self.groups, name, self.skew)
+
+    def _reached(self, name: str, stream: Stream) -> int | None:
+        """Up to where a member has what is for it of a stream; None when nothing tells."""
+        got = self.groups.got.get((name, stream))
+        if got is not None and got.last is not None:
+            return got.last
+        begin = self._begin_of(name, stream)
+        return None if begin is None else begin - 1
+
+    def _begin_of(self, name: str, stream: Stream) -> int | None:
+        return max(self.groups.begins.get((name, stream), ()), default=None)
+
+    def _agreement(self) -> Iterator[dict[str, Any]]:
+        """Of each view what its members sent in it, and who has that."""
+        for (sender, view_id), last in sorted(self.groups.sent_in.items()):
+            member = self.groups.members[sender]
+            names = next((names for _, number, names in member.views if number == view_id), ())
+            reached = [upto for name in names if name != sender and self.groups.members.get(name) is not None
+                       and (upto := self._reached(name, Stream(sender))) is not None]
+            given_up, _ = self.groups.purged.get((sender, view_id), (None, 0))
+            is_last = not member.views or view_id == member.views[-1][1]
+            yield {"view_id": view_id, "sender": sender, "members": len(names), "sent_to": last, "given_up_to": given_up,
+                   "least": min((min(upto, last) for upto in reached), default=None),
+                   "most": max((min(upto, last) for upto in reached), default=None), "status": self._status(reached, last, is_last)}
+
+    def _status(self, reached: list[int], last: int, is_last: bool) -> str:
+        if all(upto >= last for upto in reached):
+            return "the same for all"
+        return "open: not judged beyond what was given up" if is_last else "as far as given up: somebody went before it had all"

@@ -1,0 +1,93 @@
+"""The files of traces: which of them are parts of a trace, and what is wrong with the others.
+
+A part is written under another name and renamed, so a crash leaves whole parts and at most one unfinished one. What is named like a
+part and is none, was damaged or put there by somebody else: it is reported, and never read as data.
+"""
+
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ringcast.errors import TraceError
+from ringcast.trace import SUFFIX, UNFINISHED, VERSION, VERSION_KEY, part_name
+
+FOREIGN = "is not of a trace"
+
+
+@dataclass
+class Files:
+    """What was found."""
+
+    parts: list[Path] = field(default_factory=list)
+    bad: dict[Path, str] = field(default_factory=dict)          # why it is not read
+    unfinished: list[Path] = field(default_factory=list)        # what a crash left
+    missing: list[Path] = field(default_factory=list)           # parts that were not found, though later ones were
+
+    def incomplete(self) -> dict[str, str]:
+        """Members, by the names in their traces, whose traces lack something that was written; and what that is."""
+        holes = {path.parent: f"{path.name} {why}" for path, why in self.bad.items() if why != FOREIGN}
+        holes |= {path.parent: f"{path.name} is missing" for path in self.missing}
+        named = {folder: next((part for part in self.parts if part.parent == folder), None) for folder in holes}
+        return {member_of(part): holes[folder] for folder, part in named.items() if part is not None}
+
+
+def find(traces: Sequence[Path | str]) -> Files:
+    """The parts under these directories; a path of a single part is one too. TraceError when there is no trace in one of them."""
+    files = Files()
+    seen: set[Path] = set()
+    for trace in map(Path, traces):
+        if not trace.exists():
+            raise TraceError(f"there is no {trace}; name the directory that a channel's option trace, or simulate --trace, names")
+        found = [path for path in ([trace] if trace.is_file() else sorted(trace.rglob("*"))) if path.is_file()]
+        files.unfinished += [path for path in found if path.suffix == UNFINISHED]
+        candidates = [path for path in found if path.suffix == SUFFIX and path.resolve() not in seen]
+        seen |= {path.resolve() for path in candidates}
+        with ThreadPoolExecutor(8) as pool:
+            verdicts = list(pool.map(fault_of, candidates))
+        files.parts += [path for path, fault in zip(candidates, verdicts, strict=True) if fault is None]
+        files.bad |= {path: fault for path, fault in zip(candidates, verdicts, strict=True) if fault is not None}
+        if not any(path.suffix == SUFFIX for path in found):
+            raise TraceError(f"{trace} holds no trace; name the directory that a channel's option trace, or simulate --trace, names")
+    if not files.parts:
+        path, why = next(iter(files.bad.items()))
+        raise TraceError(f"nothing of the trace can be read: {path} {why}")
+    files.missing = list(missing([*files.parts, *files.bad]))
+    return files
+
+
+def fault_of(path: Path, whole: bool = False) -> str | None:
+    """Why a file is not a part of a trace; None when it is one. With `whole` all of it is read, else its footer."""
+    import pyarrow
+    from pyarrow import parquet
+
+    from ringcast.trace.schema import SCHEMA
+
+    try:
+        schema = parquet.read_schema(path) if not whole else parquet.read_table(path).schema
+    except (pyarrow.ArrowException, OSError, EOFError) as error:
+        return f"is torn or damaged ({str(error).splitlines()[0][:100]})"
+    version = (schema.metadata or {}).get(VERSION_KEY)
+    if version is None:
+        return FOREIGN
+    if version != VERSION or schema.names != SCHEMA.names:
+        return f"is of another version of ringcast (format {version.decode(errors='replace')}, not {VERSION.decode()})"
+    return None
+
+
+def missing(paths: Iterable[Path]) -> Iterable[Path]:
+    """Parts that must have been there before those that are."""
+    folders: dict[Path, set[str]] = {}
+    for path in paths:
+        folders.setdefault(path.parent, set()).add(path.name)
+    for folder, names in folders.items():
+        numbers = [int(name.removesuffix(SUFFIX)) for name in names if name.removesuffix(SUFFIX).isdecimal()]
+        if len(names) == len(numbers):
+            yield from (folder / part_name(number) for number in range(1, max(numbers, default=0)) if part_name(number) not in names)
+
+
+def member_of(part: Path) -> str:
+    """Whose trace a part belongs to."""
+    from pyarrow import parquet
+
+    return str(next(parquet.ParquetFile(part).iter_batches(1, columns=["member"])).column(0)[0])

@@ -1,0 +1,213 @@
+"""The first stage of an audit: one pass of aggregates over all rows, and what the group by itself proves.
+
+Of what one member was given of one stream in order, the rows say the positions and the ordinals. When both differ by the same number
+from the first row to the last, and there are as many messages as positions, then no message is missing, none came twice and none in
+another order: no sort is needed for that. What this cannot prove, because something is wrong or because messages had flags, is
+looked at row by row in the second stage (audit_rows.py).
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+SENT = ("send", "retransmit")
+MARKS = ("start", "resume", "view", "refuse", "dropped", "close")      # events that are few, and looked at one by one
+
+
+@dataclass(frozen=True)
+class Stream:
+    """The messages of `sender` to everybody, or on one connection to `peer`."""
+
+    sender: str
+    peer: str | None = None
+    conn_id: int | None = None
+
+    def __str__(self) -> str:
+        return f"{self.sender} to {self.peer}" if self.peer else self.sender
+
+
+@dataclass
+class Sent:
+    """What the traces say that was sent of a stream."""
+
+    first: int
+    last: int
+    flags: int = 0
+
+
+@dataclass
+class Got:
+    """What one member was given of one stream, or claims to have finished."""
+
+    messages: int = 0                   # in order
+    first: int | None = None
+    last: int | None = None
+    shifts: set[int] = field(default_factory=set)       # least and largest difference of position and ordinal
+    ordinal: int | None = None          # the least
+    flags: int = 0
+    claim: int | None = None            # the most by which an ack was ahead of what had been given
+
+    @property
+    def is_proven(self) -> bool:
+        """Whether the ordinals show that what it got are consecutive messages, each once and in order."""
+        if self.flags:
+            return False
+        if not self.messages:
+            return True
+        assert self.first is not None and self.last is not None
+        whole = self.messages == self.last - self.first + 1
+        shift, *others = self.shifts
+        return whole and self.ordinal == 0 and not others and (self.claim is None or self.claim < shift)
+
+
+@dataclass
+class Member:
+    """The trace of one member."""
+
+    name: str
+    rows: int = 0
+    last_ev: int = -1
+    sum_ev: int = 0
+    last_wall: int = 0
+    dropped: int = 0
+    is_closed: bool = False
+    has_left: bool = False
+    refused_at: int | None = None
+    views: list[tuple[int, int, tuple[str, ...]]] = field(default_factory=list)     # (wall, id, members), in their order
+
+    def hole(self) -> str | None:
+        """What is wrong with the numbers of the events; None when each is there once."""
+        if self.dropped:
+            return f"it had no room for {self.dropped:,} events"
+        if self.rows != self.last_ev + 1:
+            return f"its events are numbered up to {self.last_ev:,}, counted from 0, and there are {self.rows:,}"
+        if self.sum_ev != self.last_ev * (self.last_ev + 1) // 2:
+            return "some numbers of events are there twice and others are missing"
+        return None
+
+
+@dataclass
+class Groups:
+    """All that the first stage found."""
+
+    members: dict[str, Member] = field(default_factory=dict)
+    sent: dict[Stream, Sent] = field(default_factory=dict)
+    sent_in: dict[tuple[str, int], int] = field(default_factory=dict)       # (sender, view): the last position sent in it
+    got: dict[tuple[str, Stream], Got] = field(default_factory=dict)        # (member, stream)
+    purged: dict[tuple[str, int], tuple[int, int]] = field(default_factory=dict)    # (sender, view): position, and when at the latest
+    begins: dict[tuple[str, Stream], set[int]] = field(default_factory=dict)        # where a stream may begin for a member
+    num_rows: int = 0
+    num_messages: int = 0               # delivered
+    begin: int = 1 << 62                # wall of the first view, which is what a member does first, and ...
+    end: int = -(1 << 62)               # ... of the last event
+
+
+def aggregate(rows: "DataFrame") -> "DataFrame":
+    """The one pass: a row for each member, event, stream, view and kind of flags. It has as few aggregates as will do: what Spark
+    generates for more is no longer compiled to machine code."""
+    from pyspark.sql import functions as F
+
+    shift = F.when(F.col("event") == "deliver", F.col("first")).otherwise(F.col("last")) - F.col("ord")
+    return rows.groupBy("member", "event", "sender", "peer", "conn_id", "view_id", "flags").agg(
+        F.count(F.lit(1)).alias("rows"), F.sum("count").alias("messages"), F.min("first").alias("first"), F.max("last").alias("last"),
+        F.min(shift).alias("least_shift"), F.max(shift).alias("most_shift"), F.min("ord").alias("ord"), F.max("ev").alias("last_ev"),
+        F.sum("ev").alias("sum_ev"), F.max("wall").alias("wall"))
+
+
+def marks(rows: "DataFrame") -> "DataFrame":
+    """The events that are few."""
+    return rows.where(rows.event.isin(*MARKS)).select("member", "event", "ev", "wall", "view_id", "sender", "peer", "first", "last",
+                                                       "count", "flags", "members").orderBy("member", "ev")
+
+
+def gather(table: Iterable[Mapping[str, Any]], events: Iterable[Mapping[str, Any]]) -> Groups:
+    """Both results, in the form that the judges ask."""
+    groups = Groups()
+    for row in table:
+        _count(groups, row)
+        stream = Stream(row["sender"], row["peer"] if row["conn_id"] is not None else None, row["conn_id"])
+        if row["event"] in SENT and row["last"] is not None:
+            _add_sent(groups, stream, row)
+        elif row["event"] == "deliver":
+            groups.num_messages += row["messages"]
+            if row["last"] is not None:
+                _add_got(groups.got.setdefault((row["member"], stream), Got()), row)
+        elif row["event"] in ("ack", "purge") and row["last"] is not None:
+            _add_claim(groups, stream, row)
+    for event in events:
+        _note(groups, event)
+    return groups
+
+
+def _count(groups: Groups, row: Mapping[str, Any]) -> None:
+    member = groups.members.setdefault(row["member"], Member(row["member"]))
+    member.rows += row["rows"]
+    member.last_ev = max(member.last_ev, row["last_ev"])
+    member.sum_ev += row["sum_ev"]
+    member.last_wall = max(member.last_wall, row["wall"])
+    groups.num_rows += row["rows"]
+    groups.end = max(groups.end, row["wall"])
+
+
+def _add_sent(groups: Groups, stream: Stream, row: Mapping[str, Any]) -> None:
+    sent = groups.sent.setdefault(stream, Sent(row["first"], row["last"]))
+    sent.first, sent.last = min(sent.first, row["first"]), max(sent.last, row["last"])
+    sent.flags |= row["flags"]
+    if stream.conn_id is None and row["event"] == "send":
+        key = stream.sender, row["view_id"]
+        groups.sent_in[key] = max(groups.sent_in.get(key, row["last"]), row["last"])
+
+
+def _add_got(got: Got, row: Mapping[str, Any]) -> None:
+    got.flags |= row["flags"]
+    if row["ord"] is None:              # OOB messages
+        return
+    got.messages += row["messages"]
+    got.first = row["first"] if got.first is None else min(got.first, row["first"])
+    got.last = row["last"] if got.last is None else max(got.last, row["last"])
+    got.shifts |= {row["least_shift"], row["most_shift"]}
+    got.ordinal = row["ord"] if got.ordinal is None else min(got.ordinal, row["ord"])
+
+
+def _add_claim(groups: Groups, stream: Stream, row: Mapping[str, Any]) -> None:
+    if row["event"] == "purge":
+        key = row["sender"], row["view_id"]
+        position, wall = groups.purged.get(key, (row["last"], row["wall"]))
+        groups.purged[key] = max(position, row["last"]), max(wall, row["wall"])
+    if row["most_shift"] is not None:   # a member that takes no messages purges without having any
+        got = groups.got.setdefault((row["member"], stream), Got())
+        got.claim = row["most_shift"] if got.claim is None else max(got.claim, row["most_shift"])
+
+
+def _note(groups: Groups, event: Mapping[str, Any]) -> None:
+    member = groups.members[event["member"]]
+    what = event["event"]
+    if what == "start":
+        groups.begins.setdefault((event["peer"], Stream(event["sender"])), set()).add(event["first"])
+    elif what == "resume":
+        groups.begins.setdefault((event["member"], Stream(event["sender"])), set()).add(event["last"] + 1)
+    elif what == "view":
+        groups.begin = min(groups.begin, event["wall"])
+        member.views.append((event["wall"], event["view_id"], tuple(event["members"])))
+    elif what == "refuse":
+        member.refused_at = event["wall"] if member.refused_at is None else member.refused_at
+    elif what == "dropped":
+        member.dropped += event["count"]
+    elif what == "close":
+        member.is_closed, member.has_left = True, bool(event["flags"])
+
+
+def suspects(groups: Groups) -> list[tuple[str, Stream]]:
+    """What the aggregates do not prove, and the second stage looks at."""
+    found = []
+    for (member, stream), got in groups.got.items():
+        sent = groups.sent.get(stream)
+        begins = groups.begins.get((member, stream))
+        is_plain = sent is None or not sent.flags
+        is_begun = got.first is None or begins is None or got.first in begins
+        if not (is_plain and is_begun and got.is_proven):
+            found.append((member, stream))
+    return found

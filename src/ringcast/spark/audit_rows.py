@@ -1,0 +1,221 @@
+"""The second stage of an audit: row by row, but only of those streams that the aggregates do not prove; and the times of purges.
+
+A gap is a message that its sender sent, that was for this member, and that the member passed over. What nobody is given is none:
+fragments but the last, messages that the sender did not want to have itself, and a message that had begun before the member's
+stream did. So a gap is a hole in what was delivered, with the sender's own rows as evidence; and so is an ack of what was not
+delivered yet. (An OOB message larger than a datagram has the position of whichever fragment came last: of these it is known that
+none came twice at one position, and no more.)
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ringcast.spark.audit_groups import SENT, Groups, Stream
+from ringcast.trace import FRAGMENT, PART
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+OOB, DONT_LOOPBACK = 1, 2               # ringcast.Flag
+FOREVER = 1 << 62                       # nanoseconds
+FOUND = ("member", "stream", "position", "ev", "wall", "view_id")
+HOLE = {"kind": "string", "member": "string", "stream": "int64", "begin": "int64", "low": "int64", "high": "int64", "ev": "int64",
+        "wall": "int64", "view_id": "int64"}
+
+Hole = tuple[str, str, Stream, int | None, int, int, int | None, int, int]      # the columns of HOLE, with a Stream
+Found = tuple[str, str, Stream, int, int, int]          # kind, member, stream, position, wall, view
+
+
+class Rows:
+    """The rows of a trace, for the questions of the second stage about these streams of these members; `begins` are the positions from
+    which on they are for them. Use it as a context manager: it keeps those rows meanwhile."""
+
+    def __init__(self, rows: "DataFrame", suspects: Sequence[tuple[str, Stream]], begins: Mapping[tuple[str, Stream], int],
+                 holes: Sequence[Hole] = ()) -> None:
+        from pyspark.sql import functions as F
+
+        self.spark = rows.sparkSession
+        self._rows = rows.withColumn("peer", F.when(F.col("conn_id").isNotNull(), F.col("peer")))
+        self.streams = list(dict.fromkeys([stream for _, stream in suspects] + [hole[2] for hole in holes]))
+        number = {stream: index for index, stream in enumerate(self.streams)}
+        self._groups = table(self.spark, {"member": "string", "stream": "int64", "begin": "int64"}, [
+            (member, number[stream], begins.get((member, stream))) for member, stream in suspects])
+        self._streams = table(self.spark, {"sender": "string", "peer": "string", "conn_id": "int64", "stream": "int64"}, [
+            (stream.sender, stream.peer, stream.conn_id, number[stream]) for stream in self.streams])
+        self._holes = [dict(zip(HOLE, (*hole[:2], number[hole[2]], *hole[3:]), strict=True)) for hole in holes]
+        self._events = self._select("deliver", "ack", "purge").join(F.broadcast(self._groups), ["member", "stream"]).cache()
+        self._delivered = self._events.where(F.col("event") == "deliver")
+        self._sent = self._select(*SENT).drop("member", "event", "ev", "wall", "view_id").cache()
+
+    def __enter__(self) -> "Rows":
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._events.unpersist()
+        self._sent.unpersist()
+
+    def _select(self, *events: str) -> "DataFrame":
+        from pyspark.sql import functions as F
+
+        rows = self._rows.where(F.col("event").isin(*events) & F.col("first").isNotNull())
+        streams = F.broadcast(self._streams)
+        same = [rows[name].eqNullSafe(streams[name]) for name in ("sender", "peer", "conn_id")]
+        return rows.join(streams, same).select(*[rows[name] for name in (
+            "member", "event", "ev", "wall", "view_id", "sender", "conn_id", "first", "last", "ord", "flags")], streams["stream"])
+
+    def found(self) -> Iterator[Found]:
+        """All that is wrong, with the position of the message that shows it; and, as `unproven`, holes without evidence."""
+        twice = self.duplicates().toArrow().to_pylist()
+        known = {(row["member"], row["stream"], row["ev"], row["position"]) for row in twice}
+        early = self.early().toArrow().to_pylist()
+        yield from (self._found("duplicate", row) for row in twice)
+        yield from (self._found("order", row) for row in early if row["kind"] == "deliver" and (
+            row["member"], row["stream"], row["ev"], row["position"]) not in known)
+        holes = self._holes + self.gaps().toArrow().to_pylist()
+        holes += [{name: row[name] for name in HOLE} for row in early if row["kind"] != "deliver"]
+        evidence = self._evidence(holes)
+        for number, hole in enumerate(holes):
+            if number in evidence:
+                yield self._found(hole["kind"], hole | {"position": evidence[number]})
+            elif hole["kind"] == "gap":
+                yield self._found("unproven", hole | {"position": hole["low"]})
+
+    def _found(self, kind: str, row: Mapping[str, Any]) -> Found:
+        return kind, row["member"], self.streams[row["stream"]], row["position"], row["wall"], row["view_id"]
+
+    def _before(self, value: "Column", *order: str) -> "Column":
+        """The highest `value` of the rows before this one, in that order, within a member's stream."""
+        from pyspark.sql import Window
+        from pyspark.sql import functions as F
+
+        return F.max(value).over(Window.partitionBy("member", "stream").orderBy(*order).rowsBetween(Window.unboundedPreceding, -1))
+
+    def duplicates(self) -> "DataFrame":
+        """Messages that were delivered twice."""
+        from pyspark.sql import functions as F
+
+        placed = self._delivered.withColumn("before", self._before(F.col("last"), "first", "ev"))
+        return placed.where(F.col("first") <= F.col("before")).withColumnRenamed("first", "position").select(*FOUND)
+
+    def early(self) -> "DataFrame":
+        """Messages that came behind a later one of theirs, which only OOB messages may (kind `deliver`); acks of what the member had
+        not been given, and own messages that it gave up before (kinds `ack` and `purge`)."""
+        from pyspark.sql import functions as F
+
+        ordered = F.when((F.col("event") == "deliver") & F.col("ord").isNotNull(), F.col("last"))
+        rows = self._events.where(F.col("ord").isNotNull()).withColumn("reached", self._before(ordered, "ev"))
+        known = F.coalesce("reached", F.col("begin") - 1)
+        is_wrong = F.when(F.col("event") == "deliver", F.col("first") <= F.col("reached")).otherwise(F.col("last") > known)
+        return rows.where(is_wrong).select(
+            F.col("event").alias("kind"), "member", "stream", "begin", (known + 1).alias("low"), F.col("last").alias("high"), "ev",
+            "wall", "view_id", F.col("first").alias("position"))
+
+    def gaps(self) -> "DataFrame":
+        """Holes: positions without a delivery, though the member was given something behind them in order. What is for nobody, as far
+        as the sender says, counts as delivered. Each is told of when the next message in order was given."""
+        from pyspark.sql import functions as F
+
+        nothing = [F.lit(None).cast("bigint").alias(name) for name in ("ord", "ev", "wall", "view_id")]
+        columns = ("member", "stream", "begin", "first", "last", "ord", "ev", "wall", "view_id")
+        begin = self._groups.where(F.col("begin").isNotNull()).select(
+            "member", "stream", "begin", F.col("begin").alias("first"), (F.col("begin") - 1).alias("last"), *nothing)
+        silent = self._sent.join(F.broadcast(self._groups), "stream").where(
+            self._is_for_nobody() & (F.col("first") >= F.col("begin"))).select(*columns[:5], *nothing)
+        # a message to oneself does not leave the member, so that nobody can say what it had sent
+        given = self._delivered.where(F.col("conn_id").isNull() | (F.col("member") != F.col("sender"))).select(*columns)
+        cover = given.unionByName(begin).unionByName(silent).withColumn("before", self._before(F.col("last"), "first", "last"))
+        behind = F.when(F.col("ord").isNotNull(), F.struct("first", "ev", "wall", "view_id"))
+        return cover.withColumn("behind", self._next(behind)).where(F.col("behind").isNotNull()).withColumn(
+            "low", F.col("before") + 1).withColumn("high", F.least(F.col("first"), F.col("behind.first")) - 1).where(
+            F.col("low") <= F.col("high")).select(F.lit("gap").alias("kind"), "member", "stream", "begin", "low", "high", "behind.ev",
+                                                  "behind.wall", "behind.view_id")
+
+    def _next(self, value: "Column") -> "Column":
+        from pyspark.sql import Window
+        from pyspark.sql import functions as F
+
+        window = Window.partitionBy("member", "stream").orderBy("first", "last").rowsBetween(0, Window.unboundedFollowing)
+        return F.first(value, ignorenulls=True).over(window)
+
+    def _is_for_nobody(self) -> "Column":
+        """Whether a sent row is of messages that `member`, whose stream begins at `begin`, is not given."""
+        from pyspark.sql import functions as F
+
+        flags = F.col("flags")
+        is_part = flags.bitwiseAND(PART) != 0
+        is_own = (flags.bitwiseAND(DONT_LOOPBACK) != 0) & (F.col("member") == F.col("sender"))
+        is_scattered = flags.bitwiseAND(FRAGMENT | OOB) == FRAGMENT | OOB
+        began_before = (flags.bitwiseAND(FRAGMENT) != 0) & (F.col("ord").isNull() | (F.col("ord") < F.col("begin")))
+        return is_part | is_own | is_scattered | F.coalesce(began_before, F.lit(False))
+
+    def _evidence(self, holes: Sequence[Mapping[str, Any]]) -> dict[int, int]:
+        """Of each hole, by its number, the first message in it that was sent, and for this member."""
+        from pyspark.sql import functions as F
+
+        if not holes:
+            return {}
+        asked = table(self.spark, {"number": "int64"} | HOLE, [
+            (number, *(hole[name] for name in HOLE)) for number, hole in enumerate(holes)])
+        sent = self._sent.drop("conn_id").withColumnsRenamed({"first": "from", "last": "to"})
+        counts = (F.col("kind") == "gap") | (F.col("flags").bitwiseAND(OOB) == 0)
+        found = sent.join(F.broadcast(asked), "stream").where(
+            (F.col("from") <= F.col("high")) & (F.col("to") >= F.col("low")) & ~self._is_for_nobody() & counts).groupBy("number").agg(
+            F.min(F.greatest("from", "low")).alias("position"))
+        return {row["number"]: row["position"] for row in found.toArrow().to_pylist()}
+
+
+def table(spark: "SparkSession", columns: Mapping[str, str], rows: Sequence[Sequence[Any]]) -> "DataFrame":
+    """A small table of the driver's."""
+    import pyarrow
+
+    arrays = [pyarrow.array([row[index] for row in rows], pyarrow.type_for_alias(kind)) for index, kind in enumerate(columns.values())]
+    return spark.createDataFrame(pyarrow.table(arrays, names=list(columns)))
+
+
+def early_purges(rows: "DataFrame", groups: Groups, trusted: Sequence[str], skew: int) -> list[dict[str, Any]]:
+    """Purges of what a member of the view, one of those whose traces are `trusted`, had not said that it has: the first of each sender
+    and receiver; `skew` nanoseconds are how far the clocks of two members may be apart. What lies before a START counts as said.
+
+    When the clocks may be apart, most is proven without a sort of all rows: what was said in one slot of time, half as long as that,
+    was said in time for a purge in any later one.
+    """
+    waited = [(sender.name, view_id, name, counts_until(groups, name, skew)) for sender in groups.members.values()
+              for _, view_id, names in sender.views for name in set(names).intersection(trusted) - {sender.name}]
+    waiting = table(rows.sparkSession, {"sender": "string", "view_id": "int64", "receiver": "string", "until": "int64"}, waited)
+    if skew > 1 and not _early(rows, waiting, skew, skew // 2):
+        return []
+    return _early(rows, waiting, skew, 1)
+
+
+def _early(rows: "DataFrame", waiting: "DataFrame", skew: int, width: int) -> list[dict[str, Any]]:
+    """The same by slots of `width` nanoseconds: with 1 exactly, else at least."""
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F
+
+    control = rows.where(F.col("event").isin("ack", "start", "purge") & F.col("conn_id").isNull() & F.col("sender").isNotNull())
+    is_start = F.col("event") == "start"
+    said = control.where(F.col("event") != "purge").select(
+        "sender", F.when(is_start, F.col("peer")).otherwise(F.col("member")).alias("receiver"),
+        F.when(is_start, F.col("first") - 1).otherwise(F.col("last")).alias("position"), F.expr(f"wall div {width}").alias("slot"))
+    purges = control.where(F.col("event") == "purge").select("sender", "view_id", "wall", F.col("last").alias("position"),
+                                                             F.expr(f"(wall + {skew}) div {width}").alias("slot"))
+    if width > 1:
+        said = said.groupBy("sender", "receiver", "slot").agg(F.max("position").alias("position"))
+        purges = purges.groupBy("sender", "view_id", "slot").agg(F.min("wall").alias("wall"), F.max("position").alias("position"))
+    purges = purges.join(F.broadcast(waiting), ["sender", "view_id"]).where(F.col("wall") < F.col("until")).drop("until")
+    is_purge = F.col("wall").isNotNull()
+    window = Window.partitionBy("sender", "receiver").orderBy("slot", is_purge if width == 1 else ~is_purge).rowsBetween(
+        Window.unboundedPreceding, 0)
+    known = F.max(F.when(~is_purge, F.col("position"))).over(window)
+    early = purges.unionByName(said, allowMissingColumns=True).withColumn("known", known).where(
+        is_purge & (F.col("known").isNull() | (F.col("position") > F.col("known"))))
+    found = early.groupBy("sender", "receiver").agg(F.min(F.struct("wall", "view_id", "known", "position")).alias("purge"))
+    rows_found: list[dict[str, Any]] = found.select("sender", "receiver", "purge.*").toArrow().to_pylist()
+    return rows_found
+
+
+def counts_until(groups: Groups, name: str, skew: int) -> int:
+    """Until when a member is waited for, and its trace tells all that it said."""
+    member = groups.members[name]
+    refused = FOREVER if member.refused_at is None else member.refused_at - skew
+    return min(refused, FOREVER if member.is_closed else member.last_wall - skew)

@@ -1,0 +1,85 @@
+"""Traces made by hand: what three members of a group wrote, row by row, so that any one thing can be made wrong in it."""
+
+from ringcast.trace.writer import Writer
+
+MS = 1_000_000
+SIZE = 10                               # messages in a row
+
+
+class Group:
+    """A, B and C, whose names begin with that of the group. A sends 100 messages in view 1, which all get, acknowledge and see purged;
+    then C leaves, D comes, and A sends 50 more in view 2."""
+
+    def __init__(self, name):
+        self.name = name
+        self.rows = {member: [] for member in "ABCD"}
+        self.view(1, "ABC", 0)
+        for member in "BC":
+            self.add("A", 0, "start", sender="A", peer=member, first=1)
+        self.add("A", 0, "start", sender="A", peer="D", first=101)
+        for first in range(1, 101, SIZE):
+            self.round(first, "ABC", first)
+        self.add("C", 150, "refuse")
+        self.add("C", 151, "close", flags=1)
+        self.view(2, "ABD", 160)
+        for first in range(101, 151, SIZE):
+            self.round(first, "ABD", first + 100)
+        for member in "ABD":
+            self.add(member, 400, "close")
+
+    def address(self, member):
+        return f"{self.name}-{member}#{ord(member):016x}"
+
+    def add(self, member, ms, event, **columns):
+        for name in ("sender", "peer"):
+            if name in columns:
+                columns[name] = self.address(columns[name])
+        if columns.get("last") is not None and "first" in columns:
+            columns["count"] = columns["last"] - columns["first"] + 1
+        row = {"wall": int(ms * MS), "event": event} | columns
+        self.rows[member].append(row)
+        return row
+
+    def view(self, number, members, ms):
+        for member in members:
+            self.add(member, ms, "view", view_id=number, members=[self.address(each) for each in members])
+
+    def round(self, first, members, ms):
+        last = first + SIZE - 1
+        sent_at = int(ms * MS)
+        self.add("A", ms, "send", sender="A", first=first, last=last, nbytes=1000, sent_at=sent_at)
+        for delay, member in enumerate(members, 1):
+            self.add(member, ms + delay, "deliver", sender="A", first=first, last=last, nbytes=1000, sent_at=sent_at)
+            if member != "A":
+                self.add(member, ms + delay + 0.5, "ack", sender="A", first=first, last=last, nbytes=50)
+        self.add("A", ms + 5, "purge", sender="A", first=first, last=last)
+
+    def find(self, member, event, last=None):
+        return next(index for index, row in enumerate(self.rows[member]) if row["event"] == event and (
+            last is None or row.get("last") == last))
+
+    def take(self, member, event, last=None):
+        return self.rows[member].pop(self.find(member, event, last))
+
+    def write(self, directory, part_rows=10_000):
+        """With the ordinals and event numbers that a recorder would have counted."""
+        for member, rows in self.rows.items():
+            writer = Writer(directory, self.address(member), threaded=False)
+            delivered, view_id = {}, 0
+            for number, row in enumerate(rows):
+                row = dict(row)
+                view_id = row.pop("view_id", view_id)
+                if "ord" not in row and row.get("first") is not None and row["event"] in ("deliver", "ack", "purge"):
+                    key = row["sender"], row.get("conn_id")
+                    if row["event"] != "deliver":
+                        row["ord"] = delivered.get(key, 0)
+                    elif not row.get("flags", 0) & 1:
+                        row["ord"] = delivered.get(key, 0)
+                        delivered[key] = row["ord"] + row["count"]
+                wall, event = row.pop("wall"), row.pop("event")
+                row.pop("lost", None) or writer.append(wall, wall, event, view_id, **row)
+                writer.num_events = number + 1
+                if writer.num_events % part_rows == 0:
+                    writer._flush()
+            writer.close()
+        return directory
