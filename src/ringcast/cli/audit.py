@@ -1,0 +1,66 @@
+"""`ringcast audit`: what the traces of a group prove, and what they say about its speed."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from ringcast.cli.app import app, console
+from ringcast.errors import ConfigError
+from ringcast.spark import audit, audit_files, audit_report, page, session
+from ringcast.spark.audit_figures import figures
+
+MOST_SHOWN = 20                         # violations
+
+
+@app.command("audit")
+def audit_command(
+    traces: Annotated[list[Path], typer.Argument(metavar="TRACE...", help="Directories with traces: what --set trace=DIR or "
+                                                 "simulate --trace DIR wrote. Several are audited together.")],
+    tables: Annotated[Path | None, typer.Option(metavar="DIR", help="Write tables (Parquet): violations, views, members, series over "
+                                                "time, latency histograms.")] = None,
+    report: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a page (HTML, one file) with plots over time.")] = None,
+    skew: Annotated[float, typer.Option(help="How far the clocks of two members may be apart, in milliseconds; 0 for simulations."
+                                        )] = audit.SKEW_MS,
+    master: Annotated[str, typer.Option(help="Where Spark runs.")] = "local[*]",
+) -> None:
+    """Prove from the traces of a group that nothing was lost, repeated, disordered or given up too early, or name the first message
+    that was; and sum up latency, repair and waiting.
+
+    Exit status: 0 when no promise was broken, 1 when one was, 2 for a mistake in the call, 3 when nothing was seen broken but the
+    traces have holes, so that they do not prove it.
+    """
+    if not 0 <= skew < 86_400_000:
+        raise ConfigError(f"--skew is {skew:g}; it is milliseconds, 0 or more and less than a day")
+    if report is not None:
+        page.check()
+    audit_files.find(traces)            # what is wrong with the call is said before Spark starts
+    spark = session("ringcast audit", master=master, conf={"spark.ui.showConsoleProgress": "false"})
+    spark.sparkContext.setLogLevel("ERROR")
+    with console.status("reading the traces"):
+        result, rows = audit.audit(spark, traces, skew)
+        numbers = figures(rows, result.groups)
+    show(result, audit_report.summary(numbers))
+    if tables is not None:
+        audit_report.write_tables(tables, result, numbers)
+        print(f"tables in {tables}")
+    if report is not None:
+        audit_report.write_page(report, result, numbers)
+        print(f"report in {report}")
+    raise typer.Exit(result.status)
+
+
+def show(result: audit.Audit, lines: list[tuple[str, str]]) -> None:
+    """The verdict and the figures, on standard output."""
+    out = Console(width=160, highlight=False, markup=False)
+    out.print(result.verdict, soft_wrap=True)
+    for violation in result.violations[:MOST_SHOWN]:
+        out.print(f"  {violation}", soft_wrap=True)
+    if len(result.violations) > MOST_SHOWN:
+        out.print(f"  and {len(result.violations) - MOST_SHOWN} more, which --tables lists")
+    table = Table(show_header=False, box=None)
+    for name, text in [*lines, *[("doubt", doubt) for doubt in result.doubts()]]:
+        table.add_row(name, text)
+    out.print(table)

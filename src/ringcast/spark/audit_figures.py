@@ -1,0 +1,108 @@
+"""What the traces say about speed: latency, repair, acks, blocked senders and full windows, over time and for each member.
+
+Latencies are counted in buckets of an eighth of an octave: such histograms add up exactly, over slots of time, members and machines,
+and a percentile read from one is within 4.5 % of the true one.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from ringcast.spark.audit_groups import Groups
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+SLOTS = 120                             # parts into which the time is cut
+PER_OCTAVE = 8                          # buckets
+UNKNOWN = -1                            # the bucket of messages that came before they were sent: clocks that are apart
+
+
+@dataclass
+class Figures:
+    """Tables, as lists of rows; `width` nanoseconds is a slot, the first of which begins at `begin`."""
+
+    begin: int
+    width: int
+    series: list[dict[str, Any]]        # slot, event, member: rows, messages, nbytes, duration, fill, fullest
+    latency: list[dict[str, Any]]       # slot, member, bucket: messages
+    acked: list[dict[str, Any]]         # slot, sender, member: the last position that was acknowledged
+    slowest: Counter[str] = field(default_factory=Counter)      # slots of a stream in which a member was behind all others
+
+    def total(self, event: str, column: str = "messages", member: str | None = None) -> int:
+        return sum(row[column] or 0 for row in self.series if row["event"] == event and member in (None, row["member"]))
+
+    def seconds(self, slot: int) -> float:
+        """The middle of a slot, since the beginning."""
+        return (slot + 0.5) * self.width / 1e9
+
+    @property
+    def duration(self) -> float:
+        """Of all of it, in seconds."""
+        return max((row["slot"] + 1 for row in self.series), default=0) * self.width / 1e9
+
+    def histogram(self, member: str | None = None, slot: int | None = None) -> Counter[int]:
+        """Messages in each bucket."""
+        counts: Counter[int] = Counter()
+        for row in self.latency:
+            if member in (None, row["member"]) and slot in (None, row["slot"]):
+                counts[row["bucket"]] += row["messages"]
+        return counts
+
+    def slowest_member(self) -> tuple[str, float] | None:
+        """Who was most often the last to acknowledge, and its share of the slots in which anybody was; None when nobody was."""
+        if not self.slowest:
+            return None
+        name, times = self.slowest.most_common(1)[0]
+        return name, times / self.slowest.total()
+
+
+def figures(rows: "DataFrame", groups: Groups) -> Figures:
+    """Read them out of the rows of the traces that `groups` are of."""
+    from pyspark.sql import functions as F
+
+    begin = min(groups.begin, groups.end)
+    width = max(1, (groups.end - begin) // SLOTS + 1)
+    timed = rows.withColumn("slot", F.greatest((F.col("wall") - begin) / width, F.lit(0)).cast("int"))
+    series = timed.groupBy("slot", "event", "member").agg(
+        F.count(F.lit(1)).alias("rows"), F.sum("count").alias("messages"), F.sum("nbytes").alias("nbytes"),
+        F.sum("duration").alias("duration"), F.avg("fill").alias("fill"), F.max("fill").alias("fullest"))
+    delay = F.col("wall") - F.col("sent_at")
+    bucket = F.when(delay < 0, UNKNOWN).otherwise(F.floor(F.log2(F.greatest(delay, F.lit(1))) * PER_OCTAVE)).cast("int")
+    latency = timed.where((F.col("event") == "deliver") & (F.col("sender") != F.col("member")) & (F.col("sent_at") > 0)).groupBy(
+        "slot", "member", bucket.alias("bucket")).agg(F.sum("count").alias("messages"))
+    acked = timed.where((F.col("event") == "ack") & F.col("conn_id").isNull() & F.col("sender").isNotNull()).groupBy(
+        "slot", "sender", "member").agg(F.max("last").alias("last"))
+    tables = [table.toArrow().to_pylist() for table in (series, latency, acked)]
+    result = Figures(begin, width, *tables)
+    result.slowest = lagging(result.acked)
+    return result
+
+
+def lagging(acked: Iterable[dict[str, Any]]) -> Counter[str]:
+    """In how many slots each member was the one that had acknowledged least of a stream, and others more."""
+    slots: dict[str, dict[int, dict[str, int]]] = defaultdict(lambda: defaultdict(dict))
+    for row in acked:
+        if row["member"] != row["sender"]:
+            slots[row["sender"]][row["slot"]][row["member"]] = row["last"]
+    times: Counter[str] = Counter()
+    for stream in slots.values():
+        known: dict[str, int] = {}
+        for slot in sorted(stream):
+            known |= stream[slot]
+            last = min(known, key=known.__getitem__)
+            if known[last] < max(known.values()):
+                times[last] += 1
+    return times
+
+
+def percentile(histogram: Counter[int], share: float) -> float | None:
+    """The latency in seconds that this share of the messages does not exceed; None when there are none."""
+    counts = sorted((bucket, count) for bucket, count in histogram.items() if bucket != UNKNOWN)
+    wanted = share * sum(count for _, count in counts)
+    for bucket, count in counts:
+        wanted -= count
+        if wanted <= 0:
+            return float(2 ** ((bucket + 0.5) / PER_OCTAVE)) / 1e9
+    return None
