@@ -17,7 +17,7 @@ import pyarrow as arrow
 from ringcast.spark import session
 from ringcast.spark.audit import audit
 from ringcast.spark.audit_files import find
-from ringcast.trace import part_name, schema
+from ringcast.trace import KINDS, id_of, part_name, schema
 from ringcast.trace.schema import SCHEMA
 from ringcast.trace.writer import folder_of
 
@@ -60,8 +60,11 @@ def write(directory: Path, rows: int) -> int:
         count = len(data["wall"])
         front = [{"event": "view", "view_id": 1, "members": MEMBERS, "flags": 0, "wall": -1}]
         front += [{"event": "start", "sender": name, "peer": other, "first": 1, "flags": 0, "wall": -1} for other in MEMBERS]
-        front = [row | {"ev": number, "time": -1, "member": name, "view_id": 1} for number, row in enumerate(front)]
-        close = {"ev": LEAD + count, "time": 1 << 50, "wall": 1 << 50, "member": name, "event": "close", "view_id": 1, "flags": 1}
+        close = {"event": "close", "flags": 1, "wall": 1 << 50, "ev": LEAD + count}
+        common = {"time": -1, "member": name, "view_id": 1, "stint": 0, "member_id": id_of(name)}
+        front = [{"ev": number, "peer_id": id_of(row.get("peer")), "sender_id": id_of(row.get("sender")), "kind": KINDS[row["event"]]}
+                 | common | row for number, row in enumerate([*front, close])]
+        close = front.pop()
         for number, start in enumerate(range(0, count, PART_ROWS)):
             part = table(name, {key: column[start:start + PART_ROWS] for key, column in data.items()}, LEAD + start)
             ends = [arrow.Table.from_pylist(front, SCHEMA)] * (start == 0) + [part]
@@ -85,6 +88,9 @@ def table(name: str, data: dict[str, numpy.ndarray], start: int) -> arrow.Table:
         "last": data["last"],
         "count": data["last"] - data["first"] + 1, "ord": arrow.array(data["ord"], mask=data["ord"] < 0), "flags": numpy.zeros(count),
         "nbytes": numpy.full(count, 100 * RUN), "sent_at": arrow.array(data["sent_at"], mask=data["event"] > 1)}
+    ids = numpy.array([0, *map(id_of, MEMBERS)])
+    known |= {"stint": numpy.zeros(count), "member_id": numpy.full(count, id_of(name)), "sender_id": ids[data["sender"] + 1],
+              "peer_id": numpy.zeros(count), "kind": numpy.array([KINDS[event.as_py()] for event in events])[data["event"]]}
     arrays = [arrow.array(known[field.name]).cast(field.type) if isinstance(known.get(field.name), numpy.ndarray) else (
         known[field.name].cast(field.type) if field.name in known else arrow.nulls(count, field.type)) for field in SCHEMA]
     return arrow.table(arrays, schema=SCHEMA)

@@ -12,7 +12,7 @@ import pytest
 from channels import Collector, joined
 from pyarrow import parquet
 
-from ringcast import Channel, ConfigError, Flag
+from ringcast import Channel, ConfigError, Flag, Life
 from ringcast.protocols.faults import Discard
 from ringcast.trace import PART
 from ringcast.trace import writer as writing
@@ -102,6 +102,23 @@ def test_without_pyarrow_the_option_says_what_to_install(tmp_path):
 def test_a_directory_that_cannot_be_made_is_refused_at_once():
     with pytest.raises(ConfigError, match="cannot be written"):
         Channel("g", stack="inproc", trace="/proc/nowhere")
+
+
+def test_a_folder_that_holds_a_trace_is_refused(tmp_path):
+    Writer(tmp_path, "A#0000000000000001", threaded=False).folder.joinpath("000001.parquet").write_bytes(b"x")
+    with pytest.raises(ConfigError, match="is not empty"):
+        Writer(tmp_path, "A#0000000000000001")
+
+
+def test_each_process_of_a_life_has_a_trace_of_its_own(tmp_path):
+    for stint in (0, 1):
+        with Channel("alone", stack="inproc", name="A", deliver=False, life=Life(77, stint=stint), trace=str(tmp_path)) as channel:
+            channel.send(b"x")
+    table = read(tmp_path)
+    for stint in (0, 1):
+        mine = table.filter(compute.equal(table["stint"], stint))
+        assert sorted(mine["ev"].to_pylist()) == list(range(len(mine))) and total(mine, "send") == 1
+    assert set(table["member_id"].to_pylist()) == {77} and set(table["member"].to_pylist()) == {"A#000000000000004d"}
 
 
 def test_a_member_name_with_a_slash_stays_within_the_directory(tmp_path):

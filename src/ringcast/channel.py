@@ -108,7 +108,7 @@ class Channel(SendPort):
         self.address = Address(name or f"member-{secrets.token_hex(4)}", life.incarnation)
         names = tuple(members) if members is not None else (self.address.name,)
         self._members = StaticMembers(self.address, names, self.config, resume, life.stint)
-        writer = Writer(self.config.trace, str(self.address)) if self.config.trace else None
+        writer = Writer(self.config.trace, str(self.address), life.stint) if self.config.trace else None
         self._transport = open_transport(stack, group, self.address.incarnation, self.config)
         budget = ReceiveBudget(self._transport.receive_budget)
         self._multicast, to_all = multicast_layers(stack, self.address, self.config, budget, resume=resume, receiving=deliver,

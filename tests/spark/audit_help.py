@@ -1,5 +1,7 @@
 """Traces made by hand: what three members of a group wrote, row by row, so that any one thing can be made wrong in it."""
 
+from zlib import crc32
+
 from ringcast.trace.writer import Writer
 
 MS = 1_000_000
@@ -28,7 +30,7 @@ class Group:
             self.add(member, 400, "close")
 
     def address(self, member):
-        return f"{self.name}-{member}#{ord(member):016x}"
+        return f"{self.name}-{member}#{crc32(self.name.encode()):08x}{ord(member):08x}"
 
     def add(self, member, ms, event, **columns):
         for name in ("sender", "peer"):

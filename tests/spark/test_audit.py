@@ -229,7 +229,7 @@ def test_a_planted_violation_is_found_and_its_first_message_named(result, plant)
     kinds, position, member = VIOLATIONS[plant]
     found = of(result[0].violations, plant)
     assert {violation.kind for violation in found} == kinds, found
-    assert found[0].position == position and found[0].member == f"{plant.__name__}-{member}#{ord(member):016x}", found
+    assert found[0].position == position and found[0].member == Group(plant.__name__).address(member), found
     assert position is None or f"message {position} of {plant.__name__}-A" in str(found[0])
 
 
@@ -241,7 +241,13 @@ def test_what_is_allowed_is_no_violation(result, plant):
 @pytest.mark.parametrize("plant", HOLES)
 def test_a_trace_with_holes_is_incomplete_and_proves_nothing_broken(result, plant):
     assert of(result[0].violations, plant) == [] and {each.kind for each in of(result[0].unproven, plant)} == {"gap", "ack"}
-    assert [member for member in result[0].incomplete if member.startswith(plant.__name__)] == [f"{plant.__name__}-B#{ord('B'):016x}"]
+    assert [member for member in result[0].incomplete if member.startswith(plant.__name__)] == [
+        Group(plant.__name__).address("B")]
+
+
+def test_who_did_not_close_its_trace_is_named(result):
+    (sentence,) = result[0].remarks()
+    assert sentence.startswith("2 members did not close") and Group("lost_tail_of_a_crash").address("B") in sentence
 
 
 def test_nothing_is_found_that_was_not_planted(result):
@@ -318,7 +324,7 @@ def test_a_part_that_is_damaged_inside_is_left_out(spark, one):
 def test_a_part_that_was_taken_away_is_missed(one):
     part_of(one, 2).unlink()
     files = audit_files.find([one])
-    assert [path.name for path in files.missing] == [part_name(2)] and list(files.incomplete()) == [f"one-B#{ord('B'):016x}"]
+    assert [path.name for path in files.missing] == [part_name(2)] and list(files.incomplete()) == [Group("one").address("B")]
 
 
 def test_a_foreign_file_is_reported_and_not_read(one):

@@ -61,6 +61,6 @@ def show(result: audit.Audit, lines: list[tuple[str, str]]) -> None:
     if len(result.violations) > MOST_SHOWN:
         out.print(f"  and {len(result.violations) - MOST_SHOWN} more, which --tables lists")
     table = Table(show_header=False, box=None)
-    for name, text in [*lines, *[("doubt", doubt) for doubt in result.doubts()]]:
+    for name, text in [*lines, *[("doubt", doubt) for doubt in result.doubts()], *[("note", note) for note in result.remarks()]]:
         table.add_row(name, text)
     out.print(table)

@@ -19,14 +19,14 @@ from ringcast.view import View
 class Trace(Observer):
     """Writes the events of a cluster to a directory; use it as a context manager, within which it is the cluster's observer.
 
-    ConfigError when pyarrow is missing or the directory cannot be written.
+    ConfigError when pyarrow is missing, or the directory cannot be written or is not empty.
     """
 
     def __init__(self, cluster: Cluster, directory: Path | str) -> None:
         needed()
         self.cluster = cluster
         self.directory = make(Path(directory))
-        self.recorders: dict[int, Recorder] = {}
+        self.recorders: dict[Member, Recorder] = {}
 
     def __enter__(self) -> Self:
         self.cluster.observer = self
@@ -35,8 +35,7 @@ class Trace(Observer):
     def __exit__(self, *exc_info: object) -> None:
         """The traces of those who live or left end properly; that of one that crashed just ends."""
         self.cluster.observer = Observer()
-        for incarnation, recorder in self.recorders.items():
-            member = self.cluster.lives[incarnation]
+        for member, recorder in self.recorders.items():
             if member.alive or member.left:
                 recorder.close(member.left, member.multicast.unacked() + member.unicast.num_unacked(), *self._clocks(member))
             else:
@@ -65,12 +64,12 @@ class Trace(Observer):
         self._recorder(member).looked(*self._clocks(member))
 
     def _recorder(self, member: Member) -> Recorder:
-        recorder = self.recorders.get(member.incarnation)
+        recorder = self.recorders.get(member)
         if recorder is None:
-            writer = Writer(self.directory, str(member.address), threaded=False)
+            writer = Writer(self.directory, str(member.address), member.stint, threaded=False)
             recorder = Recorder(writer, member.address, member.multicast, member.unicast, offset_of=self._offset_of)
-            recorder.low = member.offset
-            self.recorders[member.incarnation] = recorder
+            recorder.low = member.base
+            self.recorders[member] = recorder
             recorder.resumes(member.resume, *self._clocks(member))
         return recorder
 

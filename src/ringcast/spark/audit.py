@@ -101,6 +101,16 @@ class Audit:
             yield f"{len(self.unproven)} things cannot be accounted for; the first: {self.unproven[0]}"
 
 
+    def remarks(self) -> Iterator[str]:
+        """What bounds the verdict, though nothing is wrong with the traces."""
+        crashed = [name for name, member in sorted(self.groups.members.items()) if not member.is_closed]
+        if crashed:
+            yield f"{len(crashed)} members did not close their traces, so what they did last is not known: {', '.join(crashed[:5])}" + (
+                ", ..." if len(crashed) > 5 else "")
+        if self.files.unfinished:
+            yield f"{len(self.files.unfinished)} parts were being written when their member ended"
+
+
 def read(spark: "SparkSession", parts: Sequence[Path]) -> "DataFrame":
     """The rows of these part files."""
     before = spark.conf.get(LISTING)
@@ -109,7 +119,8 @@ def read(spark: "SparkSession", parts: Sequence[Path]) -> "DataFrame":
         return spark.read.schema(
             "ev bigint, time bigint, wall bigint, member string, event string, view_id bigint, sender string, peer string, "
             "conn_id bigint, first bigint, last bigint, count bigint, ord bigint, flags int, nbytes bigint, sent_at bigint, "
-            "duration bigint, fill double, members array<string>").parquet(*map(str, parts))
+            "duration bigint, fill double, members array<string>, stint int, member_id bigint, sender_id bigint, peer_id bigint, "
+            "kind int").parquet(*map(str, parts))
     finally:
         spark.conf.set(LISTING, str(before))
 
@@ -134,9 +145,8 @@ def audit(spark: "SparkSession", traces: Sequence[Path | str], skew_ms: float = 
 
 def judge(rows: "DataFrame", files: audit_files.Files, skew_ms: float = SKEW_MS) -> tuple[Audit, "DataFrame"]:
     """The same of rows that were read."""
-    table = audit_groups.aggregate(rows).toArrow().to_pylist()
     events = audit_groups.marks(rows).toArrow().to_pylist()
-    groups = audit_groups.gather(table, events)
+    groups = audit_groups.gather(audit_groups.aggregate(rows).toArrow().to_pylist(), events)
     result = Audit(files, groups, incomplete=files.incomplete())
     result.incomplete |= {name: hole for name, member in groups.members.items() if (hole := member.hole()) is not None}
     _Judge(rows, result, int(skew_ms * 1e6)).judge()
@@ -195,7 +205,7 @@ class _Judge:
         for (name, stream), got in self.groups.got.items():
             sent, sender = self.groups.sent.get(stream), members.get(stream.sender)
             begins = self.groups.begins.get((name, stream))
-            when = members[name].last_wall, members[name].views[-1][1] if members[name].views else 0
+            when = members[name].last_wall, members[name].views[-1][2] if members[name].views else 0
             if got.first is None or got.last is None:
                 continue
             if sent is not None and sender is not None and sender.is_closed and stream.sender in self.trusted and got.last > sent.last:
@@ -207,20 +217,20 @@ class _Judge:
         """(Traces of several groups may be audited together: views of one id are compared when they have a member in common.)"""
         known: dict[tuple[int, str], tuple[frozenset[str], str]] = {}
         for member in self.groups.members.values():
-            before = None
-            for wall, view_id, names in member.views:
+            before: tuple[int, int] | None = None
+            for wall, stint, view_id, names in member.views:
                 wrong = None
                 for name in names:
                     others, who = known.setdefault((view_id, name), (frozenset(names), member.name))
                     if others != frozenset(names):
                         wrong = f"{member.name} and {who} have different members in view {view_id}"
-                if before is not None and view_id <= before:
-                    wrong = f"{member.name} installed view {view_id} after view {before}"
+                if before is not None and before[0] == stint and view_id <= before[1]:
+                    wrong = f"{member.name} installed view {view_id} after view {before[1]}"
                 if member.name not in names:
                     wrong = f"{member.name} installed view {view_id}, which it is not in"
                 if wrong is not None:
                     yield Violation(wall, "view", member.name, view_id, None, None, wrong)
-                before = view_id
+                before = stint, view_id
 
     def _purges(self) -> Iterator[Violation]:
         if self.groups.purged:
@@ -242,7 +252,7 @@ class _Judge:
 
     def _given_up(self) -> Iterator[tuple[str, int, int, int, tuple[str, ...]]]:
         for (sender, view_id), (position, wall) in self.groups.purged.items():
-            names = next((names for _, number, names in self.groups.members[sender].views if number == view_id), ())
+            names = next((names for *_, number, names in self.groups.members[sender].views if number == view_id), ())
             yield sender, view_id, position, wall, names
 
     def _owes(self, name: str, wall: int) -> bool:
@@ -264,11 +274,11 @@ class _Judge:
         """Of each view what its members sent in it, and who has that."""
         for (sender, view_id), last in sorted(self.groups.sent_in.items()):
             member = self.groups.members[sender]
-            names = next((names for _, number, names in member.views if number == view_id), ())
+            names = next((names for *_, number, names in member.views if number == view_id), ())
             reached = [upto for name in names if name != sender and self.groups.members.get(name) is not None
                        and (upto := self._reached(name, Stream(sender))) is not None]
             given_up, _ = self.groups.purged.get((sender, view_id), (None, 0))
-            is_last = not member.views or view_id == member.views[-1][1]
+            is_last = not member.views or view_id == member.views[-1][2]
             yield {"view_id": view_id, "sender": sender, "members": len(names), "sent_to": last, "given_up_to": given_up,
                    "least": min((min(upto, last) for upto in reached), default=None),
                    "most": max((min(upto, last) for upto in reached), default=None), "status": self._status(reached, last, is_last)}

@@ -108,7 +108,7 @@ def flat(violations: Iterable[Violation]) -> list[dict[str, Any]]:
 def write_page(path: Path, audit: Audit, figures: Figures) -> None:
     """One HTML file that needs nothing else. TraceError when it cannot be written."""
     listed = [*audit.violations, *audit.unproven][:MOST_LISTED]
-    parts: list[Any] = [page.text(doubt) for doubt in audit.doubts()]
+    parts: list[Any] = [page.text(sentence) for sentence in (*audit.doubts(), *audit.remarks())]
     if listed:
         parts.append(page.table(("kind", "member", "view", "at", "what"), [
             (each.kind, short(each.member), each.view_id, f"{(each.wall - figures.begin) / 1e9:.6f} s", each.sentence)
@@ -153,7 +153,7 @@ def mark_views(figure: "go.Figure", audit: Audit, figures: Figures) -> None:
     """A line where each view was installed first, and one where each violation was."""
     first: dict[int, int] = {}
     for member in audit.groups.members.values():
-        for wall, view_id, _ in member.views:
+        for wall, _, view_id, _ in member.views:
             first[view_id] = min(wall, first.get(view_id, wall))
     for view_id, wall in sorted(first.items())[:MOST_VIEWS]:
         figure.add_vline((wall - figures.begin) / 1e9, line_dash="dot", line_color="#888", annotation_text=f"view {view_id}")

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ringcast.spark.audit_groups import SENT, Groups, Stream
-from ringcast.trace import FRAGMENT, PART
+from ringcast.trace import FRAGMENT, KINDS, PART, id_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -45,7 +45,7 @@ class Rows:
         self._holes = [dict(zip(HOLE, (*hole[:2], number[hole[2]], *hole[3:]), strict=True)) for hole in holes]
         self._events = self._select("deliver", "ack", "purge").join(F.broadcast(self._groups), ["member", "stream"]).cache()
         self._delivered = self._events.where(F.col("event") == "deliver")
-        self._sent = self._select(*SENT).drop("member", "event", "ev", "wall", "view_id").cache()
+        self._sent = self._select(*SENT).drop("member", "stint", "event", "ev", "wall", "view_id").cache()
 
     def __enter__(self) -> "Rows":
         return self
@@ -60,8 +60,8 @@ class Rows:
         rows = self._rows.where(F.col("event").isin(*events) & F.col("first").isNotNull())
         streams = F.broadcast(self._streams)
         same = [rows[name].eqNullSafe(streams[name]) for name in ("sender", "peer", "conn_id")]
-        return rows.join(streams, same).select(*[rows[name] for name in (
-            "member", "event", "ev", "wall", "view_id", "sender", "conn_id", "first", "last", "ord", "flags")], streams["stream"])
+        columns = ("member", "stint", "event", "ev", "wall", "view_id", "sender", "conn_id", "first", "last", "ord", "flags")
+        return rows.join(streams, same).select(*[rows[name] for name in columns], streams["stream"])
 
     def found(self) -> Iterator[Found]:
         """All that is wrong, with the position of the message that shows it; and, as `unproven`, holes without evidence."""
@@ -94,7 +94,7 @@ class Rows:
         """Messages that were delivered twice."""
         from pyspark.sql import functions as F
 
-        placed = self._delivered.withColumn("before", self._before(F.col("last"), "first", "ev"))
+        placed = self._delivered.withColumn("before", self._before(F.col("last"), "first", "stint", "ev"))
         return placed.where(F.col("first") <= F.col("before")).withColumnRenamed("first", "position").select(*FOUND)
 
     def early(self) -> "DataFrame":
@@ -103,7 +103,7 @@ class Rows:
         from pyspark.sql import functions as F
 
         ordered = F.when((F.col("event") == "deliver") & F.col("ord").isNotNull(), F.col("last"))
-        rows = self._events.where(F.col("ord").isNotNull()).withColumn("reached", self._before(ordered, "ev"))
+        rows = self._events.where(F.col("ord").isNotNull()).withColumn("reached", self._before(ordered, "stint", "ev"))
         known = F.coalesce("reached", F.col("begin") - 1)
         is_wrong = F.when(F.col("event") == "deliver", F.col("first") <= F.col("reached")).otherwise(F.col("last") > known)
         return rows.where(is_wrong).select(
@@ -179,12 +179,15 @@ def early_purges(rows: "DataFrame", groups: Groups, trusted: Sequence[str], skew
     When the clocks may be apart, most is proven without a sort of all rows: what was said in one slot of time, half as long as that,
     was said in time for a purge in any later one.
     """
-    waited = [(sender.name, view_id, name, counts_until(groups, name, skew)) for sender in groups.members.values()
-              for _, view_id, names in sender.views for name in set(names).intersection(trusted) - {sender.name}]
-    waiting = table(rows.sparkSession, {"sender": "string", "view_id": "int64", "receiver": "string", "until": "int64"}, waited)
+    waited = [(id_of(sender.name), view_id, id_of(name), name, sender.name, counts_until(groups, name, skew))
+              for sender in groups.members.values()
+              for *_, view_id, names in sender.views for name in set(names).intersection(trusted) - {sender.name}]
+    waiting = table(rows.sparkSession, {"sender_id": "int64", "view_id": "int64", "receiver_id": "int64", "until": "int64"},
+                    [(sender, view_id, receiver, until) for sender, view_id, receiver, _, _, until in waited])
     if skew > 1 and not _early(rows, waiting, skew, skew // 2):
         return []
-    return _early(rows, waiting, skew, 1)
+    names = {number: name for sender, _, receiver, *both, _ in waited for number, name in zip((receiver, sender), both, strict=True)}
+    return [row | {"sender": names[row["sender_id"]], "receiver": names[row["receiver_id"]]} for row in _early(rows, waiting, skew, 1)]
 
 
 def _early(rows: "DataFrame", waiting: "DataFrame", skew: int, width: int) -> list[dict[str, Any]]:
@@ -192,25 +195,26 @@ def _early(rows: "DataFrame", waiting: "DataFrame", skew: int, width: int) -> li
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
-    control = rows.where(F.col("event").isin("ack", "start", "purge") & F.col("conn_id").isNull() & F.col("sender").isNotNull())
-    is_start = F.col("event") == "start"
-    said = control.where(F.col("event") != "purge").select(
-        "sender", F.when(is_start, F.col("peer")).otherwise(F.col("member")).alias("receiver"),
+    start, ack, purge = (KINDS[event] for event in ("start", "ack", "purge"))
+    control = rows.where(F.col("kind").isin(start, ack, purge) & F.col("conn_id").isNull() & (F.col("sender_id") != 0))
+    is_start = F.col("kind") == start
+    said = control.where(F.col("kind") != purge).select(
+        "sender_id", F.when(is_start, F.col("peer_id")).otherwise(F.col("member_id")).alias("receiver_id"),
         F.when(is_start, F.col("first") - 1).otherwise(F.col("last")).alias("position"), F.expr(f"wall div {width}").alias("slot"))
-    purges = control.where(F.col("event") == "purge").select("sender", "view_id", "wall", F.col("last").alias("position"),
+    purges = control.where(F.col("kind") == purge).select("sender_id", "view_id", "wall", F.col("last").alias("position"),
                                                              F.expr(f"(wall + {skew}) div {width}").alias("slot"))
     if width > 1:
-        said = said.groupBy("sender", "receiver", "slot").agg(F.max("position").alias("position"))
-        purges = purges.groupBy("sender", "view_id", "slot").agg(F.min("wall").alias("wall"), F.max("position").alias("position"))
-    purges = purges.join(F.broadcast(waiting), ["sender", "view_id"]).where(F.col("wall") < F.col("until")).drop("until")
+        said = said.groupBy("sender_id", "receiver_id", "slot").agg(F.max("position").alias("position"))
+        purges = purges.groupBy("sender_id", "view_id", "slot").agg(F.min("wall").alias("wall"), F.max("position").alias("position"))
+    purges = purges.join(F.broadcast(waiting), ["sender_id", "view_id"]).where(F.col("wall") < F.col("until")).drop("until")
     is_purge = F.col("wall").isNotNull()
-    window = Window.partitionBy("sender", "receiver").orderBy("slot", is_purge if width == 1 else ~is_purge).rowsBetween(
+    window = Window.partitionBy("sender_id", "receiver_id").orderBy("slot", is_purge if width == 1 else ~is_purge).rowsBetween(
         Window.unboundedPreceding, 0)
     known = F.max(F.when(~is_purge, F.col("position"))).over(window)
     early = purges.unionByName(said, allowMissingColumns=True).withColumn("known", known).where(
         is_purge & (F.col("known").isNull() | (F.col("position") > F.col("known"))))
-    found = early.groupBy("sender", "receiver").agg(F.min(F.struct("wall", "view_id", "known", "position")).alias("purge"))
-    rows_found: list[dict[str, Any]] = found.select("sender", "receiver", "purge.*").toArrow().to_pylist()
+    found = early.groupBy("sender_id", "receiver_id").agg(F.min(F.struct("wall", "view_id", "known", "position")).alias("purge"))
+    rows_found: list[dict[str, Any]] = found.select("sender_id", "receiver_id", "purge.*").toArrow().to_pylist()
     return rows_found
 
 

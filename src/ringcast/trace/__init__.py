@@ -19,7 +19,16 @@ SUFFIX, UNFINISHED = ".parquet", ".part"
 # Row groups of a part: who asks for some kinds of events need not read the others.
 ROW_GROUPS = (("view", "start", "resume", "refuse", "dropped", "close"), ("ack", "purge", "xmit_req", "window", "blocked"),
               ("send", "retransmit"), ("deliver",))
+KINDS = {event: number for number, event in enumerate(event for group in ROW_GROUPS for event in group)}
 
 
 def part_name(number: int) -> str:
     return f"{number:06d}{SUFFIX}"
+
+
+def id_of(address: str | None) -> int:
+    """The incarnation in `name#incarnation` as a signed number of 64 bits; 0, which no member has, for None."""
+    if address is None:
+        return 0
+    number = int(address.rpartition("#")[2], 16)
+    return number if number < 1 << 63 else number - (1 << 64)

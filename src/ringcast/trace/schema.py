@@ -6,6 +6,7 @@
 | `time` | nanoseconds on the member's monotonic clock |
 | `wall` | nanoseconds since 1970 by the same clock's anchor to wall time; in a simulation, since its begin |
 | `member` | whose event it is, as `name#incarnation` |
+| `stint` | of a life that several processes lead one after the other (ringcast.Life), which of them; `ev` is counted in each |
 | `event` | see below |
 | `view_id` | the view that the member had |
 | `sender` | whose stream `first` to `last` belong to |
@@ -20,6 +21,7 @@
 | `duration` | nanoseconds that a send was blocked |
 | `fill` | of a window, how full it is: 1.0 is full |
 | `members` | of a view: who is in it |
+| `member_id`, `sender_id`, `peer_id`, `kind` | member, sender, peer and event as numbers, by which Spark groups twice as fast |
 
 A position is a seqno, counted from where its sender's seqnos begin: the first message is 1. (Only simulations begin elsewhere than
 at seqno 0, so that seqnos wrap; positions do not.)
@@ -41,7 +43,7 @@ import pyarrow as arrow
 import pyarrow.compute as compute
 import pyarrow.parquet as parquet
 
-from ringcast.trace import ROW_GROUPS, VERSION, VERSION_KEY
+from ringcast.trace import KINDS, ROW_GROUPS, VERSION, VERSION_KEY
 
 NAME = arrow.dictionary(arrow.int32(), arrow.string())
 SCHEMA = arrow.schema([
@@ -49,14 +51,15 @@ SCHEMA = arrow.schema([
     ("view_id", arrow.int64()), ("sender", NAME), ("peer", NAME), ("conn_id", arrow.int64()), ("first", arrow.int64()),
     ("last", arrow.int64()), ("count", arrow.int64()), ("ord", arrow.int64()), ("flags", arrow.int32()), ("nbytes", arrow.int64()),
     ("sent_at", arrow.int64()), ("duration", arrow.int64()), ("fill", arrow.float64()), ("members", arrow.list_(arrow.string())),
+    ("stint", arrow.int32()), ("member_id", arrow.int64()), ("sender_id", arrow.int64()), ("peer_id", arrow.int64()),
+    ("kind", arrow.int32()),
 ], metadata={VERSION_KEY: VERSION})
 
 
 def write(table: arrow.Table, path: Path | str) -> None:
     """A part file, in which the events of each kind stand together: `ev` keeps their order."""
-    events = table["event"].cast(arrow.string())
     with parquet.ParquetWriter(path, SCHEMA, compression="zstd", compression_level=1) as file:
-        for kinds in ROW_GROUPS:
-            rows = table.filter(compute.is_in(events, arrow.array(kinds)))
+        for events in ROW_GROUPS:
+            rows = table.filter(compute.is_in(table["kind"], arrow.array([KINDS[event] for event in events], arrow.int32())))
             if rows.num_rows:
                 file.write_table(rows)

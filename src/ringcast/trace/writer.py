@@ -8,12 +8,13 @@ import logging
 import os
 import re
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from ringcast.errors import ConfigError
-from ringcast.trace import UNFINISHED, part_name
+from ringcast.trace import KINDS, UNFINISHED, id_of, part_name
 
 if TYPE_CHECKING:
     import pyarrow
@@ -34,33 +35,36 @@ def needed() -> ModuleType:
     return schema
 
 
-def folder_of(directory: Path | str, member: str) -> Path:
+def folder_of(directory: Path | str, member: str, stint: int = 0) -> Path:
     """Where a member (`name#incarnation`) writes; the name may hold anything, so what is unusual in a path is replaced."""
-    return Path(directory) / re.sub(r"[^A-Za-z0-9_.-]", "_", member)
+    return Path(directory) / (re.sub(r"[^A-Za-z0-9_.-]", "_", member) + (f".{stint}" if stint else ""))
 
 
 def make(folder: Path) -> Path:
-    """Make a folder for traces; ConfigError when that cannot be."""
+    """Make a folder for a trace, or take an empty one; ConfigError when that cannot be."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        is_empty = not any(folder.iterdir())
     except OSError as error:
         raise ConfigError(f"the trace cannot be written to {folder}: {error.strerror}; name another directory") from None
+    if not is_empty:
+        raise ConfigError(f"{folder} is not empty; name another directory for the trace, or remove what is there")
     return folder
 
 
 class Writer:
-    """The trace of one member, `name#incarnation`, in a folder of `directory`.
+    """The trace of one member, `name#incarnation`, in a folder of `directory`; `stint` says which process of its life this is.
 
-    ConfigError when pyarrow is missing, or the folder cannot be made. With `threaded` False parts are written by who appends, as
-    a simulation has it, whose events take no time.
+    ConfigError when pyarrow is missing, or the folder cannot be made or has something in it. With `threaded` False parts are written
+    by who appends, as a simulation has it, whose events take no time.
 
     Threads: append may be called by any; close once.
     """
 
-    def __init__(self, directory: Path | str, member: str, threaded: bool = True) -> None:
+    def __init__(self, directory: Path | str, member: str, stint: int = 0, threaded: bool = True) -> None:
         self._schema = needed()
-        self.folder = make(folder_of(directory, member))
-        self.member = member
+        self.folder = make(folder_of(directory, member, stint))
+        self.member, self.stint = member, stint
         self.num_events = 0                             # all that happened, the dropped ones included
         self.num_parts = 0
         self._rows: list[tuple[Any, ...]] = []
@@ -134,7 +138,15 @@ class Writer:
     def _table(self, rows: list[tuple[Any, ...]]) -> "pyarrow.Table":
         import pyarrow
 
-        ev, time, wall, *others = zip(*rows, strict=True)
-        columns = (ev, time, wall, [self.member] * len(rows), *others)
+        ev, time, wall, event, view_id, sender, peer, *others = zip(*rows, strict=True)
+        num_rows = len(rows)
+        columns = (ev, time, wall, [self.member] * num_rows, event, view_id, sender, peer, *others, [self.stint] * num_rows,
+                   [id_of(self.member)] * num_rows, self._ids_of(sender), self._ids_of(peer), [KINDS[each] for each in event])
         arrays = [pyarrow.array(column, field.type) for column, field in zip(columns, self._schema.SCHEMA, strict=True)]
         return pyarrow.table(arrays, schema=self._schema.SCHEMA)
+
+    @staticmethod
+    def _ids_of(names: Sequence[str | None]) -> list[int]:
+        """The members of a column as numbers; each is read once."""
+        ids = {name: id_of(name) for name in set(names)}
+        return [ids[name] for name in names]
