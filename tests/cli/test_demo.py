@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -11,17 +12,27 @@ from ringcast.cli.demo import flights
 from ringcast.cli.demo.command import Run
 from ringcast.cli.demo.members import Outcome, Plan, Verifier
 
-PLAN = Plan("demo-test", 2, 300, 0.02, 1, {})
+LATE = flights.announcements(1000)
+PLAN = Plan("demo-test", 2, 1000, 0.02, 1, {}, announcements=len(LATE))
 COMMAND = [sys.executable, "-c", "from ringcast.cli import main; main()", "demo"]
+
+
+class Judgement(NamedTuple):
+    """What an audit came to."""
+
+    status: int
+    verdict: str
 
 
 def finished(tmp_path):
     """A run as it is when nothing went wrong, without having run."""
     run = Run(PLAN, tmp_path)
-    run.outcomes = [Outcome("publisher-1", 150, 300), Outcome("publisher-2", 150, 300), Outcome("recorder", 0, 300)]
+    run.outcomes = [Outcome("publisher-1", 500, PLAN.total), Outcome("publisher-2", 500, PLAN.total),
+                    Outcome("recorder", 0, PLAN.total), Outcome("spark", len(LATE))]
+    run.announced = list(enumerate(LATE, 1))
     run.expected = flights.expected(PLAN.messages)
     run.computed = list(run.expected)
-    run.streams = {"publisher-1#0000000000000001": (150, 150, 1, 150), "publisher-2#0000000000000002": (150, 150, 1, 150)}
+    run.streams = {"publisher-1#0000000000000001": (500, 500, 1, 500), "publisher-2#0000000000000002": (500, 500, 1, 500)}
     return run
 
 
@@ -38,12 +49,16 @@ def spoil_result(run):
     (spoil_result, "2 rows of the result differ"),
     (lambda run: run.computed.pop(), "1 rows of the result differ"),
     (lambda run: run.computed.insert(0, run.computed[0]), "repeated"),
-    (lambda run: setattr(run.outcomes[2], "delivered", 299), "recorder got 299 messages, not 300"),
+    (lambda run: setattr(run.outcomes[2], "delivered", 299), f"recorder got 299 messages, not {1000 + len(LATE)}"),
     (lambda run: setattr(run.outcomes[0], "unacked", 4), "4 messages of publisher-1 were not acknowledged"),
     (lambda run: run.outcomes[1].faults_found.append("after seqno 3 came 5"), "publisher-2: after seqno 3 came 5"),
-    (lambda run: run.streams.update({"publisher-2#0000000000000002": (151, 150, 1, 150)}), "of publisher-2, which sent 150"),
+    (lambda run: run.streams.update({"publisher-2#0000000000000002": (501, 500, 1, 500)}), "of publisher-2, which sent 500"),
     (lambda run: run.streams.pop("publisher-1#0000000000000001"), "None of publisher-1"),
     (lambda run: run.streams.update({"stranger#0000000000000003": (1, 1, 1, 1)}), "stranger, which sent nothing"),
+    (lambda run: run.announced.pop(), f"{len(LATE) - 1} flights were announced and {len(LATE)} of the file are late"),
+    (lambda run: run.announced.append((len(LATE), LATE[-1])), "each once"),
+    (lambda run: run.announced.__setitem__(0, (1, "another")), "they differ in 2"),
+    (lambda run: setattr(run, "audit", Judgement(1, "BROKEN: a message came twice")), "BROKEN: a message came twice"),
 ])
 def test_every_difference_is_told(tmp_path, spoil, says):
     run = finished(tmp_path)
@@ -93,10 +108,13 @@ def test_the_demo_runs_and_writes_its_report(tmp_path):
                          capture_output=True, text=True, cwd=tmp_path, timeout=170)
     assert run.returncode == 0, run.stdout + run.stderr
     assert "Nothing was lost, repeated or out of order" in run.stdout
-    assert "all equal" in run.stdout and "9,000 messages sent, 27,000 delivered to 3 members" in run.stdout
+    assert "all equal" in run.stdout and "9,000 messages sent" in run.stdout
+    late = len(flights.announcements(9000))
+    assert f"{3 * (9000 + late):,} delivered to 3 members" in run.stdout and f"{late} late flights announced" in run.stdout
+    assert f"no promise was broken in {3 * (9000 + late):,} deliveries of 4 members" in run.stdout
     page = (tmp_path / "ringcast-demo.html").read_text()
-    assert page.count("plotly-graph-div") >= 3 and str(tmp_path / "ringcast-demo.html") in run.stdout
-    assert {path.name for path in (tmp_path / "kept").iterdir()} == {"journal", "table", "checkpoint"}
+    assert page.count("plotly-graph-div") >= 6 and str(tmp_path / "ringcast-demo.html") in run.stdout
+    assert {path.name for path in (tmp_path / "kept").iterdir()} == {"journal", "table", "checkpoints", "outbox", "traces"}
 
 
 @pytest.mark.spark

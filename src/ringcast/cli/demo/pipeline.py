@@ -1,28 +1,63 @@
-"""What Spark does in the demo: stream the journal into a table while it grows, compute from the table, and be compared."""
+"""What Spark does in the demo: stream the journal into a table while it grows, announce late flights to the group, compute from the
+table, judge the traces, and be compared.
+"""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from ringcast.cli.demo.flights import COLUMNS, MISSING, Figures
+from ringcast.cli.demo.flights import ANNOUNCED, COLUMNS, LATE, MISSING, Figures
+from ringcast.cli.demo.members import SPARK
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
+    from ringcast.spark.audit import Audit
+
 BATCH = 60_000                          # messages of one micro-batch, so that the table can be seen growing
 
 
-def stream_to_table(spark: "SparkSession", journal: Path, table: Path, checkpoint: Path) -> "StreamingQuery":
-    """Start the query that parses each message into a row of a Parquet table, once each whatever fails and restarts."""
+def records(spark: "SparkSession", journal: Path, senders: Sequence[str]) -> "DataFrame":
+    """A stream of what the publishers say: flight records."""
     from pyspark.sql.functions import col, from_csv
 
     schema = ", ".join(f"{name} {kind}" for name, kind in COLUMNS.items())
-    messages = spark.readStream.format("ringcast").option("maxOffsetsPerTrigger", BATCH).option(
-        "startingOffsets", "earliest").load(str(journal))
+    messages = (spark.readStream.format("ringcast").option("maxOffsetsPerTrigger", BATCH).option("startingOffsets", "earliest")
+                .option("senders", ",".join(senders)).load(str(journal)))
     rows = messages.select("sender", "seqno", from_csv(col("payload").cast("string"), schema, {"nullValue": MISSING}).alias("flight"))
-    return (rows.select("sender", "seqno", "flight.*").writeStream.format("parquet").option("path", str(table))
-            .option("checkpointLocation", str(checkpoint)).trigger(processingTime="0 seconds").start())
+    return rows.select("sender", "seqno", "flight.*")
+
+
+def stream_to_table(rows: "DataFrame", table: Path, checkpoint: Path) -> "StreamingQuery":
+    """Start the query that makes each message a row of a Parquet table, once each whatever fails and restarts."""
+    return (rows.writeStream.format("parquet").option("path", str(table)).option("checkpointLocation", str(checkpoint))
+            .trigger(processingTime="0 seconds").start())
+
+
+def stream_to_group(rows: "DataFrame", outbox: Path, checkpoint: Path) -> "StreamingQuery":
+    """Start the query that announces late flights to the group that the records come from, once each."""
+    from pyspark.sql.functions import col, concat_ws
+
+    late = rows.where(col("dep_delay") >= LATE).select(concat_ws(" ", *ANNOUNCED).alias("payload"))
+    return (late.writeStream.format("ringcast").option("path", str(outbox)).option("checkpointLocation", str(checkpoint))
+            .trigger(processingTime="0 seconds").start())
+
+
+def announced(spark: "SparkSession", journal: Path) -> list[tuple[int, str]]:
+    """What the journal has of the announcements: (seqno, text), by seqno."""
+    rows = spark.read.format("ringcast").option("senders", SPARK).load(str(journal)).selectExpr("seqno", "cast(payload as string)")
+    return sorted(tuple(row) for row in rows.collect())
+
+
+def judged(spark: "SparkSession", traces: Path) -> "tuple[Audit, list[Any]]":
+    """What the audit of the members' traces comes to, and what it has to show."""
+    from ringcast.spark import audit, audit_report
+    from ringcast.spark.audit_figures import figures
+
+    result, rows = audit.audit(spark, [traces])
+    return result, audit_report.story(result, figures(rows, result.groups))
 
 
 def rows_so_far(query: "StreamingQuery") -> int:

@@ -6,11 +6,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ringcast.cli.demo.flights import Figures
-from ringcast.cli.demo.members import Outcome, Plan
+from ringcast.cli.demo.members import Outcome
 from ringcast.spark import page
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
+
+    from ringcast.cli.demo.command import Run
 
 
 @dataclass(frozen=True)
@@ -21,15 +23,17 @@ class Sample:
     published: int
     recorded: int
     in_table: int
+    announced: int
 
 
-def write(path: Path, plan: Plan, outcomes: Sequence[Outcome], figures: Sequence[Figures], samples: Sequence[Sample],
-          verdict: str) -> None:
+def write(path: Path, run: "Run", verdict: str) -> None:
     """Write the page to `path`."""
+    plan = run.plan
     story = page.text(f"{plan.messages:,} flight records from {plan.publishers} publishers through a group over {plan.stack} that "
                       f"loses {plan.loss:.0%} of its datagrams (seed {plan.seed}), recorded, streamed by Spark into a table, and "
-                      "compared with the file.")
-    page.write(path, "ringcast demo", verdict, [story, table(outcomes), progress(samples), delays(figures), datagrams(outcomes)])
+                      f"compared with the file. {plan.announcements:,} of the flights are late; Spark announced them to the group.")
+    page.write(path, "ringcast demo", verdict, [story, table(run.outcomes), progress(run.samples), delays(run.computed),
+                                                datagrams(run.outcomes), *run.story])
 
 
 def table(outcomes: Sequence[Outcome]) -> str:
@@ -40,12 +44,12 @@ def table(outcomes: Sequence[Outcome]) -> str:
 
 
 def progress(samples: Sequence[Sample]) -> "go.Figure":
-    """Messages published, recorded and in the table, over time."""
+    """Messages published, recorded, in the table and announced, over time."""
     import plotly.graph_objects as go
 
     at = [sample.at for sample in samples]
     figure = go.Figure([go.Scatter(x=at, y=[getattr(sample, name) for sample in samples], name=name.replace("_", " "))
-                        for name in ("published", "recorded", "in_table")])
+                        for name in ("published", "recorded", "in_table", "announced")])
     return figure.update_layout(title="Messages over time", xaxis_title="seconds", yaxis_title="messages")
 
 
