@@ -15,8 +15,9 @@ judged for sameness (see the table `views`), nor is what a member did behind the
 
 Nothing is concluded from a trace that has holes: the numbers of its events show them, and then the verdict is that it is incomplete.
 
-One pass of aggregates proves most streams (audit_groups.py); only the others are looked at row by row (audit_rows.py). The ordinals
-that it relies on are counted by who writes the trace, and checked for being dense; a test compares both ways.
+One pass of aggregates proves most streams (audit_parts.py, audit_groups.py); only the others are looked at row by row
+(audit_rows.py). The ordinals that it relies on are counted by who writes the trace, and checked for being dense; a test compares
+both ways.
 """
 
 from collections.abc import Iterator, Sequence
@@ -24,7 +25,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ringcast.spark import audit_files, audit_groups
+from ringcast.spark import audit_files, audit_groups, audit_parts
 from ringcast.spark.audit_groups import Groups, Stream
 from ringcast.spark.audit_rows import Hole, Rows, counts_until, early_purges
 
@@ -133,20 +134,21 @@ def audit(spark: "SparkSession", traces: Sequence[Path | str], skew_ms: float = 
     """
     files = audit_files.find(traces)
     try:
-        return judge(read(spark, files.parts), files, skew_ms)
+        return judge(spark, files, skew_ms)
     except Exception:
         damaged = {path: fault for path in files.parts if (fault := audit_files.fault_of(path, whole=True)) is not None}
         if not damaged:
             raise
         files.bad |= damaged
         files.parts = [path for path in files.parts if path not in damaged]
-    return judge(read(spark, files.parts), files, skew_ms)
+    return judge(spark, files, skew_ms)
 
 
-def judge(rows: "DataFrame", files: audit_files.Files, skew_ms: float = SKEW_MS) -> tuple[Audit, "DataFrame"]:
-    """The same of rows that were read."""
+def judge(spark: "SparkSession", files: audit_files.Files, skew_ms: float) -> tuple[Audit, "DataFrame"]:
+    """The same of parts that are believed to be whole."""
+    rows = read(spark, files.parts)
     events = audit_groups.marks(rows).toArrow().to_pylist()
-    groups = audit_groups.gather(audit_groups.aggregate(rows).toArrow().to_pylist(), events)
+    groups = audit_groups.gather(audit_parts.grouped(spark, files.parts).toArrow().to_pylist(), events)
     result = Audit(files, groups, incomplete=files.incomplete())
     result.incomplete |= {name: hole for name, member in groups.members.items() if (hole := member.hole()) is not None}
     _Judge(rows, result, int(skew_ms * 1e6)).judge()
@@ -234,7 +236,7 @@ class _Judge:
 
     def _purges(self) -> Iterator[Violation]:
         if self.groups.purged:
-            for row in early_purges(self.rows, self.groups, self.trusted, self.skew):
+            for row in early_purges(self.rows, self.result.files.parts, self.groups, self.trusted, self.skew):
                 stream = Stream(row["sender"])
                 position = row["position"] if row["known"] is None else row["known"] + 1
                 yield self._violation("purge", row["receiver"], stream, position, row["wall"], row["view_id"])

@@ -1,4 +1,4 @@
-"""The first stage of an audit: one pass of aggregates over all rows, and what the group by itself proves.
+"""The first stage of an audit: what one pass of aggregates over all rows (audit_parts.grouped) proves by itself.
 
 Of what one member was given of one stream in order, the rows say the positions and the ordinals. When both differ by the same number
 from the first row to the last, and there are as many messages as positions, then no message is missing, none came twice and none in
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
 EVENTS = tuple(KINDS)
 SENT = ("send", "retransmit")
-KEYS = ("member_id", "stint", "kind", "sender_id", "peer_id", "conn_id", "view_id", "flags")
 MARKS = ("start", "resume", "view", "refuse", "dropped", "close")      # events that are few, and looked at one by one
 
 
@@ -122,19 +121,6 @@ class Groups:
     num_messages: int = 0               # delivered
     begin: int = 1 << 62                # wall of the first view, which is what a member does first, and ...
     end: int = -(1 << 62)               # ... of the last event
-
-
-def aggregate(rows: "DataFrame") -> "DataFrame":
-    """The one pass: a row for each member, event, stream, view and kind of flags. It has as few aggregates as will do: what Spark
-    generates for more is no longer compiled to machine code."""
-    from pyspark.sql import functions as F
-
-    shift = F.when(F.col("kind") == KINDS["deliver"], F.col("first")).otherwise(F.col("last")) - F.col("ord")
-    numbers = [F.coalesce(F.col(name), F.lit(0)).alias(name) for name in KEYS]      # a key that may be null takes much longer
-    return rows.groupBy(*numbers).agg(
-        F.count(F.lit(1)).alias("rows"), F.sum("count").alias("messages"), F.min("first").alias("first"), F.max("last").alias("last"),
-        F.min(shift).alias("least_shift"), F.max(shift).alias("most_shift"), F.min("ord").alias("ord"), F.max("ev").alias("last_ev"),
-        F.sum("ev").alias("sum_ev"), F.max("wall").alias("wall"))
 
 
 def marks(rows: "DataFrame") -> "DataFrame":

@@ -8,9 +8,11 @@ none came twice at one position, and no more.)
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ringcast.spark.audit_groups import SENT, Groups, Stream
+from ringcast.spark.audit_parts import slotted
 from ringcast.trace import FRAGMENT, KINDS, PART, id_of
 
 if TYPE_CHECKING:
@@ -172,7 +174,7 @@ def table(spark: "SparkSession", columns: Mapping[str, str], rows: Sequence[Sequ
     return spark.createDataFrame(pyarrow.table(arrays, names=list(columns)))
 
 
-def early_purges(rows: "DataFrame", groups: Groups, trusted: Sequence[str], skew: int) -> list[dict[str, Any]]:
+def early_purges(rows: "DataFrame", parts: Sequence[Path], groups: Groups, trusted: Sequence[str], skew: int) -> list[dict[str, Any]]:
     """Purges of what a member of the view, one of those whose traces are `trusted`, had not said that it has: the first of each sender
     and receiver; `skew` nanoseconds are how far the clocks of two members may be apart. What lies before a START counts as said.
 
@@ -184,15 +186,25 @@ def early_purges(rows: "DataFrame", groups: Groups, trusted: Sequence[str], skew
               for *_, view_id, names in sender.views for name in set(names).intersection(trusted) - {sender.name}]
     waiting = table(rows.sparkSession, {"sender_id": "int64", "view_id": "int64", "receiver_id": "int64", "until": "int64"},
                     [(sender, view_id, receiver, until) for sender, view_id, receiver, _, _, until in waited])
-    if skew > 1 and not _early(rows, waiting, skew, skew // 2):
+    if skew > 1 and not _early(*_by_slots(rows.sparkSession, parts, skew), waiting, is_exact=False):
         return []
     names = {number: name for sender, _, receiver, *both, _ in waited for number, name in zip((receiver, sender), both, strict=True)}
-    return [row | {"sender": names[row["sender_id"]], "receiver": names[row["receiver_id"]]} for row in _early(rows, waiting, skew, 1)]
+    return [row | {"sender": names[row["sender_id"]], "receiver": names[row["receiver_id"]]}
+            for row in _early(*_by_rows(rows, skew), waiting, is_exact=True)]
 
 
-def _early(rows: "DataFrame", waiting: "DataFrame", skew: int, width: int) -> list[dict[str, Any]]:
-    """The same by slots of `width` nanoseconds: with 1 exactly, else at least."""
-    from pyspark.sql import Window
+def _by_slots(spark: "SparkSession", parts: Sequence[Path], skew: int) -> tuple["DataFrame", "DataFrame"]:
+    """What was said, and what was given up, in slots of half the skew."""
+    from pyspark.sql import functions as F
+
+    slots = slotted(spark, parts, skew // 2, skew).groupBy("is_purge", "sender_id", "other_id", "slot").agg(
+        F.max("position").alias("position"), F.min("wall").alias("wall"))
+    said = slots.where("is_purge = 0").select("sender_id", F.col("other_id").alias("receiver_id"), "position", "slot")
+    return said, slots.where("is_purge = 1").select("sender_id", F.col("other_id").alias("view_id"), "wall", "position", "slot")
+
+
+def _by_rows(rows: "DataFrame", skew: int) -> tuple["DataFrame", "DataFrame"]:
+    """The same exactly, by the nanosecond."""
     from pyspark.sql import functions as F
 
     start, ack, purge = (KINDS[event] for event in ("start", "ack", "purge"))
@@ -200,15 +212,19 @@ def _early(rows: "DataFrame", waiting: "DataFrame", skew: int, width: int) -> li
     is_start = F.col("kind") == start
     said = control.where(F.col("kind") != purge).select(
         "sender_id", F.when(is_start, F.col("peer_id")).otherwise(F.col("member_id")).alias("receiver_id"),
-        F.when(is_start, F.col("first") - 1).otherwise(F.col("last")).alias("position"), F.expr(f"wall div {width}").alias("slot"))
-    purges = control.where(F.col("kind") == purge).select("sender_id", "view_id", "wall", F.col("last").alias("position"),
-                                                             F.expr(f"(wall + {skew}) div {width}").alias("slot"))
-    if width > 1:
-        said = said.groupBy("sender_id", "receiver_id", "slot").agg(F.max("position").alias("position"))
-        purges = purges.groupBy("sender_id", "view_id", "slot").agg(F.min("wall").alias("wall"), F.max("position").alias("position"))
+        F.when(is_start, F.col("first") - 1).otherwise(F.col("last")).alias("position"), F.col("wall").alias("slot"))
+    return said, control.where(F.col("kind") == purge).select(
+        "sender_id", "view_id", "wall", F.col("last").alias("position"), (F.col("wall") + skew).alias("slot"))
+
+
+def _early(said: "DataFrame", purges: "DataFrame", waiting: "DataFrame", *, is_exact: bool) -> list[dict[str, Any]]:
+    """Purges in a slot up to which too little had been said; in slots that are no moments, what was said in the same one came later."""
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F
+
     purges = purges.join(F.broadcast(waiting), ["sender_id", "view_id"]).where(F.col("wall") < F.col("until")).drop("until")
     is_purge = F.col("wall").isNotNull()
-    window = Window.partitionBy("sender_id", "receiver_id").orderBy("slot", is_purge if width == 1 else ~is_purge).rowsBetween(
+    window = Window.partitionBy("sender_id", "receiver_id").orderBy("slot", is_purge if is_exact else ~is_purge).rowsBetween(
         Window.unboundedPreceding, 0)
     known = F.max(F.when(~is_purge, F.col("position"))).over(window)
     early = purges.unionByName(said, allowMissingColumns=True).withColumn("known", known).where(

@@ -1,0 +1,89 @@
+"""The passes of an audit over all rows, part by part: a task reads its part files with pyarrow and hands back their aggregates.
+
+Arrow groups whole columns five times as fast as Spark groups rows that it has to decode first (measured here: 7.6 against 1.6
+million rows a second and core), and what the parts come to is merged by whoever asked. Spark spreads the parts and brings the
+results together; the workers must see the files under the same paths.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from ringcast.trace import KINDS
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+KEYS = ("member_id", "stint", "kind", "sender_id", "peer_id", "conn_id", "view_id", "flags")
+TASKS = 2                               # for each core
+
+_AGGREGATES = [("ev", "count"), ("count", "sum"), ("first", "min"), ("last", "max"), ("shift", "min"), ("shift", "max"),
+               ("ord", "min"), ("ev", "max"), ("ev", "sum"), ("wall", "max")]
+_NAMES = ("rows", "messages", "first", "last", "least_shift", "most_shift", "ord", "last_ev", "sum_ev", "wall")
+GROUPED = pa.schema([(name, pa.int64()) for name in (*KEYS, *_NAMES)])
+SLOTTED = pa.schema([(name, pa.int64()) for name in ("is_purge", "sender_id", "other_id", "slot", "position", "wall")])
+
+Summary = Callable[[Path], pa.Table]
+
+
+def grouped(spark: "SparkSession", parts: Sequence[Path]) -> "DataFrame":
+    """A row for each part, member, event, stream, view and kind of flags: what there is of them, with positions and ordinals."""
+    return over(spark, parts, group, GROUPED)
+
+
+def slotted(spark: "SparkSession", parts: Sequence[Path], width: int, skew: int) -> "DataFrame":
+    """What was said to be finished (is_purge 0, other_id: by whom) and given up (is_purge 1, other_id: in which view), for each part
+    and slot of `width` nanoseconds: the highest position, and when it was said first. A purge counts `skew` nanoseconds later."""
+    return over(spark, parts, lambda part: slot(part, width, skew), SLOTTED)
+
+
+def over(spark: "SparkSession", parts: Sequence[Path], summary: Summary, schema: pa.Schema) -> "DataFrame":
+    """What `summary` makes of every part, in as many tasks as keep all cores busy."""
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    largest_first = sorted(parts, key=lambda part: part.stat().st_size, reverse=True)
+    number = max(1, min(len(parts), TASKS * spark.sparkContext.defaultParallelism))
+    shares = [largest_first[task::number] for task in range(number)]
+
+    def summaries(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for task in batch.column(0).to_pylist():
+                for part in shares[task]:
+                    yield from summary(part).cast(schema).to_batches()
+
+    return spark.range(0, number, 1, number).mapInArrow(summaries, from_arrow_schema(schema))
+
+
+def group(part: Path) -> pa.Table:
+    """One part, as `grouped` has it."""
+    table = pq.read_table(part, columns=[*KEYS, "count", "first", "last", "ord", "ev", "wall"], use_threads=False, partitioning=None)
+    place = pc.if_else(pc.equal(table["kind"], KINDS["deliver"]), table["first"], table["last"])
+    for name in KEYS:
+        table = table.set_column(table.column_names.index(name), name, pc.fill_null(table[name], 0).cast(pa.int64()))
+    table = table.append_column("shift", pc.subtract(place, table["ord"]))
+    result = table.group_by(list(KEYS), use_threads=False).aggregate(_AGGREGATES)
+    columns = [result[name] for name in KEYS] + [result[f"{name}_{function}"] for name, function in _AGGREGATES]
+    return pa.Table.from_arrays(columns, [*KEYS, *_NAMES])
+
+
+def slot(part: Path, width: int, skew: int) -> pa.Table:
+    """One part, as `slotted` has it."""
+    start, ack, purge = (KINDS[event] for event in ("start", "ack", "purge"))
+    columns = ["kind", "member_id", "sender_id", "peer_id", "conn_id", "view_id", "first", "last", "wall"]
+    table = pq.read_table(part, columns=columns, filters=pc.field("kind").isin([start, ack, purge]), use_threads=False,
+                          partitioning=None)
+    table = table.filter(pc.and_(pc.is_null(table["conn_id"]), pc.not_equal(pc.fill_null(table["sender_id"], 0), 0)))
+    is_start, is_purge = pc.equal(table["kind"], start), pc.equal(table["kind"], purge)
+    told = pc.if_else(is_start, table["peer_id"], table["member_id"])
+    made = pa.table({
+        "is_purge": is_purge.cast(pa.int64()), "sender_id": table["sender_id"],
+        "other_id": pc.if_else(is_purge, table["view_id"], told),
+        "slot": pc.divide(pc.add(table["wall"], pc.multiply(is_purge.cast(pa.int64()), skew)), width),
+        "position": pc.if_else(is_start, pc.subtract(table["first"], 1), table["last"]), "wall": table["wall"]})
+    keys = ["is_purge", "sender_id", "other_id", "slot"]
+    result = made.group_by(keys, use_threads=False).aggregate([("position", "max"), ("wall", "min")])
+    return pa.Table.from_arrays([*(result[name] for name in keys), result["position_max"], result["wall_min"]], SLOTTED.names)
