@@ -147,8 +147,7 @@ def audit(spark: "SparkSession", traces: Sequence[Path | str], skew_ms: float = 
 def judge(spark: "SparkSession", files: audit_files.Files, skew_ms: float) -> tuple[Audit, "DataFrame"]:
     """The same of parts that are believed to be whole."""
     rows = read(spark, files.parts)
-    events = audit_groups.marks(rows).toArrow().to_pylist()
-    groups = audit_groups.gather(audit_parts.grouped(spark, files.parts).toArrow().to_pylist(), events)
+    groups = audit_groups.gather(audit_parts.grouped(spark, files.parts).toArrow().to_pylist(), audit_parts.marked(spark, files.parts))
     result = Audit(files, groups, incomplete=files.incomplete())
     result.incomplete |= {name: hole for name, member in groups.members.items() if (hole := member.hole()) is not None}
     _Judge(rows, result, int(skew_ms * 1e6)).judge()

@@ -8,16 +8,12 @@ looked at row by row in the second stage (audit_rows.py).
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ringcast.trace import KINDS, id_of
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
 EVENTS = tuple(KINDS)
 SENT = ("send", "retransmit")
-MARKS = ("start", "resume", "view", "refuse", "dropped", "close")      # events that are few, and looked at one by one
 
 
 @dataclass(frozen=True)
@@ -123,17 +119,8 @@ class Groups:
     end: int = -(1 << 62)               # ... of the last event
 
 
-def marks(rows: "DataFrame") -> "DataFrame":
-    """The events that are few."""
-    from pyspark.sql import functions as F
-
-    return rows.where(F.col("kind").isin([KINDS[event] for event in MARKS])).select(
-        "member", "stint", "event", "ev", "wall", "view_id", "sender", "peer", "first", "last", "count", "flags", "members").orderBy(
-        "member", "stint", "ev")
-
-
 def gather(table: Iterable[Mapping[str, Any]], events: Sequence[Mapping[str, Any]]) -> Groups:
-    """Both results, in the form that the judges ask. Whom the numbers stand for, the views say."""
+    """What audit_parts.grouped and marked found, in the form that the judges ask. Whom the numbers stand for, the views say."""
     groups = Groups()
     names = {id_of(name): name for event in events for name in (event["member"], event["sender"], event["peer"],
                                                                 *(event["members"] or ())) if name is not None}

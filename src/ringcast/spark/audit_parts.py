@@ -7,7 +7,7 @@ results together; the workers must see the files under the same paths.
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -27,12 +27,24 @@ _NAMES = ("rows", "messages", "first", "last", "least_shift", "most_shift", "ord
 GROUPED = pa.schema([(name, pa.int64()) for name in (*KEYS, *_NAMES)])
 SLOTTED = pa.schema([(name, pa.int64()) for name in ("is_purge", "sender_id", "other_id", "slot", "position", "wall")])
 
+MARKS = ("start", "resume", "view", "refuse", "dropped", "close")      # events that are few, and looked at one by one
+MARKED = pa.schema([
+    ("member", pa.string()), ("stint", pa.int32()), ("ev", pa.int64()), ("event", pa.string()), ("wall", pa.int64()),
+    ("view_id", pa.int64()), ("sender", pa.string()), ("peer", pa.string()), ("first", pa.int64()), ("last", pa.int64()),
+    ("count", pa.int64()), ("flags", pa.int32()), ("members", pa.list_(pa.string()))])
+
 Summary = Callable[[Path], pa.Table]
 
 
 def grouped(spark: "SparkSession", parts: Sequence[Path]) -> "DataFrame":
     """A row for each part, member, event, stream, view and kind of flags: what there is of them, with positions and ordinals."""
     return over(spark, parts, group, GROUPED)
+
+
+def marked(spark: "SparkSession", parts: Sequence[Path]) -> list[dict[str, Any]]:
+    """The events that are few, in the order in which each member had them."""
+    events: list[dict[str, Any]] = over(spark, parts, marks, MARKED).toArrow().to_pylist()
+    return sorted(events, key=lambda event: (event["member"], event["stint"], event["ev"]))
 
 
 def slotted(spark: "SparkSession", parts: Sequence[Path], width: int, skew: int) -> "DataFrame":
@@ -58,6 +70,12 @@ def over(spark: "SparkSession", parts: Sequence[Path], summary: Summary, schema:
     return spark.range(0, number, 1, number).mapInArrow(summaries, from_arrow_schema(schema))
 
 
+def read(part: Path, columns: list[str], events: Sequence[str]) -> pa.Table:
+    """The rows of some kinds of events, of which a part has row groups of their own."""
+    kinds = pc.field("kind").isin([KINDS[event] for event in events])
+    return pq.read_table(part, columns=columns, filters=kinds, use_threads=False, partitioning=None)
+
+
 def group(part: Path) -> pa.Table:
     """One part, as `grouped` has it."""
     table = pq.read_table(part, columns=[*KEYS, "count", "first", "last", "ord", "ev", "wall"], use_threads=False, partitioning=None)
@@ -70,14 +88,17 @@ def group(part: Path) -> pa.Table:
     return pa.Table.from_arrays(columns, [*KEYS, *_NAMES])
 
 
+def marks(part: Path) -> pa.Table:
+    """One part, as `marked` has it."""
+    return read(part, MARKED.names, MARKS)
+
+
 def slot(part: Path, width: int, skew: int) -> pa.Table:
     """One part, as `slotted` has it."""
-    start, ack, purge = (KINDS[event] for event in ("start", "ack", "purge"))
     columns = ["kind", "member_id", "sender_id", "peer_id", "conn_id", "view_id", "first", "last", "wall"]
-    table = pq.read_table(part, columns=columns, filters=pc.field("kind").isin([start, ack, purge]), use_threads=False,
-                          partitioning=None)
+    table = read(part, columns, ("start", "ack", "purge"))
     table = table.filter(pc.and_(pc.is_null(table["conn_id"]), pc.not_equal(pc.fill_null(table["sender_id"], 0), 0)))
-    is_start, is_purge = pc.equal(table["kind"], start), pc.equal(table["kind"], purge)
+    is_start, is_purge = pc.equal(table["kind"], KINDS["start"]), pc.equal(table["kind"], KINDS["purge"])
     told = pc.if_else(is_start, table["peer_id"], table["member_id"])
     made = pa.table({
         "is_purge": is_purge.cast(pa.int64()), "sender_id": table["sender_id"],

@@ -11,6 +11,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from ringcast.spark.audit_groups import SENT, Groups, Stream
 from ringcast.spark.audit_parts import slotted
 from ringcast.trace import FRAGMENT, KINDS, PART, id_of
@@ -20,11 +24,13 @@ if TYPE_CHECKING:
 
 OOB, DONT_LOOPBACK = 1, 2               # ringcast.Flag
 FOREVER = 1 << 62                       # nanoseconds
+NOTHING = -(1 << 62)                    # before all positions
 FOUND = ("member", "stream", "position", "ev", "wall", "view_id")
 HOLE = {"kind": "string", "member": "string", "stream": "int64", "begin": "int64", "low": "int64", "high": "int64", "ev": "int64",
         "wall": "int64", "view_id": "int64"}
 
 Hole = tuple[str, str, Stream, int | None, int, int, int | None, int, int]      # the columns of HOLE, with a Stream
+Waited = tuple[int, int, int, str, str, int]            # sender, view, receiver; the names of receiver and sender; until when
 Found = tuple[str, str, Stream, int, int, int]          # kind, member, stream, position, wall, view
 
 
@@ -186,25 +192,40 @@ def early_purges(rows: "DataFrame", parts: Sequence[Path], groups: Groups, trust
               for *_, view_id, names in sender.views for name in set(names).intersection(trusted) - {sender.name}]
     waiting = table(rows.sparkSession, {"sender_id": "int64", "view_id": "int64", "receiver_id": "int64", "until": "int64"},
                     [(sender, view_id, receiver, until) for sender, view_id, receiver, _, _, until in waited])
-    if skew > 1 and not _early(*_by_slots(rows.sparkSession, parts, skew), waiting, is_exact=False):
+    if skew > 1 and not _may_be_early(rows.sparkSession, parts, waited, skew):
         return []
     names = {number: name for sender, _, receiver, *both, _ in waited for number, name in zip((receiver, sender), both, strict=True)}
-    return [row | {"sender": names[row["sender_id"]], "receiver": names[row["receiver_id"]]}
-            for row in _early(*_by_rows(rows, skew), waiting, is_exact=True)]
+    return [row | {"sender": names[row["sender_id"]], "receiver": names[row["receiver_id"]]} for row in _early(rows, waiting, skew)]
 
 
-def _by_slots(spark: "SparkSession", parts: Sequence[Path], skew: int) -> tuple["DataFrame", "DataFrame"]:
-    """What was said, and what was given up, in slots of half the skew."""
-    from pyspark.sql import functions as F
+def _may_be_early(spark: "SparkSession", parts: Sequence[Path], waited: Sequence[Waited], skew: int) -> bool:
+    """Whether anything was given up in a slot before which too little had been said; if not, nothing was given up too early."""
+    by_sender: dict[int, list[tuple[int, int, int]]] = {}
+    for sender, view_id, receiver, _, _, until in waited:
+        by_sender.setdefault(sender, []).append((view_id, receiver, until))
 
-    slots = slotted(spark, parts, skew // 2, skew).groupBy("is_purge", "sender_id", "other_id", "slot").agg(
-        F.max("position").alias("position"), F.min("wall").alias("wall"))
-    said = slots.where("is_purge = 0").select("sender_id", F.col("other_id").alias("receiver_id"), "position", "slot")
-    return said, slots.where("is_purge = 1").select("sender_id", F.col("other_id").alias("view_id"), "wall", "position", "slot")
+    def doubts(key: tuple[pa.Scalar, ...], slots: pa.Table) -> pa.Table:
+        waiting = by_sender.get(key[0].as_py(), [])
+        return pa.table({"doubts": pa.array([sum(early_slots(slots, *each) for each in waiting)], pa.int64())})
+
+    found = slotted(spark, parts, skew // 2, skew).groupBy("sender_id").applyInArrow(doubts, "doubts bigint")
+    return any(found.toArrow()["doubts"].to_pylist())
 
 
-def _by_rows(rows: "DataFrame", skew: int) -> tuple["DataFrame", "DataFrame"]:
-    """The same exactly, by the nanosecond."""
+def early_slots(slots: pa.Table, view_id: int, receiver: int, until: int) -> int:
+    """How many slots of one sender's purges in a view had not been preceded by all that its receiver had to say."""
+    is_purge = pc.equal(slots["is_purge"], 1)
+    purges = slots.filter(pc.and_(is_purge, pc.and_(pc.equal(slots["other_id"], view_id), pc.less(slots["wall"], until))))
+    said = slots.filter(pc.and_(pc.invert(is_purge), pc.equal(slots["other_id"], receiver))).sort_by("slot")
+    reached = numpy.maximum.accumulate(said["position"].to_numpy())
+    before = numpy.searchsorted(said["slot"].to_numpy(), purges["slot"].to_numpy())         # what was said in the same slot came later
+    known = numpy.concatenate([[NOTHING], reached])[before]
+    return int((purges["position"].to_numpy() > known).sum())
+
+
+def _early(rows: "DataFrame", waiting: "DataFrame", skew: int) -> list[dict[str, Any]]:
+    """The first purge of each sender and receiver at which too little had been said, exactly."""
+    from pyspark.sql import Window
     from pyspark.sql import functions as F
 
     start, ack, purge = (KINDS[event] for event in ("start", "ack", "purge"))
@@ -212,20 +233,12 @@ def _by_rows(rows: "DataFrame", skew: int) -> tuple["DataFrame", "DataFrame"]:
     is_start = F.col("kind") == start
     said = control.where(F.col("kind") != purge).select(
         "sender_id", F.when(is_start, F.col("peer_id")).otherwise(F.col("member_id")).alias("receiver_id"),
-        F.when(is_start, F.col("first") - 1).otherwise(F.col("last")).alias("position"), F.col("wall").alias("slot"))
-    return said, control.where(F.col("kind") == purge).select(
-        "sender_id", "view_id", "wall", F.col("last").alias("position"), (F.col("wall") + skew).alias("slot"))
-
-
-def _early(said: "DataFrame", purges: "DataFrame", waiting: "DataFrame", *, is_exact: bool) -> list[dict[str, Any]]:
-    """Purges in a slot up to which too little had been said; in slots that are no moments, what was said in the same one came later."""
-    from pyspark.sql import Window
-    from pyspark.sql import functions as F
-
-    purges = purges.join(F.broadcast(waiting), ["sender_id", "view_id"]).where(F.col("wall") < F.col("until")).drop("until")
+        F.when(is_start, F.col("first") - 1).otherwise(F.col("last")).alias("position"), F.col("wall").alias("at"))
+    purges = control.where(F.col("kind") == purge).select(
+        "sender_id", "view_id", "wall", F.col("last").alias("position"), (F.col("wall") + skew).alias("at")).join(
+        F.broadcast(waiting), ["sender_id", "view_id"]).where(F.col("wall") < F.col("until")).drop("until")
     is_purge = F.col("wall").isNotNull()
-    window = Window.partitionBy("sender_id", "receiver_id").orderBy("slot", is_purge if is_exact else ~is_purge).rowsBetween(
-        Window.unboundedPreceding, 0)
+    window = Window.partitionBy("sender_id", "receiver_id").orderBy("at", is_purge).rowsBetween(Window.unboundedPreceding, 0)
     known = F.max(F.when(~is_purge, F.col("position"))).over(window)
     early = purges.unionByName(said, allowMissingColumns=True).withColumn("known", known).where(
         is_purge & (F.col("known").isNull() | (F.col("position") > F.col("known"))))
