@@ -1,4 +1,5 @@
-"""Group messages as tables: a durable journal of what one member received, and the Spark source that reads it.
+"""Group messages as tables: a durable journal of what one member received, the Spark source that reads it, the sink that brings rows
+into a group, audits of what members did, and campaigns of simulations.
 
     with Journal("flights.journal", group="flights") as journal:      # the recorder, no Spark needed
         journal.append("A#00000000000000a1", 1, [b"...", b"..."], view_id=3,
