@@ -19,11 +19,12 @@ PACKAGE = Path(__file__).parents[2] / "src" / "ringcast"
 SEEDS = 200                             # of each kind that a mutation may survive at most
 
 HUNT = """
+from msgspec.structs import replace
 from ringcast.sim.plan import Settings
 from ringcast.sim.run import simulate
 for seed in range(%d):
     for settings in %s:
-        outcome = simulate(seed, settings)
+        outcome = simulate(seed, replace(settings, returns=settings.returns or 0))
         if outcome.check:
             print(f"{outcome.check}, seed {seed}: {outcome.sentence}")
             raise SystemExit(1)
@@ -43,6 +44,9 @@ LOSSLESS = """(Settings(stack="nakack2-tcp", unicast=0, breaks=20, messages=500)
                 Settings(stack="nakack2-tcp", unicast=0, breaks=0, crashes=3, exclusions=2, slow=3, options={"xmit_interval": 0,
                          "use_ring_buffer": True, "discard_delivered_msgs": False}))"""
 TIGHT = """(Settings(stack="nakack2-tcp", unicast=200, messages=300),)"""
+RETURNING = """(Settings(returns=4, unicast=0), Settings(returns=4, unicast=0, exclusions=4, partitions=2, loss=0.2),
+                 Settings(stack="nakack2-udp", returns=4, unicast=0, exclusions=4),
+                 Settings(stack="nakack2-tcp", returns=4, unicast=0, exclusions=4, breaks=5))"""
 SLOW = """(Settings(stack="nakack2-tcp", unicast=0, breaks=0, exclusions=6, slow=8, size=8000, messages=1000,
                      options={"xmit_interval": 0}),)"""
 
@@ -95,7 +99,7 @@ MUTATIONS = [
     Mutation("a purge unblocks nobody", MCAST,
              "        if minimum is not None and self.send_window.stable(minimum):\n            self.stack.effects.writable = True",
              "        if minimum is not None and self.send_window.stable(minimum):\n            pass"),
-    Mutation("an ack never purges", MCAST, "        if self.acks.ack(member, ack.seqno):\n", "        if False:\n"),
+    Mutation("an ack never purges", MCAST, "        if self.acks.ack(member, seqno):\n", "        if False:\n"),
     # -------------------------------------------------------------------------------------------------------- views
     Mutation("who left still counts for the minimum", MCAST, "        self.acks.remove(member)\n", ""),
     Mutation("a view does not purge", MCAST,
@@ -106,14 +110,14 @@ MUTATIONS = [
     Mutation("START is said once", MULTICAST, "        if self._repeats_itself():\n            self._start_joiners(now)\n",
              "        if self._repeats_itself():\n"),
     Mutation("a window begins at the digest, whatever the sender says", MULTICAST,
-             "            self._open_window(self.members[sender], start.seqno, started=True)",
-             "            self._open_window(self.members[sender], self.resume.get(self.members[sender], 0), started=True)"),
+             "self._open_window(self.members[sender], start.seqno)",
+             "self._open_window(self.members[sender], self.resume.get(self.members[sender], 0))"),
     Mutation("a window begins one too late", MULTICAST,
-             "            self._open_window(self.members[sender], start.seqno, started=True)",
-             "            self._open_window(self.members[sender], (start.seqno + 1) % MODULUS, started=True)"),
-    Mutation("deliver before the START", MULTICAST, "self._open_window(sender, self.resume[sender], started=False)",
-             "self._open_window(sender, self.resume[sender], started=True)"),
-    Mutation("heed a START of another view", MULTICAST, "        elif start.view_id != self.view_id:\n", "        elif False:\n"),
+             "self._open_window(self.members[sender], start.seqno)",
+             "self._open_window(self.members[sender], (start.seqno + 1) % MODULUS)"),
+    Mutation("deliver before the START", MULTICAST, "Gaps(offset), started=False)", "Gaps(offset), started=True)"),
+    Mutation("heed a START of another view", MULTICAST, "        elif start.view_id != self.view_id or self._has_in_hand(sender):\n",
+             "        elif self._has_in_hand(sender):\n"),
     Mutation("forget what a returning member already has", MULTICAST,
              "        if resume is not None and not precedes(start, resume):\n            start = self.send_window.ring.low",
              "        pass"),
@@ -180,7 +184,7 @@ MUTATIONS = [
              "        if member in self.joiners:", LOSSLESS),
     Mutation("a RESYNC tells the highest received", NAKACK2, "have = (gaps[0][0] - 1) % MODULUS if gaps else window.ring.hr",
              "have = window.ring.hr", LOSSLESS),
-    Mutation("a RESYNC is not answered", NAKACK2, "        self.resyncs[member] = resync.seqno\n", "", LOSSLESS),
+    Mutation("a RESYNC is not answered", NAKACK2, "        self.resyncs[member] = seqno\n", "", LOSSLESS),
     Mutation("a RESYNC is answered with one message", NAKACK2, "            ranges = [(first, window.sent)]\n",
              "            ranges = [(first, first)]\n", LOSSLESS),
     Mutation("a RESYNC is answered one message too late", NAKACK2,
@@ -188,9 +192,10 @@ MUTATIONS = [
              "first = ((have if precedes(low, have) else low) + 2) % MODULUS",
              LOSSLESS),
     Mutation("the START of a joiner is not said again over a new connection", NAKACK2,
-             "            self._send_control(Kind.START, multicast.Start(start, self.view_id), member, now)\n", "", LOSSLESS),
-    Mutation("a START that is said again is not followed by what was sent since", NAKACK2, "            self.resyncs[member] = start\n"
-             "            self._answer_resyncs(now)\n        self.above", "        self.above", LOSSLESS),
+             "            self._send_start(member, self.joiners[member], now)\n", "", LOSSLESS),
+    Mutation("a START that is said again is not followed by what was sent since", NAKACK2,
+             "            self.resyncs[member] = self.joiners[member]\n            self._answer_resyncs(now)\n        self._arm",
+             "        self._arm", LOSSLESS),
     Mutation("a returning member is only sent what is new", NAKACK2,
              "        if self.lossless and member in self.joiners and precedes(start, self.send_window.sent):", "        if False:",
              LOSSLESS),
@@ -279,8 +284,21 @@ MUTATIONS = [
     Mutation("a receiver keeps what is stable", NAKACK2, "                    window.ring.stable(seqno)\n",
              "                    pass\n", LOSSY),
     Mutation("STABILITY does not purge", NAKACK2, "                self._purge_to(seqno)\n", "                pass\n", LOSSY),
-    Mutation("a purge wakes up nobody", NAKACK2, "self.send_window.stable(seqno):\n            self.stack.effects.writable = True",
-             "self.send_window.stable(seqno):\n            pass", LOSSLESS),
+    Mutation("a purge wakes up nobody", NAKACK2, "self.send_window.stable(sent):\n            self.stack.effects.writable = True",
+             "self.send_window.stable(sent):\n            pass", LOSSLESS),
+    # ------------------------------------------------------------------------------- lives that come back
+    Mutation("how far departed lives had come is forgotten", MULTICAST,
+             "            self.departed[window.stream.sender.incarnation] = window.stream\n", "", RETURNING),
+    Mutation("what the application has in hand of a departed life counts for nothing", MULTICAST,
+             "return departed in self.departed and self.departed[departed].in_hand > 0", "return False", RETURNING),
+    Mutation("an ack of more than this process has sent makes no sense", MULTICAST,
+             "return self.send_window.sent if self.stint else None", "return None", RETURNING),
+    Mutation("a late HELLO of an earlier process is news", MEMBERS,
+             "        if hello.stints.get(packet.sender, 0) < self.stints.get(packet.sender, 0):\n            return\n", "", RETURNING),
+    Mutation("a life that comes back is looked for where it was", MEMBERS, "            self._route()\n        if hello.installed",
+             "            pass\n        if hello.installed", RETURNING),
+    Mutation("a life that comes back is no link that broke", MEMBERS, "            self.above.linked(sender, now)\n",
+             "            pass\n", RETURNING),
 ]
 
 

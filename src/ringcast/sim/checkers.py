@@ -46,6 +46,7 @@ class Checkers:
         self._starts: dict[tuple[int, int], int] = {}               # (receiver, sender): where the sender said that it begins
         self._said: dict[tuple[int, int], set[int]] = {}            # all that it ever said about that
         self._dropped: set[tuple[int, int]] = set()                 # (receiver, sender): taken out by a process whose life came back
+        self._met: dict[int, set[int]] = {}                         # whom the processes of a life that came back had in their views
         self._all_stay = True                                       # nobody left or was taken out
         self._freed: dict[tuple[int, int, int], int] = {}           # (sender, receiver, conn-id): what was freed of it
         self._kept_from: dict[Stream, int] = {}                     # LOW of windows that keep what is finished
@@ -56,10 +57,12 @@ class Checkers:
 
     def came_back(self, member: "Member") -> None:
         """A life goes on in another process, with what was acknowledged by all at some time."""
-        low = self._lows.get(member.incarnation, member.offset)
-        seen = {address.incarnation for view in self.cluster.lives[member.incarnation].views for address in view.members}
-        now = {address.incarnation for view in self.cluster.lives[member.incarnation].views[-1:] for address in view.members}
-        self._dropped |= {(receiver, member.incarnation) for receiver in seen - now}
+        former = self.cluster.lives[member.incarnation]
+        low = former.multicast.send_window.ring.low     # it may have died in the turn that raised it
+        met = self._met.setdefault(member.incarnation, set())
+        met |= {address.incarnation for view in former.views for address in view.members}
+        if former.multicast.members:
+            self._dropped |= {(receiver, member.incarnation) for receiver in met - former.multicast.members.keys()}
         if precedes(low, member.base):
             self.violated("plan", f"{member.name} is to come back with {member.base}; no more than {low} was acknowledged")
         self._lows[member.incarnation] = member.base
