@@ -27,7 +27,7 @@ CAPACITY = 32_768
 SIZES = [100, 1000]
 GROUP = 7
 HEADER = wire.make_header(Kind.DATA, GROUP, 1, 0)
-RUN = struct.Struct("<QII")             # first seqno, count, bytes: what precedes the lengths of a run of messages
+RUN = struct.Struct("<QIIq")            # first seqno, count, bytes, send time: what precedes the lengths of a run of messages
 
 
 def messages_of(size):
@@ -114,7 +114,7 @@ def receive_in_python(arriving):
     def act():
         arriving.renumber(window.delivered + 1)
         data = bytes(arriving.data)
-        first, count, _ = RUN.unpack_from(data, wire.HEADER_SIZE)
+        first, count, *_ = RUN.unpack_from(data, wire.HEADER_SIZE)
         start = wire.HEADER_SIZE + RUN.size
         lengths = struct.unpack_from(f"<{count}H", data, start)
         ends = accumulate(lengths, initial=start + 2 * count)

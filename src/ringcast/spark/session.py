@@ -69,7 +69,8 @@ def session(
     builder = SparkSession.builder.appName(app_name).master(master)
     settings = {**CONF, **(conf or {})}
     for key in ("spark.driver.extraJavaOptions", "spark.executor.extraJavaOptions"):
-        settings[key] = f"{JAVA_OPTIONS} {settings.get(key, '')}".strip()
+        if SparkSession.getActiveSession() is None:     # a JVM that runs has its options
+            settings[key] = f"{JAVA_OPTIONS} {settings.get(key, '')}".strip()
     for key, value in settings.items():
         builder = builder.config(key, value)
     return builder.getOrCreate()

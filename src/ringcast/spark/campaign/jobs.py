@@ -7,6 +7,7 @@ chunk go back to the queue. A job that neither ends nor fails in its time is can
 """
 
 import re
+import signal
 import threading
 import uuid
 from collections import deque
@@ -118,18 +119,20 @@ class Campaign:
     def run(self) -> None:
         """Return when every run has its row. An interrupt (KeyboardInterrupt) ends all jobs at once and keeps what is finished; what
         is no run's fault (a full disk, a Spark that is gone) is raised when all has ended."""
-        with configured(self.spark):
+        with configured(self.spark), deferred() as interrupted:
             threads = [threading.Thread(target=self._work, name=f"{self.name}-{number}", daemon=True)
                        for number in range(self._num_jobs + 1)]     # one job waits while the others run
             for thread in threads:
                 thread.start()
             try:
-                while any(thread.is_alive() for thread in threads) and self._failed is None:
+                while any(thread.is_alive() for thread in threads) and self._failed is None and not interrupted.is_set():
                     with self._lock:
                         self._lock.wait(WATCHED)
                     self._cancel_late()
             finally:
                 self._stop(threads)
+        if interrupted.is_set():
+            raise KeyboardInterrupt
         if self._failed is not None:
             raise self._failed
 
@@ -258,6 +261,21 @@ class Job:
 def essence(error: Exception) -> str:
     """What Spark says of a failure, without the places in Spark's own source at which it passed by."""
     return "\n".join(line for line in f"{type(error).__name__}: {error}".splitlines() if not line.startswith("\tat "))
+
+
+@contextmanager
+def deferred() -> Iterator[threading.Event]:
+    """Ctrl-C sets the event. Left to itself it would break into whatever this thread is saying to Spark's JVM, which then understands
+    nothing any more, and nothing could be cancelled."""
+    interrupted = threading.Event()
+    if threading.current_thread() is not threading.main_thread():       # which is the one that is interrupted
+        yield interrupted
+        return
+    before = signal.signal(signal.SIGINT, lambda *_: interrupted.set())
+    try:
+        yield interrupted
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 @contextmanager
