@@ -289,16 +289,10 @@ MUTATIONS = [
     # ------------------------------------------------------------------------------- lives that come back
     Mutation("how far departed lives had come is forgotten", MULTICAST,
              "            self.departed[window.stream.sender.incarnation] = window.stream\n", "", RETURNING),
-    Mutation("what the application has in hand of a departed life counts for nothing", MULTICAST,
-             "return departed in self.departed and self.departed[departed].in_hand > 0", "return False", RETURNING),
     Mutation("an ack of more than this process has sent makes no sense", MULTICAST,
              "return self.send_window.sent if self.stint else None", "return None", RETURNING),
-    Mutation("a late HELLO of an earlier process is news", MEMBERS,
-             "        if hello.stints.get(packet.sender, 0) < self.stints.get(packet.sender, 0):\n            return\n", "", RETURNING),
     Mutation("a life that comes back is looked for where it was", MEMBERS, "            self._route()\n        if hello.installed",
              "            pass\n        if hello.installed", RETURNING),
-    Mutation("a life that comes back is no link that broke", MEMBERS, "            self.above.linked(sender, now)\n",
-             "            pass\n", RETURNING),
 ]
 
 
