@@ -4,8 +4,9 @@ import pytest
 
 from ringcast import Address, Batch
 from ringcast.protocols.multicast import MOST_DEPARTED
+from ringcast.protocols.static_members import Hello
 from ringcast.sim.cluster import Cluster
-from ringcast.sim.network import MS, Network
+from ringcast.stack import Kind
 
 STACKS = ["mcast-udp", "mcast-tcp", "nakack2-udp", "nakack2-tcp"]
 
@@ -116,22 +117,23 @@ def finish_what_is_in_hand(member, sender, stream):
     member.finish(Batch(sender, 1, numbered(1, 3), 1, None, 0, stream))
 
 
-def test_a_late_hello_of_the_former_process_is_no_news():
-    """It would send the acks to where nobody is any more."""
-    group = group_of("mcast-udp", network=Network(delay=(50_000, 1 * MS)))
-    members = group["P"].members
-    late = []
-    group["P"].below = None
-    members.stack.effects.packets.clear()
-    members._hello(group.now)
-    late = [datagram for _, datagram in members.stack.take().packets]
+def test_a_hello_of_an_earlier_stint_changes_nothing():
+    group = group_of("mcast-udp")
+    old = group["P"].members
+    stale = Hello("P", "P", old.table, False, {}, True)
     come_back(group, acked=0, physical="elsewhere")
     group.run(1000)
-    assert len(late) == 1
-    for datagram in late:
-        group["A"].arrive(datagram)
+    receiver = group["A"]
+    receiver.members.receive([group["P"].stack.control(Kind.HELLO, stale)], receiver.clock.read(group.now))
+    assert receiver.members.heard["P"].physical == "elsewhere"
+
+
+def test_whoever_hears_of_a_comeback_takes_it_for_a_link_that_broke(monkeypatch):
+    group, linked = group_of("mcast-udp"), []
+    monkeypatch.setattr(group["A"].members.above, "linked", lambda member, now: linked.append(member))
+    come_back(group, acked=0)
     group.run(1000)
-    assert group["A"].routes[group["P"].incarnation] == "elsewhere"
+    assert linked == [group["P"].incarnation]
 
 
 @pytest.mark.parametrize("stack", STACKS)
