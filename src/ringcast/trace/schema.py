@@ -21,7 +21,7 @@
 | `duration` | nanoseconds that a send was blocked |
 | `fill` | of a window, how full it is: 1.0 is full |
 | `members` | of a view: who is in it |
-| `member_id`, `sender_id`, `peer_id`, `kind` | member, sender, peer and event as numbers, by which Spark groups twice as fast |
+| `member_id`, `sender_id`, `peer_id`, `kind` | member, sender, peer and event as numbers, by which an audit groups them |
 
 A position is a seqno, counted from where its sender's seqnos begin: the first message is 1. (Only simulations begin elsewhere than
 at seqno 0, so that seqnos wrap; positions do not.)
