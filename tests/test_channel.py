@@ -335,6 +335,21 @@ def test_a_callback_may_close_its_own_channel():
         assert closed.wait(PATIENCE)
 
 
+@pytest.mark.parametrize("flags", [0, Flag.NO_RELIABILITY])
+def test_a_message_that_comes_while_the_driver_makes_up_its_mind_to_sleep_is_delivered(flags):
+    collector = Collector(1)
+    with joined("A", on_message=collector) as (a,):
+        plan, todo = a._plan, [b"x"]
+
+        def send_first():
+            while todo:
+                a.send(todo.pop(), flags=flags)
+            return plan()
+        a._plan = send_first
+        a._transport.wake()
+        collector.wait()
+
+
 def test_a_returning_member_goes_on_where_its_digest_ends():
     group = new_group()
     a = Channel(group, name="A", members=["A", "B"], stack="inproc", deliver=False)

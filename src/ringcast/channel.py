@@ -135,6 +135,7 @@ class Channel(SendPort):
         self._taking, self._finishing = threading.Lock(), threading.Lock()
         self._handed = 0                                # messages in the inbox or with the application; the driver's own
         self._wakes_at: Instant = 0                     # when the driver's sleep ends by itself; 0 while it is awake
+        self._called = False                            # there is work for the driver that no deadline tells of
         self._last_flush: dict[Dest, Instant] = {}      # when something was sent last, to everybody or to one
         self._due: dict[Dest, Instant] = {}             # messages that wait for company, and when they must go
         self._large: dict[Dest, threading.Lock] = {}    # held while a message goes out in fragments
@@ -345,7 +346,7 @@ class Channel(SendPort):
             self._unreliable.send_one(payload, dest, flags, time.monotonic_ns())
             self._perform(self._stack.take())
         if dest in (None, self.address):
-            self._call_driver(0)                        # it delivers
+            self._rouse_driver()                        # it delivers
 
     def _send_large(self, payload: bytes, dest: Dest, flags: int, timeout: float | None) -> None:
         """A message that does not fit a datagram goes in fragments, one such message at a time in each stream. When a fragment finds
@@ -413,8 +414,11 @@ class Channel(SendPort):
                 return
             self._flush_one(dest, time.monotonic_ns(), full_only)
             self._perform(self._stack.take())
-            deadline = 0 if dest is None and self._multicast.hears_itself() else self._stack.deadline()
-        if deadline is not None:
+            delivers = dest is None and self._multicast.hears_itself()
+            deadline = None if delivers else self._stack.deadline()
+        if delivers:
+            self._rouse_driver()
+        elif deadline is not None:
             self._call_driver(deadline)
 
     def _flush_one(self, dest: Dest, now: Instant, full_only: bool = False) -> None:
@@ -560,7 +564,7 @@ class Channel(SendPort):
             has_more = bool(self._finished) and self._finish()
             datagrams = self._transport.poll(0 if has_more else self._plan(), visiting)     # a visitor is who waits for more
             links = self._transport.links()
-            self._wakes_at = 0
+            self._wakes_at, self._called = 0, False
             with self._turn:
                 self._take_turn(datagrams, links, time.monotonic_ns())
         except Exception:
@@ -650,7 +654,7 @@ class Channel(SendPort):
         """
         self._wakes_at = FOREVER
         until = FOREVER
-        if self._finished:
+        if self._finished or self._called:
             until = 0
         if self._due:
             until = min(until, *list(self._due.values()))
@@ -661,10 +665,15 @@ class Channel(SendPort):
         return None if until == FOREVER else max(0, until - time.monotonic_ns())
 
     def _call_driver(self, by: Instant) -> None:
-        """See that the driver has its next turn no later than `by`."""
+        """See that the driver has its next turn no later than `by`, of which `_plan` knows too."""
         if self._wakes_at > by:
             self._wakes_at = 0
             self._transport.wake()
+
+    def _rouse_driver(self) -> None:
+        """See that the driver has a turn after now, whether it sleeps, or is just making up its mind to."""
+        self._called = True
+        self._call_driver(0)
 
     # --------------------------------------------------------------------------------------------------- the group
 
