@@ -262,7 +262,7 @@ def test_ordinals_and_windows_come_to_the_same(result):
     audit, rows = result
     everything = list(audit.groups.got)
     suspects = set(audit_groups.suspects(audit.groups))
-    judge = auditing._Judge(rows, audit, 0)
+    judge = auditing._Judge(rows, audit, 0, None)
     begins = {key: begin for key in everything if (begin := judge._begin(*key)) is not None}
     with Rows(rows, everything, begins) as second:
         found = {(member, stream) for kind, member, stream, *_ in second.found()}

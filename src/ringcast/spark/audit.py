@@ -20,14 +20,15 @@ One pass of aggregates proves most streams (audit_parts.py, audit_groups.py); on
 both ways.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ringcast.spark import audit_files, audit_groups, audit_parts
 from ringcast.spark.audit_groups import Groups, Stream
-from ringcast.spark.audit_rows import Hole, Rows, counts_until, early_purges
+from ringcast.spark.audit_rows import Hole, Rows, Waiting, counts_until, early_purges, purge_doubts
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -146,19 +147,23 @@ def audit(spark: "SparkSession", traces: Sequence[Path | str], skew_ms: float = 
 
 def judge(spark: "SparkSession", files: audit_files.Files, skew_ms: float) -> tuple[Audit, "DataFrame"]:
     """The same of parts that are believed to be whole."""
-    rows = read(spark, files.parts)
-    groups = audit_groups.gather(audit_parts.grouped(spark, files.parts).toArrow().to_pylist(), audit_parts.marked(spark, files.parts))
+    skew = int(skew_ms * 1e6)
+    rows, events = read(spark, files.parts), audit_parts.marked(files.parts)
+    with ThreadPoolExecutor(1) as beside:               # neither pass alone keeps all cores busy from its first task to its last
+        asked = beside.submit(purge_doubts, spark, files.parts, events, skew) if skew > 1 else None
+        groups = audit_groups.gather(audit_parts.grouped(spark, files.parts).toArrow().to_pylist(), events)
+        doubts = asked.result() if asked else None
     result = Audit(files, groups, incomplete=files.incomplete())
     result.incomplete |= {name: hole for name, member in groups.members.items() if (hole := member.hole()) is not None}
-    _Judge(rows, result, int(skew_ms * 1e6)).judge()
+    _Judge(rows, result, skew, doubts).judge()
     return result, rows
 
 
 class _Judge:
     """Asks the second stage what the first left open, and writes down what is wrong."""
 
-    def __init__(self, rows: "DataFrame", result: Audit, skew: int) -> None:
-        self.rows, self.result, self.groups, self.skew = rows, result, result.groups, skew
+    def __init__(self, rows: "DataFrame", result: Audit, skew: int, doubts: Mapping[Waiting, int] | None) -> None:
+        self.rows, self.result, self.groups, self.skew, self.doubts = rows, result, result.groups, skew, doubts
         self.trusted = [name for name in self.groups.members if name not in result.incomplete]
 
     def judge(self) -> None:
@@ -235,7 +240,7 @@ class _Judge:
 
     def _purges(self) -> Iterator[Violation]:
         if self.groups.purged:
-            for row in early_purges(self.rows, self.result.files.parts, self.groups, self.trusted, self.skew):
+            for row in early_purges(self.rows, self.groups, self.trusted, self.skew, self.doubts):
                 stream = Stream(row["sender"])
                 position = row["position"] if row["known"] is None else row["known"] + 1
                 yield self._violation("purge", row["receiver"], stream, position, row["wall"], row["view_id"])

@@ -1,11 +1,12 @@
 """The passes of an audit over all rows, part by part: a task reads its part files with pyarrow and hands back their aggregates.
 
-Arrow groups whole columns five times as fast as Spark groups rows that it has to decode first (measured here: 7.6 against 1.6
+Arrow groups whole columns five times as fast as Spark groups rows that it has to decode first (measured here: 14 against 1.6
 million rows a second and core), and what the parts come to is merged by whoever asked. Spark spreads the parts and brings the
 results together; the workers must see the files under the same paths.
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,8 +19,9 @@ from ringcast.trace import KINDS
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-KEYS = ("member_id", "stint", "kind", "sender_id", "peer_id", "conn_id", "view_id", "flags")
+KEYS = ("kind", "member_id", "stint", "sender_id", "peer_id", "conn_id", "view_id", "flags")
 TASKS = 2                               # for each core
+READERS = 8                             # threads for what the driver reads itself
 
 _AGGREGATES = [("ev", "count"), ("count", "sum"), ("first", "min"), ("last", "max"), ("shift", "min"), ("shift", "max"),
                ("ord", "min"), ("ev", "max"), ("ev", "sum"), ("wall", "max")]
@@ -41,9 +43,10 @@ def grouped(spark: "SparkSession", parts: Sequence[Path]) -> "DataFrame":
     return over(spark, parts, group, GROUPED)
 
 
-def marked(spark: "SparkSession", parts: Sequence[Path]) -> list[dict[str, Any]]:
-    """The events that are few, in the order in which each member had them."""
-    events: list[dict[str, Any]] = over(spark, parts, marks, MARKED).toArrow().to_pylist()
+def marked(parts: Sequence[Path]) -> list[dict[str, Any]]:
+    """The events that are few, in the order in which each member had them. (To read them takes less than to ask Spark for it.)"""
+    with ThreadPoolExecutor(READERS) as pool:
+        events: list[dict[str, Any]] = pa.concat_tables(pool.map(marks, parts)).to_pylist()
     return sorted(events, key=lambda event: (event["member"], event["stint"], event["ev"]))
 
 
@@ -80,17 +83,25 @@ def group(part: Path) -> pa.Table:
     """One part, as `grouped` has it."""
     table = pq.read_table(part, columns=[*KEYS, "count", "first", "last", "ord", "ev", "wall"], use_threads=False, partitioning=None)
     place = pc.if_else(pc.equal(table["kind"], KINDS["deliver"]), table["first"], table["last"])
-    for name in KEYS:
-        table = table.set_column(table.column_names.index(name), name, pc.fill_null(table[name], 0).cast(pa.int64()))
     table = table.append_column("shift", pc.subtract(place, table["ord"]))
-    result = table.group_by(list(KEYS), use_threads=False).aggregate(_AGGREGATES)
-    columns = [result[name] for name in KEYS] + [result[f"{name}_{function}"] for name, function in _AGGREGATES]
+    fixed, keys = {}, ["kind"]
+    for name in KEYS[1:]:               # most keys have one value in a part, and grouping by these takes its time
+        column = pc.fill_null(table[name], 0)
+        least, most = pc.min_max(column).as_py().values()
+        if least == most:
+            fixed[name] = least
+        else:
+            keys.append(name)
+            table = table.set_column(table.column_names.index(name), name, column)
+    result = table.group_by(keys, use_threads=False).aggregate(_AGGREGATES)
+    columns = [pa.repeat(pa.scalar(fixed[name], pa.int64()), len(result)) if name in fixed else result[name] for name in KEYS]
+    columns += [result[f"{name}_{function}"] for name, function in _AGGREGATES]
     return pa.Table.from_arrays(columns, [*KEYS, *_NAMES])
 
 
 def marks(part: Path) -> pa.Table:
     """One part, as `marked` has it."""
-    return read(part, MARKED.names, MARKS)
+    return read(part, MARKED.names, MARKS).cast(MARKED)
 
 
 def slot(part: Path, width: int, skew: int) -> pa.Table:

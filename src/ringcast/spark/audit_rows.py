@@ -29,8 +29,10 @@ FOUND = ("member", "stream", "position", "ev", "wall", "view_id")
 HOLE = {"kind": "string", "member": "string", "stream": "int64", "begin": "int64", "low": "int64", "high": "int64", "ev": "int64",
         "wall": "int64", "view_id": "int64"}
 
+DOUBTS = pa.schema([(name, pa.int64()) for name in ("sender_id", "view_id", "receiver_id", "wall")])
+
 Hole = tuple[str, str, Stream, int | None, int, int, int | None, int, int]      # the columns of HOLE, with a Stream
-Waited = tuple[int, int, int, str, str, int]            # sender, view, receiver; the names of receiver and sender; until when
+Waiting = tuple[int, int, int]                          # sender, view, receiver
 Found = tuple[str, str, Stream, int, int, int]          # kind, member, stream, position, wall, view
 
 
@@ -180,47 +182,56 @@ def table(spark: "SparkSession", columns: Mapping[str, str], rows: Sequence[Sequ
     return spark.createDataFrame(pyarrow.table(arrays, names=list(columns)))
 
 
-def early_purges(rows: "DataFrame", parts: Sequence[Path], groups: Groups, trusted: Sequence[str], skew: int) -> list[dict[str, Any]]:
+def early_purges(rows: "DataFrame", groups: Groups, trusted: Sequence[str], skew: int,
+                 doubts: Mapping[Waiting, int] | None) -> list[dict[str, Any]]:
     """Purges of what a member of the view, one of those whose traces are `trusted`, had not said that it has: the first of each sender
     and receiver; `skew` nanoseconds are how far the clocks of two members may be apart. What lies before a START counts as said.
 
-    When the clocks may be apart, most is proven without a sort of all rows: what was said in one slot of time, half as long as that,
-    was said in time for a purge in any later one.
+    `doubts` are those of `purge_doubts`, which proves most without a sort of all rows; None when that was not asked.
     """
-    waited = [(id_of(sender.name), view_id, id_of(name), name, sender.name, counts_until(groups, name, skew))
+    waited = [((id_of(sender.name), view_id, id_of(name)), counts_until(groups, name, skew))
               for sender in groups.members.values()
               for *_, view_id, names in sender.views for name in set(names).intersection(trusted) - {sender.name}]
-    waiting = table(rows.sparkSession, {"sender_id": "int64", "view_id": "int64", "receiver_id": "int64", "until": "int64"},
-                    [(sender, view_id, receiver, until) for sender, view_id, receiver, _, _, until in waited])
-    if skew > 1 and not _may_be_early(rows.sparkSession, parts, waited, skew):
+    if doubts is not None and not any(doubts.get(waiting, FOREVER) < until for waiting, until in waited):
         return []
-    names = {number: name for sender, _, receiver, *both, _ in waited for number, name in zip((receiver, sender), both, strict=True)}
+    waiting = table(rows.sparkSession, {"sender_id": "int64", "view_id": "int64", "receiver_id": "int64", "until": "int64"},
+                    [(*waiting, until) for waiting, until in waited])
+    names = {id_of(name): name for member in groups.members.values() for *_, names in member.views for name in names}
     return [row | {"sender": names[row["sender_id"]], "receiver": names[row["receiver_id"]]} for row in _early(rows, waiting, skew)]
 
 
-def _may_be_early(spark: "SparkSession", parts: Sequence[Path], waited: Sequence[Waited], skew: int) -> bool:
-    """Whether anything was given up in a slot before which too little had been said; if not, nothing was given up too early."""
-    by_sender: dict[int, list[tuple[int, int, int]]] = {}
-    for sender, view_id, receiver, _, _, until in waited:
-        by_sender.setdefault(sender, []).append((view_id, receiver, until))
+def purge_doubts(spark: "SparkSession", parts: Sequence[Path], events: Sequence[Mapping[str, Any]], skew: int) -> dict[Waiting, int]:
+    """Who may have waited in vain, and when for the first time: something was given up in a slot of time before which too little had
+    been said. `events` are those of audit_parts.marked, and `skew` is more than 1.
+
+    What was said in one slot, half as long as the clocks may be apart, was said in time for a purge in any later one.
+    """
+    waiting: dict[int, set[tuple[int, int]]] = {}
+    for event in events:
+        if event["event"] == "view":
+            waiting.setdefault(id_of(event["member"]), set()).update(
+                (event["view_id"], id_of(name)) for name in event["members"] if name != event["member"])
 
     def doubts(key: tuple[pa.Scalar, ...], slots: pa.Table) -> pa.Table:
-        waiting = by_sender.get(key[0].as_py(), [])
-        return pa.table({"doubts": pa.array([sum(early_slots(slots, *each) for each in waiting)], pa.int64())})
+        sender = key[0].as_py()
+        found = [(sender, *each, wall) for each in sorted(waiting.get(sender, ())) if (wall := first_doubt(slots, *each)) is not None]
+        return pa.Table.from_pylist([dict(zip(DOUBTS.names, row, strict=True)) for row in found], DOUBTS)
 
-    found = slotted(spark, parts, skew // 2, skew).groupBy("sender_id").applyInArrow(doubts, "doubts bigint")
-    return any(found.toArrow()["doubts"].to_pylist())
+    found = slotted(spark, parts, skew // 2, skew).groupBy("sender_id").applyInArrow(
+        doubts, ", ".join(f"{name} bigint" for name in DOUBTS.names)).toArrow().to_pylist()
+    return {(row["sender_id"], row["view_id"], row["receiver_id"]): row["wall"] for row in found}
 
 
-def early_slots(slots: pa.Table, view_id: int, receiver: int, until: int) -> int:
-    """How many slots of one sender's purges in a view had not been preceded by all that its receiver had to say."""
+def first_doubt(slots: pa.Table, view_id: int, receiver: int) -> int | None:
+    """When the first of one sender's purges in a view was that had not been preceded by all that its receiver had to say."""
     is_purge = pc.equal(slots["is_purge"], 1)
-    purges = slots.filter(pc.and_(is_purge, pc.and_(pc.equal(slots["other_id"], view_id), pc.less(slots["wall"], until))))
+    purges = slots.filter(pc.and_(is_purge, pc.equal(slots["other_id"], view_id)))
     said = slots.filter(pc.and_(pc.invert(is_purge), pc.equal(slots["other_id"], receiver))).sort_by("slot")
     reached = numpy.maximum.accumulate(said["position"].to_numpy())
     before = numpy.searchsorted(said["slot"].to_numpy(), purges["slot"].to_numpy())         # what was said in the same slot came later
     known = numpy.concatenate([[NOTHING], reached])[before]
-    return int((purges["position"].to_numpy() > known).sum())
+    walls = purges["wall"].to_numpy()[purges["position"].to_numpy() > known]
+    return int(walls.min()) if len(walls) else None
 
 
 def _early(rows: "DataFrame", waiting: "DataFrame", skew: int) -> list[dict[str, Any]]:
