@@ -5,7 +5,8 @@
 Held still: 4 senders, 2,000,000 messages of 100 B or 400,000 of 1 KB, in sealed segments, which do not compress, or with --text
 are flight records; all eight columns;
 `ringcast.spark.session` on local[2], writing to the `noop` sink; files in the page cache. The peer reads a Parquet copy of the same
-rows, written by Spark with its defaults. Sources take turns, round by round, after three rounds that are not counted; the
+rows, written by Spark with its defaults. Sources take turns, round by round, after eight rounds that are not counted (the JVM compiles
+its way through Arrow slower than through its own Parquet reader); the
 ratio is the median over the rounds of (time of Parquet / time of ringcast), with its quartiles. CPU seconds are those of the JVM and
 the Python workers together: on a machine that is busy with other things they say more than the clock.
 
@@ -29,7 +30,7 @@ from test_spark_throughput import ROWS, write_journal
 from ringcast.spark import JournalReader, session
 from ringcast.spark.segments import SEALED_BATCH_ROWS, STORED
 
-WARMUP = 3
+WARMUP = 8
 
 
 def main():
