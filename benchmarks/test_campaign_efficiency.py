@@ -1,9 +1,9 @@
 """What Spark costs a campaign: the same runs on the same cores by a pool of processes, in turns.
 
 What it holds still: a group of three with a steady load of 0.3 simulated seconds at nine combinations of capacity and interval, 24
-seeds of each (6 when it is only run to see that it works), 5 % loss, two cores. The peer is multiprocessing.Pool, which hands out eight runs at a time and keeps nothing; a campaign
-writes its rows to disk, and bounds the time of every run. Both have started and warmed up before. Run it with --benchmark-enable -s;
-the ratio is the median of those of neighbours.
+seeds of each (6 when it is only run to see that it works), 5 % loss, two cores. The peer is multiprocessing.Pool, which hands out eight
+runs at a time and keeps nothing; a campaign writes its rows to disk, and bounds the time of every run. Both have started and warmed up
+before. Run it with --benchmark-enable -s; the ratio is the median of those of neighbours.
 """
 
 import multiprocessing
