@@ -71,7 +71,8 @@ class Member:
     def __init__(self, name="r", names=NAMES, **options):
         self.got, self.may_finish = [], threading.Event()
         self.may_finish.set()
-        self.channel = Channel(GROUP, name=name, members=names, on_message=self._take, **({"stack": "nakack2-tcp"} | options))
+        defaults = {"stack": "nakack2-tcp", "leave_timeout": 100.0}      # often the publisher is dead when this one leaves
+        self.channel = Channel(GROUP, name=name, members=names, on_message=self._take, **(defaults | options))
         self.connecting = threading.Thread(target=self.channel.connect)
         self.connecting.start()
 

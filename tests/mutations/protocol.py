@@ -293,6 +293,8 @@ MUTATIONS = [
              "return self.send_window.sent if self.stint else None", "return None", RETURNING),
     Mutation("a life that comes back is looked for where it was", MEMBERS, "            self._route()\n        if hello.installed",
              "            pass\n        if hello.installed", RETURNING),
+    Mutation("let a life that came back say goodbye as its first process would", MEMBERS,
+             "self.incarnations | {self.local.incarnation}", "self.incarnations", RETURNING),
 ]
 
 

@@ -91,6 +91,21 @@ def test_it_comes_back_after_it_was_taken_out_too(stack):
 
 
 @pytest.mark.parametrize("stack", STACKS)
+def test_it_leaves_like_any_other(stack):
+    group = group_of(stack)
+    come_back(group, acked=0)
+    group.run(500)
+    member = group["P"]
+    member.leave()
+    group.run(500)
+    assert member.left and not member.alive
+    assert group["A"].views[-1].names == group["B"].views[-1].names == ("A", "B")
+    come_back(group, acked=0)
+    group["P"].send(*numbered(1, 10))
+    all_have(group, numbered(1, 10))
+
+
+@pytest.mark.parametrize("stack", STACKS)
 def test_nothing_is_acknowledged_that_is_still_in_hand_from_before(stack):
     """A was handed 1 to 3 and has not finished them when P is taken out; P comes back and must not hear that A has them."""
     group = group_of(stack, "PA")

@@ -173,7 +173,8 @@ class StaticMembers(Layer):
         self.table[name] = line
         self.heard.pop(name, None)
         self.incarnations = {line.incarnation for line in self.table.values()}
-        self.stints = {life: stint for life, stint in self.stints.items() if life in self.incarnations}
+        known = self.incarnations | {self.local.incarnation}            # whose goodbye is not that of an earlier process
+        self.stints = {life: stint for life, stint in self.stints.items() if life in known}
 
     def _contest(self, line: Line) -> bool:
         """Somebody says that our name is another's, or vacant: a former life of ours gives way, a later one does not. Or that it is
@@ -224,9 +225,9 @@ class StaticMembers(Layer):
             self.installed is None and line.incarnation and name != self.local.name and not self._knows_us(name))]
 
     def _knows_us(self, name: str) -> bool:
-        hello, me = self.heard.get(name), self.local
-        return (hello is not None and hello.table.get(me.name) == self.table[me.name]
-                and hello.stints.get(me.incarnation, 0) == self.stints.get(me.incarnation, 0))
+        hello, line, me = self.heard.get(name), self.table[self.local.name], self.local.incarnation
+        return (hello is not None and hello.table.get(self.local.name) == line
+                and (not line.incarnation or hello.stints.get(me, 0) == self.stints.get(me, 0)))
 
     def agreed(self) -> bool:
         """Whether every member in the table was last heard with a table equal to ours."""

@@ -179,6 +179,7 @@ class Run:
         self._recover()
         self._pay()
         self.cluster.checkers.agreed()
+        self._part()
         self._rest()
 
     def _advance(self, end: int) -> None:
@@ -266,6 +267,14 @@ class Run:
             waiting += ASKING * sum(member.unicast.num_unacked() for member in self.cluster.living()) // smallest
         acks = milliseconds(config.ack_min_interval + config.ack_max_interval + config.sync_min_interval)
         return 2 * milliseconds(config.conn_close_timeout) + (ROUNDS + waiting) * (step + acks)
+
+    def _part(self) -> None:
+        """A life that has come back leaves like any other: everybody hears of it before it stops saying so."""
+        for member in [member for member in self.cluster.living() if self.plan.starts[member.name].returns]:
+            member.leave()
+            self._advance(self.cluster.now + milliseconds(member.config.leave_timeout))
+            if others := [other.name for other in self.cluster.living() if member.address in other.views[-1]]:
+                self.cluster.checkers.violated("goodbye", f"{', '.join(others)} did not hear that {member.name} left")
 
     def _rest(self) -> None:
         """When nothing is owed any more there is silence, after the last acks and agreements."""
