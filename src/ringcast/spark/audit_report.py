@@ -133,7 +133,7 @@ def table_of(rows: list[dict[str, Any]]) -> str:
             return short(value)
         if name.endswith("_s"):
             return seconds(value)
-        return "-" if value is None else f"{value:.0%}" if name == "fullest" else f"{value:,}"
+        return "-" if value is None else f"{value:.1%}" if name == "fullest" else f"{value:,}"
 
     names = list(rows[0]) if rows else []
     return page.table([name.removesuffix("_s").replace("_", " ") for name in names],
@@ -161,7 +161,9 @@ def mark_views(figure: "go.Figure", audit: Audit, figures: Figures) -> None:
         for wall, _, view_id, _ in member.views:
             first[view_id] = min(wall, first.get(view_id, wall))
     for view_id, wall in sorted(first.items())[:MOST_VIEWS]:
-        figure.add_vline((wall - figures.begin) / 1e9, line_dash="dot", line_color="#888", annotation_text=f"view {view_id}")
+        at = (wall - figures.begin) / 1e9
+        figure.add_vline(at, line_dash="dot", line_color="#888", annotation_text=f"view {view_id}",
+                         annotation_position="top left" if at > 0.8 * figures.duration else "top right")
     for violation in audit.violations[:MOST_VIEWS]:
         figure.add_vline((violation.wall - figures.begin) / 1e9, line_color="#c00", annotation_text=violation.kind)
 
@@ -187,19 +189,23 @@ def over_time(figures: Figures, event: str, column: str) -> tuple[list[float], l
 
 
 def repair(figures: Figures) -> "go.Figure":
-    """What was sent, what was found missing, and what was sent again."""
-    figure = chart(figures, "Loss and repair over time", "messages a second")
-    for event, name in (("send", "sent"), ("deliver", "delivered, all members together"), ("xmit_req", "asked for again"),
-                        ("retransmit", "sent again")):
+    """What was sent, what was found missing, and what was sent again; the latter two are few, so they have a scale of their own."""
+    from plotly.subplots import make_subplots
+
+    figure = make_subplots(rows=2, cols=1, shared_xaxes=True, vertical_spacing=0.06)
+    figure.update_layout(title="Loss and repair over time, in messages a second", xaxis2_title="seconds",
+                         xaxis_range=[0, figures.duration])
+    for event, name, row in (("send", "sent", 1), ("deliver", "delivered, all members together", 1),
+                             ("xmit_req", "asked for again", 2), ("retransmit", "sent again", 2)):
         at, messages = over_time(figures, event, "messages")
-        figure.add_scatter(x=at, y=[count / figures.width * 1e9 for count in messages], name=name)
-    return figure
+        figure.add_scatter(x=at, y=[count / figures.width * 1e9 for count in messages], name=name, row=row, col=1)
+    return figure.update_yaxes(rangemode="tozero")
 
 
 def fill(figures: Figures) -> "go.Figure":
     """How full the send windows were: a window that stays full is what blocks a sender."""
     figure = chart(figures, "Fill of the send windows over time", "share of the window")
-    figure.update_yaxes(tickformat=".0%", rangemode="tozero")
+    figure.update_yaxes(tickformat=".2~p", rangemode="tozero")
     rows = sorted((row for row in figures.series if row["event"] == "window"), key=lambda row: row["slot"])
     for name in sorted({row["member"] for row in rows}):
         mine = [row for row in rows if row["member"] == name]
