@@ -15,7 +15,7 @@ from ringcast.errors import RingcastError
 from ringcast.sim.measure import percentile
 from ringcast.sim.plan import Settings
 from ringcast.sim.run import simulate
-from ringcast.spark.campaign import jobs
+from ringcast.spark.campaign import jobs, report
 from ringcast.spark.campaign.jobs import Campaign
 from ringcast.spark.campaign.points import points
 from ringcast.spark.campaign.results import Results
@@ -125,6 +125,14 @@ def test_the_figures_of_a_point_are_those_of_its_runs(spark, whole):
                 merged[latency["class"]] = merged.get(latency["class"], 0) + latency["count"]
         slowest = max(row["latency_max"] for row in ok)
         assert [each.p50, each.p99] == [min(percentile(merged, share), slowest) / 1e6 for share in (0.5, 0.99)]
+
+
+def test_where_nothing_was_sent_there_are_no_figures(spark):
+    runs = plan(Settings(duration=0.1, steady=0.3), {"loss": [0.0], "capacity": [16], "xmit_interval": [3.0]}, [1])
+    results = Results()
+    Campaign(spark, runs, results).run()
+    (found,) = points(spark, results.rows_of(run.name for run in runs))
+    assert (found.ok, found.p99, found.overhead) == (1, None, None) and report.cells(found)[4] == "nothing was sent"
 
 
 def test_whatever_a_run_does_the_others_have_their_rows(spark):

@@ -170,8 +170,8 @@ def test_the_time_of_a_job_runs_from_when_a_core_works_on_it():
 # ---------------------------------------------------------------------------------------------------------------- answer
 
 def point(throughput, p99, overhead, capacity=64, xmit_interval=3.0, loss=0.0, members=3):
-    p50 = None if p99 is None else p99 / 2
-    return Point(loss, members, capacity, xmit_interval, 2, 2, throughput, throughput, throughput, p50, p99, overhead, 1.0)
+    p50, ok = (None, 0) if p99 is None else (p99 / 2, 2)
+    return Point(loss, members, capacity, xmit_interval, 2, ok, throughput, throughput, throughput, p50, p99, overhead, 1.0)
 
 
 def test_the_choice_follows_its_rule():

@@ -11,7 +11,8 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
 STYLE = """body{font-family:system-ui,sans-serif;max-width:68rem;margin:2rem auto;padding:0 1rem;color:#222}
-table{border-collapse:collapse;margin:1rem 0;display:block;overflow-x:auto}td,th{padding:.25rem .6rem;text-align:right;border-bottom:1px solid #ddd}
+table{border-collapse:collapse;margin:1rem 0;display:block;overflow-x:auto}
+td,th{padding:.25rem .6rem;text-align:right;border-bottom:1px solid #ddd}
 td:first-child,th:first-child{text-align:left}.verdict{font-size:1.2rem;font-weight:600}"""
 
 

@@ -29,7 +29,8 @@ RULE = (f"The rule: reasonable settings have a 99th percentile of latency of at 
 
 
 class Point(NamedTuple):
-    """One combination. Latencies are milliseconds, overhead is bytes for each byte of payload; None where no run was ok."""
+    """One combination. Latencies are milliseconds, overhead is bytes for each byte of payload; None where no run was ok, or
+    nothing was sent."""
 
     loss: float
     members: int
@@ -67,8 +68,8 @@ def sums(frame: "DataFrame") -> "DataFrame":
         F.count("*").alias("runs"), F.count(F.when(is_ok, 1)).alias("ok"), F.avg(of_ok("throughput")).alias("throughput"),
         F.min(of_ok("throughput")).alias("lowest"), F.max(of_ok("throughput")).alias("highest"),
         F.max(of_ok("latency_max")).alias("latency_max"),
-        (F.sum(of_ok("wire")) / F.sum(of_ok("payload_bytes")) - 1).alias("overhead"),
-        (F.sum(of_ok("blocked_seconds")) / F.sum(of_ok("sending"))).alias("blocked"))
+        (F.try_divide(F.sum(of_ok("wire")), F.sum(of_ok("payload_bytes"))) - 1).alias("overhead"),
+        F.try_divide(F.sum(of_ok("blocked_seconds")), F.sum(of_ok("sending"))).alias("blocked"))
 
 
 def percentiles(frame: "DataFrame") -> "DataFrame":

@@ -41,7 +41,7 @@ def cells(point: Point) -> tuple[str, ...]:
     """A row under TITLES."""
     start = (f"{point.loss:g}", f"{point.members}", f"{point.capacity:,}", f"{point.xmit_interval:g}")
     if point.throughput is None or point.p99 is None:
-        return (*start, *["no run was ok"], *[""] * 4)
+        return (*start, "nothing was sent" if point.ok else "no run was ok", *[""] * 4)
     return (*start, f"{point.throughput:,.0f}", f"{point.p50:,.2f}", f"{point.p99:,.2f}", f"{point.overhead:.1%}",
             f"{point.blocked:.0%}")
 
