@@ -46,6 +46,10 @@ def check(seeds, settings, reached=reached):
         reached.update(outcome.counters, void=outcome.is_void, runs=1)
 
 
+def test_a_process_of_a_life_that_takes_out_whom_it_has_not_heard_of_owes_it_nothing():
+    check([240], Settings(stack="nakack2-tcp", exclusions=4, breaks=5, **RETURNS))
+
+
 def as_it_was(settings):
     """Before there were lives that come back."""
     return msgspec.structs.replace(settings, returns=0)

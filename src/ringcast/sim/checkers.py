@@ -45,7 +45,7 @@ class Checkers:
         self._lows: dict[int, int] = {}                             # LOW of each life's send window
         self._starts: dict[tuple[int, int], int] = {}               # (receiver, sender): where the sender said that it begins
         self._said: dict[tuple[int, int], set[int]] = {}            # all that it ever said about that
-        self._dropped: set[tuple[int, int]] = set()                 # (receiver, sender): taken out by a process whose life came back
+        self._dropped: set[tuple[int, int]] = set()                 # (receiver, sender): a process of that life took it out
         self._met: dict[int, set[int]] = {}                         # whom the processes of a life that came back had in their views
         self._all_stay = True                                       # nobody left or was taken out
         self._freed: dict[tuple[int, int, int], int] = {}           # (sender, receiver, conn-id): what was freed of it
@@ -86,7 +86,7 @@ class Checkers:
         expected = (receiver.first[batch.sender] + len(got)) % MODULUS
         key = (receiver.incarnation, sender.incarnation)
         if precedes(expected, batch.first) and key in self._dropped and (batch.first - 1) % MODULUS in self._said[key]:
-            got.clear()                                 # its former process had taken this member out, and nobody else heard of it
+            got.clear()                                 # a process of it had taken this member out, who did not hear of that
             receiver.first[batch.sender] = expected = batch.first
         if batch.first != expected:
             what = "duplicate" if precedes(batch.first, expected) else "gap"
@@ -174,6 +174,8 @@ class Checkers:
         incarnations = frozenset(address.incarnation for address in view.members)
         if self._views.setdefault(view.id, incarnations) != incarnations:
             self.violated("view", f"{member.name} installed {view}; another view with this id has other members")
+        met = self._met.get(member.incarnation, set())
+        self._dropped |= {(receiver, member.incarnation) for receiver in met - incarnations}
         self._note_comers(member, view)
         layer = member.multicast
         strangers = layer.remembered() - layer.members.keys()
