@@ -105,6 +105,20 @@ def test_it_leaves_like_any_other(stack):
     all_have(group, numbered(1, 10))
 
 
+@pytest.mark.parametrize("stack", [stack for stack in STACKS if stack != "nakack2-tcp"])
+def test_who_took_it_out_and_let_it_in_again_unnoticed_hears_where_its_stream_begins(stack):
+    group = group_of(stack)
+    come_back(group, acked=0)
+    group["P"].send(*numbered(1, 10))
+    group.run(500)
+    layer, members = group["B"].multicast, dict(group["B"].multicast.members)
+    layer._remove_leavers({incarnation: address for incarnation, address in members.items() if address != group["P"].address})
+    layer._digest(group["P"].address)
+    assert not layer.windows[group["P"].incarnation].started
+    group["P"].send(*numbered(11, 20))
+    all_have(group, numbered(1, 20))
+
+
 @pytest.mark.parametrize("stack", STACKS)
 def test_nothing_is_acknowledged_that_is_still_in_hand_from_before(stack):
     """A was handed 1 to 3 and has not finished them when P is taken out; P comes back and must not hear that A has them."""

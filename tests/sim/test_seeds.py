@@ -37,6 +37,7 @@ KEPT = [(UNICAST, seed) for seed in (2, 4, 25, 32, 52, 112, 190, 237, 264, 845)]
     (SPLITS, 13), (SPLITS, 43), (TALKS, 3682), (TALKS, 4522), (TALKS, 4816), (TALKS, 4830), (TALKS, 7584)]
 KEPT_OF_NAKACK2 = [(TORN, 0), (TORN, 6), (TORN, 8), (CROWD, 37), (Settings(stack="nakack2-tcp", unicast=200), 10)] + [
     (Settings(stack="nakack2-tcp"), seed) for seed in (10127, 10516, 10624, 10842, 11400, 12571)]
+KEPT_OF_LIVES = [(Settings(stack="nakack2-tcp", exclusions=4, breaks=5, **RETURNS), 240), (Settings(), 40480)]
 
 
 def check(seeds, settings, reached=reached):
@@ -46,8 +47,9 @@ def check(seeds, settings, reached=reached):
         reached.update(outcome.counters, void=outcome.is_void, runs=1)
 
 
-def test_a_process_of_a_life_that_takes_out_whom_it_has_not_heard_of_owes_it_nothing():
-    check([240], Settings(stack="nakack2-tcp", exclusions=4, breaks=5, **RETURNS))
+@pytest.mark.parametrize(("settings", "seed"), KEPT_OF_LIVES)
+def test_what_failed_once_for_lives_that_come_back_stays_mended(settings, seed):
+    check([seed], settings)
 
 
 def as_it_was(settings):

@@ -437,6 +437,7 @@ class Multicast(Layer):
             self._admit(member, resumes.get(member))
             self._digest(members[member])
         self._start_joiners(now)
+        self._start_others(now)
         self._heed_early_starts(now)
         self._installed(now)
         self.stack.effects.writable = True
@@ -469,6 +470,14 @@ class Multicast(Layer):
         """START to everybody who has not answered it."""
         for member, seqno in self.joiners.items():
             self._send_start(member, seqno, now)
+
+    def _start_others(self, now: Instant) -> None:
+        """Of a life that came back, START to those as well who answered one: it may not know that they took it out and let it in again
+        meanwhile, as an earlier process of it, and then they wait for a START. Whoever does not is told nothing new."""
+        if self.stint:
+            for member in self.members:
+                if member not in self.joiners and member != self.local.incarnation:
+                    self._send_start(member, self.send_window.ring.low, now)
 
     def _send_start(self, member: int, seqno: Seqno, now: Instant) -> None:
         start = LaterStart(seqno, self.view_id, self.stint) if self.stint else Start(seqno, self.view_id)
@@ -536,6 +545,7 @@ class Multicast(Layer):
             self._start_joiners(now)
             if self._has_unacked():
                 self._send_control(Kind.HIGHEST, Highest(self.send_window.sent), EVERYONE, now)
+                self._start_others(now)
 
     def _ask(self, sender: int, window: ReceiveWindow, now: Instant) -> None:
         """XMIT-REQ for what is missing, to its sender."""
