@@ -3,6 +3,8 @@
 import pytest
 from protocol import MUTATIONS, hunt
 
+pytestmark = pytest.mark.timeout(900)   # the rarest takes a minute of CPU, and hunts for it on whatever the machine has left
+
 
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.name)
 def test_is_caught(mutation):
