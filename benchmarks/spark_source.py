@@ -3,12 +3,11 @@
     python benchmarks/spark_source.py [--rounds 9] [--size 100 --size 1000] [--text] [--formats]
 
 Held still: 4 senders, 2,000,000 messages of 100 B or 400,000 of 1 KB, in sealed segments, which do not compress, or with --text
-are flight records; all eight columns;
-`ringcast.spark.session` on local[2], writing to the `noop` sink; files in the page cache. The peer reads a Parquet copy of the same
-rows, written by Spark with its defaults. Sources take turns, round by round, after eight rounds that are not counted (the JVM compiles
-its way through Arrow slower than through its own Parquet reader); the
-ratio is the median over the rounds of (time of Parquet / time of ringcast), with its quartiles. CPU seconds are those of the JVM and
-the Python workers together: on a machine that is busy with other things they say more than the clock.
+are flight records; all eight columns; `ringcast.spark.session` on local[2], writing to the `noop` sink; files in the page cache. The
+peer reads a Parquet copy of the same rows, written by Spark with its defaults. Sources take turns, round by round, after eight rounds
+that are not counted (the JVM compiles its way through Arrow slower than through its own Parquet reader); the ratio is the median over
+the rounds of (time of Parquet / time of ringcast), with its quartiles. CPU seconds are those of the JVM and the Python workers
+together: on a machine that is busy with other things they say more than the clock.
 
 With --formats the stored columns of the same rows are written as one file in each format, and read back by a plain Python
 source that does nothing else, so that what differs is the format alone.

@@ -13,6 +13,7 @@ from ringcast.errors import TraceError
 from ringcast.trace import SUFFIX, UNFINISHED, VERSION, VERSION_KEY, part_name
 
 FOREIGN = "is not of a trace"
+READERS = 8                             # threads for what the driver reads itself
 
 
 @dataclass
@@ -43,7 +44,7 @@ def find(traces: Sequence[Path | str]) -> Files:
         files.unfinished += [path for path in found if path.suffix == UNFINISHED]
         candidates = [path for path in found if path.suffix == SUFFIX and path.resolve() not in seen]
         seen |= {path.resolve() for path in candidates}
-        with ThreadPoolExecutor(8) as pool:
+        with ThreadPoolExecutor(READERS) as pool:
             verdicts = list(pool.map(fault_of, candidates))
         files.parts += [path for path, fault in zip(candidates, verdicts, strict=True) if fault is None]
         files.bad |= {path: fault for path, fault in zip(candidates, verdicts, strict=True) if fault is not None}

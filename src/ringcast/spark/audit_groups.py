@@ -107,6 +107,7 @@ class Member:
 class Groups:
     """All that the first stage found."""
 
+    names: dict[int, str] = field(default_factory=dict)     # whom the numbers in the rows stand for
     members: dict[str, Member] = field(default_factory=dict)
     sent: dict[Stream, Sent] = field(default_factory=dict)
     sent_in: dict[tuple[str, int], int] = field(default_factory=dict)       # (sender, view): the last position sent in it
@@ -121,14 +122,13 @@ class Groups:
 
 def gather(table: Iterable[Mapping[str, Any]], events: Sequence[Mapping[str, Any]]) -> Groups:
     """What audit_parts.grouped and marked found, in the form that the judges ask. Whom the numbers stand for, the views say."""
-    groups = Groups()
-    names = {id_of(name): name for event in events for name in (event["member"], event["sender"], event["peer"],
-                                                                *(event["members"] or ())) if name is not None}
+    groups = Groups({id_of(name): name for event in events for name in (event["member"], event["sender"], event["peer"],
+                                                                        *(event["members"] or ())) if name is not None})
     for numbers in table:
         row = dict(numbers)
         for who in ("member", "sender", "peer"):
             number = row[f"{who}_id"]
-            row[who] = names.get(number, f"#{number % (1 << 64):016x}") if number else None
+            row[who] = groups.names.get(number, f"#{number % (1 << 64):016x}") if number else None
         row["event"], row["conn_id"] = EVENTS[row["kind"]], row["conn_id"] or None
         _add(groups, row)
     for event in events:

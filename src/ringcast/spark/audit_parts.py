@@ -1,6 +1,6 @@
 """The passes of an audit over all rows, part by part: a task reads its part files with pyarrow and hands back their aggregates.
 
-Arrow groups whole columns five times as fast as Spark groups rows that it has to decode first (measured here: 14 against 1.6
+Arrow groups whole columns five times as fast as Spark groups rows that it has to decode first (measured here: 7.6 against 1.6
 million rows a second and core), and what the parts come to is merged by whoever asked. Spark spreads the parts and brings the
 results together; the workers must see the files under the same paths.
 """
@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from ringcast.spark.audit_files import READERS
 from ringcast.trace import KINDS
 
 if TYPE_CHECKING:
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 
 KEYS = ("kind", "member_id", "stint", "sender_id", "peer_id", "conn_id", "view_id", "flags")
 TASKS = 2                               # for each core
-READERS = 8                             # threads for what the driver reads itself
 
 _AGGREGATES = [("ev", "count"), ("count", "sum"), ("first", "min"), ("last", "max"), ("shift", "min"), ("shift", "max"),
                ("ord", "min"), ("ev", "max"), ("ev", "sum"), ("wall", "max")]

@@ -28,7 +28,6 @@ NOTHING = -(1 << 62)                    # before all positions
 FOUND = ("member", "stream", "position", "ev", "wall", "view_id")
 HOLE = {"kind": "string", "member": "string", "stream": "int64", "begin": "int64", "low": "int64", "high": "int64", "ev": "int64",
         "wall": "int64", "view_id": "int64"}
-
 DOUBTS = pa.schema([(name, pa.int64()) for name in ("sender_id", "view_id", "receiver_id", "wall")])
 
 Hole = tuple[str, str, Stream, int | None, int, int, int | None, int, int]      # the columns of HOLE, with a Stream
@@ -196,8 +195,8 @@ def early_purges(rows: "DataFrame", groups: Groups, trusted: Sequence[str], skew
         return []
     waiting = table(rows.sparkSession, {"sender_id": "int64", "view_id": "int64", "receiver_id": "int64", "until": "int64"},
                     [(*waiting, until) for waiting, until in waited])
-    names = {id_of(name): name for member in groups.members.values() for *_, names in member.views for name in names}
-    return [row | {"sender": names[row["sender_id"]], "receiver": names[row["receiver_id"]]} for row in _early(rows, waiting, skew)]
+    return [row | {"sender": groups.names[row["sender_id"]], "receiver": groups.names[row["receiver_id"]]}
+            for row in _early(rows, waiting, skew)]
 
 
 def purge_doubts(spark: "SparkSession", parts: Sequence[Path], events: Sequence[Mapping[str, Any]], skew: int) -> dict[Waiting, int]:
@@ -206,6 +205,8 @@ def purge_doubts(spark: "SparkSession", parts: Sequence[Path], events: Sequence[
 
     What was said in one slot, half as long as the clocks may be apart, was said in time for a purge in any later one.
     """
+    from pyspark.sql.pandas.types import from_arrow_schema
+
     waiting: dict[int, set[tuple[int, int]]] = {}
     for event in events:
         if event["event"] == "view":
@@ -217,8 +218,8 @@ def purge_doubts(spark: "SparkSession", parts: Sequence[Path], events: Sequence[
         found = [(sender, *each, wall) for each in sorted(waiting.get(sender, ())) if (wall := first_doubt(slots, *each)) is not None]
         return pa.Table.from_pylist([dict(zip(DOUBTS.names, row, strict=True)) for row in found], DOUBTS)
 
-    found = slotted(spark, parts, skew // 2, skew).groupBy("sender_id").applyInArrow(
-        doubts, ", ".join(f"{name} bigint" for name in DOUBTS.names)).toArrow().to_pylist()
+    slots = slotted(spark, parts, skew // 2, skew)
+    found = slots.groupBy("sender_id").applyInArrow(doubts, from_arrow_schema(DOUBTS)).toArrow().to_pylist()
     return {(row["sender_id"], row["view_id"], row["receiver_id"]): row["wall"] for row in found}
 
 

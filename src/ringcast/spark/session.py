@@ -68,8 +68,8 @@ def session(
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     builder = SparkSession.builder.appName(app_name).master(master)
     settings = {**CONF, **(conf or {})}
-    for key in ("spark.driver.extraJavaOptions", "spark.executor.extraJavaOptions"):
-        if SparkSession.getActiveSession() is None:     # a JVM that runs has its options
+    if SparkSession.getActiveSession() is None:         # a JVM that runs has its options
+        for key in ("spark.driver.extraJavaOptions", "spark.executor.extraJavaOptions"):
             settings[key] = f"{JAVA_OPTIONS} {settings.get(key, '')}".strip()
     for key, value in settings.items():
         builder = builder.config(key, value)
