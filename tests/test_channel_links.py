@@ -223,7 +223,7 @@ def test_windows_of_different_size_at_the_two_ends_lose_nothing(nakack):
 MEMBER = """
 import sys, time
 from ringcast import Channel
-with Channel("{group}", name="C", members="ABC", stack="nakack2-tcp", port={port}, deliver=True) as channel:
+with Channel("{group}", name="C", members=list("ABC"), stack="nakack2-tcp", port={port}, deliver=True) as channel:
     print("joined", flush=True)
     for message in channel:
         if message.payload == b"end":
@@ -237,7 +237,7 @@ def test_a_member_that_is_stopped_and_continued_has_missed_nothing(nakack):
     port, group = random.SystemRandom().randint(20_000, 60_000), new_group()
     process = subprocess.Popen([sys.executable, "-c", MEMBER.format(group=group, port=port)], stdout=subprocess.PIPE, text=True)
     collectors = {name: Collector(30_001) for name in "AB"}
-    channels = [Channel(group, name=name, members="ABC", stack="nakack2-tcp", port=port, on_message=collectors[name], max_bytes=1 << 20)
+    channels = [Channel(group, name=name, members=list("ABC"), stack="nakack2-tcp", port=port, on_message=collectors[name], max_bytes=1 << 20)
                 for name in "AB"]
     try:
         side_by_side([channel.connect for channel in channels])
@@ -264,7 +264,7 @@ def test_a_member_that_dies_is_excluded_and_the_others_go_on(nakack):
     port, group = random.SystemRandom().randint(20_000, 60_000), new_group()
     process = subprocess.Popen([sys.executable, "-c", MEMBER.format(group=group, port=port)], stdout=subprocess.PIPE, text=True)
     collectors = {name: Collector(2000) for name in "AB"}
-    channels = [Channel(group, name=name, members="ABC", stack="nakack2-tcp", port=port, on_message=collectors[name], capacity=500)
+    channels = [Channel(group, name=name, members=list("ABC"), stack="nakack2-tcp", port=port, on_message=collectors[name], capacity=500)
                 for name in "AB"]
     try:
         side_by_side([channel.connect for channel in channels])

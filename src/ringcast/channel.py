@@ -16,11 +16,12 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any, Self, TypeVar
 
+from ringcast import arguments
 from ringcast._core import wire
 from ringcast._core.batch import Batch, Message
 from ringcast._core.send_window import BUNDLE, FULL, LARGE, SendPort, SendWindow
@@ -59,7 +60,6 @@ log = logging.getLogger("ringcast")
 FOREVER: Instant = 1 << 63
 READY = 1.0                             # seconds that the others get to be ready for our stream, before it begins all the same
 QUIET = 50_000                          # nanoseconds since the last datagram after which a message does not wait for company
-FLAGS = int(Flag.OOB | Flag.DONT_LOOPBACK | Flag.NO_RELIABILITY)
 
 OnMessage = Callable[[Batch], object]
 OnView = Callable[[View], object]
@@ -103,22 +103,33 @@ class Channel(SendPort):
                  **options: Any) -> None:
         self.config = configure(options, stack)
         self.stack = stack
-        self.group = group
-        life = Life(secrets.randbelow((1 << 64) - 1) + 1) if life is None else checked(life, deliver)
-        self.address = Address(name or f"member-{secrets.token_hex(4)}", life.incarnation)
-        names = tuple(members) if members is not None else (self.address.name,)
+        self.group = arguments.text("group", group)
+        name = f"member-{secrets.token_hex(4)}" if name is None else arguments.member_name("name", name)
+        names = (name,) if members is None else arguments.member_names(members)
+        self._on_message = arguments.callback("on_message", on_message)
+        self._on_view = arguments.callback("on_view", on_view)
+        self._on_undelivered = arguments.callback("on_undelivered", on_undelivered)
+        deliver = arguments.boolean("deliver", deliver)
+        resume = arguments.digest("resume", resume)
+        faults = arguments.instances("faults", faults, Layer)
+        life = arguments.life(life, deliver) or Life(secrets.randbelow((1 << 64) - 1) + 1)
+        self.address = Address(name, life.incarnation)
         self._members = StaticMembers(self.address, names, self.config, resume, life.stint)
-        writer = Writer(self.config.trace, str(self.address), life.stint) if self.config.trace else None
-        self._transport = open_transport(stack, group, self.address.incarnation, self.config)
-        budget = ReceiveBudget(self._transport.receive_budget)
-        self._multicast, to_all = multicast_layers(stack, self.address, self.config, budget, resume=resume, receiving=deliver,
-                                                   offset=life.seqno, stint=life.stint, lossless=self._transport.lossless)
-        self._unicast = Unicast3(self.address, self.config, budget, receiving=deliver, conn_id=life.stint << 32,
-                                 timestamp=life.stint << 32)
-        self._unreliable = Unreliable(self.address, receiving=deliver)
-        self._stack = Stack([self._unreliable, self._unicast, *to_all, self._members, *faults], local=self.address, group=group,
-                            physical=self._transport.physical, anchor=time.time_ns() - time.monotonic_ns())
-        self._on_message, self._on_view, self._on_undelivered = on_message, on_view, on_undelivered
+        with ExitStack() as undo:                       # what a constructor that fails has opened is closed
+            self._transport = open_transport(stack, group, self.address.incarnation, self.config)
+            undo.callback(self._transport.close)
+            budget = ReceiveBudget(self._transport.receive_budget)
+            self._multicast, to_all = multicast_layers(
+                stack, self.address, self.config, budget, resume=resume, receiving=deliver, offset=life.seqno,
+                stint=life.stint, lossless=self._transport.lossless)
+            self._unicast = Unicast3(self.address, self.config, budget, receiving=deliver, conn_id=life.stint << 32,
+                                     timestamp=life.stint << 32)
+            self._unreliable = Unreliable(self.address, receiving=deliver)
+            self._stack = Stack([self._unreliable, self._unicast, *to_all, self._members, *faults], local=self.address,
+                                group=group, physical=self._transport.physical,
+                                anchor=time.time_ns() - time.monotonic_ns())
+            writer = Writer(self.config.trace, str(self.address), life.stint) if self.config.trace else None
+            undo.pop_all()
         self._open_port(self._multicast.send_window)
         self._trace = Recorder(writer, self.address, self._multicast, self._unicast) if writer is not None else None
         if self._trace is not None:
@@ -159,6 +170,7 @@ class Channel(SendPort):
 
         `timeout` in seconds, default join_timeout; JoinTimeoutError names who is missing, and the channel is closed.
         """
+        timeout = arguments.timeout(timeout)
         if self._threads or self._stopped:
             raise RingcastError("this channel is connected already, or was closed; make a new one")
         with self._turn:
@@ -169,12 +181,22 @@ class Channel(SendPort):
         seconds = self.config.join_timeout / 1000 if timeout is None else timeout
         self._wait_settled(seconds, lambda: self._view is not None)
         if self._view is None:
-            missing, fault = ", ".join(self._members.missing()), self._fault
+            error = self._join_error(seconds)
             self.close(0)
-            raise ClosedError(fault) if fault else JoinTimeoutError(
-                f"{missing} of group {self.group!r} did not appear within {seconds:g} s; start every listed member, or list fewer")
+            raise error
         self._wait_settled(READY, self._multicast.is_ready)
         return self
+
+    def _join_error(self, seconds: float) -> RingcastError:
+        """Say why there is no view yet."""
+        missing = ", ".join(self._members.missing())
+        if self._closing:
+            return ClosedError(self._fault or "the channel was closed while it joined; open a new one")
+        if missing:
+            return JoinTimeoutError(f"{missing} of group {self.group!r} did not appear within {seconds:g} s; "
+                                    "start every listed member, or list fewer")
+        return JoinTimeoutError(f"joining group {self.group!r} took more than {seconds:g} s although every "
+                                "listed member is there; give connect() more time")
 
     def _start(self, target: Callable[[], None], role: str) -> None:
         thread = threading.Thread(target=target, name=f"ringcast {self.group} {self.address.name} {role}", daemon=True)
@@ -191,6 +213,7 @@ class Channel(SendPort):
         many of the own messages somebody has not acknowledged, those to single members included: 0 means that all arrived. Closing
         again returns the same.
         """
+        timeout = arguments.timeout(timeout)
         with self._close_lock:
             if not self._closed:
                 self._closing = True
@@ -271,8 +294,9 @@ class Channel(SendPort):
 
         SendTimeoutError says how many were sent; the rest, from there on, was not. `timeout` holds for each wait.
         """
-        payloads = payloads if isinstance(payloads, list) else list(payloads)
-        self._check_flags(flags)
+        payloads = arguments.payloads(payloads)
+        flags = arguments.flags(flags)
+        timeout = arguments.timeout(timeout)
         if flags & Flag.NO_RELIABILITY:
             for payload in payloads:
                 self.send(payload, dest, timeout, flags=flags)
@@ -294,7 +318,8 @@ class Channel(SendPort):
 
     def _send_otherwise(self, payload: bytes, dest: Address | str | None, flags: int, timeout: float | None) -> None:
         """The first message to a member, or one with flags that a window does not have."""
-        self._check_flags(flags)
+        flags = arguments.flags(flags)
+        timeout = arguments.timeout(timeout)
         to = self._member(dest)
         if flags & Flag.NO_RELIABILITY:
             self._send_unreliable(payload, to, flags)
@@ -305,10 +330,6 @@ class Channel(SendPort):
             self._remember_port(dest, window)           # by its name, until the next view
         if todo:
             self._after_push(todo, window, payload, to, flags, timeout)
-
-    def _check_flags(self, flags: int) -> None:
-        if flags & ~FLAGS:
-            raise ConfigError(f"flags {flags:#x} are not all ringcast.Flag: OOB, DONT_LOOPBACK and NO_RELIABILITY")
 
     def _member(self, dest: Address | str | None) -> Dest:
         """Whom the caller means; NotMemberError when no such member is in the view."""
@@ -688,7 +709,7 @@ class Channel(SendPort):
         What it sent and not everybody got may then be known to some and unknown to others. If it is alive after all, its channel
         closes. ConfigError when `name` is not in the list of members.
         """
-        if name == self.address.name:
+        if arguments.member_name("name", name) == self.address.name:
             raise ConfigError("a member leaves by closing its channel; exclude() is for others")
         with self._turn:
             self._members.exclude(name, time.monotonic_ns())
@@ -706,7 +727,7 @@ class Channel(SendPort):
 
     @xmit_interval.setter
     def xmit_interval(self, value: float) -> None:
-        check_xmit_interval(value, self.stack)
+        check_xmit_interval(arguments.number("xmit_interval", value), self.stack)
         with self._turn:
             self._multicast.change_interval(milliseconds(value), time.monotonic_ns())
             self._perform(self._stack.take())
@@ -747,15 +768,6 @@ class Channel(SendPort):
         with self._turn:
             return {**self._stack.status(), **self._transport.status(), "num_blockings": self._num_blockings,
                     "num_undelivered": self._handed, "num_callback_errors": self._callback_errors}
-
-
-def checked(life: Life, deliver: bool) -> Life:
-    """ConfigError for one that no member can have."""
-    if deliver:
-        raise ConfigError("a life that goes on in another process is for members that only send; pass deliver=False, or use resume")
-    if not 0 < life.incarnation < MODULUS or not 0 <= life.seqno < MODULUS or not 0 <= life.stint < 1 << 31:
-        raise ConfigError(f"{life} cannot be: an incarnation has 64 bits and is not 0, a seqno has 64 bits, a stint is less than 2**31")
-    return life
 
 
 def open_transport(stack: str, group: str, member: int, config: Config) -> Transport:

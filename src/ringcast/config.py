@@ -17,9 +17,10 @@ MAX_NAME = 64                           # bytes of UTF-8 in a member's name
 MAX_RESUME = 1024                       # entries of a digest that a returning member may bring
 
 LOOK_INTERVAL = 3.0                     # milliseconds
+DAY = 86_400_000                        # milliseconds
 
 Count = Annotated[int, Meta(ge=1)]
-Milliseconds = Annotated[float, Meta(gt=0, le=86_400_000)]
+Milliseconds = Annotated[float, Meta(gt=0, le=DAY)]
 
 STACKS: dict[str, dict[str, Any]] = {   # and the defaults in which each differs
     "mcast-udp": {}, "mcast-tcp": {}, "nakack2-udp": {}, "nakack2-tcp": {"xmit_interval": 0.0}, "inproc": {}}
@@ -31,7 +32,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     # MCAST and NAKACK2
     capacity: Annotated[int, Meta(ge=1, le=1 << 26)] = 32_768       # messages in a transmission window (MCAST.txt: capacity)
     max_bytes: Annotated[int, Meta(ge=1)] = 8 << 20                 # bytes in a transmission window (decision 7)
-    xmit_interval: Annotated[float, Meta(le=86_400_000)] = LOOK_INTERVAL    # between looks for gaps, repeats of the highest, acks;
+    xmit_interval: Annotated[float, Meta(le=DAY)] = LOOK_INTERVAL    # between looks for gaps, repeats of the highest, acks;
                                                                     # 0 or less, as nakack2-tcp has it: no retransmission
     ack_threshold: Count = 4096                                     # deliveries after which an ack goes out at once (MCAST.txt: N)
     # NAKACK2 and STABLE
@@ -45,7 +46,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     ack_min_interval: Milliseconds = 0.2                            # between two acks of one connection (UNICAST3.txt: min time)
     ack_max_interval: Milliseconds = 1.0                            # until a message that was taken is acknowledged (max time)
     sync_min_interval: Milliseconds = 10.0                          # between SEND_FIRST_SEQNOs to one member, and between answers
-    conn_expiry_timeout: Annotated[float, Meta(ge=0, le=86_400_000)] = 120_000.0     # of an idle connection until it closes; 0: never
+    conn_expiry_timeout: Annotated[float, Meta(ge=0, le=DAY)] = 120_000.0     # of an idle connection until it closes; 0: never
     conn_close_timeout: Milliseconds = 10_000.0                     # of a closing connection until it is closed and forgotten
     max_closed_connections: Annotated[int, Meta(ge=0)] = 1024       # of which it is remembered what was delivered (decision 16)
     # messages larger than a datagram
@@ -85,7 +86,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
 def configure(options: dict[str, Any], stack: str = "mcast-udp") -> Config:
     """The configuration of a stack that `options` describe; ConfigError names the option that is unknown or out of its range."""
-    if stack not in STACKS:
+    if not isinstance(stack, str) or stack not in STACKS:
         raise ConfigError(f"there is no stack {stack!r}; choose one of {', '.join(STACKS)}")
     for name in options:
         if name not in Config.__struct_fields__:
@@ -100,6 +101,8 @@ def configure(options: dict[str, Any], stack: str = "mcast-udp") -> Config:
 
 def check_xmit_interval(value: float, stack: str) -> None:
     """ConfigError when a stack cannot do with this one."""
+    if value > DAY:
+        raise ConfigError(f"xmit_interval={value:g} is not a number of milliseconds up to {DAY}, which is a day")
     if value <= 0 and stack != "nakack2-tcp":
         raise ConfigError(f"xmit_interval={value:g} is no retransmission, and {stack} needs it; use nakack2-tcp, or pass more than 0")
 

@@ -6,8 +6,11 @@ text holds a lock around the three steps; here the first two are one step of the
 frame(), one thread at a time.
 """
 
+import threading
+
 cimport cython
 from cpython.bytes cimport PyBytes_CheckExact, PyBytes_GET_SIZE
+from cpython.long cimport PyLong_AsLongAndOverflow, PyLong_Check
 from cpython.object cimport PyObject
 from libc.stdint cimport int64_t, uint16_t, uint64_t
 
@@ -18,6 +21,8 @@ from ringcast._core.wire cimport HEADER, LARGEST, LENGTH, PREFIX, RUN, check_pre
 
 cdef enum:
     LARGEST_PAYLOAD = LARGEST - PREFIX - RUN - LENGTH       # wire.MAX_PAYLOAD
+
+cdef double LONGEST = threading.TIMEOUT_MAX       # seconds
 
 # What push() tells its caller to do.
 NOTHING = 0         # somebody else already sees to it
@@ -193,7 +198,8 @@ cdef class SendPort:
     """The part of a channel that runs for every message: push it, and call for more only when there is more to do.
 
     A subclass gives `_after_push(todo, window, payload, dest, flags, timeout)`, which does what push() left over, and
-    `_send_otherwise(payload, dest, flags, timeout)` for whatever has no open window.
+    `_send_otherwise(payload, dest, flags, timeout)` for whatever has no open window, and for every argument that is not
+    plainly right.
     """
 
     cdef SendWindow everybody
@@ -223,7 +229,7 @@ cdef class SendPort:
         self.last_dest = None
         return windows
 
-    def send(self, payload, dest=None, timeout=None, *, uint16_t flags=0):
+    def send(self, payload, dest=None, timeout=None, *, flags=0):
         """Send `payload` (bytes) to every member, this one included, or to the one member `dest` (its Address, or its name).
 
         Returns when the message has its place in the stream to everybody, or in the one to `dest`: each of them is delivered
@@ -235,22 +241,29 @@ cdef class SendPort:
         flags that do not exist. What was sent to a member that leaves before it has acknowledged goes to `on_undelivered`.
         """
         cdef int todo
+        cdef int overflow = 0
+        cdef long bits = -1
         cdef SendWindow window
+        if PyLong_Check(flags):
+            bits = PyLong_AsLongAndOverflow(flags, &overflow)
         if dest is None:
             window = self.everybody
         elif dest is self.last_dest:
             window = self.last_window
         else:
-            window = self.ports.get(dest)
+            try:
+                window = self.ports.get(dest)
+            except TypeError:                       # not hashable, so no member: _send_otherwise says so
+                window = None
             if window is not None:
                 self.last_window = window
                 self.last_dest = dest
-        if window is None or flags & ~(OOB | DONT_LOOPBACK):
+        if window is None or bits & ~(OOB | DONT_LOOPBACK) or timeout is not None and not is_time(timeout):
             self._send_otherwise(payload, dest, flags, timeout)
             return
-        todo = window.push(payload, flags)
+        todo = window.push(payload, <uint16_t> bits)
         if todo:
-            self._after_push(todo, window, payload, dest, flags, timeout)
+            self._after_push(todo, window, payload, dest, bits, timeout)
 
 
 cdef uint64_t max_seqno(uint64_t a, uint64_t b) noexcept nogil:
@@ -259,6 +272,11 @@ cdef uint64_t max_seqno(uint64_t a, uint64_t b) noexcept nogil:
 
 cdef uint64_t min_seqno(uint64_t a, uint64_t b) noexcept nogil:
     return b if <int64_t> (a - b) >= 0 else a
+
+
+cdef bint is_time(timeout) except -1:
+    """Say whether `timeout` is a number of seconds that a thread can wait."""
+    return type(timeout) in (int, float) and 0 <= timeout <= LONGEST
 
 
 cdef int refuse(payload) except -1:

@@ -1,0 +1,155 @@
+"""Check the arguments of public calls, so that a wrong one raises at once (decision 24).
+
+Each function takes the argument's name and the value that the caller gave. It returns the value in
+the form that the code behind it uses, or raises one sentence that says what to pass instead:
+TypeError for a value of the wrong type, ConfigError for one that is outside its range.
+"""
+
+import threading
+from collections.abc import Iterable, Sequence
+from typing import Any, TypeVar
+
+from ringcast.address import Address, Life
+from ringcast.config import MAX_NAME
+from ringcast.digest import Digest
+from ringcast.errors import ConfigError
+from ringcast.message import Flag
+from ringcast.protocols.seqnos import MODULUS
+
+FLAGS = int(Flag.OOB | Flag.DONT_LOOPBACK | Flag.NO_RELIABILITY)
+LONGEST = int(threading.TIMEOUT_MAX)        # seconds that Python can wait
+
+Item = TypeVar("Item")
+
+
+def text(argument: str, value: Any) -> str:
+    """Return a group's or a member's name: a str that is not empty."""
+    if not isinstance(value, str):
+        raise TypeError(f"{argument} is a str, not {kind(value)}")
+    if not value:
+        raise ConfigError(f"{argument} is empty; give it at least one character")
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise ConfigError(f"{argument}={value!r} has a character that UTF-8 cannot carry; leave it out") from None
+    return value
+
+
+def member_name(argument: str, value: Any) -> str:
+    """Return a member's name, which has at most MAX_NAME bytes of UTF-8."""
+    value = text(argument, value)
+    size = len(value.encode())
+    if size > MAX_NAME:
+        raise ConfigError(f"{argument}={value!r} has {size} bytes in UTF-8; a member's name has at most {MAX_NAME}")
+    return value
+
+
+def member_names(value: Any) -> tuple[str, ...]:
+    """Return the names of all members. A str is refused: its letters are hardly what was meant."""
+    if isinstance(value, str | bytes) or not isinstance(value, Iterable):
+        raise TypeError(f"members is a list of names, not {kind(value)}")
+    return tuple(member_name("each of members", name) for name in value)
+
+
+def callback(argument: str, value: Any) -> Any:
+    """Return a function, or None."""
+    if value is not None and not callable(value):
+        raise TypeError(f"{argument} is a function, or None, not {kind(value)}")
+    return value
+
+
+def boolean(argument: str, value: Any) -> bool:
+    """Return True or False; other values have a truth, but seldom the one that was meant."""
+    if not isinstance(value, bool):
+        raise TypeError(f"{argument} is True or False, not {kind(value)}")
+    return value
+
+
+def digest(argument: str, value: Any) -> Digest | None:
+    """Return a Digest of seqnos by Address, or None."""
+    if value is None:
+        return None
+    if not isinstance(value, Digest):
+        raise TypeError(f"{argument} is a ringcast.Digest, not {kind(value)}")
+    for sender, seqno in value.items():
+        if not isinstance(sender, Address) or not whole(seqno):
+            raise TypeError(f"{argument} maps each sender's Address to a seqno, not {sender!r} to {seqno!r}")
+        if not 0 <= seqno < MODULUS:
+            raise ConfigError(f"{argument} has seqno {seqno} of {sender}; a seqno is in 0 .. 2**64-1")
+    return value
+
+
+def life(value: Any, deliver: bool) -> Life | None:
+    """Return a Life that a member which only sends can have, or None."""
+    if value is None:
+        return None
+    if not isinstance(value, Life):
+        raise TypeError(f"life is a ringcast.Life, not {kind(value)}")
+    if not all(map(whole, (value.incarnation, value.seqno, value.stint))):
+        raise TypeError(f"{value} has a number that is no int")
+    if deliver:
+        raise ConfigError("a life that goes on in another process is for members that only send; "
+                          "pass deliver=False, or use resume")
+    if not (0 < value.incarnation < MODULUS and 0 <= value.seqno < MODULUS and 0 <= value.stint < 1 << 31):
+        raise ConfigError(f"{value} cannot be: an incarnation has 64 bits and is not 0, a seqno has "
+                          "64 bits, a stint is less than 2**31")
+    return value
+
+
+def instances(argument: str, value: Any, kinds: type[Item]) -> tuple[Item, ...]:
+    """Return a sequence of objects of one class."""
+    if not isinstance(value, Sequence) or isinstance(value, str | bytes):
+        raise TypeError(f"{argument} is a list of {kinds.__name__} objects, not {kind(value)}")
+    for item in value:
+        if not isinstance(item, kinds):
+            raise TypeError(f"{argument} is a list of {kinds.__name__} objects, and {item!r} is none")
+    return tuple(value)
+
+
+def timeout(value: Any) -> float | None:
+    """Return a number of seconds to wait, or None to wait for ever."""
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError(f"timeout is a number of seconds, or None to wait for ever, not {kind(value)}")
+    if not 0 <= value <= LONGEST:
+        raise ConfigError(f"timeout={value} is not in 0 .. {LONGEST} seconds; pass None to wait for ever")
+    return value
+
+
+def flags(value: Any) -> int:
+    """Return the bits of ringcast.Flag that a message may be sent with."""
+    if not isinstance(value, int):
+        raise TypeError(f"flags is a ringcast.Flag, not {kind(value)}")
+    if value & ~FLAGS:
+        raise ConfigError(f"flags {int(value):#x} are not all ringcast.Flag: OOB, DONT_LOOPBACK and NO_RELIABILITY")
+    return int(value)
+
+
+def payloads(value: Any) -> list[bytes]:
+    """Return the messages of one send_many as a list; the window checks each of them."""
+    if type(value) is list:
+        return value
+    if isinstance(value, str | bytes | bytearray | memoryview) or not isinstance(value, Iterable):
+        raise TypeError(f"send_many takes a list of messages, each of them bytes, not {kind(value)}; "
+                        "use send for one message")
+    return list(value)
+
+
+def number(argument: str, value: Any) -> float:
+    """Return an int or a float that is a number."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError(f"{argument} is a number, not {kind(value)}")
+    if value != value:
+        raise ConfigError(f"{argument} is not a number (nan); pass one")
+    return value
+
+
+def whole(value: Any) -> bool:
+    """Say whether `value` is an int, and no bool."""
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def kind(value: Any) -> str:
+    """Name the type of a value, for a sentence."""
+    return type(value).__name__

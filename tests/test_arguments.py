@@ -1,0 +1,182 @@
+"""A caller's mistake raises at once, in one sentence that says what to do (decision 24)."""
+
+import threading
+
+import pytest
+
+from ringcast import Address, Channel, ConfigError, Digest, Flag, Life, NotMemberError, RingcastError
+from ringcast.errors import JoinTimeoutError
+
+NAN, INF = float("nan"), float("inf")
+A = Address("A", 1)
+
+OF_A_CHANNEL = {
+    "a group that is no text": (TypeError, "group is a str, not int", {"group": 5}),
+    "a group without a name": (ConfigError, "group is empty", {"group": ""}),
+    "a group that UTF-8 cannot carry": (ConfigError, "UTF-8 cannot carry", {"group": "\ud800"}),
+    "a name that is no text": (TypeError, "name is a str, not int", {"name": 5}),
+    "a name of bytes": (TypeError, "name is a str, not bytes", {"name": b"A"}),
+    "an empty name": (ConfigError, "name is empty", {"name": ""}),
+    "a long name": (ConfigError, "at most 64", {"name": "ä" * 33}),
+    "members as one text": (TypeError, "members is a list of names, not str", {"name": "A", "members": "AB"}),
+    "members that are no list": (TypeError, "members is a list of names", {"members": 5}),
+    "a member that is no text": (TypeError, "each of members is a str", {"name": "A", "members": ["A", 1]}),
+    "members without this one": (ConfigError, "lacks this member's own name", {"name": "A", "members": ["B"]}),
+    "a member twice": (ConfigError, "names somebody twice", {"name": "A", "members": ["A", "A"]}),
+    "messages to a number": (TypeError, "on_message is a function", {"on_message": 5}),
+    "views to a text": (TypeError, "on_view is a function", {"on_view": "print"}),
+    "undelivered to a list": (TypeError, "on_undelivered is a function", {"on_undelivered": []}),
+    "deliver as a word": (TypeError, "deliver is True or False", {"deliver": "no"}),
+    "resume that is no digest": (TypeError, "resume is a ringcast.Digest, not int", {"resume": 5}),
+    "resume by names": (TypeError, "Address to a seqno", {"resume": Digest({"B": 1})}),
+    "resume at a part of a seqno": (TypeError, "Address to a seqno", {"resume": Digest({A: 1.5})}),
+    "resume before the first seqno": (ConfigError, "a seqno is in", {"resume": Digest({A: -1})}),
+    "a life that is none": (TypeError, "life is a ringcast.Life", {"life": 5, "deliver": False}),
+    "a life of words": (TypeError, "no int", {"life": Life("x", 1, 1), "deliver": False}),
+    "a life that cannot be": (ConfigError, "cannot be", {"life": Life(0), "deliver": False}),
+    "a life that receives": (ConfigError, "only send", {"life": Life(1)}),
+    "faults that are no list": (TypeError, "faults is a list of Layer", {"faults": 5}),
+    "a fault that is no layer": (TypeError, "5 is none", {"faults": [5]}),
+    "a stack that is no text": (ConfigError, "there is no stack", {"stack": ["inproc"]}),
+    "a stack that is not": (ConfigError, "choose one of", {"stack": "mcast-carrier-pigeon"}),
+}
+
+
+@pytest.mark.parametrize("case", OF_A_CHANNEL)
+def test_a_wrong_argument_of_a_channel_raises_at_once(case):
+    error, sentence, wrong = OF_A_CHANNEL[case]
+    with pytest.raises(error, match=sentence) as caught:
+        Channel(**({"group": "arguments", "stack": "inproc"} | wrong))
+    assert one_sentence(caught)
+
+
+@pytest.fixture(scope="module")
+def channel():
+    with Channel("arguments of a member", name="A", stack="inproc", on_message=lambda batch: None) as channel:
+        yield channel
+
+
+class Payloads(list):
+    pass
+
+
+TIMEOUTS = {
+    "infinite": (ConfigError, "None to wait for ever", INF),
+    "longer than a thread can wait": (ConfigError, "None to wait for ever", 1e10),
+    "not a number": (ConfigError, "None to wait for ever", NAN),
+    "negative": (ConfigError, "is not in 0 ..", -1),
+    "a text": (TypeError, "number of seconds", "1"),
+    "a truth": (TypeError, "number of seconds", True),
+}
+
+CALLS = {
+    "send": lambda channel, timeout: channel.send(b"", timeout=timeout),
+    "send to one": lambda channel, timeout: channel.send(b"", "A", timeout),
+    "send_many": lambda channel, timeout: channel.send_many([b""], timeout=timeout),
+    "connect": lambda channel, timeout: Channel("others", stack="inproc").connect(timeout),
+    "close": lambda channel, timeout: channel.close(timeout),
+}
+
+
+@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize("case", TIMEOUTS)
+def test_a_wrong_timeout_raises_at_once_even_where_nothing_would_wait(channel, call, case):
+    error, sentence, timeout = TIMEOUTS[case]
+    before = channel.status()["hr"]
+    with pytest.raises(error, match=sentence) as caught:
+        CALLS[call](channel, timeout)
+    assert one_sentence(caught)
+    assert channel.status()["hr"] == before
+
+
+FLAGS = {
+    "a fraction": (TypeError, "flags is a ringcast.Flag, not float", 1.5),
+    "a text": (TypeError, "flags is a ringcast.Flag, not str", "OOB"),
+    "nothing": (TypeError, "flags is a ringcast.Flag, not NoneType", None),
+    "negative": (ConfigError, "not all ringcast.Flag", -1),
+    "of more than 16 bits": (ConfigError, "not all ringcast.Flag", 1 << 20),
+    "of more than 64 bits": (ConfigError, "not all ringcast.Flag", 1 << 70),
+    "not for senders": (ConfigError, "not all ringcast.Flag", Flag.INCOMPLETE),
+}
+
+
+@pytest.mark.parametrize("case", FLAGS)
+def test_wrong_flags_raise_at_once_and_nothing_is_sent(channel, case):
+    error, sentence, flags = FLAGS[case]
+    before = channel.status()["hr"]
+    for send in (lambda: channel.send(b"", flags=flags), lambda: channel.send_many([b""], flags=flags)):
+        with pytest.raises(error, match=sentence) as caught:
+            send()
+        assert one_sentence(caught)
+    assert channel.status()["hr"] == before
+
+
+DESTS = {
+    "a number": (TypeError, "Address or its name", 5),
+    "a list": (TypeError, "Address or its name", ["A"]),
+    "a pair": (TypeError, "Address or its name", ("A", 1)),
+    "a stranger": (NotMemberError, "no member 'Z' is in the view", "Z"),
+}
+
+
+@pytest.mark.parametrize("case", DESTS)
+def test_a_wrong_dest_raises_at_once(channel, case):
+    error, sentence, dest = DESTS[case]
+    with pytest.raises(error, match=sentence):
+        channel.send(b"", dest)
+
+
+@pytest.mark.parametrize("payloads", [b"one message", "one message", None, 5], ids=repr)
+def test_send_many_wants_many(channel, payloads):
+    with pytest.raises(TypeError, match="send_many takes a list of messages"):
+        channel.send_many(payloads)
+
+
+def test_send_many_takes_any_iterable_of_messages(channel):
+    before = channel.status()["hr"]
+    for payloads in (Payloads([b"1", b"2"]), (b"3",), iter([b"4", b"5"]), {b"6": None}, []):
+        channel.send_many(payloads)
+    assert channel.status()["hr"] == before + 6
+
+
+@pytest.mark.parametrize(("call", "error", "sentence"), [
+    (lambda channel: channel.exclude(5), TypeError, "name is a str"),
+    (lambda channel: channel.exclude("Z"), ConfigError, "not in the list"),
+    (lambda channel: setattr(channel, "xmit_interval", "3"), TypeError, "xmit_interval is a number"),
+    (lambda channel: setattr(channel, "xmit_interval", NAN), ConfigError, "nan"),
+    (lambda channel: setattr(channel, "xmit_interval", INF), ConfigError, "milliseconds up to 86400000"),
+], ids=["exclude a number", "exclude a stranger", "an interval of text", "no number", "an endless interval"])
+def test_other_calls_check_their_arguments_too(channel, call, error, sentence):
+    with pytest.raises(error, match=sentence) as caught:
+        call(channel)
+    assert one_sentence(caught)
+
+
+def test_timeouts_may_be_as_long_as_a_thread_can_wait(channel):
+    channel.send(b"", timeout=threading.TIMEOUT_MAX)
+    channel.send(b"", timeout=0)
+    channel.send_many([b""], timeout=None)
+
+
+def test_a_join_that_takes_too_long_names_who_is_missing():
+    with pytest.raises(JoinTimeoutError, match="^B, C of group 'arguments' did not appear within 0 s; start every listed member"):
+        Channel("arguments", name="A", members=["A", "B", "C"], stack="inproc").connect(0)
+
+
+def test_a_join_that_takes_too_long_says_so_when_nobody_is_missing(monkeypatch):
+    channel = Channel("arguments", name="A", stack="inproc")
+    monkeypatch.setattr(channel._members, "start", lambda now: None)        # the view does not come
+    with pytest.raises(JoinTimeoutError, match="^joining group 'arguments' took more than 0 s"):
+        channel.connect(0)
+
+
+def test_a_channel_that_is_closed_while_it_joins_says_so():
+    channel = Channel("arguments", name="A", members=["A", "B"], stack="inproc")
+    threading.Timer(0.05, channel.close).start()
+    with pytest.raises(RingcastError, match="closed while it joined"):
+        channel.connect()
+
+
+def one_sentence(caught):
+    text = str(caught.value)
+    return "\n" not in text and len(text) < 300
