@@ -56,6 +56,16 @@ def test_fragments_that_make_no_sense_never_make_a_wrong_message(damage):
     assert reassembly.num_bad > 0
 
 
+@pytest.mark.parametrize("count", [0, 1, 2])
+@pytest.mark.parametrize("is_oob", [False, True])
+def test_an_index_equal_to_the_number_of_parts_is_no_part(is_oob, count):
+    reassembly = Reassembly(10_000, 1000)
+    parts = [HEAD.pack(1, index, count) + bytes(SMALLEST) for index in (count, *range(count - 1))]
+    assert fed(reassembly, parts, is_oob=is_oob) == []
+    assert reassembly.num_bad >= 1
+    assert not any(count in assembly.parts for assembly in (*reassembly.oob.values(), *reassembly.ordered.values()))
+
+
 def test_a_hostile_sender_fills_no_more_than_the_limits():
     reassembly = Reassembly(limit=10_000, window=5_000)
     for number in range(1000):
