@@ -291,6 +291,51 @@ def test_of_two_ways_to_one_member_one_is_proposed_and_the_other_left(member, pl
         way.socket.close()
 
 
+def refuse_first_proposal(member, place, highest):
+    """Let `member` dial a peer that refuses its proposal and knows of the number `highest`; the number that it proposes next."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        a = member(1, hosts=[f"127.0.0.1:{server.getsockname()[1]}"])
+        numbers = []
+        for answer in (Kind.REFUSE, Kind.ACCEPT):
+            server.settimeout(0)
+            connection = None
+            deadline = time.monotonic() + PATIENCE
+            while connection is None and time.monotonic() < deadline:
+                a.step(100_000)
+                with suppress(BlockingIOError):
+                    connection = server.accept()[0]
+            peer = Handmade(place["group"], 2, connection)
+            peer.socket.sendall(peer.record(Kind.HELLO, 0))
+            numbers.append(peer.hear_record(a).number)
+            peer.socket.sendall(peer.record(answer, highest if answer == Kind.REFUSE else numbers[-1]))
+            if answer == Kind.REFUSE:
+                assert peer.is_refused(a)
+            else:
+                run(a, until=lambda: a.count("links") == 1)
+            peer.socket.close()
+    return numbers
+
+
+def test_who_is_refused_proposes_a_number_above_the_one_that_the_peer_knows(member, place, impatient):
+    """Else a member that has forgotten its numbers would be refused for ever."""
+    first, second = refuse_first_proposal(member, place, 1000)
+    assert first == 1 and second == 1001
+
+
+def test_a_handshake_that_ends_is_not_looked_at_although_a_forked_child_has_its_socket(member, handmade):
+    a = member(1)
+    peer = handmade(2, a)
+    run(a, until=lambda: a.transport._handshakes)
+    shake, = a.transport._handshakes.values()
+    kept = os.dup(shake.fd)
+    try:
+        peer.socket.sendall(bytes(SIZE) + b"more")      # no record, and something that is not read
+        run(a, until=lambda: not a.transport._handshakes)
+        assert a.transport._epoll.poll(0) == []
+    finally:
+        os.close(kept)
+
+
 # -- Links break ---------------------------------------------------------------------------------------------------------------
 
 def test_what_arrived_before_the_end_of_a_link_is_delivered(member, handmade):

@@ -1,0 +1,84 @@
+"""What several threads share in a transport is used under its lock only."""
+
+import threading
+
+import pytest
+from guarded import GuardedDict, guard
+
+from ringcast.errors import ClosedError
+from ringcast.transport import EVERYONE, inproc
+from ringcast.transport.inproc import InprocTransport
+from ringcast.transport.shared import Shared
+
+
+class Lent(Shared):
+    """Something that threads enter, and that must be given back once."""
+
+    def __init__(self):
+        super().__init__()
+        self.releases = self.wakes = 0
+
+    def wake(self):
+        self.wakes += 1
+
+    def _release(self):
+        self.releases += 1
+
+
+def test_what_threads_share_of_a_transport_is_counted_under_its_lock():
+    lent = Lent()
+    guarded = guard(lent, lent._lock, "_closed", "_released", read=("_users",))
+    lent._enter()
+    lent._enter()
+    lent._leave()
+    lent.close()
+    lent.close()
+    assert (lent.wakes, lent.releases) == (1, 0)
+    lent._leave()
+    assert lent.releases == 1 and guarded.uses >= 8
+    with pytest.raises(ClosedError):
+        lent._enter()
+
+
+def test_the_sockets_go_once_however_many_threads_leave_and_close_at_once():
+    for _ in range(50):
+        lent, start = Lent(), threading.Barrier(4)
+        lent._enter()
+        lent._enter()
+
+        def act(what, start=start):
+            start.wait()
+            what()
+        threads = [threading.Thread(target=act, args=(what,)) for what in (lent._leave, lent._leave, lent.close, lent.close)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert lent.releases == 1
+
+
+@pytest.fixture
+def hubs(monkeypatch):
+    """Members whose shared things are guarded from the start."""
+    guarded = GuardedDict({}, inproc._hubs_lock)
+    monkeypatch.setattr(inproc, "_hubs", guarded)
+    made = inproc.Hub.__init__
+
+    def make(hub):
+        made(hub)
+        hub.attached = GuardedDict({}, hub.lock)
+    monkeypatch.setattr(inproc.Hub, "__init__", make)
+    return guarded
+
+
+def test_members_of_one_process_share_their_hub_and_inboxes_under_locks(hubs):
+    a, b = InprocTransport("guarded"), InprocTransport("guarded")
+    guards = [guard(each, each._arrived, read=("_inbox", "_inbox_bytes", "_woken")) for each in (a, b)]
+    a.connect({2: b.physical})
+    a.put([(EVERYONE, b"to all"), (2, b"to one"), (3, b"to nobody")])
+    b.wake()
+    assert [bytes(each) for each in b.poll(0)] == [b"to all", b"to one"]
+    assert a.poll(0) == [] and a.status()["unknown_dest"] == 1
+    a.close()
+    b.close()
+    assert hubs.guard.uses and a._hub.attached.guard.uses >= 5 and all(each.uses > 3 for each in guards)
