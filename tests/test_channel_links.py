@@ -237,7 +237,8 @@ def test_a_member_that_is_stopped_and_continued_has_missed_nothing(nakack):
     port, group = random.SystemRandom().randint(20_000, 60_000), new_group()
     process = subprocess.Popen([sys.executable, "-c", MEMBER.format(group=group, port=port)], stdout=subprocess.PIPE, text=True)
     collectors = {name: Collector(30_001) for name in "AB"}
-    channels = [Channel(group, name=name, members=list("ABC"), stack="nakack2-tcp", port=port, on_message=collectors[name], max_bytes=1 << 20)
+    channels = [Channel(group, name=name, members=list("ABC"), stack="nakack2-tcp", port=port, on_message=collectors[name],
+                        max_bytes=1 << 20)
                 for name in "AB"]
     try:
         side_by_side([channel.connect for channel in channels])
@@ -264,7 +265,8 @@ def test_a_member_that_dies_is_excluded_and_the_others_go_on(nakack):
     port, group = random.SystemRandom().randint(20_000, 60_000), new_group()
     process = subprocess.Popen([sys.executable, "-c", MEMBER.format(group=group, port=port)], stdout=subprocess.PIPE, text=True)
     collectors = {name: Collector(2000) for name in "AB"}
-    channels = [Channel(group, name=name, members=list("ABC"), stack="nakack2-tcp", port=port, on_message=collectors[name], capacity=500)
+    channels = [Channel(group, name=name, members=list("ABC"), stack="nakack2-tcp", port=port, on_message=collectors[name],
+                        capacity=500)
                 for name in "AB"]
     try:
         side_by_side([channel.connect for channel in channels])
