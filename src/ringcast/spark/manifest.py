@@ -152,6 +152,15 @@ def folder_name(sender: str) -> str:
     return f"{name[:FOLDER_NAME_MAX - 33]}~{hashlib.blake2b(sender.encode(), digest_size=16).hexdigest()}"
 
 
+def make_directory(path: Path, *, fsync: bool) -> None:
+    """Make a directory and the parents that it lacks, each durable in the one that holds it."""
+    path = path.absolute()
+    missing = [each for each in path.parents if not each.exists()]
+    path.mkdir(parents=True, exist_ok=True)
+    for each in (path, *missing):
+        sync_directory(each.parent, fsync=fsync)
+
+
 def sync_directory(path: Path, *, fsync: bool) -> None:
     """Makes the names in a directory durable: without it a new or renamed file may vanish with the power."""
     if not fsync:

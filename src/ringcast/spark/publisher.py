@@ -29,7 +29,7 @@ import pyarrow.compute as pc
 from ringcast import MAX_PAYLOAD, Channel, ClosedError, Life, RingcastError
 from ringcast.config import Config, configure
 from ringcast.errors import OutboxError
-from ringcast.spark.manifest import sync_directory, write_json
+from ringcast.spark.manifest import make_directory, sync_directory, write_json
 from ringcast.spark.outbox import (
     BATCHES,
     FORMAT,
@@ -78,7 +78,7 @@ class HeldOutbox(Outbox):
             raise
 
     def _begin(self, meta: Meta) -> None:
-        self.path.mkdir(parents=True, exist_ok=True)
+        make_directory(self.path, fsync=True)
         known = self.meta()
         if known is None and set(os.listdir(self.path)) - {LOCK, PARTS, BATCHES, META + ".tmp"}:
             raise OutboxError(f"{self.path} is not an outbox (it has files but no {META}): name an outbox, or an empty directory.")
