@@ -21,7 +21,6 @@ from ringcast import (
     JoinTimeoutError,
     MessageTooLargeError,
     NotMemberError,
-    RingcastError,
     SendTimeoutError,
 )
 from ringcast.protocols.faults import Discard, Duplicate, Shuffle
@@ -282,7 +281,7 @@ def test_connect_names_who_is_missing():
     channel = Channel(new_group(), name="A", members=["A", "B", "C"], stack="inproc")
     with pytest.raises(JoinTimeoutError, match="B, C of group"):
         channel.connect(timeout=0.05)
-    with pytest.raises(RingcastError, match="make a new one"):
+    with pytest.raises(ClosedError, match="open a new one"):
         channel.connect()
 
 

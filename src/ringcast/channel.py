@@ -171,8 +171,10 @@ class Channel(SendPort):
         `timeout` in seconds, default join_timeout; JoinTimeoutError names who is missing, and the channel is closed.
         """
         timeout = arguments.timeout(timeout)
-        if self._threads or self._stopped:
-            raise RingcastError("this channel is connected already, or was closed; make a new one")
+        if self._closing:
+            raise ClosedError(self._fault or "this channel is closed; open a new one")
+        if self._threads:
+            raise RingcastError("this channel is connected already; use it as it is")
         with self._turn:
             self._stack.start(time.monotonic_ns())
         self._start(self._seat.drive, "driver")

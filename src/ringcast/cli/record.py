@@ -1,13 +1,14 @@
 """`ringcast record`: a member that keeps what the group says in a journal, for Spark to read."""
 
 import signal
+import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from ringcast import Channel
+from ringcast import Channel, ClosedError
 from ringcast.cli.app import Settings, StackName, app, console, settings
 from ringcast.cli.keeping import KeepBytes, KeepFor, KeepUntilCommitted, retention_of
 from ringcast.spark.journal import Journal
@@ -44,11 +45,23 @@ def record_command(
         channel = Channel(group, name=name, members=names, stack=stack, resume=resume_of(journal, names),
                           on_view=(lambda view: close_when_alone(channel, view)) if stop_when_alone else None,
                           **(settings(options) | {"oob_in_order": True}))
+        stopped_by: list[int] = []
+
+        def stop(number: int, _: object) -> None:
+            stopped_by.append(number)
+            close_soon(channel, leave=not keep_place)
+
         for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, lambda *_: close_soon(channel, leave=not keep_place))
-        with staying(channel), Progress(SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn(), console=console,
-                               disable=quiet) as progress:
-            task = progress.add_task(f"recording {group} to {directory}")
-            recorded = record(channel, journal, lambda total: progress.update(
-                task, description=f"recorded {total:,} messages of {group} to {directory}"), retention=retention)
+            signal.signal(number, stop)
+        progress = Progress(SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn(), console=console, disable=quiet)
+        try:
+            with staying(channel), progress:
+                task = progress.add_task(f"recording {group} to {directory}")
+                recorded = record(channel, journal, lambda total: progress.update(
+                    task, description=f"recorded {total:,} messages of {group} to {directory}"), retention=retention)
+        except ClosedError:
+            if not stopped_by or channel.view is not None:
+                raise
+            print("ringcast: stopped before all members were there; nothing was recorded", file=sys.stderr)
+            raise typer.Exit(128 + stopped_by[0]) from None         # as a shell shows that signal
     print(f"{recorded} messages recorded")
