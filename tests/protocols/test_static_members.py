@@ -25,6 +25,21 @@ def test_all_members_install_the_same_view_whatever_is_lost(seed):
         assert group[name].views[-1].names == tuple("ABCDE")
 
 
+@pytest.mark.parametrize("stack", ["mcast-udp", "nakack2-udp", "nakack2-tcp"])
+def test_members_that_list_each_other_in_different_orders_agree_on_one_view(stack):
+    group = Cluster("DBAC", seed=3, stack=stack, capacity=4)
+    lists = {group.listed() for _ in range(8)}
+    assert len(lists) > 1 and all(sorted(names) == list("ABCD") for names in lists)
+    group.start()
+    group.run(2000)
+    assert {view for name in "ABCD" for view in group[name].views} == {group["A"].views[0]}
+    assert group["A"].views[0].names == tuple("ABCD")
+    for name in "ABCD":
+        group[name].offer(40, 10)                       # ten windows full
+    group.run(20_000)
+    assert group.owed() is None
+
+
 def test_nobody_has_a_view_before_all_are_there():
     group = Cluster("ABC").start("A", "B")
     group.run(5000)

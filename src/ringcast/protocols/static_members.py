@@ -6,7 +6,8 @@ incarnation) wins, but for the first generation: there the one that was heard fi
 HELLO comes late, and if it is alive it will raise the generation. (In later generations that holds for one that is in our view, against
 one that says itself that it has none.) So all tables become equal in whatever order they are heard.
 
-A view is a function of the table: its members are the incarnations in the order of the list, its id is the sum of the lines' weights.
+A view is a function of the table: its members are the incarnations in the order of their names, whatever the order of anybody's list
+(so all agree who is the first, which NAKACK2 needs: its votes go there); its id is the sum of the lines' weights.
 A weight grows whenever its line is superseded, so ids only grow; and it holds 32 random bits of the incarnation, so that different
 tables, as members have them who have not heard the same yet, have different ids.
 
@@ -90,7 +91,7 @@ class StaticMembers(Layer):
         self.resume = {sender.incarnation: seqno for sender, seqno in (resume or {}).items()}
         if len(self.resume) > MAX_RESUME:
             raise ConfigError(f"resume names {len(self.resume)} senders; leave out those that left, {MAX_RESUME} are possible")
-        self.table = {name: Line() for name in names}
+        self.table = {name: Line() for name in sorted(names)}           # a view's order is the table's
         self.rumours: dict[str, Line] = {}              # lines that supersede ours, from members that are not their owners
         self.heard: dict[str, Hello] = {}               # the last HELLO of each member that is in the table
         self._write(local.name, Line(1, local.incarnation))

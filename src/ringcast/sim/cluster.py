@@ -39,8 +39,8 @@ class Observer:
 
 
 class Cluster:
-    """`names` lists the group, `stack` is a channel's; keywords that are no arguments here are properties of every member's stack, or
-    arguments of Member.
+    """`names` lists the group, in an order that each life draws anew; `stack` is a channel's; keywords that are no arguments here are
+    properties of every member's stack, or arguments of Member.
 
     `cluster["A"]` is the present life of member A, `lives` all lives by incarnation; `observer` is told what happens. `fingerprint`
     is a number that two runs share only if they were the same.
@@ -54,6 +54,7 @@ class Cluster:
         self.stack = stack
         self.rng = Random(f"{seed} members")            # one source each, so that a fault more does not change the load
         self._network_rng = Random(f"{seed} network")
+        self._lists_rng = Random(f"{seed} lists")
         self.network = network or Network()
         self.links = Links(self, Random(f"{seed} links")) if is_lossless(stack) else None
         self.member_options = {key: options.pop(key) for key in ("receive_budget", "socket_bytes", "turn_time") if key in options}
@@ -85,6 +86,10 @@ class Cluster:
                 self.links.born(member)
             member.start()
         return self
+
+    def listed(self) -> tuple[str, ...]:
+        """Return the group's names in the order in which a new life lists them: each member has its own."""
+        return tuple(self._lists_rng.sample(self.names, len(self.names)))
 
     def unbind(self, member: Member) -> None:
         if self._bound.get(member.physical) is member:
