@@ -5,7 +5,7 @@ import random
 import pytest
 from channels import STACKS, Collector, new_group, side_by_side
 
-from ringcast import Channel
+from ringcast import Channel, RingcastError
 
 
 @pytest.fixture
@@ -27,3 +27,38 @@ def test_members_may_list_each_other_in_any_order(stack, group):
     for collector in collectors.values():
         assert collector.wait() == {name: [b"%d" % k for k in range(500)] for name in lists}
     side_by_side([channel.close for channel in channels])
+
+
+@pytest.fixture(params=[("mcast-tcp", "nakack2-tcp"), pytest.param(("mcast-udp", "nakack2-udp"), marks=pytest.mark.udp)])
+def stacks(request):
+    return request.param
+
+
+def test_a_member_on_another_stack_is_refused_and_the_group_goes_on(group, stacks, caplog):
+    ours, theirs = stacks
+    got = Collector(1)
+    a, b = (Channel(**group, name=name, members=["A", "B"], stack=ours, on_message=got) for name in "AB")
+    side_by_side([a.connect, b.connect])
+    b.close()
+    stranger = Channel(**group, name="B", members=["A", "B"], stack=theirs)
+    sentence = f"'A' has stack='{ours}' and this member, 'B', has stack='{theirs}'; give all members of the group the same stack"
+    with caplog.at_level("WARNING", "ringcast"), pytest.raises(RingcastError, match=sentence):
+        stranger.connect()
+    assert a.fault is None and a.view.names == ("A",)
+    assert caplog.text.count("'B' has stack=") == 1
+    a.send(b"still here")
+    assert got.wait() == {"A": [b"still here"]}
+    a.close()
+
+
+def test_members_that_join_on_different_stacks_all_say_so(group, stacks):
+    channels = [Channel(**group, name=name, members=["A", "B"], stack=stack) for name, stack in zip("AB", stacks, strict=True)]
+    said = []
+
+    def connect(channel):
+        with pytest.raises(RingcastError) as refusal:
+            channel.connect()
+        said.append(str(refusal.value))
+
+    side_by_side([lambda c=channel: connect(c) for channel in channels])
+    assert all(stack in sentence for sentence in said for stack in stacks) and len(said) == 2

@@ -26,7 +26,7 @@ from ringcast._core import wire
 from ringcast._core.batch import Batch, Message
 from ringcast._core.send_window import BUNDLE, FULL, LARGE, SendPort, SendWindow
 from ringcast.address import Address, Life
-from ringcast.config import Config, check_xmit_interval, configure, milliseconds
+from ringcast.config import Config, check_xmit_interval, configure, milliseconds, terms_of
 from ringcast.digest import Digest
 from ringcast.errors import (
     ClosedError,
@@ -114,7 +114,7 @@ class Channel(SendPort):
         faults = arguments.instances("faults", faults, Layer)
         life = arguments.life(life, deliver) or Life(secrets.randbelow((1 << 64) - 1) + 1)
         self.address = Address(name, life.incarnation)
-        self._members = StaticMembers(self.address, names, self.config, resume, life.stint)
+        self._members = StaticMembers(self.address, names, self.config, resume, life.stint, terms_of(stack, self.config))
         with ExitStack() as undo:                       # what a constructor that fails has opened is closed
             self._transport = open_transport(stack, group, self.address.incarnation, self.config)
             undo.callback(self._transport.close)

@@ -24,6 +24,7 @@ Milliseconds = Annotated[float, Meta(gt=0, le=DAY)]
 
 STACKS: dict[str, dict[str, Any]] = {   # and the defaults in which each differs
     "mcast-udp": {}, "mcast-tcp": {}, "nakack2-udp": {}, "nakack2-tcp": {"xmit_interval": 0.0}, "inproc": {}}
+COMMON = ("max_message_size",)          # properties that all members of a group must share, besides the stack
 
 
 class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -97,6 +98,11 @@ def configure(options: dict[str, Any], stack: str = "mcast-udp") -> Config:
         raise ConfigError(f"{error}; see ringcast.config.Config for each option's unit and range".replace("$.", "")) from None
     check_xmit_interval(config.xmit_interval, stack)
     return config
+
+
+def terms_of(stack: str, config: Config) -> dict[str, str]:
+    """Return what all members of a group must share, as each tells the others."""
+    return {"stack": stack, **{name: str(getattr(config, name)) for name in COMMON}}
 
 
 def check_xmit_interval(value: float, stack: str) -> None:

@@ -28,6 +28,10 @@ present stint, thus where it can be reached. To the layers above it is a member 
 
 A line that is believed only from its owner is never believed by those whom it did not reach before it died. They keep it as a
 rumour, so that exclude() supersedes it all the same; and excluding a name that was never heard of supersedes its first life.
+
+A HELLO names the terms that all members must share, the stack among them: members on different stacks would understand each other's
+HELLO and nothing else. Nothing is taken from a member with other terms. Whoever has no view yet stops and says what differs; a member
+that has one stays, because anybody can send such a HELLO, and answers so that the one that is joining stops.
 """
 
 from collections.abc import Iterator
@@ -44,7 +48,10 @@ from ringcast.protocols.seqnos import is_seqno
 from ringcast.stack import EVERYONE, Instant, Kind, Layer, Packet, decoded
 from ringcast.view import View
 
+MAX_TERMS = 16
+
 Name = Annotated[str, Meta(min_length=1, max_length=MAX_NAME)]
+Term = Annotated[str, Meta(max_length=64)]
 
 
 class Line(msgspec.Struct, array_like=True, frozen=True, order=True):
@@ -61,8 +68,8 @@ class Line(msgspec.Struct, array_like=True, frozen=True, order=True):
         return (self.generation << 32) + (self.incarnation >> 32)
 
 
-class Greeting(msgspec.Struct, array_like=True):
-    """A HELLO where no life has come back."""
+class Hello(msgspec.Struct, array_like=True):
+    """A HELLO. Earlier versions leave out what has a default."""
 
     name: Name
     physical: Annotated[str, Meta(max_length=256)]
@@ -70,10 +77,8 @@ class Greeting(msgspec.Struct, array_like=True):
     asks: bool                          # the sender has not heard from everybody that they agree: please answer
     resume: Annotated[dict[int, int], Meta(max_length=MAX_RESUME)]   # {sender: highest seqno it has}
     installed: bool = True              # the sender has a view
-
-
-class Hello(Greeting, array_like=True):
     stints: Annotated[dict[int, int], Meta(max_length=MAX_MEMBERS)] = {}     # of lives that have come back, the sender's among them
+    terms: Annotated[dict[Name, Term], Meta(max_length=MAX_TERMS)] = {}     # what all members must share, as the sender has it
 
 
 HELLO = msgspec.msgpack.Decoder(Hello)
@@ -81,11 +86,13 @@ HELLO = msgspec.msgpack.Decoder(Hello)
 
 class StaticMembers(Layer):
     """The layer. `names` is the whole group, this member's name included; `resume` is what this member already has; `stint` says which
-    process of its life it is (address.Life)."""
+    process of its life it is (address.Life); `terms` is what all members must share (config.terms_of)."""
 
-    def __init__(self, local: Address, names: tuple[str, ...], config: Config, resume: Digest | None = None, stint: int = 0) -> None:
+    def __init__(self, local: Address, names: tuple[str, ...], config: Config, resume: Digest | None = None, stint: int = 0,
+                 terms: dict[str, str] | None = None) -> None:
         check_names(local.name, names)
         self.local = local
+        self.terms = terms or {}
         self.stints = {local.incarnation: stint} if stint else {}       # of lives that have come back, in the table
         self.interval = milliseconds(config.hello_interval)
         self.resume = {sender.incarnation: seqno for sender, seqno in (resume or {}).items()}
@@ -100,7 +107,7 @@ class StaticMembers(Layer):
         self.last_hello: Instant | None = None
         self.hello_due = False
         self.fault: str | None = None
-        self.num_hellos_sent = self.num_hellos_received = self.num_strangers = 0
+        self.num_hellos_sent = self.num_hellos_received = self.num_strangers = self.num_refused = 0
 
     # ---------------------------------------------------------------------------------------------------- events
 
@@ -128,6 +135,9 @@ class StaticMembers(Layer):
         self.num_hellos_received += 1
         if hello.stints.get(packet.sender, 0) < self.stints.get(packet.sender, 0):
             return
+        if (differing := self._differing(hello)) is not None:
+            self._refuse(hello, differing, now)
+            return
         changed = self._merge(hello, packet.sender)
         if self.table[hello.name].incarnation == packet.sender:
             self._hear(hello, packet.sender, now)
@@ -135,6 +145,24 @@ class StaticMembers(Layer):
             self._answer(now)
         if changed or self.installed is None:
             self._install(now)
+
+    def _differing(self, hello: Hello) -> str | None:
+        """Return the name of a term that a member has otherwise than we; what only one of us knows of does not count."""
+        return next((name for name, ours in self.terms.items() if hello.terms.get(name, ours) != ours), None)
+
+    def _refuse(self, hello: Hello, differing: str, now: Instant) -> None:
+        """Take nothing from a member with other terms: stop if we are joining, and let it know if it is."""
+        self.num_refused += 1
+        theirs, ours = hello.terms[differing], self.terms[differing]
+        sentence = f"{hello.name!r} has {differing}={theirs!r} and this member, {self.local.name!r}, has {differing}={ours!r}"
+        remedy = f"give all members of the group the same {differing}"
+        if self.installed is None and self.fault is None:
+            self._hello(now)                            # the other one may hear it from nobody else
+            self.stack.effects.fault = self.fault = f"{sentence}; {remedy}"
+        elif self.installed is not None and self.num_refused == 1:
+            self.stack.effects.warnings.append(f"{sentence}, so it is not let in; {remedy}")
+        if not hello.installed:
+            self._answer(now)
 
     def _hear(self, hello: Hello, sender: int, now: Instant) -> None:
         """Somebody who is in the table. Of a life that has come back we learn at once where it is now; and once it has a view, that
@@ -282,15 +310,14 @@ class StaticMembers(Layer):
     def _hello(self, now: Instant) -> None:
         self.last_hello, self.hello_due = now, False
         self.num_hellos_sent += 1
-        body = Greeting(self.local.name, self.stack.physical, self.table, not self.agreed(), self.resume, self.installed is not None)
-        if self.stints:
-            body = Hello(**msgspec.structs.asdict(body), stints=self.stints)
+        body = Hello(self.local.name, self.stack.physical, self.table, not self.agreed(), self.resume, self.installed is not None,
+                     self.stints, self.terms)
         self.below.send([self.stack.control(Kind.HELLO, body, EVERYONE)], now)
 
     def status(self) -> dict[str, int]:
         return {"view_id": self.installed.id if self.installed else 0, "num_members": len(self.installed or ()),
                 "num_hellos_sent": self.num_hellos_sent, "num_hellos_received": self.num_hellos_received,
-                "num_strangers": self.num_strangers}
+                "num_strangers": self.num_strangers, "num_refused": self.num_refused}
 
 
 def numbers(hello: Hello) -> Iterator[int]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ringcast._core.batch import Batch
 from ringcast.address import Address
-from ringcast.config import configure, milliseconds
+from ringcast.config import configure, milliseconds, terms_of
 from ringcast.digest import Digest
 from ringcast.errors import NotMemberError
 from ringcast.message import Flag
@@ -88,7 +88,8 @@ class Member:
                                 offset=offset)
         self.unreliable = Unreliable(self.address, receiving=receiving)
         self.blinkers = Blinkers()
-        self.members = StaticMembers(self.address, cluster.listed(), self.config, resume, self.stint)
+        self.members = StaticMembers(self.address, cluster.listed(), self.config, resume, self.stint,
+                                     terms_of(cluster.stack, self.config))
         self.stack = Stack([self.unreliable, self.unicast, self.blinkers, *to_all, self.members], local=self.address,
                            group="simulated", physical=self.physical, anchor=cluster.now - self.clock.read(cluster.now))
 
