@@ -7,7 +7,8 @@ datagram costs a round and no more: whatever a member has that it does not know 
 and ever more rarely while nothing changes. Much at once (stable_bytes, or a share of a window) is voted at once.
 
 Votes and STABILITY are of one view: in another one all begins anew, so a member of the old view can neither hold the new one up nor
-purge what a joiner is to have. And while a member that joins has no window for our stream, we do not vote: no round ends meanwhile.
+purge what a joiner is to have. A member may install a view before its coordinator does: its last vote is kept until then, and no
+other vote that comes too early or too late. And while a member that joins has no window for our stream, we do not vote: no round ends meanwhile.
 """
 
 from dataclasses import asdict, dataclass
@@ -67,6 +68,7 @@ class Stable(Layer):
         self.view_id = 0
         self.members: tuple[int, ...] = ()
         self.votes: dict[int, Vote] = {}                # the last one of each member, at the coordinator
+        self.early: dict[int, Vote] = {}                # the last one of each, of views that are not here yet
         self.minima: dict[int, tuple[int, tuple[Seqno, Seqno] | None]] = {}     # of each stream who is slowest, and what is stable
         self.concluded: StabilityReport | None = None   # what the coordinator said last
         self.known: dict[int, Seqno] = {}               # up to where each stream is stable, as far as we know
@@ -137,7 +139,7 @@ class Stable(Layer):
     def tick(self, now: Instant) -> None:
         """Every stable_interval, while anything is not settled; the same again at doubling distances."""
         self.next_vote, self.last_look = None, now
-        self.stillness.look((self.nakack.send_window.sent, self.nakack.unreported_bytes, tuple(self.known.values())))
+        self.stillness.look((self.view_id, self.nakack.send_window.sent, self.nakack.unreported_bytes, tuple(self.known.values())))
         if self.is_asked or self.stillness.is_due:
             self._vote(now)
         self._arm(now)
@@ -221,10 +223,32 @@ class Stable(Layer):
         vote = decoded(VOTE, packet)
         if vote is None or vote.grant < 0 or not makes_sense(vote.digest):
             self.counters.num_bad_votes += 1
-        elif vote.view_id == self.view_id and packet.sender in self.members and self.coordinator == self.local.incarnation:
+        elif vote.view_id > self.view_id:
+            self._keep(packet.sender, vote)
+        elif vote.view_id == self.view_id:
+            self._accept(packet.sender, vote, now)
+
+    def _accept(self, member: int, vote: Vote, now: Instant) -> None:
+        """Count a vote of our view, if there is anybody to count it for."""
+        if member in self.members and self.coordinator == self.local.incarnation:
             self.counters.votes_received += 1
-            vote.digest = {member: vote.digest[member] for member in self.members if member in vote.digest}
-            self._count(packet.sender, vote, now)
+            vote.digest = {sender: vote.digest[sender] for sender in self.members if sender in vote.digest}
+            self._count(member, vote, now)
+
+    def _keep(self, member: int, vote: Vote) -> None:
+        """Keep the vote of a view that is not here yet: its member votes again only after a while, and ever more rarely."""
+        before = self.early.pop(member, vote)
+        self.early[member] = vote if vote.view_id >= before.view_id else before
+        if len(self.early) > MAX_MEMBERS:
+            del self.early[next(iter(self.early))]
+
+    def _count_early_votes(self, now: Instant) -> None:
+        """Count those of the view that has just come, and forget those of views that never will."""
+        early = self.early
+        self.early = {member: vote for member, vote in early.items() if vote.view_id > self.view_id}
+        for member, vote in early.items():
+            if vote.view_id == self.view_id:
+                self._accept(member, vote, now)
 
     def _on_stability(self, packet: Packet, now: Instant) -> None:
         """On reception of STABILITY: purge."""
@@ -252,6 +276,7 @@ class Stable(Layer):
         self.votes, self.minima, self.known, self.awaited, self.concluded = {}, {}, {}, {}, None
         self.last_look = self.next_vote = None
         self._vote(now)
+        self._count_early_votes(now)
         self.above.view(view, resumes, now)
 
     def linked(self, member: int, now: Instant) -> None:
