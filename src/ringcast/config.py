@@ -77,7 +77,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     hosts: str = ""                                                 # where members may be: address:port,address:port,...; or all ports
                                                                     # of the range at the own interface
     max_unsent: Annotated[int, Meta(ge=1 << 20)] = 64 << 20         # bytes that wait for a slow member before its connection is cut
-    link_timeout: Milliseconds = 30_000.0                           # until a connection is cut whose other end has vanished
+    link_timeout: Milliseconds = 5_000.0                            # until a connection is cut whose other end has vanished
 
     @property
     def look_interval(self) -> float:

@@ -1042,7 +1042,7 @@ def put(text):
     a.put([(2, struct.pack("<HBBIQQQ", 0x4352, 1, 1, 0, 1, 0, 0) + text)])
 
 got = []
-a, b = (TcpTransport(group=1, member=member, port_range=2, link_timeout=0.5) for member in (1, 2))
+a, b = (TcpTransport(group=1, member=member, port_range=2, **options) for member in (1, 2))
 run(lambda: a.status()["links"] and b.status()["links"])
 """
 VANISHED_WHILE_OWED = """
@@ -1071,10 +1071,60 @@ run(lambda: a.status()["links_cut_dead"])
 @OWN_NETWORK
 @pytest.mark.parametrize("story", [VANISHED_WHILE_OWED, VANISHED_WHILE_HELD], ids=["owed", "held"])
 def test_a_peer_that_vanished_without_a_word_loses_its_link_and_one_that_is_held_does_not(story):
+    tell(story, {"link_timeout": 0.5})
+
+
+BLACKHOLE = """
+def swallow():
+    rules = "table ip hole {\\n chain input {\\n type filter hook input priority 0; policy drop;\\n }\\n}\\n"
+    subprocess.run(["nft", "-f", "-"], input=rules, text=True, check=True, env=plain)
+    return time.monotonic()
+
+def heal():
+    subprocess.run(["nft", "delete", "table", "ip", "hole"], check=True, env=plain)
+"""
+SWALLOWED_WHILE_OWED = """
+began = swallow()
+put(b"lost")
+run(lambda: a.status()["links_lost"])
+noticed = time.monotonic() - began
+assert 4 < noticed < 15, noticed
+heal()
+run(lambda: a.status()["links"] and len(b.links()) + b.status()["links_made"] > 2)
+put(b"back")
+run(lambda: got == [b"back"])
+"""
+SWALLOWED_WHILE_IDLE = """
+began = swallow()
+run(lambda: a.status()["links_lost"] and b.status()["links_lost"])
+noticed = time.monotonic() - began
+assert 2 < noticed < 15, noticed
+"""
+SWALLOWED_FOR_A_WHILE = """
+until = swallow() + 3
+for number in range(100):
+    put(b"%d" % number + bytes(10_000))
+run(lambda: time.monotonic() > until)
+heal()
+run(lambda: len(got) == 100)
+assert got == [b"%d" % number + bytes(10_000) for number in range(100)]
+assert not a.status()["links_lost"] and not b.status()["links_lost"]
+"""
+
+
+@OWN_NETWORK
+@pytest.mark.skipif(not shutil.which("nft"), reason="a network that swallows packets needs nft")
+@pytest.mark.parametrize("story", [SWALLOWED_WHILE_OWED, SWALLOWED_WHILE_IDLE, SWALLOWED_FOR_A_WHILE], ids=["owed", "idle", "for 3 s"])
+def test_a_connection_whose_packets_vanish_is_given_up_after_some_seconds_by_default_and_not_before(story):
+    tell(BLACKHOLE + story, {})
+
+
+def tell(story, options):
+    """Run a story in a network of its own."""
     # The shell and its tools crash with a sanitizer's library in them; the program gets it back.
     script = 'ip link set lo up; exec env LD_PRELOAD="$PRELOAD" "$0" -c "$1"'
     environment = {**os.environ, "LD_PRELOAD": "", "PRELOAD": os.environ.get("LD_PRELOAD", "")}
-    program = "import os\nfrom ringcast.transport.tcp import TcpTransport\n" + NETWORK_FAILS + story
-    command = ["unshare", "-n", "sh", "-c", script, sys.executable, program]
+    head = f"import os\nfrom ringcast.transport.tcp import TcpTransport\noptions = {options}\n"
+    command = ["unshare", "-n", "sh", "-c", script, sys.executable, head + NETWORK_FAILS + story]
     done = subprocess.run(command, capture_output=True, text=True, env=environment)
     assert done.returncode == 0, done.stderr
