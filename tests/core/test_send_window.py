@@ -132,6 +132,28 @@ def test_framing_goes_on_behind_what_was_purged(make):
     assert (window.sent, window.waiting) == (3, 0)
 
 
+def test_what_is_not_framed_is_not_freed_whoever_says_that_it_is_finished(make):
+    window = SendWindow(make(10))
+    window.push_many([b"1", b"2"])
+    window.frame(HEADER)
+    window.push_many([b"3", b"4"])
+    window.ring.remove_many(nullify=False)
+    assert window.stable(4) == 2
+    assert (window.ring.low, window.sent) == (2, 2)
+    assert framed(window) == [(3, b"3"), (4, b"4")]
+    assert window.stable(4) == 2
+
+
+def test_what_is_not_framed_cannot_be_acknowledged(make):
+    window = SendWindow(make(10))
+    window.push_many([b"1", b"2"])
+    window.frame(HEADER)
+    window.push_many([b"3", b"4"])
+    assert window.acknowledged(4) == 2
+    assert framed(window) == [(3, b"3"), (4, b"4")]
+    assert window.acknowledged(4) == 2
+
+
 def test_seqnos_wrap_at_two_to_the_64(make):
     window = SendWindow(make(10, 2**64 - 3))
     window.push_many([b"a", b"b", b"c", b"d"])

@@ -168,16 +168,18 @@ cdef class SendWindow:
         return max_seqno(self.sent, self.ring.c_low()) + 1
 
     def stable(self, uint64_t seqno):
-        """Free messages up to `seqno`, as RingBuffer.stable, and forget their flags."""
-        freed = self.ring.c_stable(seqno)
+        """Free messages up to `seqno`, as RingBuffer.stable, and forget their flags; never what is not framed yet: the stream of
+        whoever joins now begins after `sent`."""
+        freed = self.ring.c_stable(min_seqno(seqno, self.sent))
         if self.marks.flags:
             self.marks.forget(self.ring.c_low())
         return freed
 
     def acknowledged(self, uint64_t seqno):
-        """Free messages up to `seqno` of a window whose messages nobody takes out here, and forget their flags; how many."""
+        """Free messages up to `seqno` of a window whose messages nobody takes out here, and forget their flags; how many. Never
+        what is not framed yet."""
         cdef uint64_t low = self.ring.c_low()
-        cdef int64_t freed = <int64_t> (min_seqno(seqno, self.ring.c_hr()) - low)
+        cdef int64_t freed = <int64_t> (min_seqno(seqno, self.sent) - low)
         if freed <= 0:
             return 0
         self.ring.remove_many(freed)

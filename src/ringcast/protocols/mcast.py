@@ -98,9 +98,6 @@ class Mcast(Multicast):
         if self.acks.remove(member) or not self.acks:
             self._purge()
 
-    def _waits_for_nobody(self) -> bool:
-        return not self.acks
-
     def _fit_budgets(self) -> None:
         self._fit_budget(min(self.budgets.values(), default=self.config.max_bytes))
 

@@ -174,12 +174,8 @@ class Multicast(Layer):
         """The view is complete: whoever is not in it must not be waited for."""
         raise NotImplementedError
 
-    def _waits_for_nobody(self) -> bool:
-        """Whether our messages can be given up as soon as they are sent."""
-        raise NotImplementedError
-
     def _purge(self) -> None:
-        """Free what all have finished."""
+        """Free what was sent and all have finished."""
         raise NotImplementedError
 
     def start_of(self, member: int) -> Seqno | None:
@@ -201,8 +197,7 @@ class Multicast(Layer):
         if self.send_window.waiting and self.members:
             header = self.stack.header(Kind.DATA)
             self._send_data(Kind.DATA, EVERYONE, self.send_window.frame(header, full_only, now=now + self.stack.anchor), now)
-            if self._waits_for_nobody():
-                self._purge()
+            self._purge()                               # it may be finished already: our own copy comes without a network
             self._arm(now)
 
     def _send_data(self, kind: int, dest: int, datagrams: list[bytes], now: Instant) -> None:

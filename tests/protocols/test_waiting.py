@@ -1,0 +1,83 @@
+"""What is in the send window and not framed yet: it waits for company, while its own sender may have finished it already, for that copy
+comes without a network. Nobody else has it."""
+
+import pytest
+
+from ringcast.sim.cluster import Cluster
+
+OPTIONS = {"capacity": 64, "ack_threshold": 8, "max_bundle_size": 600}
+PAYLOADS = [b"%d" % number for number in range(1, 11)]
+
+pytestmark = pytest.mark.parametrize("stack", ["mcast-udp", "mcast-tcp"])
+
+
+def joined(stack, names="AB", receiving=True):
+    group = Cluster(names, stack=stack, **OPTIONS).start("A")
+    if "B" in names:
+        group.start("B", receiving=receiving)
+    group.run(500)
+    return group
+
+
+def push(member):
+    """Its application sends, and nobody has framed that yet."""
+    member.multicast.send_window.push_many(PAYLOADS)
+    member.log += PAYLOADS
+    member.turn()
+    assert member.got[member.address] == PAYLOADS and member.multicast.send_window.sent == 0
+
+
+def flush(member):
+    member.multicast.flush(member.clock.read(member.cluster.now))
+    member.turn()
+
+
+def test_what_its_sender_alone_has_finished_is_kept_for_who_joins_before_it_is_framed(stack):
+    group = joined(stack)
+    group["B"].leave()
+    group.run(500)
+    a = group["A"]
+    push(a)
+    assert a.multicast.send_window.ring.low == 0
+    group.start("B")
+    group.settle()
+    assert group["B"].got[a.address] == PAYLOADS and a.multicast.unacked() == 0
+
+
+@pytest.mark.parametrize("receiving", [True, False])
+@pytest.mark.parametrize("names", ["AB", "BA"])
+def test_what_its_sender_had_finished_before_is_given_up_once_all_have_it(stack, names, receiving):
+    group = joined(stack, names, receiving)
+    a = group["A"]
+    push(a)
+    group.run(500)
+    assert a.multicast.unacked() == 10
+    flush(a)
+    group.settle()
+    assert a.multicast.unacked() == 0
+
+
+@pytest.mark.parametrize("names", ["A", "AB"])
+def test_who_is_blocked_goes_on_when_it_is_framed_and_nobody_is_waited_for(stack, names):
+    group = joined(stack, names, receiving=False)
+    a = group["A"]
+    push(a)
+    writable = a.writable
+    group.run(500)
+    assert a.writable == writable
+    flush(a)
+    group.settle()
+    assert a.writable > writable
+
+
+@pytest.mark.parametrize("receiving", [True, False])
+@pytest.mark.parametrize("names", ["AB", "BA"])
+def test_who_leaves_does_not_wait_in_vain(stack, names, receiving):
+    group = joined(stack, names, receiving)
+    a = group["A"]
+    push(a)
+    a.leave()
+    group.run(500)
+    assert a.left and a.multicast.unacked() == 0
+    if receiving:
+        assert group["B"].got[a.address] == PAYLOADS
