@@ -8,7 +8,7 @@ from ringcast.sim.cluster import Cluster
 OPTIONS = {"capacity": 64, "ack_threshold": 8, "max_bundle_size": 600}
 PAYLOADS = [b"%d" % number for number in range(1, 11)]
 
-pytestmark = pytest.mark.parametrize("stack", ["mcast-udp", "mcast-tcp"])
+pytestmark = pytest.mark.parametrize("stack", ["mcast-udp", "mcast-tcp", "nakack2-udp", "nakack2-tcp"])
 
 
 def joined(stack, names="AB", receiving=True):

@@ -31,7 +31,7 @@ from ringcast.protocols import multicast
 from ringcast.protocols.become_server_queue import UNBOUNDED, BecomeServerQueue
 from ringcast.protocols.budget import ReceiveBudget
 from ringcast.protocols.multicast import SHARES, Multicast, ReceiveWindow
-from ringcast.protocols.seqnos import MODULUS, Seqno, is_seqno, is_within, precedes
+from ringcast.protocols.seqnos import MODULUS, Seqno, is_seqno, is_within, later, precedes
 from ringcast.protocols.stream import Stream
 from ringcast.stack import Instant, Kind, Packet
 
@@ -164,11 +164,15 @@ class Nakack2(Multicast):
     # ------------------------------------------------------------------------------------------ sending and receiving
 
     def flush(self, now: Instant, full_only: bool = False) -> None:
-        """What a member sends that takes no messages is finished with that, as far as it is concerned."""
+        """What a member sends that takes no messages is finished with that, as far as it is concerned. And what its application had
+        finished before it was sent, counts for STABLE from now on."""
+        sent = self.send_window.sent
         super().flush(now, full_only)
         if not self.receiving and self.members:
-            self.own.finished = self.send_window.sent
+            self.own.finished = later(self.own.finished, self.send_window.sent)
             self._report_finished(None, now)
+        if precedes(sent, self.own.finished):
+            self.stability.finished(False, now)
 
     def _on_data(self, packet: Packet, now: Instant) -> None:
         """On reception of message M: add to the sender's window, or keep it until there is one.
@@ -465,7 +469,7 @@ class Nakack2(Multicast):
 
     def stop_receiving(self, now: Instant) -> None:
         self.receiving = False
-        self.own.finished = self.send_window.sent
+        self.own.finished = later(self.own.finished, self.send_window.sent)
         self.stability.stopped(now)
         self._purge()
 
