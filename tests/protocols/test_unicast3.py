@@ -176,6 +176,17 @@ def test_messages_to_one_who_left_fail_within_conn_close_timeout_with_their_payl
     assert kinds(said) == [Kind.CLOSE] and a.layer.senders == {} and a.layer.num_unacked() == 0
 
 
+def test_what_waits_to_be_framed_for_one_who_left_fails_too_and_keeps_no_connection_open():
+    a = End(A, conn_close_timeout=50)
+    a.tell(B, b"1")
+    a.layer.senders[B.incarnation].window.push(b"2")
+    a.view(A)
+    a.layer.flush(B, a.now)
+    a.wait(51)
+    assert [batch.payloads for batch in a.failed] == [[b"1", b"2"]]
+    assert a.layer.senders == {} and a.layer.num_unacked() == 0
+
+
 def test_a_member_that_takes_no_messages_refuses_them_and_nobody_waits():
     a, b = End(A), End(B, receiving=False)
     a.hear(*b.hear(*a.tell(B, b"1", b"2")))

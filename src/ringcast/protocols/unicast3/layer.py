@@ -136,11 +136,13 @@ class Unicast3(Layer):
         return entry
 
     def flush(self, dest: Address, now: Instant, full_only: bool = False) -> None:
-        """Frame what waits for `dest` and hand it down, in the order of the seqnos."""
+        """Frame what waits for `dest` and hand it down, in the order of the seqnos. What was pushed before its receiver left, and waits
+        still, does not open the connection again: it is given up with the rest."""
         entry = self.senders.get(dest.incarnation)
         if entry is None or not entry.window.waiting:
             return
-        entry.on(Event.USED, now)
+        if dest.incarnation in self.members:
+            entry.on(Event.USED, now)
         if dest == self.local:
             entry.window.skip()
             self.own_ready = True

@@ -1,0 +1,79 @@
+"""Bundling: when a datagram leaves.
+
+A message goes at once when its stream was quiet before it. Else it waits for company: until enough for full datagrams waits, as
+SendWindow.push says, or until `bundle_delay` after the datagram before it.
+"""
+
+from ringcast.address import Address
+from ringcast.protocols.multicast import Multicast
+from ringcast.protocols.unicast3 import Unicast3
+from ringcast.stack import Instant
+
+QUIET = 50_000                          # nanoseconds since the last datagram after which a message does not wait for company
+
+Dest = Address | None                   # a member, or everybody
+
+
+class Bundler:
+    """Knows until when messages wait in the send windows of `multicast` and `unicast`; `delay` is bundle_delay in nanoseconds.
+
+    Threads: wait() may be called by any number of threads, beside everything else; all other methods by the stack's owner.
+    """
+
+    def __init__(self, multicast: Multicast, unicast: Unicast3, delay: int) -> None:
+        self.multicast, self.unicast, self.delay = multicast, unicast, delay
+        self.quiet = min(QUIET, delay)
+        self.last: dict[Dest, Instant] = {}             # when something was sent last, to everybody or to one
+        self.due: dict[Dest, Instant] = {}              # messages that wait for company, and when they must go
+
+    def wait(self, dest: Dest, now: Instant) -> Instant | None:
+        """Return when the message that is the first to wait for `dest` must go: None is at once."""
+        last = self.last.get(dest, 0)
+        if now - last > self.quiet:
+            return None
+        due = self.due[dest] = last + self.delay
+        return due
+
+    def flush(self, dest: Dest, now: Instant, full_only: bool = False) -> None:
+        """Send what waits for `dest`; with `full_only` full datagrams alone, and what is left waits for its time.
+
+        `due` is written before the window is framed, because other threads push meanwhile:
+
+            T1 flush: frame the window, which is empty then
+            T2 push: its message is the first that waits
+            T2 wait: due[dest] = last + delay
+            T1 flush: del due[dest]             would leave T2's message to nobody
+        """
+        self.last[dest] = now
+        if full_only:
+            self.due[dest] = now + self.delay
+        else:
+            self.due.pop(dest, None)
+        self.frame(dest, now, full_only)
+
+    def frame(self, dest: Dest, now: Instant, full_only: bool) -> None:
+        """Have the layer frame what waits for `dest`."""
+        if dest is None:
+            self.multicast.flush(now, full_only)
+        else:
+            self.unicast.flush(dest, now, full_only)
+
+    def flush_due(self, now: Instant) -> None:
+        """Send what has waited long enough."""
+        for dest, due in list(self.due.items()):
+            if due <= now:
+                self.flush(dest, now)
+
+    def flush_all(self, now: Instant) -> None:
+        """Send all that waits."""
+        for dest in (None, *self.unicast.addresses()):
+            self.flush(dest, now)
+
+    def deadline(self) -> Instant | None:
+        """Return when flush_due() has something to send, or None while nothing waits."""
+        return min(list(self.due.values()), default=None)
+
+    def forget(self, dest: Address) -> None:
+        """Forget a member to which there is no connection any more."""
+        self.last.pop(dest, None)
+        self.due.pop(dest, None)

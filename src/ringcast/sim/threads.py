@@ -1,0 +1,197 @@
+"""The threads of a simulated application that send. Their steps come in any order.
+
+Each does what Channel does for a thread that calls send() or send_many(): it pushes, and then it sees to what the push left over. Other
+threads run in between; and also while one owns the stack, as far as they need not own it themselves: when it has framed its datagrams
+and not done what follows, another pushes. A thread is a generator, which yields wherever another may run, and says what it waits for.
+"""
+
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from functools import partial
+from random import Random
+from typing import TYPE_CHECKING
+
+from ringcast._core.send_window import BUNDLE, FULL, NOTHING, SendWindow
+from ringcast.protocols.bundler import Bundler, Dest
+from ringcast.stack import Instant
+
+if TYPE_CHECKING:
+    from ringcast.sim.member import Member
+
+READY, TURN, ROOM = range(3)            # what a thread waits for; TURN is that nobody else owns the stack
+PAUSES = (0, 0, 1_000, 5_000, 20_000, 100_000)      # nanoseconds between two steps
+CALLS = (1, 1, 1, 1, 5, 100)            # messages that one call sends: send(), or send_many()
+PREEMPTED = 0.3                         # how often other threads run while one owns the stack
+MOST_STEPS = 4                          # that they do then
+
+Steps = Generator[int, None, None]
+
+
+@dataclass(slots=True, eq=False)
+class Thread:
+    """One thread, which sends to `dest` until nothing is left to be sent there."""
+
+    dest: Dest
+    steps: Steps
+    waits_for: int = READY
+    number: int = 0                     # of its next step, which may come before the time that was planned for it
+
+
+class Threads:
+    """Up to `count` threads of `member` for each destination; `rng` decides when each of them runs."""
+
+    def __init__(self, member: "Member", count: int, rng: Random) -> None:
+        self.member, self.count, self.rng = member, count, rng
+        self.running: list[Thread] = []
+
+    # ----------------------------------------------------------------------------------------------------- scheduling
+
+    def begin(self, dest: Dest) -> None:
+        """There is something to send to `dest`."""
+        for _ in range(self.count - sum(thread.dest == dest for thread in self.running)):
+            thread = Thread(dest, self._send_all(dest))
+            self.running.append(thread)
+            self._plan(thread)
+
+    def stop(self) -> None:
+        """Nothing is sent any more: who is blocked gets an error, and what was pushed is in the window."""
+        self.running = []
+
+    def wake(self) -> None:
+        """A window has room again, or its member left."""
+        for thread in self.running:
+            if thread.waits_for == ROOM:
+                thread.waits_for = READY
+                self._plan(thread)
+
+    def resume(self) -> None:
+        """The process goes on after a pause that was to be longer."""
+        for thread in self.running:
+            if thread.waits_for != ROOM:
+                self._plan(thread)
+
+    def preempt(self) -> None:
+        """Whoever owns the stack stands still for a moment: others run, as far as they need not own it."""
+        if self.running and self.rng.random() < PREEMPTED:
+            for _ in range(self.rng.randint(1, MOST_STEPS)):
+                ready = [thread for thread in self.running if thread.waits_for == READY]
+                if ready:
+                    self._step(self.rng.choice(ready))
+
+    def _plan(self, thread: Thread) -> None:
+        cluster = self.member.cluster
+        cluster.at(cluster.now + self.rng.choice(PAUSES), self._run, thread, thread.number)
+
+    def _run(self, thread: Thread, number: int) -> None:
+        """The step of a thread whose time has come; later, when the process is busy or stands still."""
+        member = self.member
+        if not member.alive or thread.number != number or thread not in self.running:
+            return
+        if member.busy_until > member.cluster.now:
+            member.cluster.at(member.busy_until, self._run, thread, number)
+        else:
+            self._step(thread)
+
+    def _step(self, thread: Thread) -> None:
+        thread.number += 1
+        waits_for = next(thread.steps, None)
+        if thread not in self.running:                  # with this step the member left
+            return
+        if waits_for is None:
+            self.running.remove(thread)
+            return
+        thread.waits_for = waits_for
+        if waits_for != ROOM:
+            self._plan(thread)
+
+    # ---------------------------------------------------------------------------------------------- what a thread does
+
+    def _send_all(self, dest: Dest) -> Steps:
+        while self.member.has_to_send(dest):
+            most = self.rng.choice(CALLS)
+            yield from self._send_one(dest) if most == 1 else self._send_many(dest, most)
+            yield READY
+
+    def _send_one(self, dest: Dest) -> Steps:
+        """As Channel.send: push, and do what that leaves over."""
+        window = yield from self._window(dest)
+        if window is None:
+            return
+        todo = self.member.push(dest, window)
+        yield READY
+        if todo == NOTHING:
+            return
+        if todo == FULL:
+            todo, window = yield from self._retry(dest, self.member.push, FULL, window)
+        if todo == BUNDLE:
+            yield TURN
+            self.member.flush(dest, full_only=True)
+        elif todo != FULL:
+            yield from self._after_first(dest, window)
+
+    def _send_many(self, dest: Dest, most: int) -> Steps:
+        """As Channel.send_many: push until a batch is full, send the full datagrams, push on."""
+        window = yield from self._window(dest)
+        if window is None:
+            return
+        sent = 0
+        while sent < most and self.member.has_to_send(dest):
+            push = partial(self.member.push_many, most=most - sent)
+            taken = push(dest, window)
+            yield READY
+            if not taken:
+                taken, window = yield from self._retry(dest, push, 0, window)
+                if not taken:
+                    return
+            sent += taken
+            if sent < most:
+                yield TURN
+                self.member.flush(dest, full_only=True)
+        yield from self._after_first(dest, window)
+
+    def _window(self, dest: Dest) -> Generator[int, None, SendWindow | None]:
+        """The window for `dest`; None when there is nobody to take it, or nothing to be taken."""
+        window = self.member.port(dest)
+        if window is None:
+            yield TURN
+            window = self.member.open_port(dest)
+        return window if self.member.has_to_send(dest) else None
+
+    def _retry(self, dest: Dest, attempt: Callable[[Dest, SendWindow], int], refused: int,
+               window: SendWindow) -> Generator[int, None, tuple[int, SendWindow]]:
+        """As Channel._retry: attempt again whenever a window has room, until the answer is another than `refused`; or until there is
+        nobody to take it, or nothing to be taken, any more. The answer, and the window of it."""
+        yield TURN
+        self.member.flush(dest, full_only=False)
+        while True:
+            rooms = self.member.writable
+            if dest is not None:
+                yield TURN
+            port = self.member.open_port(dest)
+            if port is None or not self.member.has_to_send(dest):
+                return refused, window
+            window = port
+            answer = attempt(dest, window)
+            if answer != refused:
+                return answer, window
+            while self.member.writable == rooms:
+                yield ROOM
+
+    def _after_first(self, dest: Dest, window: SendWindow) -> Steps:
+        """As Channel._after_first: what waits goes at once when all is quiet, else when it is due."""
+        if window.waiting and not self.member.wait_for_company(dest):
+            yield TURN
+            self.member.flush(dest, full_only=False)
+
+
+class PreemptedBundler(Bundler):
+    """Lets other threads run between the framing of datagrams and what its owner does before and after that."""
+
+    def __init__(self, threads: Threads, delay: int) -> None:
+        super().__init__(threads.member.multicast, threads.member.unicast, delay)
+        self.threads = threads
+
+    def frame(self, dest: Dest, now: Instant, full_only: bool) -> None:
+        self.threads.preempt()
+        super().frame(dest, now, full_only)
+        self.threads.preempt()
