@@ -40,6 +40,7 @@ from ringcast.errors import (
 from ringcast.message import Flag
 from ringcast.protocols import frag
 from ringcast.protocols.budget import ReceiveBudget
+from ringcast.protocols.bundler import Bundler, Dest
 from ringcast.protocols.seqnos import MODULUS
 from ringcast.protocols.stacks import is_lossless, multicast_layers
 from ringcast.protocols.static_members import StaticMembers
@@ -59,11 +60,9 @@ log = logging.getLogger("ringcast")
 
 FOREVER: Instant = 1 << 63
 READY = 1.0                             # seconds that the others get to be ready for our stream, before it begins all the same
-QUIET = 50_000                          # nanoseconds since the last datagram after which a message does not wait for company
 
 OnMessage = Callable[[Batch], object]
 OnView = Callable[[View], object]
-Dest = Address | None                   # a member, or everybody
 Taken = TypeVar("Taken")
 
 
@@ -134,7 +133,7 @@ class Channel(SendPort):
         self._trace = Recorder(writer, self.address, self._multicast, self._unicast) if writer is not None else None
         if self._trace is not None:
             self._trace.resumes(resume or Digest(), *self._clocks())
-        self._bundle_delay = milliseconds(self.config.bundle_delay)
+        self._bundler = Bundler(self._multicast, self._unicast, milliseconds(self.config.bundle_delay))
         self._turn = threading.Lock()                   # held by whoever owns the stack
         self._seat = Seat(self._poll, self._transport.wake)
         self._room = threading.Condition()              # the send window has room, or the channel is closed
@@ -147,8 +146,6 @@ class Channel(SendPort):
         self._handed = 0                                # messages in the inbox or with the application; the driver's own
         self._wakes_at: Instant = 0                     # when the driver's sleep ends by itself; 0 while it is awake
         self._called = False                            # there is work for the driver that no deadline tells of
-        self._last_flush: dict[Dest, Instant] = {}      # when something was sent last, to everybody or to one
-        self._due: dict[Dest, Instant] = {}             # messages that wait for company, and when they must go
         self._large: dict[Dest, threading.Lock] = {}    # held while a message goes out in fragments
         self._rooms = 0                                 # how often a send window got room
         self._view: View | None = None
@@ -243,7 +240,7 @@ class Channel(SendPort):
             now = time.monotonic_ns()
             self._multicast.stop_receiving(now)
             self._unicast.stop_receiving(now)
-            self._flush_all(now)
+            self._bundler.flush_all(now)
             self._perform(self._stack.take())
         self._wait_settled(timeout, lambda: not self._num_unacked())
         with self._turn:
@@ -423,19 +420,18 @@ class Channel(SendPort):
     def _after_first(self, dest: Dest, window: SendWindow) -> None:
         """A message waits for company: send it at once when all is quiet, else see that the driver does before long."""
         if window.waiting:
-            last, now = self._last_flush.get(dest, 0), time.monotonic_ns()
-            if now - last > min(QUIET, self._bundle_delay):
+            due = self._bundler.wait(dest, time.monotonic_ns())
+            if due is None:
                 self._flush(dest, full_only=False)
             else:
-                self._due[dest] = last + self._bundle_delay
-                self._call_driver(last + self._bundle_delay)
+                self._call_driver(due)
 
     def _flush(self, dest: Dest, full_only: bool) -> None:
         """Frame and send from this thread. Whoever else holds the turn is waited for: that keeps the order."""
         with self._turn:
             if self._stopped:
                 return
-            self._flush_one(dest, time.monotonic_ns(), full_only)
+            self._bundler.flush(dest, time.monotonic_ns(), full_only)
             self._perform(self._stack.take())
             delivers = dest is None and self._multicast.hears_itself()
             deadline = None if delivers else self._stack.deadline()
@@ -443,28 +439,6 @@ class Channel(SendPort):
             self._rouse_driver()
         elif deadline is not None:
             self._call_driver(deadline)
-
-    def _flush_one(self, dest: Dest, now: Instant, full_only: bool = False) -> None:
-        """The caller holds the turn. What is left waits until the driver sends it."""
-        self._last_flush[dest] = now
-        if dest is None:
-            self._multicast.flush(now, full_only)
-        else:
-            self._unicast.flush(dest, now, full_only)
-        if full_only:
-            self._due[dest] = now + self._bundle_delay
-        else:
-            self._due.pop(dest, None)
-
-    def _flush_due(self, now: Instant) -> None:
-        """Messages that have waited long enough."""
-        for dest, due in list(self._due.items()):
-            if due <= now:
-                self._flush_one(dest, now)
-
-    def _flush_all(self, now: Instant) -> None:
-        for dest in [None, *self._unicast.addresses()]:
-            self._flush_one(dest, now)
 
     def _retry(self, attempt: Callable[[], int | None], dest: Dest, timeout: float | None, progress: str = "") -> int:
         """Attempt again whenever the window has room, until it returns something (decision 12: room, view, close, timeout)."""
@@ -616,8 +590,8 @@ class Channel(SendPort):
         if datagrams:
             self._stack.receive(datagrams, now)
         self._stack.tick(now)
-        if self._due:
-            self._flush_due(now)
+        if self._bundler.due:
+            self._bundler.flush_due(now)
         self._stack.deliver(self.config.max_undelivered - self._handed, now)
         self._perform(self._stack.take())
 
@@ -644,8 +618,8 @@ class Channel(SendPort):
             self._transport.hold(effects.held)
         for dest in effects.closed:
             self._forget_port(dest)
-            for table in (self._last_flush, self._due, self._large):
-                table.pop(dest, None)
+            self._bundler.forget(dest)
+            self._large.pop(dest, None)
         if effects.writable:
             with self._room:
                 self._rooms += 1
@@ -679,11 +653,9 @@ class Channel(SendPort):
         until = FOREVER
         if self._finished or self._called:
             until = 0
-        if self._due:
-            until = min(until, *list(self._due.values()))
-        deadline = self._stack.deadline()
-        if deadline is not None:
-            until = min(until, deadline)
+        for deadline in (self._bundler.deadline(), self._stack.deadline()):
+            if deadline is not None:
+                until = min(until, deadline)
         self._wakes_at = until
         return None if until == FOREVER else max(0, until - time.monotonic_ns())
 

@@ -1,0 +1,75 @@
+"""When a datagram leaves, to the nanosecond: what waits for company goes at last, whoever pushes in between."""
+
+import pytest
+
+from ringcast import Address
+from ringcast.protocols.bundler import QUIET, Bundler
+
+DELAY = 300_000
+B = Address("B", 2)
+
+pytestmark = pytest.mark.parametrize("dest", [None, B])
+
+
+class Layers:
+    """What the bundler has framed: (destination, instant, full_only)."""
+
+    def __init__(self):
+        self.framed = []
+
+    def flush(self, *call):
+        *dest, now, full_only = call
+        self.framed.append((dest[0] if dest else None, now, full_only))
+
+    def addresses(self):
+        return [B]
+
+
+@pytest.fixture
+def layers():
+    return Layers()
+
+
+@pytest.fixture
+def bundler(layers):
+    return Bundler(layers, layers, DELAY)
+
+
+def test_a_message_goes_at_once_when_all_was_quiet_and_else_a_delay_after_the_datagram_before_it(bundler, layers, dest):
+    now = 1_000_000_000
+    assert bundler.wait(dest, now) is None and bundler.deadline() is None
+    bundler.flush(dest, now)
+    assert bundler.wait(dest, now + QUIET) == now + DELAY == bundler.deadline()
+    bundler.flush_due(now + DELAY - 1)
+    assert layers.framed == [(dest, now, False)]
+    bundler.flush_due(now + DELAY)
+    assert layers.framed == [(dest, now, False), (dest, now + DELAY, False)]
+    assert bundler.deadline() is None
+    assert bundler.wait(dest, now + DELAY + QUIET + 1) is None
+
+
+def test_what_no_full_datagram_takes_is_due_a_delay_later(bundler, layers, dest):
+    bundler.flush(dest, 5, full_only=True)
+    assert bundler.deadline() == 5 + DELAY
+    bundler.flush_due(5 + DELAY)
+    assert layers.framed == [(dest, 5, True), (dest, 5 + DELAY, False)]
+
+
+def test_what_is_pushed_as_soon_as_the_window_is_framed_is_not_forgotten(layers, dest):
+    class Preempted(Bundler):
+        def frame(self, dest, now, full_only):
+            super().frame(dest, now, full_only)
+            if now == 1_000_000:
+                assert self.wait(dest, now + 10) == now + DELAY     # another thread, whose message is the first to wait
+
+    bundler = Preempted(layers, layers, DELAY)
+    bundler.flush(dest, 1_000_000)
+    assert bundler.deadline() == 1_000_000 + DELAY
+
+
+def test_who_closes_sends_all_that_waits_and_who_is_gone_is_forgotten(bundler, layers, dest):
+    bundler.flush_all(5)
+    assert layers.framed == [(None, 5, False), (B, 5, False)]
+    bundler.wait(B, 6)
+    bundler.forget(B)
+    assert B not in bundler.last and bundler.deadline() is None
