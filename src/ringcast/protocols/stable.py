@@ -7,8 +7,8 @@ datagram costs a round and no more: whatever a member has that it does not know 
 and ever more rarely while nothing changes. Much at once (stable_bytes, or a share of a window) is voted at once.
 
 Votes and STABILITY are of one view: in another one all begins anew, so a member of the old view can neither hold the new one up nor
-purge what a joiner is to have. A member may install a view before its coordinator does: its last vote is kept until then, and no
-other vote that comes too early or too late. And while a member that joins has no window for our stream, we do not vote: no round ends meanwhile.
+purge what a joiner is to have. A member may install a view before its coordinator does: the coordinator keeps the last early vote
+of each member until then. And while a member that joins has no window for our stream, we do not vote: no round ends meanwhile.
 """
 
 from dataclasses import asdict, dataclass
