@@ -1,6 +1,7 @@
 """What all commands share: the application they hang on, and how errors leave it."""
 
 import sys
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -9,10 +10,20 @@ from rich.console import Console
 import ringcast
 from ringcast.config import STACKS, configure
 from ringcast.errors import ConfigError, RingcastError
+from ringcast.paths import local_path
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None,
                   help="Reliable, ordered group messaging: watch it work, measure it, record what a group says.")
 console = Console(stderr=True)           # progress and remarks; results go to standard output
+
+
+
+def path(text: str) -> Path:
+    """Return the local path that an argument names: the `parser` of every argument that is one."""
+    try:
+        return local_path(text)
+    except ConfigError as error:
+        raise typer.BadParameter(str(error)) from None
 
 
 Settings = Annotated[list[str] | None, typer.Option(

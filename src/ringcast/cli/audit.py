@@ -7,7 +7,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from ringcast.cli.app import app, console
+from ringcast.cli.app import app, console, path
 from ringcast.errors import ConfigError
 from ringcast.spark import audit, audit_files, audit_report, page, session
 from ringcast.spark.audit_figures import figures
@@ -17,11 +17,14 @@ MOST_SHOWN = 20                         # violations
 
 @app.command("audit")
 def audit_command(
-    traces: Annotated[list[Path], typer.Argument(metavar="TRACE...", help="Directories with traces: what --set trace=DIR or "
+    traces: Annotated[list[Path], typer.Argument(
+        parser=path, metavar="TRACE...", help="Directories with traces: what --set trace=DIR or "
                                                  "simulate --trace DIR wrote. Several are audited together.")],
-    tables: Annotated[Path | None, typer.Option(metavar="DIR", help="Write tables (Parquet): violations, views, members, series over "
+    tables: Annotated[Path | None, typer.Option(
+        parser=path, metavar="DIR", help="Write tables (Parquet): violations, views, members, series over "
                                                 "time, latency histograms.")] = None,
-    report: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a page (HTML, one file) with plots over time.")] = None,
+    report: Annotated[Path | None, typer.Option(
+        parser=path, metavar="FILE", help="Write a page (HTML, one file) with plots over time.")] = None,
     skew: Annotated[float, typer.Option(help="How far the clocks of two members may be apart, in milliseconds; 0 for simulations."
                                         )] = audit.SKEW_MS,
     master: Annotated[str, typer.Option(help="Where Spark runs.")] = "local[*]",

@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from ringcast.cli.app import app
+from ringcast.cli.app import app, path
 from ringcast.cli.keeping import KeepBytes, KeepFor, KeepUntilCommitted, retention_of
 from ringcast.errors import ConfigError, JournalError
 from ringcast.spark.journal import Journal
@@ -22,9 +22,11 @@ from ringcast.spark.subscriptions import committed, subscribe, subscriptions
 journal_app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Look at a journal, or remove what nobody needs.")
 app.add_typer(journal_app, name="journal")
 
-Directory = Annotated[Path, typer.Argument(help="A journal, or a folder of journals that recorders of one group keep.")]
+Directory = Annotated[Path, typer.Argument(
+    parser=path, help="A journal, or a folder of journals that recorders of one group keep.")]
 Checkpoints = Annotated[list[Path] | None, typer.Option(
-    "--checkpoint", metavar="DIRECTORY", help="The checkpointLocation of a streaming query; repeat for more.")]
+    "--checkpoint", parser=path, metavar="DIRECTORY",
+    help="The checkpointLocation of a streaming query; repeat for more.")]
 Ranges = Sequence[tuple[int, int]]
 
 
@@ -63,7 +65,8 @@ def purge(directory: Directory, checkpoint: Checkpoints = None, keep_for: KeepFo
 
 @journal_app.command("commit")
 def commit(directory: Directory, name: Annotated[str, typer.Argument(help="The subscription.")],
-           checkpoint: Annotated[Path, typer.Option(metavar="DIRECTORY", help="The checkpointLocation of its query.")]) -> None:
+           checkpoint: Annotated[Path, typer.Option(
+               parser=path, metavar="DIRECTORY", help="The checkpointLocation of its query.")]) -> None:
     """Write what a query's checkpoint has committed into its subscription, so that a running recorder may remove it.
 
     For a query that rests: Spark tells the subscription of a batch when it plans the next one.
@@ -75,7 +78,8 @@ def commit(directory: Directory, name: Annotated[str, typer.Argument(help="The s
 
 
 @journal_app.command("retire")
-def retire(directory: Annotated[Path, typer.Argument(help="The journal of a recorder that will not come back.")]) -> None:
+def retire(directory: Annotated[Path, typer.Argument(
+        parser=path, help="The journal of a recorder that will not come back.")]) -> None:
     """Stop waiting for a recorder: streams over its folder take what no other journal has either as lost.
 
     If it comes back after all, its first message ends that.

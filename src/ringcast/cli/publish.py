@@ -8,13 +8,14 @@ from typing import Annotated
 import typer
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from ringcast.cli.app import Settings, StackName, app, console, settings
+from ringcast.cli.app import Settings, StackName, app, console, path, settings
 from ringcast.spark.publisher import KEEP_PARTS, HeldOutbox, Publisher, opening
 
 
 @app.command("publish")
 def publish_command(
-    outbox: Annotated[Path, typer.Argument(help="The directory that Spark writes to; made when it is not there.")],
+    outbox: Annotated[Path, typer.Argument(
+        parser=path, help="The directory that Spark writes to; made when it is not there.")],
     group: Annotated[str, typer.Option(help="The group to send to.")],
     members: Annotated[str, typer.Option(help="The names of all members, this one included, with commas between.")],
     name: Annotated[str, typer.Option(help="The name of this member.")] = "spark",

@@ -9,7 +9,7 @@ import typer
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from ringcast import Channel, ClosedError
-from ringcast.cli.app import Settings, StackName, app, console, settings
+from ringcast.cli.app import Settings, StackName, app, console, path, settings
 from ringcast.cli.keeping import KeepBytes, KeepFor, KeepUntilCommitted, retention_of
 from ringcast.spark.journal import Journal
 from ringcast.spark.recorder import close_soon, close_when_alone, record, resume_of, staying
@@ -17,7 +17,8 @@ from ringcast.spark.recorder import close_soon, close_when_alone, record, resume
 
 @app.command("record")
 def record_command(
-    directory: Annotated[Path, typer.Argument(help="The journal; made when it is not there, gone on with when it is.")],
+    directory: Annotated[Path, typer.Argument(
+        parser=path, help="The journal; made when it is not there, gone on with when it is.")],
     group: Annotated[str, typer.Option(help="The group to record.")],
     members: Annotated[str, typer.Option(help="The names of all members, this one included, with commas between.")],
     name: Annotated[str, typer.Option(help="The name of this member.")] = "recorder",

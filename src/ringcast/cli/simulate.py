@@ -17,7 +17,7 @@ from rich.table import Table
 
 from ringcast.cli import campaign
 from ringcast.cli.app import Settings as Options
-from ringcast.cli.app import app, console, settings
+from ringcast.cli.app import app, console, path, settings
 from ringcast.errors import ConfigError
 from ringcast.sim.measure import Measured
 from ringcast.sim.plan import SIMULATED, Settings, draw, listed, pick
@@ -66,7 +66,8 @@ def simulate_command(
     first: Annotated[int, typer.Option(help="The first seed.")] = 0,
     seed: Annotated[int | None, typer.Option(help="Run this seed alone and show what happens in it.")] = None,
     actions: Annotated[int | None, typer.Option(help="With --seed: carry out only the first so many actions of its plan.")] = None,
-    trace: Annotated[Path | None, typer.Option(metavar="DIR", help="With --seed: write the events of the run "
+    trace: Annotated[Path | None, typer.Option(
+        parser=path, metavar="DIR", help="With --seed: write the events of the run "
                                   "to this directory, for ringcast audit.")] = None,
     members: Annotated[Several | None, typer.Option(help="Members of the group.", show_default="drawn, 2 to 7", parser=several(int),
                                                     metavar="INTEGER")] = None,
@@ -105,8 +106,10 @@ def simulate_command(
     spark: Annotated[bool, typer.Option("--spark", help="A campaign on Spark: measure every combination of --loss, --members, --set "
                                         "capacity= and --set xmit_interval=, each with several values, as in --loss 0,0.01.")] = False,
     results: Annotated[Path | None, typer.Option(
-        help="With --spark: keep a row for each run in this folder, as Parquet; what is there already is not run again.")] = None,
-    report: Annotated[Path | None, typer.Option(help="With --spark: write the answer to this HTML page, with heat-maps.")] = None,
+        parser=path, help="With --spark: keep a row for each run in this folder, as Parquet; "
+                          "what is there already is not run again.")] = None,
+    report: Annotated[Path | None, typer.Option(
+        parser=path, help="With --spark: write the answer to this HTML page, with heat-maps.")] = None,
     limit: Annotated[float | None, typer.Option(help="With --spark: real seconds that a run may take; then it is ended and reported.",
                                                 show_default="300")] = None,
     master: Annotated[str | None, typer.Option(help="With --spark: the cluster to run on.", show_default="this machine")] = None,

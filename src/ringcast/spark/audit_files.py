@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ringcast.errors import TraceError
+from ringcast.paths import local_path
 from ringcast.trace import SUFFIX, UNFINISHED, VERSION, VERSION_KEY, part_name
 
 FOREIGN = "is not of a trace"
@@ -37,7 +38,7 @@ def find(traces: Sequence[Path | str]) -> Files:
     """The parts under these directories; a path of a single part is one too. TraceError when there is no trace in one of them."""
     files = Files()
     seen: set[Path] = set()
-    for trace in map(Path, traces):
+    for trace in map(local_path, traces):
         if not trace.exists():
             raise TraceError(f"there is no {trace}; name the directory that a channel's option trace, or simulate --trace, names")
         found = [path for path in ([trace] if trace.is_file() else sorted(trace.rglob("*"))) if path.is_file()]

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..errors import ClosedError, JournalError
+from ..paths import local_path
 from .manifest import (
     DIGEST,
     FORMAT,
@@ -91,7 +92,7 @@ class Journal:
     ) -> None:
         if not group or segment_rows < 1 or segment_bytes < 1:
             raise ValueError("group must not be empty, segment_rows and segment_bytes must be at least 1")
-        self.path = Path(path)
+        self.path = local_path(path)
         self.group = group
         self._recorder = recorder
         self._segment_rows = segment_rows

@@ -21,6 +21,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from ..errors import JournalError
+from ..paths import local_path
 from .manifest import META, RETIRED, Extent, read_meta
 from .reader import JournalReader, PurgedError
 
@@ -77,7 +78,7 @@ class Journals:
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = Path(path)
+        self.path = local_path(path)
         self.journals = [JournalReader(each) for each in journal_paths(self.path)]
         groups = sorted({journal.group for journal in self.journals})
         if len(groups) > 1:

@@ -2,12 +2,12 @@
 
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Annotated
 
 import msgspec
 
 from ..errors import ConfigError
+from ..paths import local_path
 from .filters import EPOCH, microseconds
 from .offsets import Offset, canonical
 from .subscriptions import subscription_name
@@ -31,7 +31,7 @@ class Options:
         self._given = {names[name.lower()]: value for name, value in given.items()}
         if not self._given.get("path"):
             raise ConfigError('Name the journal: .format("ringcast").load(DIRECTORY).')
-        self.path = Path(self._given["path"].removeprefix("file://").removeprefix("file:")).absolute()
+        self.path = local_path(self._given["path"]).absolute()
         self.fail_on_data_loss = flag(self._given, "failOnDataLoss", True)
         self.filter_pushdown = flag(self._given, "filterPushdown", False)
         self.include_headers = flag(self._given, "includeHeaders", False)

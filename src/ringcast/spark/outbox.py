@@ -30,6 +30,7 @@ import pyarrow as pa
 from isal.isal_zlib import crc32
 
 from ..errors import OutboxError
+from ..paths import local_path
 from .manifest import NO_ROOM, read_json, sync_directory, write_json
 
 FORMAT = "ringcast-outbox"
@@ -89,7 +90,7 @@ class Outbox:
     """An outbox for those who write into it; any number of processes may. OutboxError when there is none, or it is damaged."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = Path(path)
+        self.path = local_path(path)
         self.parts, self.batches = self.path / PARTS, self.path / BATCHES
 
     def meta(self) -> Meta | None:

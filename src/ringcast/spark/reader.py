@@ -6,12 +6,12 @@ purged, so whatever a reader finds in it can be read until a later digest says o
 
 import os
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import NamedTuple
 
 import pyarrow as pa
 
 from ..errors import JournalError
+from ..paths import local_path
 from .manifest import Extent, folder_name, read_digest, read_meta
 from .rows import ROWS, Rows
 from .segments import Entry, Segment, identity, list_segments, read_index, read_segment
@@ -38,7 +38,7 @@ class JournalReader:
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = Path(path)
+        self.path = local_path(path)
         meta = read_meta(self.path)
         if meta is None:
             raise JournalError(f"There is no journal at {self.path}: check the name, or start recording to it first.")

@@ -23,7 +23,6 @@ import re
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -32,6 +31,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark.sql.types import BinaryType, StringType, StructType
 
 from ..errors import AckTimeoutError, ConfigError, MessageTooLargeError
+from ..paths import local_path
 from .outbox import PAYLOADS, Meta, Outbox, Part
 
 LOOK = 0.01                             # seconds between two looks at the outbox
@@ -63,7 +63,7 @@ class Options:
         values = {names[name.lower()]: value for name, value in given.items() if name.lower() in names}
         if not values.get("path"):
             raise ConfigError('Name the outbox, the directory that ringcast publish was given: .option("path", DIRECTORY).')
-        self.path = Path(values["path"].removeprefix("file://").removeprefix("file:")).absolute()
+        self.path = local_path(values["path"]).absolute()
         self.ack_timeout = _scaled("ackTimeout", values.get("ackTimeout", "60s"), _SECONDS, "60s or 500ms")
         self.max_outbox_bytes = int(_scaled("maxOutboxBytes", values.get("maxOutboxBytes", "1g"), _BYTES, "500m or 1g"))
         self.app_id = values.get("txnAppId")

@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 
 from ..errors import ConfigError, JournalError
+from ..paths import local_path
 from .manifest import SUBSCRIPTIONS, disk, read_json, sync_directory, write_json
 from .merge import journal_paths
 from .offsets import Offset
@@ -36,7 +37,7 @@ def subscription_name(name: str) -> str:
 def subscribe(path: Path, name: str, digest: Mapping[str, int]) -> None:
     """Writes what the stream `name` has committed into every journal at `path`. JournalError if it cannot be written."""
     found = Subscription(dict(digest), time.time_ns())
-    for journal in journal_paths(path):
+    for journal in journal_paths(local_path(path)):
         folder = journal / SUBSCRIPTIONS
         with disk(journal):
             if not folder.exists():
@@ -61,6 +62,7 @@ def committed(checkpoint: Path) -> Offset:
     Spark tells a source of a commit only when it plans the next batch, and never of the last one; the checkpoint knows it at once.
     JournalError if it is not a checkpoint, nothing is committed yet, or the query has not exactly one ringcast source.
     """
+    checkpoint = local_path(checkpoint)
     try:
         batches = {int(file.name) for file in (checkpoint / "commits").iterdir() if file.name.isdecimal()}
         logged = [int(file.name) for file in (checkpoint / "offsets").iterdir() if file.name.isdecimal()]

@@ -13,6 +13,7 @@ import pyarrow as arrow
 from pyarrow import parquet
 
 from ringcast.errors import ConfigError
+from ringcast.paths import local_path
 from ringcast.spark.campaign.runs import SCHEMA
 
 
@@ -24,7 +25,7 @@ class Results:
     """
 
     def __init__(self, folder: Path | None = None) -> None:
-        self.folder = folder
+        self.folder = folder = None if folder is None else local_path(folder)
         self.strange: list[Path] = []
         self._tables: list[arrow.Table] = []
         if folder is not None:
