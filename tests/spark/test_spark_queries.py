@@ -108,6 +108,33 @@ def test_a_stream_to_parquet_takes_every_message_once_in_bounded_batches_over_tw
     assert table == {A: (3100, 1, 3100, 3100, True), B: (50, 11, 60, 50, True), C: (5, 1, 5, 5, True)}
 
 
+def test_a_batch_that_runs_again_has_the_rows_that_it_had_though_a_recorder_caught_up(spark, tmp_path):
+    """The commit of a batch is taken out of the checkpoint, as a crash between the sink and the commit leaves it."""
+    folder, checkpoint, batches = tmp_path / "journals", tmp_path / "checkpoint", []
+
+    def deliver(name, first, last, view_id):
+        (folder / name).mkdir(parents=True, exist_ok=True)
+        with Journal(folder / name, group="g", recorder=name, fsync=False) as journal:
+            record(journal, A, first, last, view_id=view_id)
+
+    def run():
+        stream = spark.readStream.format("ringcast").option("includeHeaders", True).load(str(folder))
+        query = (stream.writeStream.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True)
+                 .foreachBatch(lambda frame, number: batches.append((number, sorted(map(str, frame.collect()))))).start())
+        assert query.awaitTermination(60)
+
+    deliver("r1", 1, 6, view_id=1)
+    deliver("r2", 1, 10, view_id=2)
+    run()
+    deliver("r1", 7, 20, view_id=1)
+    for file in checkpoint.glob("commits/*0*"):
+        file.unlink()
+    (checkpoint / "commits" / ".0.crc").unlink(missing_ok=True)
+    run()
+    assert [number for number, _ in batches] == [0, 0, 1]
+    assert batches[1] == batches[0] and len(batches[0][1]) == 10 and len(batches[2][1]) == 10
+
+
 def test_a_stream_started_before_the_recorder_sees_its_first_message(spark, path, tmp_path):
     """A running query over a directory that does not exist yet, with foreachBatch as the sink."""
     batches = {}

@@ -23,7 +23,7 @@ from pyspark.sql.datasource import (
 
 from .manifest import Extent
 from .merge import Journals
-from .offsets import Range
+from .offsets import Copy, Range
 from .reader import JournalReader
 from .rows import ROWS
 from .segments import Entry
@@ -85,22 +85,21 @@ class Bounds:
                 for sender, first, last in spans if self.senders is None or sender in self.senders]
         return [span for span in kept if span.first <= span.last]
 
-    def timely(self, journals: Journals, spans: list[Range]) -> list[Range]:
-        """What of the ranges may be wanted by time; reads indexes, if times are bounded, and never a segment."""
+    def timely(self, journals: Journals, copies: list[Copy]) -> list[Copy]:
+        """What of the copies may be wanted by time; reads indexes, if times are bounded, and never a segment."""
         if all(self._from[name] == -EVER and self._to[name] == EVER for name in ("sent_at", "delivered_at")):
-            return spans
-        return [piece for span in spans for piece in self._timely(journals, span)]
+            return copies
+        return [piece for copy in copies for piece in self._timely(journals.named(copy.journal), copy)]
 
-    def _timely(self, journals: Journals, span: Range) -> list[Range]:
-        pieces: list[Range] = []
-        for journal, first, last in journals.parts(*span):
-            for begin, end, entry in _indexed(journal, span.sender, first, last):
-                if entry is not None and not self._meets(entry):
-                    continue
-                if pieces and pieces[-1].last + 1 == begin:
-                    pieces[-1] = pieces[-1]._replace(last=end)
-                else:
-                    pieces.append(Range(span.sender, begin, end))
+    def _timely(self, journal: JournalReader, copy: Copy) -> list[Copy]:
+        pieces: list[Copy] = []
+        for begin, end, entry in _indexed(journal, copy.sender, copy.first, copy.last):
+            if entry is not None and not self._meets(entry):
+                continue
+            if pieces and pieces[-1].last + 1 == begin:
+                pieces[-1] = pieces[-1]._replace(last=end)
+            else:
+                pieces.append(copy._replace(first=begin, last=end))
         return pieces
 
     def _meets(self, entry: Entry) -> bool:
@@ -141,8 +140,9 @@ def sent_before(journals: Journals, moment: int, extents: Mapping[str, Extent]) 
 
 
 def _last_before(journals: Journals, moment: int, sender: str, extent: Extent) -> int:
-    for journal, first, last in journals.parts(sender, extent.low, extent.high):
-        for begin, end, entry in _indexed(journal, sender, first, last):
+    for copy in journals.copies([Range(sender, extent.low, extent.high)]):
+        journal = journals.named(copy.journal)
+        for begin, end, entry in _indexed(journal, sender, copy.first, copy.last):
             if entry is not None and entry.sent_to < moment:
                 continue
             for _, stored in journal.stored(sender, begin, end):

@@ -11,10 +11,12 @@ Each recorder has a journal of its own, and all lie in one folder. Of one sender
   began later. A journal that is retired (its recorder will not come back) is never waited for, nor is one that
   has nothing of the sender.
 - What a stream has passed stays passed: a journal that appears later, or fills a gap behind it, changes nothing.
+- A micro-batch that runs again is read from the same journals as before, which its offset names (see `offsets`). For the
+  times and the view of a row are its recorder's, and another that has caught up meanwhile has others.
 """
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,6 +25,7 @@ import pyarrow as pa
 from ..errors import JournalError
 from ..paths import local_path
 from .manifest import META, RETIRED, Extent, read_meta
+from .offsets import Copy, Range
 from .reader import JournalReader, PurgedError
 
 
@@ -101,10 +104,53 @@ class Journals:
         return {sender: max(extents[sender].high for extents in known if sender in extents)
                 for sender in sorted({sender for extents in known for sender in extents})}
 
-    def parts(self, sender: str, first: int, last: int) -> list[tuple[JournalReader, int, int]]:
-        """What of first..last (inclusive) is there, and in which journal."""
-        extents = [known.get(sender) for known in self._known()]
-        return [(self.journals[part.journal], part.first, part.last) for part in cover(extents, first, last)]
+    @property
+    def is_one(self) -> bool:
+        """Whether the path is itself the journal."""
+        return [journal.path for journal in self.journals] == [self.path]
+
+    def name_of(self, journal: JournalReader) -> str:
+        """Return what offsets call a journal: the name of its directory, or "" for the one that is the path itself."""
+        return "" if journal.path == self.path else journal.path.name
+
+    def named(self, name: str) -> JournalReader:
+        """Return the journal that offsets call so; it is there."""
+        return next(journal for journal in self.journals if self.name_of(journal) == name)
+
+    def copies(self, spans: Iterable[Range]) -> list[Copy]:
+        """Choose the journals that these ranges are read from; what none holds is left out."""
+        known = self._known()
+        return [copy for span in spans for copy in self._copies(known, span)]
+
+    def copies_again(self, spans: Iterable[Range], chosen: Mapping[str, Sequence[Copy]], *, strict: bool,
+                     stand_in: bool) -> list[Copy]:
+        """Choose for these ranges what was chosen before; for a sender of which nothing is chosen, anew.
+
+        What had no journal then was passed over, and is again, unless `strict`. A journal that no longer holds what it was
+        chosen for is a JournalError, or with `stand_in` another takes its place.
+        """
+        known = self._known()
+        extents = {self.name_of(journal): each for journal, each in zip(self.journals, known, strict=True)}
+        found: list[Copy] = []
+        for span in spans:
+            expected = span.first
+            for copy in chosen.get(span.sender, ()):
+                if strict and expected < copy.first:
+                    found += self._copies(known, Range(span.sender, expected, copy.first - 1))
+                expected = copy.last + 1
+                if _holds(extents.get(copy.journal, {}).get(copy.sender), copy):
+                    found.append(copy)
+                elif stand_in or not copy.journal:
+                    found += self._copies(known, Range(copy.sender, copy.first, copy.last))
+                else:
+                    raise no_longer(self.path, copy)
+            if expected <= span.last and (strict or span.sender not in chosen):
+                found += self._copies(known, span._replace(first=expected))
+        return found
+
+    def _copies(self, known: Sequence[Mapping[str, Extent]], span: Range) -> Iterator[Copy]:
+        for part in cover([extents.get(span.sender) for extents in known], span.first, span.last):
+            yield Copy(span.sender, part.first, part.last, self.name_of(self.journals[part.journal]))
 
     def read(self, sender: str, first: int, last: int, schema: pa.Schema, *, strict: bool) -> Iterator[pa.RecordBatch]:
         """The messages first..last (inclusive) of `sender`, in order and once, as batches of `schema`.
@@ -143,6 +189,40 @@ class Journals:
 
     def _known(self) -> list[dict[str, Extent]]:
         return [journal.extents() for journal in self.journals]
+
+
+def read_copy(path: Path, copy: Copy, schema: pa.Schema, *, strict: bool, stand_in: bool) -> Iterator[pa.RecordBatch]:
+    """Read one copy under `path`, in order and once, as batches of `schema`.
+
+    When its journal cannot give a message (any more), that is a JournalError, or with `stand_in` another journal that has it
+    gives the rest, as `Journals.read` does.
+    """
+    expected = copy.first
+    try:
+        journal = JournalReader(path / copy.journal)
+        rows = journal.rows(copy.sender, schema)
+        for behind, stored in journal.stored(copy.sender, copy.first, copy.last):
+            expected = behind
+            if stored.num_rows:
+                yield rows(stored)
+        return
+    except JournalError as error:
+        if copy.journal and not stand_in:
+            raise no_longer(path, copy._replace(first=expected)) from error
+    yield from Journals(path).read(copy.sender, expected, copy.last, schema, strict=strict)
+
+
+def no_longer(path: Path, copy: Copy) -> JournalError:
+    """Say that a micro-batch cannot be read again as it was."""
+    return JournalError(
+        f"The journal {path / copy.journal} no longer gives message {copy.first} of {copy.sender}, which this micro-batch is "
+        "read from there: restore it; or read without view_id, delivered_at and headers, which other recorders saw "
+        "otherwise; or set the option failOnDataLoss to false to take theirs."
+    )
+
+
+def _holds(extent: Extent | None, copy: Copy) -> bool:
+    return extent is not None and any(first <= copy.first and copy.last <= last for first, last in extent.held())
 
 
 def journal_paths(path: Path) -> list[Path]:

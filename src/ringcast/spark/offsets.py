@@ -2,15 +2,22 @@
 
 Spark compares offsets as text, so the same position must always be the same text; and an offset never forgets a sender, or
 that sender would be read again from its start. All of this is plain arithmetic per sender: no Spark, no files.
+
+What Spark keeps is a position: the digest and, where that alone does not say which rows a micro-batch has,
+`read_from`: {sender: {"first-last": journal}}, the journal of several that each range of the batch is read from.
+Other journals may have these messages too, now or later, and their recorders saw them at other times.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 from ..errors import JournalError
 from .manifest import Extent
 
 Offset = dict[str, int]
+Position = dict[str, Any]
+
+READ_FROM = "read_from"  # no sender is called so: theirs are name#incarnation
 
 
 class Range(NamedTuple):
@@ -20,6 +27,18 @@ class Range(NamedTuple):
     first: int
     last: int
 
+
+class Copy(NamedTuple):
+    """Messages first..last (inclusive) of one sender, and the journal that they are read from, by the name of its
+    directory in the folder of journals; "" is the journal that is the folder itself."""
+
+    sender: str
+    first: int
+    last: int
+    journal: str
+
+
+Piece = TypeVar("Piece", Range, Copy)
 
 NOT_RECORDED, PURGED, LOST = "not recorded", "purged", "lost"
 
@@ -37,6 +56,28 @@ class Loss(NamedTuple):
 def canonical(offset: Mapping[str, int]) -> Offset:
     """The same offset with its senders sorted, which is the form that Spark may see."""
     return dict(sorted(offset.items()))
+
+
+def position(digest: Offset, copies: Iterable[Copy]) -> Position:
+    """Return what Spark is to keep: the digest, and what the batch that ends there is read from, if that is said."""
+    named: dict[str, dict[str, str]] = {}
+    for sender, first, last, journal in copies:
+        named.setdefault(sender, {})[f"{first}-{last}"] = journal
+    return {**digest, READ_FROM: named} if named else dict(digest)
+
+
+def digest_of(position: Mapping[str, Any]) -> Offset:
+    """Return the digest of a position."""
+    return {sender: seqno for sender, seqno in position.items() if sender != READ_FROM}
+
+
+def copies_of(position: Mapping[str, Any]) -> dict[str, list[Copy]]:
+    """Return what a position says that its batch is read from, ascending, for each sender of which it says so."""
+    found: dict[str, list[Copy]] = {}
+    for sender, named in position.get(READ_FROM, {}).items():
+        spans = [(*map(int, span.split("-")), journal) for span, journal in named.items()]
+        found[sender] = [Copy(sender, first, last, journal) for first, last, journal in spans]
+    return found
 
 
 def earliest(extents: Mapping[str, Extent]) -> Offset:
@@ -72,20 +113,21 @@ def ranges(start: Mapping[str, int], end: Mapping[str, int], floor: Mapping[str,
     return [span for span in spans if span.first <= span.last]
 
 
-def cut(spans: Sequence[Range], rows: int) -> list[list[Range]]:
+def cut(spans: Sequence[Piece], rows: int) -> list[list[Piece]]:
     """The ranges laid end to end and cut every `rows` messages: each list is one partition.
 
     Small senders thus share a partition, which costs a task only once, and a long range is spread over several.
     """
-    partitions: list[list[Range]] = []
+    partitions: list[list[Piece]] = []
     room = 0
-    for sender, first, last in spans:
-        while first <= last:
+    for span in spans:
+        first = span.first
+        while first <= span.last:
             if room == 0:
                 partitions.append([])
                 room = rows
-            end = min(last, first + room - 1)
-            partitions[-1].append(Range(sender, first, end))
+            end = min(span.last, first + room - 1)
+            partitions[-1].append(span._replace(first=first, last=end))
             room -= end - first + 1
             first = end + 1
     return partitions

@@ -2,14 +2,14 @@
 
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 
 from ..errors import ConfigError
 from ..paths import local_path
 from .filters import EPOCH, microseconds
-from .offsets import Offset, canonical
+from .offsets import Offset, canonical, digest_of
 from .subscriptions import subscription_name
 
 _BOTH = ("path", "startingOffsets", "startingTimestamp", "senders", "failOnDataLoss", "minPartitions", "maxRecordsPerPartition",
@@ -75,7 +75,8 @@ class Options:
         if value in (EARLIEST, LATEST):
             return value
         try:
-            return canonical(msgspec.json.decode(value, type=dict[str, Annotated[int, msgspec.Meta(ge=0)]]))
+            digest = digest_of(msgspec.json.decode(value, type=dict[str, Any]))
+            return canonical(msgspec.convert(digest, dict[str, Annotated[int, msgspec.Meta(ge=0)]]))
         except msgspec.MsgspecError as error:
             raise ConfigError(
                 f'{name} must be earliest, latest or a JSON digest like {{"A#0123456789abcdef": 5}}, not {value!r}.'

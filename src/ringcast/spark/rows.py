@@ -14,6 +14,8 @@ ROWS = pa.schema([("cluster", pa.string()), ("sender", pa.string()), *STORED])  
 
 HEADERS = pa.field("headers", pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())])))
 
+OF_THE_RECORDER = ("view_id", "delivered_at", "headers")  # the rest is what the sender said, the same in every journal
+
 WITH_HEADERS = pa.schema([*ROWS, HEADERS])
 
 

@@ -1,9 +1,10 @@
 """The Spark source: `spark.read.format("ringcast").load(DIR)` and `spark.readStream.format("ringcast").load(DIR)`.
 
-A journal is a table that grows. A batch read gives what is durable now; a stream gives every durable message exactly once to a
-sink that is idempotent by batch. The offset is a digest (see `offsets`), so replaying a batch after a crash reads exactly
-the same messages. `DIR` is a journal, or a folder of journals that several recorders of one group keep (see `merge`), and must
-be visible under the same path to the driver and the workers.
+A journal is a table that grows. A batch read gives what is durable now; a stream gives every durable message
+exactly once to a sink that is idempotent by batch. The offset is a digest (see `offsets`) and names the journals
+that its batch is read from, so replaying a batch after a crash gives exactly the same rows, to the view and the
+time of delivery. `DIR` is a journal, or a folder of journals that several recorders of one group keep (see
+`merge`), and must be visible under the same path to the driver and the workers.
 
 Options, of both unless marked:
 
@@ -14,7 +15,9 @@ Options, of both unless marked:
   and up to the last before the first one sent then or later. Milliseconds since 1970, or ISO 8601.
 - `senders`: only these, with commas between: NAME for all lives of a member, NAME#INCARNATION for one.
 - `failOnDataLoss` (default true): an error if messages in the range were purged, or never reached a recorder, or the journal
-  ends before the offset. With false they are passed over.
+  ends before the offset. With false they are passed over. Also an error, of streams: a batch runs again, the journal of several that
+  it was read from is gone, and `view_id`, `delivered_at` or `headers` are read. With false another journal's are given instead;
+  the other columns are what the sender said, the same in every journal, so that without these three any journal serves.
 - `maxOffsetsPerTrigger` (streams): at most so many messages in one batch; smallest backlogs first.
 - `subscriptionName` (streams): what the stream has committed is written into the journals under this name, for their retention
   (see `retention`). Spark commits a batch when it plans the next one, so that this lags one batch.
@@ -39,7 +42,7 @@ read from its start. A batch read of a journal that does not exist is an error.
 """
 
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -59,10 +62,27 @@ from pyspark.sql.types import StructType
 from ..errors import ConfigError, JournalError
 from .filters import Bounds, sent_before
 from .manifest import Extent
-from .merge import Journals
-from .offsets import Offset, Range, advance, canonical, cut, earliest, latest, losses, overtaken, ranges, refuse
+from .merge import Journals, read_copy
+from .offsets import (
+    Copy,
+    Offset,
+    Position,
+    Range,
+    advance,
+    canonical,
+    copies_of,
+    cut,
+    digest_of,
+    earliest,
+    latest,
+    losses,
+    overtaken,
+    position,
+    ranges,
+    refuse,
+)
 from .options import BATCH_OPTIONS, EARLIEST, LATEST, STREAM_OPTIONS, Options, flag
-from .rows import ROWS, WITH_HEADERS
+from .rows import OF_THE_RECORDER, ROWS, WITH_HEADERS
 from .subscriptions import subscribe
 
 PARTITION_ROWS = 1_000_000  # far fewer, and starting the tasks costs more than reading (measured)
@@ -77,9 +97,9 @@ _FILTERING = "pyspark.sql.worker.data_source_pushdown_filters"
 class Slice(InputPartition):
     """What one task reads."""
 
-    def __init__(self, path: Path, spans: list[Range]) -> None:
+    def __init__(self, path: Path, copies: list[Copy]) -> None:
         self.path = path
-        self.spans = spans
+        self.copies = copies
 
 
 class RingcastDataSource(DataSource):
@@ -112,28 +132,33 @@ class RingcastDataSource(DataSource):
 
 
 class _SliceReader:
-    """What batches and streams share: the plan of a range, and reading a slice of it in a worker."""
+    """What batches and streams share: the plan of ranges, and reading a slice of it in a worker."""
+
+    stand_in = True  # whether another journal may give what the one that was planned cannot
 
     def __init__(self, options: Options, schema: StructType) -> None:
         self.options = options
         self.projection = projection(schema, columns(options.include_headers))
         self.bounds = Bounds()
 
-    def plan(self, journals: Journals, start: Offset, end: Offset, extents: Mapping[str, Extent]) -> list[Slice]:
-        """The tasks for what lies between two offsets; JournalError if some of it is lost and the user wants to know."""
-        spans = self.bounds.ranges(ranges(start, end, earliest(extents)))
-        if self.options.fail_on_data_loss:
+    def plan(self, journals: Journals, spans: list[Range], extents: Mapping[str, Extent],
+             chosen: Mapping[str, Sequence[Copy]]) -> list[Slice]:
+        """The tasks for these ranges, which are read from where it was `chosen` before; JournalError if some of them is lost and
+        the user wants to know."""
+        spans = self.bounds.ranges(spans)
+        strict = self.options.fail_on_data_loss
+        if strict:
             refuse(losses(spans, extents), f"The journal {self.options.path} does not have all messages of this range")
-        spans = self.bounds.timely(journals, spans)
-        rows = _partition_rows(spans, _row_bytes(journals, spans), self.options)
-        return [Slice(self.options.path, part) for part in cut(spans, rows)]
+        copies = self.bounds.timely(journals, journals.copies_again(spans, chosen, strict=strict, stand_in=self.stand_in))
+        rows = _partition_rows(copies, _row_bytes(journals, copies), self.options)
+        return [Slice(self.options.path, part) for part in cut(copies, rows)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if not isinstance(partition, Slice):  # what Spark makes of an empty plan
             return
-        journals = Journals(partition.path)
-        for sender, first, last in partition.spans:
-            yield from journals.read(sender, first, last, self.projection, strict=self.options.fail_on_data_loss)
+        for copy in partition.copies:
+            yield from read_copy(partition.path, copy, self.projection, strict=self.options.fail_on_data_loss,
+                                 stand_in=self.stand_in)
 
     def wanted(self, extents: Mapping[str, Extent]) -> dict[str, Extent]:
         """The senders that the user wants."""
@@ -165,7 +190,7 @@ class BatchReader(_SliceReader, DataSourceReader):
         start, end = self.start(journals, extents), self.end(journals, extents)
         if self.options.fail_on_data_loss:
             refuse(overtaken(start, journals.reach()), f"startingOffsets is beyond the end of the journal {self.options.path}")
-        return self.plan(journals, start, end, extents)
+        return self.plan(journals, ranges(start, end, earliest(extents)), extents, {})
 
     def end(self, journals: Journals, extents: Mapping[str, Extent]) -> Offset:
         """Where the user wants to stop."""
@@ -188,6 +213,8 @@ class StreamReader(_SliceReader, DataSourceStreamReader, SupportsTriggerAvailabl
     def __init__(self, options: Options, schema: StructType) -> None:
         super().__init__(options, schema)
         self._target: Offset | None = None  # where an AvailableNow run ends
+        # A batch that runs again must have the rows that it had; what the sender said is the same in every journal.
+        self.stand_in = not options.fail_on_data_loss or not set(OF_THE_RECORDER).intersection(self.projection.names)
 
     def initialOffset(self) -> Offset:
         journals = Journals(self.options.path)
@@ -197,15 +224,21 @@ class StreamReader(_SliceReader, DataSourceStreamReader, SupportsTriggerAvailabl
         rows = self.options.max_offsets_per_trigger
         return ReadAllAvailable() if rows is None else ReadMaxRows(rows)
 
-    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
-        journals = Journals(self.options.path)
+    def latestOffset(self, start: Position, limit: ReadLimit) -> Position:
+        journals, begin = Journals(self.options.path), digest_of(start)
         if self.options.fail_on_data_loss:
-            refuse(overtaken(start, journals.reach()), f"The stream has read further than the journal {self.options.path} goes")
-        extents = self.wanted(journals.extents(behind=start))
+            refuse(overtaken(begin, journals.reach()), f"The stream has read further than the journal {self.options.path} goes")
+        extents = self.wanted(journals.extents(behind=begin))
         target = latest(extents)
         if self._target is not None:
             target = {sender: min(target[sender], seqno) for sender, seqno in self._target.items() if sender in target}
-        return advance(start, target, earliest(extents), limit.max_rows if isinstance(limit, ReadMaxRows) else None)
+        floor = earliest(extents)
+        end = advance(begin, target, floor, limit.max_rows if isinstance(limit, ReadMaxRows) else None)
+        if end == begin:
+            return start
+        # One journal needs no name, but where a new sender began must be known when it is purged meanwhile.
+        spans = [span for span in ranges(begin, end, floor) if not journals.is_one or span.sender not in begin]
+        return position(end, journals.copies(spans))
 
     def prepareForTriggerAvailableNow(self) -> None:
         self._target = self._reach()
@@ -213,15 +246,17 @@ class StreamReader(_SliceReader, DataSourceStreamReader, SupportsTriggerAvailabl
     def reportLatestOffset(self) -> Offset:
         return self._reach()
 
-    def partitions(self, start: Offset, end: Offset) -> list[Slice]:
+    def partitions(self, start: Position, end: Position) -> list[Slice]:
         if start == end:
             return []
-        journals = Journals(self.options.path)
-        return self.plan(journals, start, end, journals.extents(behind=end))
+        journals, behind, chosen = Journals(self.options.path), digest_of(end), copies_of(end)
+        extents = journals.extents(behind=behind)
+        floor = earliest(extents) | {sender: copies[0].first - 1 for sender, copies in chosen.items()}
+        return self.plan(journals, ranges(digest_of(start), behind, floor), extents, chosen)
 
-    def commit(self, end: Offset) -> None:
+    def commit(self, end: Position) -> None:
         if self.options.subscription is not None:
-            subscribe(self.options.path, self.options.subscription, end)
+            subscribe(self.options.path, self.options.subscription, digest_of(end))
 
     def _reach(self) -> Offset:
         reach = Journals(self.options.path).reach()
@@ -244,24 +279,22 @@ def projection(schema: StructType, table: pa.Schema) -> pa.Schema:
     return pa.schema([table.field(field.name).with_nullable(field.nullable) for field in schema])
 
 
-def _row_bytes(journals: Journals, spans: list[Range]) -> float:
-    """The mean size of a message in the segments that the ranges touch, with what the journal stores beside it."""
+def _row_bytes(journals: Journals, copies: list[Copy]) -> float:
+    """The mean size of a message in the segments that the copies touch, with what the journal stores beside it."""
     size = rows = 0
-    for sender in {span.sender for span in spans}:
-        reach = [(first, last) for name, first, last in spans if name == sender]
-        first, last = min(reach)[0], max(last for _, last in reach)
-        touched = [piece for journal in journals.journals for piece in journal.segments(sender)
-                   if piece.first <= last and piece.last >= first]
+    for copy in copies:
+        touched = [piece for piece in journals.named(copy.journal).segments(copy.sender)
+                   if piece.first <= copy.last and piece.last >= copy.first]
         size += sum(piece.size for piece in touched)
         rows += sum(piece.last - piece.first + 1 for piece in touched)
     return size / rows if rows else 0.0
 
 
-def _partition_rows(spans: list[Range], row_bytes: float, options: Options) -> int:
+def _partition_rows(copies: list[Copy], row_bytes: float, options: Options) -> int:
     """How many messages go into one partition."""
-    if not spans:
+    if not copies:
         return 1
-    total = sum(last - first + 1 for _, first, last in spans)
+    total = sum(copy.last - copy.first + 1 for copy in copies)
     target = PARTITION_ROWS if row_bytes * PARTITION_ROWS <= PARTITION_BYTES else max(1, int(PARTITION_BYTES / row_bytes))
     parts = -(-total // target)
     if parts < EVEN_PARTS:

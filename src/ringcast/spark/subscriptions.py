@@ -8,6 +8,7 @@ import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -15,7 +16,7 @@ from ..errors import ConfigError, JournalError
 from ..paths import local_path
 from .manifest import SUBSCRIPTIONS, disk, read_json, sync_directory, write_json
 from .merge import journal_paths
-from .offsets import Offset
+from .offsets import Offset, digest_of
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 
@@ -84,7 +85,7 @@ def _digests(lines: Sequence[str]) -> Iterator[Offset]:
     """The lines that are digests; other sources write other things."""
     for line in lines:
         try:
-            digest = msgspec.json.decode(line, type=dict[str, int])
+            digest = msgspec.convert(digest_of(msgspec.json.decode(line, type=dict[str, Any])), dict[str, int])
         except msgspec.MsgspecError:
             continue
         if all("#" in sender for sender in digest):
