@@ -82,8 +82,8 @@ def test_a_tail_sealed_between_listing_and_reading_is_found_again(tmp_path):
     batches = reader.read(A, 1, 30)
     got = next(batches).column("seqno").to_pylist()
     reader_before = reader.read(A, 1, 30)
-    listed = reader._list(A)
-    reader._list = lambda sender, real=reader._list, stale=[listed]: stale.pop() if stale else real(sender)
+    listed = reader._find(A, 1, 30)
+    reader._find = lambda *span, real=reader._find, stale=[listed]: stale.pop() if stale else real(*span)
     journal.close()  # seals, and removes the tail that both readers know of
     got += [seqno for batch in batches for seqno in batch.column("seqno").to_pylist()]
     assert got == list(range(1, 31))

@@ -262,8 +262,8 @@ def test_a_stream_that_is_further_than_its_journal_stops_unless_told_otherwise(p
 
 
 def test_a_task_reads_only_its_slice(path, journal):
-    reader = batch(path)
-    assert rows(reader, [Slice(path, [Copy(A, 3, 4, ""), Copy(B, 8, 8, "")])], "sender", "seqno") == [(A, 3), (A, 4), (B, 8)]
+    reader, piece = batch(path), Slice(path, [Copy(A, 3, 4, ""), Copy(B, 8, 8, "")], [[(1, None)], []])
+    assert rows(reader, [piece], "sender", "seqno") == [(A, 3), (A, 4), (B, 8)]
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 
 from ..errors import ClosedError, JournalError
 from ..paths import local_path
+from . import segment_log
 from .manifest import (
     DIGEST,
     FORMAT,
@@ -37,7 +38,7 @@ from .manifest import (
     sync_directory,
     write_json,
 )
-from .segments import TIME, Append, Segment, Tail, identity, list_segments, remove, seal, tail_segment, tidy
+from .segments import TIME, Append, Segment, Tail, identity, list_segments, logged, remove, seal, tail_segment, tidy
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -216,6 +217,7 @@ class Journal:
         """
         self.sync()
         doomed: list[Segment] = []
+        shortened: list[_Log] = []
         with self._writing():
             for sender, bound in bounds.items():
                 if (log := self._logs.get(sender)) is None:
@@ -226,11 +228,14 @@ class Journal:
                 if gone:
                     _raise_low(log.durable, max(segment.last or 0 for segment in gone) + 1)
                     doomed += gone
+                    shortened.append(log)
             if doomed:
                 self._publish()
             freed = sum(segment.path.stat().st_size + segment.index_path.stat().st_size for segment in doomed)
             for segment in doomed:
                 remove(segment)
+            for log in shortened:
+                segment_log.rewrite(log.folder, log.seed, map(logged, list_segments(log.folder)))
         return freed
 
     def retire(self) -> None:
@@ -314,6 +319,8 @@ class Journal:
         log.durable = _rebuilt(ranges) if extent is None else _confirmed(extent, ranges, folder, owner.sender)
         log.appended = log.durable.high
         self._logs[owner.sender] = log
+        tails = [log.tail.segment] if log.tail is not None else []
+        segment_log.rewrite(folder, seed, map(logged, [*segments, *tails]))
 
     def _unretire(self) -> None:
         if self._retired:

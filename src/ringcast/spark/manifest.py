@@ -8,6 +8,7 @@ A journal is a directory:
     retired                           there if its recorder will not come back: a reader of several journals waits for no more
     subscriptions/<name>.json         per named stream: what it has committed
     <sender>/sender.json              whose folder this is
+    <sender>/segments.log             which segments there are, for readers who do not want to list them (see segment_log)
     <sender>/<first>.arrows, .idx     the open tail, and the index that says which of its bytes are durable
     <sender>/<first>-<last>.arrow, .idx   sealed segments
 
@@ -97,7 +98,7 @@ def read_json(path: Path, kind: type[T], *, remedy: str) -> T | None:
     """The body of a file written by `write_json`, None if there is no such file; JournalError, with `remedy`, if damaged."""
     try:
         raw = path.read_bytes()
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
         raise JournalError(f"{path} cannot be read ({error.strerror}): check its permissions and the disk.") from error
@@ -116,18 +117,16 @@ def read_meta(path: Path) -> Meta | None:
 
     Raises JournalError for anything else that is not a journal of this version.
     """
-    try:
-        names = set(os.listdir(path))
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise JournalError(f"{path} is not a journal directory ({error.strerror}): name the directory itself.") from error
-    if META not in names:
-        if all(name in (LOCK, DIGEST) or name.endswith(".tmp") for name in names):
-            return None
-        raise JournalError(f"{path} is not a journal (it has files but no {META}): name a journal, or an empty directory.")
     meta = read_json(path / META, Meta, remedy="restore it from another copy; it holds format, version and group")
     if meta is None:
+        try:
+            names = set(os.listdir(path))
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise JournalError(f"{path} is not a journal directory ({error.strerror}): name the directory itself.") from error
+        if META not in names and not all(name in (LOCK, DIGEST) or name.endswith(".tmp") for name in names):
+            raise JournalError(f"{path} is not a journal (it has files but no {META}): name a journal, or an empty directory.")
         return None
     if meta.format != FORMAT or meta.version != VERSION:
         raise JournalError(

@@ -26,7 +26,7 @@ from ..errors import JournalError
 from ..paths import local_path
 from .manifest import META, RETIRED, Extent, read_meta
 from .offsets import Copy, Range
-from .reader import JournalReader, PurgedError
+from .reader import JournalReader, PurgedError, Span
 
 
 class Part(NamedTuple):
@@ -191,8 +191,10 @@ class Journals:
         return [journal.extents() for journal in self.journals]
 
 
-def read_copy(path: Path, copy: Copy, schema: pa.Schema, *, strict: bool, stand_in: bool) -> Iterator[pa.RecordBatch]:
-    """Read one copy under `path`, in order and once, as batches of `schema`.
+def read_copy(path: Path, copy: Copy, schema: pa.Schema, *, segments: Sequence[Span] = (), strict: bool,
+              stand_in: bool) -> Iterator[pa.RecordBatch]:
+    """Read one copy under `path`, in order and once, as batches of `schema`. `segments` are those that had it when the read
+    was planned.
 
     When its journal cannot give a message (any more), that is a JournalError, or with `stand_in` another journal that has it
     gives the rest, as `Journals.read` does.
@@ -201,7 +203,7 @@ def read_copy(path: Path, copy: Copy, schema: pa.Schema, *, strict: bool, stand_
     try:
         journal = JournalReader(path / copy.journal)
         rows = journal.rows(copy.sender, schema)
-        for behind, stored in journal.stored(copy.sender, copy.first, copy.last):
+        for behind, stored in journal.stored(copy.sender, copy.first, copy.last, segments):
             expected = behind
             if stored.num_rows:
                 yield rows(stored)
@@ -230,6 +232,8 @@ def journal_paths(path: Path) -> list[Path]:
 
     Names with a leading dot or underscore are passed over, as Spark does.
     """
+    if (path / META).exists():
+        return [] if read_meta(path) is None else [path]
     try:
         names = sorted(name for name in os.listdir(path) if name[0] not in "._")
     except FileNotFoundError:
@@ -237,6 +241,6 @@ def journal_paths(path: Path) -> list[Path]:
     except OSError as error:
         raise JournalError(f"{path} is not a journal directory ({error.strerror}): name the directory itself.") from error
     folders = [path / name for name in names]
-    if META in names or not all(folder.is_dir() for folder in folders):
+    if not all(folder.is_dir() for folder in folders):
         return [] if read_meta(path) is None else [path]
     return [folder for folder in folders if read_meta(folder) is not None]

@@ -5,7 +5,7 @@ purged, so whatever a reader finds in it can be read until a later digest says o
 """
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -14,7 +14,12 @@ from ..errors import JournalError
 from ..paths import local_path
 from .manifest import Extent, folder_name, read_digest, read_meta
 from .rows import ROWS, Rows
-from .segments import Entry, Segment, identity, list_segments, read_index, read_segment
+from .segment_log import Logged, look_up
+from .segments import Entry, Segment, identity, list_segments, logged, read_index, read_segment, segment_of
+
+EVERY = 2**63 - 1
+
+Span = tuple[int, int | None]  # the first and last seqno of a segment; no last one of the open one
 
 
 class PurgedError(JournalError):
@@ -56,25 +61,44 @@ class JournalReader:
             raise JournalError(f"{self.path} has lost its digest: open it once with Journal(), which rebuilds it.")
         return extents
 
-    def segments(self, sender: str) -> list[Piece]:
-        """The segments that hold durable messages of `sender`, in order; empty for a sender that is not in the digest."""
+    def segments(self, sender: str, first: int = 0, last: int = EVERY) -> list[Piece]:
+        """The segments that hold durable messages of `sender`, or those of first..last (inclusive), in order; empty for a sender
+        that is not in the digest."""
         extent = self.extents().get(sender)
         if extent is None:
             return []
+        first, last = max(first, extent.low), min(last, extent.high)
+        found = look_up(self.path / folder_name(sender), identity(self.group, sender), first, last)
+        try:
+            pieces = self._pieces(sender, extent, found or (), first, last)
+            if _covered(pieces, extent, first, last):
+                return pieces
+        except FileNotFoundError:  # the tail was sealed, and a damaged log does not say so
+            pass
+        try:
+            return self._pieces(sender, extent, map(logged, self._list(sender)), first, last)
+        except FileNotFoundError:  # sealed or purged a moment ago
+            return self.segments(sender, first, last)
+
+    def _pieces(self, sender: str, extent: Extent, entries: Iterable[Logged], first: int, last: int) -> list[Piece]:
+        """What of these segments has durable messages of first..last."""
         pieces = []
-        for segment in self._list(sender):
-            last = segment.last if segment.last is not None else self._tail_end(segment, sender, extent)
-            if segment.first <= last and last >= extent.low:
-                try:
-                    pieces.append(Piece(segment.first, last, segment.path.stat().st_size, segment.sealed))
-                except FileNotFoundError:  # sealed or purged a moment ago
-                    return self.segments(sender)
+        for entry in entries:
+            end = entry.last or extent.high
+            if entry.first <= min(end, last) and end >= first:
+                nbytes = entry.nbytes if entry.last else self._tail_bytes(sender, entry.first)
+                pieces.append(Piece(entry.first, end, nbytes, bool(entry.last)))
         return pieces
+
+    def spans(self, sender: str, first: int, last: int) -> list[Span]:
+        """Return the first and last seqnos of the segments that may hold some of first..last (inclusive); no last one for the
+        open segment."""
+        return [(segment.first, segment.last) for segment in self._find(sender, first, last)]
 
     def entries(self, sender: str, first: int, last: int) -> list[Entry]:
         """What the indexes say of the messages first..last (inclusive) of `sender`: no segment is opened."""
         seed = identity(self.group, sender)
-        return [entry for segment in self._list(sender)
+        return [entry for segment in self._find(sender, first, last)
                 if segment.first <= last and (segment.last is None or segment.last >= first)
                 for entry in read_index(segment, seed) if entry.first <= last and entry.last >= first]
 
@@ -105,13 +129,15 @@ class JournalReader:
         """What makes rows of `schema` from what `stored` gives."""
         return Rows(schema, self.group, sender, {"recorder": self.recorder, "journal": self.path.name})
 
-    def stored(self, sender: str, first: int, last: int) -> Iterator[tuple[int, pa.RecordBatch]]:
-        """The stored messages first..last (inclusive), all of them in one held range, each batch with the seqno behind it.
+    def stored(self, sender: str, first: int, last: int, spans: Sequence[Span] = ()) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """The stored messages first..last (inclusive), all of them in one held range, each batch with the seqno behind it. `spans`
+        are the segments that had them a while ago, if that is known.
 
         Raises PurgedError when they are purged meanwhile, JournalError when they cannot be read unharmed.
         """
-        seed = identity(self.group, sender)
-        expected, listed, fresh = first, self._list(sender), True
+        seed, folder = identity(self.group, sender), self.path / folder_name(sender)
+        listed = [segment_of(folder, *span) for span in spans] or self._find(sender, first, last)
+        expected, looks = first, 0
         while expected <= last:
             start = expected
             try:
@@ -124,19 +150,26 @@ class JournalReader:
                 pass
             except (OSError, pa.ArrowInvalid) as error:
                 raise self._unreadable(sender, expected) from error
+            # The log knows a segment that was sealed meanwhile; the directory knows all.
             if expected > start:
-                fresh = True
-            elif not fresh:
+                looks = 0
+            elif looks == 2:
                 raise self._missing(sender, expected)
             else:
-                fresh = False
-                listed = self._list(sender)
+                listed = self._list(sender) if looks else self._find(sender, expected, last)
+                looks += 1
 
     def _from(self, listed: Sequence[Segment], first: int, last: int, seed: int) -> Iterator[tuple[int, int, pa.RecordBatch]]:
         """The stored rows from `first` on in the one listed segment that may hold it."""
         segment = next((segment for segment in reversed(listed) if segment.first <= first), None)
         if segment is not None:
             yield from read_segment(segment, read_index(segment, seed), first, last)
+
+    def _find(self, sender: str, first: int, last: int) -> list[Segment]:
+        """The segments that may hold some of first..last (inclusive), as the log says, or all."""
+        folder = self.path / folder_name(sender)
+        found = look_up(folder, identity(self.group, sender), first, last)
+        return self._list(sender) if found is None else [segment_of(folder, entry.first, entry.last) for entry in found]
 
     def _list(self, sender: str) -> list[Segment]:
         """The segment files of a sender; none if its folder is gone, which `read` reports as a missing message."""
@@ -147,9 +180,8 @@ class JournalReader:
         except OSError as error:
             raise self._unreadable(sender, 1) from error
 
-    def _tail_end(self, segment: Segment, sender: str, extent: Extent) -> int:
-        entries = read_index(segment, identity(self.group, sender))
-        return min(entries[-1].last, extent.high) if entries else segment.first - 1
+    def _tail_bytes(self, sender: str, first: int) -> int:
+        return segment_of(self.path / folder_name(sender), first, None).path.stat().st_size
 
     def _missing(self, sender: str, seqno: int) -> JournalError:
         """Why a message that was there is not: purged, which the digest says before it happens, or gone."""
@@ -163,3 +195,15 @@ class JournalReader:
             f"{self.path / folder_name(sender)} cannot give message {seqno} of {sender}, which was durable (a file is missing, "
             "damaged, or not readable here): restore the folder from another copy."
         )
+
+
+def _covered(pieces: Sequence[Piece], extent: Extent, first: int, last: int) -> bool:
+    """Whether the pieces, ascending, have all that is held of first..last."""
+    for begin, end in extent.held():
+        expected = max(begin, first)
+        for piece in pieces:
+            if piece.first <= expected <= piece.last:
+                expected = piece.last + 1
+        if expected <= min(end, last):
+            return False
+    return True

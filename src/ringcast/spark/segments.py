@@ -26,7 +26,9 @@ import pyarrow.compute as pc
 from isal.isal_zlib import crc32
 
 from ..errors import JournalError
+from . import segment_log
 from .manifest import sync_directory
+from .segment_log import Logged
 
 TIME = pa.timestamp("us", tz="UTC")  # stored as Spark wants it, which has no nanoseconds: reading computes nothing
 
@@ -117,6 +119,16 @@ def list_segments(folder: Path) -> list[Segment]:
         segment = Segment(int(first), int(last) if last else None, folder / name)
         found[segment.first] = segment
     return [found[first] for first in sorted(found)]
+
+
+def logged(segment: Segment) -> Logged:
+    """Return what the log says of a segment."""
+    return Logged(segment.first, segment.last or 0, segment.path.stat().st_size if segment.sealed else 0)
+
+
+def segment_of(folder: Path, first: int, last: int | None) -> Segment:
+    """Return the sealed segment first..last, or the open one that begins with `first`."""
+    return sealed_segment(folder, first, last) if last else tail_segment(folder, first)
 
 
 def identity(group: str, sender: str) -> int:
@@ -224,6 +236,7 @@ class Tail:
         tail._index.truncate(0)
         tail._write(_schema_of(group, sender).serialize())
         sync_directory(segment.path.parent, fsync=fsync)
+        segment_log.append(segment.path.parent, seed, logged(segment))
         return tail
 
     @classmethod
@@ -361,6 +374,7 @@ def seal(tail: Tail, seed: int, *, group: str, sender: str, fsync: bool) -> Segm
     os.replace(index_draft, target.index_path)  # before the data: a sealed segment never lacks its index
     os.replace(data_draft, target.path)
     sync_directory(target.path.parent, fsync=fsync)
+    segment_log.append(target.path.parent, seed, logged(target))  # before the tail goes, so that readers find the one or the other
     remove(tail.segment)
     return target
 

@@ -82,6 +82,7 @@ from .offsets import (
     refuse,
 )
 from .options import BATCH_OPTIONS, EARLIEST, LATEST, STREAM_OPTIONS, Options, flag
+from .reader import Span
 from .rows import OF_THE_RECORDER, ROWS, WITH_HEADERS
 from .subscriptions import subscribe
 
@@ -97,9 +98,10 @@ _FILTERING = "pyspark.sql.worker.data_source_pushdown_filters"
 class Slice(InputPartition):
     """What one task reads."""
 
-    def __init__(self, path: Path, copies: list[Copy]) -> None:
+    def __init__(self, path: Path, copies: list[Copy], segments: list[list[Span]]) -> None:
         self.path = path
         self.copies = copies
+        self.segments = segments  # those that each copy is in, so that a task need not look for them
 
 
 class RingcastDataSource(DataSource):
@@ -151,14 +153,15 @@ class _SliceReader:
             refuse(losses(spans, extents), f"The journal {self.options.path} does not have all messages of this range")
         copies = self.bounds.timely(journals, journals.copies_again(spans, chosen, strict=strict, stand_in=self.stand_in))
         rows = _partition_rows(copies, _row_bytes(journals, copies), self.options)
-        return [Slice(self.options.path, part) for part in cut(copies, rows)]
+        return [Slice(self.options.path, part, [journals.named(copy.journal).spans(*copy[:3]) for copy in part])
+                for part in cut(copies, rows)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if not isinstance(partition, Slice):  # what Spark makes of an empty plan
             return
-        for copy in partition.copies:
-            yield from read_copy(partition.path, copy, self.projection, strict=self.options.fail_on_data_loss,
-                                 stand_in=self.stand_in)
+        for copy, segments in zip(partition.copies, partition.segments, strict=True):
+            yield from read_copy(partition.path, copy, self.projection, segments=segments,
+                                 strict=self.options.fail_on_data_loss, stand_in=self.stand_in)
 
     def wanted(self, extents: Mapping[str, Extent]) -> dict[str, Extent]:
         """The senders that the user wants."""
@@ -283,8 +286,7 @@ def _row_bytes(journals: Journals, copies: list[Copy]) -> float:
     """The mean size of a message in the segments that the copies touch, with what the journal stores beside it."""
     size = rows = 0
     for copy in copies:
-        touched = [piece for piece in journals.named(copy.journal).segments(copy.sender)
-                   if piece.first <= copy.last and piece.last >= copy.first]
+        touched = journals.named(copy.journal).segments(*copy[:3])
         size += sum(piece.size for piece in touched)
         rows += sum(piece.last - piece.first + 1 for piece in touched)
     return size / rows if rows else 0.0
