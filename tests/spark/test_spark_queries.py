@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from journal_help import A, B, C, record
 
-from ringcast.spark import Journal, JournalReader
+from ringcast.spark import Journal, JournalReader, lag
 from ringcast.spark.retention import Retention
 from ringcast.spark.subscriptions import committed, subscriptions
 
@@ -133,6 +133,21 @@ def test_a_batch_that_runs_again_has_the_rows_that_it_had_though_a_recorder_caug
     run()
     assert [number for number, _ in batches] == [0, 0, 1]
     assert batches[1] == batches[0] and len(batches[0][1]) == 10 and len(batches[2][1]) == 10
+
+
+def test_a_query_waits_for_enough_messages_and_its_progress_tells_its_lag(spark, path, journal, tmp_path):
+    """With both limits, through Spark's own trigger: the rest of 50 waits for 100; then a listener's figures."""
+    stream = (spark.readStream.format("ringcast").option("minOffsetsPerTrigger", 100).option("maxOffsetsPerTrigger", 1500)
+              .option("maxTriggerDelay", "1h").load(path))
+    query = stream.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "c")).start()
+    try:
+        query.processAllAvailable()
+        rows = [progress["numInputRows"] for progress in query.recentProgress if progress["numInputRows"]]
+        assert rows == [1500, 1500]
+        assert lag(query.lastProgress) == {"avgOffsetsBehindLatest": 25.0, "maxOffsetsBehindLatest": 50,
+                                           "minOffsetsBehindLatest": 0}
+    finally:
+        query.stop()
 
 
 def test_a_stream_started_before_the_recorder_sees_its_first_message(spark, path, tmp_path):

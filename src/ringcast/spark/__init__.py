@@ -20,11 +20,12 @@ from .session import session  # at once, else the submodule of the same name wou
 
 if TYPE_CHECKING:
     from .journal import Journal as Journal
+    from .progress import lag as lag
     from .reader import JournalReader as JournalReader
 
-_HOMES = {"Journal": ".journal", "JournalReader": ".reader"}
+_HOMES = {"Journal": ".journal", "JournalReader": ".reader", "lag": ".progress"}
 
-__all__ = ["Journal", "JournalReader", "session"]
+__all__ = ["Journal", "JournalReader", "lag", "session"]
 
 
 def __getattr__(name: str) -> object:

@@ -1,6 +1,7 @@
 """The options of a read, in Spark's way: text by name, names in any case, wrong ones refused before anything is read."""
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
 
@@ -15,9 +16,12 @@ from .subscriptions import subscription_name
 _BOTH = ("path", "startingOffsets", "startingTimestamp", "senders", "failOnDataLoss", "minPartitions", "maxRecordsPerPartition",
          "includeHeaders")
 BATCH_OPTIONS = (*_BOTH, "endingOffsets", "endingTimestamp", "filterPushdown")
-STREAM_OPTIONS = (*_BOTH, "maxOffsetsPerTrigger", "subscriptionName")
+STREAM_OPTIONS = (*_BOTH, "maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "subscriptionName")
 
 EARLIEST, LATEST = "earliest", "latest"
+
+# As Spark reads times in options: a number without a unit is milliseconds.
+_SECONDS = {"us": 1e-6, "": 1e-3, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 
 
 class Options:
@@ -36,6 +40,8 @@ class Options:
         self.filter_pushdown = flag(self._given, "filterPushdown", False)
         self.include_headers = flag(self._given, "includeHeaders", False)
         self.max_offsets_per_trigger = self._count("maxOffsetsPerTrigger")
+        self.min_offsets_per_trigger = self._count("minOffsetsPerTrigger")
+        self.max_trigger_delay = self._delay()
         self.min_partitions = self._count("minPartitions")
         self.max_records_per_partition = self._count("maxRecordsPerPartition")
         self.senders = self._senders()
@@ -48,6 +54,23 @@ class Options:
     def wants(self, sender: str) -> bool:
         """Whether the option `senders` names this sender, by name or as name#incarnation."""
         return self.senders is None or sender in self.senders or sender.rpartition("#")[0] in self.senders
+
+    def unknown_senders(self, known: Iterable[str]) -> list[str]:
+        """The wanted senders of which none is known, sorted."""
+        named = {name for sender in known for name in (sender, sender.rpartition("#")[0])}
+        return sorted((self.senders or frozenset()) - named)
+
+    def _delay(self) -> float:
+        """How many seconds a batch may wait for minOffsetsPerTrigger messages."""
+        least, most, text = self.min_offsets_per_trigger, self.max_offsets_per_trigger, self._given.get("maxTriggerDelay")
+        if least is not None and most is not None and least > most:
+            raise ConfigError(f"minOffsetsPerTrigger is {least} and maxOffsetsPerTrigger {most}: the least may not be above the most.")
+        if least is None and text is not None:
+            raise ConfigError("maxTriggerDelay is how long a batch waits for minOffsetsPerTrigger messages: give that too.")
+        found = re.fullmatch(r"(\d+)\s*([a-z]*)", (text or "15m").strip().lower())
+        if found is None or found[2] not in _SECONDS:
+            raise ConfigError(f"maxTriggerDelay must be a whole number with a unit (us, ms, s, m, h or d), like 15m, not {text!r}.")
+        return int(found[1]) * _SECONDS[found[2]]
 
     def _count(self, name: str) -> int | None:
         value = self._given.get(name)

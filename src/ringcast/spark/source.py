@@ -13,12 +13,15 @@ Options, of both unless marked:
 - `endingOffsets` (batch): `latest` (default) or a JSON digest of the last messages to read; senders it does not name are not read.
 - `startingTimestamp`, `endingTimestamp` (batch): instead of offsets: from each sender's first message that was sent then or later,
   and up to the last before the first one sent then or later. Milliseconds since 1970, or ISO 8601.
-- `senders`: only these, with commas between: NAME for all lives of a member, NAME#INCARNATION for one.
+- `senders`: only these, with commas between: NAME for all lives of a member, NAME#INCARNATION for one. A batch read of one that no
+  journal knows is an error; a stream waits for it, and logs that it does.
 - `failOnDataLoss` (default true): an error if messages in the range were purged, or never reached a recorder, or the journal
   ends before the offset. With false they are passed over. Also an error, of streams: a batch runs again, the journal of several that
   it was read from is gone, and `view_id`, `delivered_at` or `headers` are read. With false another journal's are given instead;
   the other columns are what the sender said, the same in every journal, so that without these three any journal serves.
 - `maxOffsetsPerTrigger` (streams): at most so many messages in one batch; smallest backlogs first.
+- `minOffsetsPerTrigger` (streams): no batch before so many messages wait, or `maxTriggerDelay` (default `15m`) has passed since the
+  last one, as of Kafka's source: the first batch of a run never waits, nor does a run over what is there (AvailableNow).
 - `subscriptionName` (streams): what the stream has committed is written into the journals under this name, for their retention
   (see `retention`). Spark commits a batch when it plans the next one, so that this lags one batch.
 - `minPartitions`, `maxRecordsPerPartition`: bounds of the split, otherwise up to 1,000,000 messages or 192 MiB in a partition.
@@ -41,9 +44,12 @@ A stream may start before the recorder did: until the journal exists there is no
 read from its start. A batch read of a journal that does not exist is an error.
 """
 
+import logging
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from math import inf
 from pathlib import Path
+from time import monotonic
 
 import pyarrow as pa
 from pyspark.sql.datasource import (
@@ -56,7 +62,13 @@ from pyspark.sql.datasource import (
     InputPartition,
 )
 from pyspark.sql.pandas.types import from_arrow_schema
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+)
 from pyspark.sql.types import StructType
 
 from ..errors import ConfigError, JournalError
@@ -85,6 +97,8 @@ from .options import BATCH_OPTIONS, EARLIEST, LATEST, STREAM_OPTIONS, Options, f
 from .reader import Span
 from .rows import OF_THE_RECORDER, ROWS, WITH_HEADERS
 from .subscriptions import subscribe
+
+log = logging.getLogger("ringcast")
 
 PARTITION_ROWS = 1_000_000  # far fewer, and starting the tasks costs more than reading (measured)
 PARTITION_BYTES = 192 << 20
@@ -189,7 +203,11 @@ class BatchReader(_SliceReader, DataSourceReader):
         journals = Journals(self.options.path)
         if not journals.journals:
             raise JournalError(f"There is no journal at {self.options.path}: check the name, or start recording to it first.")
-        extents = self.wanted(journals.extents())
+        there = journals.extents()
+        if missing := self.options.unknown_senders(there):
+            raise JournalError(f"{self.options.path} has no messages of {', '.join(missing)}, which the option senders names; "
+                               f"it has those of {_few(there)}.")
+        extents = self.wanted(there)
         start, end = self.start(journals, extents), self.end(journals, extents)
         if self.options.fail_on_data_loss:
             refuse(overtaken(start, journals.reach()), f"startingOffsets is beyond the end of the journal {self.options.path}")
@@ -216,6 +234,8 @@ class StreamReader(_SliceReader, DataSourceStreamReader, SupportsTriggerAvailabl
     def __init__(self, options: Options, schema: StructType) -> None:
         super().__init__(options, schema)
         self._target: Offset | None = None  # where an AvailableNow run ends
+        self._triggered = -inf  # when the last batch was let through
+        self._said: set[str] = set()
         # A batch that runs again must have the rows that it had; what the sender said is the same in every journal.
         self.stand_in = not options.fail_on_data_loss or not set(OF_THE_RECORDER).intersection(self.projection.names)
 
@@ -224,24 +244,56 @@ class StreamReader(_SliceReader, DataSourceStreamReader, SupportsTriggerAvailabl
         return self.start(journals, self.wanted(journals.extents()))
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        rows = self.options.max_offsets_per_trigger
-        return ReadAllAvailable() if rows is None else ReadMaxRows(rows)
+        least, most = self.options.min_offsets_per_trigger, self.options.max_offsets_per_trigger
+        if least is not None:
+            return ReadMinRows(least)  # Spark's limits are one or the other: latestOffset knows that there is a most as well
+        return ReadAllAvailable() if most is None else ReadMaxRows(most)
 
     def latestOffset(self, start: Position, limit: ReadLimit) -> Position:
         journals, begin = Journals(self.options.path), digest_of(start)
         if self.options.fail_on_data_loss:
             refuse(overtaken(begin, journals.reach()), f"The stream has read further than the journal {self.options.path} goes")
-        extents = self.wanted(journals.extents(behind=begin))
+        there = journals.extents(behind=begin)
+        self._tell(journals, there)
+        extents = self.wanted(there)
         target = latest(extents)
         if self._target is not None:
             target = {sender: min(target[sender], seqno) for sender, seqno in self._target.items() if sender in target}
         floor = earliest(extents)
-        end = advance(begin, target, floor, limit.max_rows if isinstance(limit, ReadMaxRows) else None)
+        most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+        if isinstance(limit, ReadMinRows):
+            if self._target is None and self._waits(limit.min_rows, begin, target, floor):
+                return start
+            most = self.options.max_offsets_per_trigger
+        end = advance(begin, target, floor, most)
         if end == begin:
             return start
         # One journal needs no name, but where a new sender began must be known when it is purged meanwhile.
         spans = [span for span in ranges(begin, end, floor) if not journals.is_one or span.sender not in begin]
         return position(end, journals.copies(spans))
+
+    def _waits(self, least: int, begin: Offset, target: Offset, floor: Offset) -> bool:
+        """Whether there are too few messages for a batch, and it is not yet time for one all the same."""
+        there = sum(span.last - span.first + 1 for span in ranges(begin, advance(begin, target, floor, None), floor))
+        now = monotonic()
+        if there < least and now - self._triggered < self.options.max_trigger_delay:
+            return True
+        self._triggered = now
+        return False
+
+    def _tell(self, journals: Journals, there: Mapping[str, Extent]) -> None:
+        """Log, once, what the stream waits for and may never come: a journal, or senders."""
+        if not journals.journals:
+            self._say(f"There is no journal at {self.options.path} yet; the stream waits for one.")
+        elif there and (missing := self.options.unknown_senders(there)):
+            self._say(f"{self.options.path} has no messages of {', '.join(missing)} yet, which the option senders names; it has those "
+                      f"of {_few(there)}, and the stream waits for the others.")
+
+    def _say(self, sentence: str) -> None:
+        kind = sentence.partition(" yet")[0]
+        if kind not in self._said:
+            self._said.add(kind)
+            log.warning("%s", sentence)
 
     def prepareForTriggerAvailableNow(self) -> None:
         self._target = self._reach()
@@ -280,6 +332,12 @@ def projection(schema: StructType, table: pa.Schema) -> pa.Schema:
             wanted = f"{field.name} {field.dataType.simpleString()}"
             raise ConfigError(f"ringcast has no column {wanted!r}; its columns are {known}.")
     return pa.schema([table.field(field.name).with_nullable(field.nullable) for field in schema])
+
+
+def _few(senders: Iterable[str]) -> str:
+    """The first few senders, for a sentence."""
+    names = sorted(senders)
+    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "") if names else "nobody"
 
 
 def _row_bytes(journals: Journals, copies: list[Copy]) -> float:
