@@ -3,6 +3,10 @@
 A receiver acknowledges what the application has finished, after ack_threshold messages or on xmit_interval; a sender purges up to
 the minimum of its ack-map. An ACK also carries how many bytes the receiver's socket buffer grants this sender, so that all windows
 together never flood it. Everything else is in multicast.py.
+
+An ACK that grants nothing says that its member takes no messages. A sender that believed the first of these would purge what the member
+still needs, if somebody else had said it in its name. So it asks, by HIGHEST, and believes the answer: a member that takes messages
+never gives that one, and its next ACK with a grant withdraws the refusal.
 """
 
 from dataclasses import dataclass
@@ -17,14 +21,15 @@ from ringcast.config import Config
 from ringcast.digest import Digest
 from ringcast.protocols import multicast
 from ringcast.protocols.budget import ReceiveBudget
-from ringcast.protocols.multicast import Multicast, ReceiveWindow
+from ringcast.protocols.multicast import Highest, Multicast, ReceiveWindow
+from ringcast.protocols.retransmission import Stillness
 from ringcast.protocols.seqnos import Seqno, is_seqno, precedes
 from ringcast.stack import Instant, Kind
 
 
 class Ack(msgspec.Struct, array_like=True):
     seqno: Seqno                        # highest finished by the application
-    budget: int                         # bytes that may be unacknowledged towards this member; 0: do not wait for it at all
+    budget: int                         # bytes that may be unacknowledged towards this member; 0: it takes no messages
 
 
 ACK = msgspec.msgpack.Decoder(Ack)
@@ -47,6 +52,8 @@ class Mcast(Multicast):
         super().__init__(local, config, budget, resume=resume, receiving=receiving, offset=offset, stint=stint)
         self.acks = AckTable()
         self.budgets: dict[int, int] = {}               # bytes that each member grants us
+        self.refusals: dict[int, bool] = {}             # members that grant none: whether they were asked if that is so
+        self.doubts = Stillness()                       # how often to ask
         self.counters = Counters()
 
     def make_window(self, offset: Seqno, max_bytes: int) -> RingBuffer:
@@ -58,12 +65,13 @@ class Mcast(Multicast):
         """On reception of ACK from member P: raise its entry; when the minimum rises, purge, which unblocks senders."""
         if ack.budget == 0 and is_seqno(ack.seqno):
             self.counters.acks_received += 1
-            self._wait_no_more(member)
+            self._on_refusal(member)
             return True
         seqno = self._sent_of(ack.seqno)
         if seqno is None or ack.budget < 0:
             return False
         self.counters.acks_received += 1
+        self._wait_again(member, seqno)
         start = self.joiners.get(member)
         if start is not None and not precedes(seqno, start):
             self._started(member)
@@ -76,6 +84,27 @@ class Mcast(Multicast):
 
     _handlers: ClassVar = {**Multicast._handlers, Kind.ACK: (ACK, _on_ack)}
 
+    def _on_refusal(self, member: int) -> None:
+        """Believe that a member takes no messages when it says so again after it was asked."""
+        if self.refusals.get(member):
+            self._wait_no_more(member)
+        elif member in self.acks:
+            self.refusals.setdefault(member, False)
+
+    def _ask_refusers(self, now: Instant) -> None:
+        """Ask whether it is true: who takes no messages answers every HIGHEST with that."""
+        self.doubts.look(tuple(self.refusals))
+        if self.doubts.is_due:
+            for member in self.refusals:
+                self.refusals[member] = True
+                self._send_control(Kind.HIGHEST, Highest(self.send_window.sent), member, now)
+
+    def _wait_again(self, member: int, seqno: Seqno) -> None:
+        """An ACK with a grant says that its member takes messages; wait for it, if what it needs is still here."""
+        self.refusals.pop(member, None)
+        if member not in self.acks and not precedes(seqno, self.send_window.ring.low):
+            self.acks.add(member, seqno)
+
     def _admitted(self, member: int, start: Seqno) -> None:
         """Count a member among the ackers."""
         if member != self.local.incarnation:
@@ -86,6 +115,7 @@ class Mcast(Multicast):
     def _gone(self, member: int) -> None:
         self.acks.remove(member)
         self.budgets.pop(member, None)
+        self.refusals.pop(member, None)
 
     def _installed(self, now: Instant) -> None:
         self._fit_budgets()
@@ -93,6 +123,7 @@ class Mcast(Multicast):
 
     def _wait_no_more(self, member: int) -> None:
         self._started(member)
+        self.refusals.pop(member, None)
         if self.budgets.pop(member, None) is not None:
             self._fit_budgets()
         if self.acks.remove(member) or not self.acks:
@@ -165,7 +196,11 @@ class Mcast(Multicast):
             if window.stream.unacked_messages:
                 self._acknowledge(sender, now)
         self._say_again(now)
+        self._ask_refusers(now)
         self._arm(now)
+
+    def _is_busy(self) -> bool:
+        return bool(self.refusals) or super()._is_busy()
 
     # ------------------------------------------------------------------------------------------------------ status
 
@@ -173,7 +208,8 @@ class Mcast(Multicast):
         return self.joiners.get(member, self.acks.get(member))
 
     def remembered(self) -> set[int]:
-        return super().remembered() | self.budgets.keys() | cast("dict[int, int]", dict(self.acks.items())).keys()
+        ackers = cast("dict[int, int]", dict(self.acks.items())).keys()
+        return super().remembered() | self.budgets.keys() | self.refusals.keys() | ackers
 
     def slowest(self) -> int | None:
         return cast("int | None", self.acks.slowest)

@@ -1,0 +1,101 @@
+"""One datagram in another's name (docs/threats.md): whatever it says, everybody still gets everything, once and in order."""
+
+import msgspec
+import pytest
+
+from ringcast._core import wire
+from ringcast.protocols import mcast, multicast
+from ringcast.sim.cluster import Cluster
+from ringcast.stack import EVERYONE, Kind
+
+STACKS = ["mcast-udp", "mcast-tcp", "nakack2-udp", "nakack2-tcp"]
+MCAST = STACKS[:2]
+
+
+def group_of(stack="mcast-udp", names="ABC", **options):
+    group = Cluster(names, stack=stack, **({"capacity": 64, "max_bundle_size": 600} | options)).start()
+    group.run(500)
+    return group
+
+
+def numbered(first, last):
+    return [b"%d" % number for number in range(first, last + 1)]
+
+
+def forge(group, name, kind, body, to, dest=EVERYONE):
+    """`to` gets what `name` has not said."""
+    source = group[name].stack
+    content = msgspec.msgpack.encode(body)
+    group[to].turn([wire.make_datagram(kind, source.group, group[name].incarnation, dest, content)])
+
+
+def unheard(group, sender, *receivers):
+    """What `sender` says is lost on its way to these."""
+    group.network.cut = {(sender, receiver) for receiver in receivers}
+
+
+def heal(group):
+    group.network.cut = set()
+    group.settle(20_000)
+    assert group.owed() is None, group.owed()
+
+
+def assert_all_have(group, sender, messages):
+    for name in group.names:
+        assert group[name].got.get(group[sender].address, []) == messages, name
+
+
+# ---------------------------------------------------------------------------------------------- nobody waits for me
+
+def test_one_refusal_in_anothers_name_ends_no_stream():
+    """What C has not got yet is kept for it."""
+    group = group_of()
+    unheard(group, "A", "C")
+    group["A"].send(*numbered(1, 20))
+    group.run(1)
+    forge(group, "C", Kind.ACK, mcast.Ack(0, 0), to="A")
+    group.run(100)
+    heal(group)
+    assert_all_have(group, "A", numbered(1, 20))
+
+
+def test_one_refusal_in_the_name_of_a_joiner_ends_no_stream():
+    group = group_of(names="AC")
+    group["C"].crash()
+    group.start("C")
+    while not group["A"].multicast.joiners:
+        group.run(0.01)
+    unheard(group, "A", "C")
+    forge(group, "C", Kind.ACK, mcast.Ack(0, 0), to="A")
+    group["A"].send(*numbered(1, 20))
+    group.run(100)
+    heal(group)
+    assert group["C"].got[group["A"].address] == numbered(1, 20)
+
+
+def test_a_refusal_before_anything_was_sent_is_taken_back_by_who_takes_messages():
+    group = group_of(names="AC")
+    forge(group, "C", Kind.ACK, mcast.Ack(0, 0), to="A")
+    group.run(50)
+    unheard(group, "A", "C")
+    group["A"].send(*numbered(1, 20))
+    group.run(100)
+    heal(group)
+    assert_all_have(group, "A", numbered(1, 20))
+
+
+def test_who_was_not_waited_for_and_acknowledges_is_waited_for_again():
+    """Enough datagrams in C's name end its place among those that are waited for; its next ack gives it back."""
+    group = group_of()
+    for _ in range(3):
+        forge(group, "C", Kind.ACK, mcast.Ack(0, 0), to="A")
+        group["A"].multicast.tick(group.now)
+    assert group["A"].multicast.start_of(group["C"].incarnation) is None
+    unheard(group, "A", "B")                    # so that nothing is purged before C has it
+    group["A"].send(*numbered(1, 5))
+    group.run(100)
+    unheard(group, "A", "C")
+    group["A"].send(*numbered(6, 20))
+    group.run(100)
+    heal(group)
+    assert_all_have(group, "A", numbered(1, 20))
