@@ -111,6 +111,10 @@ class Layer:
         """There is a new connection to a member, which may not be in the view; what was on its way before may be lost."""
         self.above.linked(member, now)
 
+    def returned(self, member: int, stint: int, now: Instant) -> None:
+        """A life has come back: its process number `stint` speaks for it from now on."""
+        self.above.returned(member, stint, now)
+
     def deliver(self, limit: int, now: Instant) -> int:
         """Append at most `limit` messages to the deliveries of the Effects; how many those were."""
         return 0
@@ -143,6 +147,9 @@ class _Top(Layer):
         pass
 
     def linked(self, member: int, now: Instant) -> None:
+        pass
+
+    def returned(self, member: int, stint: int, now: Instant) -> None:
         pass
 
 

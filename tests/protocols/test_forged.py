@@ -99,3 +99,38 @@ def test_who_was_not_waited_for_and_acknowledges_is_waited_for_again():
     group.run(100)
     heal(group)
     assert_all_have(group, "A", numbered(1, 20))
+
+
+# ------------------------------------------------------------------------------------------------ a later beginning
+
+@pytest.mark.parametrize("stack", STACKS)
+@pytest.mark.parametrize("stint", [1, 1 << 60])
+def test_a_start_of_a_process_that_nobody_has_heard_of_moves_no_stream(stack, stint):
+    group = group_of(stack)
+    group["A"].send(*numbered(1, 20))
+    group.settle()
+    forge(group, "A", Kind.START, multicast.LaterStart(40, group["B"].views[-1].id, stint), to="B")
+    group["A"].send(*numbered(21, 60))
+    group.settle()
+    assert_all_have(group, "A", numbered(1, 60))
+
+
+@pytest.mark.parametrize("stack", STACKS)
+def test_a_life_that_comes_back_after_that_is_heard(stack):
+    """The forged stint is not kept in place of the true one."""
+    group = Cluster("PAB", stack=stack).start("P", receiving=False).start("A", "B")
+    group.run(1000)
+    group["P"].send(*numbered(1, 20))
+    group.settle()
+    forge(group, "P", Kind.START, multicast.LaterStart(0, group["B"].views[-1].id, 1 << 60), to="B")
+    former = group["P"]
+    former.crash()
+    group["A"].exclude("P")
+    group["B"].exclude("P")
+    group.run(500)
+    group.start("P", former=former, acked=10, receiving=False)
+    group["P"].send(*numbered(21, 30))
+    group.run(3000)
+    assert group.owed() is None, group.owed()
+    for name in "AB":
+        assert group[name].got[group["P"].address] == numbered(1, 30)

@@ -131,7 +131,8 @@ class Multicast(Layer):
         self.members: dict[int, Address] = {}
         self.view_id = 0
         self.joiners: dict[int, Seqno] = {}             # members that have not answered their START
-        self.early: dict[int, LaterStart] = {}          # STARTs of views that are not ours
+        self.early: dict[int, LaterStart] = {}          # STARTs of views, and of processes, that are not known
+        self.stints: dict[int, int] = {}                # of lives that have come back: which process speaks for each
         self.requests: dict[int, list[Range]] = {}      # of this turn
         self.early_deliveries: list[Batch] = []         # OOB messages of this turn
         self.is_flooded = False                         # the application has too much in hand for any more OOB messages
@@ -272,7 +273,8 @@ class Multicast(Layer):
         time that comes late would open a window on messages that were given up in between.
 
         A life that comes back begins with what we have, or before; but what an earlier process of it gave up when it had taken us out
-        (and died before anybody heard of it), we cannot get any more.
+        (and died before anybody heard of it), we cannot get any more. Its membership told us of that process before it had a view to
+        START in; a START of any other process is not of this life, and must not move its stream.
         """
         if not is_seqno(start.seqno) or start.stint < 0:
             return False
@@ -281,7 +283,7 @@ class Multicast(Layer):
         window = self.windows.get(sender)
         if not self.receiving:
             self._answer_start(sender, now)
-        elif start.view_id != self.view_id or self._has_in_hand(sender):
+        elif start.view_id != self.view_id or start.stint > self.stints.get(sender, 0) or self._has_in_hand(sender):
             self._keep(sender, start)
         else:
             if window is None or (precedes(window.ring.hd, start.seqno) and (not window.started or start.stint > window.stint)):
@@ -296,6 +298,16 @@ class Multicast(Layer):
         self.early[sender] = start
         if len(self.early) > MAX_MEMBERS:
             del self.early[next(iter(self.early))]
+
+    def returned(self, member: int, stint: int, now: Instant) -> None:
+        """From now on STARTs of this process of a life are believed."""
+        if self.stints.get(member) != stint:
+            self.stints.pop(member, None)
+            self.stints[member] = stint
+            if len(self.stints) > MAX_MEMBERS:
+                del self.stints[next(iter(self.stints))]        # it will be told again, if it is still there
+            self._heed_early_starts(now)
+        self.above.returned(member, stint, now)
 
     def _heed_early_starts(self, now: Instant) -> None:
         for sender in [sender for sender in self.early if sender in self.members]:
@@ -428,6 +440,7 @@ class Multicast(Layer):
         joined = [member for member in members if member not in self.members]
         self._remove_leavers(members)
         self.members, self.view_id = members, view.id
+        self.stints = {member: stint for member, stint in self.stints.items() if member in members}
         for member in joined:
             self._admit(member, resumes.get(member))
             self._digest(members[member])

@@ -171,6 +171,7 @@ class StaticMembers(Layer):
         if not (stint := hello.stints.get(sender)):
             return
         self.stints[sender] = stint
+        self.above.returned(sender, stint, now)
         if self.installed is not None and (before is None or before.physical != hello.physical):
             self._route()
         if hello.installed and (before is None or not before.installed or before.stints.get(sender) != stint):
