@@ -212,12 +212,6 @@ class Group(Hostile):
 
     # --------------------------------------------------------------------------------------------------------- the end
 
-    def is_worn_out(self) -> bool:
-        """Whether B has said of itself that it is in its last generation, behind which no HELLO goes that others believe: its name
-        cannot be vacated so that all agree."""
-        lines = [table["B"] for each in self.members for table in (each.members.table, each.members.rumours) if "B" in table]
-        return any(line.generation >= 2**22 - 1 for line in lines)
-
     def settle(self) -> None:
         """B is silent and taken out, the network loses nothing: the honest members get everything, and can go on."""
         for member in self.members:

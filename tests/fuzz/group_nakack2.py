@@ -49,7 +49,6 @@ class Nakack2Group(HostileNakack2, Group):
         """Votes count in a view that both have."""
         for member in self.members:
             self.take_all(member)
-        self.apart |= self.is_worn_out()
         if self.awaits_the_unsent():
             assert self.leads or self.spoofed or self.apart
             self.misled = True

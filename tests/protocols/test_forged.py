@@ -5,6 +5,7 @@ import pytest
 
 from ringcast._core import wire
 from ringcast.protocols import mcast, multicast
+from ringcast.protocols.static_members import FARTHEST, HIGHEST, Hello, Line
 from ringcast.sim.cluster import Cluster
 from ringcast.stack import EVERYONE, Kind
 
@@ -134,3 +135,53 @@ def test_a_life_that_comes_back_after_that_is_heard(stack):
     assert group.owed() is None, group.owed()
     for name in "AB":
         assert group[name].got[group["P"].address] == numbered(1, 30)
+
+
+# --------------------------------------------------------------------------------------------------- the last generation
+
+def hello(name, table, **fields):
+    return Hello(name, name, table, False, {}, **fields)
+
+
+@pytest.mark.parametrize("generation", [FARTHEST + 2, HIGHEST, 2**22 - 1])
+@pytest.mark.parametrize("life", [0, 0x5555_0000_0005])
+def test_no_hello_takes_a_name_for_good(generation, life):
+    """Somebody says of C that it is vacant, or another's, in the last generation there is: C comes back all the same."""
+    group = group_of()
+    for name, other in (("A", "B"), ("B", "A"), ("A", "C")):
+        forge(group, name, Kind.HELLO, hello(name, {"C": Line(generation, life)}), to=other)
+    group["A"].exclude("C")
+    group.run(1000)
+    group["C"].crash()
+    group.start("C")
+    group["C"].send(*numbered(1, 20))
+    group.run(3000)
+    assert group["A"].views[-1].names == ("A", "B", "C")
+    assert_all_have(group, "C", numbered(1, 20))
+
+
+def test_no_hello_takes_the_name_of_a_member_that_starts():
+    group = Cluster("AB").start("A")
+    forged = hello("B", {"A": Line(2**22 - 1, 0x5555_0000_0005), "B": Line(2**22 - 1, 0x5555_0000_0006)})
+    sender = 0x5555_0000_0006
+    group["A"].turn([wire.make_datagram(Kind.HELLO, group["A"].stack.group, sender, EVERYONE, msgspec.msgpack.encode(forged))])
+    group.start("B")
+    group.run(3000)
+    assert group["A"].views[-1].names == group["B"].views[-1].names == ("A", "B")
+
+
+@pytest.mark.parametrize("restarts", [1, 60])
+def test_who_missed_many_lives_of_a_name_hears_of_the_last(restarts):
+    """The bound is far above what a partition hides."""
+    group = group_of()
+    group.network.cut = {(name, "C") for name in "AB"} | {("C", name) for name in "AB"}
+    for _ in range(restarts):
+        group["A"].exclude("B")
+        group["B"].crash()
+        group.start("B")
+        group.run(250)
+    line = group["A"].members.table["B"]
+    assert line.generation > restarts
+    group.network.cut = set()
+    group.run(3000)
+    assert group["C"].members.table["B"] == line and group["C"].views[-1] == group["A"].views[-1]

@@ -26,6 +26,9 @@ by now, and its view may be one that the others have already. What tells its pro
 heard of it: an earlier process's HELLO that comes late is no news any more, and the life has no view before everybody knows of the
 present stint, thus where it can be reached. To the layers above it is a member whose link broke and came back.
 
+One datagram may say anything. So a line is not believed whose generation is far above ours: honest tables differ by as many lives as a
+partition hides. (Who has no view yet knows nothing, and believes all but the last half of the generations there are.)
+
 A line that is believed only from its owner is never believed by those whom it did not reach before it died. They keep it as a
 rumour, so that exclude() supersedes it all the same; and excluding a name that was never heard of supersedes its first life.
 
@@ -49,6 +52,8 @@ from ringcast.stack import EVERYONE, Instant, Kind, Layer, Packet, decoded
 from ringcast.view import View
 
 MAX_TERMS = 16
+HIGHEST = 1 << 21                       # generation that a sane group never reaches, and from where there is room to count on
+FARTHEST = 1 << 16                      # generations that a line may be ahead of ours, once we have a view
 
 Name = Annotated[str, Meta(min_length=1, max_length=MAX_NAME)]
 Term = Annotated[str, Meta(max_length=64)]
@@ -107,7 +112,7 @@ class StaticMembers(Layer):
         self.last_hello: Instant | None = None
         self.hello_due = False
         self.fault: str | None = None
-        self.num_hellos_sent = self.num_hellos_received = self.num_strangers = self.num_refused = 0
+        self.num_hellos_sent = self.num_hellos_received = self.num_strangers = self.num_refused = self.num_lines_refused = 0
 
     # ---------------------------------------------------------------------------------------------------- events
 
@@ -181,7 +186,9 @@ class StaticMembers(Layer):
         """Take over the lines that supersede ours; whether any did."""
         changed = False
         for name, line in hello.table.items():
-            if name == self.local.name:
+            if name in self.table and not self._can_be(name, line):
+                self.num_lines_refused += 1
+            elif name == self.local.name:
                 changed |= self._contest(line)
             elif name not in self.table or not line.supersedes(self.table[name]) or self._is_stale(hello, name, line):
                 continue
@@ -191,6 +198,12 @@ class StaticMembers(Layer):
             else:
                 self.rumours[name] = max(line, self.rumours.get(name, line))
         return changed
+
+    def _can_be(self, name: str, line: Line) -> bool:
+        """Whether a name can have changed hands so often since we heard of it. Nothing supersedes a line of the last generation, so one
+        HELLO that made us believe such a line would keep a name from the group for good."""
+        known = self.installed is not None
+        return line.generation <= (self.table[name].generation + FARTHEST if known else HIGHEST)
 
     def _is_stale(self, hello: Hello, name: str, line: Line) -> bool:
         """Of two lives with one generation, the one in our view was heard of by every member, so the other's HELLO was held back for
@@ -318,7 +331,8 @@ class StaticMembers(Layer):
     def status(self) -> dict[str, int]:
         return {"view_id": self.installed.id if self.installed else 0, "num_members": len(self.installed or ()),
                 "num_hellos_sent": self.num_hellos_sent, "num_hellos_received": self.num_hellos_received,
-                "num_strangers": self.num_strangers, "num_refused": self.num_refused}
+                "num_strangers": self.num_strangers, "num_refused": self.num_refused,
+                "num_lines_refused": self.num_lines_refused}
 
 
 def numbers(hello: Hello) -> Iterator[int]:
