@@ -9,6 +9,8 @@ from channels import PATIENCE, joined, side_by_side
 
 from ringcast import Channel, ClosedError, Flag, NotMemberError, SendTimeoutError
 from ringcast.protocols.faults import Delay, Discard, Duplicate
+from ringcast.protocols.unicast3 import control
+from ringcast.stack import Kind, Layer, Packet
 
 
 class Reader:
@@ -50,6 +52,24 @@ def reading(names, per_member=None, **options):
             side_by_side([channel.close for channel in channels])
             for reader in readers:
                 reader.thread.join(PATIENCE)
+
+
+class Closer(Layer):
+    """Says CLOSE in the name of whoever sends to one member, for each of the conn-ids that somebody would try first."""
+
+    def receive(self, packets, now):
+        self.above.receive(packets, now)
+        forged = [self.stack.control(Kind.CLOSE, control.Close(conn_id)) for conn_id in range(1, 65)]
+        for sender in {packet.sender for packet in packets if packet.kind == Kind.UNICAST}:
+            self.above.receive([Packet(Kind.CLOSE, sender, packet.dest, packet.data) for packet in forged], now)
+
+
+def test_the_conn_id_that_a_close_needs_is_not_guessed(stack):
+    with reading("AB", {"B": {"faults": [Closer()]}}, **stack) as ((a, b), (_, to_b)):
+        for number in range(500):
+            a.send(b"%d" % number, b.address)
+        to_b.wait(500)
+        assert to_b.to_me("A") == [b"%d" % number for number in range(500)]
 
 
 def test_messages_to_one_come_to_that_one_only_beside_those_to_everybody(stack):

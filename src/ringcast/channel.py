@@ -121,7 +121,8 @@ class Channel(SendPort):
             self._multicast, to_all = multicast_layers(
                 stack, self.address, self.config, budget, resume=resume, receiving=deliver, offset=life.seqno,
                 stint=life.stint, lossless=self._transport.lossless)
-            self._unicast = Unicast3(self.address, self.config, budget, receiving=deliver, conn_id=life.stint << 32,
+            conn_id = (life.stint << 32) + secrets.randbits(31)     # not to be guessed, and above those of an earlier process
+            self._unicast = Unicast3(self.address, self.config, budget, receiving=deliver, conn_id=conn_id,
                                      timestamp=life.stint << 32)
             self._unreliable = Unreliable(self.address, receiving=deliver)
             self._stack = Stack([self._unreliable, self._unicast, *to_all, self._members, *faults], local=self.address,
