@@ -6,6 +6,7 @@ import pytest
 from ringcast._core import wire
 from ringcast.protocols import mcast, multicast
 from ringcast.protocols.static_members import FARTHEST, HIGHEST, Hello, Line
+from ringcast.protocols.unicast3 import control
 from ringcast.sim.cluster import Cluster
 from ringcast.stack import EVERYONE, Kind
 
@@ -185,3 +186,78 @@ def test_who_missed_many_lives_of_a_name_hears_of_the_last(restarts):
     group.network.cut = set()
     group.run(3000)
     assert group["C"].members.table["B"] == line and group["C"].views[-1] == group["A"].views[-1]
+
+
+# ------------------------------------------------------------------------------------------- messages to one member
+
+def talking(**options):
+    """A has told B 20 messages, all acknowledged; and its end of the connection."""
+    group = group_of(names="AB", **options)
+    group["A"].say("B", 20, 8)
+    group.run(200)
+    return group, group["A"].unicast.senders[group["B"].incarnation]
+
+
+def assert_b_hears(group, count):
+    before = group["B"].unicast.counters.unicast_msgs_delivered
+    group["A"].say("B", count, 8)
+    group.run(3000)
+    assert group.owed() is None, group.owed()
+    assert group["B"].unicast.counters.unicast_msgs_delivered == before + count
+
+
+@pytest.mark.parametrize("step", [1, 1 << 32, (1 << 63) - 1])
+def test_one_timestamp_far_ahead_stops_no_acks(step):
+    group, entry = talking()
+    timestamp = (entry.last_timestamp_received + step) % 2**64
+    forge(group, "B", Kind.UNICAST_ACK, control.Ack(entry.conn_id, entry.highest_acked, timestamp, 1), to="A")
+    assert entry.last_timestamp_received == timestamp
+    assert_b_hears(group, 200)
+    assert entry.num_unacked() == 0
+
+
+@pytest.mark.parametrize("kind", [Kind.UNICAST_ACK, Kind.SEND_FIRST_SEQNO])
+def test_one_timestamp_far_ahead_stops_no_answer_to_who_has_lost_its_window(kind):
+    """B forgets connections quickly and for good, so that it must ask where A's begins."""
+    group = Cluster("AB", max_closed_connections=0).start("A").start("B", conn_expiry_timeout=20, conn_close_timeout=20)
+    group.run(500)
+    group["A"].say("B", 20, 8)
+    group.run(200)
+    entry = group["A"].unicast.senders[group["B"].incarnation]
+    assert entry.num_unacked() == 0 and not group["B"].unicast.receivers
+    timestamp = entry.last_timestamp_received + (1 << 62)
+    body = (control.Ack(entry.conn_id, entry.highest_acked, timestamp, 1000) if kind == Kind.UNICAST_ACK
+            else control.SendFirstSeqno(entry.conn_id, timestamp))
+    forge(group, "B", kind, body, to="A")
+    assert_b_hears(group, 20)
+
+
+def test_one_refusal_in_anothers_name_closes_no_connection():
+    group, entry = talking()
+    unheard(group, "A", "B")
+    group["A"].say("B", 20, 8)
+    group.run(1)
+    ack = control.Ack(entry.conn_id, 0, entry.last_timestamp_received + 1, 0)
+    forge(group, "B", Kind.UNICAST_ACK, ack, to="A")
+    group.network.cut = set()
+    group.run(500)
+    assert_b_hears(group, 20)
+    assert group["A"].unicast.counters.unicast_undelivered == 0
+
+
+def test_a_refusal_while_there_is_nothing_to_refuse_shuts_nobody_out():
+    group, entry = talking()
+    forge(group, "B", Kind.UNICAST_ACK, control.Ack(entry.conn_id, 0, entry.last_timestamp_received + 1, 0), to="A")
+    group.run(100)
+    assert_b_hears(group, 20)
+
+
+def test_a_refusal_behind_a_timestamp_far_ahead_is_heard_at_last():
+    """Otherwise A would say it all again and again to one who takes nothing."""
+    group, entry = talking()
+    timestamp = entry.last_timestamp_received + (1 << 62)
+    forge(group, "B", Kind.UNICAST_ACK, control.Ack(entry.conn_id, entry.highest_acked, timestamp, 1000), to="A")
+    group["B"].stop_receiving()
+    group["A"].say("B", 20, 8)
+    group.run(3000)
+    assert group["A"].unicast.counters.unicast_undelivered > 0 and group["A"].unicast.num_unacked() == 0

@@ -308,21 +308,31 @@ class Unicast3(Layer):
             return True
         if ack.budget and precedes(entry.highest_sent, ack.seqno):
             return False
-        if not entry.is_newer(ack.timestamp):
+        if not entry.is_newer(ack.timestamp, self.interval, now):
             self.counters.unicast_late += 1
             return True
         self.counters.unicast_acks_received += 1
         if ack.budget == 0:
-            if peer in self.members:
-                self.refusing.add(peer)
-            self._carry_out(entry.on(Event.CLOSE, now), entry, now)
+            self._on_refusal(peer, entry, now)
             return True
+        entry.grant()
         fit(entry.window, min(ack.budget, self.config.max_bytes), self.config)
         entry.window.acknowledged(ack.seqno)
         if not entry.has_unacked:
             self.unacked.pop(peer, None)
         self.stack.effects.writable = True
         return True
+
+    def _on_refusal(self, peer: int, entry: SenderEntry, now: Instant) -> None:
+        """The receiver takes no messages. One that has taken some is sent the highest again, and if it refuses that too, or leaves,
+        it is true: one datagram in its name does not close its connection."""
+        is_there = peer in self.members
+        if not is_there or entry.is_refusal_believed():
+            if is_there:
+                self.refusing.add(peer)
+            self._carry_out(entry.on(Event.CLOSE, now), entry, now)
+        elif entry.has_unacked:
+            self.counters.unicast_highest_resent += self._repeat(entry, [(entry.highest_sent, entry.highest_sent)], now)
 
     def _on_xmit_req(self, peer: int, request: control.XmitReq, now: Instant) -> bool:
         """On reception of XMIT-REQ: send again what is asked for and still here."""
@@ -370,7 +380,7 @@ class Unicast3(Layer):
         entry = self._sender_of(peer, sync.conn_id)
         if entry is None:
             return True
-        if not entry.is_newer(sync.timestamp):
+        if not entry.is_newer(sync.timestamp, self.interval, now):
             self.counters.unicast_late += 1
         elif entry.has_unacked and (entry.answered is None or now >= entry.answered + self.syncs.min_interval):
             entry.answered = now
@@ -520,8 +530,7 @@ class Unicast3(Layer):
         self.members, self.view_id = {member.incarnation: member for member in view.members}, view.id
         for peer in left:
             if peer in self.senders:
-                self.senders[peer].window.close()
-                self.senders[peer].on(Event.PEER_LEFT, now)
+                self._leave_alone(self.senders[peer], now)
             if peer in self.receivers:
                 self.receivers[peer].on(Event.PEER_LEFT, now)
             self.syncs.done(peer)
@@ -533,6 +542,13 @@ class Unicast3(Layer):
             for packet in self.early.take(peer):
                 self._on_data(packet, now)
         self.above.view(view, resumes, now)
+
+    def _leave_alone(self, entry: SenderEntry, now: Instant) -> None:
+        """The receiver is not in the view any more. If it had refused messages, that was true."""
+        entry.window.close()
+        entry.on(Event.PEER_LEFT, now)
+        if entry.is_doubted:
+            self._carry_out(entry.on(Event.CLOSE, now), entry, now)
 
     def stop_receiving(self, now: Instant) -> None:
         """The application takes no more messages: those who send are not to wait."""

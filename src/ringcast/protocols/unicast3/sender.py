@@ -13,6 +13,8 @@ from ringcast.protocols.unicast3.control import ConnId, Timestamp, XmitReq
 from ringcast.protocols.unicast3.states import TABLE, Act, Event, State
 from ringcast.stack import Instant
 
+MOST_LATE = 8                           # things in a row that come late; so many are not late
+
 
 @dataclass(slots=True)
 class SenderEntry:
@@ -25,6 +27,9 @@ class SenderEntry:
     first: Seqno                                        # of its first message
     state: State = State.OPEN
     last_timestamp_received: Timestamp | None = None    # of an ack or a SEND_FIRST_SEQNO (UNICAST3-SYNC.txt)
+    late: list[tuple[Timestamp, Instant]] = field(default_factory=list)     # what came since that was not later, and when
+    was_granted: bool = False                           # the receiver has taken messages
+    is_doubted: bool = False                            # it seems to take none any more, and was sent one to see if it refuses that
     answered: Instant | None = None                     # when a SEND_FIRST_SEQNO was answered last
     stillness: Stillness = field(default_factory=Stillness)
     pace: Pace = field(default_factory=Pace)
@@ -56,12 +61,33 @@ class SenderEntry:
             self.touched = now
         return act
 
-    def is_newer(self, timestamp: Timestamp) -> bool:
-        """Whether this is the latest that the receiver has said; an earlier one came late and means nothing now."""
-        if self.last_timestamp_received is not None and not precedes(self.last_timestamp_received, timestamp):
+    def is_newer(self, timestamp: Timestamp, pause: int, now: Instant) -> bool:
+        """Whether this is the latest that the receiver has said; an earlier one came late and means nothing now.
+
+        But the latest may have been a lie, and then nothing true is later than that. What comes late comes between things that do not,
+        or all at once; so the lie is forgotten when as many as MOST_LATE, each at least a `pause` after the other and later than that,
+        were not.
+        """
+        if self.last_timestamp_received is None or precedes(self.last_timestamp_received, timestamp):
+            self.late.clear()
+        elif not self.late or (precedes(self.late[-1][0], timestamp) and now >= self.late[-1][1] + pause):
+            self.late.append((timestamp, now))
+        if 0 < len(self.late) < MOST_LATE or (self.late and self.late[-1][0] != timestamp):
             return False
+        self.late.clear()
         self.last_timestamp_received = timestamp
         return True
+
+    def is_refusal_believed(self) -> bool:
+        """Whether to believe that the receiver takes no messages; of one that has taken some, only when it refuses another."""
+        if self.was_granted and not self.is_doubted:
+            self.is_doubted = True
+            return False
+        return True
+
+    def grant(self) -> None:
+        """The receiver says that it takes messages."""
+        self.was_granted, self.is_doubted = True, False
 
     def was_forgotten(self, request: XmitReq) -> bool:
         """Whether the receiver asks for what it had acknowledged before: a late copy of the first message has opened a window for it
