@@ -1,10 +1,13 @@
 """One datagram in another's name (docs/threats.md): whatever it says, everybody still gets everything, once and in order."""
 
+import random
+
 import msgspec
 import pytest
 
 from ringcast._core import wire
 from ringcast.protocols import mcast, multicast
+from ringcast.protocols.seqnos import MODULUS, united, without
 from ringcast.protocols.static_members import FARTHEST, HIGHEST, Hello, Line
 from ringcast.protocols.unicast3 import control
 from ringcast.sim.cluster import Cluster
@@ -261,3 +264,67 @@ def test_a_refusal_behind_a_timestamp_far_ahead_is_heard_at_last():
     group["A"].say("B", 20, 8)
     group.run(3000)
     assert group["A"].unicast.counters.unicast_undelivered > 0 and group["A"].unicast.num_unacked() == 0
+
+
+# -------------------------------------------------------------------------------------------- requests for repeats
+
+def request(group, name, first, last, to="A"):
+    forge(group, name, Kind.XMIT_REQ, multicast.XmitReq([(first, last)] * 100), to=to)
+
+
+def repeated(group):
+    return group["A"].multicast.counters.xmit_rsps_sent
+
+
+@pytest.mark.parametrize("stack", MCAST)
+def test_what_a_member_has_acknowledged_is_not_repeated_to_it(stack):
+    """C holds the window up; who asks in B's name, of whom it is known that it has everything, gets nothing."""
+    group = group_of(stack)
+    unheard(group, "A", "C")
+    group["A"].send(*numbered(1, 20))
+    group.run(50)
+    before = repeated(group)
+    request(group, "B", 1, 20)
+    assert group["A"].multicast.unacked() == 20 and repeated(group) == before
+    request(group, "C", 1, 20)
+    assert repeated(group) == before + 20
+    heal(group)
+    assert_all_have(group, "A", numbered(1, 20))
+
+
+@pytest.mark.parametrize("stack", STACKS[:3])
+def test_the_same_is_repeated_to_a_member_once_in_an_interval_however_often_it_asks(stack):
+    group = group_of(stack)
+    unheard(group, "A", "C")
+    group["A"].send(*numbered(1, 20))
+    group.run(1)
+    before = repeated(group)
+    for _ in range(500):
+        request(group, "C", 1, 20)
+        request(group, "C", 5, 9)
+    assert repeated(group) == before + 20
+    heal(group)
+    assert_all_have(group, "A", numbered(1, 20))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_ranges_without_others_are_the_difference(seed):
+    rng = random.Random(seed)
+    base = rng.choice([0, 2**64 - 20, 2**63 - 20])
+    first, second = ({rng.randrange(1, 60) for _ in range(rng.randrange(50))} for _ in range(2))
+    ranges, others = (united([((base + each) % MODULUS,) * 2 for each in seqnos], base) for seqnos in (first, second))
+    assert without(ranges, others, base) == united([((base + each) % MODULUS,) * 2 for each in first - second], base)
+
+
+def test_what_was_not_asked_for_just_now_is_repeated():
+    group = group_of(names="AC")
+    unheard(group, "A", "C")
+    group["A"].send(*numbered(1, 20))
+    group.run(1)
+    before = repeated(group)
+    for first, last, new in ((5, 9, 5), (3, 6, 2), (1, 20, 13), (1, 20, 0)):
+        request(group, "C", first, last)
+        before += new
+        assert repeated(group) == before
+    heal(group)
+    assert_all_have(group, "A", numbered(1, 20))

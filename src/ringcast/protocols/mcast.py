@@ -121,6 +121,10 @@ class Mcast(Multicast):
         self._fit_budgets()
         self._purge()
 
+    def _has_up_to(self, member: int) -> Seqno:
+        acked = self.acks.get(member)
+        return self.send_window.ring.low if acked is None else acked
+
     def _wait_no_more(self, member: int) -> None:
         self._started(member)
         self.refusals.pop(member, None)

@@ -3,6 +3,7 @@
 Ranges of seqnos are inclusive pairs (first, last).
 """
 
+from collections import deque
 from collections.abc import Iterable
 
 Seqno = int
@@ -41,6 +42,26 @@ def united(ranges: Iterable[Range], base: Seqno) -> list[Range]:
         else:
             merged.append((first, last))
     return merged
+
+
+def without(ranges: Iterable[Range], others: Iterable[Range], base: Seqno) -> list[Range]:
+    """Return the seqnos of `ranges` that are in none of `others`; both as `united`
+    returns them for `base`.
+    """
+    left: list[Range] = []
+    rest = deque(((first - base) % MODULUS, (last - base) % MODULUS) for first, last in others)
+    for first, last in ranges:
+        start, end = (first - base) % MODULUS, (last - base) % MODULUS
+        while rest and rest[0][0] <= end:
+            if start < rest[0][0]:
+                left.append(((base + start) % MODULUS, (base + rest[0][0] - 1) % MODULUS))
+            start = max(start, rest[0][1] + 1)
+            if rest[0][1] > end:
+                break                                   # it may reach into the next one
+            rest.popleft()
+        if start <= end:
+            left.append(((base + start) % MODULUS, last))
+    return left
 
 
 def count(ranges: Iterable[Range]) -> int:
