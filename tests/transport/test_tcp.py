@@ -131,8 +131,8 @@ class Handmade:
         self.received = b""
 
     @classmethod
-    def dial(cls, group, number, member):
-        return cls(group, number, socket.create_connection(member.transport._own))
+    def dial(cls, group, number, member, host="127.0.0.1"):
+        return cls(group, number, socket.create_connection(member.transport._own, source_address=(host, 0)))
 
     def record(self, kind, number, **changes):
         record = Record(**{"kind": kind, "member": self.number, "number": number, "endpoint": ("127.0.0.1", 9), **changes})
@@ -175,8 +175,8 @@ class Handmade:
 @pytest.fixture
 def handmade(place):
     with ExitStack() as stack:
-        def dial(number, member, group=None):
-            made = Handmade.dial(place["group"] if group is None else group, number, member)
+        def dial(number, member, group=None, **options):
+            made = Handmade.dial(place["group"] if group is None else group, number, member, **options)
             stack.callback(made.socket.close)
             return made
         yield dial
@@ -412,6 +412,29 @@ def test_a_peer_that_lost_its_link_without_a_word_replaces_it_by_dialing(member,
     assert again.hear(a, 4 + 32 + 6)[36:] == b"to you"
     assert a.log == [("link", 2), (2, b"before"), ("link", 2), (2, b"after")]
     assert forgotten.is_refused(a) and a.count("links_replaced") == 1
+
+
+@pytest.mark.parametrize("endpoint", [("127.0.0.1", 9), ("127.0.0.2", 9)])
+def test_a_link_that_stands_is_not_taken_from_another_host(member, handmade, passive, endpoint):
+    """Whatever the newcomer says of itself: the one whose name it uses has a link, from elsewhere."""
+    a, b = member(1, **passive), member(2)
+    run(a, b, until=all_linked(a, b))
+    thief = handmade(2, a, host="127.0.0.2")
+    assert thief.hear_record(a).kind == Kind.HELLO
+    thief.socket.sendall(thief.record(Kind.PROPOSE, 10, endpoint=endpoint) + frame(2, b"forged"))
+    assert thief.hear_record(a).kind == Kind.REFUSE and thief.is_refused(a)
+    b.put(b"mine", 1)
+    run(a, b, until=lambda: a.payloads())
+    assert a.payloads() == [b"mine"] and a.events() == [2] and a.count("links_replaced") == 0
+
+
+def test_a_peer_whose_link_has_ended_may_come_back_from_another_host(member, handmade, passive):
+    a = member(1, **passive)
+    former = handmade(2, a)
+    assert former.propose(a, 1).kind == Kind.ACCEPT
+    former.socket.close()
+    run(a, until=lambda: not a.count("links"))
+    assert handmade(2, a, host="127.0.0.2").propose(a, 2).kind == Kind.ACCEPT
 
 
 @pytest.mark.parametrize("forgetful, other", [(1, 2), (2, 1)])

@@ -63,9 +63,10 @@ COUNTERS = (
 class Handshake:
     """A connection on which the two ends have not agreed yet."""
 
-    def __init__(self, connection: socket.socket, began: int, deadline: int, dialed: Endpoint | None) -> None:
+    def __init__(self, connection: socket.socket, host: str, began: int, deadline: int, dialed: Endpoint | None) -> None:
         self.socket = connection
         self.fd = connection.fileno()
+        self.host = host                # at the other end, as the kernel knows it
         self.began = began
         self.deadline = deadline
         self.dialed = dialed            # where to, or None for one that was accepted
@@ -468,7 +469,7 @@ class TcpTransport(Shared):
             connection.close()
             self._counters["dials_failed"] += 1
             return
-        self._handshakes[connection.fileno()] = Handshake(connection, now, now + self._handshake_timeout, where)
+        self._handshakes[connection.fileno()] = Handshake(connection, where[0], now, now + self._handshake_timeout, where)
 
     def _accept(self) -> None:
         now = time.monotonic_ns()
@@ -476,7 +477,7 @@ class TcpTransport(Shared):
             if not self._make_room(now):
                 return
             try:
-                connection, _ = self._listener.accept()
+                connection, (host, _) = self._listener.accept()
             except BlockingIOError:
                 return
             except OSError as error:
@@ -485,9 +486,9 @@ class TcpTransport(Shared):
                     self._stop_listening(now + RETRY_ACCEPT)
                     return
                 continue
-            self._welcome(connection, now)
+            self._welcome(connection, host, now)
 
-    def _welcome(self, connection: socket.socket, now: int) -> None:
+    def _welcome(self, connection: socket.socket, host: str, now: int) -> None:
         self._counters["handshakes_accepted"] += 1
         connection.setblocking(False)
         try:
@@ -496,7 +497,7 @@ class TcpTransport(Shared):
             connection.close()
             self._counters["accept_errors"] += 1
             return
-        shake = Handshake(connection, now, now + self._handshake_timeout, None)
+        shake = Handshake(connection, host, now, now + self._handshake_timeout, None)
         self._handshakes[shake.fd] = shake
         self._timer = min(self._timer, shake.deadline)
         if not self._say(shake, Kind.HELLO, 0):
@@ -582,9 +583,12 @@ class TcpTransport(Shared):
             self._end(shake, "dials_failed")
 
     def _judge(self, shake: Handshake, proposal: Record) -> None:
-        """Somebody proposes this connection."""
-        numbers = self._dialing.peer(proposal.member).numbers
-        if self._is_full(proposal.member) or not numbers.allows(proposal.number, proposal.member < self._member):
+        """Somebody proposes this connection. Anybody can, in any name: so while a link stands, only the host where it ends may replace
+        it. (Who goes on as the same life on another host waits until the link of its former process has ended.)"""
+        peer = self._dialing.peer(proposal.member)
+        numbers = peer.numbers
+        is_elsewhere = peer.linked and shake.host != peer.host
+        if is_elsewhere or self._is_full(proposal.member) or not numbers.allows(proposal.number, proposal.member < self._member):
             self._say(shake, Kind.REFUSE, numbers.highest)
             self._end(shake, "handshakes_refused")
         elif self._say(shake, Kind.ACCEPT, proposal.number):
@@ -633,6 +637,7 @@ class TcpTransport(Shared):
             self._counters["links_replaced"] += 1
             self._lose(peer.link)
         peer.numbers.stand(number)
+        peer.host = shake.host
         peer.link = link = Link(shake.socket, record.member, record.endpoint, self._epoll, self._max_unsent)
         self._set_up(link.socket)
         self._reading[link.fd] = link

@@ -26,11 +26,12 @@ FOREVER = 1 << 63
 class Peer:
     """One incarnation, while it is in the table or has a link, and for some time after."""
 
-    __slots__ = ("attempts", "due", "link", "numbers")
+    __slots__ = ("attempts", "due", "host", "link", "numbers")
 
     def __init__(self) -> None:
         self.numbers = Numbers()
         self.link: Link | None = None
+        self.host = ""                  # where that ends
         self.attempts = 0               # dials since a link was of use
         self.due = 0                    # not dialed before
 

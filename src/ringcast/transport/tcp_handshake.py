@@ -19,6 +19,9 @@ accepts closes its own dial. If only one has proposed when the other's proposal 
 connections stand under one number, one on each side: that would take an acceptor on each side with the same number, and each would
 have had its own proposal on the way (a proposal made after accepting has a higher number).
 
+Who stands behind a record nobody can tell: anybody may propose in another's name. While a link stands, its acceptor takes a proposal
+only from the host where that link ends (tcp.py); another host would have to take the address over as well.
+
 What remains is a side that has switched to a connection that the other has closed; it reads the end of it, and dials again. Numbers
 that were forgotten (they are kept for a bounded number of peers) make a proposal too low: it is refused with the number to beat.
 """
