@@ -8,6 +8,7 @@ import pytest
 from ringcast._core import wire
 from ringcast.protocols import mcast, multicast
 from ringcast.protocols.seqnos import MODULUS, united, without
+from ringcast.protocols.stable import Vote
 from ringcast.protocols.static_members import FARTHEST, HIGHEST, Hello, Line
 from ringcast.protocols.unicast3 import control
 from ringcast.sim.cluster import Cluster
@@ -328,3 +329,52 @@ def test_what_was_not_asked_for_just_now_is_repeated():
         assert repeated(group) == before
     heal(group)
     assert_all_have(group, "A", numbered(1, 20))
+
+
+# --------------------------------------------------------------------------------------------- votes, where A counts
+
+def vote(group, name, receiving=True, **digest):
+    entries = {group[sender].incarnation: entry for sender, entry in digest.items()}
+    return Vote(group[name].multicast.view_id, receiving, 1 << 20 if receiving else 0, entries)
+
+
+@pytest.mark.parametrize("sender", "AB")
+def test_one_vote_that_its_member_takes_nothing_ends_no_stream(sender):
+    group = group_of("nakack2-udp")
+    unheard(group, sender, "C")
+    group[sender].send(*numbered(1, 20))
+    group.run(1)
+    forge(group, "C", Kind.VOTE, vote(group, "C", receiving=False, C=(0, 0)), to="A")
+    group.run(100)
+    heal(group)
+    assert_all_have(group, sender, numbered(1, 20))
+
+
+@pytest.mark.parametrize("far", [1 << 20, (1 << 61) - 1])
+def test_one_vote_far_ahead_says_nothing_of_what_is_sent_later(far):
+    """What C cannot have, because B has not sent it, is not taken for what it has when B sends it."""
+    group = group_of("nakack2-udp")
+    group["B"].send(*numbered(1, 5))
+    group.settle()
+    forge(group, "C", Kind.VOTE, vote(group, "C", B=(far, far), C=(0, 0)), to="A")
+    group.run(100)
+    group["C"].stack.layers[3].asked(group.now)         # it votes, as it does while anything is not settled
+    group.run(100)
+    unheard(group, "B", "C")
+    group["B"].send(*numbered(6, 20))
+    group.run(100)
+    heal(group)
+    assert_all_have(group, "B", numbered(1, 20))
+
+
+@pytest.mark.parametrize("far", [1 << 61, 1 << 62, 1 << 63])
+def test_one_vote_far_ahead_of_its_own_stream_blocks_nobody(far):
+    group = group_of("nakack2-udp")
+    group["B"].send(*numbered(1, 5))
+    group.settle()
+    forge(group, "B", Kind.VOTE, vote(group, "B", A=(0, 0), B=(far, far), C=(0, 0)), to="A")
+    group["B"].send(*numbered(6, 100))
+    group.settle(20_000)
+    group["B"].send(*numbered(70, 100))
+    heal(group)
+    assert len(group["C"].got[group["B"].address]) == 64 + 5 + 31

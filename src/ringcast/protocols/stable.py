@@ -6,6 +6,9 @@ the minimum: STABILITY. A vote stays valid until the next one of its member, so 
 datagram costs a round and no more: whatever a member has that it does not know to be stable, it votes again, every stable_interval
 and ever more rarely while nothing changes. Much at once (stable_bytes, or a share of a window) is voted at once.
 
+A vote may have come in another's name. So it counts for no more than a window beyond what the coordinator knows to be sent; of a
+member's own stream its last vote alone counts; and that a member takes no messages is believed when it says so twice.
+
 Votes and STABILITY are of one view: in another one all begins anew, so a member of the old view can neither hold the new one up nor
 purge what a joiner is to have. A member may install a view before its coordinator does: the coordinator keeps the last early vote
 of each member until then. And while a member that joins has no window for our stream, we do not vote: no round ends meanwhile.
@@ -21,7 +24,7 @@ from ringcast.address import Address
 from ringcast.config import MAX_MEMBERS, Config, milliseconds
 from ringcast.protocols.nakack2 import Nakack2
 from ringcast.protocols.retransmission import Stillness
-from ringcast.protocols.seqnos import MODULUS, Seqno, is_seqno, later
+from ringcast.protocols.seqnos import MODULUS, Seqno, is_seqno, later, precedes
 from ringcast.stack import EVERYONE, Instant, Kind, Layer, Packet, decoded
 from ringcast.view import View
 
@@ -63,6 +66,7 @@ class Stable(Layer):
     def __init__(self, local: Address, config: Config, nakack: Nakack2) -> None:
         self.local = local
         self.interval = milliseconds(config.stable_interval)
+        self.capacity = config.capacity
         self.nakack = nakack
         nakack.stability = self
         self.view_id = 0
@@ -74,6 +78,8 @@ class Stable(Layer):
         self.known: dict[int, Seqno] = {}               # up to where each stream is stable, as far as we know
         self.awaited: dict[int, int] = {}               # who holds each stream up
         self.is_asked = False                           # somebody does not know our vote
+        self.refusals: set[int] = set()                 # members that said last that they take no messages
+        self.has_refused = False                        # this member has said so in this view
         self.last_look: Instant | None = None          # at whether to vote
         self.next_vote: Instant | None = None           # the deadline
         self.stillness = Stillness()
@@ -117,7 +123,8 @@ class Stable(Layer):
             return
         digest, grant = self.nakack.report()
         vote = Vote(self.view_id, self.nakack.receiving, grant, digest)
-        self.is_asked = False
+        self.is_asked = not vote.receiving and not self.has_refused     # it must be said twice
+        self.has_refused = not vote.receiving
         self.last_look = now
         if self.coordinator == self.local.incarnation:
             self._count(self.local.incarnation, vote, now)
@@ -152,11 +159,16 @@ class Stable(Layer):
 
     def _count(self, member: int, vote: Vote, now: Instant) -> None:
         """A vote: when it raises the minimum, tell everybody; when it says nothing new, its member has missed what was said."""
-        before = self.votes.get(member)
+        before, vote = self.votes.get(member), self._possible(member, vote)
+        mine = {member: vote.digest[member]} if member in vote.digest else {}
+        is_other_kind = before is None or before.receiving != vote.receiving
         if before is not None:
-            vote = merged(before, vote)
+            possible = self._possible(member, before)
+            is_other_kind |= possible.digest != before.digest           # it may be the slowest where it was not
+            vote = merged(possible, vote)
+            vote.digest |= mine
         self.votes[member] = vote
-        self._compare(member, is_other_kind=before is None or before.receiving != vote.receiving)
+        self._compare(member, is_other_kind)
         report, said = self._conclusion(), self.concluded
         self.concluded = report
         if said is None or (report.digest, report.grant) != (said.digest, said.grant):
@@ -166,6 +178,33 @@ class Stable(Layer):
         self.awaited = report.slowest                   # may be another now, though nothing is purged by that
         if vote == before and member != self.local.incarnation:
             self._tell(member, now)
+
+    def _possible(self, member: int, vote: Vote) -> Vote:
+        """What of a vote can be true: nobody has finished more than a window of what we do not know to be sent."""
+        digest = dict(vote.digest)
+        for sender, (finished, highest) in vote.digest.items():
+            sent = self._sent_by(sender)
+            if sender != member and sent is not None and precedes((sent + self.capacity) % MODULUS, finished):
+                digest[sender] = (sent, highest)
+        return Vote(vote.view_id, vote.receiving, vote.grant, digest)
+
+    def _sent_by(self, sender: int) -> Seqno | None:
+        """The highest seqno of a stream that we know of: from its sender's vote, and from what has come."""
+        window = self.nakack.windows.get(sender)
+        received = window.ring.hr if window is not None and window.started else None
+        voted = self.votes[sender].digest.get(sender) if sender in self.votes else None
+        if voted is None or received is None:
+            return voted[1] if voted is not None else None
+        return later(voted[1], received)
+
+    def _is_believed(self, member: int, vote: Vote) -> bool:
+        """Whether to count a vote: the second in a row that says that its member takes no messages; all others at once."""
+        if vote.receiving:
+            self.refusals.discard(member)
+        elif member not in self.refusals:
+            self.refusals.add(member)
+            return False
+        return True
 
     def _compare(self, member: int, is_other_kind: bool) -> None:
         """Find the slowest again for each sender of which this vote may have changed that: its own stream, and those that its member
@@ -233,7 +272,8 @@ class Stable(Layer):
         if member in self.members and self.coordinator == self.local.incarnation:
             self.counters.votes_received += 1
             vote.digest = {sender: vote.digest[sender] for sender in self.members if sender in vote.digest}
-            self._count(member, vote, now)
+            if self._is_believed(member, vote):
+                self._count(member, vote, now)
 
     def _keep(self, member: int, vote: Vote) -> None:
         """Keep the vote of a view that is not here yet: its member votes again only after a while, and ever more rarely."""
@@ -274,6 +314,7 @@ class Stable(Layer):
         self.view_id = view.id
         self.members = tuple(member.incarnation for member in view.members)
         self.votes, self.minima, self.known, self.awaited, self.concluded = {}, {}, {}, {}, None
+        self.refusals, self.has_refused = set(), False
         self.last_look = self.next_vote = None
         self._vote(now)
         self._count_early_votes(now)
