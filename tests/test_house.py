@@ -89,3 +89,10 @@ def test_importing_the_spark_part_needs_no_compiled_core():
             "sys.exit([name for name in sys.modules if name.startswith('ringcast._core')] != [])")
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert run.returncode == 0, run.stderr
+
+
+def test_every_test_that_the_page_on_threats_names_exists():
+    named = set(re.findall(r"`(test_\w+)`", (ROOT / "docs" / "threats.md").read_text()))
+    texts = [path.read_text() for path in (ROOT / "tests").rglob("test_*.py")]
+    there = {name for text in texts for name in re.findall(r"^def (test_\w+)", text, re.MULTILINE)}
+    assert len(named) > 10 and not named - there
