@@ -6,7 +6,7 @@ the minimum: STABILITY. A vote stays valid until the next one of its member, so 
 datagram costs a round and no more: whatever a member has that it does not know to be stable, it votes again, every stable_interval
 and ever more rarely while nothing changes. Much at once (stable_bytes, or a share of a window) is voted at once.
 
-A vote may have come in another's name. So it counts for no more than a window beyond what the coordinator knows to be sent; of a
+A vote may have come in another's name. So what is more than a window beyond what the coordinator knows to be sent is left out; of a
 member's own stream its last vote alone counts; and that a member takes no messages is believed when it says so twice.
 
 Votes and STABILITY are of one view: in another one all begins anew, so a member of the old view can neither hold the new one up nor
@@ -182,10 +182,10 @@ class Stable(Layer):
     def _possible(self, member: int, vote: Vote) -> Vote:
         """What of a vote can be true: nobody has finished more than a window of what we do not know to be sent."""
         digest = dict(vote.digest)
-        for sender, (finished, highest) in vote.digest.items():
+        for sender, (finished, _) in vote.digest.items():
             sent = self._sent_by(sender)
             if sender != member and sent is not None and precedes((sent + self.capacity) % MODULUS, finished):
-                digest[sender] = (sent, highest)
+                del digest[sender]
         return Vote(vote.view_id, vote.receiving, vote.grant, digest)
 
     def _sent_by(self, sender: int) -> Seqno | None:
