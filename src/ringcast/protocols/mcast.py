@@ -105,6 +105,10 @@ class Mcast(Multicast):
         if member not in self.acks and not precedes(seqno, self.send_window.ring.low):
             self.acks.add(member, seqno)
 
+    def _has_up_to(self, member: int) -> Seqno:
+        acked = self.acks.get(member)
+        return self.send_window.ring.low if acked is None else acked
+
     def _admitted(self, member: int, start: Seqno) -> None:
         """Count a member among the ackers."""
         if member != self.local.incarnation:
@@ -120,10 +124,6 @@ class Mcast(Multicast):
     def _installed(self, now: Instant) -> None:
         self._fit_budgets()
         self._purge()
-
-    def _has_up_to(self, member: int) -> Seqno:
-        acked = self.acks.get(member)
-        return self.send_window.ring.low if acked is None else acked
 
     def _wait_no_more(self, member: int) -> None:
         self._started(member)
