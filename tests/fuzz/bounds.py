@@ -156,7 +156,7 @@ def check_answers(member: Honest, now: int) -> None:
     sent, looks = member.sent, 1 + now // LOOK
     answers = member.num_arrived + member.num_finished
     assert sent[Kind.HELLO] <= 1 + now // GREETING
-    assert sent[Kind.HIGHEST] <= looks
+    assert sent[Kind.HIGHEST] <= len(NAMES) * looks     # to all, and to each who says that it takes no messages
     assert sent[Kind.XMIT_REQ] <= (len(NAMES) - 1) * looks
     assert sent[Kind.START] <= len(NAMES) * (looks + member.num_views) + member.num_links
     assert sent[Kind.ACK] <= answers + (len(NAMES) - 1) * looks + member.num_turns

@@ -19,6 +19,7 @@ from ringcast.stack import EVERYONE, Kind
 HOSTILE, STRANGER = INCARNATIONS["B"], 0x4444_0000_0004
 EDGES = [0, 1, 2, 3, 7, 8, 9, 63, 64, 255, 256, 2**22 - 1, 2**31, 2**32, 2**53, 2**63 - 1, 2**63, 2**63 + 1, 2**64 - 2, 2**64 - 1,
          -1, -2**31, -2**63]
+STAMP = 8                               # bytes in front of a message without a seqno: when it was sent
 STEPS = (0, 0, 0, 1, 1, 2, -1, 8)       # from a number that means something
 MESSAGES = (Kind.DATA, Kind.REPEAT)
 CONNECTIONS = (Kind.UNICAST, Kind.UNICAST_FIRST)
@@ -103,7 +104,7 @@ class Hostile:
         dest = self.program.choice((EVERYONE, target.incarnation, HOSTILE, 77))
         if sender == other.incarnation and dest in (EVERYONE, target.incarnation):
             if kind == Kind.UNRELIABLE:
-                other.shouted.add(body)                 # nobody can tell
+                other.shouted.add(body[STAMP:])         # nobody can tell
             else:
                 self.spoofed |= is_well_formed(kind, body, self.bodies)
         self.put(target, wire.make_datagram(kind, self.id, sender, dest, body))

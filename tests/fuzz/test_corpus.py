@@ -4,6 +4,7 @@ import random
 
 import pytest
 from corpus import found, inputs
+from forger import FORGERS
 from group_nakack2 import LinkedGroup
 from reference import runs
 from targets import INPUT, TARGETS
@@ -33,6 +34,18 @@ def test_inputs_that_were_never_seen_break_no_promise(target):
         data = bytearray(one[:rng.randrange(1, len(one) + 1)] + other[rng.randrange(len(other)):])
         data[rng.randrange(len(data))] = rng.randrange(256)
         TARGETS[target](bytes(data))
+
+
+@pytest.mark.parametrize("target", FORGERS)
+def test_single_datagrams_in_anothers_name_break_no_promise(target):
+    rng, kept = random.Random(target), inputs(target)
+    forged, num_kept = set(), 0
+    for _ in range(60):
+        group = FORGERS[target](rng.choice([rng.choice(kept), b""]) + rng.randbytes(200))
+        group.run()
+        forged |= group.forged
+        num_kept += not (group.spoofed or group.apart or group.misled) and len(group.forged) > 1
+    assert forged >= {"a_refusal", "a_later_start", "a_last_generation", "a_request"} and num_kept > 5
 
 
 def test_the_corpus_reaches_what_the_promises_are_about():

@@ -1,0 +1,83 @@
+"""Single datagrams in the name of the other honest member (docs/threats.md): each that has a bound, once in a program. Nothing of it
+may be lost, repeated or held up by that, so unlike what Hostile says in another's name this leaves all promises as they are."""
+
+import msgspec
+from group import Group
+from group_nakack2 import LinkedGroup, Nakack2Group
+from honest import Honest
+
+from ringcast._core import wire
+from ringcast.protocols.static_members import Hello, Line
+from ringcast.stack import EVERYONE, Kind
+
+
+class Forger(Group):
+    """A group in which B, besides all else, says one thing of each kind in the name of A or C."""
+
+    def __init__(self, data: bytes, *arguments: str) -> None:
+        self.forged: set[str] = set()
+        super().__init__(data, *arguments)
+
+    def forge_once(self, target: Honest) -> None:
+        word = self.program.choice(self.WORDS)
+        other = self.members[target is self.members[0]]
+        if target.stopped or target.view_id == 0 or other.incarnation not in target.multicast.members or word.__name__ in self.forged:
+            return
+        if (said := word(self, target, other)) is not None:
+            self.forged.add(word.__name__)
+            kind, body = said
+            datagram = wire.make_datagram(kind, self.id, other.incarnation, EVERYONE, msgspec.msgpack.encode(body))
+            target.arriving.insert(0, datagram)         # at once: the network makes no second one of it
+            self.turn(target, 1)
+
+    def a_refusal(self, target: Honest, other: Honest) -> "tuple[int, object]":
+        if Kind.ACK in target.kinds:
+            return Kind.ACK, [0, 0]
+        return Kind.VOTE, [target.view_id, False, 0, {other.incarnation: (0, 0)}]
+
+    def a_later_start(self, target: Honest, other: Honest) -> "tuple[int, object]":
+        return Kind.START, [other.multicast.send_window.sent + self.program.byte() % 8, target.view_id, 1 + self.program.byte()]
+
+    def a_last_generation(self, target: Honest, other: Honest) -> "tuple[int, object]":
+        table = {self.program.choice(("A", "B", "C")): Line(2**22 - 1, self.program.choice((0, 5, 2**63)))}
+        return Kind.HELLO, Hello(other.name, other.name, target.members.table | table, False, {})
+
+    def a_timestamp(self, target: Honest, other: Honest) -> "tuple[int, object] | None":
+        entry = target.unicast.senders.get(other.incarnation)
+        if entry is None or entry.last_timestamp_received is None:
+            return None
+        timestamp = (entry.last_timestamp_received + self.program.choice((1 << 62, 1 << 32, (1 << 63) - 1))) % 2**64
+        if self.program.byte() & 1:
+            return Kind.SEND_FIRST_SEQNO, [entry.conn_id, timestamp]
+        return Kind.UNICAST_ACK, [entry.conn_id, entry.highest_acked, timestamp, 1 + self.program.byte()]
+
+    def a_refusal_of_one(self, target: Honest, other: Honest) -> "tuple[int, object] | None":
+        entry = target.unicast.senders.get(other.incarnation)
+        if entry is None or not entry.was_granted:
+            return None
+        return Kind.UNICAST_ACK, [entry.conn_id, 0, ((entry.last_timestamp_received or 0) + 1) % 2**64, 0]
+
+    def a_request(self, target: Honest, other: Honest) -> "tuple[int, object]":
+        ring = target.multicast.send_window.ring
+        return Kind.XMIT_REQ, [[(ring.low, ring.hr)] * 100]
+
+    def a_far_vote(self, target: Honest, other: Honest) -> "tuple[int, object] | None":
+        if Kind.VOTE not in target.kinds:
+            return None
+        far = self.program.choice((1 << 20, 1 << 61, 1 << 62, 1 << 63))
+        return Kind.VOTE, [target.view_id, True, 1500, {target.incarnation: (far, far)}]
+
+    WORDS = (a_refusal, a_later_start, a_last_generation, a_timestamp, a_refusal_of_one, a_request, a_far_vote)
+    TALK = (*(Group.speak, Group.take_all, Group.finish, forge_once) * 8, *(Group.wait,) * 4)
+    ACTS = (*Group.ACTS, *TALK)
+
+
+class ForgerNakack2(Forger, Nakack2Group):
+    ACTS = (*Nakack2Group.ACTS, *Forger.TALK)
+
+
+class ForgerLinked(Forger, LinkedGroup):
+    ACTS = (*LinkedGroup.ACTS, *Forger.TALK)
+
+
+FORGERS = {"stack": Forger, "nakack2-udp": ForgerNakack2, "nakack2-tcp": ForgerLinked}
