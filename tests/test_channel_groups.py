@@ -3,7 +3,7 @@
 import random
 
 import pytest
-from channels import STACKS, Collector, new_group, side_by_side
+from channels import PATIENCE, STACKS, Collector, new_group, side_by_side
 
 from ringcast import Channel, RingcastError
 
@@ -18,18 +18,20 @@ def group():
 def test_members_may_list_each_other_in_any_order(stack, group):
     lists = {"A": ["C", "A", "B"], "B": ["B", "C", "A"], "C": {"A", "B", "C"}}
     collectors = {name: Collector(3 * 500) for name in lists}
-    channels = [Channel(**group, name=name, members=lists[name], stack=stack, capacity=50, on_message=collectors[name])
-                for name in lists]
+    channels = [Channel(**group, name=name, members=names, stack=stack, capacity=50,
+                        on_message=collectors[name]) for name, names in lists.items()]
     side_by_side([channel.connect for channel in channels])
     assert {channel.view for channel in channels} == {channels[0].view}
     assert channels[0].view.names == ("A", "B", "C")
-    side_by_side([lambda c=channel: [c.send(b"%d" % k) for k in range(500)] for channel in channels])
+    payloads = [b"%d" % number for number in range(500)]
+    side_by_side([lambda c=channel: list(map(c.send, payloads)) for channel in channels])
     for collector in collectors.values():
-        assert collector.wait() == {name: [b"%d" % k for k in range(500)] for name in lists}
+        assert collector.wait() == dict.fromkeys(lists, payloads)
     side_by_side([channel.close for channel in channels])
 
 
-@pytest.fixture(params=[("mcast-tcp", "nakack2-tcp"), pytest.param(("mcast-udp", "nakack2-udp"), marks=pytest.mark.udp)])
+@pytest.fixture(params=[("mcast-tcp", "nakack2-tcp"),
+                        pytest.param(("mcast-udp", "nakack2-udp"), marks=pytest.mark.udp)])
 def stacks(request):
     return request.param
 
@@ -37,11 +39,13 @@ def stacks(request):
 def test_a_member_on_another_stack_is_refused_and_the_group_goes_on(group, stacks, caplog):
     ours, theirs = stacks
     got = Collector(1)
-    a, b = (Channel(**group, name=name, members=["A", "B"], stack=ours, on_message=got) for name in "AB")
+    a, b = (Channel(**group, name=name, members=["A", "B"], stack=ours, on_message=got)
+            for name in "AB")
     side_by_side([a.connect, b.connect])
     b.close()
     stranger = Channel(**group, name="B", members=["A", "B"], stack=theirs)
-    sentence = f"'A' has stack='{ours}' and this member, 'B', has stack='{theirs}'; give all members of the group the same stack"
+    sentence = (f"'A' has stack='{ours}' and this member, 'B', has stack='{theirs}'; "
+                "give all members of the group the same stack")
     with caplog.at_level("WARNING", "ringcast"), pytest.raises(RingcastError, match=sentence):
         stranger.connect()
     assert a.fault is None and a.view.names == ("A",)
@@ -52,7 +56,8 @@ def test_a_member_on_another_stack_is_refused_and_the_group_goes_on(group, stack
 
 
 def test_members_that_join_on_different_stacks_all_say_so(group, stacks):
-    channels = [Channel(**group, name=name, members=["A", "B"], stack=stack) for name, stack in zip("AB", stacks, strict=True)]
+    channels = [Channel(**group, name=name, members=["A", "B"], stack=stack)
+                for name, stack in zip("AB", stacks, strict=True)]
     said = []
 
     def connect(channel):
@@ -62,3 +67,39 @@ def test_members_that_join_on_different_stacks_all_say_so(group, stacks):
 
     side_by_side([lambda c=channel: connect(c) for channel in channels])
     assert all(stack in sentence for sentence in said for stack in stacks) and len(said) == 2
+
+
+@pytest.mark.parametrize("ends", ["dies", "closes with leave=False"])
+@pytest.mark.parametrize("stack", STACKS)
+def test_what_is_kept_for_a_member_that_died_is_for_its_next_life(group, stack, ends):
+    ours = group | {"members": ["A", "B"], "stack": stack}
+    a, b = Channel(**ours, name="A", deliver=False), Channel(**ours, name="B")
+    side_by_side([a.connect, b.connect])
+    a.send_many([b"%d" % number for number in range(1, 11)])
+    if ends == "dies":
+        b._halt(None)                                   # as if killed: its threads stop in the middle
+    b.close(leave=False)
+    with Channel(**ours, name="B") as later:
+        assert a.acknowledged == 0
+        assert a.close(timeout=0.2) == 10               # it has read nothing yet
+        messages = [next(each) for each in [iter(later)] for _ in range(10)]
+        assert [message.payload for message in messages] == [b"%d" % number for number in range(1, 11)]
+
+
+@pytest.mark.parametrize("stack", STACKS)
+def test_a_next_life_that_reads_what_was_kept_lets_its_sender_close(group, stack):
+    ours = group | {"members": ["A", "B"], "stack": stack}
+    a, b = Channel(**ours, name="A", deliver=False), Channel(**ours, name="B")
+    side_by_side([a.connect, b.connect])
+    a.send_many([b"%d" % number for number in range(1, 11)])
+    reader = b.batches()
+    assert next(reader).first == 1
+    a.send_many([b"%d" % number for number in range(11, 21)])
+    assert next(reader).last <= 20                      # finishes what it got before
+    b.close(leave=False)
+    got = Collector(1)
+    with Channel(**ours, name="B", on_message=got):
+        assert a.close(timeout=PATIENCE) == 0
+        payloads = got.by_sender["A"]
+        assert payloads == [b"%d" % number for number in range(21 - len(payloads), 21)] and len(payloads) >= 10
+    assert a.acknowledged == 20

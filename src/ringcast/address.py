@@ -1,8 +1,9 @@
 """Who a member is: a name and an incarnation, never a network address (decision 23).
 
 A process that dies and comes back under its old name, even at its old network address, is another incarnation: nothing that
-was kept for the former life is touched by the new one, nor the other way round. Unless it has kept what it takes to go on as the same
-life: then it says so, with a Life.
+was kept for the former life is touched by the new one, nor the other way round; but what senders
+still keep of their messages to everybody, because the former life lacks it, goes to the new one.
+Unless it has kept what it takes to go on as the same life: then it says so, with a Life.
 """
 
 import msgspec

@@ -86,7 +86,8 @@ class Channel(SendPort):
     `on_view` with each View, on a thread of the channel's; without `on_message`, iterate. `on_undelivered` is called there too, with a
     Batch of messages that were sent to one member (`dest`) that left before it had acknowledged them. `deliver=False` makes a member
     that only sends: it gets no messages, and nobody waits for it. `resume` is the Digest of what this member had got in an earlier
-    life; senders that still have what follows it will send that first. `life` makes several processes, one after the other, one member
+    life; senders that still have what follows it will send that first. Without it, a member that comes back gets what was kept for its
+    former life, of which that may have finished a part. `life` makes several processes, one after the other, one member
     with one stream (see Life), for which it takes deliver=False: killed and started again, it sends again what not all had
     acknowledged, and members drop what they have. All of them must have the same max_bundle_size, and send from one thread. `faults`
     are layers from ringcast.protocols.faults. All other keywords are properties, see ringcast.config.Config.
@@ -207,11 +208,12 @@ class Channel(SendPort):
         """Leave: wait until everybody has acknowledged what was sent, at most `timeout` seconds (None: for ever), then go.
 
         With leave=False go without a word, as in a crash: the others keep what this member has not acknowledged and wait for it,
-        until it comes back under its name (see `resume`) or is excluded.
+        until it is excluded, or comes back under its name and gets that (see `resume`).
 
         Blocked senders get ClosedError and iterators end; what the application had not finished is not acknowledged. Returns how
-        many of the own messages somebody has not acknowledged, those to single members included: 0 means that all arrived. Closing
-        again returns the same.
+        many of the own messages somebody has not acknowledged, those to single members included: 0 means that every member of the
+        view has finished all of them (those who left or were excluded do not count). Closing again
+        returns the same.
         """
         timeout = arguments.timeout(timeout)
         with self._close_lock:
@@ -715,7 +717,8 @@ class Channel(SendPort):
 
     @property
     def acknowledged(self) -> int:
-        """Every member has acknowledged this one's messages to everybody up to this seqno."""
+        """Every member of the view has acknowledged this one's messages to everybody up to this
+        seqno. A member that died is one until it is excluded, and then its next life is."""
         return self._multicast.send_window.ring.low
 
     @property

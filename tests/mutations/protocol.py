@@ -119,8 +119,12 @@ MUTATIONS = [
     Mutation("heed a START of another view", MULTICAST, "        elif start.view_id != self.view_id or start.stint >",
              "        elif start.stint >"),
     Mutation("forget what a returning member already has", MULTICAST,
-             "        if resume is not None and not precedes(start, resume):\n            start = self.send_window.ring.low",
-             "        pass"),
+             "        start = self.send_window.sent if kept is None else kept\n"
+             "        if resume is not None and not precedes(start, resume):\n"
+             "            start = self.send_window.ring.low",
+             "        start = self.send_window.sent"),
+    Mutation("give the next life nothing of what was kept", MULTICAST,
+             "self.send_window.sent if kept is None else kept", "self.send_window.sent"),
     # ---------------------------------------------------------------------------------------------------- delivering
     Mutation("own messages are not delivered", MULTICAST, "if window.started), None]", "if window.started)]"),
     Mutation("deliver as long as anything is there, in any order", STREAM,

@@ -520,6 +520,7 @@ def test_streams_go_on_where_seqnos_wrap(offset, options, ring):
         if group.links is not None and step % 5 == 0:
             group.links.break_link(*group.rng.sample("ABC", 2))
         group.run(20)
+    group.run(500)                                      # until nothing is kept for C any more
     group["C"].crash()
     group.start("C", offset=offset)
     group.run(200)

@@ -121,6 +121,9 @@ class Mcast(Multicast):
         self.budgets.pop(member, None)
         self.refusals.pop(member, None)
 
+    def has_of(self, member: int) -> Seqno | None:
+        return self.acks.get(member)
+
     def _installed(self, now: Instant) -> None:
         self._fit_budgets()
         self._purge()

@@ -172,6 +172,11 @@ class Multicast(Layer):
         """A member is no longer in the view."""
         raise NotImplementedError
 
+    def has_of(self, member: int) -> Seqno | None:
+        """Return up to where a member has our messages, as far as is known here: what follows is
+        kept for it. None: nobody waits for it."""
+        raise NotImplementedError
+
     def _installed(self, now: Instant) -> None:
         """The view is complete: whoever is not in it must not be waited for."""
         raise NotImplementedError
@@ -458,11 +463,13 @@ class Multicast(Layer):
         """On reception of view V: windows of those who left go, the minimum is taken again, new members get a START."""
         members = {member.incarnation: member for member in view.members}
         joined = [member for member in members if member not in self.members]
+        kept = {gone.name: self.has_of(member) for member, gone in self.members.items()
+                if member not in members}
         self._remove_leavers(members)
         self.members, self.view_id = members, view.id
         self.stints = {member: stint for member, stint in self.stints.items() if member in members}
         for member in joined:
-            self._admit(member, resumes.get(member))
+            self._admit(member, resumes.get(member), kept.get(members[member].name))
             self._digest(members[member])
         self._start_joiners(now)
         self._start_others(now)
@@ -484,10 +491,11 @@ class Multicast(Layer):
             for table in (self.joiners, self.requests, self.answers):
                 table.pop(sender, None)
 
-    def _admit(self, member: int, resume: Seqno | None) -> None:
-        """Wait for `member` from where its stream starts: with what comes next, or, when it comes back with a part of the stream,
-        with all that is still here."""
-        start = self.send_window.sent
+    def _admit(self, member: int, resume: Seqno | None, kept: Seqno | None) -> None:
+        """Wait for `member` from where its stream starts: with what comes next; or, when it comes in
+        the place of a former life of its name, with what was `kept` for that; or, when it comes
+        back with a part of the stream, with all that is still here."""
+        start = self.send_window.sent if kept is None else kept
         if resume is not None and not precedes(start, resume):
             start = self.send_window.ring.low
         if member != self.local.incarnation:

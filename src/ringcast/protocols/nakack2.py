@@ -328,6 +328,11 @@ class Nakack2(Multicast):
             if table.pop(member, None) is not None and table is self.held:
                 self.stack.effects.held = set(self.held)
 
+    def has_of(self, member: int) -> Seqno | None:
+        """Return what all have, or where the stream starts for a member that is still joining:
+        only the coordinator sees the votes of single members."""
+        return self.joiners.get(member, self.send_window.ring.low)
+
     def _installed(self, now: Instant) -> None:
         self.queue.retain(self.early.keys() | self.members.keys())
         self._purge()

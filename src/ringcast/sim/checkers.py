@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from ringcast._core import wire
 from ringcast._core.batch import Batch
+from ringcast.address import Address
 from ringcast.config import MAX_MEMBERS
 from ringcast.message import Flag
 from ringcast.protocols.frag import FRAGMENT
@@ -192,10 +193,22 @@ class Checkers:
                 self._starts[key] = start               # anew, when it was taken out while it joined
                 self._said.setdefault(key, set()).add(start)
                 receiver = self.cluster.lives[address.incarnation]
+                self._inherits(receiver, sender, before, start)
                 if address.name in {member.name for member in before} and self._brings_all(receiver, sender):
                     self._kept.add(key)
                 else:
                     self._kept.discard(key)
+
+    def _inherits(self, receiver: "Member", sender: "Member", before: tuple[Address, ...],
+                  start: int) -> None:
+        """Check that a life gets what was kept for the one in whose place it came."""
+        for address in before:
+            former = self.cluster.lives[address.incarnation]
+            had = self.finished(former, sender)
+            if (address.name == receiver.name and former.receiving and had is not None
+                    and precedes(had, start)):
+                self.violated("lost", f"{receiver.name} came back and gets what follows {start} of "
+                                      f"{sender.name}, which kept what follows {had} for it")
 
     def _brings_all(self, receiver: "Member", sender: "Member") -> bool:
         """Whether this life goes on from all that was meant for its former ones and that they had finished."""
