@@ -24,7 +24,7 @@ Milliseconds = Annotated[float, Meta(gt=0, le=DAY)]
 
 STACKS: dict[str, dict[str, Any]] = {   # and the defaults in which each differs
     "mcast-udp": {}, "mcast-tcp": {}, "nakack2-udp": {}, "nakack2-tcp": {"xmit_interval": 0.0}, "inproc": {}}
-COMMON = ("max_message_size",)          # properties that all members of a group must share, besides the stack
+COMMON = ("max_message_size",)          # properties that all members of a group must share
 
 
 class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -88,7 +88,8 @@ def check_stable(layer: stable.Stable) -> None:
     """Votes only of members, and on members. What a coordinator says of others is as much as one datagram holds."""
     members = set(layer.members)
     assert layer.votes.keys() | layer.known.keys() <= members
-    assert len(layer.early) <= MAX_MEMBERS and all(vote.view_id > layer.view_id for vote in layer.early.values())
+    assert len(layer.early) <= MAX_MEMBERS
+    assert all(vote.view_id > layer.view_id for vote in layer.early.values())
     assert all(vote.digest.keys() <= members for vote in layer.votes.values())
     assert not layer.votes or layer.coordinator == layer.local.incarnation
     assert len(layer.awaited) <= MAX_MEMBERS

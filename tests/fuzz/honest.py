@@ -68,8 +68,8 @@ class Seen:
 
 
 class Honest:
-    """A member of a group with `stack` and, besides those of CONFIG, `options`. `names` is the list of members, in the order of
-    views."""
+    """A member of a group with `stack` and, besides those of CONFIG, `options`. `names` is the
+    list of members, in the order that views are to have."""
 
     def __init__(self, name: str, stack: str = "mcast-udp", names: tuple[str, ...] = NAMES, **options: Any) -> None:
         self.name, self.incarnation = name, INCARNATIONS[name]
@@ -79,7 +79,8 @@ class Honest:
         self.unicast = Unicast3(self.address, config, budget)
         self.unreliable = Unreliable(self.address)
         self.members = StaticMembers(self.address, names, config)
-        self.members.table = {name: self.members.table[name] for name in names}        # a layer orders it by name: B never leads
+        # The layer has ordered its table by name, and so B would never be the coordinator.
+        self.members.table = {name: self.members.table[name] for name in names}
         self.stack = Stack([self.unreliable, self.unicast, *to_all, self.members], local=self.address, group="fuzz", physical=name)
         self.kinds = KINDS["nakack2" if stack.startswith("nakack2") else "mcast"]
 

@@ -352,7 +352,7 @@ def test_the_smallest_grant_bounds_all_senders():
     assert {group[name].multicast.send_window.ring.max_bytes for name in "AB"} == {1500}
 
 
-# -- A new view, after a standstill ----------------------------------------------------------------------------------------------------
+# -- A new view, after a standstill ------------------------------------------------------------------
 
 class Late(Cluster):
     """What `when` picks out arrives `late` milliseconds later, or not at all (None)."""
@@ -364,13 +364,16 @@ class Late(Cluster):
         arrivals = super().carried(source, target, datagram, leaves)
         if not self.when(source, target, datagram[3]):
             return arrivals
-        return [] if self.late is None else [(instant + self.late * MS, arriving) for instant, arriving in arrivals]
+        if self.late is None:
+            return []
+        return [(instant + self.late * MS, arriving) for instant, arriving in arrivals]
 
 
 def standing_still():
     """C is dead, and B has waited for it for so long that it votes as rarely as it ever does."""
-    group = Late("ABC", stack="nakack2-udp", capacity=16, stable_interval=20, network=Network(delay=(100_000, 100_000)))
-    group.when = staticmethod(lambda source, target, kind: (source, kind) == ("C", Kind.VOTE))
+    group = Late("ABC", stack="nakack2-udp", capacity=16, stable_interval=20,
+                 network=Network(delay=(100_000, 100_000)))
+    group.when = lambda source, target, kind: (source, kind) == ("C", Kind.VOTE)
     group.start()
     group.run(1000)
     group["C"].crash()
@@ -390,7 +393,7 @@ def until_freed(group, after):
 
 def test_a_vote_that_comes_before_its_view_counts_in_it():
     group = standing_still()
-    group.when, group.late = staticmethod(lambda source, target, kind: (source, target, kind) == ("B", "A", Kind.HELLO)), 500
+    group.when, group.late = (lambda *what: what == ("B", "A", Kind.HELLO)), 500
     group["B"].exclude("C")
     while len(group["A"].views) == 1:
         group.run(1)
@@ -399,7 +402,7 @@ def test_a_vote_that_comes_before_its_view_counts_in_it():
 
 def test_a_vote_of_a_new_view_that_is_lost_is_repeated_soon_however_long_nothing_moved_before():
     group = standing_still()
-    group.when = staticmethod(lambda source, target, kind: (source, target, kind) == ("B", "A", Kind.VOTE))
+    group.when = lambda *what: what == ("B", "A", Kind.VOTE)
     group["B"].exclude("C")
     group.run(5)
     assert len(group["A"].views) == 2 and len(group["B"].backlog) == 100 - 16
@@ -411,7 +414,8 @@ def test_early_votes_are_bounded_and_stale_ones_are_not_kept():
     group = cluster()
     a, ours = stable(group, "A"), group["A"].multicast.view_id
     for number in range(3 * MAX_MEMBERS):
-        forge(group, "A", "B", Kind.VOTE, vote(group, {"B": (1, 1)}, view_id=ours + 1 + number), sender=1000 + number)
+        early = vote(group, {"B": (1, 1)}, view_id=ours + 1 + number)
+        forge(group, "A", "B", Kind.VOTE, early, sender=1000 + number)
     assert len(a.early) == MAX_MEMBERS
     for view_id in (ours + 7, ours + 5, ours - 1):      # the newest of each member
         forge(group, "A", "B", Kind.VOTE, vote(group, {"B": (1, 1)}, view_id=view_id))

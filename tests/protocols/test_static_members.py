@@ -372,14 +372,16 @@ def test_an_exclusion_that_crosses_a_restart_does_not_take_the_new_life_out():
         assert group["B"].fault is None and group["A"].views[-1] == group["B"].views[-1] == group["C"].views[-1]
 
 
-# -- Members that do not fit together -----------------------------------------------------------------------------------------------
+# -- Members that do not fit together ----------------------------------------------------------------
 
 def refused(ours, theirs):
-    return rf"has stack='{theirs}' and this member, '.', has stack='{ours}'; give all members of the group the same stack"
+    return (rf"has stack='{theirs}' and this member, '.', has stack='{ours}'; "
+            "give all members of the group the same stack")
 
 
-@pytest.mark.parametrize("stack, other", [("mcast-udp", "nakack2-udp"), ("nakack2-udp", "mcast-udp"), ("mcast-tcp", "nakack2-tcp"),
-                                          ("nakack2-tcp", "mcast-tcp")])
+@pytest.mark.parametrize("stack, other", [
+    ("mcast-udp", "nakack2-udp"), ("nakack2-udp", "mcast-udp"), ("mcast-tcp", "nakack2-tcp"),
+    ("nakack2-tcp", "mcast-tcp")])
 def test_a_joiner_on_another_stack_stops_with_a_sentence_and_the_group_stays(stack, other):
     group = Cluster("ABC", stack=stack).start("A", "B")
     group["A"].exclude("C")
@@ -389,16 +391,17 @@ def test_a_joiner_on_another_stack_stops_with_a_sentence_and_the_group_stays(sta
     group.start("C")
     group.run(2000)
     assert re.search(refused(other, stack), group["C"].fault)
-    assert group["A"].views == group["B"].views[-len(before):] == before and group["A"].fault is group["B"].fault is None
+    assert group["A"].views == group["B"].views[-len(before):] == before
+    assert group["A"].fault is group["B"].fault is None
     warnings = [group[name].warnings for name in "AB" if group[name].members.num_refused]
-    assert warnings or is_lossless(stack)               # where a link ends with C, it may end before C is heard
+    assert warnings or is_lossless(stack)               # a link may end with C before C is heard
     assert all(re.search("'C' has stack=.*, so it is not let in", warning) for warning, in warnings)
 
 
 def test_two_joiners_on_different_stacks_both_stop_whoever_came_first():
     group = Cluster("AB").start("A")
     group.run(500)
-    group.checkers.vacated()                            # this time members are to stop that nobody took out
+    group.checkers.vacated()                            # members are to stop that nobody took out
     group.stack = "nakack2-udp"
     group.start("B")
     group.run(500)
@@ -412,7 +415,8 @@ def test_members_with_different_limits_of_a_message_do_not_join():
     group.options["max_message_size"] = 1000
     group.start("B")
     group.run(500)
-    assert "'A' has max_message_size='16777216' and this member, 'B', has max_message_size='1000'" in group["B"].fault
+    assert ("'A' has max_message_size='16777216' and this member, 'B', has max_message_size='1000'"
+            in group["B"].fault)
 
 
 def test_a_forged_hello_on_another_stack_never_stops_a_member_that_has_a_view():
@@ -423,12 +427,14 @@ def test_a_forged_hello_on_another_stack_never_stops_a_member_that_has_a_view():
     sent = group.sent_datagrams
     for number in range(1000):
         for physical, installed in (("elsewhere", False), ("B", True)):
-            forged = Hello("B", physical, {"B": Line(5, number)}, True, {}, installed, terms={"stack": "x" * 64})
+            forged = Hello("B", physical, {"B": Line(5, number)}, True, {}, installed,
+                           terms={"stack": "x" * 64})
             a.turn([b.stack.control(Kind.HELLO, forged).data])
         group.run(1)
-    assert a.fault is None and a.members.table == table and a.views[-1] == view and a.routes == routes
+    assert a.fault is None
+    assert (a.members.table, a.views[-1], a.routes) == (table, view, routes)
     assert len(a.warnings) == 1 and a.members.num_refused == 2000
-    assert group.sent_datagrams - sent <= 2 * 10 * 10 + 10                  # ten answers in a hello_interval, and what B says to them
+    assert group.sent_datagrams - sent <= 2 * 10 * 10 + 10     # ten in a hello_interval, and answers
     group.settle()
     for name in "AB":
         group[name].offer(5, 10)
@@ -456,5 +462,6 @@ def test_terms_out_of_bounds_are_a_bad_hello():
     group = Cluster("AB").start()
     group.run(500)
     for terms in ({"stack": "x" * 65}, {str(k): "" for k in range(17)}, {"": "x"}):
-        group["A"].turn([group["B"].stack.control(Kind.HELLO, Hello("B", "B", {}, True, {}, terms=terms)).data])
+        hello = Hello("B", "B", {}, True, {}, terms=terms)
+        group["A"].turn([group["B"].stack.control(Kind.HELLO, hello).data])
     assert group["A"].members.num_strangers == 3 and group["A"].members.num_refused == 0

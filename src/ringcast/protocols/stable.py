@@ -10,8 +10,9 @@ A vote may have come in another's name. So what is more than a window beyond wha
 member's own stream its last vote alone counts; and that a member takes no messages is believed when it says so twice.
 
 Votes and STABILITY are of one view: in another one all begins anew, so a member of the old view can neither hold the new one up nor
-purge what a joiner is to have. A member may install a view before its coordinator does: the coordinator keeps the last early vote
-of each member until then. And while a member that joins has no window for our stream, we do not vote: no round ends meanwhile.
+purge what a joiner is to have. A member may install a view before its coordinator does: the
+coordinator keeps the last early vote of each member until then. And while a member that joins has
+no window for our stream, we do not vote: no round ends meanwhile.
 """
 
 from dataclasses import asdict, dataclass
@@ -72,7 +73,7 @@ class Stable(Layer):
         self.view_id = 0
         self.members: tuple[int, ...] = ()
         self.votes: dict[int, Vote] = {}                # the last one of each member, at the coordinator
-        self.early: dict[int, Vote] = {}                # the last one of each, of views that are not here yet
+        self.early: dict[int, Vote] = {}                # the same, of views that are not here yet
         self.minima: dict[int, tuple[int, tuple[Seqno, Seqno] | None]] = {}     # of each stream who is slowest, and what is stable
         self.concluded: StabilityReport | None = None   # what the coordinator said last
         self.known: dict[int, Seqno] = {}               # up to where each stream is stable, as far as we know
@@ -146,7 +147,8 @@ class Stable(Layer):
     def tick(self, now: Instant) -> None:
         """Every stable_interval, while anything is not settled; the same again at doubling distances."""
         self.next_vote, self.last_look = None, now
-        self.stillness.look((self.view_id, self.nakack.send_window.sent, self.nakack.unreported_bytes, tuple(self.known.values())))
+        self.stillness.look((self.view_id, self.nakack.send_window.sent, self.nakack.unreported_bytes,
+                             tuple(self.known.values())))
         if self.is_asked or self.stillness.is_due:
             self._vote(now)
         self._arm(now)
@@ -271,12 +273,14 @@ class Stable(Layer):
         """Count a vote of our view, if there is anybody to count it for."""
         if member in self.members and self.coordinator == self.local.incarnation:
             self.counters.votes_received += 1
-            vote.digest = {sender: vote.digest[sender] for sender in self.members if sender in vote.digest}
+            digest = vote.digest
+            vote.digest = {sender: digest[sender] for sender in self.members if sender in digest}
             if self._is_believed(member, vote):
                 self._count(member, vote, now)
 
     def _keep(self, member: int, vote: Vote) -> None:
-        """Keep the vote of a view that is not here yet: its member votes again only after a while, and ever more rarely."""
+        """Keep the vote of a view that is not here yet: its member votes again only after a
+        while, and ever more rarely."""
         before = self.early.pop(member, vote)
         self.early[member] = vote if vote.view_id >= before.view_id else before
         if len(self.early) > MAX_MEMBERS:

@@ -6,8 +6,9 @@ incarnation) wins, but for the first generation: there the one that was heard fi
 HELLO comes late, and if it is alive it will raise the generation. (In later generations that holds for one that is in our view, against
 one that says itself that it has none.) So all tables become equal in whatever order they are heard.
 
-A view is a function of the table: its members are the incarnations in the order of their names, whatever the order of anybody's list
-(so all agree who is the first, which NAKACK2 needs: its votes go there); its id is the sum of the lines' weights.
+A view is a function of the table: its members are the incarnations in the order of their names,
+whatever the order of anybody's list (so all agree who is the first, to whom NAKACK2 sends votes);
+its id is the sum of the lines' weights.
 A weight grows whenever its line is superseded, so ids only grow; and it holds 32 random bits of the incarnation, so that different
 tables, as members have them who have not heard the same yet, have different ids.
 
@@ -32,9 +33,10 @@ partition hides. (Who has no view yet knows nothing, and believes all but the la
 A line that is believed only from its owner is never believed by those whom it did not reach before it died. They keep it as a
 rumour, so that exclude() supersedes it all the same; and excluding a name that was never heard of supersedes its first life.
 
-A HELLO names the terms that all members must share, the stack among them: members on different stacks would understand each other's
-HELLO and nothing else. Nothing is taken from a member with other terms. Whoever has no view yet stops and says what differs; a member
-that has one stays, because anybody can send such a HELLO, and answers so that the one that is joining stops.
+A HELLO names the terms that all members must share, the stack among them: members on different
+stacks understand each other's HELLO and nothing else. Nothing is taken from a member with other
+terms. Whoever has no view yet stops and says what differs; a member that has one stays, because
+anybody can send such a HELLO, and answers so that the one that is joining stops.
 """
 
 from collections.abc import Iterator
@@ -83,7 +85,7 @@ class Hello(msgspec.Struct, array_like=True):
     resume: Annotated[dict[int, int], Meta(max_length=MAX_RESUME)]   # {sender: highest seqno it has}
     installed: bool = True              # the sender has a view
     stints: Annotated[dict[int, int], Meta(max_length=MAX_MEMBERS)] = {}     # of lives that have come back, the sender's among them
-    terms: Annotated[dict[Name, Term], Meta(max_length=MAX_TERMS)] = {}     # what all members must share, as the sender has it
+    terms: Annotated[dict[Name, Term], Meta(max_length=MAX_TERMS)] = {}     # what all must share
 
 
 HELLO = msgspec.msgpack.Decoder(Hello)
@@ -91,9 +93,10 @@ HELLO = msgspec.msgpack.Decoder(Hello)
 
 class StaticMembers(Layer):
     """The layer. `names` is the whole group, this member's name included; `resume` is what this member already has; `stint` says which
-    process of its life it is (address.Life); `terms` is what all members must share (config.terms_of)."""
+    process of its life it is (address.Life); `terms` is what all must share (config.terms_of)."""
 
-    def __init__(self, local: Address, names: tuple[str, ...], config: Config, resume: Digest | None = None, stint: int = 0,
+    def __init__(self, local: Address, names: tuple[str, ...], config: Config,
+                 resume: Digest | None = None, stint: int = 0,
                  terms: dict[str, str] | None = None) -> None:
         check_names(local.name, names)
         self.local = local
@@ -103,7 +106,7 @@ class StaticMembers(Layer):
         self.resume = {sender.incarnation: seqno for sender, seqno in (resume or {}).items()}
         if len(self.resume) > MAX_RESUME:
             raise ConfigError(f"resume names {len(self.resume)} senders; leave out those that left, {MAX_RESUME} are possible")
-        self.table = {name: Line() for name in sorted(names)}           # a view's order is the table's
+        self.table = {name: Line() for name in sorted(names)}   # a view's order is the table's
         self.rumours: dict[str, Line] = {}              # lines that supersede ours, from members that are not their owners
         self.heard: dict[str, Hello] = {}               # the last HELLO of each member that is in the table
         self._write(local.name, Line(1, local.incarnation))
@@ -152,20 +155,24 @@ class StaticMembers(Layer):
             self._install(now)
 
     def _differing(self, hello: Hello) -> str | None:
-        """Return the name of a term that a member has otherwise than we; what only one of us knows of does not count."""
-        return next((name for name, ours in self.terms.items() if hello.terms.get(name, ours) != ours), None)
+        """Return the name of a term that a member has otherwise than we; what only one of us
+        knows of does not count."""
+        theirs = hello.terms
+        return next((name for name, our in self.terms.items() if theirs.get(name, our) != our), None)
 
     def _refuse(self, hello: Hello, differing: str, now: Instant) -> None:
-        """Take nothing from a member with other terms: stop if we are joining, and let it know if it is."""
+        """Take nothing from a member with other terms: stop if we are joining, and let it know
+        if it is."""
         self.num_refused += 1
-        theirs, ours = hello.terms[differing], self.terms[differing]
-        sentence = f"{hello.name!r} has {differing}={theirs!r} and this member, {self.local.name!r}, has {differing}={ours!r}"
+        sentence = (f"{hello.name!r} has {differing}={hello.terms[differing]!r} and this member, "
+                    f"{self.local.name!r}, has {differing}={self.terms[differing]!r}")
         remedy = f"give all members of the group the same {differing}"
         if self.installed is None and self.fault is None:
             self._hello(now)                            # the other one may hear it from nobody else
             self.stack.effects.fault = self.fault = f"{sentence}; {remedy}"
         elif self.installed is not None and self.num_refused == 1:
-            self.stack.effects.warnings.append(f"{sentence}, so it is not let in; {remedy}")
+            warning = f"{sentence}, so it is not let in; {remedy}"
+            self.stack.effects.warnings.append(warning)
         if not hello.installed:
             self._answer(now)
 
@@ -324,8 +331,8 @@ class StaticMembers(Layer):
     def _hello(self, now: Instant) -> None:
         self.last_hello, self.hello_due = now, False
         self.num_hellos_sent += 1
-        body = Hello(self.local.name, self.stack.physical, self.table, not self.agreed(), self.resume, self.installed is not None,
-                     self.stints, self.terms)
+        body = Hello(self.local.name, self.stack.physical, self.table, not self.agreed(), self.resume,
+                     self.installed is not None, self.stints, self.terms)
         self.below.send([self.stack.control(Kind.HELLO, body, EVERYONE)], now)
 
     def status(self) -> dict[str, int]:

@@ -39,8 +39,9 @@ class Observer:
 
 
 class Cluster:
-    """`names` lists the group, in an order that each life draws anew; `stack` is a channel's; keywords that are no arguments here are
-    properties of every member's stack, or arguments of Member.
+    """`names` lists the group, in an order that each life draws anew; `stack` is a channel's;
+    keywords that are no arguments here are properties of every member's stack, or arguments of
+    Member.
 
     `cluster["A"]` is the present life of member A, `lives` all lives by incarnation; `observer` is told what happens. `fingerprint`
     is a number that two runs share only if they were the same.
@@ -88,7 +89,7 @@ class Cluster:
         return self
 
     def listed(self) -> tuple[str, ...]:
-        """Return the group's names in the order in which a new life lists them: each member has its own."""
+        """Return the group's names in the order in which a new life lists them."""
         return tuple(self._lists_rng.sample(self.names, len(self.names)))
 
     def unbind(self, member: Member) -> None:

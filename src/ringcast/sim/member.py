@@ -88,8 +88,8 @@ class Member:
                                 offset=offset)
         self.unreliable = Unreliable(self.address, receiving=receiving)
         self.blinkers = Blinkers()
-        self.members = StaticMembers(self.address, cluster.listed(), self.config, resume, self.stint,
-                                     terms_of(cluster.stack, self.config))
+        self.members = StaticMembers(self.address, cluster.listed(), self.config, resume,
+                                     self.stint, terms_of(cluster.stack, self.config))
         self.stack = Stack([self.unreliable, self.unicast, self.blinkers, *to_all, self.members], local=self.address,
                            group="simulated", physical=self.physical, anchor=cluster.now - self.clock.read(cluster.now))
 

@@ -85,9 +85,11 @@ class TcpTransport(Shared):
         port, port_range: this member listens on the first port of port .. port + port_range - 1 that is free.
         hosts: "address:port" of where other members may be; without any, the own interface with every port of the range.
         max_unsent: bytes that are queued for one member before its link is cut.
-        link_timeout: seconds after which a peer that vanished without a word has lost its link; whole seconds for one that is idle.
-            A peer that is slow, held or stopped has not vanished: its kernel answers. One that vanished after it had taken nothing
-            for long is noticed later, because the kernel asks ever more rarely (up to every two minutes) whether there is room.
+        link_timeout: seconds after which a peer that vanished without a word has lost its link;
+            whole seconds for one that is idle. A peer that is slow, held or stopped has not
+            vanished: its kernel answers. One that vanished after it had taken nothing for long
+            is noticed later, because the kernel asks ever more rarely (up to every two minutes)
+            whether there is room.
         handshake_timeout: seconds that a connection has to become a link.
         receive_buffer, send_buffer: bytes asked of the kernel for each link; 0 leaves the size to the kernel, which adapts it.
         busy_poll: nanoseconds that a poll which is `expecting` looks again and again before it sleeps.
@@ -428,15 +430,16 @@ class TcpTransport(Shared):
         self._timer = min(handshakes, self._accept_at, self._look_at, self._dialing.deadline())
 
     def _look_for_the_dead(self, now: int) -> int:
-        """Cut links whose peer has left repeats unanswered for too long, and return when to look again. That it has been silent does
-        not suffice: perhaps nobody has asked it. One that is idle is watched by keepalive; one that holds us answers the probes of
-        its window.
+        """Cut links whose peer has left repeats unanswered for too long, and return when to look
+        again. That it has been silent does not suffice: perhaps nobody has asked it. One that is
+        idle is watched by keepalive; one that holds us answers the probes of its window.
         """
         next_look = now + self._link_timeout // 4
         for link in self._links.values():
             if link.standing:
                 repeats, probes, silent_ms = _TCP_INFO.unpack_from(link.socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 64))
-                unanswered, left = max(repeats, probes), self._link_timeout - silent_ms * MILLISECOND
+                unanswered = max(repeats, probes)
+                left = self._link_timeout - silent_ms * MILLISECOND
                 if unanswered >= UNANSWERED and left <= 0:
                     self._counters["links_cut_dead"] += 1
                     log.warning("member %016x at %s:%d answers nothing any more; its connection is cut", link.peer, *link.endpoint)
@@ -652,8 +655,8 @@ class TcpTransport(Shared):
         """Small frames go at once, and an idle peer that is gone is found out."""
         seconds = self._link_timeout // 1_000_000_000
         interval = max(1, seconds // 5)
-        options = {socket.TCP_KEEPIDLE: seconds - UNANSWERED * interval, socket.TCP_KEEPINTVL: interval,
-                   socket.TCP_KEEPCNT: UNANSWERED}
+        options = {socket.TCP_KEEPIDLE: seconds - UNANSWERED * interval,
+                   socket.TCP_KEEPINTVL: interval, socket.TCP_KEEPCNT: UNANSWERED}
         with suppress(OSError):                         # of a connection that has broken already
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
