@@ -10,6 +10,7 @@ from channels import PATIENCE, joined, side_by_side
 from ringcast import Channel, ClosedError, Flag, NotMemberError, SendTimeoutError
 from ringcast.protocols.faults import Delay, Discard, Duplicate
 from ringcast.protocols.unicast3 import control
+from ringcast.protocols.unicast3.states import Event
 from ringcast.stack import Kind, Layer, Packet
 
 
@@ -269,3 +270,17 @@ def test_views_come_to_a_callback_while_a_thread_iterates():
             to_b.wait(number + 1)
         assert to_b.to_me("A") == [b"%d" % number for number in range(200)]
         assert [len(view.members) for view in views] == [2] and b.view == views[0]
+
+
+def test_a_message_that_goes_into_another_connection_than_was_tried_first_is_sent(stack):
+    """Its connection was closed and nobody was told yet: the port that send() remembers leads to a window that takes nothing."""
+    with reading("AB", xmit_interval=60_000, **stack) as ((a, b), (_, to_b)):
+        for send in (a.send, lambda payload, dest: a.send_many([payload], dest)):
+            before = len(to_b.got)
+            a.send(b"1", b.address)
+            to_b.wait(before + 1)
+            with a._turn:
+                entry = a._unicast.senders[b.address.incarnation]
+                a._unicast._carry_out(entry.on(Event.CLOSE, 0), entry, 0)
+            send(b"2", b.address)
+            to_b.wait(before + 2)

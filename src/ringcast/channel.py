@@ -311,8 +311,8 @@ class Channel(SendPort):
                 self._send_large(payloads[sent], to, flags, timeout)
                 taken = 1
             elif not taken:
-                taken = self._retry(partial(self._push_many, payloads, sent, to, flags), to, timeout,
-                                    f"; {sent} of {len(payloads)} messages were sent")
+                taken, window = self._retry(partial(self._push_many, payloads, sent, to, flags), to, timeout,
+                                            f"; {sent} of {len(payloads)} messages were sent")
             sent += taken
             if sent < len(payloads):
                 self._flush(to, full_only=True)
@@ -405,20 +405,23 @@ class Channel(SendPort):
             self._send_large(payload, to, flags, timeout)
             return
         if todo == FULL:
-            todo = self._retry(partial(self._push, payload, to, flags), to, timeout)
+            todo, window = self._retry(partial(self._push, payload, to, flags), to, timeout)
         if todo == BUNDLE:
             self._flush(to, full_only=True)
         else:
             self._after_first(to, window)
 
-    def _push(self, payload: bytes, dest: Dest, flags: int) -> int | None:
-        """What is left to do, or None when there was no room."""
-        todo = self._window(dest).push(payload, flags)
-        return None if todo == FULL else todo
+    def _push(self, payload: bytes, dest: Dest, flags: int) -> tuple[int, SendWindow] | None:
+        """Return what is left to do and the window, which may be that of a new connection; None when there was no room."""
+        window = self._window(dest)
+        todo = window.push(payload, flags)
+        return None if todo == FULL else (todo, window)
 
-    def _push_many(self, payloads: list[bytes], start: int, dest: Dest, flags: int) -> int | None:
-        """How many were taken, or None when there was no room."""
-        return self._window(dest).push_many(payloads, start, flags) or None
+    def _push_many(self, payloads: list[bytes], start: int, dest: Dest, flags: int) -> tuple[int, SendWindow] | None:
+        """Return how many were taken and the window, which may be that of a new connection; None when there was no room."""
+        window = self._window(dest)
+        taken = window.push_many(payloads, start, flags)
+        return (taken, window) if taken else None
 
     def _after_first(self, dest: Dest, window: SendWindow) -> None:
         """A message waits for company: send it at once when all is quiet, else see that the driver does before long."""
@@ -443,7 +446,7 @@ class Channel(SendPort):
         elif deadline is not None:
             self._call_driver(deadline)
 
-    def _retry(self, attempt: Callable[[], int | None], dest: Dest, timeout: float | None, progress: str = "") -> int:
+    def _retry(self, attempt: Callable[[], Taken | None], dest: Dest, timeout: float | None, progress: str = "") -> Taken:
         """Attempt again whenever the window has room, until it returns something (decision 12: room, view, close, timeout)."""
         self._num_blockings += 1
         began = time.monotonic_ns()
@@ -453,8 +456,8 @@ class Channel(SendPort):
             if self._trace is not None:
                 self._trace.blocked(time.monotonic_ns() - began, dest, *self._clocks())
 
-    def _retry_until(self, deadline: float | None, attempt: Callable[[], int | None], dest: Dest, timeout: float | None,
-                     progress: str) -> int:
+    def _retry_until(self, deadline: float | None, attempt: Callable[[], Taken | None], dest: Dest, timeout: float | None,
+                     progress: str) -> Taken:
         self._flush(dest, full_only=False)
         while True:
             seen = self._rooms
