@@ -24,7 +24,8 @@ from ringcast.sim.plan import Settings
 from ringcast.sim.run import simulate
 for seed in range(%d):
     for settings in %s:
-        outcome = simulate(seed, replace(settings, returns=settings.returns or 0))
+        later = {name: getattr(settings, name) or 0 for name in ("returns", "threads", "joins")}
+        outcome = simulate(seed, replace(settings, **later))
         if outcome.check:
             print(f"{outcome.check}, seed {seed}: {outcome.sentence}")
             raise SystemExit(1)
@@ -47,6 +48,13 @@ TIGHT = """(Settings(stack="nakack2-tcp", unicast=200, messages=300),)"""
 RETURNING = """(Settings(returns=4, unicast=0), Settings(returns=4, unicast=0, exclusions=4, partitions=2, loss=0.2),
                  Settings(stack="nakack2-udp", returns=4, unicast=0, exclusions=4),
                  Settings(stack="nakack2-tcp", returns=4, unicast=0, exclusions=4, breaks=5))"""
+WAITING = """(Settings(threads=2, joins=8, unicast=0, members=2, loss=0, crashes=0),
+               Settings(stack="mcast-tcp", threads=2, joins=8, unicast=0, members=3, crashes=0, partitions=0),
+               Settings(threads=2, joins=0, unicast=300, messages=20))"""
+WAITING_FOR_ONE = """(Settings(threads=2, joins=0, unicast=300, messages=20),
+                       Settings(stack="mcast-tcp", threads=1, joins=0, unicast=300, messages=20, splits=4, crashes=2, exclusions=2))"""
+WAITING_FOR_VOTES = """(Settings(stack="nakack2-udp", threads=2, joins=3, unicast=0),
+                         Settings(stack="nakack2-tcp", threads=2, joins=3, unicast=0))"""
 SLOW = """(Settings(stack="nakack2-tcp", unicast=0, breaks=0, exclusions=6, slow=8, size=8000, messages=1000,
                      options={"xmit_interval": 0}),)"""
 
@@ -64,6 +72,7 @@ MCAST, MULTICAST, MEMBERS = (f"protocols/{name}.py" for name in ("mcast", "multi
 RETRANSMISSION, STREAM, FRAG = "protocols/retransmission.py", "protocols/stream.py", "protocols/frag.py"
 UNICAST, SENDER, RECEIVER = (f"protocols/unicast3/{name}.py" for name in ("layer", "sender", "receiver"))
 NAKACK2, STABLE, QUEUE = (f"protocols/{name}.py" for name in ("nakack2", "stable", "become_server_queue"))
+BUNDLER = "protocols/bundler.py"
 STATES, MEMORY, SYNC = (f"protocols/unicast3/{name}.py" for name in ("states", "memory", "sync"))
 
 MUTATIONS = [
@@ -291,6 +300,29 @@ MUTATIONS = [
     Mutation("STABILITY does not purge", NAKACK2, "                self._purge_to(seqno)\n", "                pass\n", LOSSY),
     Mutation("a purge wakes up nobody", NAKACK2, "self.send_window.stable(sent):\n            self.stack.effects.writable = True",
              "self.send_window.stable(sent):\n            pass", LOSSLESS),
+    # ------------------------------------------------------------------------------------- messages that wait for company
+    Mutation("free what was not framed", MCAST, "self.send_window.stable(minimum):",
+             "self.send_window.ring.stable(minimum):", WAITING),
+    Mutation("what its sender had finished before it was framed is not freed then", MULTICAST,
+             "            self._purge()                               # it may be finished already",
+             "            pass  # it may be finished already", WAITING),
+    Mutation("what its sender had finished before it was framed is not voted then", NAKACK2,
+             "        if precedes(sent, self.own.finished):\n            self.stability.finished(False, now)\n", "",
+             WAITING_FOR_VOTES),
+    Mutation("a place in the own stream goes back to what was framed", NAKACK2,
+             "        self.own.finished = later(self.own.finished, self.send_window.sent)\n        self.stability.stopped(now)\n",
+             "        self.own.finished = self.send_window.sent\n        self.stability.stopped(now)\n",
+             WAITING_FOR_VOTES),
+    Mutation("what was pushed while a thread framed is forgotten", BUNDLER,
+             "            self.due.pop(dest, None)\n        self.frame(dest, now, full_only)\n",
+             "            pass\n        self.frame(dest, now, full_only)\n"
+             "        if not full_only:\n            self.due.pop(dest, None)\n",
+             WAITING),
+    Mutation("what is not a full datagram is forgotten", BUNDLER,
+             "            self.due[dest] = now + self.delay\n", "            pass\n", WAITING_FOR_ONE),
+    Mutation("what waits opens the connection to one who left again", UNICAST,
+             "        if dest.incarnation in self.members:\n            entry.on(Event.USED, now)\n",
+             "        entry.on(Event.USED, now)\n", WAITING_FOR_ONE),
     # ------------------------------------------------------------------------------- lives that come back
     Mutation("how far departed lives had come is forgotten", MULTICAST,
              "            self.departed[window.stream.sender.incarnation] = window.stream\n", "", RETURNING),

@@ -1,4 +1,5 @@
-"""When a datagram leaves, to the nanosecond: what waits for company goes at last, whoever pushes in between."""
+"""When a datagram leaves, to the nanosecond: what waits for company goes at last,
+whoever pushes in between."""
 
 import pytest
 
@@ -35,7 +36,7 @@ def bundler(layers):
     return Bundler(layers, layers, DELAY)
 
 
-def test_a_message_goes_at_once_when_all_was_quiet_and_else_a_delay_after_the_datagram_before_it(bundler, layers, dest):
+def test_a_message_goes_at_once_after_quiet_and_else_a_delay_after_the_last(bundler, layers, dest):
     now = 1_000_000_000
     assert bundler.wait(dest, now) is None and bundler.deadline() is None
     bundler.flush(dest, now)
@@ -60,7 +61,8 @@ def test_what_is_pushed_as_soon_as_the_window_is_framed_is_not_forgotten(layers,
         def frame(self, dest, now, full_only):
             super().frame(dest, now, full_only)
             if now == 1_000_000:
-                assert self.wait(dest, now + 10) == now + DELAY     # another thread, whose message is the first to wait
+                # another thread, whose message is the first to wait
+                assert self.wait(dest, now + 10) == now + DELAY
 
     bundler = Preempted(layers, layers, DELAY)
     bundler.flush(dest, 1_000_000)

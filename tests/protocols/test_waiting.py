@@ -1,5 +1,6 @@
-"""What is in the send window and not framed yet: it waits for company, while its own sender may have finished it already, for that copy
-comes without a network. Nobody else has it."""
+"""What is in the send window and not framed yet: it waits for company, while its own
+sender may have finished it already, for that copy comes without a network. Nobody else
+has it."""
 
 import pytest
 
@@ -8,7 +9,8 @@ from ringcast.sim.cluster import Cluster
 OPTIONS = {"capacity": 64, "ack_threshold": 8, "max_bundle_size": 600}
 PAYLOADS = [b"%d" % number for number in range(1, 11)]
 
-pytestmark = pytest.mark.parametrize("stack", ["mcast-udp", "mcast-tcp", "nakack2-udp", "nakack2-tcp"])
+STACKS = ["mcast-udp", "mcast-tcp", "nakack2-udp", "nakack2-tcp"]
+pytestmark = pytest.mark.parametrize("stack", STACKS)
 
 
 def joined(stack, names="AB", receiving=True):

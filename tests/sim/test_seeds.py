@@ -17,6 +17,7 @@ KEPT_LONGER = Settings(stack="nakack2-udp", unicast=0, options={"use_ring_buffer
 LINKS = Settings(stack="nakack2-tcp", unicast=0, breaks=20)
 TORN = Settings(stack="nakack2-tcp", unicast=0, breaks=200, delay=30, messages=500, options={"xmit_interval": 0})
 CROWD = Settings(stack="nakack2-tcp", unicast=0, crashes=3, exclusions=3)
+WAITING = {"threads": 2, "joins": 8, "unicast": 0, "crashes": 0}
 RETURNS = {"returns": 4, "unicast": 0}
 TAKEN_OUT = {"returns": 6, "exclusions": 2, "crashes": 2, "messages": 300}
 reached = Counter()
@@ -37,6 +38,11 @@ KEPT = [(UNICAST, seed) for seed in (2, 4, 25, 32, 52, 112, 190, 237, 264, 845)]
     (SPLITS, 13), (SPLITS, 43), (TALKS, 3682), (TALKS, 4522), (TALKS, 4816), (TALKS, 4830), (TALKS, 7584)]
 KEPT_OF_NAKACK2 = [(TORN, 0), (TORN, 6), (TORN, 8), (CROWD, 37), (Settings(stack="nakack2-tcp", unicast=200), 10)] + [
     (Settings(stack="nakack2-tcp"), seed) for seed in (10127, 10516, 10624, 10842, 11400, 12571)]
+# What waited for company, in the window and not yet framed. A sender purged what nobody else had (a joiner asked for it for ever); and
+# a message that was framed when its receiver had left opened that connection again.
+KEPT_OF_WAITING = [
+    (Settings(members=2, loss=0, **WAITING), 4), (Settings(stack="mcast-tcp", members=3, partitions=0, **WAITING), 8),
+    (Settings(stack="mcast-tcp"), 121)]
 KEPT_OF_LIVES = [(Settings(stack="nakack2-tcp", exclusions=4, breaks=5, **RETURNS), 240), (Settings(), 40480)]
 
 
@@ -49,12 +55,17 @@ def check(seeds, settings, reached=reached):
 
 @pytest.mark.parametrize(("settings", "seed"), KEPT_OF_LIVES)
 def test_what_failed_once_for_lives_that_come_back_stays_mended(settings, seed):
+    check([seed], msgspec.structs.replace(settings, threads=0, joins=0))
+
+
+@pytest.mark.parametrize(("settings", "seed"), KEPT_OF_WAITING)
+def test_what_failed_once_for_messages_that_wait_stays_mended(settings, seed):
     check([seed], settings)
 
 
 def as_it_was(settings):
-    """Before there were lives that come back."""
-    return msgspec.structs.replace(settings, returns=0)
+    """Before there were lives that come back, and messages that wait for company."""
+    return msgspec.structs.replace(settings, returns=0, threads=0, joins=0)
 
 
 @pytest.mark.parametrize("first", range(0, 240, 20))
@@ -98,6 +109,13 @@ def test_no_promise_is_broken_by_lives_that_come_back(stack, settings):
     of_this = Counter()
     check(range(12), Settings(stack=stack, **settings), of_this)
     assert of_this["num_comebacks"] > 20
+
+
+@pytest.mark.parametrize("stack", ["mcast-udp", "mcast-tcp", "nakack2-udp", "nakack2-tcp"])
+def test_no_promise_is_broken_when_a_member_joins_while_messages_wait(stack):
+    of_this = Counter()
+    check(range(12), Settings(stack=stack, **WAITING), of_this)
+    assert of_this["num_waits"] > 100 and of_this["num_ahead"] > 100 and of_this["num_left"] > 20
 
 
 def test_every_remedy_of_nakack2_was_reached():

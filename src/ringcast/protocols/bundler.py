@@ -1,33 +1,35 @@
 """Bundling: when a datagram leaves.
 
-A message goes at once when its stream was quiet before it. Else it waits for company: until enough for full datagrams waits, as
-SendWindow.push says, or until `bundle_delay` after the datagram before it.
-"""
+A message goes at once when its stream was quiet before it. Else it waits for company:
+until enough for full datagrams waits, as SendWindow.push says, or until `bundle_delay`
+after the datagram before it. """
 
 from ringcast.address import Address
 from ringcast.protocols.multicast import Multicast
 from ringcast.protocols.unicast3 import Unicast3
 from ringcast.stack import Instant
 
-QUIET = 50_000                          # nanoseconds since the last datagram after which a message does not wait for company
+QUIET = 50_000          # nanoseconds without a datagram; then a message does not wait for company
 
 Dest = Address | None                   # a member, or everybody
 
 
 class Bundler:
-    """Knows until when messages wait in the send windows of `multicast` and `unicast`; `delay` is bundle_delay in nanoseconds.
+    """Knows until when messages wait in the send windows of `multicast` and `unicast`;
+    `delay` is bundle_delay in nanoseconds.
 
-    Threads: wait() may be called by any number of threads, beside everything else; all other methods by the stack's owner.
-    """
+    Threads: wait() may be called by any number of threads, beside everything else; all
+    other methods by the stack's owner. """
 
     def __init__(self, multicast: Multicast, unicast: Unicast3, delay: int) -> None:
         self.multicast, self.unicast, self.delay = multicast, unicast, delay
         self.quiet = min(QUIET, delay)
-        self.last: dict[Dest, Instant] = {}             # when something was sent last, to everybody or to one
-        self.due: dict[Dest, Instant] = {}              # messages that wait for company, and when they must go
+        self.last: dict[Dest, Instant] = {}     # when something was sent last, to everybody or to one
+        self.due: dict[Dest, Instant] = {}      # when the messages that wait for company must go
 
     def wait(self, dest: Dest, now: Instant) -> Instant | None:
-        """Return when the message that is the first to wait for `dest` must go: None is at once."""
+        """Return when the message that is the first to wait for `dest` must go: None is
+        at once."""
         last = self.last.get(dest, 0)
         if now - last > self.quiet:
             return None
@@ -35,9 +37,11 @@ class Bundler:
         return due
 
     def flush(self, dest: Dest, now: Instant, full_only: bool = False) -> None:
-        """Send what waits for `dest`; with `full_only` full datagrams alone, and what is left waits for its time.
+        """Send what waits for `dest`; with `full_only` full datagrams alone, and what
+        is left waits for its time.
 
-        `due` is written before the window is framed, because other threads push meanwhile:
+        `due` is written before the window is framed, because other threads push
+        meanwhile:
 
             T1 flush: frame the window, which is empty then
             T2 push: its message is the first that waits
@@ -70,7 +74,8 @@ class Bundler:
             self.flush(dest, now)
 
     def deadline(self) -> Instant | None:
-        """Return when flush_due() has something to send, or None while nothing waits."""
+        """Return when flush_due() has something to send, or None while nothing
+        waits."""
         return min(list(self.due.values()), default=None)
 
     def forget(self, dest: Address) -> None:

@@ -54,11 +54,13 @@ class Cluster:
         self.names = tuple(names)
         self.stack = stack
         self.rng = Random(f"{seed} members")            # one source each, so that a fault more does not change the load
+        self.thread_rng = Random(f"{seed} threads")
         self._network_rng = Random(f"{seed} network")
         self._lists_rng = Random(f"{seed} lists")
         self.network = network or Network()
         self.links = Links(self, Random(f"{seed} links")) if is_lossless(stack) else None
-        self.member_options = {key: options.pop(key) for key in ("receive_budget", "socket_bytes", "turn_time") if key in options}
+        of_members = ("receive_budget", "socket_bytes", "turn_time", "threads")
+        self.member_options = {key: options.pop(key) for key in of_members if key in options}
         self.options: dict[str, Any] = options
         self.checkers = Checkers(self)
         self.observer = Observer()

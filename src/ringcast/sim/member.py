@@ -8,15 +8,17 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ringcast._core.batch import Batch
+from ringcast._core.send_window import FULL, SendWindow
 from ringcast.address import Address
 from ringcast.config import configure, milliseconds, terms_of
 from ringcast.digest import Digest
 from ringcast.errors import NotMemberError
 from ringcast.message import Flag
 from ringcast.protocols.budget import ReceiveBudget
+from ringcast.protocols.bundler import Dest
 from ringcast.protocols.frag import FRAGMENT
 from ringcast.protocols.nakack2 import Nakack2
-from ringcast.protocols.seqnos import MODULUS
+from ringcast.protocols.seqnos import MODULUS, precedes
 from ringcast.protocols.stacks import is_lossless, multicast_layers
 from ringcast.protocols.static_members import StaticMembers
 from ringcast.protocols.stream import Stream
@@ -24,6 +26,7 @@ from ringcast.protocols.unicast3 import Unicast3
 from ringcast.protocols.unreliable import Unreliable
 from ringcast.sim.blinkers import Blinkers
 from ringcast.sim.talk import Talk, cut
+from ringcast.sim.threads import PreemptedBundler, Threads
 from ringcast.stack import Effects, Instant, Stack
 from ringcast.view import View
 
@@ -55,8 +58,10 @@ class Clock:
 class Member:
     """A process of the group. `physical` is where it can be reached; `offset` is the seqno before its first message, `counters` what
     stands before its first conn-id and its first timestamp; `socket_bytes` is what its socket buffer holds; `turn_time` is how long
-    a turn keeps it busy, in nanoseconds. All other keywords are properties of the stack. With `former`, a process that died, it goes on
-    as the same life: it sends again what follows seqno `acked`, which every member had acknowledged.
+    a turn keeps it busy, in nanoseconds. With `threads` its application sends from so many threads for each destination, and messages
+    wait for company (bundler.py); with 0 they leave in the instant in which they are sent. All other keywords are properties of the
+    stack. With `former`, a process that died, it goes on as the same life: it sends again what follows seqno `acked`, which every
+    member had acknowledged.
 
     The application takes at most `limit` messages in hand and has finished each batch `finish_after` nanoseconds after it got it
     (None: never). Both may be changed at any time.
@@ -64,8 +69,8 @@ class Member:
 
     def __init__(self, cluster: "Cluster", name: str, *, resume: Digest | None = None, receiving: bool = True, offset: int = 0,
                  counters: int = 0, physical: str | None = None, clock: Clock | None = None, socket_bytes: int = 1 << 24,
-                 turn_time: int = 0, receive_budget: int | None = None, former: "Member | None" = None, acked: int = 0,
-                 **options: object) -> None:
+                 turn_time: int = 0, threads: int = 0, receive_budget: int | None = None,
+                 former: "Member | None" = None, acked: int = 0, **options: object) -> None:
         self.cluster = cluster
         self.name = name
         self.physical = physical or name
@@ -93,6 +98,11 @@ class Member:
         self.stack = Stack([self.unreliable, self.unicast, self.blinkers, *to_all, self.members], local=self.address,
                            group="simulated", physical=self.physical, anchor=cluster.now - self.clock.read(cluster.now))
 
+        self.threads = Threads(self, threads, cluster.thread_rng)
+        self.bundler = PreemptedBundler(self.threads, milliseconds(self.config.bundle_delay))
+        self.ports: dict[Address, SendWindow] = {}      # where messages to single members went last
+        self.num_waits = 0                      # how often a message had to wait for company
+        self.num_ahead = 0                      # turns after which it had got messages of its own that were not framed
         self.alive = True
         self.fault: str | None = None           # why it stopped, when it did so by itself
         self.routes: dict[int, str] = {}
@@ -131,7 +141,7 @@ class Member:
         self.num_overflows = 0
         self.num_unsent = 0
         self.send_full = 0.0                    # rate at which the end of a turn's packets finds the send buffer full
-        self._busy_until = 0                    # in the simulation's time, like all instants below
+        self.busy_until = 0                     # in the simulation's time, like all instants below
         self._alarm: int | None = None          # the earliest alarm that is set
         self._attended = False                  # a turn is on its way
         self._leave_by: int | None = None       # when it gives up waiting for acks, or for the others to know that it leaves
@@ -161,11 +171,11 @@ class Member:
         """See that the next turn comes as soon as the process can take it."""
         if not self._attended:
             self._attended = True
-            self.cluster.at(max(self.cluster.now, self._busy_until), self._take_turn)
+            self.cluster.at(max(self.cluster.now, self.busy_until), self._take_turn)
 
     def _take_turn(self) -> None:
-        if self._busy_until > self.cluster.now:         # it was paused meanwhile
-            self.cluster.at(self._busy_until, self._take_turn)
+        if self.busy_until > self.cluster.now:          # it was paused meanwhile
+            self.cluster.at(self.busy_until, self._take_turn)
             return
         self._attended = False
         datagrams, self.socket = self.socket[:DATAGRAMS], self.socket[DATAGRAMS:]
@@ -178,7 +188,7 @@ class Member:
         """The alarm: a turn, when one is still wanted."""
         if at == self._alarm and self.alive:
             self._alarm = None
-            if self._busy_until > at:
+            if self.busy_until > at:
                 self.attend()
             elif (deadline := self._deadline()) is not None and deadline <= at:
                 self.turn()
@@ -187,13 +197,14 @@ class Member:
 
     def pause(self, nanoseconds: int) -> None:
         """Stand still, as a stopped process or a machine in trouble does; the socket fills meanwhile, the clock runs on."""
-        self._busy_until = max(self._busy_until, self.cluster.now + nanoseconds)
+        self.busy_until = max(self.busy_until, self.cluster.now + nanoseconds)
 
     def resume_now(self) -> None:
         """The end of a pause."""
-        self._busy_until = min(self._busy_until, self.cluster.now)
+        self.busy_until = min(self.busy_until, self.cluster.now)
         self._attended = False                          # the turn that waits for the end of the pause is too late
         self.attend()
+        self.threads.resume()
 
     def crash(self) -> None:
         """Gone, with all it had in memory."""
@@ -257,11 +268,9 @@ class Member:
             for talk in self.talks.values():
                 talk.fragments, talk.backlog = [], []
             self._leave_by = self.cluster.now + CLOSE_TIMEOUT
+            self.threads.stop()
             self.stop_receiving()
-            now = self.clock.read(self.cluster.now)
-            self.multicast.flush(now)
-            for address in self.talks:
-                self.unicast.flush(address, now)
+            self.bundler.flush_all(self.clock.read(self.cluster.now))
             self.cluster.at(self._leave_by, self._give_up_leaving)
 
     def stop_receiving(self) -> None:
@@ -286,7 +295,7 @@ class Member:
             return
         cluster = self.cluster
         now = self.clock.read(cluster.now)
-        self._busy_until = cluster.now + self.turn_time
+        self.busy_until = cluster.now + self.turn_time
         if self.news:
             news, self.news = self.news, []
             self.stack.linked(news, now)
@@ -297,18 +306,33 @@ class Member:
             for batch in done:
                 self._finish(batch, now)
         self.stack.tick(now)
+        self.bundler.flush_due(now)
         if self._begins_to_send:
             self._begins_to_send = False
-            self._push(now)
+            self._begin_to_send(None, now)
         for address in sorted(self._begins_to_say):
-            self._push_to(address, now)
+            self._begin_to_send(address, now)
         self._begins_to_say.clear()
+        self.threads.preempt()
         self.stack.deliver(self.limit - self.handed, now)
+        self._end_turn(now)
+
+    def flush(self, dest: Dest, full_only: bool) -> None:
+        """The turn of a thread that sends what waits for `dest`."""
+        now = self.clock.read(self.cluster.now)
+        self.busy_until = self.cluster.now + self.turn_time
+        self.bundler.flush(dest, now, full_only)
+        self._end_turn(now)
+        if dest is None and self.multicast.hears_itself():
+            self.attend()
+
+    def _end_turn(self, now: Instant) -> None:
         self._perform(self.stack.take(), now)
+        self.num_ahead += precedes(self.multicast.send_window.sent, self.multicast.own.finished)
         if self._leave_by is not None:
             self._go_on_leaving(now)
-        cluster.checkers.after_turn(self)
-        cluster.observer.after_turn(self)
+        self.cluster.checkers.after_turn(self)
+        self.cluster.observer.after_turn(self)
         if self.alive:
             self._set_alarm()
 
@@ -321,6 +345,7 @@ class Member:
                 self._put(effects.packets)
             for view in effects.views:
                 self.views.append(view)
+                self.ports.clear()
                 self.cluster.checkers.viewed(self, view)
                 self.cluster.observer.viewed(self, view)
             for batch in effects.deliveries:
@@ -334,14 +359,12 @@ class Member:
                 self.held = effects.held
                 if self.cluster.links is not None:
                     self.cluster.links.read_again(self)
+            for dest in effects.closed:
+                self.ports.pop(dest, None)
+                self.bundler.forget(dest)
             if effects.writable:
                 self.writable += 1
-                if self.again or self.backlog:
-                    self._push(now)
-                    self.attend()
-                for address, talk in self.talks.items():
-                    if talk.backlog:
-                        self._push_to(address, now)
+                self._go_on_sending(now)
             if effects.fault is not None:
                 self.fault = effects.fault
                 self.cluster.checkers.stopped(self)
@@ -401,51 +424,128 @@ class Member:
             return self.multicast.own
         return window.stream if window is not None else None
 
+    # ------------------------------------------------------------------------------------------------------- sending
+
+    def _begin_to_send(self, dest: Dest, now: Instant) -> None:
+        """There is something to send to `dest`, and nobody at it."""
+        if self.threads.count:
+            self.threads.begin(dest)
+        elif dest is None:
+            self._push(now)
+        else:
+            self._push_to(dest, now)
+
+    def _go_on_sending(self, now: Instant) -> None:
+        """There may be room for what had none."""
+        if self.threads.count:
+            self.threads.wake()
+            return
+        if self.again or self.backlog:
+            self._push(now)
+            self.attend()
+        for address, talk in self.talks.items():
+            if talk.backlog:
+                self._push_to(address, now)
+
     def _push(self, now: Instant) -> None:
         """Send from the backlog until it is empty or there is no room; then room must be announced."""
         window = self.multicast.send_window
-        while payloads := self.again or self.backlog:
-            taken = window.push_many(payloads)
-            self._note_room(None, bool(taken))
-            if not taken:
+        while self.has_to_send(None):
+            if not self.push_many(None, window):
                 break
-            if payloads is self.backlog:
-                self.log += payloads[:taken]
-            del payloads[:taken]
-            if self.again or self.backlog:
-                self.multicast.flush(now, full_only=True)
-        self.multicast.flush(now)
+            if self.has_to_send(None):
+                self.bundler.flush(None, now, full_only=True)
+        self.bundler.flush(None, now)
         self._count_blocked()
+
+    def _push_to(self, dest: Address, now: Instant) -> None:
+        """Send from what there is to say to one member until that is empty or there is no room."""
+        while self.has_to_send(dest):
+            window = self.open_port(dest)
+            if window is None:
+                self.bundler.forget(dest)
+                return
+            if not self.push_many(dest, window, 1):
+                break
+            self.bundler.flush(dest, now, full_only=True)
+        self.bundler.flush(dest, now)
+
+    def has_to_send(self, dest: Dest) -> bool:
+        return bool(self.again or self.backlog) if dest is None else bool(self.talks[dest].backlog)
+
+    def port(self, dest: Dest) -> SendWindow | None:
+        """The window for `dest` that was used last, unless its connection was closed since."""
+        return self.multicast.send_window if dest is None else self.ports.get(dest)
+
+    def open_port(self, dest: Dest) -> SendWindow | None:
+        """The window for `dest`, of a new connection if there is none. None when nobody
+        takes it, and then there is nothing to say to it any more."""
+        if dest is None:
+            return self.multicast.send_window
+        try:
+            now = self.clock.read(self.cluster.now)
+            window = self.ports[dest] = self.unicast.connection(dest, now).window
+        except NotMemberError:
+            talk = self.talks[dest]
+            talk.fragments, talk.backlog = [], []       # the application is told, and says no more
+            return None
+        return window
+
+    def push(self, dest: Dest, window: SendWindow) -> int:
+        """Push what comes next; what SendWindow.push() says is left to do."""
+        pieces, flags = self._pieces(dest, window)
+        todo = window.push(pieces[0], flags)
+        self._pushed(dest, pieces, int(todo != FULL))
+        return todo
+
+    def push_many(self, dest: Dest, window: SendWindow, most: int = 0) -> int:
+        """Push what comes next, at most `most` messages or a message's fragments (0: all);
+        how many were taken."""
+        taken = 0
+        while self.has_to_send(dest) and (not most or taken < most):
+            pieces, flags = self._pieces(dest, window)
+            more = window.push_many(pieces[:most] if most and dest is None else pieces, 0, flags)
+            self._pushed(dest, pieces, more)
+            taken += more
+            if not more or dest is None or window.waiting >= window.batch:
+                break
+        return taken
+
+    def _pieces(self, dest: Dest, window: SendWindow) -> tuple[list[bytes], int]:
+        """What comes next, in order, and its flags: messages to all, or one message to one
+        member, in fragments when it is large. A new connection gets all of these."""
+        if dest is None:
+            return self.again or self.backlog, 0
+        talk = self.talks[dest]
+        payload, flags = talk.backlog[0]
+        if not talk.fragments or talk.window is not window:
+            self._message_number += 1
+            talk.fragments, talk.window = cut(payload, self._message_number, self.config.max_bundle_size), window
+        return (talk.fragments, flags | FRAGMENT) if talk.fragments else ([payload], flags)
+
+    def _pushed(self, dest: Dest, pieces: list[bytes], taken: int) -> None:
+        """So many of the pieces were taken."""
+        self._note_room(dest, bool(taken))
+        if pieces is self.backlog:
+            self.log += pieces[:taken]
+        del pieces[:taken]
+        if dest is not None and not pieces:
+            self.talks[dest].accepted()
+
+    def wait_for_company(self, dest: Dest) -> bool:
+        """Whether the first message that waits for `dest` has to wait; then there is a turn when it is due."""
+        due = self.bundler.wait(dest, self.clock.read(self.cluster.now))
+        if due is None:
+            return False
+        self.num_waits += 1
+        self._set_alarm()
+        return True
 
     def _count_blocked(self) -> None:
         """What is in the backlog now has found no room."""
         if self._blocked_since is not None:
             self.blocked_for += self.cluster.now - self._blocked_since
         self._blocked_since = self.cluster.now if self.backlog else None
-
-    def _push_to(self, dest: Address, now: Instant) -> None:
-        """Send from what there is to say to one member until that is empty or there is no room."""
-        talk = self.talks[dest]
-        while talk.backlog:
-            payload, flags = talk.backlog[0]
-            try:
-                window = self.unicast.connection(dest, now).window
-            except NotMemberError:
-                talk.fragments, talk.backlog = [], []           # the application is told, and says no more
-                return
-            if not talk.fragments or talk.window is not window:     # a new connection gets all of them
-                self._message_number += 1
-                talk.fragments, talk.window = cut(payload, self._message_number, self.config.max_bundle_size), window
-            pieces, flags = (talk.fragments, flags | FRAGMENT) if talk.fragments else ([payload], flags)
-            taken = window.push_many(pieces, 0, flags)
-            self._note_room(dest, bool(taken))
-            if not taken:
-                break
-            del pieces[:taken]
-            if not pieces:
-                talk.accepted()
-            self.unicast.flush(dest, now, full_only=True)
-        self.unicast.flush(dest, now)
 
     def _note_room(self, dest: Address | None, is_there: bool) -> None:
         """Whether what the application sends found room: how long it had to wait for it is told to who watches."""
@@ -479,8 +579,8 @@ class Member:
                 self._say_goodbye(self.clock.read(self.cluster.now))
 
     def _deadline(self) -> int | None:
-        deadline = self.stack.deadline()
-        return None if deadline is None else max(self.clock.when(deadline), self.cluster.now)
+        deadlines = [each for each in (self.stack.deadline(), self.bundler.deadline()) if each is not None]
+        return max(self.clock.when(min(deadlines)), self.cluster.now) if deadlines else None
 
     def _set_alarm(self) -> None:
         deadline = self._deadline()

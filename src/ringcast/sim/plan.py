@@ -60,6 +60,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     stack: str = "mcast-udp"            # a channel's
     breaks: int | None = None           # of connections, where the stack has some
     returns: int | None = None          # times that a member dies and comes back as the same life
+    threads: int | None = None          # of each application that send to one destination; 0: a message leaves as soon as it is sent
+    joins: int | None = None            # times that a member leaves and joins again while others send
     steady: float | None = None         # messages a simulated second that each sender has to send all the time; 0: what finds room
     senders: int | None = None          # of a steady load
     bandwidth: float | None = None      # with a steady load: megabytes a second that a member can send, and receive
@@ -73,7 +75,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             rate = getattr(self, name)
             if rate is not None and not 0 <= rate < 1:
                 raise ConfigError(f"{name} is a probability of 0 or more and less than 1, not {rate}")
-        for name in (*FAULTS, "messages", "size", "delay", "unicast", "splits", "breaks", "returns", "steady"):
+        for name in (*FAULTS, "messages", "size", "delay", "unicast", "splits", "breaks", "returns", "threads", "joins", "steady"):
             number = getattr(self, name)
             if number is not None and number < 0:
                 raise ConfigError(f"{name} cannot be {number}")
@@ -155,6 +157,7 @@ class Plan(msgspec.Struct, frozen=True):
     actions: list[Action]
     ends: dict[str, bool]               # whether a member that is dead in the end comes back; else it is excluded
     load: tuple[int, int] | None = None     # from when to when a steady load is measured
+    threads: int = 0                    # see Member
 
 
 def draw(seed: int, settings: Settings) -> Plan:
@@ -185,9 +188,15 @@ def draw(seed: int, settings: Settings) -> Plan:
         if settings.stack == "nakack2-tcp":
             starts = {name: msgspec.structs.replace(start, options=own_windows(of_links, settings)) for name, start in starts.items()}
     actions = returns(Random(f"{seed} returns"), names, settings, duration, starts, actions)
+    of_threads = Random(f"{seed} bundling")
+    threads = pick(settings.threads, of_threads.choice([0, 0, 1, 2, 4]))
+    if threads:
+        options = {"bundle_delay": of_threads.choice([0.02, 0.3, 0.3, 1, 5, 30, 30])} | options
+        few_receivers(of_threads, names, starts)
+    actions += joins(of_threads, names, settings, duration, starts, longest, bool(threads))
     return Plan(
         seed=seed, names=names, stack=settings.stack, options=options, network=network, starts=starts, duration=duration,
-        socket_bytes=rng.choice([16 << 20, 1 << 20, 200_000, 70_000]), turn_time=rng.choice([0, 10_000, 50_000]),
+        threads=threads, socket_bytes=rng.choice([16 << 20, 1 << 20, 200_000, 70_000]), turn_time=rng.choice([0, 10_000, 50_000]),
         actions=sorted(actions, key=lambda action: action.at), ends={name: rng.random() < 0.6 for name in names})
 
 
@@ -214,7 +223,8 @@ def steady_plan(seed: int, settings: Settings) -> Plan:
     for name in names[:settings.senders]:
         actions += steady_load(name, rate, begin, end, size, plenty)
     return Plan(
-        seed=seed, names=names, stack=settings.stack, options=settings.options, network=network | {"delay": (delay, delay)},
+        seed=seed, names=names, stack=settings.stack, options=settings.options, threads=settings.threads or 0,
+        network=network | {"delay": (delay, delay)},
         starts={name: Start(0, 0, (0, 1000), True, 0) for name in names}, duration=duration, socket_bytes=16 << 20, turn_time=TURN,
         actions=sorted(actions, key=lambda action: action.at), ends=dict.fromkeys(names, True), load=(begin, end))
 
@@ -435,6 +445,38 @@ def returns(rng: Random, names: str, settings: Settings, duration: int, starts: 
         actions += [Action(at, "crash", who), Action(back, "return", who, how)]
         if rng.random() < 0.3:
             actions.append(Action(rng.randrange(at, back + 1), "exclude", rng.choice([name for name in names if name != who]), who))
+    return [action for action in actions if action.at < duration]
+
+
+def few_receivers(rng: Random, names: str, starts: dict[str, Start]) -> None:
+    """In some groups one member alone takes messages, or two: what their sender has itself, nobody else may have to acknowledge."""
+    few = min(len(names), rng.choice([1, 2, 2]))
+    receivers = rng.sample(names, few) if rng.random() < 0.4 else names
+    for name in names:
+        if name not in receivers:
+            starts[name] = msgspec.structs.replace(starts[name], receiving=False)
+
+
+def joins(rng: Random, names: str, settings: Settings, duration: int, starts: dict[str, Start], delay: int,
+          may_be: bool) -> list[Action]:
+    """A member leaves and joins again, and another sends at that time: some of it waits for company when the view comes. Both take
+    messages, where two do."""
+    drawn = rng.choice([0, 0, 1, 3, 8]) if may_be else 0
+    may_come = [name for name in names if not starts[name].returns]
+    if len(names) < 2 or not may_come:
+        return []
+    receivers = [name for name in names if starts[name].receiving]
+    pairs = [(who, sender) for who in may_come for sender in names if who != sender]
+    pairs = [pair for pair in pairs if set(pair) <= set(receivers)] or pairs
+    actions: list[Action] = []
+    for _ in range(pick(settings.joins, drawn)):
+        who, sender = rng.choice(pairs)
+        at = rng.randrange(duration)
+        back = at + rng.choice([50 * MS, 200 * MS, rng.randrange(1, duration)])
+        actions += [Action(at, "leave", who), Action(back, "restart", who, {"resumes": rng.random() < 0.5, "moves": False})]
+        for _ in range(rng.choice([1, 5, 20])):
+            size = rng.choice([0, 20, 200]) if settings.size is None else settings.size
+            actions.append(Action(back + rng.randrange(2 * delay + MS), "send", sender, (rng.choice([1, 3, 10, 50]), size)))
     return [action for action in actions if action.at < duration]
 
 

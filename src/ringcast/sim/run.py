@@ -19,6 +19,7 @@ from ringcast.sim.measure import Measured, Meter
 from ringcast.sim.member import Clock, Member
 from ringcast.sim.network import MS, Network
 from ringcast.sim.plan import Action, Plan, Settings, Start, draw
+from ringcast.sim.threads import PAUSES
 
 INTERVALS = 400                         # xmit_intervals that everything owed may take once faults have stopped, and ...
 HELLOS = 40                             # ... hello_intervals, and ...
@@ -62,7 +63,7 @@ class Run:
         cut_short = len(self.actions) < len(plan.actions)
         self.end = plan.actions[len(self.actions)].at if cut_short else plan.duration
         self.cluster = Cluster(plan.names, seed=plan.seed, network=Network(**plan.network), socket_bytes=plan.socket_bytes,
-                               turn_time=plan.turn_time, stack=plan.stack, **plan.options)
+                               turn_time=plan.turn_time, threads=plan.threads, stack=plan.stack, **plan.options)
         self.max_events = MAX_EVENTS
         self.meter: Meter | None = None
         if plan.load is not None:
@@ -219,11 +220,13 @@ class Run:
                 living[0].exclude(dead)
 
     def _interval(self) -> int:
-        """An xmit_interval by the slowest clock, and the time that a datagram takes; where there are rounds or links, these besides."""
+        """An xmit_interval by the slowest clock, and the time that a datagram takes; besides,
+        where there are such, rounds, links, and how long a message waits for company."""
         config = configure(self.plan.options, self.plan.stack)
         rounds = config.stable_interval if self.plan.stack.startswith("nakack2") else 0.0
         again = LINK_AGAIN if self.cluster.links is not None else 0
-        return milliseconds(config.look_interval + rounds) * 10 // 9 + 2 * self.plan.network["delay"][1] + again
+        company = milliseconds(config.bundle_delay) * 10 // 9 + max(PAUSES) if self.plan.threads else 0
+        return milliseconds(config.look_interval + rounds) * 10 // 9 + 2 * self.plan.network["delay"][1] + again + company
 
     def _windows(self, member: Member) -> int:
         """How many windows fill what it has to send, and what it sent before a grant became smaller, when it has to share the
@@ -300,6 +303,8 @@ class Run:
         sums = {name: getattr(self.cluster.network, name) for name in SUMMED}
         for member in self.cluster.lives.values():
             sums["num_blockings"] = sums.get("num_blockings", 0) + member.blocked
+            sums["num_waits"] = sums.get("num_waits", 0) + member.num_waits
+            sums["num_ahead"] = sums.get("num_ahead", 0) + member.num_ahead
             sums["num_overflows"] = sums.get("num_overflows", 0) + member.num_overflows
             sums["num_unsent"] = sums.get("num_unsent", 0) + member.num_unsent
             sums["num_views"] = sums.get("num_views", 0) + len(member.views)

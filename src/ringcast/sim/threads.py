@@ -1,9 +1,10 @@
 """The threads of a simulated application that send. Their steps come in any order.
 
-Each does what Channel does for a thread that calls send() or send_many(): it pushes, and then it sees to what the push left over. Other
-threads run in between; and also while one owns the stack, as far as they need not own it themselves: when it has framed its datagrams
-and not done what follows, another pushes. A thread is a generator, which yields wherever another may run, and says what it waits for.
-"""
+Each does what Channel does for a thread that calls send() or send_many(): it pushes,
+and then it sees to what the push left over. Other threads run in between; and also
+while one owns the stack, as far as they need not own it themselves: when it has framed
+its datagrams and not done what follows, another pushes. A thread is a generator, which
+yields wherever another may run, and says what it waits for. """
 
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from ringcast.stack import Instant
 if TYPE_CHECKING:
     from ringcast.sim.member import Member
 
-READY, TURN, ROOM = range(3)            # what a thread waits for; TURN is that nobody else owns the stack
+READY, TURN, ROOM = range(3)            # what a thread waits for; TURN: that nobody owns the stack
 PAUSES = (0, 0, 1_000, 5_000, 20_000, 100_000)      # nanoseconds between two steps
 CALLS = (1, 1, 1, 1, 5, 100)            # messages that one call sends: send(), or send_many()
 PREEMPTED = 0.3                         # how often other threads run while one owns the stack
@@ -34,17 +35,18 @@ class Thread:
     dest: Dest
     steps: Steps
     waits_for: int = READY
-    number: int = 0                     # of its next step, which may come before the time that was planned for it
+    number: int = 0                     # of its next step, which may come before its planned time
 
 
 class Threads:
-    """Up to `count` threads of `member` for each destination; `rng` decides when each of them runs."""
+    """Up to `count` threads of `member` for each destination; `rng` decides when each
+    of them runs."""
 
     def __init__(self, member: "Member", count: int, rng: Random) -> None:
         self.member, self.count, self.rng = member, count, rng
         self.running: list[Thread] = []
 
-    # ----------------------------------------------------------------------------------------------------- scheduling
+    # ------------------------------------------------------------------------------------- scheduling
 
     def begin(self, dest: Dest) -> None:
         """There is something to send to `dest`."""
@@ -54,7 +56,8 @@ class Threads:
             self._plan(thread)
 
     def stop(self) -> None:
-        """Nothing is sent any more: who is blocked gets an error, and what was pushed is in the window."""
+        """Nothing is sent any more: who is blocked gets an error, and what was pushed
+        is in the window."""
         self.running = []
 
     def wake(self) -> None:
@@ -71,7 +74,8 @@ class Threads:
                 self._plan(thread)
 
     def preempt(self) -> None:
-        """Whoever owns the stack stands still for a moment: others run, as far as they need not own it."""
+        """Whoever owns the stack stands still for a moment: others run, as far as they
+        need not own it."""
         if self.running and self.rng.random() < PREEMPTED:
             for _ in range(self.rng.randint(1, MOST_STEPS)):
                 ready = [thread for thread in self.running if thread.waits_for == READY]
@@ -83,7 +87,8 @@ class Threads:
         cluster.at(cluster.now + self.rng.choice(PAUSES), self._run, thread, thread.number)
 
     def _run(self, thread: Thread, number: int) -> None:
-        """The step of a thread whose time has come; later, when the process is busy or stands still."""
+        """The step of a thread whose time has come; later, when the process is busy or
+        stands still."""
         member = self.member
         if not member.alive or thread.number != number or thread not in self.running:
             return
@@ -104,7 +109,7 @@ class Threads:
         if waits_for != ROOM:
             self._plan(thread)
 
-    # ---------------------------------------------------------------------------------------------- what a thread does
+    # ------------------------------------------------------------------------------ what a thread does
 
     def _send_all(self, dest: Dest) -> Steps:
         while self.member.has_to_send(dest):
@@ -130,7 +135,8 @@ class Threads:
             yield from self._after_first(dest, window)
 
     def _send_many(self, dest: Dest, most: int) -> Steps:
-        """As Channel.send_many: push until a batch is full, send the full datagrams, push on."""
+        """As Channel.send_many: push until a batch is full, send the full datagrams,
+        push on."""
         window = yield from self._window(dest)
         if window is None:
             return
@@ -150,7 +156,8 @@ class Threads:
         yield from self._after_first(dest, window)
 
     def _window(self, dest: Dest) -> Generator[int, None, SendWindow | None]:
-        """The window for `dest`; None when there is nobody to take it, or nothing to be taken."""
+        """The window for `dest`; None when there is nobody to take it, or nothing to be
+        taken."""
         window = self.member.port(dest)
         if window is None:
             yield TURN
@@ -159,8 +166,9 @@ class Threads:
 
     def _retry(self, dest: Dest, attempt: Callable[[Dest, SendWindow], int], refused: int,
                window: SendWindow) -> Generator[int, None, tuple[int, SendWindow]]:
-        """As Channel._retry: attempt again whenever a window has room, until the answer is another than `refused`; or until there is
-        nobody to take it, or nothing to be taken, any more. The answer, and the window of it."""
+        """As Channel._retry: attempt again whenever a window has room, until the answer
+        is another than `refused`; or until there is nobody to take it, or nothing to be
+        taken, any more. The answer, and the window of it."""
         yield TURN
         self.member.flush(dest, full_only=False)
         while True:
@@ -178,14 +186,16 @@ class Threads:
                 yield ROOM
 
     def _after_first(self, dest: Dest, window: SendWindow) -> Steps:
-        """As Channel._after_first: what waits goes at once when all is quiet, else when it is due."""
+        """As Channel._after_first: what waits goes at once when all is quiet, else when
+        it is due."""
         if window.waiting and not self.member.wait_for_company(dest):
             yield TURN
             self.member.flush(dest, full_only=False)
 
 
 class PreemptedBundler(Bundler):
-    """Lets other threads run between the framing of datagrams and what its owner does before and after that."""
+    """Lets other threads run between the framing of datagrams and what its owner does
+    before and after that."""
 
     def __init__(self, threads: Threads, delay: int) -> None:
         super().__init__(threads.member.multicast, threads.member.unicast, delay)

@@ -1,0 +1,125 @@
+"""The simulated application that sends from several threads, and whose messages wait
+for company."""
+
+import pytest
+
+from ringcast.sim.cluster import Cluster
+from ringcast.sim.network import MS
+from ringcast.sim.plan import Settings, draw
+
+
+def group(names="AB", **options):
+    options = {"threads": 2, "bundle_delay": 5, "turn_time": 1000} | options
+    cluster = Cluster(names, **options).start()
+    cluster.run(500)
+    return cluster
+
+
+def test_messages_of_several_threads_wait_for_company_and_all_come_in_order():
+    cluster = group()
+    a = cluster["A"]
+    a.offer(1000, 20)
+    cluster.run(1)
+    assert a.multicast.send_window.waiting > 0 and a.bundler.deadline() is not None
+    cluster.settle()
+    assert cluster["B"].got[a.address] == a.log and len(a.log) == 1000
+    assert a.num_waits > 0 and a.num_ahead > 0 and a.threads.running == []
+
+
+def test_without_threads_a_message_leaves_in_the_instant_of_its_send():
+    cluster = group(threads=0)
+    a = cluster["A"]
+    a.offer(1000, 20)
+    cluster.run(0)
+    assert a.multicast.send_window.sent == 1000 and a.bundler.deadline() is None
+
+
+def test_what_waits_is_sent_a_delay_after_the_datagram_before_it():
+    cluster = group(threads=1, bundle_delay=400)
+    a = cluster["A"]
+    a.offer(1, 20)
+    cluster.run(10)
+    assert a.multicast.send_window.sent == 1
+    last = a.bundler.last[None]
+    a.bundler.last[None] = a.clock.read(cluster.now)        # as if that had left just now
+    a.offer(1, 20)
+    cluster.run(390)
+    assert (a.multicast.send_window.sent, a.multicast.send_window.ring.hr) == (1, 2)
+    cluster.run(11)
+    assert a.multicast.send_window.sent == 2 and a.bundler.last[None] > last
+
+
+def test_messages_to_one_member_wait_too_and_large_ones_go_in_fragments():
+    cluster = group(max_bundle_size=600)
+    a, b = cluster["A"], cluster["B"]
+    a.say("B", 50, 20)
+    a.say("B", 3, 5000)
+    a.say("A", 20, 20)
+    cluster.run(500)
+    assert a.talks[b.address].heard == 52 and a.talks[a.address].heard == 19
+    assert a.unicast.num_unacked() == 0 and a.num_waits > 0
+
+
+def test_threads_that_find_no_room_are_released_by_acks():
+    cluster = group(capacity=4)
+    cluster["A"].offer(100, 5)
+    cluster.settle()
+    a = cluster["A"]
+    assert len(a.log) == 100 and a.blocked > 0 and a.multicast.unacked() == 0
+
+
+def test_threads_stand_still_with_their_process_and_go_on_when_it_does():
+    cluster = group()
+    a = cluster["A"]
+    a.offer(10, 5)
+    cluster.run(0)
+    a.pause(3_600_000 * MS)
+    done = len(a.log)
+    cluster.run(100)
+    assert len(a.log) == done < 10
+    a.resume_now()
+    cluster.run(100)
+    assert len(a.log) == 10
+
+
+def test_who_leaves_sends_no_more_and_what_waits_goes_first():
+    cluster = group(capacity=32)
+    a = cluster["A"]
+    a.offer(1000, 5)
+    cluster.run(1)
+    a.leave()
+    cluster.run(500)
+    assert a.left and a.threads.running == [] and 0 < len(a.log) < 1000
+    assert cluster["B"].got[a.address] == a.log
+
+
+def test_threads_interleave_otherwise_with_each_seed_and_alike_with_the_same():
+    def datagrams(seed):
+        cluster = group(seed=seed)
+        cluster["A"].offer(200, 20)
+        cluster.settle()
+        return cluster.fingerprint
+
+    assert datagrams(1) == datagrams(1) != datagrams(2)
+
+
+def test_threads_are_drawn_and_change_nothing_else_of_a_seed():
+    plans = [draw(seed, Settings()) for seed in range(200)]
+    assert {plan.threads for plan in plans} == {0, 1, 2, 4}
+    takers = [sum(start.receiving for start in plan.starts.values()) for plan in plans
+              if plan.threads and len(plan.names) > 2]
+    assert {1, 2} < set(takers)
+    for plan in plans:
+        if not plan.threads:
+            assert draw(plan.seed, Settings(threads=0, joins=0)) == plan
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_joins_happen_beside_the_load_of_a_seed(seed):
+    without = draw(seed, Settings(threads=2, joins=0))
+    joined = draw(seed, Settings(threads=2, joins=5))
+    actions = list(joined.actions)
+    for action in without.actions:
+        actions.remove(action)
+    kinds = {action.what for action in actions}
+    assert "leave" in kinds and kinds <= {"leave", "restart", "send"}
