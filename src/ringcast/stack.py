@@ -115,6 +115,10 @@ class Layer:
         """A life has come back: its process number `stint` speaks for it from now on."""
         self.above.returned(member, stint, now)
 
+    def left(self, members: set[int], now: Instant) -> None:
+        """These members left or were taken out. The view that lacks them has come before; nothing of theirs counts any more."""
+        self.above.left(members, now)
+
     def deliver(self, limit: int, now: Instant) -> int:
         """Append at most `limit` messages to the deliveries of the Effects; how many those were."""
         return 0
@@ -150,6 +154,9 @@ class _Top(Layer):
         pass
 
     def returned(self, member: int, stint: int, now: Instant) -> None:
+        pass
+
+    def left(self, members: set[int], now: Instant) -> None:
         pass
 
 

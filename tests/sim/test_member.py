@@ -155,3 +155,27 @@ def test_a_clock_that_jumps_or_runs_fast_loses_nothing():
     cluster.network.heal()
     cluster.settle()
     assert len(got(cluster, "B", "A")) == 100
+
+
+@pytest.mark.parametrize("stack", ["mcast-udp", "nakack2-udp"])
+@pytest.mark.parametrize("seed", range(20))
+def test_when_all_leave_at_once_under_loss_nothing_that_all_have_is_reported(stack, seed):
+    cluster = Cluster("ABC", seed=seed, stack=stack, network=Network(loss=0.4)).start()
+    cluster.run(3000)
+    for member, dest in ("AB", "BC", "CA"):
+        cluster[member].offer(30, 10)
+        cluster[member].say(dest, 30, 10)
+    members = [cluster[name] for name in "ABC"]
+    for _ in range(10_000):
+        if all(sum(map(len, member.got.values())) == 90 and all(talk.heard == 29 for talk in member.talks.values())
+               for member in members):
+            break
+        cluster.run(1)
+    else:
+        pytest.fail("somebody did not get everything")
+    for member in members:
+        member.leave()
+    cluster.run(12_000)
+    assert [member.left and not member.alive for member in members] == [True] * 3
+    assert [member.multicast.unacked() + member.unicast.num_unacked() for member in members] == [0] * 3
+    assert [member.unicast.counters.unicast_undelivered for member in members] == [0] * 3

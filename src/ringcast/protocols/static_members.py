@@ -296,11 +296,13 @@ class StaticMembers(Layer):
         view = View(sum(line.weight for line in self.table.values()), members)
         if self.installed == view:
             return
-        self.installed = view
+        before, self.installed = self.installed, view
         self._route()
         mine = self.local.incarnation
         resumes = {self.table[name].incarnation: hello.resume[mine] for name, hello in self.heard.items() if mine in hello.resume}
         self.above.view(view, resumes, now)
+        if before is not None and (gone := set(before.members) - set(members)):
+            self.above.left({member.incarnation for member in gone}, now)
 
     def _route(self) -> None:
         self.stack.effects.routes = {self.table[name].incarnation: hello.physical for name, hello in self.heard.items()}

@@ -10,7 +10,7 @@ Timestamp = int                         # of what a receiver says: the same kind
 
 class Ack(msgspec.Struct, array_like=True):
     conn_id: ConnId
-    seqno: Seqno                        # highest finished by the application
+    seqno: Seqno | None                 # highest finished by the application; None: it has no window for this connection
     timestamp: Timestamp
     budget: int                         # bytes that may be unacknowledged towards this member; 0: it takes no messages
 

@@ -15,7 +15,7 @@ from ringcast.address import Address
 from ringcast.config import Config, milliseconds
 from ringcast.errors import NotMemberError
 from ringcast.protocols.budget import ReceiveBudget, fit
-from ringcast.protocols.retransmission import Gaps, clipped
+from ringcast.protocols.retransmission import Gaps, Stillness, clipped
 from ringcast.protocols.seqnos import MODULUS, Range, Seqno, is_seqno, precedes
 from ringcast.protocols.stream import Stream
 from ringcast.protocols.unicast3 import control
@@ -102,6 +102,7 @@ class Unicast3(Layer):
         self.unacked: dict[int, SenderEntry] = {}       # what the retransmit task looks at ...
         self.gapped: dict[int, ReceiverEntry] = {}      # ... on either side
         self.acks: list[tuple[Instant, int]] = []       # a heap of when acks are due; an entry's ack_at says whether it still is
+        self.refusals = Stillness()                     # of who does not know that we take no more messages
         self.next_look: Instant | None = None
         self.next_reap: Instant | None = None
         self.num_active, self.counted_at = 1, -RECOUNT
@@ -280,8 +281,14 @@ class Unicast3(Layer):
             self.counters.unicast_early_dropped += 1
 
     def _refuse(self, sender: int, conn_id: ConnId, now: Instant) -> None:
-        """This member takes no messages: its peers are not to wait."""
-        self._send_control(Kind.UNICAST_ACK, control.Ack(conn_id, 0, self.timestamps.next(), 0), sender, now)
+        """This member takes no more messages: its peers are not to wait. What it has finished is acknowledged with that."""
+        entry, closed = self.receivers.get(sender), self.closed.get(sender)
+        finished = None
+        if entry is not None and entry.conn_id == conn_id:
+            finished = entry.ring.low
+        elif closed is not None and closed.conn_id == conn_id and not closed.by_sender:
+            finished = closed.delivered
+        self._send_control(Kind.UNICAST_ACK, control.Ack(conn_id, finished, self.timestamps.next(), 0), sender, now)
 
     def _on_control(self, packet: Packet, now: Instant) -> None:
         decoder, handle = self._handlers[packet.kind]
@@ -300,24 +307,28 @@ class Unicast3(Layer):
         return entry
 
     def _on_ack(self, peer: int, ack: control.Ack, now: Instant) -> bool:
-        """On reception of ACK(seqno, timestamp): free what is acknowledged, at once, unless the ack was overtaken."""
-        if not is_seqno(ack.seqno) or not is_seqno(ack.timestamp) or ack.budget < 0:
+        """On reception of ACK(seqno, timestamp): free what is acknowledged, at once, unless the ack was overtaken. Who takes no more
+        messages says so until it gets a CLOSE."""
+        if not (ack.budget == 0 if ack.seqno is None else is_seqno(ack.seqno)) or not is_seqno(ack.timestamp) or ack.budget < 0:
             return False
         entry = self._sender_of(peer, ack.conn_id)
         if entry is None:
+            if ack.budget == 0:
+                self._say_close(peer, ack.conn_id, now)
             return True
-        if ack.budget and precedes(entry.highest_sent, ack.seqno):
+        if ack.seqno is not None and precedes(entry.highest_sent, ack.seqno):
             return False
         if not entry.is_newer(ack.timestamp, self.interval, now):
             self.counters.unicast_late += 1
             return True
         self.counters.unicast_acks_received += 1
+        if ack.seqno is not None:
+            entry.window.acknowledged(ack.seqno)
         if ack.budget == 0:
             self._on_refusal(peer, entry, now)
             return True
         entry.grant()
         fit(entry.window, min(ack.budget, self.config.max_bytes), self.config)
-        entry.window.acknowledged(ack.seqno)
         if not entry.has_unacked:
             self.unacked.pop(peer, None)
         self.stack.effects.writable = True
@@ -330,7 +341,7 @@ class Unicast3(Layer):
         if not is_there or entry.is_refusal_believed():
             if is_there:
                 self.refusing.add(peer)
-            self._carry_out(entry.on(Event.CLOSE, now), entry, now)
+            self._carry_out(entry.on(Event.CLOSE, now) | Act.SAY_CLOSE, entry, now)
         elif entry.has_unacked:
             self.counters.unicast_highest_resent += self._repeat(entry, [(entry.highest_sent, entry.highest_sent)], now)
 
@@ -550,16 +561,32 @@ class Unicast3(Layer):
         if entry.is_doubted:
             self._carry_out(entry.on(Event.CLOSE, now), entry, now)
 
+    def left(self, members: set[int], now: Instant) -> None:
+        """No ack of theirs can come any more: the application is told at once what they have not acknowledged."""
+        for peer in members - self.members.keys():
+            entry = self.senders.get(peer)
+            if entry is not None and entry.num_unacked():
+                self._carry_out(entry.on(Event.CLOSE, now), entry, now)
+        self.above.left(members, now)
+
     def stop_receiving(self, now: Instant) -> None:
-        """The application takes no more messages: those who send are not to wait."""
+        """The application takes no more messages: those who send are not to wait. They are told what it has finished until they say
+        that they know it (see `untold`), because nobody could tell them later."""
         self.acknowledge_all(now)
         self.receiving = False
-        for peer, entry in self.receivers.items():
-            if peer in self.members:
-                self._refuse(peer, entry.conn_id, now)
+        self._refuse_all(now)
+        self._arm(now)
         to_ourselves = self.senders.get(self.local.incarnation)
         if to_ourselves is not None:
             self._carry_out(to_ourselves.on(Event.CLOSE, now), to_ourselves, now)
+
+    def untold(self) -> list[int]:
+        """Return who may not know yet what this member had finished of its messages when it stopped receiving."""
+        return [] if self.receiving else [peer for peer in self.receivers if peer in self.members]
+
+    def _refuse_all(self, now: Instant) -> None:
+        for peer in self.untold():
+            self._refuse(peer, self.receivers[peer].conn_id, now)
 
     def close_all(self, now: Instant) -> None:
         """This member leaves: its peers may forget its connections."""
@@ -697,6 +724,9 @@ class Unicast3(Layer):
                 self._ask(peer, gapped, now)
             else:
                 del self.gapped[peer]
+        self.refusals.look(tuple(self.untold()))
+        if self.refusals.is_due:
+            self._refuse_all(now)
         for peer, conn_id in self.syncs.take_due(now).items():
             self.counters.syncs_sent += 1
             self._send_control(Kind.SEND_FIRST_SEQNO, control.SendFirstSeqno(conn_id, self.timestamps.next()), peer, now)
@@ -711,7 +741,7 @@ class Unicast3(Layer):
             self._send_control(Kind.UNICAST_XMIT_REQ, control.XmitReq(entry.conn_id, ranges, self.timestamps.next()), peer, now)
 
     def _arm(self, now: Instant) -> None:
-        if self.next_look is None and (self.unacked or self.gapped or self.syncs.wanted or self.early.size):
+        if self.next_look is None and (self.unacked or self.gapped or self.syncs.wanted or self.early.size or self.untold()):
             self.next_look = now + self.interval
 
     # ------------------------------------------------------------------------------------------------------ status
