@@ -7,19 +7,25 @@ their seqnos. Application threads otherwise touch the send windows only.
 
 What is delivered goes through a queue to the application: an iterator, or callbacks on a thread of their own. A batch counts as
 delivered, and is acknowledged, when the application has finished it: asks for the next one, or returns from the callback. So a
-slow application slows its senders down, and nothing that it never finished is ever acknowledged.
+slow application slows its senders down, and nothing that it never finished is ever acknowledged (inbox.py).
+
+A signal handler may call the channel that it interrupted (reentry.py). A forked child's copy gives its descriptors back at once: all
+that it may do is close.
 """
 
+import atexit
 import logging
+import os
 import secrets
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from functools import partial
-from queue import Empty, SimpleQueue
-from typing import Any, Self, TypeVar
+from queue import SimpleQueue
+from typing import Any, NoReturn, Self, TypeVar
+from weakref import WeakSet
 
 from ringcast import arguments
 from ringcast._core import wire
@@ -37,6 +43,7 @@ from ringcast.errors import (
     RingcastError,
     SendTimeoutError,
 )
+from ringcast.inbox import Hand, Inbox
 from ringcast.message import Flag
 from ringcast.protocols import frag
 from ringcast.protocols.budget import ReceiveBudget
@@ -46,6 +53,7 @@ from ringcast.protocols.stacks import is_lossless, multicast_layers
 from ringcast.protocols.static_members import StaticMembers
 from ringcast.protocols.unicast3 import Unicast3
 from ringcast.protocols.unreliable import Unreliable
+from ringcast.reentry import REENTERED, Bell, at, enters
 from ringcast.stack import Effects, Instant, Layer, Stack, group_id
 from ringcast.trace.recorder import Recorder
 from ringcast.trace.writer import Writer
@@ -59,21 +67,13 @@ from ringcast.view import View
 log = logging.getLogger("ringcast")
 
 FOREVER: Instant = 1 << 63
+LOOKS = 1000                            # of a signal handler at what other threads change
 READY = 1.0                             # seconds that the others get to be ready for our stream, before it begins all the same
+GRACE = 1.0                             # seconds that threads get to end when close() has no time left
 
 OnMessage = Callable[[Batch], object]
 OnView = Callable[[View], object]
-Taken = TypeVar("Taken")
-
-
-class _Hand:
-    """What one thread took to work on."""
-
-    TAKEN, FINISHED, GIVEN_UP = range(3)
-
-    def __init__(self, batches: list[Batch]) -> None:
-        self.batches = batches
-        self.state = self.TAKEN
+Result = TypeVar("Result")
 
 
 class Channel(SendPort):
@@ -136,26 +136,31 @@ class Channel(SendPort):
         if self._trace is not None:
             self._trace.resumes(resume or Digest(), *self._clocks())
         self._bundler = Bundler(self._multicast, self._unicast, milliseconds(self.config.bundle_delay))
-        self._turn = threading.Lock()                   # held by whoever owns the stack
-        self._seat = Seat(self._poll, self._transport.wake)
-        self._room = threading.Condition()              # the send window has room, or the channel is closed
-        self._settled = threading.Condition()           # a view came, or everything is acknowledged, or the channel is closed
-        self._inbox: SimpleQueue[list[Batch] | None] = SimpleQueue()
-        self._calls: SimpleQueue[tuple[Callable[[Any], object], Any] | None] = SimpleQueue()    # for the callbacks' thread
+        self._begin()
         self._finished: deque[list[Batch]] = deque()    # what the application is done with
-        self._in_hand: deque[_Hand] = deque()           # what iterating threads took, in the order of taking
-        self._taking, self._finishing = threading.Lock(), threading.Lock()
         self._handed = 0                                # messages in the inbox or with the application; the driver's own
         self._wakes_at: Instant = 0                     # when the driver's sleep ends by itself; 0 while it is awake
         self._called = False                            # there is work for the driver that no deadline tells of
-        self._large: dict[Dest, threading.Lock] = {}    # held while a message goes out in fragments
         self._rooms = 0                                 # how often a send window got room
         self._view: View | None = None
         self._fault: str | None = None
-        self._closing = self._stopped = self._closed = False
+        self._closing = self._stopped = self._closed = self._broken = self._forked = False
         self._unacked = self._num_blockings = self._callback_errors = 0
         self._threads: list[threading.Thread] = []
-        self._close_lock = threading.Lock()
+        CHANNELS.add(self)
+
+    def _begin(self) -> None:
+        """Make what threads share: locks, and what they wait for."""
+        self._inside: set[int] = set()                  # threads at work in here (reentry.py)
+        self._turn = threading.Lock()                   # held by whoever owns the stack
+        self._seat = Seat(self._poll, self._transport.wake)
+        self._room = Bell()                             # the send window has room, or the channel is closed
+        self._settled = Bell()                          # a view came, or everything is acknowledged, or the channel is closed
+        self._inbox = Inbox(self._wait_for_news, self._finish_batches)
+        self._calls: SimpleQueue[tuple[Callable[[Any], object], Any] | None] = SimpleQueue()    # for the callbacks' thread
+        self._large: dict[Dest, threading.Lock] = {}    # held while a message goes out in fragments
+        self._may_close = deque([True])                 # for the one who begins to close
+        self._close_by: float | None = None             # when that waits no longer for acks, by time.monotonic(); None: for ever
 
     def _clocks(self) -> tuple[int, int]:
         """The time, and wall time by the same clock."""
@@ -170,22 +175,14 @@ class Channel(SendPort):
         `timeout` in seconds, default join_timeout; JoinTimeoutError names who is missing, and the channel is closed.
         """
         timeout = arguments.timeout(timeout)
-        if self._closing:
-            raise ClosedError(self._fault or "this channel is closed; open a new one")
-        if self._threads:
-            raise RingcastError("this channel is connected already; use it as it is")
-        with self._turn:
-            self._stack.start(time.monotonic_ns())
-        self._start(self._seat.drive, "driver")
-        if (self._on_message, self._on_view, self._on_undelivered) != (None, None, None):
-            self._start(self._call_back, "callbacks")
+        self._start_up()
         seconds = self.config.join_timeout / 1000 if timeout is None else timeout
-        self._wait_settled(seconds, lambda: self._view is not None)
+        self._wait_settled(at(seconds), lambda: self._view is not None)
         if self._view is None:
             error = self._join_error(seconds)
             self.close(0)
             raise error
-        self._wait_settled(READY, self._multicast.is_ready)
+        self._wait_settled(at(READY), self._multicast.is_ready)
         return self
 
     def _join_error(self, seconds: float) -> RingcastError:
@@ -199,8 +196,27 @@ class Channel(SendPort):
         return JoinTimeoutError(f"joining group {self.group!r} took more than {seconds:g} s although every "
                                 "listed member is there; give connect() more time")
 
+    @enters
+    def _start_up(self) -> None:
+        self._check_open()
+        if self._threads:
+            raise RingcastError("this channel is connected already; use it as it is")
+        self._in_turn(self._stack.start)
+        self._start(self._seat.drive, "driver")
+        if (self._on_message, self._on_view, self._on_undelivered) != (None, None, None):
+            self._start(self._call_back, "callbacks")
+        self._settled.ring()                            # for who iterates already
+
+    @property
+    def _thread_name(self) -> str:
+        return f"ringcast {self.group} {self.address.name}"
+
+    def _check_open(self) -> None:
+        if self._closing:
+            raise ClosedError(self._fault or "this channel is closed; open a new one")
+
     def _start(self, target: Callable[[], None], role: str) -> None:
-        thread = threading.Thread(target=target, name=f"ringcast {self.group} {self.address.name} {role}", daemon=True)
+        thread = threading.Thread(target=target, name=f"{self._thread_name} {role}", daemon=True)
         self._threads.append(thread)
         thread.start()
 
@@ -210,48 +226,102 @@ class Channel(SendPort):
         With leave=False go without a word, as in a crash: the others keep what this member has not acknowledged and wait for it,
         until it is excluded, or comes back under its name and gets that (see `resume`).
 
-        Blocked senders get ClosedError and iterators end; what the application had not finished is not acknowledged. Returns how
-        many of the own messages somebody has not acknowledged, those to single members included: 0 means that every member of the
-        view has finished all of them (those who left or were excluded do not count). Closing again
-        returns the same.
+        Blocked senders get ClosedError and iterators end; what the application had not finished is not acknowledged. A callback that
+        does not return keeps close() no longer than `timeout` (and leave_timeout for the others to notice); what it was given is
+        not acknowledged, no other callback follows, and its thread is a daemon. Returns how
+        many of the own messages somebody has not acknowledged, those to single members included: 0 means that every member of
+        the view has finished all of them. Those who left or were excluded do not count; what was for such a member alone goes
+        to on_undelivered. Closing again returns the same.
+
+        May be called in a signal handler at any time. If that interrupted another call of this channel, which must go on first,
+        close() returns the number of that moment at once; a thread of the channel's goes on to close it, and the next close(), or the
+        end of the program, waits for that.
         """
         timeout = arguments.timeout(timeout)
-        with self._close_lock:
-            if not self._closed:
-                self._closing = True
-                self._close_windows()
-                self._release_waiters()
-                if leave and self._view is not None and not self._stopped:
-                    self._leave(timeout)
-                self._halt(self._fault)
-                for thread in self._threads:
-                    if thread is not threading.current_thread():
-                        thread.join()
-                self._transport.close()
-                self._closed = True
-                self._unacked = self._num_unacked()
-                if self._trace is not None:
-                    self._trace.close(leave and self._fault is None and self._view is not None, self._unacked, *self._clocks())
-                if self._unacked and timeout != 0:
-                    log.warning("%s closed with %d messages that somebody has not acknowledged", self.address, self._unacked)
-        return self._unacked
+        is_interrupting = threading.get_ident() in self._inside
+        self._begin_to_close(timeout, leave, is_interrupting)
+        if is_interrupting:
+            atexit.register(self._await_closed, timeout)
+            return self._unacked if self._closed else self._num_unacked()
+        self._await_closed(timeout)
+        return self._unacked if self._closed else self._num_unacked()
 
-    def _leave(self, timeout: float | None) -> None:
-        """Take no more, wait for what was sent to be acknowledged, then tell the others and see that they know."""
+    def _begin_to_close(self, timeout: float | None, leave: bool, is_interrupting: bool) -> None:
+        """See that a thread closes the channel: this one holds what the driver may need when it is in a signal handler."""
+        by, me = at(timeout)(), threading.current_thread()
+        ticket = False
+        try:
+            self._inside.add(threading.get_ident())
+            ticket = bool(self._may_close) and self._may_close.pop()
+            if not ticket:
+                if by is not None and (self._close_by is None or by < self._close_by):
+                    self._close_by = by                 # whoever is in more of a hurry shortens the wait
+                    self._settled.ring()
+                return
+            self._close_by, self._closing = by, True
+            threading.Thread(target=self._close, args=(timeout, leave, me), name=f"{self._thread_name} closing", daemon=True).start()
+            ticket = False
+        except IndexError:                              # another thread was faster
+            pass
+        finally:
+            if ticket:                                  # there is no such thread
+                self._may_close.append(True)
+            if not is_interrupting:
+                self._inside.discard(threading.get_ident())
+
+    def _await_closed(self, timeout: float | None) -> None:
+        """Wait for the thread that closes; whatever happens to it, not much longer than it may take."""
+        longest = None if timeout is None else timeout + 2 * self.config.leave_timeout / 1000 + 2 * GRACE
+        self._settled.wait_for(lambda: self._closed, at(longest))
+
+    def _close(self, timeout: float | None, leave: bool, caller: threading.Thread) -> None:
+        try:
+            self._close_windows()
+            self._release_waiters()
+            if leave and self._view is not None and not self._stopped:
+                self._leave()
+        except Exception:
+            log.exception("%s: leaving failed", self.address)
+        self._halt(self._fault)
+        self._join_threads(caller)
+        self._transport.close()
+        self._unacked = self._num_unacked()
+        if self._trace is not None:
+            self._trace.close(leave and self._fault is None and self._view is not None, self._unacked, *self._clocks())
+        if self._unacked and timeout != 0:
+            log.warning("%s closed with %d messages that somebody has not acknowledged", self.address, self._unacked)
+        self._closed = True
+        self._settled.ring()
+
+    def _join_threads(self, caller: threading.Thread) -> None:
+        """Wait for the threads, but for the one that calls close(), and for a callback that hangs no longer than the timeout says."""
+        for thread in self._threads:
+            if thread is not caller:
+                left = None if self._close_by is None else max(GRACE, self._close_by - time.monotonic())
+                thread.join(left)
+                if thread.is_alive():
+                    log.warning("%s: thread %r does not end; what it was given is not acknowledged", self.address, thread.name)
+
+    def _leave(self) -> None:
+        """Take no more, wait for what was sent to be acknowledged and for our last acks to be known, then tell the others and see that
+        they know."""
+        told_by = at(self.config.leave_timeout / 1000)()
         self._finish()
-        with self._turn:
-            now = time.monotonic_ns()
-            self._multicast.stop_receiving(now)
-            self._unicast.stop_receiving(now)
-            self._bundler.flush_all(now)
-            self._perform(self._stack.take())
-        self._wait_settled(timeout, lambda: not self._num_unacked())
-        with self._turn:
-            now = time.monotonic_ns()
-            self._unicast.close_all(now)
-            self._members.leave(now)
-            self._perform(self._stack.take())
-        self._wait_settled(self.config.leave_timeout / 1000, self._members.agreed)
+        self._in_turn(self._stop_receiving)
+        self._wait_settled(lambda: self._close_by, lambda: not self._num_unacked())
+        self._wait_settled(lambda: told_by if self._close_by is None else min(told_by or 0, self._close_by),
+                           lambda: not self._unicast.untold())
+        self._in_turn(self._say_goodbye)
+        self._wait_settled(at(self.config.leave_timeout / 1000), self._members.agreed)
+
+    def _stop_receiving(self, now: Instant) -> None:
+        self._multicast.stop_receiving(now)
+        self._unicast.stop_receiving(now)
+        self._bundler.flush_all(now)
+
+    def _say_goodbye(self, now: Instant) -> None:
+        self._unicast.close_all(now)
+        self._members.leave(now)
 
     def _num_unacked(self) -> int:
         return self._multicast.unacked() + self._unicast.num_unacked()
@@ -262,27 +332,51 @@ class Channel(SendPort):
         for window in self._forget_ports():
             window.close()
 
-    def _wait_settled(self, timeout: float | None, condition: Callable[[], bool]) -> None:
+    def _wait_settled(self, until: Callable[[], float | None], condition: Callable[[], bool]) -> None:
         self._transport.wake()
-        with self._settled:
-            self._settled.wait_for(lambda: self._stopped or condition(), timeout)
+        self._settled.wait_for(lambda: self._stopped or condition(), until)
+
+    def _in_turn(self, act: Callable[[Instant], Result]) -> Result:
+        """Take the turn, act, and perform what that asks for. An exception in the middle of it leaves the stack in no state that can be
+        trusted; but what a layer itself raises, it raises before it changes anything."""
+        with self._turn:
+            try:
+                result = act(time.monotonic_ns())
+                self._perform(self._stack.take())
+                return result
+            except RingcastError:
+                raise
+            except BaseException as error:
+                self._break_off(error)
+                raise
+
+    def _break_off(self, error: BaseException) -> None:
+        """A signal handler's exception came in the middle of a turn: what that had in hand is lost. So nothing is delivered or finished
+        any more (an ack might cover what was lost), but close() can still say goodbye."""
+        self._broken = self._closing = True
+        self._fault = (f"{type(error).__name__} came in the middle of this member's work, most likely from a signal handler; open another "
+                       "channel, and let handlers set a flag or call close() rather than raise")
+        self._close_windows()
+        self._inbox.end()
+        self._release_waiters()
 
     def _halt(self, fault: str | None) -> None:
         """Stop the threads, from whichever thread; close() gives the sockets back."""
         self._fault = fault
         self._closing = self._stopped = True
         self._close_windows()
-        self._inbox.put(None)
+        self._inbox.end()
         self._calls.put(None)
         self._release_waiters()
         self._seat.stop()
 
     def _release_waiters(self) -> None:
-        for condition in (self._room, self._settled):
-            with condition:
-                condition.notify_all()
+        self._room.ring()
+        self._settled.ring()
 
     def __enter__(self) -> Self:
+        if self._forked:
+            self._check_open()
         return self if self._view is not None else self.connect()
 
     def __exit__(self, *exc_info: object) -> None:
@@ -290,6 +384,7 @@ class Channel(SendPort):
 
     # --------------------------------------------------------------------------------------------------- sending
 
+    @enters
     def send_many(self, payloads: Sequence[bytes], dest: Address | str | None = None, timeout: float | None = None, *,
                   flags: int = 0) -> None:
         """Send all of `payloads`, in order; one call costs less than many. Arguments and errors as in `send`.
@@ -299,11 +394,11 @@ class Channel(SendPort):
         payloads = arguments.payloads(payloads)
         flags = arguments.flags(flags)
         timeout = arguments.timeout(timeout)
+        to = self._member(dest)
         if flags & Flag.NO_RELIABILITY:
             for payload in payloads:
-                self.send(payload, dest, timeout, flags=flags)
+                self._send_unreliable(payload, to, flags)
             return
-        to = self._member(dest)
         window, sent = self._window(to), 0
         while sent < len(payloads):
             taken = window.push_many(payloads, sent, flags)
@@ -318,6 +413,7 @@ class Channel(SendPort):
                 self._flush(to, full_only=True)
         self._after_first(to, window)
 
+    @enters
     def _send_otherwise(self, payload: bytes, dest: Address | str | None, flags: int, timeout: float | None) -> None:
         """The first message to a member, or one with flags that a window does not have."""
         flags = arguments.flags(flags)
@@ -331,7 +427,7 @@ class Channel(SendPort):
         if isinstance(dest, str):
             self._remember_port(dest, window)           # by its name, until the next view
         if todo:
-            self._after_push(todo, window, payload, to, flags, timeout)
+            self._see_to(todo, window, payload, to, flags, timeout)
 
     def _member(self, dest: Address | str | None) -> Dest:
         """Whom the caller means; NotMemberError when no such member is in the view."""
@@ -348,12 +444,13 @@ class Channel(SendPort):
         """Where messages to `dest` go; its connection is opened when there is none. NotMemberError when it left."""
         if dest is None:
             return self._multicast.send_window
-        with self._turn:
-            if self._closing:
-                raise ClosedError(self._fault or "the channel is closed; open a new one to send")
-            window = self._unicast.connection(dest, time.monotonic_ns()).window
-            self._remember_port(dest, window)
-            return window
+        return self._in_turn(partial(self._open_window, dest))
+
+    def _open_window(self, dest: Address, now: Instant) -> SendWindow:
+        self._check_open()
+        window = self._unicast.connection(dest, now).window
+        self._remember_port(dest, window)
+        return window
 
     def _send_unreliable(self, payload: bytes, dest: Dest, flags: int) -> None:
         if not isinstance(payload, bytes):
@@ -361,15 +458,15 @@ class Channel(SendPort):
         if len(payload) > wire.MAX_PAYLOAD:
             raise MessageTooLargeError(f"a message of {len(payload)} bytes does not fit the one datagram that NO_RELIABILITY is; the "
                                        f"largest has {wire.MAX_PAYLOAD}")
-        with self._turn:
-            if self._closing:
-                raise ClosedError(self._fault or "the channel is closed; open a new one to send")
-            if dest is not None and (self._view is None or dest not in self._view):
-                raise NotMemberError(f"{dest} is not in the view, which is {self._view}")
-            self._unreliable.send_one(payload, dest, flags, time.monotonic_ns())
-            self._perform(self._stack.take())
+        self._in_turn(partial(self._send_one, payload, dest, flags))
         if dest in (None, self.address):
             self._rouse_driver()                        # it delivers
+
+    def _send_one(self, payload: bytes, dest: Dest, flags: int, now: Instant) -> None:
+        self._check_open()
+        if dest is not None and (self._view is None or dest not in self._view):
+            raise NotMemberError(f"{dest} is not in the view, which is {self._view}")
+        self._unreliable.send_one(payload, dest, flags, now)
 
     def _send_large(self, payload: bytes, dest: Dest, flags: int, timeout: float | None) -> None:
         """A message that does not fit a datagram goes in fragments, one such message at a time in each stream. When a fragment finds
@@ -399,7 +496,19 @@ class Channel(SendPort):
 
     def _after_push(self, todo: int, window: SendWindow, payload: bytes, dest: Address | str | None, flags: int,
                     timeout: float | None) -> None:
-        """The message completed a datagram, is the first to wait, or was not taken: no room, or too large for a datagram."""
+        """The message completed a datagram, is the first to wait, or was not taken: no room, or too large for a datagram. In a signal
+        handler that interrupted a call of this channel, who drives sees to what was taken."""
+        if threading.get_ident() not in self._inside:
+            self._enter_and_see_to(todo, window, payload, dest, flags, timeout)
+        elif todo in (FULL, LARGE):
+            self._check_open()
+            raise RingcastError(REENTERED)
+        else:
+            self._bundler.due[self._member(dest)] = time.monotonic_ns()
+            self._rouse_driver()
+
+    def _see_to(self, todo: int, window: SendWindow, payload: bytes, dest: Address | str | None, flags: int,
+                timeout: float | None) -> None:
         to = self._member(dest)
         if todo == LARGE:
             self._send_large(payload, to, flags, timeout)
@@ -410,6 +519,8 @@ class Channel(SendPort):
             self._flush(to, full_only=True)
         else:
             self._after_first(to, window)
+
+    _enter_and_see_to = enters(_see_to)
 
     def _push(self, payload: bytes, dest: Dest, flags: int) -> tuple[int, SendWindow] | None:
         """Return what is left to do and the window, which may be that of a new connection; None when there was no room."""
@@ -434,39 +545,33 @@ class Channel(SendPort):
 
     def _flush(self, dest: Dest, full_only: bool) -> None:
         """Frame and send from this thread. Whoever else holds the turn is waited for: that keeps the order."""
-        with self._turn:
-            if self._stopped:
-                return
-            self._bundler.flush(dest, time.monotonic_ns(), full_only)
-            self._perform(self._stack.take())
-            delivers = dest is None and self._multicast.hears_itself()
-            deadline = None if delivers else self._stack.deadline()
-        if delivers:
+        if self._stopped:
+            return
+        self._in_turn(partial(self._bundler.flush, dest, full_only=full_only))
+        if dest is None and self._multicast.hears_itself():
             self._rouse_driver()
-        elif deadline is not None:
+        elif (deadline := self._stack.deadline()) is not None:
             self._call_driver(deadline)
 
-    def _retry(self, attempt: Callable[[], Taken | None], dest: Dest, timeout: float | None, progress: str = "") -> Taken:
+    def _retry(self, attempt: Callable[[], Result | None], dest: Dest, timeout: float | None, progress: str = "") -> Result:
         """Attempt again whenever the window has room, until it returns something (decision 12: room, view, close, timeout)."""
         self._num_blockings += 1
         began = time.monotonic_ns()
         try:
-            return self._retry_until(None if timeout is None else time.monotonic() + timeout, attempt, dest, timeout, progress)
+            return self._retry_until(at(timeout), attempt, dest, timeout, progress)
         finally:
             if self._trace is not None:
                 self._trace.blocked(time.monotonic_ns() - began, dest, *self._clocks())
 
-    def _retry_until(self, deadline: float | None, attempt: Callable[[], Taken | None], dest: Dest, timeout: float | None,
-                     progress: str) -> Taken:
+    def _retry_until(self, until: Callable[[], float | None], attempt: Callable[[], Result | None], dest: Dest, timeout: float | None,
+                     progress: str) -> Result:
         self._flush(dest, full_only=False)
         while True:
             seen = self._rooms
             if not self._closing and (result := attempt()) is not None:
                 return result
-            with self._room:
-                remaining = None if deadline is None else deadline - time.monotonic()
-                if not self._room.wait_for(partial(self._has_room_since, seen), remaining):
-                    raise SendTimeoutError(f"no room in the send window within {timeout:g} s{progress}; {self._slowest(dest)}")
+            if not self._room.wait_for(partial(self._has_room_since, seen), until):
+                raise SendTimeoutError(f"no room in the send window within {timeout:g} s{progress}; {self._slowest(dest)}")
             if self._closing:
                 raise ClosedError(self._fault or f"the channel is closed{progress}; open a new one to send")
 
@@ -486,109 +591,136 @@ class Channel(SendPort):
     # ------------------------------------------------------------------------------------------------- receiving
 
     def __iter__(self) -> Iterator[Message]:
-        """Messages as they are delivered, until the channel is closed."""
-        for batch in self.batches():
-            yield from batch
+        """Messages as they are delivered, until the channel is closed.
+
+        A message is finished, and acknowledged, when the thread that got it asks for another: with this iterator or with a new one. So
+        `for message in channel: ... break` keeps the last message unfinished until then, and what the iterator had not handed out goes
+        to the next one, in order. (If that thread never asks again, it is finished with what another thread finishes after it.)
+        """
+        for hand in self._hands():
+            for index, batch in enumerate(hand.batches):
+                messages = iter(batch)
+                try:
+                    yield from messages
+                except BaseException:
+                    hand.leave(index, messages)
+                    raise
 
     def batches(self) -> Iterator[Batch]:
         """The same in batches, each of one sender's consecutive messages: several times faster."""
-        for deliveries in self.deliveries():
-            yield from deliveries
+        for hand in self._hands():
+            for number, batch in enumerate(hand.batches, 1):
+                try:
+                    yield batch
+                except BaseException:
+                    hand.leave(number)
+                    raise
 
     def deliveries(self) -> Iterator[list[Batch]]:
         """The same in lists of all batches that are there at the time. Asking for the next list finishes the one before:
         only then are its messages acknowledged. Several threads may iterate; each batch goes to one of them, and an ack waits for
         all who took something earlier.
         """
+        self._check_iterable()
+        return (hand.batches for hand in self._hands())
+
+    def _check_iterable(self) -> None:
         if self._on_message is not None:
             raise ConfigError("the messages of this channel go to on_message; leave that out to iterate")
-        return self._take(self._inbox)
 
-    def _take(self, queue: "SimpleQueue[list[Batch] | None]") -> Iterator[list[Batch]]:
-        while True:
-            with self._taking:                          # the order of taking is the order of `_in_hand`
-                batches = self._next(queue)
-                if batches is None:
-                    queue.put(None)                     # the end is for every thread that iterates
-                    return
-                with suppress(Empty):
-                    while (more := queue.get_nowait()) is not None:
-                        batches += more
-                    queue.put(None)
-                hand = _Hand(batches)
-                self._in_hand.append(hand)
-            try:
-                yield batches
-            except GeneratorExit:
-                hand.state = _Hand.GIVEN_UP
-                raise
-            hand.state = _Hand.FINISHED
-            self._finish_in_order()
+    def _hands(self) -> Iterator[Hand]:
+        self._check_iterable()
+        held: list[Hand] = []
+        try:
+            while self._take_into(held):
+                yield held[0]
+                self._finish_hand(held)
+        except BaseException:
+            for hand in held:
+                hand.drop()
+            raise
 
-    def _next(self, queue: "SimpleQueue[Taken]") -> "Taken":
-        """What comes next out of a queue; who has to wait for it polls meanwhile."""
-        if queue.empty() and self._threads:
-            self._seat.visit(lambda: not queue.empty())
-        return queue.get()
+    @enters
+    def _take_into(self, held: list[Hand]) -> bool:
+        if self._forked:
+            self._check_open()
+        return self._inbox.take(held)
 
-    def _finish_in_order(self) -> None:
-        """Hand to the driver what is finished and behind which nothing is still in somebody's hands: an ack covers all before it.
+    @enters
+    def _finish_hand(self, held: list[Hand]) -> None:
+        self._inbox.finished(held.pop())
 
-        What an iterator that was left gave up is covered by what somebody finishes later, and not before.
-        """
-        with self._finishing:
-            hands = self._in_hand
-            last = next((index for index, hand in enumerate(tuple(hands)) if hand.state == _Hand.TAKEN), len(hands))
-            while last and hands[last - 1].state == _Hand.GIVEN_UP:
-                last -= 1
-            for _ in range(last):
-                self._finished.append(hands.popleft().batches)
+    def _wait_for_news(self, condition: Callable[[], bool]) -> None:
+        """For who iterates: it polls meanwhile."""
+        if not self._threads:
+            self._settled.wait_for(lambda: condition() or bool(self._threads), at(None))
+        if not condition():
+            self._seat.visit(condition)
+
+    def _finish_batches(self, batches: list[Batch]) -> None:
+        self._finished.append(batches)
         self._call_driver(0)
 
     def _call_back(self) -> None:
         """The callbacks' thread: views and batches in the order of their installation and delivery."""
-        wait = self._next if self._on_message is not None else SimpleQueue.get      # one thread visits: that which gets the messages
-        while (call := wait(self._calls)) is not None:
-            callback, argument = call
-            try:
-                callback(argument)
-            except Exception:
-                self._callback_errors += 1
-                log.exception("%s: a callback failed on %r; the next one follows", self.address, argument)
-            if callback is self._on_message:
-                self._finished.append([argument])
-                self._call_driver(0)
+        try:
+            while (call := self._next_call()) is not None and not self._closed:
+                self._call(*call)
+        except BaseException:                           # thrown into this thread from elsewhere, not by a callback
+            log.exception("%s: the callbacks' thread failed", self.address)
+            self._halt("the callbacks' thread failed, see the log; open a new channel")
+
+    def _next_call(self) -> tuple[Callable[[Any], object], Any] | None:
+        calls = self._calls
+        if self._on_message is not None and calls.empty():      # one thread visits: that which gets the messages
+            self._seat.visit(lambda: not calls.empty())
+        return calls.get()
+
+    def _call(self, callback: Callable[[Any], object], argument: Any) -> None:
+        """Whatever a callback raises, SystemExit and CancelledError included, ends that call and no more."""
+        try:
+            callback(argument)
+        except BaseException:
+            self._callback_errors += 1
+            log.exception("%s: a callback failed on %r; the next one follows", self.address, argument)
+        if callback is self._on_message:
+            self._finish_batches([argument])
 
     # ------------------------------------------------------------------------------------------------ the driver
 
     def _poll(self, visiting: bool) -> None:
         """One turn of whoever has the seat. An error of our own stops the channel loudly rather than leave anybody waiting."""
+        is_applications = threading.get_ident() in self._inside     # the thread, where a signal handler's exception may come
+        polling = False
         try:
             has_more = bool(self._finished) and self._finish()
+            polling = True
             datagrams = self._transport.poll(0 if has_more else self._plan(), visiting)     # a visitor is who waits for more
             links = self._transport.links()
+            polling = False
             self._wakes_at, self._called = 0, False
-            with self._turn:
-                self._take_turn(datagrams, links, time.monotonic_ns())
-        except Exception:
+            self._in_turn(partial(self._take_turn, datagrams, links))
+        except BaseException as error:
             if self._closed:                            # between two looks at whether it is
                 return
+            if is_applications and (polling or not isinstance(error, Exception)):
+                raise
             log.exception("%s: the driver failed", self.address)
             self._halt("the channel failed for a reason of its own, which is in the log; open a new one and please report it")
 
     def _finish(self) -> bool:
         """What the application is done with may be acknowledged; and if it had its hands full, it gets more: whether it did."""
-        with self._turn:
-            now = time.monotonic_ns()
-            was_full = self._handed >= self.config.max_undelivered
-            while self._finished:
-                for batch in self._finished.popleft():
+        return self._in_turn(self._take_back)
+
+    def _take_back(self, now: Instant) -> bool:
+        was_full = self._handed >= self.config.max_undelivered
+        while self._finished:
+            for batch in self._finished.popleft():
+                if not self._broken:
                     self._handed -= len(batch)
                     self._stack.delivered(batch, now)
-            has_more = (was_full or self._stack.effects.arrived) and (
-                self._stack.deliver(self.config.max_undelivered - self._handed, now) > 0)
-            self._perform(self._stack.take())
-            return has_more
+        return (was_full or self._stack.effects.arrived) and not self._broken and (
+            self._stack.deliver(self.config.max_undelivered - self._handed, now) > 0)
 
     def _take_turn(self, datagrams: Sequence[Any], links: Sequence[int], now: Instant) -> None:
         if links:
@@ -598,8 +730,8 @@ class Channel(SendPort):
         self._stack.tick(now)
         if self._bundler.due:
             self._bundler.flush_due(now)
-        self._stack.deliver(self.config.max_undelivered - self._handed, now)
-        self._perform(self._stack.take())
+        if not self._broken:
+            self._stack.deliver(self.config.max_undelivered - self._handed, now)
 
     def _perform(self, effects: Effects) -> None:
         """Do what a turn asked for, in the order of the fields. The caller holds the turn."""
@@ -614,7 +746,7 @@ class Channel(SendPort):
             self._forget_ports()                        # who left, or comes back under its name, is looked up anew
             if self._on_view is not None:
                 self._calls.put((self._on_view, view))
-        if effects.deliveries:
+        if effects.deliveries and not self._broken:
             self._hand_over(effects.deliveries)
         for batch in effects.failures:
             self._report(batch)
@@ -627,12 +759,10 @@ class Channel(SendPort):
             self._bundler.forget(dest)
             self._large.pop(dest, None)
         if effects.writable:
-            with self._room:
-                self._rooms += 1
-                self._room.notify_all()
+            self._rooms += 1
+            self._room.ring()
         if effects.views or effects.writable or self._closing:
-            with self._settled:
-                self._settled.notify_all()
+            self._settled.ring()
         if effects.fault is not None:
             self._halt(effects.fault)
 
@@ -683,6 +813,7 @@ class Channel(SendPort):
         """The members as this one sees them; None before connect."""
         return self._view
 
+    @enters
     def exclude(self, name: str) -> None:
         """Take a member that died out of the group, for everybody: nobody waits for it any longer.
 
@@ -691,9 +822,9 @@ class Channel(SendPort):
         """
         if arguments.member_name("name", name) == self.address.name:
             raise ConfigError("a member leaves by closing its channel; exclude() is for others")
-        with self._turn:
-            self._members.exclude(name, time.monotonic_ns())
-            self._perform(self._stack.take())
+        if self._closed:
+            self._check_open()
+        self._in_turn(partial(self._members.exclude, name))
         self._call_driver(0)
 
     @property
@@ -706,11 +837,12 @@ class Channel(SendPort):
         return self._multicast.interval / 1_000_000
 
     @xmit_interval.setter
+    @enters
     def xmit_interval(self, value: float) -> None:
         check_xmit_interval(arguments.number("xmit_interval", value), self.stack)
-        with self._turn:
-            self._multicast.change_interval(milliseconds(value), time.monotonic_ns())
-            self._perform(self._stack.take())
+        if self._closed:
+            self._check_open()
+        self._in_turn(partial(self._multicast.change_interval, milliseconds(value)))
         self._call_driver(0)
 
     @property
@@ -741,14 +873,61 @@ class Channel(SendPort):
 
     def digest(self) -> Digest:
         """The highest seqno of each sender that the application has finished."""
-        with self._turn:
-            return self._multicast.digest()
+        return self._look(self._multicast.digest)
 
     def status(self) -> dict[str, int]:
         """Pointers and counters of every layer, of the transport and of this channel, by the texts' names."""
+        return self._look(lambda: {
+            **self._stack.status(), **self._transport.status(), "num_blockings": self._num_blockings,
+            "num_undelivered": self._handed, "num_callback_errors": self._callback_errors})
+
+    def _look(self, read: Callable[[], Result]) -> Result:
+        """Read something of the stack. A signal handler that interrupted a call of this channel reads it as it stands: it cannot wait
+        for the turn. Another thread may change a table meanwhile, so it may have to look again."""
+        if threading.get_ident() not in self._inside:
+            return self._look_in_turn(read)
+        for _ in range(LOOKS):
+            try:
+                return read()
+            except RuntimeError:
+                continue
+        raise RingcastError(REENTERED)
+
+    @enters
+    def _look_in_turn(self, read: Callable[[], Result]) -> Result:
         with self._turn:
-            return {**self._stack.status(), **self._transport.status(), "num_blockings": self._num_blockings,
-                    "num_undelivered": self._handed, "num_callback_errors": self._callback_errors}
+            return read()
+
+    # --------------------------------------------------------------------------------------------- other processes
+
+    def _forget(self) -> None:
+        """Be of no use: this is a forked child's copy. It closes its descriptors, and touches nothing that the parent shares. Threads
+        that are not here may have held the locks, so there are new ones."""
+        self._fault = "this channel belongs to the process that opened it, of which this one is a fork; open a channel of its own here"
+        self._closing = self._stopped = self._closed = self._forked = True
+        self._unacked = self._num_unacked()
+        self._trace = None
+        self._threads = []
+        self._begin()
+        self._close_windows()
+        self._inbox.end()
+        self._calls.put(None)
+        self._transport.forget()
+
+    def __reduce__(self) -> NoReturn:
+        raise RingcastError("a channel stays in the process that opened it; give the other process the group and the members, and open "
+                            "a channel there")
+
+
+CHANNELS: WeakSet[Channel] = WeakSet()
+
+
+def _forget_all() -> None:
+    for channel in tuple(CHANNELS):
+        channel._forget()
+
+
+os.register_at_fork(after_in_child=_forget_all)
 
 
 def open_transport(stack: str, group: str, member: int, config: Config) -> Transport:

@@ -111,6 +111,10 @@ cdef class _Messages:
     def __iter__(self):
         return self
 
+    def __length_hint__(self):
+        """How many messages are still to come."""
+        return len(self.batch.payloads) - self.at
+
     def __next__(self):
         if self.at >= len(self.batch.payloads):
             raise StopIteration

@@ -451,6 +451,11 @@ cdef class Receiver:
             close_descriptor(self.event)
             self.event = -1
 
+    def forget(self):
+        """Give the eventfd back in a forked child, where nobody is inside `receive` any more, whatever is noted here."""
+        self.receiving = False
+        self.close()
+
 
 # -- Sending ----------------------------------------------------------------------------------------------------------
 

@@ -556,7 +556,7 @@ class Member:
             self.cluster.observer.blocked_for(self, dest, self.cluster.now - self._waiting_since.pop(dest))
 
     def _go_on_leaving(self, now: Instant) -> None:
-        """What was sent is acknowledged, and who sent to us alone knows what we have finished: say goodbye. The others know: be gone."""
+        """What was sent is acknowledged, and who sent to us alone knows what we finished: say goodbye. The others know: be gone."""
         if not self.left and not self.multicast.unacked() and not self.unicast.num_unacked() and not self.unicast.untold():
             self._say_goodbye(now)
         elif self.left and self.members.agreed():

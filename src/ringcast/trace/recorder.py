@@ -198,7 +198,7 @@ class Recorder:
 
     def _acked_unicast(self, packet: Packet, time: int, wall: int) -> None:
         ack = decoded(control.ACK, packet)
-        if ack is not None and ack.budget:
+        if ack is not None and ack.seqno is not None:
             self._acked((packet.dest, self.local.incarnation, ack.conn_id), ack.seqno, len(packet.data), time, wall)
 
     def _acked(self, key: StreamKey, seqno: Seqno, nbytes: int, time: int, wall: int) -> None:

@@ -82,3 +82,6 @@ class Transport(Protocol):
 
     def close(self) -> None:
         """Make a waiting `poll` return and give back what the operating system lent; a second call does nothing."""
+
+    def forget(self) -> None:
+        """Give back a forked child's copies of the descriptors. Say nothing to anybody, and change nothing that the parent shares."""

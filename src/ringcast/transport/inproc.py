@@ -4,6 +4,7 @@ It behaves like a datagram network: what does not fit a full queue is lost, and 
 """
 
 import itertools
+import os
 import threading
 from collections import deque
 from collections.abc import Collection, Mapping, Sequence
@@ -29,6 +30,16 @@ class Hub:
 
 _hubs: dict[str, Hub] = {}
 _hubs_lock = threading.Lock()
+
+
+def _forget_hubs() -> None:
+    """A forked child meets nobody of its parent."""
+    global _hubs_lock
+    _hubs_lock = threading.Lock()
+    _hubs.clear()
+
+
+os.register_at_fork(after_in_child=_forget_hubs)
 
 
 class InprocTransport:
@@ -113,6 +124,10 @@ class InprocTransport:
 
     def status(self) -> dict[str, int]:
         return dict(self._counters)
+
+    def forget(self) -> None:
+        self._arrived = threading.Condition()
+        self._closed = True
 
     def close(self) -> None:
         with self._hub.lock:

@@ -56,19 +56,19 @@ class Seat:
         self._wanted = False
 
     def visit(self, done: Callable[[], bool]) -> None:
-        """Take turns until `done`, or stop()."""
-        if not self._taken.acquire(blocking=False):
-            self._waiting = True
-            self._wake()
-            self._taken.acquire()
-            self._waiting = False
-        self._wanted = True
+        """Take turns until `done`, or stop(). An exception may come at any time, and then another polls."""
         try:
-            while not done() and not self._stopped:
-                self._turn(True)
+            self._waiting = True                # said first: a driver that comes before us gives way
+            if self._taken.locked():
+                self._wake()
+            with self._taken:
+                self._waiting = False
+                self._wanted = True
+                while not done() and not self._stopped:
+                    self._turn(True)
         finally:
+            self._waiting = False
             self._visits += 1
-            self._taken.release()
             if self._asleep:
                 self._left.set()
 

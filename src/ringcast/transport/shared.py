@@ -31,6 +31,18 @@ class Shared:
                 self.wake()
                 self._release_if_unused()
 
+    def forget(self) -> None:
+        """See `Transport.forget`. The lock may have been held by a thread that is not here."""
+        self._lock = threading.RLock()
+        self._users = 0
+        if not self._released:
+            self._closed = self._released = True
+            self._drop()
+
+    def _drop(self) -> None:
+        """Close the descriptors and do no more."""
+        raise NotImplementedError
+
     def _enter(self) -> None:
         """Keep the sockets open while a system call may use them: a number closed too early may be another file's."""
         with self._lock:

@@ -307,6 +307,14 @@ class TcpTransport(Shared):
         self._epoll.close()
         os.close(self._event)
 
+    def _drop(self) -> None:
+        """Not even `unregister`: the parent's epoll is the same. A socket that is closed here stays open there."""
+        self._listener.close()
+        for connection in (*(shake.socket for shake in self._handshakes.values()), *(link.socket for link in self._reading.values())):
+            connection.close()
+        self._epoll.close()
+        os.close(self._event)
+
     def _count(self, name: str, number: int = 1) -> None:
         with self._lock:
             self._counters[name] += number
@@ -323,6 +331,10 @@ class TcpTransport(Shared):
         self._enter()
         try:
             return self._poll(timeout_ns, self._spin if expecting else 0)
+        except BaseException:                           # a signal handler's, say, and what was read may be lost with it
+            for link in self._links.values():
+                link.cut()
+            raise
         finally:
             self._leave()
 

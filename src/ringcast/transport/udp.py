@@ -154,6 +154,11 @@ class UdpTransport(Shared):
         self._unicast.close()
         self._multicast.close()
 
+    def _drop(self) -> None:
+        self._receiver.forget()
+        self._unicast.close()
+        self._multicast.close()
+
 
 def _check_group(group_address: str, port: int) -> None:
     check_range("port", port, 1, 65535)
