@@ -94,7 +94,9 @@ class Channel(SendPort):
 
     Raises ConfigError for a wrong argument and TransportError when the operating system refuses the transport.
 
-    Threads: every method may be called from any thread. An exception in a callback is logged and the next batch follows.
+    Threads: every method may be called from any thread. Whatever a callback raises is logged and counted, and the next one follows. A
+    signal handler may call close(), status() and digest() at any time, and send(), which raises RingcastError if it interrupted a call
+    of this channel and cannot do without waiting. In a forked child every call but close(), status() and digest() raises ClosedError.
     """
 
     def __init__(self, group: str, *, name: str | None = None, members: Sequence[str] | None = None, stack: str = "mcast-udp",
@@ -156,7 +158,7 @@ class Channel(SendPort):
         self._seat = Seat(self._poll, self._transport.wake)
         self._room = Bell()                             # the send window has room, or the channel is closed
         self._settled = Bell()                          # a view came, or everything is acknowledged, or the channel is closed
-        self._inbox = Inbox(self._wait_for_news, self._finish_batches)
+        self._inbox = Inbox(self._wait_for_news, self._finish_batches, self._transport.wake)
         self._calls: SimpleQueue[tuple[Callable[[Any], object], Any] | None] = SimpleQueue()    # for the callbacks' thread
         self._large: dict[Dest, threading.Lock] = {}    # held while a message goes out in fragments
         self._may_close = deque([True])                 # for the one who begins to close
@@ -337,8 +339,8 @@ class Channel(SendPort):
         self._settled.wait_for(lambda: self._stopped or condition(), until)
 
     def _in_turn(self, act: Callable[[Instant], Result]) -> Result:
-        """Take the turn, act, and perform what that asks for. An exception in the middle of it leaves the stack in no state that can be
-        trusted; but what a layer itself raises, it raises before it changes anything."""
+        """Take the turn, act, and perform what that asks for. An exception in the middle of it leaves the stack in no state that can
+        be trusted; but what a layer itself raises, it raises before it changes anything."""
         with self._turn:
             try:
                 result = act(time.monotonic_ns())
@@ -354,8 +356,8 @@ class Channel(SendPort):
         """A signal handler's exception came in the middle of a turn: what that had in hand is lost. So nothing is delivered or finished
         any more (an ack might cover what was lost), but close() can still say goodbye."""
         self._broken = self._closing = True
-        self._fault = (f"{type(error).__name__} came in the middle of this member's work, most likely from a signal handler; open another "
-                       "channel, and let handlers set a flag or call close() rather than raise")
+        self._fault = (f"{type(error).__name__} came in the middle of this member's work, from a signal handler most likely; open a "
+                       "new channel, and let handlers set a flag or call close() rather than raise")
         self._close_windows()
         self._inbox.end()
         self._release_waiters()
@@ -637,7 +639,7 @@ class Channel(SendPort):
                 self._finish_hand(held)
         except BaseException:
             for hand in held:
-                hand.drop()
+                self._inbox.drop(hand)
             raise
 
     @enters
@@ -901,8 +903,8 @@ class Channel(SendPort):
     # --------------------------------------------------------------------------------------------- other processes
 
     def _forget(self) -> None:
-        """Be of no use: this is a forked child's copy. It closes its descriptors, and touches nothing that the parent shares. Threads
-        that are not here may have held the locks, so there are new ones."""
+        """Be of no use: this is a forked child's copy. Close its descriptors, and touch nothing that the parent shares. Threads that
+        are not here may have held the locks, so there are new ones."""
         self._fault = "this channel belongs to the process that opened it, of which this one is a fork; open a channel of its own here"
         self._closing = self._stopped = self._closed = self._forked = True
         self._unacked = self._num_unacked()

@@ -79,14 +79,16 @@ def remainder(batch: Batch, count: int) -> list[Batch]:
 
 
 class Inbox:
-    """`wait(condition)` returns when the condition holds, or when nothing more can come; `finish(batches)` is told what is finished.
+    """`wait(condition)` returns when the condition holds, or when nothing more can come; `wake()` makes whoever waits look at its
+    condition again; `finish(batches)` is told what is finished.
 
-    Threads: any may iterate; `put` and `end` are for any thread, too. `Hand.drop` may come from a garbage collector, at any time and in
+    Threads: any may iterate; `put` and `end` are for any thread, too. `drop` may come from a garbage collector, at any time and in
     any thread, so it takes no lock.
     """
 
-    def __init__(self, wait: Callable[[Callable[[], bool]], None], finish: Callable[[list[Batch]], None]) -> None:
-        self._wait, self._finish = wait, finish
+    def __init__(self, wait: Callable[[Callable[[], bool]], None], finish: Callable[[list[Batch]], None],
+                 wake: Callable[[], None]) -> None:
+        self._wait, self._finish, self._wake = wait, finish, wake
         self._queue: SimpleQueue[list[Batch]] = SimpleQueue()
         self._ended = False
         self._hands: deque[Hand] = deque()              # what threads took, in the order of taking
@@ -132,6 +134,12 @@ class Inbox:
                 self._hands.insert(self._hands.index(left) + 1, hand)
         if left is None:
             hand.fill(self._queue)
+
+    def drop(self, hand: Hand) -> None:
+        """The iterator that has it goes away; whoever waits gets the rest."""
+        hand.drop()
+        if hand.state == Hand.LEFT:
+            self._wake()
 
     def finished(self, hand: Hand) -> None:
         """The thread that took it asks for the next one."""

@@ -19,8 +19,8 @@ Returned = TypeVar("Returned")
 Parameters = ParamSpec("Parameters")
 
 
-REENTERED = ("this call came from a signal handler that interrupted another call of the same channel, which must go on "
-             "first; set a flag in the handler and look at it later, or call from another thread")
+REENTERED = ("this call came from a signal handler that interrupted another call of the same channel, which must go on first; "
+             "set a flag in the handler and look at it later, or call from another thread")
 
 
 class HasInside(Protocol):

@@ -310,7 +310,7 @@ class TcpTransport(Shared):
     def _drop(self) -> None:
         """Not even `unregister`: the parent's epoll is the same. A socket that is closed here stays open there."""
         self._listener.close()
-        for connection in (*(shake.socket for shake in self._handshakes.values()), *(link.socket for link in self._reading.values())):
+        for connection in [*(shake.socket for shake in self._handshakes.values()), *(link.socket for link in self._reading.values())]:
             connection.close()
         self._epoll.close()
         os.close(self._event)

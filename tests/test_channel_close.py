@@ -1,0 +1,128 @@
+"""close() ends in time, and what it and on_undelivered say is so."""
+
+import logging
+import random
+import threading
+import time
+
+import pytest
+from channels import PATIENCE, STACKS, Collector, joined, side_by_side, use_stack
+
+from ringcast import ClosedError
+from ringcast.protocols.faults import Discard
+
+
+@pytest.fixture(params=STACKS)
+def stack(request, monkeypatch):
+    use_stack(monkeypatch, request.param)
+    return request.param
+
+
+class Hangs:
+    """A callback that does not return before it may."""
+
+    def __init__(self):
+        self.called, self.may_return = threading.Event(), threading.Event()
+        self.got = []
+
+    def __call__(self, argument):
+        self.got.append(argument)
+        self.called.set()
+        self.may_return.wait(PATIENCE)
+
+
+def test_a_callback_that_hangs_does_not_keep_close(stack, caplog):
+    hangs = Hangs()
+    with joined("AB", {"A": {"deliver": False}, "B": {"on_message": hangs}}, leave_timeout=500) as (a, b):
+        a.send(b"1")
+        assert hangs.called.wait(PATIENCE)
+        a.send(b"2", b.address)
+        closed = threading.Event()
+
+        def close():
+            b.close(0.5)
+            closed.set()
+
+        threading.Thread(target=close, daemon=True).start()
+        try:
+            assert closed.wait(PATIENCE / 2), "it waits for the callback"
+            [thread] = [each for each in b._threads if each.is_alive()]
+            assert thread.daemon and "callbacks" in thread.name
+            assert b.digest().get(a.address, 0) == 0                    # not acknowledged
+        finally:
+            hangs.may_return.set()
+        thread.join(PATIENCE)
+        assert len(hangs.got) == 1                      # no callback follows close()
+    assert "does not end; what it was given is not acknowledged" in caplog.text
+
+
+def test_after_an_exclusion_close_waits_for_the_living_only(stack):
+    lost = Collector(3)
+    with joined("ABC", {"A": {"on_undelivered": lost, "deliver": False}, "B": {"on_message": Collector(1)}}, leave_timeout=30_000) \
+            as (a, b, c):
+        c.close(0, leave=False)
+        a.send_many([b"1", b"2", b"3"], c.address)
+        a.send(b"to all")
+        a.exclude("C")
+        assert lost.wait() == {"A": [b"1", b"2", b"3"]}          # at once: conn_close_timeout is never waited for here
+        assert a.status()["unicast_unacked"] == 0
+        assert a.close(None) == 0                       # for ever, if there were anything to wait for
+
+
+def test_what_was_lost_is_told_before_close_returns():
+    for number in range(20):
+        told = []
+        with joined("AB", {"A": {"on_undelivered": told.append}}, stack="inproc") as (a, b):
+            b.close(0, leave=False)
+            a.send(b"%d" % number, b.address)
+            a.exclude("B")
+            assert a.close() == 0
+            assert [batch.payloads for batch in told] == [[b"%d" % number]]
+
+
+def test_when_all_close_at_once_under_loss_nothing_that_all_have_is_reported(stack, caplog):
+    caplog.set_level(logging.WARNING, "ringcast")
+    rng = random.Random(7)
+    for _ in range(3):
+        collectors = {name: Collector(120) for name in "ABC"}
+        options = {name: {"on_message": collectors[name], "faults": [Discard(0.25, random.Random(rng.random()))]} for name in "ABC"}
+        if stack.endswith("tcp"):
+            options = {name: {"on_message": collectors[name]} for name in "ABC"}        # what is lost below TCP, TCP repeats
+        with joined("ABC", options, leave_timeout=5000) as channels:
+            def talk(channel, dest):
+                for number in range(30):
+                    channel.send(b"%d" % number)
+                    channel.send(b"%d" % number, dest)
+
+            side_by_side([lambda c=c, d=d: talk(c, d) for c, d in zip(channels, "BCA", strict=True)])
+            for collector in collectors.values():
+                collector.wait()
+            unacked = {}
+            side_by_side([lambda c=c, unacked=unacked: unacked.update({c.address.name: c.close(30)}) for c in channels])
+        assert unacked == {"A": 0, "B": 0, "C": 0}
+    assert "acknowledged" not in caplog.text
+
+
+def test_two_threads_may_close_at_once_and_one_of_them_does(stack, monkeypatch):
+    with joined("AB") as (a, _):
+        times = []
+        monkeypatch.setattr(a, "_leave", lambda original=a._leave: (times.append(1), original()))
+        barrier = threading.Barrier(8)
+        side_by_side([lambda: (barrier.wait(), a.close())] * 8)
+        assert times == [1] and a._closed
+
+
+def test_who_closes_in_more_of_a_hurry_shortens_the_wait():
+    with joined("AB", {"A": {"deliver": False}}, stack="inproc") as (a, b):
+        a.send(b"nobody reads this")
+        unacked = []
+        patient = threading.Thread(target=lambda: unacked.append(a.close(None)))
+        patient.start()
+        while not a._closing:
+            time.sleep(0)
+        assert a.close(0) == 1
+        patient.join(PATIENCE)
+        assert unacked == [1]
+        with pytest.raises(ClosedError):
+            a.send(b"more")
+        assert b.fault is None
