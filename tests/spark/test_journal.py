@@ -280,7 +280,7 @@ def test_another_group_is_refused(path):
         open_journal(path, group="h")
 
 
-@pytest.mark.parametrize("version", [1, 3])
+@pytest.mark.parametrize("version", [1, 4])
 def test_another_version_is_refused_by_writer_and_reader(path, version):
     open_journal(path).close()
     body = json.dumps({"format": "ringcast-journal", "version": version, "group": "g", "news": 1})

@@ -356,7 +356,7 @@ def foreign(path):
 def other_version(path):
     Journal(path, group="g").close()
     meta = path / "journal.json"
-    meta.write_bytes(meta.read_bytes().replace(b'"version":2', b'"version":9'))
+    meta.write_bytes(meta.read_bytes().replace(b'"version":3', b'"version":9'))
 
 
 def other_group(path):

@@ -51,13 +51,13 @@ def opened(monkeypatch):
     """The segments that were opened."""
     names = []
 
-    def noting(segment, *rest, real=None):
-        names.append((segment.path.parent.name[0], segment.first))
-        return real(segment, *rest)
-
     import ringcast.spark.reader as reader
 
-    monkeypatch.setattr(reader, "read_segment", lambda *arguments, real=reader.read_segment: noting(*arguments, real=real))
+    def noting(segment, *rest, real=reader.read_segment, **options):
+        names.append((segment.path.parent.name[0], segment.first))
+        return real(segment, *rest, **options)
+
+    monkeypatch.setattr(reader, "read_segment", noting)
     return names
 
 

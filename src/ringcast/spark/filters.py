@@ -145,7 +145,7 @@ def _last_before(journals: Journals, moment: int, sender: str, extent: Extent) -
         for begin, end, entry in _indexed(journal, sender, copy.first, copy.last):
             if entry is not None and entry.sent_to < moment:
                 continue
-            for _, stored in journal.stored(sender, begin, end):
+            for _, stored in journal.stored(sender, begin, end, payloads=False):
                 late = pc.greater_equal(stored.column("sent_at").cast(pa.int64()), moment)
                 if (row := pc.index(late, True).as_py()) >= 0:
                     return int(stored.column("seqno")[row].as_py()) - 1

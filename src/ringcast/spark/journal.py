@@ -278,6 +278,8 @@ class Journal:
         meta = read_meta(self.path)
         if meta is not None and meta.group != self.group:
             raise JournalError(f"{self.path} holds group {meta.group!r}, not {self.group!r}: name another directory.")
+        if meta is not None and meta.version != VERSION:  # before anything that the earlier version could not read
+            write_json(self.path / META, Meta(FORMAT, VERSION, self.group, meta.recorder), fsync=self._fsync)
         self._retired = (self.path / RETIRED).exists()
         known = read_digest(self.path) or {}
         for folder in sorted(path for path in self.path.iterdir() if path.is_dir()):

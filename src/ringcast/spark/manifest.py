@@ -31,7 +31,8 @@ import msgspec
 from ..errors import JournalError
 
 FORMAT = "ringcast-journal"
-VERSION = 2
+VERSION = 3
+READABLE = (2, VERSION)  # format 2 has indexes without checksums of what lies before the payloads
 META, DIGEST, LOCK, SENDER = "journal.json", "digest.json", "lock", "sender.json"
 RETIRED, SUBSCRIPTIONS = "retired", "subscriptions"
 
@@ -128,7 +129,7 @@ def read_meta(path: Path) -> Meta | None:
         if META not in names and not all(name in (LOCK, DIGEST) or name.endswith(".tmp") for name in names):
             raise JournalError(f"{path} is not a journal (it has files but no {META}): name a journal, or an empty directory.")
         return None
-    if meta.format != FORMAT or meta.version != VERSION:
+    if meta.format != FORMAT or meta.version not in READABLE:
         raise JournalError(
             f"{path} is a {meta.format} of version {meta.version}, this ringcast reads {FORMAT} {VERSION}: "
             "use the ringcast version that wrote it."

@@ -177,7 +177,7 @@ class Journals:
             expected = part.first
             rows = journal.rows(sender, schema)
             try:
-                for behind, stored in journal.stored(sender, part.first, part.last):
+                for behind, stored in journal.stored(sender, part.first, part.last, payloads="payload" in schema.names):
                     expected = behind
                     failures.clear()
                     if stored.num_rows:
@@ -203,7 +203,8 @@ def read_copy(path: Path, copy: Copy, schema: pa.Schema, *, segments: Sequence[S
     try:
         journal = JournalReader(path / copy.journal)
         rows = journal.rows(copy.sender, schema)
-        for behind, stored in journal.stored(copy.sender, copy.first, copy.last, segments):
+        payloads = "payload" in schema.names
+        for behind, stored in journal.stored(copy.sender, copy.first, copy.last, segments, payloads=payloads):
             expected = behind
             if stored.num_rows:
                 yield rows(stored)

@@ -117,7 +117,7 @@ class JournalReader:
             expected, end = max(start, first), min(end, last)
             while expected <= end:
                 try:
-                    for behind, stored in self.stored(sender, expected, end):
+                    for behind, stored in self.stored(sender, expected, end, payloads="payload" in schema.names):
                         expected = behind
                         if stored.num_rows:
                             yield rows(stored)
@@ -129,9 +129,10 @@ class JournalReader:
         """What makes rows of `schema` from what `stored` gives."""
         return Rows(schema, self.group, sender, {"recorder": self.recorder, "journal": self.path.name})
 
-    def stored(self, sender: str, first: int, last: int, spans: Sequence[Span] = ()) -> Iterator[tuple[int, pa.RecordBatch]]:
-        """The stored messages first..last (inclusive), all of them in one held range, each batch with the seqno behind it. `spans`
-        are the segments that had them a while ago, if that is known.
+    def stored(self, sender: str, first: int, last: int, spans: Sequence[Span] = (), *,
+               payloads: bool = True) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """The stored messages first..last (inclusive), all of them in one held range, each batch with the seqno behind it; without
+        that column, unless `payloads`. `spans` are the segments that had them a while ago, if that is known.
 
         Raises PurgedError when they are purged meanwhile, JournalError when they cannot be read unharmed.
         """
@@ -141,7 +142,7 @@ class JournalReader:
         while expected <= last:
             start = expected
             try:
-                for begun, end, stored in self._from(listed, expected, last, seed):
+                for begun, end, stored in self._from(listed, expected, last, seed, payloads):
                     if begun != expected:
                         break
                     expected = end + 1
@@ -159,11 +160,12 @@ class JournalReader:
                 listed = self._list(sender) if looks else self._find(sender, expected, last)
                 looks += 1
 
-    def _from(self, listed: Sequence[Segment], first: int, last: int, seed: int) -> Iterator[tuple[int, int, pa.RecordBatch]]:
+    def _from(self, listed: Sequence[Segment], first: int, last: int, seed: int,
+              payloads: bool) -> Iterator[tuple[int, int, pa.RecordBatch]]:
         """The stored rows from `first` on in the one listed segment that may hold it."""
         segment = next((segment for segment in reversed(listed) if segment.first <= first), None)
         if segment is not None:
-            yield from read_segment(segment, read_index(segment, seed), first, last)
+            yield from read_segment(segment, read_index(segment, seed), first, last, payloads=payloads)
 
     def _find(self, sender: str, first: int, last: int) -> list[Segment]:
         """The segments that may hold some of first..last (inclusive), as the log says, or all."""

@@ -29,7 +29,9 @@ Options, of both unless marked:
   what is known of a row beside its columns: `journal`, the name of the journal's directory, and `recorder`, the member that
   recorded it (empty if the journal was not told). With several journals that is the one that the row was read from.
 
-A schema given by the user is a projection: any of the columns, in any order, with their own types.
+A schema given by the user is a projection: any of the columns, in any order, with their own types. Without `payload` the
+payloads stay on the disk. `select` alone does not narrow what is read: Spark (4.3) does not tell a source written in Python
+which columns a query uses.
 
 With `filterPushdown` (batch, default false) a query's filters on sender, seqno, sent_at and delivered_at reach the reader, which
 then opens only the segments that can have such rows; Spark's own `spark.sql.python.filterPushdown.enabled` must be true as well
