@@ -103,9 +103,10 @@ def test_every_command_refuses_a_store(words, tmp_path, monkeypatch):
     assert os.listdir(tmp_path) == []
 
 
-def test_a_journal_is_written_and_read_by_its_uri(tmp_path):
+def test_a_journal_is_written_and_read_by_its_uri(tmp_path, monkeypatch):
     from ringcast.spark.merge import Journals
 
+    monkeypatch.chdir(tmp_path)                 # where a path that was not understood would end
     path = tmp_path / "my journal"
     with Journal(path.as_uri(), group="g", fsync=False) as journal:
         record(journal, A, 1, 3)
