@@ -84,7 +84,7 @@ def test_a_users_schema_and_split_options_reach_the_reader(spark, path, journal)
 @pytest.mark.parametrize(
     "options, folder, sentence",
     [
-        ({"nosuch": "1"}, "", "ringcast has no option 'nosuch' here; it knows .*failOnDataLoss"),
+        ({"nosuch": "1"}, "", "ringcast has no option 'nosuch' for a read; it knows .*failOnDataLoss"),
         ({}, "/nowhere", "There is no journal at"),
         ({"startingOffsets": json.dumps({C: 1})}, "", "beyond the end of the journal"),
     ],

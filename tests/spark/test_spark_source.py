@@ -61,7 +61,7 @@ def test_a_batch_reads_everything_durable_once(path, journal):
 
 @pytest.mark.parametrize("option", ["nosuch", "maxOffsetsPerTrigger", "subscriptionName"])
 def test_an_unknown_option_is_refused_with_the_known_ones(path, journal, option):
-    with pytest.raises(ConfigError, match=f"no option '{option}' here; it knows .*failOnDataLoss, .*startingOffsets"):
+    with pytest.raises(ConfigError, match=f"no option '{option}' for a (batch )?read; it knows .*failOnDataLoss, .*startingOffsets"):
         batch(path, **{option: "1"})
 
 

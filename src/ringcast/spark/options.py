@@ -1,7 +1,10 @@
 """The options of a read, in Spark's way: text by name, names in any case, wrong ones refused before anything is read."""
 
+import os
 import re
-from collections.abc import Iterable, Mapping
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
 
@@ -17,6 +20,7 @@ _BOTH = ("path", "startingOffsets", "startingTimestamp", "senders", "failOnDataL
          "includeHeaders")
 BATCH_OPTIONS = (*_BOTH, "endingOffsets", "endingTimestamp", "filterPushdown")
 STREAM_OPTIONS = (*_BOTH, "maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "subscriptionName")
+LOAD_OPTIONS = tuple(dict.fromkeys((*BATCH_OPTIONS, *STREAM_OPTIONS)))      # before it is known which it will be
 
 EARLIEST, LATEST = "earliest", "latest"
 
@@ -27,12 +31,15 @@ _SECONDS = {"us": 1e-6, "": 1e-3, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, 
 class Options:
     """The options of one read, checked: ConfigError for an unknown one or a value outside its range."""
 
-    def __init__(self, given: Mapping[str, str], known: tuple[str, ...]) -> None:
-        names = {name.lower(): name for name in known}
-        for name in given:
-            if name.lower() not in names:
-                raise ConfigError(f"ringcast has no option {name!r} here; it knows {', '.join(sorted(known))}.")
-        self._given = {names[name.lower()]: value for name, value in given.items()}
+    def __init__(self, given: Mapping[str, str], known: tuple[str, ...], what: str = "a read") -> None:
+        spelled = {name.lower(): name for name in given}
+        if "paths" in spelled:
+            raise ConfigError("load takes one DIRECTORY: a journal, or a folder of journals of one group; load others by themselves "
+                              "and join them with union.")
+        if {"provider", "location"} <= spelled.keys():
+            raise ConfigError("Spark forgets the options of a table of its catalog, so that ringcast could not read it: use CREATE "
+                              "TEMPORARY VIEW ... USING ringcast OPTIONS (path 'DIRECTORY').")
+        self._given = chosen(given, known, what)
         if not self._given.get("path"):
             raise ConfigError('Name the journal: .format("ringcast").load(DIRECTORY).')
         self.path = local_path(self._given["path"]).absolute()
@@ -120,6 +127,36 @@ class Options:
         except (ValueError, OverflowError) as error:
             raise ConfigError(f"{name} must be milliseconds since 1970, or a time like 2026-11-21T12:00:00Z (UTC unless it says "
                               f"otherwise), not {value!r}.") from error
+
+
+def chosen(given: Mapping[str, str], known: tuple[str, ...], what: str, sparks: frozenset[str] = frozenset()) -> dict[str, str]:
+    """Return the options as we spell them; ConfigError for one that `what` does not know.
+
+    Spark hands over options of its own with ours. It marks most by two underscores; `sparks`
+    names others, in lower case. They are left out.
+    """
+    names = {name.lower(): name for name in known}
+    ours = {name: value for name, value in given.items() if not name.startswith("__") and name.lower() not in sparks}
+    for name in ours:
+        if name.lower() not in names:
+            spelled = next((other for other in LOAD_OPTIONS if other.lower() == name.lower()), name)
+            raise ConfigError(f"ringcast has no option {spelled!r} for {what}; it knows {', '.join(sorted(known))}.")
+    return {names[name.lower()]: value for name, value in ours.items()}
+
+
+@contextmanager
+def plainly() -> Iterator[None]:
+    """Have Spark tell a mistake in the options as our sentence alone, without a Python stack.
+
+    Spark asks for readers and writers in processes of its own. Such a process ends with its first
+    error, so that what is set here holds for this error only.
+    """
+    try:
+        yield
+    except ConfigError:
+        if "pyspark.worker_util" in sys.modules:
+            os.environ["SPARK_HIDE_TRACEBACK"] = "1"
+        raise
 
 
 def flag(given: Mapping[str, str], name: str, default: bool) -> bool:

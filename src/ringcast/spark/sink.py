@@ -15,6 +15,8 @@ The one column is `payload`, binary, or string, which is sent as UTF-8. Options:
 - `txnAppId` and `txnVersion` (batch writes): a write whose version is not above the last one of its application was there before, and
   is not sent again.
 
+A wrong option of a batch is told by `save`, one of a stream when its first micro-batch begins: Spark does not ask the sink earlier.
+
 A micro-batch that Spark runs again is known by the id of its query (the checkpoint's) and its number: tasks write nothing, and the
 commit only waits. A batch write without txnAppId is sent each time it is written.
 """
@@ -32,13 +34,14 @@ from pyspark.sql.types import BinaryType, StringType, StructType
 
 from ..errors import AckTimeoutError, ConfigError, MessageTooLargeError
 from ..paths import local_path
+from .options import chosen
 from .outbox import PAYLOADS, Meta, Outbox, Part
 
 LOOK = 0.01                             # seconds between two looks at the outbox
 
 _STREAM_OPTIONS = ("path", "ackTimeout", "maxOutboxBytes")
 _BATCH_OPTIONS = (*_STREAM_OPTIONS, "txnAppId", "txnVersion")
-_SPARKS_OWN = {"checkpointlocation"}
+_SPARKS_OWN = frozenset({"checkpointlocation", "queryname"})       # what writeStream adds: checked against Spark 4.3
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _BYTES = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 
@@ -56,11 +59,7 @@ class Options:
     """The options of one write, checked: ConfigError for an unknown one or a value outside its range."""
 
     def __init__(self, given: Mapping[str, str], known: tuple[str, ...]) -> None:
-        names = {name.lower(): name for name in known}
-        for name in given:
-            if name.lower() not in names.keys() | _SPARKS_OWN:
-                raise ConfigError(f"ringcast has no option {name!r} here; it knows {', '.join(sorted(known))}.")
-        values = {names[name.lower()]: value for name, value in given.items() if name.lower() in names}
+        values = chosen(given, known, "a write", _SPARKS_OWN)
         if not values.get("path"):
             raise ConfigError('Name the outbox, the directory that ringcast publish was given: .option("path", DIRECTORY).')
         self.path = local_path(values["path"]).absolute()

@@ -95,7 +95,7 @@ from .offsets import (
     ranges,
     refuse,
 )
-from .options import BATCH_OPTIONS, EARLIEST, LATEST, STREAM_OPTIONS, Options, flag
+from .options import BATCH_OPTIONS, EARLIEST, LATEST, LOAD_OPTIONS, STREAM_OPTIONS, Options, plainly
 from .reader import Span
 from .rows import OF_THE_RECORDER, ROWS, WITH_HEADERS
 from .subscriptions import subscribe
@@ -128,25 +128,57 @@ class RingcastDataSource(DataSource):
         return "ringcast"
 
     def schema(self) -> StructType:
-        return from_arrow_schema(columns(flag(self.options, "includeHeaders", False)))
+        """Return the columns. Spark asks load() for them, so that wrong options are told there."""
+        with plainly():
+            return from_arrow_schema(columns(Options(self.options, LOAD_OPTIONS).include_headers))
 
     def reader(self, schema: StructType) -> "BatchReader":
-        options = Options(self.options, BATCH_OPTIONS)
-        kind = FilteringReader if options.filter_pushdown and _FILTERING in sys.modules else BatchReader
-        return kind(options, schema)
+        with plainly():
+            options = Options(self.options, BATCH_OPTIONS, "a batch read")
+            kind = FilteringReader if options.filter_pushdown and _FILTERING in sys.modules else BatchReader
+            return kind(options, schema)
 
-    def streamReader(self, schema: StructType) -> "StreamReader":
-        return StreamReader(Options(self.options, STREAM_OPTIONS), schema)
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        try:
+            with plainly():
+                return StreamReader(Options(self.options, STREAM_OPTIONS, "a stream"), schema)
+        except ConfigError as error:
+            return Refused(error)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         from .sink import BatchWriter
 
-        return BatchWriter(self.options, schema, overwrite)
+        with plainly():
+            return BatchWriter(self.options, schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
         from .sink import StreamWriter
 
-        return StreamWriter(self.options, schema, overwrite)
+        with plainly():
+            return StreamWriter(self.options, schema, overwrite)
+
+
+class Refused(DataSourceStreamReader):
+    """A stream that is told its mistake when Spark first asks it for something.
+
+    PySpark stops the reader at the end even if it never got one, and reports that error instead of
+    ours. So `streamReader` always returns a reader.
+    """
+
+    def __init__(self, error: ConfigError) -> None:
+        self.error = error
+
+    def initialOffset(self) -> Position:
+        raise self.error
+
+    def latestOffset(self, start: Position, limit: ReadLimit) -> Position:
+        raise self.error
+
+    def partitions(self, start: Position, end: Position) -> list[InputPartition]:
+        raise self.error
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        raise self.error
 
 
 class _SliceReader:
