@@ -101,7 +101,7 @@ def main() -> None:
     rounds = int(sys.argv[2]) if len(sys.argv) > 2 else 5
     with tempfile.TemporaryDirectory() as directory:
         rows = write(Path(directory), int(millions * 1e6))
-        spark = session(conf={"spark.sql.shuffle.partitions": "2", "spark.ui.showConsoleProgress": "false"})
+        spark = session(master="local[2]", conf={"spark.sql.shuffle.partitions": "2", "spark.ui.showConsoleProgress": "false"})
         spark.sparkContext.setLogLevel("ERROR")
         parts = find([directory]).parts
         print(f"{rows:,} rows in {len(parts)} parts, {sum(path.stat().st_size for path in parts) / 1e6:.0f} MB")

@@ -39,7 +39,7 @@ def main():
     parser.add_argument("--text", action="store_true", help="payloads are text of real records instead of noise")
     parser.add_argument("--formats", action="store_true", help="compare formats of segments instead")
     arguments = parser.parse_args()
-    spark = session("ringcast-benchmarks", conf={"spark.ui.showConsoleProgress": "false"})
+    spark = session("ringcast-benchmarks", master="local[2]", conf={"spark.ui.showConsoleProgress": "false"})
     spark.sparkContext.setLogLevel("OFF")
     with tempfile.TemporaryDirectory() as folder:
         for size in arguments.size or sorted(ROWS):

@@ -73,7 +73,7 @@ def write_bare(path, size):
 
 @pytest.fixture(scope="module")
 def spark():
-    running = session("ringcast-benchmarks", conf={"spark.ui.showConsoleProgress": "false"})
+    running = session("ringcast-benchmarks", master="local[2]", conf={"spark.ui.showConsoleProgress": "false"})
     running.sparkContext.setLogLevel("OFF")
     yield running
     running.stop()

@@ -14,6 +14,7 @@ def spark(tmp_path_factory):
         pytest.skip(str(error))
     running = session(
         "ringcast-tests",
+        master="local[2]",
         conf={
             "spark.sql.shuffle.partitions": "1",
             "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),

@@ -9,6 +9,7 @@ import time
 
 import msgspec
 import pytest
+from pyspark import SparkContext
 
 from ringcast.cli import campaign as command
 from ringcast.errors import RingcastError
@@ -206,7 +207,7 @@ class Lent:
 
 @pytest.fixture
 def lent(spark, monkeypatch):
-    monkeypatch.setattr(command, "started", lambda master: Lent(spark))
+    monkeypatch.setattr(command, "started", lambda master, conf: Lent(spark))
 
 
 def carry_out(results, seeds=range(2), **paths):
@@ -257,5 +258,7 @@ def test_no_java_is_one_sentence(monkeypatch, tmp_path):
 
     monkeypatch.setattr(sys.modules["ringcast.spark.session"], "find_java", none)
     monkeypatch.setattr("os.environ", dict(os.environ))
+    monkeypatch.setattr(SparkContext, "_active_spark_context", None)
+    monkeypatch.setattr(SparkContext, "_jvm", None)
     with pytest.raises(RingcastError, match="Spark needs Java 17"):
         command.run(FIXED, {}, [1], master="local[1]", results=tmp_path, report=None, limit=60.0)

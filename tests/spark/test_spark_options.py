@@ -1,11 +1,16 @@
 """Options as Spark hands them over: its own are let by, wrong ones are told in one sentence, as early as Spark asks us."""
 
+import re
+from pathlib import Path
+
 import pytest
 from outboxes import PATIENCE, served
 from pyspark.sql.types import StructType
 
 from ringcast import ConfigError
 from ringcast.spark import Journal
+from ringcast.spark.options import BATCH_OPTIONS, STREAM_OPTIONS
+from ringcast.spark.sink import _BATCH_OPTIONS as WRITE_OPTIONS
 from ringcast.spark.source import RingcastDataSource
 
 PYSPARKS = ("Traceback", "UnboundLocalError", "another exception", "direct cause")
@@ -110,3 +115,11 @@ def test_several_paths_and_tables_of_the_catalog_are_told_as_that(spark, journal
     spark.sql(f"CREATE TEMPORARY VIEW flights USING ringcast OPTIONS (path '{journal}')")
     assert spark.table("flights").count() == 1
     spark.catalog.dropTempView("flights")
+
+
+def test_the_docs_have_the_options_that_there_are():
+    text = (Path(__file__).parents[2] / "docs" / "spark.md").read_text()
+    reading, writing = text.split("## Reading")[1].split("## Writing")
+    for part, known in ((reading, {*BATCH_OPTIONS, *STREAM_OPTIONS} - {"path"}), (writing.split("## ")[0], set(WRITE_OPTIONS))):
+        rows = [line.split("|")[1] for line in part.splitlines() if line.startswith("| `")]
+        assert {name for row in rows for name in re.findall(r"`(\w+)`", row)} == known

@@ -7,12 +7,14 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from ringcast.cli.app import app, console, path
+from ringcast.cli.app import Conf, Master, app, console, path, settings
 from ringcast.errors import ConfigError
 from ringcast.spark import audit, audit_files, audit_report, page, session
 from ringcast.spark.audit_figures import figures
+from ringcast.spark.session import CONF
 
 MOST_SHOWN = 20                         # violations
+QUIET = {**CONF, "spark.ui.showConsoleProgress": "false"}
 
 
 @app.command("audit")
@@ -27,7 +29,8 @@ def audit_command(
         parser=path, metavar="FILE", help="Write a page (HTML, one file) with plots over time.")] = None,
     skew: Annotated[float, typer.Option(help="How far the clocks of two members may be apart, in milliseconds; 0 for simulations."
                                         )] = audit.SKEW_MS,
-    master: Annotated[str, typer.Option(help="Where Spark runs.")] = "local[*]",
+    master: Master = None,
+    conf: Conf = None,
 ) -> None:
     """Prove from the traces of a group that nothing was lost, repeated, disordered or given up too early, or name the first message
     that was; and sum up latency, repair and waiting.
@@ -39,8 +42,9 @@ def audit_command(
         raise ConfigError(f"--skew is {skew:g}; it is milliseconds, 0 or more and less than a day")
     if report is not None:
         page.check()
+    chosen = settings(conf, "--conf")
     audit_files.find(traces)            # what is wrong with the call is said before Spark starts
-    spark = session("ringcast audit", master=master, conf={"spark.ui.showConsoleProgress": "false"})
+    spark = session("ringcast audit", master=master, conf=chosen, defaults=QUIET)
     spark.sparkContext.setLogLevel("ERROR")
     with console.status("reading the traces"):
         result, rows = audit.audit(spark, traces, skew)

@@ -14,6 +14,7 @@ from ringcast.config import configure
 from ringcast.errors import ConfigError, RingcastError
 from ringcast.sim.plan import Settings
 from ringcast.spark import page
+from ringcast.spark.session import CONF as DEFAULTS
 from ringcast.spark.session import session
 
 if TYPE_CHECKING:
@@ -40,8 +41,8 @@ def order(fixed: Settings, options: Mapping[str, str], **axes: Sequence[Any] | N
     return msgspec.structs.replace(fixed, options=others), {name: list(each) for name, each in (axes | values).items() if each}
 
 
-def run(fixed: Settings, axes: Axes, seeds: Sequence[int], *, master: str, results: Path | None, report: Path | None,
-        limit: float) -> int:
+def run(fixed: Settings, axes: Axes, seeds: Sequence[int], *, master: str | None, results: Path | None, report: Path | None,
+        limit: float, conf: Mapping[str, str] | None = None) -> int:
     """Carry out a campaign, print its answer, and return the exit status: 1 when a run failed."""
     try:
         from ringcast.spark.campaign.points import points
@@ -59,7 +60,7 @@ def run(fixed: Settings, axes: Axes, seeds: Sequence[int], *, master: str, resul
     kept = Results(results)
     for path in kept.strange:
         console.print(f"{path} is not read: it is damaged, or no rows of a campaign", soft_wrap=True, highlight=False, markup=False)
-    spark = started(master)
+    spark = started(master, conf)
     try:
         is_whole = carry_out(spark, runs, kept, limit)
         rows = kept.rows_of(each.name for each in runs)
@@ -75,11 +76,11 @@ def run(fixed: Settings, axes: Axes, seeds: Sequence[int], *, master: str, resul
     return int(bool(failures))
 
 
-def started(master: str) -> "SparkSession":
+def started(master: str | None, conf: Mapping[str, str] | None) -> "SparkSession":
     from ringcast.spark.campaign.jobs import CONF
 
     with console.status("starting Spark"):
-        spark = session("ringcast campaign", master=master, conf=CONF)
+        spark = session("ringcast campaign", master=master, conf=conf, defaults=DEFAULTS | CONF)
         spark.sparkContext.setLogLevel("OFF")           # what a worker dies of stands in its row
     return spark
 

@@ -16,8 +16,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from ringcast.cli import campaign
+from ringcast.cli.app import Conf, Master, app, console, path, settings
 from ringcast.cli.app import Settings as Options
-from ringcast.cli.app import app, console, path, settings
 from ringcast.errors import ConfigError
 from ringcast.sim.measure import Measured
 from ringcast.sim.plan import SIMULATED, Settings, draw, listed, pick
@@ -116,7 +116,8 @@ def simulate_command(
         parser=path, help="With --spark: write the answer to this HTML page, with heat-maps.")] = None,
     limit: Annotated[float | None, typer.Option(help="With --spark: real seconds that a run may take; then it is ended and reported.",
                                                 show_default="300")] = None,
-    master: Annotated[str | None, typer.Option(help="With --spark: the cluster to run on.", show_default="this machine")] = None,
+    master: Master = None,
+    conf: Conf = None,
     options: Options = None,
 ) -> None:
     """Run groups in a simulated network, and check after every event that no promise is broken.
@@ -139,14 +140,16 @@ def simulate_command(
         raise ConfigError(f"--seeds is {seeds}; at least one is needed")
     if workers is not None and workers < 1:
         raise ConfigError(f"--workers is {workers}; at least one is needed")
-    workers = workers or len(os.sched_getaffinity(0))
     if spark:
         if seed is not None or actions is not None or trace is not None:
             raise ConfigError("--seed, --actions and --trace are for one run, and --spark is for many; leave one of them out")
         fixed, axes = campaign.order(fixed, settings(options), loss=loss, members=members)
-        raise typer.Exit(campaign.run(fixed, axes, range(first, first + seeds), master=master or f"local[{workers}]", results=results,
-                                      report=report, limit=pick(limit, campaign.LIMIT)))
-    for name, value in {"results": results, "report": report, "limit": limit, "master": master}.items():
+        if workers is not None and master is not None:
+            raise ConfigError("--workers is for this machine, and --master names where else to run; leave one of them out")
+        raise typer.Exit(campaign.run(fixed, axes, range(first, first + seeds), master=f"local[{workers}]" if workers else master,
+                                      conf=settings(conf, "--conf"), results=results, report=report,
+                                      limit=pick(limit, campaign.LIMIT)))
+    for name, value in {"results": results, "report": report, "limit": limit, "master": master, "conf": conf}.items():
         if value is not None:
             raise ConfigError(f"--{name} is for a campaign; add --spark")
     fixed = msgspec.structs.replace(fixed, members=only(members, "members"), loss=only(loss, "loss"), options=settings(options))
@@ -157,7 +160,7 @@ def simulate_command(
         raise typer.Exit(show_one(seed, fixed, actions, trace))
     if actions is not None or trace is not None:
         raise ConfigError("--actions and --trace are for one run; add --seed N")
-    raise typer.Exit(run_all(range(first, first + seeds), fixed, workers))
+    raise typer.Exit(run_all(range(first, first + seeds), fixed, workers or len(os.sched_getaffinity(0))))
 
 
 # ------------------------------------------------------------------------------------------------------------ one run

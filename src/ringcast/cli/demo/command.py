@@ -135,7 +135,7 @@ class Run:
 
         with console.status("starting Spark and the group"):
             flights.lines()
-            spark = session("ringcast demo", conf=QUIET)
+            spark = session("ringcast demo", master="local[2]", conf=QUIET)
         try:
             rows = pipeline.records(spark, self.journal, [name for name in self.plan.names if name.startswith("publisher")])
             queries = [pipeline.stream_to_table(rows, self.table, self.checkpoints / "table"),

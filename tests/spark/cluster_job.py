@@ -1,0 +1,92 @@
+"""What a driver does in a cluster while executors die and tasks stand still: reads a journal, and streams it to a group.
+
+    python cluster_job.py FOLDER        # which has the journal j; says what came as JSON, its last line
+
+Spark is told by its own files and variables where to run; nothing here says it.
+"""
+
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+
+from outboxes import PATIENCE, served, wait_for
+
+from ringcast.spark import session
+
+BATCH = 2000                            # messages in a micro-batch
+
+
+def stuck(folder, name):
+    """Return a step in which one task, the first to come, gives a part of its rows and then stands still for ever."""
+    def step(batches):
+        from pyspark import TaskContext
+
+        yield next(batches)
+        batch = TaskContext.get().getLocalProperty("streaming.sql.batchId") or ""
+        try:
+            fd = os.open(f"{folder}/{name}{batch}", os.O_CREAT | os.O_EXCL | os.O_WRONLY)
+        except FileExistsError:
+            yield from batches
+            return
+        with open(fd, "w") as flag:                     # Python's workers are children of a daemon, and that of the executor
+            flag.write(open(f"/proc/{os.getppid()}/stat").read().rpartition(") ")[2].split()[1] + "\n")
+        while True:
+            time.sleep(0.05)
+
+    return step
+
+
+class Killer(threading.Thread):
+    """Kills the executor whose task stands still."""
+
+    def __init__(self, flag):
+        super().__init__()
+        self.flag, self.killed = Path(flag), None
+        self.start()
+
+    def run(self):
+        wait_for(lambda: self.flag.exists() and self.flag.read_text().endswith("\n"))
+        executor = int(self.flag.read_text())
+        assert "CoarseGrainedExecutorBackend" in Path(f"/proc/{executor}/cmdline").read_text()
+        os.kill(executor, signal.SIGKILL)
+        self.killed = executor
+
+    def victim(self):
+        self.join(PATIENCE)
+        return self.killed
+
+
+def read(spark, folder, name):
+    """Read the journal with a task that stands still; return the seqnos."""
+    rows = spark.read.format("ringcast").option("minPartitions", 4).load(f"{folder}/j").select("seqno")
+    return sorted(row.seqno for row in rows.mapInArrow(stuck(folder, name), "seqno bigint").collect())
+
+
+def main(folder):
+    spark = session("cluster test")
+    spark.sparkContext.setLogLevel("ERROR")
+    said = {"master": spark.sparkContext.master, "speculation": spark.conf.get("spark.speculation")}
+    killer = Killer(f"{folder}/read")
+    said["read"] = read(spark, folder, "read")
+    said["killed"] = [killer.victim()]
+    said["read again"] = read(spark, folder, "again")               # only a speculative copy can end it
+    killer = Killer(f"{folder}/write0")
+    with served(Path(folder) / "o") as (_, member):
+        rows = spark.readStream.format("ringcast").option("minPartitions", 4).option("maxOffsetsPerTrigger", BATCH).load(f"{folder}/j")
+        texts = rows.selectExpr("CAST(seqno AS STRING) AS payload").mapInArrow(stuck(folder, "write"), "payload string")
+        query = texts.writeStream.format("ringcast").queryName("to the group").option("checkpointLocation", f"{folder}/c").trigger(
+            availableNow=True).start(f"{folder}/o")
+        query.awaitTermination()
+        said["sent"] = [int(payload) for payload in member.got]
+        said["batches"] = len(query.recentProgress)
+    said["killed"].append(killer.victim())
+    spark.stop()
+    print(json.dumps(said))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
