@@ -138,6 +138,18 @@ def test_what_the_disk_cannot_follow_is_dropped_and_counted(monkeypatch, tmp_pat
     assert table["ev"].to_pylist() == [*range(10), 25, 26] and rows(table, "dropped")["count"].to_pylist() == [15]
 
 
+def test_a_pause_leaves_no_empty_part_and_does_not_end_the_trace(tmp_path, caplog):
+    """The writer's thread looks each second, and there may be nothing to write."""
+    writer = Writer(tmp_path, "A#0000000000000001", threaded=False)
+    for at in range(2):
+        writer.append(at, at, "view", 1)
+        for _ in range(3):
+            writer._flush()
+        assert sorted(path.name for path in writer.folder.iterdir()) == [f"{number:06d}.parquet" for number in range(1, at + 2)]
+    writer.close()
+    assert writer.num_parts == 2 and read(tmp_path)["ev"].to_pylist() == [0, 1] and not caplog.records
+
+
 def test_a_disk_that_fails_ends_the_trace_and_not_the_channel(monkeypatch, tmp_path, caplog):
     failing = threading.Event()
 
