@@ -1,7 +1,8 @@
 """The files of traces: which of them are parts of a trace, and what is wrong with the others.
 
 A part is written under another name and renamed, so a crash leaves whole parts and at most one unfinished one. What is named like a
-part and is none, was damaged or put there by somebody else: it is reported, and never read as data.
+part and is none, was damaged or put there by somebody else: it is reported, and never read as data. So every part is read here once,
+to see whether its checksum fits (ringcast.trace.seal).
 """
 
 from collections.abc import Iterable, Sequence
@@ -12,6 +13,7 @@ from pathlib import Path
 from ringcast.errors import TraceError
 from ringcast.paths import local_path
 from ringcast.trace import SUFFIX, UNFINISHED, VERSION, VERSION_KEY, part_name
+from ringcast.trace.seal import SEALED_KEY, fits
 
 FOREIGN = "is not of a trace"
 READERS = 8                             # threads for what the driver reads itself
@@ -59,21 +61,28 @@ def find(traces: Sequence[Path | str]) -> Files:
 
 
 def fault_of(path: Path, whole: bool = False) -> str | None:
-    """Why a file is not a part of a trace; None when it is one. With `whole` all of it is read, else its footer."""
+    """Say why a file is not a part of a trace; None when it is one. What has no checksum is decoded with `whole`, else its footer."""
     import pyarrow
     from pyarrow import parquet
 
     from ringcast.trace.schema import SCHEMA
 
     try:
-        schema = parquet.read_schema(path) if not whole else parquet.read_table(path).schema
-    except (pyarrow.ArrowException, OSError, EOFError) as error:
+        data = path.read_bytes()
+        if fits(data) is False:
+            return "is damaged (its checksum does not fit)"
+        file = pyarrow.BufferReader(data)
+        schema = parquet.read_schema(file) if not whole else parquet.read_table(file).schema
+        names, metadata = schema.names, schema.metadata or {}
+    except (pyarrow.ArrowException, OSError, EOFError, UnicodeDecodeError) as error:
         return f"is torn or damaged ({str(error).splitlines()[0][:100]})"
-    version = (schema.metadata or {}).get(VERSION_KEY)
+    version = metadata.get(VERSION_KEY)
     if version is None:
         return FOREIGN
-    if version != VERSION or schema.names != SCHEMA.names:
+    if version != VERSION or names != SCHEMA.names:
         return f"is of another version of ringcast (format {version.decode(errors='replace')}, not {VERSION.decode()})"
+    if SEALED_KEY in metadata and fits(data) is None:
+        return "is damaged (its checksum is gone)"
     return None
 
 

@@ -1,0 +1,36 @@
+"""The checksum of a part file: a CRC-32 of the whole file, kept between its data and its footer.
+
+A Parquet file is read from its end, and nothing refers to the bytes in front of its footer: so
+every reader still takes a sealed file for what it is. Parquet's own checksums guard the pages, but
+neither their headers nor the footer, where one flipped bit can stand for other rows.
+
+The metadata of the footer say that there is a seal (`SEALED_KEY`): a seal that is gone is damage.
+Traces of earlier versions have neither.
+"""
+
+from zlib import crc32
+
+MAGIC = b"RCRC"
+SIZE = len(MAGIC) + 4                   # of a seal: the magic, and the checksum of all other bytes
+ENDING = 8                              # bytes of the footer's length and of Parquet's own magic
+SEALED_KEY, SEALED = b"ringcast.checksum", b"crc32"     # in the metadata of a part file
+
+
+def seal(data: bytes) -> bytes:
+    """Put the checksum of a Parquet file into it."""
+    at = footer_at(data)
+    return data[:at] + MAGIC + crc32(data).to_bytes(4, "little") + data[at:]
+
+
+def fits(data: bytes) -> bool | None:
+    """Tell whether a file is what was sealed; None when there is no seal in it."""
+    at = footer_at(data) - SIZE
+    if at < 0 or data[at:at + len(MAGIC)] != MAGIC:
+        return None
+    kept = int.from_bytes(data[at + len(MAGIC):at + SIZE], "little")
+    return crc32(data[at + SIZE:], crc32(data[:at])) == kept
+
+
+def footer_at(data: bytes) -> int:
+    """Find where the footer begins; less than 0 when the file has no end."""
+    return len(data) - ENDING - int.from_bytes(data[-ENDING:-4], "little")
