@@ -1,10 +1,11 @@
 """The trace of a simulated group: what every life of every member did, as live members write it (ringcast.trace).
 
-Walls show the simulation's time, and positions count from where the plan lets each member's seqnos begin.
+Walls show the simulation's time, as does `sent_at`, though a member stamps its messages by a clock that is wrong. Positions
+count from where the plan lets each member's seqnos begin.
 """
 
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from ringcast._core.batch import Batch
 from ringcast.address import Address
@@ -14,6 +15,22 @@ from ringcast.sim.member import Member
 from ringcast.trace.recorder import Recorder
 from ringcast.trace.writer import Writer, make, needed
 from ringcast.view import View
+
+SENT = ("send", "retransmit")
+
+
+class TimedRecorder(Recorder):
+    """Writes when messages left their sender by the simulation's time; `left` is what all recorders of a trace know of that."""
+
+    left: dict[tuple[str, int], int]
+
+    def _row(self, time: int, wall: int, event: str, **columns: Any) -> None:
+        if columns.get("sent_at") is not None:
+            key = columns["sender"], columns["sent_at"]
+            if event in SENT:
+                self.left.setdefault(key, wall)
+            columns["sent_at"] = self.left.get(key, wall)
+        super()._row(time, wall, event, **columns)
 
 
 class Trace(Observer):
@@ -27,6 +44,7 @@ class Trace(Observer):
         self.cluster = cluster
         self.directory = make(Path(directory))
         self.recorders: dict[Member, Recorder] = {}
+        self._left: dict[tuple[str, int], int] = {}
 
     def __enter__(self) -> Self:
         self.cluster.observer = self
@@ -67,8 +85,8 @@ class Trace(Observer):
         recorder = self.recorders.get(member)
         if recorder is None:
             writer = Writer(self.directory, str(member.address), member.stint, threaded=False)
-            recorder = Recorder(writer, member.address, member.multicast, member.unicast, offset_of=self._offset_of)
-            recorder.low = member.base
+            recorder = TimedRecorder(writer, member.address, member.multicast, member.unicast, offset_of=self._offset_of)
+            recorder.low, recorder.left = member.base, self._left
             self.recorders[member] = recorder
             recorder.resumes(member.resume, *self._clocks(member))
         return recorder
