@@ -9,7 +9,7 @@ from audit_help import Group
 from pyarrow import parquet
 
 from ringcast.spark import audit as auditing
-from ringcast.spark import audit_files, audit_groups
+from ringcast.spark import audit_files, audit_groups, audit_parts
 from ringcast.spark.audit_rows import Rows
 from ringcast.trace import PART, part_name
 from ringcast.trace.schema import SCHEMA
@@ -262,7 +262,7 @@ def test_ordinals_and_windows_come_to_the_same(result):
     audit, rows = result
     everything = list(audit.groups.got)
     suspects = set(audit_groups.suspects(audit.groups))
-    judge = auditing._Judge(rows, audit, 0, None)
+    judge = auditing._Judge(rows, audit, 0, [])
     begins = {key: begin for key in everything if (begin := judge._begin(*key)) is not None}
     with Rows(rows, everything, begins) as second:
         found = {(member, stream) for kind, member, stream, *_ in second.found()}
@@ -291,6 +291,24 @@ def test_a_plain_look_at_single_messages_agrees(result, directory):
     judged = {violation.member for violation in [*result[0].violations, *result[0].unproven]
               if violation.kind in ("gap", "duplicate", "order")}
     assert wrong == judged
+
+
+def test_large_traces_are_read_by_spark_and_come_to_the_same(spark, tmp_path, monkeypatch):
+    """(Small ones are read by the driver itself.)"""
+    group = Group("large")
+    group.take("B", "ack", 50)
+    group.rows["B"][group.find("B", "ack", 60)]["first"] = 41
+    for row in group.rows["C"]:
+        row["wall"] += 3600 * 10**9
+    group.write(tmp_path, part_rows=7)
+    found = []
+    for small in (audit_parts.SMALL, -1):
+        monkeypatch.setattr(audit_parts, "SMALL", small)
+        found.append(auditing.audit(spark, [tmp_path])[0])
+    one, other = found
+    assert [(each.kind, each.position) for each in one.violations] == [("purge", 41)]
+    assert one.violations == other.violations and one.groups == other.groups and one.clocks == other.clocks
+    assert [row["member"] for row in one.clocks.rows()] == [group.address("C")]
 
 
 # ------------------------------------------------------------------------------------------------------------- the files

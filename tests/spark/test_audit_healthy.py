@@ -17,7 +17,7 @@ from ringcast.trace import PART
 
 pytestmark = pytest.mark.spark
 
-SEEDS = {"mcast-udp": range(6), "nakack2-tcp": range(20, 23), "nakack2-udp": range(40, 43)}      # incarnations are drawn by the seed
+SEEDS = {"mcast-udp": range(10), "nakack2-tcp": range(20, 25), "nakack2-udp": range(40, 45)}      # incarnations are drawn by the seed
 WORDS = 400
 
 
@@ -109,6 +109,8 @@ def test_simulated_groups_pass_with_crashes_restarts_exclusions_and_seqnos_that_
             offsets |= {member.offset for member in run.cluster.lives.values()}
     assert {"crash", "restart", "exclude", "leave"} <= faults and {2**64 - 20, 2**63 - 20} <= offsets
     result, _ = audit(spark, [tmp_path], skew_ms=0)
-    assert result.status == 0 and not result.incomplete, result.verdict
+    assert sum(map(len, SEEDS.values())) == 20
+    assert result.status == 0 and not result.incomplete and not result.untraced, result.verdict
+    assert not list(result.clocks.sentences())
     assert any(not member.is_closed for member in result.groups.members.values())
     assert all(-(2**40) < got.first <= got.last < 2**40 for got in result.groups.got.values() if got.first is not None)

@@ -27,18 +27,22 @@ def audit_command(
                                                 "time, latency histograms.")] = None,
     report: Annotated[Path | None, typer.Option(
         parser=path, metavar="FILE", help="Write a page (HTML, one file) with plots over time.")] = None,
-    skew: Annotated[float, typer.Option(help="How far the clocks of two members may be apart, in milliseconds; 0 for simulations."
-                                        )] = audit.SKEW_MS,
+    skew: Annotated[float | None, typer.Option(
+        metavar="MS", help="How far the clocks of two members are apart at most, in milliseconds, if you know it: 0 for simulations. "
+        "What no message tells is then judged by the clocks. Without it no clock is relied on.", show_default=False)] = None,
     master: Master = None,
     conf: Conf = None,
 ) -> None:
     """Prove from the traces of a group that nothing was lost, repeated, disordered or given up too early, or name the first message
     that was; and sum up latency, repair and waiting.
 
+    What came before what is judged by the messages, not by the members' clocks; clocks that are apart are told, and latencies are
+    corrected by it.
+
     Exit status: 0 when no promise was broken, 1 when one was, 2 for a mistake in the call, 3 when nothing was seen broken but the
-    traces have holes, so that they do not prove it.
+    traces have holes, so that they do not prove it: events are missing, a part is damaged, or a member of a view has no trace.
     """
-    if not 0 <= skew < 86_400_000:
+    if skew is not None and not 0 <= skew < 86_400_000:
         raise ConfigError(f"--skew is {skew:g}; it is milliseconds, 0 or more and less than a day")
     if report is not None:
         page.check()
@@ -48,7 +52,7 @@ def audit_command(
     spark.sparkContext.setLogLevel("ERROR")
     with console.status("reading the traces"):
         result, rows = audit.audit(spark, traces, skew)
-        numbers = figures(rows, result.groups)
+        numbers = figures(rows, result.groups, result.clocks)
     show(result, audit_report.summary(numbers))
     if tables is not None:
         audit_report.write_tables(tables, result, numbers)

@@ -9,11 +9,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from ringcast.spark.audit_clocks import Clocks
 from ringcast.spark.audit_groups import Groups
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+FOREVER = 1 << 62                       # nanoseconds
 SLOTS = 120                             # parts into which the time is cut
 PER_OCTAVE = 8                          # buckets
 UNKNOWN = -1                            # the bucket of messages that came before they were sent: clocks that are apart
@@ -58,12 +60,14 @@ class Figures:
         return name, times / self.slowest.total()
 
 
-def figures(rows: "DataFrame", groups: Groups) -> Figures:
-    """Read them out of the rows of the traces that `groups` are of."""
+def figures(rows: "DataFrame", groups: Groups, clocks: Clocks | None = None) -> Figures:
+    """Read them out of the rows of the traces that `groups` are of, all by one clock."""
     from pyspark.sql import functions as F
 
-    begin = min(groups.begin, groups.end)
-    width = max(1, (groups.end - begin) // SLOTS + 1)
+    clocks = clocks or Clocks()
+    begin, end = span(groups, clocks)
+    width = max(1, (end - begin) // SLOTS + 1)
+    rows = corrected(rows, clocks)
     timed = rows.withColumn("slot", F.greatest((F.col("wall") - begin) / width, F.lit(0)).cast("int"))
     series = timed.groupBy("slot", "event", "member").agg(
         F.count(F.lit(1)).alias("rows"), F.sum("count").alias("messages"), F.sum("nbytes").alias("nbytes"),
@@ -78,6 +82,42 @@ def figures(rows: "DataFrame", groups: Groups) -> Figures:
     result = Figures(begin, width, *tables)
     result.slowest = lagging(result.acked)
     return result
+
+
+def span(groups: Groups, clocks: Clocks) -> tuple[int, int]:
+    """When the first view was installed, and when the last event was."""
+    if not clocks.apart:
+        return min(groups.begin, groups.end), groups.end
+    views = [clocks.true(member.name, wall, stint) for member in groups.members.values() for wall, stint, *_ in member.views]
+    end = max(clocks.true(member.name, member.last_wall, max(member.stints, default=0)) for member in groups.members.values())
+    return min([*views, end]), end
+
+
+def corrected(rows: "DataFrame", clocks: Clocks) -> "DataFrame":
+    """The rows with `wall` and `sent_at` by the clock that the others of a group are compared with."""
+    from pyspark.sql import functions as F
+
+    if not clocks.apart:
+        return rows
+    apart, sent = [], []
+    for key, clock in clocks.apart.items():
+        shown = clock.ahead, clock.rate, clock.origin
+        apart.append((*key, -FOREVER, FOREVER, *shown))
+        periods = clocks.periods.get(key.member) or [(-FOREVER, key.stint)]
+        ends = [wall for wall, _ in periods[1:]] + [FOREVER]
+        sent += [(*key, begin, end, *shown) for (begin, stint), end in zip(periods, ends, strict=True) if stint == key.stint]
+
+    def joined(rows: "DataFrame", table: list[Any], time: str, who: str, has_stint: bool) -> "DataFrame":
+        columns = "member string, stint int, begin bigint, end bigint, ahead double, rate double, origin bigint"
+        names = {name.split()[0]: "clock_" + name.split()[0] for name in columns.split(", ")}
+        table_ = F.broadcast(rows.sparkSession.createDataFrame(table, columns).withColumnsRenamed(names))
+        same = [F.col(who) == F.col("clock_member"), F.col(time) >= F.col("clock_begin"), F.col(time) < F.col("clock_end")]
+        same += [F.col("stint") == F.col("clock_stint")] if has_stint else []
+        ahead = F.col("clock_ahead") + F.col("clock_rate") * (F.col(time) - F.col("clock_origin"))
+        right = F.col(time) - F.coalesce(F.round(ahead).cast("bigint"), F.lit(0))
+        return rows.join(table_, same, "left").withColumn(time, right).drop(*names.values())
+
+    return joined(joined(rows, apart, "wall", "member", True), sent, "sent_at", "sender", False)
 
 
 def lagging(acked: Iterable[dict[str, Any]]) -> Counter[str]:

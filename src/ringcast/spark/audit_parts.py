@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 KEYS = ("kind", "member_id", "stint", "sender_id", "peer_id", "conn_id", "view_id", "flags")
 TASKS = 2                               # for each core
+SMALL = 16_000_000                      # bytes of a trace that is read by the driver itself
 
 _AGGREGATES = [("ev", "count"), ("count", "sum"), ("first", "min"), ("last", "max"), ("shift", "min"), ("shift", "max"),
                ("ord", "min"), ("ev", "max"), ("ev", "sum"), ("wall", "max")]
 _NAMES = ("rows", "messages", "first", "last", "least_shift", "most_shift", "ord", "last_ev", "sum_ev", "wall")
 GROUPED = pa.schema([(name, pa.int64()) for name in (*KEYS, *_NAMES)])
-SLOTTED = pa.schema([(name, pa.int64()) for name in ("is_purge", "sender_id", "other_id", "slot", "position", "wall")])
 
 MARKS = ("start", "resume", "view", "refuse", "dropped", "close")      # events that are few, and looked at one by one
 MARKED = pa.schema([
@@ -38,9 +38,9 @@ MARKED = pa.schema([
 Summary = Callable[[Path], pa.Table]
 
 
-def grouped(spark: "SparkSession", parts: Sequence[Path]) -> "DataFrame":
+def grouped(spark: "SparkSession", parts: Sequence[Path]) -> pa.Table:
     """A row for each part, member, event, stream, view and kind of flags: what there is of them, with positions and ordinals."""
-    return over(spark, parts, group, GROUPED)
+    return collected(spark, parts, group, GROUPED)
 
 
 def marked(parts: Sequence[Path]) -> list[dict[str, Any]]:
@@ -50,10 +50,17 @@ def marked(parts: Sequence[Path]) -> list[dict[str, Any]]:
     return sorted(events, key=lambda event: (event["member"], event["stint"], event["ev"]))
 
 
-def slotted(spark: "SparkSession", parts: Sequence[Path], width: int, skew: int) -> "DataFrame":
-    """What was said to be finished (is_purge 0, other_id: by whom) and given up (is_purge 1, other_id: in which view), for each part
-    and slot of `width` nanoseconds: the highest position, and when it was said first. A purge counts `skew` nanoseconds later."""
-    return over(spark, parts, lambda part: slot(part, width, skew), SLOTTED)
+def are_small(parts: Sequence[Path]) -> bool:
+    """Tell whether reading these parts takes less than asking Spark for it."""
+    return sum(part.stat().st_size for part in parts) <= SMALL
+
+
+def collected(spark: "SparkSession", parts: Sequence[Path], summary: Summary, schema: pa.Schema) -> pa.Table:
+    """Bring together what `summary` makes of every part; small traces are read here."""
+    if not are_small(parts):
+        return over(spark, parts, summary, schema).toArrow()
+    with ThreadPoolExecutor(READERS) as pool:
+        return pa.concat_tables(pool.map(lambda part: summary(part).cast(schema), parts))
 
 
 def over(spark: "SparkSession", parts: Sequence[Path], summary: Summary, schema: pa.Schema) -> "DataFrame":
@@ -102,20 +109,3 @@ def group(part: Path) -> pa.Table:
 def marks(part: Path) -> pa.Table:
     """One part, as `marked` has it."""
     return read(part, MARKED.names, MARKS).cast(MARKED)
-
-
-def slot(part: Path, width: int, skew: int) -> pa.Table:
-    """One part, as `slotted` has it."""
-    columns = ["kind", "member_id", "sender_id", "peer_id", "conn_id", "view_id", "first", "last", "wall"]
-    table = read(part, columns, ("start", "ack", "purge"))
-    table = table.filter(pc.and_(pc.is_null(table["conn_id"]), pc.not_equal(pc.fill_null(table["sender_id"], 0), 0)))
-    is_start, is_purge = pc.equal(table["kind"], KINDS["start"]), pc.equal(table["kind"], KINDS["purge"])
-    told = pc.if_else(is_start, table["peer_id"], table["member_id"])
-    made = pa.table({
-        "is_purge": is_purge.cast(pa.int64()), "sender_id": table["sender_id"],
-        "other_id": pc.if_else(is_purge, table["view_id"], told),
-        "slot": pc.divide(pc.add(table["wall"], pc.multiply(is_purge.cast(pa.int64()), skew)), width),
-        "position": pc.if_else(is_start, pc.subtract(table["first"], 1), table["last"]), "wall": table["wall"]})
-    keys = ["is_purge", "sender_id", "other_id", "slot"]
-    result = made.group_by(keys, use_threads=False).aggregate([("position", "max"), ("wall", "min")])
-    return pa.Table.from_arrays([*(result[name] for name in keys), result["position_max"], result["wall_min"]], SLOTTED.names)

@@ -17,6 +17,7 @@ SHARES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p99.9": 0.999}
 COLUMNS = {                             # of tables that may have no rows
     **dict.fromkeys(("violations", "unproven"), ("wall", "kind", "member", "view_id", "stream", "position", "sentence", "sender")),
     "views": ("view_id", "sender", "members", "sent_to", "given_up_to", "least", "most", "status"), "members": ("member",),
+    "clocks": ("member", "stint", "against", "ahead_s", "within_s", "rate_ppm"),
     "series": ("slot", "event", "member", "rows", "messages", "nbytes", "duration", "fill", "fullest"),
     "latency": ("slot", "member", "bucket", "messages"), "acked": ("slot", "sender", "member", "last")}
 MOST_VIEWS = 40                         # that are marked in a plot
@@ -57,7 +58,7 @@ def summary(figures: Figures) -> list[tuple[str, str]]:
                     f"{short(slowest[0])}, the last to acknowledge in {slowest[1]:.0%} of the time that anybody was behind"),
     ]
     early = histogram[-1]
-    return lines + ([("clocks", f"{early:,} messages came before they were sent: the members' clocks are apart")] if early else [])
+    return lines + ([("clocks", f"{early:,} messages seem to come before they were sent: the clocks are apart")] if early else [])
 
 
 def members(figures: Figures) -> list[dict[str, Any]]:
@@ -79,7 +80,8 @@ def members(figures: Figures) -> list[dict[str, Any]]:
 # ------------------------------------------------------------------------------------------------------------- tables
 
 def write_tables(directory: Path, audit: Audit, figures: Figures) -> list[Path]:
-    """Parquet files in `directory`, which is made: violations, unproven, views, members, series, latency, acked.
+    """Parquet files in `directory`, which is made: violations, unproven, views, members, clocks, series,
+    latency, acked.
 
     TraceError when they cannot be written."""
     import pyarrow
@@ -87,7 +89,7 @@ def write_tables(directory: Path, audit: Audit, figures: Figures) -> list[Path]:
 
     tables: dict[str, list[dict[str, Any]]] = {
         "violations": flat(audit.violations), "unproven": flat(audit.unproven), "views": audit.views, "members": members(figures),
-        "series": figures.series, "latency": figures.latency, "acked": figures.acked}
+        "clocks": audit.clocks.rows(), "series": figures.series, "latency": figures.latency, "acked": figures.acked}
     try:
         directory.mkdir(parents=True, exist_ok=True)
         for name, rows in tables.items():
@@ -158,7 +160,8 @@ def mark_views(figure: "go.Figure", audit: Audit, figures: Figures) -> None:
     """A line where each view was installed first, and one where each violation was."""
     first: dict[int, int] = {}
     for member in audit.groups.members.values():
-        for wall, _, view_id, _ in member.views:
+        for shown, stint, view_id, _ in member.views:
+            wall = audit.clocks.true(member.name, shown, stint)
             first[view_id] = min(wall, first.get(view_id, wall))
     for view_id, wall in sorted(first.items())[:MOST_VIEWS]:
         at = (wall - figures.begin) / 1e9

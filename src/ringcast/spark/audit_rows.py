@@ -1,4 +1,4 @@
-"""The second stage of an audit: row by row, but only of those streams that the aggregates do not prove; and the times of purges.
+"""The second stage of an audit: row by row, but only of those streams that the aggregates do not prove.
 
 A gap is a message that its sender sent, that was for this member, and that the member passed over. What nobody is given is none:
 fragments but the last, messages that the sender did not want to have itself, and a message that had begun before the member's
@@ -8,39 +8,32 @@ none came twice at one position, and no more.)
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy
-import pyarrow as pa
-import pyarrow.compute as pc
-
-from ringcast.spark.audit_groups import SENT, Groups, Stream
-from ringcast.spark.audit_parts import slotted
-from ringcast.trace import FRAGMENT, KINDS, PART, id_of
+from ringcast.spark.audit_groups import SENT, Stream
+from ringcast.trace import FRAGMENT, PART
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 OOB, DONT_LOOPBACK = 1, 2               # ringcast.Flag
-FOREVER = 1 << 62                       # nanoseconds
-NOTHING = -(1 << 62)                    # before all positions
 FOUND = ("member", "stream", "position", "ev", "wall", "view_id")
 HOLE = {"kind": "string", "member": "string", "stream": "int64", "begin": "int64", "low": "int64", "high": "int64", "ev": "int64",
         "wall": "int64", "view_id": "int64"}
-DOUBTS = pa.schema([(name, pa.int64()) for name in ("sender_id", "view_id", "receiver_id", "wall")])
 
+FOREVER = 1 << 62                       # behind all positions
+Asked = tuple[str, str, Stream, int]                    # kind, member, stream, position
 Hole = tuple[str, str, Stream, int | None, int, int, int | None, int, int]      # the columns of HOLE, with a Stream
-Waiting = tuple[int, int, int]                          # sender, view, receiver
 Found = tuple[str, str, Stream, int, int, int]          # kind, member, stream, position, wall, view
 
 
 class Rows:
     """The rows of a trace, for the questions of the second stage about these streams of these members; `begins` are the positions from
-    which on they are for them. Use it as a context manager: it keeps those rows meanwhile."""
+    which on they are for them, `ends` the last ones that were sent, where that is known; of `asked` it is only looked up when they
+    were delivered. Use it as a context manager: it keeps those rows meanwhile."""
 
     def __init__(self, rows: "DataFrame", suspects: Sequence[tuple[str, Stream]], begins: Mapping[tuple[str, Stream], int],
-                 holes: Sequence[Hole] = ()) -> None:
+                 holes: Sequence[Hole] = (), ends: Mapping[Stream, int] | None = None, asked: Sequence[Asked] = ()) -> None:
         from pyspark.sql import functions as F
 
         self.spark = rows.sparkSession
@@ -51,6 +44,11 @@ class Rows:
             (member, number[stream], begins.get((member, stream))) for member, stream in suspects])
         self._streams = table(self.spark, {"sender": "string", "peer": "string", "conn_id": "int64", "stream": "int64"}, [
             (stream.sender, stream.peer, stream.conn_id, number[stream]) for stream in self.streams])
+        self._ends = table(self.spark, {"stream": "int64", "low": "int64", "high": "int64"}, [
+            (number[stream], last + 1, FOREVER) for stream, last in (ends or {}).items() if stream in number])
+        self._asked = table(self.spark, {"number": "int64", "member": "string", "stream": "int64", "position": "int64"}, [
+            (index, member, number[stream], position) for index, (_, member, stream, position) in enumerate(asked)])
+        self._kinds = [kind for kind, *_ in asked]
         self._holes = [dict(zip(HOLE, (*hole[:2], number[hole[2]], *hole[3:]), strict=True)) for hole in holes]
         self._events = self._select("deliver", "ack", "purge").join(F.broadcast(self._groups), ["member", "stream"]).cache()
         self._delivered = self._events.where(F.col("event") == "deliver")
@@ -73,7 +71,10 @@ class Rows:
         return rows.join(streams, same).select(*[rows[name] for name in columns], streams["stream"])
 
     def found(self) -> Iterator[Found]:
-        """All that is wrong, with the position of the message that shows it; and, as `unproven`, holes without evidence."""
+        """Find all that is wrong, with the position of the message that shows it.
+
+        What was passed over though its sender's trace does not say that it was sent is `unproven`; what was delivered, `forged`.
+        """
         twice = self.duplicates().toArrow().to_pylist()
         known = {(row["member"], row["stream"], row["ev"], row["position"]) for row in twice}
         early = self.early().toArrow().to_pylist()
@@ -88,6 +89,9 @@ class Rows:
                 yield self._found(hole["kind"], hole | {"position": evidence[number]})
             elif hole["kind"] == "gap":
                 yield self._found("unproven", hole | {"position": hole["low"]})
+        yield from (self._found("forged", row) for row in self.unsent().toArrow().to_pylist())
+        if self._kinds:
+            yield from (self._found(self._kinds[row["number"]], row) for row in self.looked_up().toArrow().to_pylist())
 
     def _found(self, kind: str, row: Mapping[str, Any]) -> Found:
         return kind, row["member"], self.streams[row["stream"]], row["position"], row["wall"], row["view_id"]
@@ -118,6 +122,30 @@ class Rows:
         return rows.where(is_wrong).select(
             F.col("event").alias("kind"), "member", "stream", "begin", (known + 1).alias("low"), F.col("last").alias("high"), "ev",
             "wall", "view_id", F.col("first").alias("position"))
+
+    def unsent(self) -> "DataFrame":
+        """Find the first message of each stream that a member was given though its sender, which sent later ones or is known to have
+        sent no more, did not send it."""
+        from pyspark.sql import Window
+        from pyspark.sql import functions as F
+
+        before = F.max("last").over(Window.partitionBy("stream").orderBy("first", "last").rowsBetween(Window.unboundedPreceding, -1))
+        holes = self._sent.select("stream", "first", (before + 1).alias("low")).where(F.col("low") < F.col("first")).select(
+            "stream", "low", (F.col("first") - 1).alias("high")).unionByName(self._ends)
+        given = self._delivered.where(F.col("member") != F.col("sender")).join(F.broadcast(holes), "stream").where(
+            (F.col("first") <= F.col("high")) & (F.col("last") >= F.col("low")))
+        first = F.min(F.struct(F.greatest("first", "low").alias("position"), "ev", "wall", "view_id")).alias("found")
+        return given.groupBy("member", "stream").agg(first).select("member", "stream", "found.*")
+
+    def looked_up(self) -> "DataFrame":
+        """Tell when what was asked for was delivered first."""
+        from pyspark.sql import functions as F
+
+        given = self._delivered.join(F.broadcast(self._asked), ["member", "stream"]).where(
+            F.col("position").between(F.col("first"), F.col("last")))
+        first = F.min(F.struct("stint", "ev", "wall", "view_id")).alias("found")
+        return given.groupBy("number", "member", "stream", "position").agg(first).select(
+            "number", "member", "stream", "position", "found.wall", "found.view_id")
 
     def gaps(self) -> "DataFrame":
         """Holes: positions without a delivery, though the member was given something behind them in order. What is for nobody, as far
@@ -179,88 +207,3 @@ def table(spark: "SparkSession", columns: Mapping[str, str], rows: Sequence[Sequ
 
     arrays = [pyarrow.array([row[index] for row in rows], pyarrow.type_for_alias(kind)) for index, kind in enumerate(columns.values())]
     return spark.createDataFrame(pyarrow.table(arrays, names=list(columns)))
-
-
-def early_purges(rows: "DataFrame", groups: Groups, trusted: Sequence[str], skew: int,
-                 doubts: Mapping[Waiting, int] | None) -> list[dict[str, Any]]:
-    """Purges of what a member of the view, one of those whose traces are `trusted`, had not said that it has: the first of each sender
-    and receiver; `skew` nanoseconds are how far the clocks of two members may be apart. What lies before a START counts as said.
-
-    `doubts` are those of `purge_doubts`, which proves most without a sort of all rows; None when that was not asked.
-    """
-    waited = [((id_of(sender.name), view_id, id_of(name)), counts_until(groups, name, skew))
-              for sender in groups.members.values()
-              for *_, view_id, names in sender.views for name in set(names).intersection(trusted) - {sender.name}]
-    if doubts is not None and not any(doubts.get(waiting, FOREVER) < until for waiting, until in waited):
-        return []
-    waiting = table(rows.sparkSession, {"sender_id": "int64", "view_id": "int64", "receiver_id": "int64", "until": "int64"},
-                    [(*waiting, until) for waiting, until in waited])
-    return [row | {"sender": groups.names[row["sender_id"]], "receiver": groups.names[row["receiver_id"]]}
-            for row in _early(rows, waiting, skew)]
-
-
-def purge_doubts(spark: "SparkSession", parts: Sequence[Path], events: Sequence[Mapping[str, Any]], skew: int) -> dict[Waiting, int]:
-    """Who may have waited in vain, and when for the first time: something was given up in a slot of time before which too little had
-    been said. `events` are those of audit_parts.marked, and `skew` is more than 1.
-
-    What was said in one slot, half as long as the clocks may be apart, was said in time for a purge in any later one.
-    """
-    from pyspark.sql.pandas.types import from_arrow_schema
-
-    waiting: dict[int, set[tuple[int, int]]] = {}
-    for event in events:
-        if event["event"] == "view":
-            waiting.setdefault(id_of(event["member"]), set()).update(
-                (event["view_id"], id_of(name)) for name in event["members"] if name != event["member"])
-
-    def doubts(key: tuple[pa.Scalar, ...], slots: pa.Table) -> pa.Table:
-        sender = key[0].as_py()
-        found = [(sender, *each, wall) for each in sorted(waiting.get(sender, ())) if (wall := first_doubt(slots, *each)) is not None]
-        return pa.Table.from_pylist([dict(zip(DOUBTS.names, row, strict=True)) for row in found], DOUBTS)
-
-    slots = slotted(spark, parts, skew // 2, skew)
-    found = slots.groupBy("sender_id").applyInArrow(doubts, from_arrow_schema(DOUBTS)).toArrow().to_pylist()
-    return {(row["sender_id"], row["view_id"], row["receiver_id"]): row["wall"] for row in found}
-
-
-def first_doubt(slots: pa.Table, view_id: int, receiver: int) -> int | None:
-    """When the first of one sender's purges in a view was that had not been preceded by all that its receiver had to say."""
-    is_purge = pc.equal(slots["is_purge"], 1)
-    purges = slots.filter(pc.and_(is_purge, pc.equal(slots["other_id"], view_id)))
-    said = slots.filter(pc.and_(pc.invert(is_purge), pc.equal(slots["other_id"], receiver))).sort_by("slot")
-    reached = numpy.maximum.accumulate(said["position"].to_numpy())
-    before = numpy.searchsorted(said["slot"].to_numpy(), purges["slot"].to_numpy())         # what was said in the same slot came later
-    known = numpy.concatenate([[NOTHING], reached])[before]
-    walls = purges["wall"].to_numpy()[purges["position"].to_numpy() > known]
-    return int(walls.min()) if len(walls) else None
-
-
-def _early(rows: "DataFrame", waiting: "DataFrame", skew: int) -> list[dict[str, Any]]:
-    """The first purge of each sender and receiver at which too little had been said, exactly."""
-    from pyspark.sql import Window
-    from pyspark.sql import functions as F
-
-    start, ack, purge = (KINDS[event] for event in ("start", "ack", "purge"))
-    control = rows.where(F.col("kind").isin(start, ack, purge) & F.col("conn_id").isNull() & (F.col("sender_id") != 0))
-    is_start = F.col("kind") == start
-    said = control.where(F.col("kind") != purge).select(
-        "sender_id", F.when(is_start, F.col("peer_id")).otherwise(F.col("member_id")).alias("receiver_id"),
-        F.when(is_start, F.col("first") - 1).otherwise(F.col("last")).alias("position"), F.col("wall").alias("at"))
-    purges = control.where(F.col("kind") == purge).select(
-        "sender_id", "view_id", "wall", F.col("last").alias("position"), (F.col("wall") + skew).alias("at")).join(
-        F.broadcast(waiting), ["sender_id", "view_id"]).where(F.col("wall") < F.col("until")).drop("until")
-    is_purge = F.col("wall").isNotNull()
-    window = Window.partitionBy("sender_id", "receiver_id").orderBy("at", is_purge).rowsBetween(Window.unboundedPreceding, 0)
-    known = F.max(F.when(~is_purge, F.col("position"))).over(window)
-    early = purges.unionByName(said, allowMissingColumns=True).withColumn("known", known).where(
-        is_purge & (F.col("known").isNull() | (F.col("position") > F.col("known"))))
-    found = early.groupBy("sender_id", "receiver_id").agg(F.min(F.struct("wall", "view_id", "known", "position")).alias("purge"))
-    rows_found: list[dict[str, Any]] = found.select("sender_id", "receiver_id", "purge.*").toArrow().to_pylist()
-    return rows_found
-
-
-def counts_until(groups: Groups, name: str, skew: int) -> int:
-    """Until when a member is waited for, and its trace tells all that it said."""
-    member = groups.members[name]
-    refused = FOREVER if member.refused_at is None else member.refused_at - skew
-    return min(refused, FOREVER if member.is_closed else member.last_wall - skew)

@@ -57,7 +57,7 @@ def judged(spark: "SparkSession", traces: Path) -> "tuple[Audit, list[Any]]":
     from ringcast.spark.audit_figures import figures
 
     result, rows = audit.audit(spark, [traces])
-    return result, audit_report.story(result, figures(rows, result.groups))
+    return result, audit_report.story(result, figures(rows, result.groups, result.clocks))
 
 
 def rows_so_far(query: "StreamingQuery") -> int:
