@@ -182,7 +182,8 @@ class Stable(Layer):
             self._tell(member, now)
 
     def _possible(self, member: int, vote: Vote) -> Vote:
-        """What of a vote can be true: nobody has finished more than a window of what we do not know to be sent."""
+        """What of a vote can be true: nobody has finished more than a window of what we do not know to be sent. (But of a life that
+        has come back everybody may have far more than it has sent again.)"""
         digest = dict(vote.digest)
         for sender, (finished, _) in vote.digest.items():
             sent = self._sent_by(sender)
@@ -191,7 +192,9 @@ class Stable(Layer):
         return Vote(vote.view_id, vote.receiving, vote.grant, digest)
 
     def _sent_by(self, sender: int) -> Seqno | None:
-        """The highest seqno of a stream that we know of: from its sender's vote, and from what has come."""
+        """The highest seqno of a stream that we know of: from its sender's vote, and from what has come; None if it may be any."""
+        if self.nakack.stints.get(sender) or (sender == self.local.incarnation and self.nakack.stint):
+            return None
         window = self.nakack.windows.get(sender)
         received = window.ring.hr if window is not None and window.started else None
         voted = self.votes[sender].digest.get(sender) if sender in self.votes else None
