@@ -15,7 +15,7 @@ from ringcast.spark.audit import audit
 from ringcast.spark.audit_figures import figures, percentile
 from ringcast.trace import PART
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]      # the fixtures audit some hundred traces
 
 SEEDS = {"mcast-udp": range(10), "nakack2-tcp": range(20, 25), "nakack2-udp": range(40, 45)}      # incarnations are drawn by the seed
 WORDS = 400

@@ -7,7 +7,7 @@ from planted_help import Copy, simulate
 from ringcast.spark.audit import audit
 from ringcast.spark.audit_figures import figures, percentile
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]      # the fixtures audit some hundred traces
 
 SEED = 113                              # A, B, C and D send; C says something to D alone; D leaves, and comes back
 ONE = {"sender": "C", "to_one": True}

@@ -152,7 +152,7 @@ def early(sender: int, said: pa.Table, told: Told, skew: int | None) -> Iterator
             in_time = numpy.searchsorted(given, owed[2], "right")
             yield from _first(sender, receiver, 0, owed, numpy.maximum(started, last[in_time]))
             if skew is not None:
-                in_time = numpy.minimum(in_time, numpy.searchsorted(wall, owed[3] + skew, "right"))
+                in_time = numpy.searchsorted(wall, owed[3] + skew, "right")
                 yield from _first(sender, receiver, 1, owed, numpy.maximum(started, last[in_time]))
 
 
