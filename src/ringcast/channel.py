@@ -19,13 +19,15 @@ import os
 import secrets
 import threading
 import time
+import warnings
+from _thread import start_new_thread
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import partial
 from queue import SimpleQueue
 from typing import Any, NoReturn, Self, TypeVar
-from weakref import WeakSet
+from weakref import WeakSet, ref
 
 from ringcast import arguments
 from ringcast._core import wire
@@ -97,6 +99,9 @@ class Channel(SendPort):
     Threads: every method may be called from any thread. Whatever a callback raises is logged and counted, and the next one follows. A
     signal handler may call close(), status() and digest() at any time, and send(), which raises RingcastError if it interrupted a call
     of this channel and cannot do without waiting. In a forked child every call but close(), status() and digest() raises ClosedError.
+
+    Close every channel. One that is dropped leaves its group as soon as Python collects it, with a ResourceWarning, and what was not
+    acknowledged by then may be lost.
     """
 
     def __init__(self, group: str, *, name: str | None = None, members: Sequence[str] | None = None, stack: str = "mcast-udp",
@@ -155,7 +160,7 @@ class Channel(SendPort):
         """Make what threads share: locks, and what they wait for."""
         self._inside: set[int] = set()                  # threads at work in here (reentry.py)
         self._turn = threading.Lock()                   # held by whoever owns the stack
-        self._seat = Seat(self._poll, self._transport.wake)
+        self._seat = Seat(partial(poll_once, ref(self), self._transport), self._transport.wake)
         self._room = Bell()                             # the send window has room, or the channel is closed
         self._settled = Bell()                          # a view came, or everything is acknowledged, or the channel is closed
         self._inbox = Inbox(self._wait_for_news, self._finish_batches, self._transport.wake)
@@ -206,7 +211,8 @@ class Channel(SendPort):
         self._in_turn(self._stack.start)
         self._start(self._seat.drive, "driver")
         if (self._on_message, self._on_view, self._on_undelivered) != (None, None, None):
-            self._start(self._call_back, "callbacks")
+            visits = self._seat.visit if self._on_message is not None else None     # one thread visits: that which gets the messages
+            self._start(partial(call_back, ref(self), self._calls, visits), "callbacks")
         self._settled.ring()                            # for who iterates already
 
     @property
@@ -663,21 +669,6 @@ class Channel(SendPort):
         self._finished.append(batches)
         self._call_driver(0)
 
-    def _call_back(self) -> None:
-        """The callbacks' thread: views and batches in the order of their installation and delivery."""
-        try:
-            while (call := self._next_call()) is not None and not self._closed:
-                self._call(*call)
-        except BaseException:                           # thrown into this thread from elsewhere, not by a callback
-            log.exception("%s: the callbacks' thread failed", self.address)
-            self._halt("the callbacks' thread failed, see the log; open a new channel")
-
-    def _next_call(self) -> tuple[Callable[[Any], object], Any] | None:
-        calls = self._calls
-        if self._on_message is not None and calls.empty():      # one thread visits: that which gets the messages
-            self._seat.visit(lambda: not calls.empty())
-        return calls.get()
-
     def _call(self, callback: Callable[[Any], object], argument: Any) -> None:
         """Whatever a callback raises, SystemExit and CancelledError included, ends that call and no more."""
         try:
@@ -690,25 +681,25 @@ class Channel(SendPort):
 
     # ------------------------------------------------------------------------------------------------ the driver
 
-    def _poll(self, visiting: bool) -> None:
-        """One turn of whoever has the seat. An error of our own stops the channel loudly rather than leave anybody waiting."""
-        is_applications = threading.get_ident() in self._inside     # the thread, where a signal handler's exception may come
-        polling = False
-        try:
-            has_more = bool(self._finished) and self._finish()
-            polling = True
-            datagrams = self._transport.poll(0 if has_more else self._plan(), visiting)     # a visitor is who waits for more
-            links = self._transport.links()
-            polling = False
-            self._wakes_at, self._called = 0, False
-            self._in_turn(partial(self._take_turn, datagrams, links))
-        except BaseException as error:
-            if self._closed:                            # between two looks at whether it is
-                return
-            if is_applications and (polling or not isinstance(error, Exception)):
-                raise
-            log.exception("%s: the driver failed", self.address)
-            self._halt("the channel failed for a reason of its own, which is in the log; open a new one and please report it")
+    def _before_poll(self) -> int | None:
+        """Return for how many nanoseconds whoever polls may sleep; None: for ever."""
+        has_more = bool(self._finished) and self._finish()
+        return 0 if has_more else self._plan()
+
+    def _after_poll(self, datagrams: Sequence[Any], links: Sequence[int]) -> None:
+        """Take the turn with what came."""
+        self._wakes_at, self._called = 0, False
+        self._in_turn(partial(self._take_turn, datagrams, links))
+
+    def _on_poll_error(self, error: BaseException, polling: bool) -> None:
+        """Raise what a signal handler raised in the application's thread. Any other error is our own: it stops the
+        channel loudly rather than leave anybody waiting."""
+        if self._closed:                                # between two looks at whether it is
+            return
+        if threading.get_ident() in self._inside and (polling or not isinstance(error, Exception)):
+            raise error
+        log.error("%s: the driver failed", self.address, exc_info=error)
+        self._halt("the channel failed for a reason of its own, which is in the log; open a new one and please report it")
 
     def _finish(self) -> bool:
         """What the application is done with may be acknowledged; and if it had its hands full, it gets more: whether it did."""
@@ -900,7 +891,28 @@ class Channel(SendPort):
         with self._turn:
             return read()
 
-    # --------------------------------------------------------------------------------------------- other processes
+    # ------------------------------------------------------------------------------- dropped, and in other processes
+
+    def __del__(self) -> None:
+        """Nobody has closed this channel, and nobody can any more. A garbage collector may call this in the middle of anything, so
+        another thread does the rest."""
+        if getattr(self, "_closed", True):              # or the constructor failed
+            return
+        warnings.warn(f"{self.address} of group {self.group!r} was dropped without close(); it leaves its group, and messages that "
+                      "were not acknowledged may be lost", ResourceWarning, stacklevel=2, source=self)
+        with suppress(RuntimeError):                    # the interpreter ends
+            start_new_thread(self._go, ())
+
+    def _go(self) -> None:
+        """Leave, as far as that goes without waiting for anybody."""
+        self._closing = True
+        self._close_windows()
+        if self._view is not None and not self._stopped:
+            with suppress(Exception):
+                self._in_turn(self._stop_receiving)
+                self._in_turn(self._say_goodbye)
+        self._close(0, False, threading.current_thread())
+
 
     def _forget(self) -> None:
         """Be of no use: this is a forked child's copy. Close its descriptors, and touch nothing that the parent shares. Threads that
@@ -919,6 +931,47 @@ class Channel(SendPort):
     def __reduce__(self) -> NoReturn:
         raise RingcastError("a channel stays in the process that opened it; give the other process the group and the members, and open "
                             "a channel there")
+
+
+def poll_once(channel_ref: "ref[Channel]", transport: Transport, visiting: bool) -> bool:
+    """Take one turn of whoever polls; False when the channel is gone. Nothing here holds the channel while the
+    transport sleeps, so that one which everybody has forgotten can go."""
+    polling = False
+    try:
+        if (channel := channel_ref()) is None:
+            return False
+        timeout = channel._before_poll()
+        del channel
+        polling = True
+        datagrams, links = transport.poll(timeout, visiting), transport.links()     # a visitor is who waits for more
+        polling = False
+        if (channel := channel_ref()) is None:
+            return False
+        channel._after_poll(datagrams, links)
+    except BaseException as error:
+        if (channel := channel_ref()) is None:
+            return False
+        channel._on_poll_error(error, polling)
+    return True
+
+
+def call_back(channel_ref: "ref[Channel]", calls: "SimpleQueue[tuple[Callable[[Any], object], Any] | None]",
+              visit: Callable[[Callable[[], bool]], None] | None) -> None:
+    """Be the callbacks' thread: call with views and batches in the order of their installation and delivery. As in poll_once, nothing
+    here holds the channel while there is nothing to do."""
+    try:
+        while True:
+            if visit is not None and calls.empty():
+                visit(lambda: not calls.empty())
+            call = calls.get()
+            if call is None or (channel := channel_ref()) is None or channel._closed:
+                return
+            channel._call(*call)
+            del call, channel
+    except BaseException as error:                      # thrown into this thread from elsewhere, not by a callback
+        if (channel := channel_ref()) is not None:
+            log.error("%s: the callbacks' thread failed", channel.address, exc_info=error)
+            channel._halt("the callbacks' thread failed, see the log; open a new channel")
 
 
 CHANNELS: WeakSet[Channel] = WeakSet()

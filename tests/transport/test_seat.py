@@ -20,6 +20,7 @@ class Network:
         self.turns = []
         self.came = 0
         self.polled = threading.Event()
+        self.gone = False                       # there is nobody to poll for
 
     def turn(self, visiting):
         assert self.polling.acquire(blocking=False), "two poll at once"
@@ -28,6 +29,7 @@ class Network:
         self.something.acquire(timeout=LONG)
         self.came += 1
         self.polling.release()
+        return not self.gone
 
     def wake(self):
         self.something.release()
@@ -49,6 +51,19 @@ def until(condition):
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(PATIENCE)
+
+
+def test_the_driver_ends_when_there_is_nobody_to_poll_for():
+    network = Network()
+    network.gone = True
+    network.wake()
+    network.seat.drive()
+    assert network.turns == [False]
+
+
+def test_a_driver_that_is_stopped_in_its_turn_ends(network):
+    network.polled.wait(LONG)
+    network.seat.stop()
 
 
 def test_the_driver_polls_while_nobody_visits(network):

@@ -14,12 +14,13 @@ PATIENCE = 0.001                        # seconds between two looks of the drive
 
 
 class Seat:
-    """`turn(visiting)` polls once and does what follows from it; it returns at once after `wake`.
+    """`turn(visiting)` polls once and does what follows from it. It returns at once after `wake`, and it
+    returns False when there is nobody left to poll for.
 
     Threads: one drives; one visits at a time; any may call stop().
     """
 
-    def __init__(self, turn: Callable[[bool], None], wake: Callable[[], None]) -> None:
+    def __init__(self, turn: Callable[[bool], bool], wake: Callable[[], None]) -> None:
         self._turn, self._wake = turn, wake
         self._taken = threading.Lock()          # held by whoever polls
         self._wanted = False                    # somebody visits now and then
@@ -34,7 +35,8 @@ class Seat:
         while not self._stopped:
             with self._taken:
                 while not (self._wanted or self._waiting or self._stopped):
-                    self._turn(False)
+                    if not self._turn(False):
+                        self._stopped = True
             self._stand_by()
 
     def _stand_by(self) -> None:

@@ -1,0 +1,73 @@
+"""A channel that is dropped without close(): a warning, and it leaves its group."""
+
+import gc
+import os
+import threading
+import time
+import warnings
+import weakref
+
+import pytest
+from channels import PATIENCE, STACKS, new_group, side_by_side
+
+from ringcast import Channel
+
+pytestmark = pytest.mark.parametrize("stack", STACKS)
+
+
+def drop(channels):
+    """Forget the last channel of a list; return the warnings about it."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        known = weakref.ref(channels[-1])
+        name = channels.pop()._thread_name
+        deadline = time.monotonic() + PATIENCE
+        while known() is not None:                      # its driver may be in the middle of a turn
+            assert time.monotonic() < deadline, "somebody still holds it"
+            gc.collect()
+        for thread in threading.enumerate():
+            if thread.name.startswith(name):
+                thread.join(PATIENCE)
+                assert not thread.is_alive()
+    return [str(each.message) for each in caught if each.category is ResourceWarning and "dropped" in str(each.message)]
+
+
+@pytest.mark.parametrize("how", ["iterator", "callbacks"])
+def test_a_dropped_channel_warns_and_leaves_its_group(stack, how):
+    group, left = new_group(), threading.Event()
+    options = {} if how == "iterator" else {"on_message": lambda batch: None}
+
+    def on_view(view):
+        if view.names == ("A",):
+            left.set()
+    a = Channel(group, name="A", members=["A", "B"], stack=stack, on_view=on_view, on_message=lambda batch: None)
+    others = [Channel(group, name="B", members=["A", "B"], stack=stack, **options)]
+    side_by_side([a.connect, others[0].connect])
+    others[0].send(b"last words")
+    said = drop(others)
+    assert len(said) == 1 and "B#" in said[0] and "dropped without close()" in said[0]
+    assert left.wait(PATIENCE)
+    a.send(b"on")
+    assert a.close() == 0
+
+
+def test_a_dropped_channel_leaves_no_descriptor(stack):
+    Channel(new_group(), stack=stack).close()
+    gc.collect()
+    before = sorted(os.listdir("/proc/self/fd"))
+    for connected in (False, True):
+        channels = [Channel(new_group(), stack=stack)]
+        if connected:
+            channels[0].connect()
+        assert len(drop(channels)) == 1
+        for _ in range(1000 * PATIENCE):
+            if sorted(os.listdir("/proc/self/fd")) == before:
+                break
+            threading.Event().wait(0.001)
+        assert sorted(os.listdir("/proc/self/fd")) == before
+
+
+def test_a_closed_channel_does_not_warn(stack):
+    channels = [Channel(new_group(), stack=stack).connect()]
+    channels[0].close()
+    assert drop(channels) == []
