@@ -62,7 +62,7 @@ def test_the_code_in_the_readme_runs_as_it_stands():
 
 
 def test_the_files_that_the_readme_names_are_there():
-    named = re.findall(r"`((?:src|ext)/[\w/.]+)`", (ROOT / "README.md").read_text())
+    named = re.findall(r"`((?:src|ext|docs)/[\w/.-]+)`", (ROOT / "README.md").read_text())
     assert len(named) > 8
     assert [name for name in named if not (ROOT / name).exists()] == []
 

@@ -1,6 +1,7 @@
-"""What a driver does in a cluster while executors die and tasks stand still: reads a journal, and streams it to a group.
+"""What a driver does in a cluster while executors die and tasks stand still: it reads a journal,
+and streams it to a group.
 
-    python cluster_job.py FOLDER        # which has the journal j; says what came as JSON, its last line
+    python cluster_job.py FOLDER        # with the journal j; the last line says what came, as JSON
 
 Spark is told by its own files and variables where to run; nothing here says it.
 """
@@ -21,7 +22,8 @@ BATCH = 2000                            # messages in a micro-batch
 
 
 def stuck(folder, name):
-    """Return a step in which one task, the first to come, gives a part of its rows and then stands still for ever."""
+    """Return a step in which one task, the first to come, gives a part of its rows and then
+    stands still for ever."""
     def step(batches):
         from pyspark import TaskContext
 
@@ -32,8 +34,9 @@ def stuck(folder, name):
         except FileExistsError:
             yield from batches
             return
-        with open(fd, "w") as flag:                     # Python's workers are children of a daemon, and that of the executor
-            flag.write(open(f"/proc/{os.getppid()}/stat").read().rpartition(") ")[2].split()[1] + "\n")
+        daemon = Path(f"/proc/{os.getppid()}/stat").read_text()     # a child of the executor
+        with open(fd, "w") as flag:
+            flag.write(daemon.rpartition(") ")[2].split()[1] + "\n")
         while True:
             time.sleep(0.05)
 
@@ -62,8 +65,9 @@ class Killer(threading.Thread):
 
 def read(spark, folder, name):
     """Read the journal with a task that stands still; return the seqnos."""
-    rows = spark.read.format("ringcast").option("minPartitions", 4).load(f"{folder}/j").select("seqno")
-    return sorted(row.seqno for row in rows.mapInArrow(stuck(folder, name), "seqno bigint").collect())
+    rows = spark.read.format("ringcast").option("minPartitions", 4).load(f"{folder}/j")
+    rows = rows.select("seqno").mapInArrow(stuck(folder, name), "seqno bigint")
+    return sorted(row.seqno for row in rows.collect())
 
 
 def main(folder):
@@ -73,13 +77,16 @@ def main(folder):
     killer = Killer(f"{folder}/read")
     said["read"] = read(spark, folder, "read")
     said["killed"] = [killer.victim()]
-    said["read again"] = read(spark, folder, "again")               # only a speculative copy can end it
+    said["read again"] = read(spark, folder, "again")       # only a speculative copy can end it
     killer = Killer(f"{folder}/write0")
     with served(Path(folder) / "o") as (_, member):
-        rows = spark.readStream.format("ringcast").option("minPartitions", 4).option("maxOffsetsPerTrigger", BATCH).load(f"{folder}/j")
-        texts = rows.selectExpr("CAST(seqno AS STRING) AS payload").mapInArrow(stuck(folder, "write"), "payload string")
-        query = texts.writeStream.format("ringcast").queryName("to the group").option("checkpointLocation", f"{folder}/c").trigger(
-            availableNow=True).start(f"{folder}/o")
+        reader = spark.readStream.format("ringcast").option("minPartitions", 4)
+        rows = reader.option("maxOffsetsPerTrigger", BATCH).load(f"{folder}/j")
+        texts = rows.selectExpr("CAST(seqno AS STRING) AS payload").mapInArrow(
+            stuck(folder, "write"), "payload string")
+        writer = texts.writeStream.format("ringcast").queryName("to the group")
+        writer = writer.option("checkpointLocation", f"{folder}/c").trigger(availableNow=True)
+        query = writer.start(f"{folder}/o")
         query.awaitTermination()
         said["sent"] = [int(payload) for payload in member.got]
         said["batches"] = len(query.recentProgress)

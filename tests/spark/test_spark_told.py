@@ -25,20 +25,38 @@ def test_where_nobody_said_anything_nothing_is_told(untold):
 
 def test_the_file_the_variables_and_the_arguments_of_spark_submit_are_heard(untold, monkeypatch):
     (untold / "spark-defaults.conf").write_text(
-        "# spark.master local\n\nspark.master            spark://file:7077\n  spark.a=1 2\nspark.b : x=y \nspark.empty\n")
-    assert told() == {"spark.master": "spark://file:7077", "spark.a": "1 2", "spark.b": "x=y", "spark.empty": ""}
+        "# spark.master local\n\nspark.master            spark://file:7077\n"
+        "  spark.a=1 2\nspark.b : x=y \nspark.empty\n"
+    )
+    assert told() == {
+        "spark.master": "spark://file:7077",
+        "spark.a": "1 2",
+        "spark.b": "x=y",
+        "spark.empty": "",
+    }
     monkeypatch.setenv("MASTER", "spark://variable:7077")
-    assert told()["spark.master"] == "spark://file:7077"        # as spark-submit has it
-    monkeypatch.setenv("PYSPARK_SUBMIT_ARGS",
-                       "--master spark://argument:7077 --name x --conf 'spark.b=1 = 2' -c spark.c=3 --conf=spark.d=4 pyspark-shell")
-    assert told() == {"spark.master": "spark://argument:7077", "spark.a": "1 2", "spark.b": "1 = 2", "spark.c": "3", "spark.d": "4",
-                      "spark.empty": ""}
+    assert told()["spark.master"] == "spark://file:7077"  # as spark-submit has it
+    monkeypatch.setenv(
+        "PYSPARK_SUBMIT_ARGS",
+        "--master spark://argument:7077 --name x --conf 'spark.b=1 = 2' -c spark.c=3"
+        " --conf=spark.d=4 pyspark-shell",
+    )
+    assert told() == {
+        "spark.master": "spark://argument:7077",
+        "spark.a": "1 2",
+        "spark.b": "1 = 2",
+        "spark.c": "3",
+        "spark.d": "4",
+        "spark.empty": "",
+    }
 
 
 def test_another_file_takes_the_place_of_the_usual_one(untold, monkeypatch, tmp_path):
     (untold / "spark-defaults.conf").write_text("spark.master spark://usual:7077\n")
     (tmp_path / "mine").write_text("spark.master spark://mine:7077\n")
-    monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", f"--properties-file={tmp_path / 'mine'} pyspark-shell")
+    monkeypatch.setenv(
+        "PYSPARK_SUBMIT_ARGS", f"--properties-file={tmp_path / 'mine'} pyspark-shell"
+    )
     assert told() == {"spark.master": "spark://mine:7077"}
     monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", "pyspark-shell")
     monkeypatch.setenv("MASTER", "spark://variable:7077")
@@ -46,12 +64,24 @@ def test_another_file_takes_the_place_of_the_usual_one(untold, monkeypatch, tmp_
     assert told() == {"spark.master": "spark://variable:7077"}
 
 
-@pytest.mark.parametrize(("words", "says"), [
-    (["simulate", "--conf", "spark.a=1"], "--conf is for a campaign; add --spark"),
-    (["simulate", "--spark", "--conf", "spark.a"], "--conf spark.a has no value; write --conf NAME=VALUE"),
-    (["simulate", "--spark", "--master", "local", "--workers", "2"], "--workers is for this machine"),
-    (["audit", ".", "--conf", "spark.a"], "--conf spark.a has no value; write --conf NAME=VALUE"),
-])
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["simulate", "--conf", "spark.a=1"], "--conf is for a campaign; add --spark"),
+        (
+            ["simulate", "--spark", "--conf", "spark.a"],
+            "--conf spark.a has no value; write --conf NAME=VALUE",
+        ),
+        (
+            ["simulate", "--spark", "--master", "local", "--workers", "2"],
+            "--workers is for this machine",
+        ),
+        (
+            ["audit", ".", "--conf", "spark.a"],
+            "--conf spark.a has no value; write --conf NAME=VALUE",
+        ),
+    ],
+)
 def test_settings_that_cannot_be_are_one_sentence_and_status_2(monkeypatch, capsys, words, says):
     monkeypatch.setattr("sys.argv", ["ringcast", *words])
     with pytest.raises(SystemExit) as ended:

@@ -50,14 +50,17 @@ def check_loss(loss: float, stack: str, options: dict[str, Any]) -> None:
                           "it out, or pass an xmit_interval of more than 0")
 
 
-Master = Annotated[str | None, typer.Option("--master", metavar="URL", help="Where Spark runs, e.g. spark://host:7077.",
-                                            show_default="what Spark was told, else all cores of this machine")]
-Conf = Annotated[list[str] | None, typer.Option("--conf", metavar="KEY=VALUE", help="A setting of Spark as for spark-submit, e.g. "
-                                                "spark.executor.memory=4g; repeat for more.")]
+Master = Annotated[str | None, typer.Option(
+    "--master", metavar="URL", help="Where Spark runs, e.g. spark://host:7077.",
+    show_default="what Spark was told, else all cores of this machine")]
+Conf = Annotated[list[str] | None, typer.Option(
+    "--conf", metavar="KEY=VALUE", help="A setting of Spark as for spark-submit, e.g. "
+    "spark.executor.memory=4g; repeat for more.")]
 
 
 def settings(options: list[str] | None, flag: str = "--set") -> dict[str, Any]:
-    """The properties that `--set` names, as keyword arguments of a Channel, which checks them; or what another flag does."""
+    """Return the properties that `--set` names, as keyword arguments of a Channel, which checks
+    them; or what another flag of this form names."""
     chosen: dict[str, Any] = {}
     for option in options or ():
         name, mark, value = option.partition("=")

@@ -41,8 +41,9 @@ def order(fixed: Settings, options: Mapping[str, str], **axes: Sequence[Any] | N
     return msgspec.structs.replace(fixed, options=others), {name: list(each) for name, each in (axes | values).items() if each}
 
 
-def run(fixed: Settings, axes: Axes, seeds: Sequence[int], *, master: str | None, results: Path | None, report: Path | None,
-        limit: float, conf: Mapping[str, str] | None = None) -> int:
+def run(fixed: Settings, axes: Axes, seeds: Sequence[int], *, master: str | None,
+        results: Path | None, report: Path | None, limit: float,
+        conf: Mapping[str, str] | None = None) -> int:
     """Carry out a campaign, print its answer, and return the exit status: 1 when a run failed."""
     try:
         from ringcast.spark.campaign.points import points

@@ -145,11 +145,14 @@ def simulate_command(
             raise ConfigError("--seed, --actions and --trace are for one run, and --spark is for many; leave one of them out")
         fixed, axes = campaign.order(fixed, settings(options), loss=loss, members=members)
         if workers is not None and master is not None:
-            raise ConfigError("--workers is for this machine, and --master names where else to run; leave one of them out")
-        raise typer.Exit(campaign.run(fixed, axes, range(first, first + seeds), master=f"local[{workers}]" if workers else master,
-                                      conf=settings(conf, "--conf"), results=results, report=report,
-                                      limit=pick(limit, campaign.LIMIT)))
-    for name, value in {"results": results, "report": report, "limit": limit, "master": master, "conf": conf}.items():
+            raise ConfigError("--workers is for this machine, and --master names where else to run; "
+                              "leave one of them out")
+        master = f"local[{workers}]" if workers else master
+        raise typer.Exit(campaign.run(
+            fixed, axes, range(first, first + seeds), master=master, conf=settings(conf, "--conf"),
+            results=results, report=report, limit=pick(limit, campaign.LIMIT)))
+    for name, value in {"results": results, "report": report, "limit": limit, "master": master,
+                        "conf": conf}.items():
         if value is not None:
             raise ConfigError(f"--{name} is for a campaign; add --spark")
     fixed = msgspec.structs.replace(fixed, members=only(members, "members"), loss=only(loss, "loss"), options=settings(options))
@@ -160,7 +163,8 @@ def simulate_command(
         raise typer.Exit(show_one(seed, fixed, actions, trace))
     if actions is not None or trace is not None:
         raise ConfigError("--actions and --trace are for one run; add --seed N")
-    raise typer.Exit(run_all(range(first, first + seeds), fixed, workers or len(os.sched_getaffinity(0))))
+    workers = workers or len(os.sched_getaffinity(0))
+    raise typer.Exit(run_all(range(first, first + seeds), fixed, workers))
 
 
 # ------------------------------------------------------------------------------------------------------------ one run

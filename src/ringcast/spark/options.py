@@ -20,7 +20,7 @@ _BOTH = ("path", "startingOffsets", "startingTimestamp", "senders", "failOnDataL
          "includeHeaders")
 BATCH_OPTIONS = (*_BOTH, "endingOffsets", "endingTimestamp", "filterPushdown")
 STREAM_OPTIONS = (*_BOTH, "maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "subscriptionName")
-LOAD_OPTIONS = tuple(dict.fromkeys((*BATCH_OPTIONS, *STREAM_OPTIONS)))      # before it is known which it will be
+LOAD_OPTIONS = tuple(dict.fromkeys((*BATCH_OPTIONS, *STREAM_OPTIONS)))  # it may become either
 
 EARLIEST, LATEST = "earliest", "latest"
 
@@ -31,14 +31,16 @@ _SECONDS = {"us": 1e-6, "": 1e-3, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, 
 class Options:
     """The options of one read, checked: ConfigError for an unknown one or a value outside its range."""
 
-    def __init__(self, given: Mapping[str, str], known: tuple[str, ...], what: str = "a read") -> None:
+    def __init__(self, given: Mapping[str, str], known: tuple[str, ...],
+                 what: str = "a read") -> None:
         spelled = {name.lower(): name for name in given}
         if "paths" in spelled:
-            raise ConfigError("load takes one DIRECTORY: a journal, or a folder of journals of one group; load others by themselves "
-                              "and join them with union.")
+            raise ConfigError("load takes one DIRECTORY: a journal, or a folder of journals of one "
+                              "group; load others by themselves and join them with union.")
         if {"provider", "location"} <= spelled.keys():
-            raise ConfigError("Spark forgets the options of a table of its catalog, so that ringcast could not read it: use CREATE "
-                              "TEMPORARY VIEW ... USING ringcast OPTIONS (path 'DIRECTORY').")
+            raise ConfigError("Spark forgets the options of a table of its catalog, so that ringcast "
+                              "could not read it: use CREATE TEMPORARY VIEW ... USING ringcast "
+                              "OPTIONS (path 'DIRECTORY').")
         self._given = chosen(given, known, what)
         if not self._given.get("path"):
             raise ConfigError('Name the journal: .format("ringcast").load(DIRECTORY).')
@@ -129,18 +131,21 @@ class Options:
                               f"otherwise), not {value!r}.") from error
 
 
-def chosen(given: Mapping[str, str], known: tuple[str, ...], what: str, sparks: frozenset[str] = frozenset()) -> dict[str, str]:
+def chosen(given: Mapping[str, str], known: tuple[str, ...], what: str,
+           sparks: frozenset[str] = frozenset()) -> dict[str, str]:
     """Return the options as we spell them; ConfigError for one that `what` does not know.
 
     Spark hands over options of its own with ours. It marks most by two underscores; `sparks`
     names others, in lower case. They are left out.
     """
     names = {name.lower(): name for name in known}
-    ours = {name: value for name, value in given.items() if not name.startswith("__") and name.lower() not in sparks}
+    ours = {name: value for name, value in given.items()
+            if not name.startswith("__") and name.lower() not in sparks}
     for name in ours:
         if name.lower() not in names:
             spelled = next((other for other in LOAD_OPTIONS if other.lower() == name.lower()), name)
-            raise ConfigError(f"ringcast has no option {spelled!r} for {what}; it knows {', '.join(sorted(known))}.")
+            raise ConfigError(f"ringcast has no option {spelled!r} for {what}; it knows "
+                              f"{', '.join(sorted(known))}.")
     return {names[name.lower()]: value for name, value in ours.items()}
 
 

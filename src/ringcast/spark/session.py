@@ -1,4 +1,5 @@
-"""A Spark session that works out of the box: a Java that Spark can boot, this Python in the workers, no surprises.
+"""A Spark session that works out of the box: a Java that Spark can boot, this Python in the
+workers, no surprises.
 
 What Spark was told (see `told`) wins over all that stands here. Only where nobody named a master
 does Spark run on this machine, and only where it runs on this machine is it on loopback: the
@@ -62,8 +63,8 @@ def session(
 ) -> "SparkSession":
     """Return a Spark session with `format("ringcast")` ready to use.
 
-    `master` and `conf` win over what Spark was told, as they do in Spark; `defaults` are for what nobody said.
-    A session that runs is returned, with what of `conf` can change at run time. Sets JAVA_HOME for
+    `master` and `conf` win over what Spark was told, as they do in Spark; `defaults` are for
+    what nobody said. A session that runs is returned, with what of `conf` can change at run time. Sets JAVA_HOME for
     this process, and PYSPARK_PYTHON (workers run this interpreter) unless Spark was told another.
     Raises RingcastError if there is no Java of version 17 or later, or no pyspark.
     """
@@ -79,7 +80,8 @@ def session(
     settings: dict[str, Any] = {**(LOCAL if is_local else {}), **defaults}
     settings = {key: value for key, value in settings.items() if key not in said} | wanted
     if SparkContext._active_spark_context is not None:
-        settings = {key: value for key, value in settings.items() if key.startswith("spark.sql.") or key in wanted}
+        settings = {key: value for key, value in settings.items()
+                    if key.startswith("spark.sql.") or key in wanted}
         return _registered(SparkSession.builder.config(map=settings).getOrCreate())
     for key in ("spark.driver.extraJavaOptions", "spark.executor.extraJavaOptions"):
         settings[key] = f"{JAVA_OPTIONS} {known.get(key, settings.get(key, ''))}".strip()
@@ -87,14 +89,17 @@ def session(
     if SparkContext._jvm is None:
         os.environ["JAVA_HOME"] = str(find_java())
     builder = SparkSession.builder.appName(app_name)
-    if known.keys() & ADDRESS.keys() or os.environ.keys() & {"SPARK_LOCAL_IP", "SPARK_LOCAL_HOSTNAME"}:
+    variables = {"SPARK_LOCAL_IP", "SPARK_LOCAL_HOSTNAME"}
+    if known.keys() & ADDRESS.keys() or os.environ.keys() & variables:
         return _registered(builder.config(map=settings).getOrCreate())
     if not is_local:
-        if SparkContext._jvm is not None and SparkContext._jvm.java.lang.System.getenv("SPARK_LOCAL_IP") == LOOPBACK:
-            raise RingcastError(f"Spark's Java was started in this process for this machine alone, and {known['spark.master']} cannot "
-                                "reach it: go to a cluster from a process of its own.")
+        jvm = SparkContext._jvm
+        if jvm is not None and jvm.java.lang.System.getenv("SPARK_LOCAL_IP") == LOOPBACK:
+            raise RingcastError("Spark's Java was started in this process for this machine alone, and "
+                                f"{known['spark.master']} cannot reach it: go to a cluster from a "
+                                "process of its own.")
         return _registered(builder.config(map=settings).getOrCreate())
-    os.environ["SPARK_LOCAL_IP"] = LOOPBACK             # Java asks for it while it starts, else for an address of this host's name
+    os.environ["SPARK_LOCAL_IP"] = LOOPBACK     # without it Java looks up this host's name
     try:
         return _registered(builder.config(map=settings | ADDRESS).getOrCreate())
     finally:

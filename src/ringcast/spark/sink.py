@@ -15,7 +15,8 @@ The one column is `payload`, binary, or string, which is sent as UTF-8. Options:
 - `txnAppId` and `txnVersion` (batch writes): a write whose version is not above the last one of its application was there before, and
   is not sent again.
 
-A wrong option of a batch is told by `save`, one of a stream when its first micro-batch begins: Spark does not ask the sink earlier.
+A wrong option of a batch is told by `save`, one of a stream when its first micro-batch begins:
+Spark does not ask the sink earlier.
 
 A micro-batch that Spark runs again is known by the id of its query (the checkpoint's) and its number: tasks write nothing, and the
 commit only waits. A batch write without txnAppId is sent each time it is written.
@@ -41,7 +42,7 @@ LOOK = 0.01                             # seconds between two looks at the outbo
 
 _STREAM_OPTIONS = ("path", "ackTimeout", "maxOutboxBytes")
 _BATCH_OPTIONS = (*_STREAM_OPTIONS, "txnAppId", "txnVersion")
-_SPARKS_OWN = frozenset({"checkpointlocation", "queryname"})       # what writeStream adds: checked against Spark 4.3
+_SPARKS_OWN = frozenset({"checkpointlocation", "queryname"})    # what writeStream adds, in Spark 4.3
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _BYTES = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 

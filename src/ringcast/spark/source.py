@@ -135,7 +135,8 @@ class RingcastDataSource(DataSource):
     def reader(self, schema: StructType) -> "BatchReader":
         with plainly():
             options = Options(self.options, BATCH_OPTIONS, "a batch read")
-            kind = FilteringReader if options.filter_pushdown and _FILTERING in sys.modules else BatchReader
+            filters = options.filter_pushdown and _FILTERING in sys.modules
+            kind = FilteringReader if filters else BatchReader
             return kind(options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:

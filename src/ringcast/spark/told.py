@@ -13,15 +13,17 @@ _SETTING = re.compile(r"\s*([^#!\s=:][^\s=:]*)(?:\s*[\s=:]\s*(.*?))?\s*")
 
 
 def told() -> dict[str, str]:
-    """Return the settings that somebody gave Spark, by key; those of a context that runs include its own."""
+    """Return the settings that somebody gave Spark, by key.
+
+    Those of a session that runs include its own.
+    """
     from pyspark import SparkConf, SparkContext
     from pyspark.sql import SparkSession
 
-    if SparkSession._instantiatedSession is not None and SparkContext._active_spark_context is not None:
-        return dict(SparkSession._instantiatedSession.conf.getAll)
-    if SparkContext._active_spark_context is not None:
-        return dict(SparkContext._active_spark_context.getConf().getAll())
-    if "PYSPARK_GATEWAY_PORT" in os.environ:            # spark-submit runs us, and its Java has read all of this
+    context, session = SparkContext._active_spark_context, SparkSession._instantiatedSession
+    if context is not None:
+        return dict(context.getConf().getAll() if session is None else session.conf.getAll)
+    if "PYSPARK_GATEWAY_PORT" in os.environ:    # spark-submit runs us, and its Java has read all
         SparkContext._ensure_initialized()
         return dict(SparkConf().getAll())
     given, files = _arguments(shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", "")))
@@ -32,7 +34,8 @@ def told() -> dict[str, str]:
 def _defaults() -> Path:
     from pyspark.find_spark_home import _find_spark_home
 
-    return Path(os.environ.get("SPARK_CONF_DIR") or Path(_find_spark_home()) / "conf") / "spark-defaults.conf"
+    folder = os.environ.get("SPARK_CONF_DIR") or Path(_find_spark_home()) / "conf"
+    return Path(folder) / "spark-defaults.conf"
 
 
 def _settings(file: Path) -> dict[str, str]:
@@ -44,7 +47,8 @@ def _settings(file: Path) -> dict[str, str]:
 
 
 def _arguments(words: list[str]) -> tuple[dict[str, str], Path | None]:
-    """Return the settings among the arguments of spark-submit, and the file that they name instead of the usual one."""
+    """Return the settings among the arguments of spark-submit, and the file that they name
+    instead of the usual one."""
     given: dict[str, str] = {}
     file = None
     rest = iter(words)
