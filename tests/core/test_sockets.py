@@ -12,6 +12,8 @@ import threading
 from contextlib import closing, contextmanager
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ringcast._core.sockets import MAX_DATAGRAM, Receiver, Sender, SockAddr, drop_own, size_receive_buffer
 from ringcast.errors import MessageTooLargeError
@@ -42,9 +44,9 @@ def open_files():
 class Pair:
     """A socket with a sender, and a socket with a receiver that the sender knows as 1."""
 
-    def __init__(self, **options):
+    def __init__(self, segments=False, **options):
         self.source, self.target = udp_socket(), udp_socket()
-        self.sender = Sender(self.source.fileno())
+        self.sender = Sender(self.source.fileno(), segments=segments)
         self.receiver = Receiver([self.target.fileno()], **options)
         self.routes = {1: SockAddr(*self.target.getsockname())}
 
@@ -121,6 +123,69 @@ def test_a_thousand_datagrams_go_in_one_call(pair):
     while got < 1_000:
         got += len(pair.receiver.receive(None))
     assert got == 1_000
+
+
+# -- Segments --------------------------------------------------------------------------------------------------------------
+
+UDP_SEGMENTED = 104                     # UDP_GRO: a reader of this option gets a burst in the piece in which it was sent
+NO_CHECKSUM = 11                        # SO_NO_CHECK: without checksums the kernel takes no segments
+
+
+@given(st.lists(st.tuples(st.integers(1, 2), st.sampled_from([0, 1, 7, 1000, 1000, 1000, 1472])), max_size=150))
+def test_whatever_the_sizes_segments_arrive_as_the_datagrams_they_are(plan):
+    with closing(Pair(segments=True, slots=256)) as one, closing(Pair(slots=256)) as other:
+        routes = {1: one.routes[1], 2: other.routes[1]}
+        for each in (one, other):
+            size_receive_buffer(each.target, 4 << 20)
+        packets = [(dest, bytes([number % 256]) * size) for number, (dest, size) in enumerate(plan)]
+        assert one.sender.send_many(packets, routes) == len(plan)
+        for dest, pair in ((1, one), (2, other)):
+            assert [bytes(each) for each in pair.receiver.receive(0)] == [data for to, data in packets if to == dest]
+        assert one.sender.datagrams == len(plan)
+        assert one.sender.bytes == sum(size for _, size in plan)
+        assert one.sender.segments and one.sender.errors == one.sender.dropped == 0
+
+
+@pytest.mark.parametrize("segments, pieces", [(True, [64 * 1000, 3100]), (False, [1000] * 67 + [100])])
+def test_datagrams_of_one_size_go_to_the_kernel_in_one_piece(segments, pieces):
+    with closing(Pair(segments=segments, slots=256)) as pair:
+        size_receive_buffer(pair.target, 4 << 20)
+        pair.target.setsockopt(socket.IPPROTO_UDP, UDP_SEGMENTED, 1)
+        assert pair.send(*[bytes(1000)] * 67, bytes(100)) == 68
+        assert [len(each) for each in pair.receiver.receive(None)] == pieces
+
+
+def test_where_the_kernel_takes_no_segments_datagrams_go_one_by_one():
+    with closing(Pair(segments=True, slots=256)) as pair:
+        pair.source.setsockopt(socket.SOL_SOCKET, NO_CHECKSUM, 1)
+        datagrams = [bytes([each]) * 100 for each in range(100)]
+        assert pair.send(*datagrams) == 100
+        assert [bytes(each) for each in pair.receiver.receive(None)] == datagrams
+        assert not pair.sender.segments and pair.sender.errors == 0
+
+
+def test_an_icmp_error_costs_no_segments():
+    with refused_socket() as source, closing(Pair(slots=256)) as pair:
+        sender = Sender(source.fileno(), segments=True)
+        sender.send_many([(1, b"to nobody")], {1: SockAddr(*source.getpeername())})
+        datagrams = [bytes([each]) * 100 for each in range(30)]
+        assert sender.send_many([(1, each) for each in datagrams], pair.routes) == 30       # the error of the first waits here
+        assert [bytes(each) for each in pair.receiver.receive(None)] == datagrams
+        assert sender.segments and sender.errors == 0
+
+
+def test_a_datagram_that_is_larger_than_agreed_is_refused():
+    with udp_socket() as source, closing(Pair()) as pair:
+        sender = Sender(source.fileno(), 1472, segments=True)
+        with pytest.raises(MessageTooLargeError, match="takes 1472 at most"):
+            sender.send_many([(1, bytes(1472)), (1, bytes(1473))], pair.routes)
+        assert pair.receiver.receive(0) == []
+
+
+@pytest.mark.parametrize("largest", [0, -1, MAX_DATAGRAM + 1])
+def test_the_largest_datagram_is_one_that_udp_knows(largest):
+    with pytest.raises(ValueError, match="outside 1..65507"):
+        Sender(0, largest)
 
 
 # -- Views ----------------------------------------------------------------------------------------------------------------

@@ -1,8 +1,9 @@
 """Many datagrams per system call, with the GIL released: recvmmsg and sendmmsg, for UDP over IPv4 on Linux.
 
 `Receiver` reads a set of sockets into memory that it allocates once; what it returns are read-only views of that
-memory, valid until the next call. `Sender` hands a whole batch of datagrams to the kernel. What a remote peer or a
-failing network causes (truncated datagrams, ICMP errors, routes that went away, a full send buffer) is counted and never
+memory, valid until the next call. `Sender` hands a whole batch of datagrams to the kernel; where a datagram is no
+larger than a frame it lets the kernel cut one large buffer into them (generic segmentation offload, GSO), at about the
+cost of one large datagram. What a remote peer or a failing network causes (truncated datagrams, ICMP errors, routes that went away, a full send buffer) is counted and never
 raised; what only this program can cause (a closed descriptor, an oversized datagram) is raised.
 """
 
@@ -12,10 +13,10 @@ import socket
 from cpython.buffer cimport Py_buffer, PyBUF_SIMPLE, PyBuffer_FillInfo, PyBuffer_Release, PyObject_GetBuffer
 from cpython.exc cimport PyErr_CheckSignals
 from cpython.mem cimport PyMem_Calloc, PyMem_Free
-from libc.errno cimport EAGAIN, EBADF, EINTR, ENOBUFS, ENOTSOCK, errno
+from libc.errno cimport EAGAIN, EBADF, EINTR, EINVAL, EIO, ENOBUFS, ENOTSOCK, EOPNOTSUPP, errno
 from libc.stdint cimport int64_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport free
-from libc.string cimport memcpy, memset
+from libc.string cimport memcmp, memcpy, memset
 
 from ringcast.errors import MessageTooLargeError
 
@@ -59,7 +60,13 @@ cdef extern from "<sys/socket.h>" nogil:
         unsigned int msg_namelen
         iovec *msg_iov
         size_t msg_iovlen
+        void *msg_control
+        size_t msg_controllen
         int msg_flags
+    struct cmsghdr:
+        size_t cmsg_len
+        int cmsg_level
+        int cmsg_type
     struct mmsghdr:
         msghdr msg_hdr
         unsigned int msg_len
@@ -105,11 +112,27 @@ cdef extern from *:
     const int64_t FOR_EVER
     const int64_t LONGEST_WAIT
 
+cdef extern from *:
+    """
+    #include <netinet/udp.h>
+    #ifndef UDP_SEGMENT
+    #define UDP_SEGMENT 103             /* Linux 4.18; older headers do not name it */
+    #endif
+    #define SEGMENT_SPACE CMSG_SPACE(sizeof(uint16_t))
+    #define SEGMENT_LENGTH CMSG_LEN(sizeof(uint16_t))
+    """
+    int SOL_UDP
+    int UDP_SEGMENT
+    const size_t SEGMENT_SPACE
+    const size_t SEGMENT_LENGTH
+    unsigned char *CMSG_DATA(cmsghdr *header) nogil
+
 cdef enum:
     ERRORS_PER_READ = 64            # errors taken off one socket in a row before the other sockets get their turn
     IP_SOURCE = 12                  # offset of the source address in an IPv4 header
     MOST_SLOTS = 1024               # what one recvmmsg() takes (UIO_MAXIOV)
     LARGEST_SLOT = 65536
+    MOST_SEGMENTS = 64              # that every kernel with GSO cuts one buffer into
 
 cpdef enum:
     MAX_DATAGRAM = 65507            # 65,535 less the IPv4 header (20) and the UDP header (8)
@@ -461,10 +484,14 @@ cdef class Receiver:
 
 cdef struct Outbox:                 # one call's datagrams; on the stack of send_many(), so calls do not share it
     unsigned int count              # datagrams held
-    mmsghdr *headers
-    iovec *places
+    iovec *places                   # of each datagram, as are the next two
     sockaddr_in *addresses
     Py_buffer *buffers
+    mmsghdr *headers                # of each message to the kernel, as are the next two: one datagram, or several segments
+    unsigned char *controls
+    unsigned int *firsts            # which datagram it begins with
+    bint segments                   # datagrams may share a message
+    bint refused                    # the kernel does not take segments, but does take the datagrams one by one
     unsigned int sent
     unsigned int errors             # refused by the kernel, one by one
     unsigned int dropped            # no room in the send buffer
@@ -473,54 +500,103 @@ cdef struct Outbox:                 # one call's datagrams; on the stack of send
 
 cdef int flush(Outbox *box, int fd) noexcept nogil:
     """Hand all that is held to the kernel without waiting; returns 0, or errno when fd is not an open socket."""
-    cdef unsigned int done = 0, index
+    cdef unsigned int done = 0, messages = compose(box, 0), index
     cdef int count
-    while done < box.count:
-        count = sendmmsg(fd, box.headers + done, box.count - done, MSG_DONTWAIT | MSG_NOSIGNAL)
+    while done < messages:
+        count = sendmmsg(fd, box.headers + done, messages - done, MSG_DONTWAIT | MSG_NOSIGNAL)
         if count > 0:
             for index in range(done, done + <unsigned int>count):
                 box.bytes += box.headers[index].msg_len
+                box.sent += <unsigned int>box.headers[index].msg_hdr.msg_iovlen
             done += <unsigned int>count
-            box.sent += <unsigned int>count
         elif errno == EAGAIN or errno == ENOBUFS:
-            box.dropped = box.count - done
+            box.dropped = box.count - box.firsts[done]
             break
         elif errno == EBADF or errno == ENOTSOCK:
             return errno
+        elif errno != EINTR and box.headers[done].msg_hdr.msg_iovlen > 1:
+            box.refused |= errno == EIO or errno == EINVAL or errno == EOPNOTSUPP
+            box.segments = False        # the rest one by one: what is wrong with one of them is not the fault of all
+            messages, done = compose(box, box.firsts[done]), 0
         elif errno != EINTR:
             box.errors += 1
             done += 1
     return 0
 
 
+cdef unsigned int compose(Outbox *box, unsigned int datagram) noexcept nogil:
+    """Make messages of the datagrams from this one on; returns how many messages."""
+    cdef unsigned int messages = 0, taken
+    cdef msghdr *header
+    while datagram < box.count:
+        taken = count_segments(box, datagram) if box.segments else 1
+        header = &box.headers[messages].msg_hdr
+        memset(header, 0, sizeof(msghdr))
+        header.msg_name = &box.addresses[datagram]
+        header.msg_namelen = sizeof(sockaddr_in)
+        header.msg_iov = &box.places[datagram]
+        header.msg_iovlen = taken
+        if taken > 1:
+            say_segments(header, box.controls + messages * SEGMENT_SPACE, <uint16_t>box.places[datagram].iov_len)
+        box.firsts[messages] = datagram
+        messages += 1
+        datagram += taken
+    return messages
+
+
+cdef unsigned int count_segments(const Outbox *box, unsigned int first) noexcept nogil:
+    """How many datagrams from `first` on can be segments of one message: to the same address, of one size; the last one
+    may be shorter."""
+    cdef size_t size = box.places[first].iov_len, total = size, length
+    cdef unsigned int last = first
+    while size and last + 1 < box.count and last + 1 - first < MOST_SEGMENTS and box.places[last].iov_len == size:
+        length = box.places[last + 1].iov_len
+        if length == 0 or length > size or total + length > MAX_DATAGRAM:
+            break
+        if memcmp(&box.addresses[first], &box.addresses[last + 1], sizeof(sockaddr_in)) != 0:
+            break
+        total += length
+        last += 1
+    return last + 1 - first
+
+
+cdef void say_segments(msghdr *header, unsigned char *control, uint16_t size) noexcept nogil:
+    """The kernel is to cut the message into segments of this size."""
+    cdef cmsghdr *message = <cmsghdr *>control
+    header.msg_control = control
+    header.msg_controllen = SEGMENT_SPACE
+    message.cmsg_level = SOL_UDP
+    message.cmsg_type = UDP_SEGMENT
+    message.cmsg_len = SEGMENT_LENGTH
+    memcpy(CMSG_DATA(message), &size, sizeof(uint16_t))
+
+
 cdef int reserve(Outbox *box, Py_ssize_t count) except -1:
     """Room for so many datagrams, in one piece; release() gives it back."""
-    cdef size_t each = sizeof(mmsghdr) + sizeof(iovec) + sizeof(Py_buffer) + sizeof(sockaddr_in)
+    cdef size_t each = (sizeof(mmsghdr) + sizeof(iovec) + sizeof(Py_buffer) + SEGMENT_SPACE + sizeof(sockaddr_in)
+                        + sizeof(unsigned int))
     box.headers = <mmsghdr *>PyMem_Calloc(<size_t>count, each)
     if box.headers == NULL:
         raise MemoryError(f"no room for the headers of {count} datagrams")
     box.places = <iovec *>(box.headers + count)
     box.buffers = <Py_buffer *>(box.places + count)
-    box.addresses = <sockaddr_in *>(box.buffers + count)
+    box.controls = <unsigned char *>(box.buffers + count)
+    box.addresses = <sockaddr_in *>(box.controls + count * SEGMENT_SPACE)
+    box.firsts = <unsigned int *>(box.addresses + count)
     return 0
 
 
-cdef int hold(Outbox *box, SockAddr address, object datagram) except -1:
+cdef int hold(Outbox *box, SockAddr address, object datagram, Py_ssize_t largest) except -1:
     """Put one datagram into the box; its buffer stays locked until release()."""
     cdef unsigned int index = box.count
     cdef Py_buffer *buffer = &box.buffers[index]
-    cdef msghdr *header = &box.headers[index].msg_hdr
     PyObject_GetBuffer(datagram, buffer, PyBUF_SIMPLE)
     box.count += 1
-    if buffer.len > MAX_DATAGRAM:
-        raise MessageTooLargeError(f"a datagram of {buffer.len} bytes does not fit: UDP takes {MAX_DATAGRAM} at most")
+    if buffer.len > largest:
+        raise MessageTooLargeError(f"a datagram of {buffer.len} bytes does not fit: UDP takes {largest} at most here")
     box.places[index].iov_base = buffer.buf
     box.places[index].iov_len = <size_t>buffer.len
     box.addresses[index] = address.raw
-    header.msg_name = &box.addresses[index]
-    header.msg_namelen = sizeof(sockaddr_in)
-    header.msg_iov = &box.places[index]
-    header.msg_iovlen = 1
     return 0
 
 
@@ -534,13 +610,17 @@ cdef void release(Outbox *box) noexcept:
 cdef class Sender:
     """Sends datagrams through one UDP socket, a whole batch per system call.
 
-    `fd` stays the caller's: keep it open while `send_many` runs.
+    `fd` stays the caller's: keep it open while `send_many` runs. `largest` is the largest datagram that it takes. With
+    `segments`, consecutive datagrams of one size to one address go to the kernel in one piece, as long as it takes them
+    like that; the network sees no difference.
 
     Threads: `send_many` may run in several threads at once, each call with its own headers; the counters change only
     with the GIL held. Batches of different threads may interleave.
     """
 
     cdef int fd
+    cdef Py_ssize_t largest
+    cdef readonly bint segments
     cdef readonly uint64_t calls
     cdef readonly uint64_t datagrams
     cdef readonly uint64_t bytes
@@ -548,13 +628,17 @@ cdef class Sender:
     cdef readonly uint64_t errors
     cdef readonly uint64_t dropped
 
-    def __cinit__(self, int fd):
+    def __cinit__(self, int fd, Py_ssize_t largest=MAX_DATAGRAM, bint segments=False):
+        if not 1 <= largest <= MAX_DATAGRAM:
+            raise ValueError(f"largest={largest} is outside 1..{MAX_DATAGRAM}")
         self.fd = fd
+        self.largest = largest
+        self.segments = segments
 
     def send_many(self, packets, dict routes not None):
         """Hand datagrams to the kernel without waiting, in order; returns how many it took.
 
-        `packets` are pairs of a key of `routes` and a bytes-like object of at most 65,507 bytes; `routes` has the
+        `packets` are pairs of a key of `routes` and a bytes-like object of at most `largest` bytes; `routes` has the
         `SockAddr` of each key. A key that is not there is counted in `unknown`. When the send buffer is full the rest of
         the batch is dropped (`dropped`); a datagram that the kernel refuses (no route, port unreachable, forbidden by a
         firewall) is counted in `errors`, and the next one is tried. UDP promises nothing: the layers above repeat.
@@ -576,7 +660,8 @@ cdef class Sender:
                 if address is None:
                     unknown += 1
                 else:
-                    hold(&box, address, datagram)
+                    hold(&box, address, datagram, self.largest)
+            box.segments = self.segments
             with nogil:
                 failure = flush(&box, self.fd)
         finally:
@@ -593,6 +678,8 @@ cdef class Sender:
         self.unknown += unknown
         self.errors += box.errors
         self.dropped += box.dropped
+        if box.refused and box.sent:
+            self.segments = False
 
 
 # -- Options ----------------------------------------------------------------------------------------------------------
