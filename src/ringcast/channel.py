@@ -30,7 +30,6 @@ from typing import Any, NoReturn, Self, TypeVar
 from weakref import WeakSet, ref
 
 from ringcast import arguments
-from ringcast._core import wire
 from ringcast._core.batch import Batch, Message
 from ringcast._core.send_window import BUNDLE, FULL, LARGE, SendPort, SendWindow
 from ringcast.address import Address, Life
@@ -50,6 +49,7 @@ from ringcast.message import Flag
 from ringcast.protocols import frag
 from ringcast.protocols.budget import ReceiveBudget
 from ringcast.protocols.bundler import Bundler, Dest
+from ringcast.protocols.parts import Parts
 from ringcast.protocols.seqnos import MODULUS
 from ringcast.protocols.stacks import is_lossless, multicast_layers
 from ringcast.protocols.static_members import StaticMembers
@@ -63,7 +63,7 @@ from ringcast.transport import Transport
 from ringcast.transport.inproc import InprocTransport
 from ringcast.transport.seat import Seat
 from ringcast.transport.tcp import TcpTransport
-from ringcast.transport.udp import UdpTransport
+from ringcast.transport.udp import UdpTransport, largest_datagram
 from ringcast.view import View
 
 log = logging.getLogger("ringcast")
@@ -72,6 +72,7 @@ FOREVER: Instant = 1 << 63
 LOOKS = 1000                            # of a signal handler at what other threads change
 READY = 1.0                             # seconds that the others get to be ready for our stream, before it begins all the same
 GRACE = 1.0                             # seconds that threads get to end when close() has no time left
+UDP = ("mcast-udp", "nakack2-udp")
 
 OnMessage = Callable[[Batch], object]
 OnView = Callable[[View], object]
@@ -91,8 +92,9 @@ class Channel(SendPort):
     life; senders that still have what follows it will send that first. Without it, a member that comes back gets what was kept for its
     former life, of which that may have finished a part. `life` makes several processes, one after the other, one member
     with one stream (see Life), for which it takes deliver=False: killed and started again, it sends again what not all had
-    acknowledged, and members drop what they have. All of them must have the same max_bundle_size, and send from one thread. `faults`
-    are layers from ringcast.protocols.faults. All other keywords are properties, see ringcast.config.Config.
+    acknowledged, and members drop what they have. All of them must have the same max_bundle_size and max_datagram (off
+    loopback: a network of the same MTU), and send from one thread. `faults` are layers from ringcast.protocols.faults. All other
+    keywords are properties, see ringcast.config.Config.
 
     Raises ConfigError for a wrong argument and TransportError when the operating system refuses the transport.
 
@@ -125,6 +127,7 @@ class Channel(SendPort):
         with ExitStack() as undo:                       # what a constructor that fails has opened is closed
             self._transport = open_transport(stack, group, self.address.incarnation, self.config)
             undo.callback(self._transport.close)
+            self.config = self.config.fitted(self._transport.max_datagram)
             budget = ReceiveBudget(self._transport.receive_budget)
             self._multicast, to_all = multicast_layers(
                 stack, self.address, self.config, budget, resume=resume, receiving=deliver, offset=life.seqno,
@@ -133,8 +136,9 @@ class Channel(SendPort):
             self._unicast = Unicast3(self.address, self.config, budget, receiving=deliver, conn_id=conn_id,
                                      timestamp=life.stint << 32)
             self._unreliable = Unreliable(self.address, receiving=deliver)
-            self._stack = Stack([self._unreliable, self._unicast, *to_all, self._members, *faults], local=self.address,
-                                group=group, physical=self._transport.physical,
+            self._stack = Stack([self._unreliable, self._unicast, *to_all, self._members,
+                                 Parts(self.config.max_datagram), *faults], local=self.address, group=group,
+                                physical=self._transport.physical,
                                 anchor=time.time_ns() - time.monotonic_ns())
             writer = Writer(self.config.trace, str(self.address), life.stint) if self.config.trace else None
             undo.pop_all()
@@ -410,7 +414,7 @@ class Channel(SendPort):
         window, sent = self._window(to), 0
         while sent < len(payloads):
             taken = window.push_many(payloads, sent, flags)
-            if not taken and len(payloads[sent]) > wire.MAX_PAYLOAD:
+            if not taken and len(payloads[sent]) > window.largest:
                 self._send_large(payloads[sent], to, flags, timeout)
                 taken = 1
             elif not taken:
@@ -463,9 +467,9 @@ class Channel(SendPort):
     def _send_unreliable(self, payload: bytes, dest: Dest, flags: int) -> None:
         if not isinstance(payload, bytes):
             raise TypeError(f"a payload is bytes, not {type(payload).__name__}; encode it first")
-        if len(payload) > wire.MAX_PAYLOAD:
+        if len(payload) > self.max_payload:
             raise MessageTooLargeError(f"a message of {len(payload)} bytes does not fit the one datagram that NO_RELIABILITY is; the "
-                                       f"largest has {wire.MAX_PAYLOAD}")
+                                       f"largest has {self.max_payload}")
         self._in_turn(partial(self._send_one, payload, dest, flags))
         if dest in (None, self.address):
             self._rouse_driver()                        # it delivers
@@ -859,8 +863,14 @@ class Channel(SendPort):
         return None
 
     @property
+    def max_payload(self) -> int:
+        """The bytes of a message that fits one datagram: ringcast.MAX_PAYLOAD on loopback, else what a frame of the interface
+        carries. A larger message travels in fragments."""
+        return self._multicast.send_window.largest
+
+    @property
     def fragment_size(self) -> int:
-        """A message of more than ringcast.MAX_PAYLOAD bytes takes one seqno for each so many bytes of it, or part of them; any other
+        """A message of more than `max_payload` bytes takes one seqno for each so many bytes of it, or part of them; any other
         takes one."""
         return frag.size_of(self.config.max_bundle_size)
 
@@ -995,4 +1005,12 @@ def open_transport(stack: str, group: str, member: int, config: Config) -> Trans
                             max_unsent=config.max_unsent, link_timeout=config.link_timeout / 1000,
                             busy_poll=milliseconds(config.busy_poll), insecure=config.insecure)
     return UdpTransport(group_address=config.group_address, port=config.port, interface=config.interface, ttl=config.ttl,
-                        receive_buffer=config.receive_buffer, busy_poll=milliseconds(config.busy_poll), insecure=config.insecure)
+                        receive_buffer=config.receive_buffer, max_datagram=config.max_datagram,
+                        busy_poll=milliseconds(config.busy_poll), insecure=config.insecure)
+
+
+def fitted(config: Config, stack: str) -> Config:
+    """Return the configuration that a channel will have: its datagrams fit the interface. Errors as open_transport has."""
+    if stack not in UDP:
+        return config
+    return config.fitted(largest_datagram(config.group_address, config.port, config.interface, config.insecure))

@@ -10,11 +10,16 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
+from ringcast._core.wire import MAX_PAYLOAD
 from ringcast.errors import ConfigError
 
 MAX_MEMBERS = 256                       # a view, a table of members and an ack map stay small enough for one datagram
 MAX_NAME = 64                           # bytes of UTF-8 in a member's name
 MAX_RESUME = 1024                       # entries of a digest that a returning member may bring
+
+MIN_DATAGRAM = 512                      # bytes
+MAX_DATAGRAM = 65_507                   # of IPv4
+OVERHEAD = MAX_DATAGRAM - MAX_PAYLOAD   # of a message that is alone in a datagram
 
 LOOK_INTERVAL = 3.0                     # milliseconds
 DAY = 86_400_000                        # milliseconds
@@ -58,7 +63,8 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     join_timeout: Milliseconds = 30_000.0                           # for all listed members to appear
     leave_timeout: Milliseconds = 2_000.0                           # for the others to notice that this member leaves
     # bundling and delivery
-    max_bundle_size: Annotated[int, Meta(ge=512, le=65_507)] = 60_000   # bytes of a datagram that messages are packed into
+    max_bundle_size: Annotated[int, Meta(ge=512, le=65_507)] = 60_000   # bytes of a datagram that messages are packed into; no more
+                                                                        # than max_datagram
     bundle_delay: Milliseconds = 0.3                                # how long a message may wait for company
     oob_in_order: bool = False                                      # deliver OOB messages in their place: for who keeps the order
     max_undelivered: Count = 65_536                                 # messages handed to the application and not yet finished by it
@@ -69,6 +75,9 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     interface: str = "127.0.0.1"                                    # address of the interface to use; loopback unless insecure
     insecure: bool = False                                          # allow an interface other than loopback, without encryption
     # UDP
+    max_datagram: Annotated[int, Meta(ge=MIN_DATAGRAM, le=MAX_DATAGRAM)] = MAX_DATAGRAM     # bytes of any datagram. Off loopback it
+                                                                    # is no more than one frame of the interface carries (its MTU
+                                                                    # less 28); give less where the way has a narrower part
     group_address: str = "239.255.77.1"                             # IPv4 multicast group
     ttl: Annotated[int, Meta(ge=0, le=255)] = 1                     # routers that a multicast may pass, plus one
     receive_buffer: Annotated[int, Meta(ge=4096)] = 16 << 20        # bytes asked of the kernel for each socket
@@ -84,6 +93,19 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         """Between looks for whatever is repaired even where NAKACK2 does without retransmission: xmit_interval, or its default."""
         return self.xmit_interval if self.xmit_interval > 0 else LOOK_INTERVAL
 
+    @property
+    def max_payload(self) -> int:
+        """Bytes of the largest message that fits one datagram."""
+        return self.max_datagram - OVERHEAD
+
+    def fitted(self, datagram: int) -> "Config":
+        """Return the same with no datagram larger than `datagram` bytes."""
+        largest = min(self.max_datagram, datagram)
+        bundle = min(self.max_bundle_size, largest)
+        if (largest, bundle) == (self.max_datagram, self.max_bundle_size):
+            return self
+        return msgspec.structs.replace(self, max_datagram=largest, max_bundle_size=bundle)
+
 
 def configure(options: dict[str, Any], stack: str = "mcast-udp") -> Config:
     """The configuration of a stack that `options` describe; ConfigError names the option that is unknown or out of its range."""
@@ -97,7 +119,7 @@ def configure(options: dict[str, Any], stack: str = "mcast-udp") -> Config:
     except msgspec.ValidationError as error:
         raise ConfigError(f"{error}; see ringcast.config.Config for each option's unit and range".replace("$.", "")) from None
     check_xmit_interval(config.xmit_interval, stack)
-    return config
+    return config.fitted(MAX_DATAGRAM)
 
 
 def terms_of(stack: str, config: Config) -> dict[str, str]:

@@ -47,6 +47,7 @@ class Kind:
     RESYNC = 16                         # nakack2: after our connection broke: I have your messages up to here
     VOTE = 17                           # stable: what I have finished of everybody's messages
     STABILITY = 18                      # stable: what all have finished
+    PART = 19                           # parts: of a control datagram that is larger than a frame
 
 
 class Packet(msgspec.Struct, gc=False):

@@ -10,6 +10,7 @@ from ringcast._core.send_window import SendWindow
 from ringcast.config import configure
 from ringcast.protocols import frag
 from ringcast.protocols.budget import ReceiveBudget
+from ringcast.protocols.parts import Parts
 from ringcast.protocols.seqnos import MODULUS
 from ringcast.protocols.stacks import is_lossless, multicast_layers
 from ringcast.protocols.static_members import StaticMembers
@@ -81,7 +82,8 @@ class Honest:
         self.members = StaticMembers(self.address, names, config)
         # The layer has ordered its table by name, and so B would never be the coordinator.
         self.members.table = {name: self.members.table[name] for name in names}
-        self.stack = Stack([self.unreliable, self.unicast, *to_all, self.members], local=self.address, group="fuzz", physical=name)
+        self.stack = Stack([self.unreliable, self.unicast, *to_all, self.members, Parts(config.max_datagram)],
+                           local=self.address, group="fuzz", physical=name)
         self.kinds = KINDS["nakack2" if stack.startswith("nakack2") else "mcast"]
 
         self.said: dict[int, list[Said]] = {EVERYONE: []}       # by the one it was said to

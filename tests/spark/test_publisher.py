@@ -195,6 +195,15 @@ def test_with_unsent_batches_the_size_of_a_datagram_stays(tmp_path):
         HeldOutbox(tmp_path / "o", GROUP, configure({"max_bundle_size": 1500}, "mcast-udp"))
 
 
+def test_with_unsent_batches_the_largest_datagram_stays(tmp_path):
+    """Which rows take several seqnos depends on it: on a wire, on its MTU."""
+    options = {"max_bundle_size": 1000}
+    with HeldOutbox(tmp_path / "o", GROUP, configure(options | {"max_datagram": 8972}, "mcast-udp")) as held:
+        put(held, "q", 0, rows("a", 0, 1))
+    with pytest.raises(OutboxError, match="max_datagram=8972"):
+        HeldOutbox(tmp_path / "o", GROUP, configure(options | {"max_datagram": 1472}, "mcast-udp"))
+
+
 def spoil(path):
     raw = bytearray(path.read_bytes())
     raw[len(raw) // 2] ^= 1

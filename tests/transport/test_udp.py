@@ -104,7 +104,7 @@ def test_a_member_may_send_to_itself(member):
     assert drain(a) == [b"self"]
 
 
-@pytest.mark.parametrize("size", [0, 1, 60_000, UdpTransport.max_datagram])
+@pytest.mark.parametrize("size", [0, 1, 60_000, sockets.MAX_DATAGRAM])
 @pytest.mark.parametrize("to", [EVERYONE, 2])
 def test_a_datagram_keeps_its_size_and_bytes(member, size, to):
     a, b = member(), member()
@@ -209,6 +209,57 @@ def test_a_signal_handler_may_close_during_a_poll(member):
         thread.join()
         signal.signal(signal.SIGUSR1, old)
     assert open_files() == before
+
+
+# -- A wire ----------------------------------------------------------------------------------------------------------------
+
+A_WIRE = ("ip link set lo up && ip link add w0 mtu {mtu} type veth peer name w1 && ip link set w1 up && ip link set w0 up && "
+          "ip address add 198.18.0.1/24 dev w0 && ip route add 224.0.0.0/4 dev w0")
+ON_A_WIRE = """
+import subprocess
+from ringcast._core.sockets import SockAddr
+plain = {**os.environ, "LD_PRELOAD": ""}
+a = UdpTransport(interface="198.18.0.1", insecure=True)
+"""
+
+
+@OWN_NETWORK
+@pytest.mark.parametrize("mtu, largest", [(1500, 1472), (9000, 8972), (65_535, 65_507)])
+def test_a_datagram_fits_a_frame_of_its_interface(mtu, largest):
+    program = ON_A_WIRE + f"""
+assert a.max_datagram == {largest}, a.max_datagram
+try:
+    a.put([(0, bytes({largest} + 1))])
+except MessageTooLargeError:
+    pass
+else:
+    raise SystemExit("it was taken")
+a.put([(0, bytes({largest}))] * 3)
+assert a.status()["datagrams_sent"] == 3, a.status()
+b = UdpTransport(interface="198.18.0.1", insecure=True, max_datagram=1000)
+assert b.max_datagram == 1000
+"""
+    in_own_network(A_WIRE.format(mtu=mtu), program)
+
+
+@OWN_NETWORK
+def test_what_does_not_fit_any_more_is_counted_and_never_cut():
+    """The MTU shrinks under us: nothing goes out in fragments."""
+    program = ON_A_WIRE + """
+subprocess.run(["ip", "link", "set", "w0", "mtu", "1000"], check=True, env=plain)
+a.put([(0, bytes(1400))] * 5 + [(0, bytes(900))])
+assert (a.status()["send_errors"], a.status()["datagrams_sent"]) == (5, 1), a.status()
+assert "Ip: " in open("/proc/net/snmp").read()
+names, values = [line.split() for line in open("/proc/net/snmp") if line.startswith("Ip:")]
+assert dict(zip(names, values))["FragCreates"] == "0"
+"""
+    in_own_network(A_WIRE.format(mtu=1500), program)
+
+
+@OWN_NETWORK
+def test_a_wire_that_is_too_narrow_is_refused_with_a_sentence():
+    program = REFUSED.format(options='interface="198.18.0.1", insecure=True', words="raise its MTU")
+    in_own_network(A_WIRE.format(mtu=500), program)
 
 
 # -- Starting: one sentence that says what to do --------------------------------------------------------------------------
@@ -330,4 +381,4 @@ def test_a_network_that_fails_after_the_start_raises_nothing_and_may_come_back()
 
 
 def test_the_largest_datagram_is_what_ipv4_allows():
-    assert UdpTransport.max_datagram == sockets.MAX_DATAGRAM == 65_535 - 20 - 8
+    assert sockets.MAX_DATAGRAM == 65_535 - 20 - 8

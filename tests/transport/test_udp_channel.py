@@ -9,8 +9,9 @@ import sys
 import textwrap
 
 import pytest
+from channels import joined
 
-from ringcast import Channel, TransportError
+from ringcast import Channel, Flag, MessageTooLargeError, TransportError
 
 pytestmark = pytest.mark.udp
 
@@ -108,6 +109,37 @@ def test_two_groups_on_one_port_do_not_mix():
         assert next(one.batches()).payloads == [b"for one"]
         assert next(two.batches()).payloads == [b"for two"]
         assert two.status()["num_hellos_received"] == 0
+
+
+def test_what_fits_no_datagram_is_cut_or_refused():
+    """As on a wire, whose frames are small."""
+    with Channel("g", name="A", port=free_port(), max_datagram=1472) as channel:
+        most = channel.max_payload
+        assert (channel.config.max_bundle_size, most) == (1472, 1472 - 66)
+        payloads = [bytes(most), b"x" * (most + 1), bytes(1_000_000), b"last"]
+        channel.send_many(payloads)
+        channel.send(b"y" * (most + 1))
+        messages = iter(channel)
+        got = [next(messages) for _ in range(5)]
+        assert [message.payload for message in got] == [*payloads, b"y" * (most + 1)]
+        size = channel.fragment_size
+        seqnos = [1, 2, -(-1_000_000 // size), 1, 2]
+        assert [message.seqno for message in got] == [sum(seqnos[:end]) for end in range(1, 6)]
+        channel.send(bytes(most), flags=Flag.NO_RELIABILITY)
+        assert len(next(messages).payload) == most
+        with pytest.raises(MessageTooLargeError, match=f"the largest has {most}"):
+            channel.send(bytes(most + 1), flags=Flag.NO_RELIABILITY)
+
+
+def test_members_with_datagrams_of_different_sizes_understand_each_other():
+    options = {"A": {"max_datagram": 700}, "B": {"max_datagram": 9000}}
+    with joined("AB", options, stack="mcast-udp", port=free_port()) as (a, b):
+        for sender in (a, b):
+            sender.send(bytes(100_000), timeout=30)
+            sender.send(bytes(100_000), "B" if sender is a else "A", timeout=30)
+        for receiver in (a, b):
+            messages = iter(receiver)
+            assert [len(next(messages).payload) for _ in range(3)] == [100_000] * 3
 
 
 def test_an_interface_that_is_not_here_is_explained():

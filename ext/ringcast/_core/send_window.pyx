@@ -20,7 +20,7 @@ from ringcast._core.window cimport Window
 from ringcast._core.wire cimport HEADER, LARGEST, LENGTH, PREFIX, RUN, check_prefix, pack_next
 
 cdef enum:
-    LARGEST_PAYLOAD = LARGEST - PREFIX - RUN - LENGTH       # wire.MAX_PAYLOAD
+    OVERHEAD = PREFIX + RUN + LENGTH                        # of one message alone in a datagram
 
 cdef double LONGEST = threading.TIMEOUT_MAX       # seconds
 
@@ -38,7 +38,8 @@ cdef class SendWindow:
 
     The window `ring` bounds it, in messages and in bytes (decision 7); what it holds counts as framed. `bundle` is the size of a
     datagram, in bytes, that frame() aims at; `batch` is how many bytes wait when push() says that it is time to frame: a turn
-    costs, so several datagrams share one.
+    costs, so several datagrams share one. `datagram` is the size of the largest there may be: a message that does not fit it
+    is LARGE.
 
     Threads: push and push_many may be called by any number of threads; frame by one at a time, beside them. Each is one step
     under the interpreter's lock.
@@ -52,11 +53,15 @@ cdef class SendWindow:
     cdef readonly Py_ssize_t waiting        # bytes on the wire that the messages above `sent` will take
     cdef readonly Py_ssize_t bundle         # bytes of a datagram, header and all
     cdef readonly Py_ssize_t batch          # waiting bytes at which push says BUNDLE
+    cdef readonly Py_ssize_t largest        # bytes of a message that still fits a datagram
     cdef Py_ssize_t full                    # waiting bytes that fill a datagram
     cdef bint closed
 
-    def __init__(self, Window window not None, *, Py_ssize_t bundle=60_000):
+    def __init__(self, Window window not None, *, Py_ssize_t bundle=60_000, Py_ssize_t datagram=LARGEST):
+        if not OVERHEAD < datagram <= LARGEST:
+            raise ValueError(f"a datagram of {datagram} bytes cannot be; it has {OVERHEAD + 1} to {LARGEST}")
         self.ring = window
+        self.largest = datagram - OVERHEAD
         self.marks = Marks()
         self.stamps = Stamps()
         self.sent = self.stamped = window.c_hr()
@@ -73,7 +78,7 @@ cdef class SendWindow:
     cpdef int push(self, payload, uint16_t flags=0) except -1:
         """Take a seqno for `payload` (bytes) and store it; returns what is left to do: NOTHING, FULL, BUNDLE, FIRST or LARGE.
 
-        TypeError for anything but bytes, which leaves the window as it was. LARGE is the answer above wire.MAX_PAYLOAD. FULL
+        TypeError for anything but bytes, which leaves the window as it was. LARGE is the answer above `largest`. FULL
         also means closed: nothing was taken either.
         """
         cdef Py_ssize_t size
@@ -81,7 +86,7 @@ cdef class SendWindow:
         if not PyBytes_CheckExact(payload):
             refuse(payload)
         size = PyBytes_GET_SIZE(payload)
-        if size > LARGEST_PAYLOAD:
+        if size > self.largest:
             return LARGE
         if self.closed or not self.ring.c_send(payload):
             return FULL
@@ -107,7 +112,7 @@ cdef class SendWindow:
         while start + taken < len(payloads) and not self.closed:
             payload = payloads[start + taken]
             item = <PyObject *>payload
-            if not PyBytes_CheckExact(payload) or PyBytes_GET_SIZE(payload) > LARGEST_PAYLOAD:
+            if not PyBytes_CheckExact(payload) or PyBytes_GET_SIZE(payload) > self.largest:
                 break
             if not self.ring.c_send_run(&item, 1):
                 if taken == 0:                      # what was taken must be told, so an error waits for the next call
@@ -238,8 +243,8 @@ cdef class SendPort:
         once and in order. Blocks while that stream's window is full, at most `timeout` seconds (None: for ever): then
         SendTimeoutError, and nothing was sent. `flags` are ringcast.Flag: OOB, DONT_LOOPBACK, NO_RELIABILITY.
 
-        ClosedError after close; MessageTooLargeError above the option max_message_size (with NO_RELIABILITY: above
-        ringcast.MAX_PAYLOAD); NotMemberError when `dest` is not in the view; TypeError for anything but bytes; ConfigError for
+        ClosedError after close; MessageTooLargeError above the option max_message_size (with NO_RELIABILITY: above what fits
+        one datagram, which is ringcast.MAX_PAYLOAD on loopback); NotMemberError when `dest` is not in the view; TypeError for anything but bytes; ConfigError for
         flags that do not exist. What was sent to a member that leaves before it has acknowledged goes to `on_undelivered`.
         """
         cdef int todo

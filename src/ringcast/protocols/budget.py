@@ -8,7 +8,8 @@ from ringcast.config import Config
 
 SMALLEST_BUNDLE = 2048                  # bytes; below this a window of few bytes is not cut into smaller datagrams
 SHARES = 4                              # datagrams that a window of bytes is cut into at least
-BATCH = 4                               # datagrams that a busy sender frames in one turn
+BATCH = 4                               # datagrams that a busy sender frames in one turn ...
+BURST = 60_000                          # ... and bytes at least, where datagrams are small: a system call takes so many
 
 
 class ReceiveBudget:
@@ -35,4 +36,4 @@ def aim(window: SendWindow, config: Config) -> None:
     """Datagrams and batches of a size that suits the window."""
     limit = window.ring.max_bytes
     bundle = min(config.max_bundle_size, max(SMALLEST_BUNDLE, limit // SHARES))
-    window.aim(bundle, min(BATCH * bundle, limit // (2 * SHARES)))
+    window.aim(bundle, min(max(BATCH * bundle, BURST), limit // (2 * SHARES)))

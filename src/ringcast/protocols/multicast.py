@@ -122,7 +122,7 @@ class Multicast(Layer):
         self.interval = milliseconds(config.xmit_interval)
         self.receive_bytes = config.max_bytes           # in a receive window
         window = self.make_window(offset, config.max_bytes)
-        self.send_window = SendWindow(window, bundle=config.max_bundle_size)
+        self.send_window = SendWindow(window, bundle=config.max_bundle_size, datagram=config.max_datagram)
         aim(self.send_window, config)
         self.own = Stream(self, local, None, window, config, own=self.send_window)
         self.windows: dict[int, ReceiveWindow] = {}     # by the sender's incarnation

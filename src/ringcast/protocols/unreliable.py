@@ -29,7 +29,7 @@ class Unreliable(Layer):
         self.num_sent = self.num_delivered = self.num_dropped = 0
 
     def send_one(self, payload: bytes, dest: Address | None, flags: int, now: Instant) -> None:
-        """Send `payload`, at most wire.MAX_PAYLOAD bytes, to everybody or to `dest`; to ourselves without the network."""
+        """Send `payload`, which fits a datagram, to everybody or to `dest`; to ourselves without the network."""
         self.num_sent += 1
         sent_at = STAMP.pack(now + self.stack.anchor)
         if dest != self.local:

@@ -8,6 +8,7 @@ from zlib import crc32
 
 from ringcast._core.batch import Batch
 from ringcast.address import Address
+from ringcast.errors import MessageTooLargeError
 from ringcast.protocols.seqnos import precedes
 from ringcast.protocols.stacks import is_lossless
 from ringcast.sim.checkers import Checkers
@@ -113,6 +114,8 @@ class Cluster:
         """On the wire: a multicast to whoever is there, anything else to the address that the source knows."""
         for dest, datagram in packets:
             self.fingerprint = crc32(datagram, self.fingerprint ^ (self.now & 0xFFFFFFFF))
+            if len(datagram) > source.config.max_datagram:
+                raise MessageTooLargeError(f"{source.name} sends {len(datagram)} bytes at once, as no transport would take them")
             self.checkers.sent(source, datagram)
             self.observer.sent(source, dest, datagram)
             if self.links is not None:

@@ -18,6 +18,7 @@ from ringcast.protocols.budget import ReceiveBudget
 from ringcast.protocols.bundler import Dest
 from ringcast.protocols.frag import FRAGMENT
 from ringcast.protocols.nakack2 import Nakack2
+from ringcast.protocols.parts import Parts
 from ringcast.protocols.seqnos import MODULUS, precedes
 from ringcast.protocols.stacks import is_lossless, multicast_layers
 from ringcast.protocols.static_members import StaticMembers
@@ -95,7 +96,8 @@ class Member:
         self.blinkers = Blinkers()
         self.members = StaticMembers(self.address, cluster.listed(), self.config, resume,
                                      self.stint, terms_of(cluster.stack, self.config))
-        self.stack = Stack([self.unreliable, self.unicast, self.blinkers, *to_all, self.members], local=self.address,
+        self.stack = Stack([self.unreliable, self.unicast, self.blinkers, *to_all, self.members,
+                            Parts(self.config.max_datagram)], local=self.address,
                            group="simulated", physical=self.physical, anchor=cluster.now - self.clock.read(cluster.now))
 
         self.threads = Threads(self, threads, cluster.thread_rng)
@@ -520,7 +522,7 @@ class Member:
         payload, flags = talk.backlog[0]
         if not talk.fragments or talk.window is not window:
             self._message_number += 1
-            talk.fragments, talk.window = cut(payload, self._message_number, self.config.max_bundle_size), window
+            talk.fragments, talk.window = cut(payload, self._message_number, self.config), window
         return (talk.fragments, flags | FRAGMENT) if talk.fragments else ([payload], flags)
 
     def _pushed(self, dest: Dest, pieces: list[bytes], taken: int) -> None:

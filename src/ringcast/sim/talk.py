@@ -7,6 +7,7 @@ counted from 0; what a message carries begins at `base`.
 from typing import Any
 
 from ringcast._core.send_window import SendWindow
+from ringcast.config import Config
 from ringcast.message import Flag
 from ringcast.protocols import frag
 from ringcast.protocols.seqnos import MODULUS, Seqno
@@ -59,6 +60,7 @@ class Talk:
             number not in self.heard_oob if number in self.oob else number > self.heard)]
 
 
-def cut(payload: bytes, number: int, bundle: int) -> list[bytes]:
-    """The fragments of what does not fit a datagram."""
-    return frag.cut(payload, number, bundle) if len(payload) > bundle else []
+def cut(payload: bytes, number: int, config: Config) -> list[bytes]:
+    """The fragments of what does not fit a datagram, or is larger than a bundle."""
+    most = min(config.max_bundle_size, config.max_payload)
+    return frag.cut(payload, number, config.max_bundle_size) if len(payload) > most else []

@@ -29,6 +29,7 @@ import msgspec
 import pyarrow as pa
 from isal.isal_zlib import crc32
 
+from ..config import MAX_DATAGRAM
 from ..errors import OutboxError
 from ..paths import local_path
 from .manifest import NO_ROOM, read_json, sync_directory, write_json
@@ -72,7 +73,8 @@ class Ledger(msgspec.Struct, forbid_unknown_fields=True):
 
     incarnation: int
     stint: int
-    bundle: int                         # max_bundle_size, from which follows how many seqnos a large row takes
+    bundle: int                         # max_bundle_size and max_datagram, from which follows how many seqnos a large row takes
+    datagram: int = MAX_DATAGRAM
     finished: int = 0
     rows: int = 0
     seqno: int = 0

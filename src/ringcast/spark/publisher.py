@@ -26,7 +26,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ringcast import MAX_PAYLOAD, Channel, ClosedError, Life, RingcastError
+from ringcast import Channel, ClosedError, Life, RingcastError
+from ringcast.channel import fitted
 from ringcast.config import Config, configure
 from ringcast.errors import OutboxError
 from ringcast.spark.manifest import make_directory, sync_directory, write_json
@@ -72,7 +73,7 @@ class HeldOutbox(Outbox):
         try:
             with folder(self.path):
                 self._begin(Meta(FORMAT, VERSION, group, config.max_message_size))
-                self.held = self._resume(config.max_bundle_size)
+                self.held = self._resume(config.max_bundle_size, config.max_datagram)
         except BaseException:
             self.release()
             raise
@@ -103,17 +104,17 @@ class HeldOutbox(Outbox):
                     raise OutboxError(f"{self.path} has a publisher already: stop that one, or name another directory.") from error
             time.sleep(LOCKING / 100)
 
-    def _resume(self, bundle: int) -> Ledger:
+    def _resume(self, bundle: int, datagram: int) -> Ledger:
         """The ledger of the life that goes on, with a stint of its own, before anything is sent in that."""
         ledger = self.ledger()
         if ledger is None:
-            ledger = Ledger(secrets.randbelow((1 << 64) - 1) + 1, 0, bundle)
+            ledger = Ledger(secrets.randbelow((1 << 64) - 1) + 1, 0, bundle, datagram)
         else:
             ledger.stint += 1
-            if ledger.bundle != bundle and self.manifest(ledger.finished + 1) is not None:
-                raise OutboxError(f"{self.path} has batches that were begun with max_bundle_size={ledger.bundle}: pass the same until "
-                                  "these are published.")
-            ledger.bundle = bundle
+            if (ledger.bundle, ledger.datagram) != (bundle, datagram) and self.manifest(ledger.finished + 1) is not None:
+                raise OutboxError(f"{self.path} has batches that were begun with max_bundle_size={ledger.bundle} and "
+                                  f"max_datagram={ledger.datagram}: pass the same until these are published.")
+            ledger.bundle, ledger.datagram = bundle, datagram
         self.held = ledger
         self.enter()
         for name in os.listdir(self.batches):
@@ -177,8 +178,8 @@ def opening(group: str, *, name: str, members: Sequence[str], stack: str, **opti
     """What a HeldOutbox and a Publisher need, for a member with these arguments of Channel. A row that is larger than a datagram may
     wait for room in its middle for half a day (frag_timeout), for a publisher has nothing better to do."""
     options = {"frag_timeout": 86_400_000} | options
-    return configure(options, stack), lambda life: Channel(group, name=name, members=members, stack=stack, deliver=False, life=life,
-                                                           **options)
+    config = fitted(configure(options, stack), stack)
+    return config, lambda life: Channel(group, name=name, members=members, stack=stack, deliver=False, life=life, **options)
 
 
 @dataclass(slots=True)
@@ -204,8 +205,10 @@ class Publisher:
         ledger = outbox.held
         self.outbox, self.ledger = outbox, ledger
         self.channel = join(Life(ledger.incarnation, ledger.seqno, ledger.stint))
-        if self.channel.config.max_bundle_size != ledger.bundle:
-            raise OutboxError("The channel has another max_bundle_size than the outbox was opened with: pass the same to both.")
+        config = self.channel.config
+        if (config.max_bundle_size, config.max_datagram) != (ledger.bundle, ledger.datagram):
+            raise OutboxError("The channel has another max_bundle_size or max_datagram than the outbox was opened with: pass the "
+                              "same to both.")
         self.keep_parts = keep_parts
         self.on_progress = on_progress
         self.acknowledged = 0                           # rows, in this run
@@ -371,4 +374,4 @@ class Publisher:
         sizes = pc.binary_length(payloads).cast(pa.int64())
         size = self.channel.fragment_size
         fragments = pc.divide(pc.add(sizes, size - 1), size)
-        return int(pc.sum(pc.if_else(pc.less_equal(sizes, MAX_PAYLOAD), 1, fragments)).as_py())
+        return int(pc.sum(pc.if_else(pc.less_equal(sizes, self.channel.max_payload), 1, fragments)).as_py())

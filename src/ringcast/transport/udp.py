@@ -5,6 +5,11 @@ socket is bound to the chosen interface and a port of its own; it receives what 
 everything, so its address and port identify this member's datagrams. Multicast is looped back, because other members may
 live on this host, and a filter in the kernel takes the own datagrams out again.
 
+Off loopback no datagram is larger than one frame of the interface, and none may be cut on its way (IP_MTU_DISCOVER): of a
+datagram of 60,000 bytes one lost frame in 41 would lose the whole, and what came of it would fill the kernel's memory for
+fragments for 30 s, in which nothing else gets through. Many small datagrams cost little more than a large one, because the
+kernel takes a burst of them in one piece (see Sender).
+
 Start-up finds out what can be found out without sending anything, and fails with one sentence that says what to do. After
 that a network that fails is only counted.
 """
@@ -19,7 +24,8 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from ringcast._core.sockets import MAX_DATAGRAM, Receiver, Sender, SockAddr, drop_own, size_receive_buffer
-from ringcast.errors import ConfigError
+from ringcast.config import MIN_DATAGRAM
+from ringcast.errors import ConfigError, TransportError
 from ringcast.transport import EVERYONE
 from ringcast.transport.ipv4 import absent, check_interface, check_range, endpoint, explained, parse_address
 from ringcast.transport.shared import Shared
@@ -27,7 +33,11 @@ from ringcast.transport.shared import Shared
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-IP_MULTICAST_ALL = 49               # Linux; the socket module does not name it
+IP_MTU_DISCOVER, IP_MTU = 10, 14    # Linux; the socket module does not name them
+IP_MULTICAST_ALL = 49
+IP_PMTUDISC_PROBE = 3               # fragment nothing; and believe no ICMP message, which anybody could send, about the way
+HEADERS = 28                        # bytes of IPv4's and UDP's in front of a datagram
+FEW_SLOTS, MANY_SLOTS = 8, 64       # of a receiver: for large datagrams, and for those that fit a frame
 MEBIBYTE = 1 << 20
 
 
@@ -42,6 +52,7 @@ class UdpTransport(Shared):
         receive_buffer: bytes of datagrams to hold for each socket until `poll` takes them; at least 64 KiB. The kernel may
             grant less (`net.core.rmem_max`): `receive_budget` says what it did.
         send_buffer: bytes of datagrams on their way to the interface; what `put` sends beyond is dropped and counted.
+        max_datagram: bytes of the largest datagram, 512..65,507; off loopback no more than fits a frame of the interface.
         insecure: say True to use an interface other than loopback: nothing is encrypted or authenticated yet.
 
     Raises ConfigError for a value outside its range, TransportError when the machine refuses: the interface's address is
@@ -53,7 +64,6 @@ class UdpTransport(Shared):
     Threads: as `Transport` says. `close` never waits: the thread that leaves `poll` or `put` last gives the sockets back.
     """
 
-    max_datagram = int(MAX_DATAGRAM)
     lossless = False
 
     def __init__(
@@ -65,6 +75,7 @@ class UdpTransport(Shared):
         ttl: int = 1,
         receive_buffer: int = 16 * MEBIBYTE,
         send_buffer: int = 4 * MEBIBYTE,
+        max_datagram: int = int(MAX_DATAGRAM),
         busy_poll: int = 0,
         insecure: bool = False,
     ) -> None:
@@ -74,19 +85,23 @@ class UdpTransport(Shared):
         check_range("ttl", ttl, 0, 255)
         check_range("receive_buffer", receive_buffer, 64 * 1024, 1024 * MEBIBYTE)
         check_range("send_buffer", send_buffer, 64 * 1024, 1024 * MEBIBYTE)
+        check_range("max_datagram", max_datagram, MIN_DATAGRAM, int(MAX_DATAGRAM))
+        slots = FEW_SLOTS if self._loopback else MANY_SLOTS
         with ExitStack() as undo:
             self._unicast = undo.enter_context(_socket())
             own_port = _open_unicast(self._unicast, interface, ttl, send_buffer)
             self._multicast = undo.enter_context(_socket())
             _open_multicast(self._multicast, group_address, port, interface)
-            _probe_route(group_address, port, interface)
+            self.max_datagram = min(max_datagram, _probe_route(group_address, port, interface))
+            if not self._loopback:
+                _forbid_fragments(self._unicast)
             with explained("UDP", {}):
                 drop_own(self._multicast.fileno(), interface, own_port)
                 granted = [size_receive_buffer(each, receive_buffer) for each in (self._unicast, self._multicast)]
-                self._receiver = Receiver([self._unicast.fileno(), self._multicast.fileno()])
+                self._receiver = Receiver([self._unicast.fileno(), self._multicast.fileno()], slots)
             undo.pop_all()
         self._spin = busy_poll if len(os.sched_getaffinity(0)) > 1 else 0
-        self._sender = Sender(self._unicast.fileno())
+        self._sender = Sender(self._unicast.fileno(), self.max_datagram, segments=not self._loopback)
         self._everyone = SockAddr(group_address, port)
         self._routes = {EVERYONE: self._everyone}
         self._bad_routes = 0
@@ -204,10 +219,29 @@ def _open_multicast(multicast: socket.socket, group_address: str, port: int, int
         multicast.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, membership)
 
 
-def _probe_route(group_address: str, port: int, interface: str) -> None:
-    """Look the route up as sending would, without sending: connect() of a UDP socket does just that."""
+def largest_datagram(group_address: str, port: int, interface: str, insecure: bool) -> int:
+    """Return the bytes that a datagram has at most over this interface; errors as UdpTransport's."""
+    _check_group(group_address, port)
+    check_interface(interface, insecure)
+    return _probe_route(group_address, port, interface)
+
+
+def _probe_route(group_address: str, port: int, interface: str) -> int:
+    """Look the route up as sending would, without sending: connect() of a UDP socket does just that. Return what fits one of
+    its packets."""
     lost = f"no multicast route to {group_address}: the interface of {interface} is down; bring it up (`ip link set`)"
-    with explained("UDP", {errno.ENETUNREACH: lost, errno.EHOSTUNREACH: lost, errno.ENODEV: lost}), _socket() as probe:
+    down = {errno.ENETUNREACH: lost, errno.EHOSTUNREACH: lost, errno.ENODEV: lost}
+    with explained("UDP", down | absent(interface)), _socket() as probe:
         probe.bind((interface, 0))
         probe.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, socket.inet_aton(interface))
         probe.connect((group_address, port))
+        mtu = probe.getsockopt(socket.IPPROTO_IP, IP_MTU)
+    if mtu - HEADERS < MIN_DATAGRAM:
+        raise TransportError(errno.EMSGSIZE, f"the interface {interface} carries packets of {mtu} bytes, and ringcast needs "
+                                             f"{MIN_DATAGRAM + HEADERS}; raise its MTU (`ip link set`)")
+    return min(mtu - HEADERS, int(MAX_DATAGRAM))
+
+
+def _forbid_fragments(unicast: socket.socket) -> None:
+    with explained("UDP", {}):
+        unicast.setsockopt(socket.IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_PROBE)

@@ -125,7 +125,7 @@ class Unicast3(Layer):
 
     def _open_sender(self, dest: Address, now: Instant) -> SenderEntry:
         ring = SeqnoTable(self.offset, capacity=self.config.capacity, max_bytes=self.config.max_bytes)
-        window = SendWindow(ring, bundle=self.config.max_bundle_size)
+        window = SendWindow(ring, bundle=self.config.max_bundle_size, datagram=self.config.max_datagram)
         entry = SenderEntry(dest, self.conn_ids.next(), window, now, first=(self.offset + 1) % MODULUS)
         self.senders[dest.incarnation] = entry
         self.counters.conns_opened += 1
