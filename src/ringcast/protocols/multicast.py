@@ -24,7 +24,7 @@ from ringcast.address import Address
 from ringcast.config import MAX_MEMBERS, Config, milliseconds
 from ringcast.digest import Digest
 from ringcast.protocols.budget import ReceiveBudget, aim, fit
-from ringcast.protocols.retransmission import Gaps, Pace, Stillness, clipped
+from ringcast.protocols.retransmission import Gaps, Pace, Stillness, clipped, requests
 from ringcast.protocols.seqnos import MODULUS, Range, Seqno, count, is_seqno, precedes, united, without
 from ringcast.protocols.stream import Stream
 from ringcast.stack import EVERYONE, Instant, Kind, Layer, Packet, decoded
@@ -381,10 +381,9 @@ class Multicast(Layer):
             self._repeat(dest, wanted, now)
 
     def _repeat(self, dest: int, wanted: list[Range], now: Instant) -> None:
-        """Send the messages of `wanted` again, within what the receivers grant for one interval."""
+        """Send the messages of `wanted` again, as far as the pace allows."""
         header = self.stack.header(Kind.REPEAT, dest)
-        interval = self.interval if self.interval > 0 else milliseconds(self.config.look_interval)
-        datagrams, messages = self.pace.pack(self.send_window, wanted, header, interval, now)
+        datagrams, messages = self.pace.pack(self.send_window, wanted, header, self._pause(), now)
         self.counters.xmit_rsps_sent += messages
         self._send_data(Kind.REPEAT, dest, datagrams, now)
 
@@ -585,8 +584,7 @@ class Multicast(Layer):
 
     def _ask(self, sender: int, window: ReceiveWindow, now: Instant) -> None:
         """XMIT-REQ for what is missing, to its sender."""
-        ranges = window.gaps.look(window.ring)
-        if ranges:
+        for ranges in requests(window.gaps.look(window.ring), self.config.max_datagram):
             self.counters.xmit_reqs_sent += 1
             self.counters.num_missing_asked += count(ranges)
             self._send_control(Kind.XMIT_REQ, XmitReq(ranges), sender, now)

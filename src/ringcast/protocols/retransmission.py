@@ -1,52 +1,152 @@
 """Negative acknowledgement: which gaps a receiver asks for and when, and what of it a sender sends again.
 
-A gap is asked for when it was there at the look before already, because what is on its way is not lost (decision 9); and again only
-when the repeats stopped coming, at doubling distances. What is asked for is clipped to what was sent and not yet purged, and repeats
-are paced by the interval, so that no request costs more than it should (decision 24).
+A gap is asked for when it was there at the look before already, because what is on its way is not lost (decision 9). It has an age
+of its own: whatever else comes, it is asked for again when its repeat should have been here. How long that takes is learned from the
+repeats that come, as TCP learns its retransmission timeout (RFC 6298); time is counted in looks, so that a machine that slept has not
+missed anything.
+
+What is asked for is clipped to what was sent and not yet purged, and repeats are paced by what gets through: they take what was
+acknowledged since, and a little in each interval, so that no request costs more than it should (decision 24).
 """
+
+import math
+from typing import NamedTuple
 
 from ringcast._core import wire
 from ringcast._core.send_window import SendWindow
 from ringcast._core.window import Window
-from ringcast.protocols.seqnos import MODULUS, Range, Seqno, count, is_seqno, later, precedes
+from ringcast.protocols.seqnos import HALF, MODULUS, Range, Seqno, is_seqno, precedes, united, without
 from ringcast.stack import Instant
 
-MAX_RANGES = 2048                       # of one request, so that it fits one datagram whatever the seqnos
-PATIENCE = 1                            # looks that a gap is given to be filled once it was asked for, twice as many each time
-MAX_REPEATS = 5                         # doublings of that
+MAX_RANGES = 2048                       # that are asked for at one look
+RANGE = 19                              # bytes of one in a request, at most: two numbers of 64 bits, and that they are two
+REQUEST = 64                            # bytes of a request besides, at most: header, conn-id, timestamp
+SHORTEST_PATIENCE = 2                   # looks until a gap is asked for again, at least
+LONGEST_PATIENCE = 32                   # and at most
 LONGEST_SILENCE = 64                    # looks between two repeats of a thing while nothing changes
+SHARES = 32                             # parts of a window of which each interval may repeat one, whatever comes through
 
 
 class Gaps:
     """What is missing in one receive window, from one look to the next."""
 
-    __slots__ = ("asked", "awaited", "patience", "repeats", "seen")
+    __slots__ = ("asked", "looks", "patience", "seen")
 
     def __init__(self, offset: Seqno) -> None:
         self.seen = offset              # HR at the last look: only gaps up to here are asked for
-        self.asked = offset             # gaps up to here were asked for
-        self.awaited = 0                # how many messages up to `asked` were missing at the last look
-        self.patience = 0               # looks without any of them coming, before all are asked for again
-        self.repeats = 0                # how often all were asked for again since any came
+        self.asked: list[Ask] = []      # oldest seqno first, as they were missing at the last look
+        self.patience = Patience()
+        self.looks = 0                  # so far
 
     def look(self, ring: Window) -> list[Range]:
-        """What to ask for now: gaps that were there at the last look, but not again those whose repeats are on the way."""
+        """Return what to ask for now: gaps that were there at the last look, but not those whose repeats may be on the way."""
+        self.looks += 1
         ranges = ring.missing(MAX_RANGES, self.seen)
-        missing = count(ranges)
-        awaited = count(ring.missing(MAX_RANGES, self.asked))
-        if not awaited or awaited < self.awaited:
-            self.patience, self.repeats = PATIENCE, 0
-        elif self.patience:
-            self.patience -= 1
+        self.seen = ring.hr
+        if not ranges and not self.asked:
+            return []
+        missing = split(ranges, self.asked, (ring.hd + 1) % MODULUS)
+        self._learn(missing)
+        wanted: list[Range] = []
+        self.asked = []
+        again = False
+        for ask in missing:
+            if not ask.times or self.looks - ask.at >= self.patience.looks:
+                again |= ask.times > 0
+                wanted.append((ask.first, ask.last))
+                ask = Ask(ask.first, ask.last, self.looks, ask.times + 1)
+            self.asked.append(ask)
+        if again:
+            self.patience.fail(self.looks)
+        return united(wanted, ring.hd)
+
+    def _learn(self, missing: "list[Ask]") -> None:
+        """Of what was asked for once and is not missing any more it is known how long its repeat took."""
+        still = asked_once(missing)
+        for at, size in asked_once(self.asked).items():
+            if still.get(at, 0) < size:
+                self.patience.learn(self.looks - at)
+
+
+class Ask(NamedTuple):
+    """A range that is missing and was asked for `times` times, the last time at look number `at`."""
+
+    first: Seqno
+    last: Seqno
+    at: int = 0
+    times: int = 0
+
+    @property
+    def size(self) -> int:
+        return (self.last - self.first) % MODULUS + 1
+
+
+def asked_once(asks: list[Ask]) -> dict[int, int]:
+    """Return how many seqnos were asked for at each look, and not again."""
+    sizes: dict[int, int] = {}
+    for ask in asks:
+        if ask.times == 1:
+            sizes[ask.at] = sizes.get(ask.at, 0) + ask.size
+    return sizes
+
+
+def split(ranges: list[Range], asked: list[Ask], base: Seqno) -> list[Ask]:
+    """Return the ranges, cut where what was asked for before begins and ends; both ascend, counted from `base`."""
+    parts: list[Ask] = []
+    known = 0
+    for first, last in ranges:
+        start, end = (first - base) % MODULUS, (last - base) % MODULUS
+        while start <= end:
+            while known < len(asked) and behind(asked[known].last, base) < start:
+                known += 1
+            if known == len(asked) or behind(asked[known].first, base) > end:
+                upto, at, times = end, 0, 0
+            elif behind(asked[known].first, base) > start:
+                upto, at, times = behind(asked[known].first, base) - 1, 0, 0
+            else:
+                _, _, at, times = asked[known]
+                upto = min(end, behind(asked[known].last, base))
+            parts.append(Ask((base + start) % MODULUS, (base + upto) % MODULUS, at, times))
+            start = upto + 1
+    return parts
+
+
+def behind(seqno: Seqno, base: Seqno) -> int:
+    """Return how many steps a seqno is behind `base`; less than 0 when it is before it."""
+    return (seqno - base + HALF) % MODULUS - HALF
+
+
+class Patience:
+    """How many looks a repeat is waited for: the time that repeats take, smoothed, and four times its variation (RFC 6298). Twice as
+    long each time that a repeat did not come, until one that was asked for only once has come again."""
+
+    __slots__ = ("failed", "looks", "mean", "variation")
+
+    def __init__(self) -> None:
+        self.looks = SHORTEST_PATIENCE
+        self.mean = self.variation = 0.0
+        self.failed = 0                 # the look at which it was doubled last
+
+    def learn(self, looks: int) -> None:
+        """A repeat took so many looks."""
+        if self.mean:
+            self.variation += (abs(looks - self.mean) - self.variation) / 4
+            self.mean += (looks - self.mean) / 8
         else:
-            self.repeats = min(self.repeats + 1, MAX_REPEATS)
-            self.patience = PATIENCE << self.repeats
-            awaited = 0
-        if awaited:
-            newer = (self.asked + 1) % MODULUS
-            ranges = [(later(first, newer), last) for first, last in ranges if precedes(self.asked, last)]
-        self.awaited, self.asked, self.seen = missing, self.seen, ring.hr
-        return ranges
+            self.mean, self.variation = float(looks), looks / 2
+        self.looks = min(max(SHORTEST_PATIENCE, math.ceil(self.mean + 4 * self.variation)), LONGEST_PATIENCE)
+
+    def fail(self, look: int) -> None:
+        """At this look something had to be asked for again."""
+        if look - self.failed >= self.looks:
+            self.failed = look
+            self.looks = min(2 * self.looks, LONGEST_PATIENCE)
+
+
+def requests(ranges: list[Range], datagram: int) -> list[list[Range]]:
+    """Return the ranges in portions that fit one request each."""
+    most = min(MAX_RANGES, (datagram - REQUEST) // RANGE)
+    return [ranges[start:start + most] for start in range(0, len(ranges), most)]
 
 
 class Stillness:
@@ -87,19 +187,51 @@ def clipped(ranges: list[Range], low: Seqno, sent: Seqno) -> list[Range] | None:
 
 
 class Pace:
-    """How many bytes may be repeated in one interval: what the receivers grant the window (no storm)."""
+    """How much may be repeated: a bucket of as many bytes as the window may hold, which fills by what is acknowledged, because that got
+    through, and by a part of the window in each interval. And within one interval nothing is repeated twice to the same."""
 
-    __slots__ = ("since", "spent")
+    __slots__ = ("budget", "low", "repeated", "since")
 
     def __init__(self) -> None:
-        self.spent = 0
-        self.since: Instant = 0
+        self.budget = 0                                 # bytes
+        self.low: Seqno | None = None                   # what was acknowledged when the bucket was filled last; it begins full
+        self.since: Instant = 0                         # when the interval began
+        self.repeated: dict[bytes, list[Range]] = {}    # in this interval, by what stands in front of the messages
 
     def pack(self, window: SendWindow, wanted: list[Range], prefix: bytes, interval: int, now: Instant) -> tuple[list[bytes], int]:
-        """Datagrams with messages of `wanted`, within what this interval allows; and how many messages those are."""
-        if now - self.since >= interval:
-            self.since, self.spent = now, 0
-        budget = window.ring.max_bytes - self.spent
-        datagrams, messages = wire.pack(window.ring, window.marks, window.stamps, wanted, window.bundle, prefix, budget)
-        self.spent += sum(map(len, datagrams))
+        """Return datagrams with messages of `wanted`, as far as they may be repeated now; and how many messages those are."""
+        self._fill(window, interval, now)
+        ring = window.ring
+        done = united(self.repeated.get(prefix, []), ring.low)
+        wanted = without(wanted, done, ring.low)
+        datagrams, messages = wire.pack(ring, window.marks, window.stamps, wanted, window.bundle, prefix, self.budget)
+        self.budget -= sum(map(len, datagrams))
+        if messages:
+            self.repeated[prefix] = united([*done, *first_of(wanted, messages)], ring.low)
         return datagrams, messages
+
+    def _fill(self, window: SendWindow, interval: int, now: Instant) -> None:
+        ring = window.ring
+        if self.low is None:
+            self.budget = ring.max_bytes
+        else:
+            mean = ring.nbytes // max(1, (ring.hr - ring.low) % MODULUS)
+            self.budget += (ring.low - self.low) % MODULUS * max(1, mean)
+        self.low = ring.low
+        if now - self.since >= interval:
+            self.since = now
+            self.repeated.clear()
+            self.budget = max(self.budget, 0) + max(window.bundle, ring.max_bytes // SHARES)
+        self.budget = min(self.budget, ring.max_bytes)
+
+
+def first_of(ranges: list[Range], most: int) -> list[Range]:
+    """Return the first `most` seqnos of the ranges."""
+    taken = []
+    for first, last in ranges:
+        if most <= 0:
+            break
+        last = last if (last - first) % MODULUS < most else (first + most - 1) % MODULUS
+        most -= (last - first) % MODULUS + 1
+        taken.append((first, last))
+    return taken

@@ -15,7 +15,7 @@ from ringcast.address import Address
 from ringcast.config import Config, milliseconds
 from ringcast.errors import NotMemberError
 from ringcast.protocols.budget import ReceiveBudget, fit
-from ringcast.protocols.retransmission import Gaps, Stillness, clipped
+from ringcast.protocols.retransmission import Gaps, Stillness, clipped, requests
 from ringcast.protocols.seqnos import MODULUS, Range, Seqno, is_seqno, precedes
 from ringcast.protocols.stream import Stream
 from ringcast.protocols.unicast3 import control
@@ -735,8 +735,7 @@ class Unicast3(Layer):
 
     def _ask(self, peer: int, entry: ReceiverEntry, now: Instant) -> None:
         """XMIT-REQ for what is missing, to its sender, as long as that is in the view."""
-        ranges = entry.gaps.look(entry.ring)
-        if ranges and peer in self.members:
+        for ranges in requests(entry.gaps.look(entry.ring), self.config.max_datagram) if peer in self.members else ():
             self.counters.unicast_xmit_reqs_sent += 1
             self._send_control(Kind.UNICAST_XMIT_REQ, control.XmitReq(entry.conn_id, ranges, self.timestamps.next()), peer, now)
 

@@ -1,0 +1,181 @@
+"""What a receiver asks for, and when; what a sender repeats of it, and how much."""
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ringcast._core import wire
+from ringcast._core.send_window import SendWindow
+from ringcast._core.seqno_table import SeqnoTable
+from ringcast.protocols.multicast import XmitReq
+from ringcast.protocols.retransmission import LONGEST_PATIENCE, MAX_RANGES, SHARES, Ask, Gaps, Pace, requests, split
+from ringcast.protocols.seqnos import MODULUS, count, without
+from ringcast.protocols.unicast3 import control
+
+SEQNO = st.integers(0, MODULUS - 1)
+PREFIX = wire.make_header(2, 1, 1, 2)
+
+
+def receiver(base=0):
+    ring = SeqnoTable(base, capacity=10_000)
+    return ring, Gaps(ring.hr)
+
+
+def arrive(ring, *seqnos):
+    for seqno in seqnos:
+        assert ring.add(seqno % MODULUS, b"x")
+    ring.remove_many()
+
+
+# -- Asking ----------------------------------------------------------------------------------------------------------------
+
+@given(SEQNO)
+def test_a_lost_repeat_is_asked_for_again_although_other_things_come(base):
+    """At each look another message is lost, and its repeat comes; only that of the first never does."""
+    ring, gaps = receiver(base)
+    asked = []
+    for look in range(20):
+        number = base + 2 * look
+        arrive(ring, number + 2)                                # the one before it is lost
+        ranges = gaps.look(ring)
+        asked += [look for first, _ in ranges if first == (base + 1) % MODULUS]
+        for first, last in ranges:
+            if first != (base + 1) % MODULUS:
+                arrive(ring, *(seqno for seqno in range(first, first + (last - first) % MODULUS + 1)))
+    assert len(asked) >= 5, asked
+
+
+def test_a_gap_is_asked_for_at_the_second_look_and_not_while_its_repeat_is_on_the_way():
+    ring, gaps = receiver()
+    arrive(ring, 1, 3)
+    assert [gaps.look(ring) for _ in range(4)] == [[], [(2, 2)], [], [(2, 2)]]
+
+
+def test_of_a_gap_that_was_asked_for_only_the_new_part_is():
+    ring, gaps = receiver()
+    arrive(ring, 1, 5)
+    assert [gaps.look(ring) for _ in range(2)] == [[], [(2, 4)]]
+    arrive(ring, 3, 9)
+    assert [gaps.look(ring) for _ in range(3)] == [[], [(6, 8)], [(2, 2), (4, 4)]]
+
+
+def test_on_a_long_way_a_repeat_is_waited_for_as_long_as_repeats_take():
+    """Repeats take 10 looks; when that is learned, each gap is asked for once."""
+    ring, gaps = receiver()
+    coming, asked = {}, []
+    for look in range(600):
+        arrive(ring, *coming.pop(look, ()))
+        if look % 5 == 0:
+            arrive(ring, 2 * look // 5 + 2)                     # the one before it is lost
+        for first, last in gaps.look(ring):
+            for seqno in range(first, last + 1):
+                if seqno not in asked:
+                    coming.setdefault(look + 10, []).append(seqno)
+                asked.append(seqno)
+    late = asked[len(asked) // 2:]
+    assert len(late) == len(set(late)) > 20
+
+
+def test_who_never_answers_is_asked_ever_more_rarely():
+    ring, gaps = receiver()
+    arrive(ring, 2)
+    looks = [look for look in range(1000) if gaps.look(ring)]
+    assert looks[:4] == [1, 3, 7, 15]
+    assert {later - earlier for earlier, later in zip(looks[5:], looks[6:], strict=False)} == {LONGEST_PATIENCE}
+
+
+def ranges_of(seqnos, base):
+    """Ascending ranges of these offsets from `base`."""
+    ranges = []
+    for offset in sorted(seqnos):
+        if ranges and ranges[-1][1] == offset - 1:
+            ranges[-1][1] = offset
+        else:
+            ranges.append([offset, offset])
+    return [((base + first) % MODULUS, (base + last) % MODULUS) for first, last in ranges]
+
+
+def seqnos_of(ranges, base):
+    return [(first - base) % MODULUS + step for first, last in ranges for step in range((last - first) % MODULUS + 1)]
+
+
+OFFSETS = st.sets(st.integers(1, 40))
+
+
+@given(SEQNO, OFFSETS, OFFSETS)
+def test_ranges_without_others(base, some, others):
+    left = without(ranges_of(some, base), ranges_of(others, base), base)
+    assert seqnos_of(left, base) == sorted(some - others)
+
+
+@given(SEQNO, OFFSETS, OFFSETS)
+def test_what_is_missing_is_split_where_it_was_asked_for(base, missing, asked):
+    asks = [Ask(first, last, number, number + 1) for number, (first, last) in enumerate(ranges_of(asked, base))]
+    parts = split(ranges_of(missing, base), asks, base)
+    assert seqnos_of([(part.first, part.last) for part in parts], base) == sorted(missing)
+    for part in parts:
+        for offset in seqnos_of([(part.first, part.last)], base):
+            whole = [ask for ask in asks if offset in seqnos_of([(ask.first, ask.last)], base)]
+            assert (part.at, part.times) == ((whole[0].at, whole[0].times) if whole else (0, 0))
+
+
+@pytest.mark.parametrize("datagram", [512, 1472, 8972, 65_507])
+def test_a_request_fits_a_datagram_whatever_the_seqnos(datagram):
+    top = MODULUS - 1
+    ranges = [(top, top)] * MAX_RANGES
+    portions = requests(ranges, datagram)
+    assert [each for portion in portions for each in portion] == ranges
+    for portion in portions:
+        for body in (XmitReq(portion), control.XmitReq(top, portion, top)):
+            assert wire.HEADER_SIZE + len(msgspec.msgpack.encode(body)) <= datagram
+
+
+# -- Repeating -------------------------------------------------------------------------------------------------------------
+
+INTERVAL = 3
+
+
+def sender(messages=1000, size=100):
+    """A window that is full, and its pace."""
+    window = SendWindow(SeqnoTable(0, capacity=messages, max_bytes=messages * size), bundle=1472)
+    window.push_many([bytes(size)] * messages)
+    while window.ring.hr < messages:
+        window.push_many([bytes(size)] * (messages - window.ring.hr))
+    window.frame(PREFIX)
+    return window, Pace()
+
+
+def test_nothing_is_repeated_twice_to_the_same_in_one_interval():
+    window, pace = sender()
+    assert [pace.pack(window, [(1, 10)], PREFIX, INTERVAL, now)[1] for now in (10, 11, 12, 13)] == [10, 0, 0, 10]
+    assert pace.pack(window, [(5, 15)], PREFIX, INTERVAL, 14)[1] == 5
+    other = wire.make_header(2, 1, 1, 3)
+    assert pace.pack(window, [(1, 10)], other, INTERVAL, 14)[1] == 10
+
+
+def test_while_nothing_is_acknowledged_an_interval_repeats_a_part_of_the_window():
+    window, pace = sender()
+    repeated = [pace.pack(window, [(1, 1000)], PREFIX, INTERVAL, now)[1] for now in range(10, 340, INTERVAL)]
+    assert 900 <= repeated[0] <= 1000
+    assert 0 < max(repeated[10:]) <= 1000 // SHARES + 2 * window.bundle // 100
+    assert sum(repeated[1:]) <= 110 * (1000 // SHARES + window.bundle // 100)
+
+
+def test_what_is_acknowledged_may_be_repeated():
+    window, pace = sender()
+    for now in range(10, 100, INTERVAL):
+        pace.pack(window, [(1, 1000)], PREFIX, INTERVAL, now)
+    window.acknowledged(500)
+    assert 450 <= pace.pack(window, [(501, 1000)], PREFIX, INTERVAL, 100)[1] <= 500
+
+
+def test_a_storm_of_requests_costs_what_a_few_do():
+    window, pace = sender()
+    few, many = 0, 0
+    for now in range(10, 3010):
+        many += pace.pack(window, [(1, 1000)], PREFIX, INTERVAL, now)[1]
+    other = Pace()
+    for now in range(10, 3010, INTERVAL):
+        few += other.pack(window, [(1, 1000)], PREFIX, INTERVAL, now)[1]
+    assert count([(1, 1000)]) < few and many <= few * 1.05
