@@ -22,7 +22,8 @@ MAX_RANGES = 2048                       # that are asked for at one look
 RANGE = 19                              # bytes of one in a request, at most: two numbers of 64 bits, and that they are two
 REQUEST = 64                            # bytes of a request besides, at most: header, conn-id, timestamp
 SHORTEST_PATIENCE = 2                   # looks until a gap is asked for again, at least
-LONGEST_PATIENCE = 32                   # and at most
+LONGEST_PATIENCE = 32                   # and at most, when nothing new comes of the sender ...
+LONGEST_ROUND_TRIP = 512                # ... and when it does: then repeats stand in a long queue
 LONGEST_SILENCE = 64                    # looks between two repeats of a thing while nothing changes
 SHARES = 32                             # parts of a window of which each interval may repeat one, whatever comes through
 
@@ -30,34 +31,38 @@ SHARES = 32                             # parts of a window of which each interv
 class Gaps:
     """What is missing in one receive window, from one look to the next."""
 
-    __slots__ = ("asked", "looks", "patience", "seen")
+    __slots__ = ("asked", "flowed", "looks", "patience", "seen")
 
     def __init__(self, offset: Seqno) -> None:
         self.seen = offset              # HR at the last look: only gaps up to here are asked for
         self.asked: list[Ask] = []      # oldest seqno first, as they were missing at the last look
         self.patience = Patience()
         self.looks = 0                  # so far
+        self.flowed = 0                 # the last one that saw something new
 
     def look(self, ring: Window) -> list[Range]:
         """Return what to ask for now: gaps that were there at the last look, but not those whose repeats may be on the way."""
         self.looks += 1
         ranges = ring.missing(MAX_RANGES, self.seen)
-        self.seen = ring.hr
+        if ring.hr != self.seen:
+            self.seen, self.flowed = ring.hr, self.looks
         if not ranges and not self.asked:
             return []
         missing = split(ranges, self.asked, (ring.hd + 1) % MODULUS)
         self._learn(missing)
+        is_silent = self.looks - self.flowed > LONGEST_PATIENCE
+        patience = min(self.patience.looks, LONGEST_PATIENCE) if is_silent else self.patience.looks
         wanted: list[Range] = []
         self.asked = []
         again = False
         for ask in missing:
-            if not ask.times or self.looks - ask.at >= self.patience.looks:
+            if not ask.times or self.looks - ask.at >= patience:
                 again |= ask.times > 0
                 wanted.append((ask.first, ask.last))
                 ask = Ask(ask.first, ask.last, self.looks, ask.times + 1)
             self.asked.append(ask)
         if again:
-            self.patience.fail(self.looks)
+            self.patience.fail(self.looks, LONGEST_PATIENCE if is_silent else LONGEST_ROUND_TRIP)
         return united(wanted, ring.hd)
 
     def _learn(self, missing: "list[Ask]") -> None:
@@ -65,7 +70,7 @@ class Gaps:
         still = asked_once(missing)
         for at, size in asked_once(self.asked).items():
             if still.get(at, 0) < size:
-                self.patience.learn(self.looks - at)
+                self.patience.learn(self.looks - at, self.looks)
 
 
 class Ask(NamedTuple):
@@ -118,29 +123,30 @@ def behind(seqno: Seqno, base: Seqno) -> int:
 
 class Patience:
     """How many looks a repeat is waited for: the time that repeats take, smoothed, and four times its variation (RFC 6298). Twice as
-    long each time that a repeat did not come, until one that was asked for only once has come again."""
+    long each time that no repeat has come for so long, until one that was asked for only once has come again."""
 
-    __slots__ = ("failed", "looks", "mean", "variation")
+    __slots__ = ("looks", "mean", "moved", "variation")
 
     def __init__(self) -> None:
         self.looks = SHORTEST_PATIENCE
         self.mean = self.variation = 0.0
-        self.failed = 0                 # the look at which it was doubled last
+        self.moved = 0                  # the look at which it was doubled, or a repeat came, last
 
-    def learn(self, looks: int) -> None:
-        """A repeat took so many looks."""
+    def learn(self, looks: int, look: int) -> None:
+        """A repeat took so many looks, and came at this one."""
+        self.moved = look
         if self.mean:
             self.variation += (abs(looks - self.mean) - self.variation) / 4
             self.mean += (looks - self.mean) / 8
         else:
             self.mean, self.variation = float(looks), looks / 2
-        self.looks = min(max(SHORTEST_PATIENCE, math.ceil(self.mean + 4 * self.variation)), LONGEST_PATIENCE)
+        self.looks = min(max(SHORTEST_PATIENCE, math.ceil(self.mean + 4 * self.variation)), LONGEST_ROUND_TRIP)
 
-    def fail(self, look: int) -> None:
-        """At this look something had to be asked for again."""
-        if look - self.failed >= self.looks:
-            self.failed = look
-            self.looks = min(2 * self.looks, LONGEST_PATIENCE)
+    def fail(self, look: int, most: int) -> None:
+        """At this look something had to be asked for again; it will be waited for at most so long."""
+        if look - self.moved >= self.looks or self.looks > most:
+            self.moved = look
+            self.looks = min(2 * self.looks, most)
 
 
 def requests(ranges: list[Range], datagram: int) -> list[list[Range]]:
