@@ -112,3 +112,51 @@ def test_a_wire_carries_one_datagram_after_the_other():
     assert arrivals == [6 * MS, 7 * MS, 8 * MS]
     assert network.carry("A", "D", datagram, 1 * MS, rng)[0][0] == 6 * MS
     assert Network().leaves("A", 1000, 3) == 3
+
+
+# -- Frames ----------------------------------------------------------------------------------------------------------------
+
+LARGE = bytes(60_000)
+
+
+def fates(network, datagram, count=5000, every=1 * MS):
+    rng = Random(1)
+    return [bool(network.carry("A", "B", datagram, number * every, rng)) for number in range(count)]
+
+
+def test_a_datagram_that_fits_a_frame_is_lost_as_a_frame_is():
+    network = Network(mtu=1500, loss=0.05)
+    assert network.largest == 1472
+    assert fates(network, bytes(1472)).count(False) / 5000 == about(0.05)
+    assert network.num_in_pieces == 0
+
+
+def test_a_datagram_of_many_frames_is_lost_with_any_of_them():
+    network = Network(mtu=1500, loss=0.01, memory=1 << 40)
+    assert fates(network, LARGE).count(False) / 5000 == about(1 - 0.99**41)
+
+
+def test_what_came_of_large_datagrams_fills_the_memory_for_half_a_minute():
+    """One in three loses a frame; 70 of those are 4 MB. Then nothing large gets through, until they are given up."""
+    network = Network(mtu=1500, loss=0.01)
+    first = fates(network, LARGE, 1000)
+    assert 100 < first.index(True) + len(first) - first[::-1].index(True) < 400 and not any(first[500:])
+    assert all(fates(network, bytes(1400), 5)) or network.num_in_pieces
+    network.loss = 0.0
+    assert network.carry("A", "B", LARGE, 29_000 * MS, Random(1)) == []
+    assert len(network.carry("A", "B", LARGE, 32_000 * MS, Random(1))) == 1
+
+
+def test_another_s_memory_is_another_s():
+    network = Network(mtu=1500, loss=0.01)
+    fates(network, LARGE, 1000)
+    network.loss = 0.0
+    assert network.carry("A", "B", LARGE, 0, Random(1)) == []
+    assert len(network.carry("A", "C", LARGE, 0, Random(1))) == 1
+
+
+def test_what_finds_the_queue_full_is_lost():
+    """1 MB/s, 10 KB may wait: of 100 datagrams of 1 KB at once 11 get through."""
+    network = Network(bandwidth=1_000_000, queue=10_000, delay=(0, 0))
+    assert 10 <= sum(fates(network, bytes(1000), 100, every=0)) <= 12
+    assert network.num_congested == 100 - 11

@@ -25,6 +25,7 @@ reached_by_nakack2 = Counter()
 
 # What a campaign must have seen, or it has tested nothing: counters of the stacks, of the network, of the processes.
 EVERYTHING = ["num_lost", "num_cut", "num_duplicated", "num_reordered", "num_damaged", "num_clogged", "num_overflows", "num_unsent",
+              "num_congested",
               "num_blockings", "num_views", "num_faults", "num_left", "num_duplicates", "num_out_of_window", "num_unknown_sender",
               "xmit_reqs_received", "xmit_rsps_received", "num_gone_undelivered", "malformed", "not_for_me",
               "unicast_msgs_delivered", "unicast_duplicates", "unicast_early", "unicast_late", "unicast_undelivered",
@@ -55,17 +56,17 @@ def check(seeds, settings, reached=reached):
 
 @pytest.mark.parametrize(("settings", "seed"), KEPT_OF_LIVES)
 def test_what_failed_once_for_lives_that_come_back_stays_mended(settings, seed):
-    check([seed], msgspec.structs.replace(settings, threads=0, joins=0))
+    check([seed], msgspec.structs.replace(settings, threads=0, joins=0, mtu=0))
 
 
 @pytest.mark.parametrize(("settings", "seed"), KEPT_OF_WAITING)
 def test_what_failed_once_for_messages_that_wait_stays_mended(settings, seed):
-    check([seed], settings)
+    check([seed], msgspec.structs.replace(settings, mtu=0))
 
 
 def as_it_was(settings):
-    """Before there were lives that come back, and messages that wait for company."""
-    return msgspec.structs.replace(settings, returns=0, threads=0, joins=0)
+    """Before there were lives that come back, messages that wait for company, and frames."""
+    return msgspec.structs.replace(settings, returns=0, threads=0, joins=0, mtu=0)
 
 
 @pytest.mark.parametrize("first", range(0, 240, 20))

@@ -79,7 +79,7 @@ class Member:
         self.address: Address = former.address if former else Address(name, cluster.rng.getrandbits(63) + 1)
         self.stint: int = former.stint + 1 if former else 0
         self.incarnation = self.address.incarnation
-        self.config = configure(cluster.options | options, cluster.stack)
+        self.config = configure(cluster.options | options, cluster.stack).fitted(cluster.network.largest)
         self.resume = resume or Digest()
         self.receiving = receiving
         self.offset: int = former.offset if former else offset

@@ -4,15 +4,24 @@ Rates are probabilities from 0 to 1 for each datagram and each receiver of it; t
 source in the order in which datagrams are sent, so a seed does the same to the same datagrams.
 
 With a bandwidth, each member has one way out and one way in, as behind a switch: a datagram takes its bytes' time on either, and
-waits until those before it are through. A multicast leaves once. What waits is not bounded here: the windows of the senders bound it.
+waits until those before it are through. A multicast leaves once. With a `queue` so many bytes may wait for a way in, and what comes
+beyond is lost; else the windows of the senders bound what waits.
+
+With an MTU the wire carries frames. A datagram that does not fit one travels as several fragments, each of which may be lost; what
+came of a datagram that lost one stays in its receiver's memory for REASSEMBLY, and while that is full no other is put together there.
 """
 
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
 
 Link = tuple[str, str]                  # (from, to)
 MS = 1_000_000
+HEADERS = 28                            # bytes of IPv4's and UDP's in front of a datagram
+FRAGMENT_HEADER = 20                    # bytes of IPv4's in front of each fragment
+LARGEST = 65_507                        # bytes of a datagram of IPv4
+REASSEMBLY = 30_000 * MS                # that the fragments of a datagram wait for the others
 
 
 @dataclass(slots=True)
@@ -32,6 +41,10 @@ class Network:
     clogged: dict[Link, int] = field(default_factory=dict)      # links that deliver nothing before this instant, then all of it
     discard: Callable[[str, str, bytes], bool] | None = None    # scripted loss: whether this datagram is to be lost
     bad: set[Link] = field(default_factory=set)     # links in a bad spell
+    mtu: int = 0                                    # bytes of a frame; 0: no limit
+    memory: int = 4 << 20                           # bytes of fragments that a receiver holds
+    held: dict[str, deque[tuple[int, int]]] = field(default_factory=dict)       # of each: until when, and how many bytes
+    queue: int = 0                                  # bytes that may wait for a member's way in; 0: no limit
     bandwidth: int = 0                              # bytes a second on a member's way out, and on its way in; 0: no limit
     out_until: dict[str, int] = field(default_factory=dict)     # when a member's way out is free again
     in_until: dict[str, int] = field(default_factory=dict)      # and its way in
@@ -42,10 +55,17 @@ class Network:
     num_reordered: int = 0
     num_damaged: int = 0
     num_clogged: int = 0
+    num_congested: int = 0                          # lost because too much waited for a way in
+    num_in_pieces: int = 0                          # datagrams that lost some of their fragments, or found no room for them
+
+    @property
+    def largest(self) -> int:
+        """The bytes of a datagram that fits a frame."""
+        return min(LARGEST, self.mtu - HEADERS) if self.mtu else LARGEST
 
     def heal(self) -> None:
         """The end of all faults, and of the limit of the wires; delays stay as they are, and what waits for a wire has its time."""
-        self.bandwidth = 0
+        self.bandwidth = self.queue = 0
         self.loss = self.burst = self.duplicate = self.reorder = self.corrupt = self.truncate = 0.0
         self.cut, self.bad, self.clogged, self.discard = set(), set(), {}, None
 
@@ -79,8 +99,11 @@ class Network:
             copies = 2
         arrivals = []
         for copy in range(copies):
-            if self._is_lost(link, datagram, rng):
+            if self._is_lost(link, datagram, rng) or self._loses_frames(target, datagram, now, rng):
                 self.num_lost += 1
+                continue
+            if self.queue and self._waits(target, now) > self.queue:
+                self.num_congested += 1
                 continue
             shortest, longest = self.delay
             instant = self._enters(target, len(datagram), now + shortest + int(rng.random() * (longest - shortest)))
@@ -100,7 +123,33 @@ class Network:
             return True
         if self.burst and self._in_burst(link, rng):
             return True
-        return self.loss > 0 and rng.random() < self.loss
+        return self.loss > 0 and self._frames(datagram) == 1 and rng.random() < self.loss
+
+    def _frames(self, datagram: bytes) -> int:
+        """How many frames carry a datagram."""
+        return 1 if len(datagram) <= self.largest else -(-(len(datagram) + HEADERS - FRAGMENT_HEADER) // (self.mtu - FRAGMENT_HEADER))
+
+    def _loses_frames(self, target: str, datagram: bytes, now: int, rng: Random) -> bool:
+        """Whether a datagram of several frames loses some, or its receiver has no room to put it together."""
+        frames = self._frames(datagram)
+        if frames == 1:
+            return False
+        lost = sum(rng.random() < self.loss for _ in range(frames))
+        held = self.held.setdefault(target, deque())
+        while held and held[0][0] <= now:
+            held.popleft()
+        room = self.memory - sum(nbytes for _, nbytes in held)
+        if lost == 0 and room >= len(datagram):
+            return False
+        self.num_in_pieces += 1
+        came = (frames - lost) * self.mtu
+        if lost and came <= room:
+            held.append((now + REASSEMBLY, came))
+        return True
+
+    def _waits(self, target: str, now: int) -> int:
+        """Bytes that wait for a member's way in."""
+        return max(0, self.in_until.get(target, 0) - now) * self.bandwidth // 1_000_000_000
 
     def _in_burst(self, link: Link, rng: Random) -> bool:
         """A link is good or in a bad spell; which of the two changes by chance with every datagram."""

@@ -27,6 +27,7 @@ TICK = 1 * MS                           # a steady load comes in portions of thi
 TURN = 10_000                           # nanoseconds that a member is busy with a turn, under a steady load
 STEADY: dict[str, Any] = {              # of a run with a steady load, unless something else is said
     "members": 3, "senders": 1, "size": 1000, "duration": 1.0, "delay": 0.2, "bandwidth": 125.0}
+LARGEST_ON_WIRE = 1000                  # bytes of a message to all, so that it fits a frame: applications here do not cut them
 NEAR_WRAPS = [0, 0, 0, 2**31 - 20, 2**32 - 20, 2**53 - 20, 2**63 - 20, 2**64 - 20]     # where arithmetic may go wrong
 
 
@@ -65,6 +66,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     steady: float | None = None         # messages a simulated second that each sender has to send all the time; 0: what finds room
     senders: int | None = None          # of a steady load
     bandwidth: float | None = None      # with a steady load: megabytes a second that a member can send, and receive
+    mtu: int | None = None              # bytes of a frame; 0: datagrams travel whole
     options: dict[str, Any] = {}        # properties of the stack
 
     def check(self) -> None:
@@ -87,6 +89,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             raise ConfigError("trace is not drawn or set for many runs; give --seed N --trace DIR for one")
         if self.stack not in SIMULATED:
             raise ConfigError(f"there is no stack {self.stack!r} to simulate; choose one of {', '.join(SIMULATED)}")
+        if self.mtu and not 1100 <= self.mtu <= 65_535:
+            raise ConfigError(f"mtu is 0, or bytes of a frame from 1100 to 65535, not {self.mtu}")
         for name in STRENGTHS:
             if is_lossless(self.stack) and getattr(self, name):
                 raise ConfigError(f"{name} is for datagrams; the connections of {self.stack} lose nothing, but they break: give breaks")
@@ -181,6 +185,10 @@ def draw(seed: int, settings: Settings) -> Plan:
                + talks(of_unicast, names, settings, duration) if action.at < duration]
     if settings.stack.startswith("nakack2"):
         options = nakack2_options(Random(f"{seed} nakack2"), settings.stack) | options | settings.options
+    if not is_lossless(settings.stack) and (frames := wire(Random(f"{seed} wire"), settings)):
+        network |= frames
+        actions = [msgspec.structs.replace(action, value=(action.value[0], min(action.value[1], LARGEST_ON_WIRE)))
+                   if action.what == "send" else action for action in actions]
     if is_lossless(settings.stack):
         network = {"delay": network["delay"]}
         of_links = Random(f"{seed} links")
@@ -286,6 +294,13 @@ def own_windows(rng: Random, settings: Settings) -> dict[str, Any]:
     """A window that is smaller or larger than those of others: then a receiver has no room for what its sender may send."""
     own = {"capacity": rng.choice([1, 2, 8, 33, 1000]), "max_bytes": rng.choice([2000, 100_000])} if rng.random() < 0.3 else {}
     return {key: value for key, value in own.items() if key not in settings.options}
+
+
+def wire(rng: Random, settings: Settings) -> dict[str, Any]:
+    """In some runs datagrams travel in frames, over ways that carry so much a second and let so much wait."""
+    mtu = pick(settings.mtu, rng.choice([0, 0, 0, 1500, 9000]))
+    bandwidth = rng.choice([0, 0, 1_250_000, 12_500_000, 125_000_000])
+    return {"mtu": mtu, "bandwidth": bandwidth, "queue": rng.choice([50_000, 500_000])} if mtu else {}
 
 
 def breaks(rng: Random, names: str, settings: Settings, duration: int) -> list[Action]:

@@ -30,7 +30,8 @@ TRIES = 10                              # prefixes that are tried beside the bis
 VOID = 10                               # deliveries; a run with fewer has shown nothing
 
 POINTERS = {"low", "hd", "hr", "sent", "view_id", "send_budget"}       # of status(): everything else there can be summed
-SUMMED = ("num_lost", "num_cut", "num_duplicated", "num_reordered", "num_damaged", "num_clogged")      # of the network
+SUMMED = ("num_lost", "num_cut", "num_duplicated", "num_reordered", "num_damaged", "num_clogged",
+          "num_congested", "num_in_pieces")      # of the network
 
 
 class Outcome(msgspec.Struct, kw_only=True):
