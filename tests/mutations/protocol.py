@@ -45,6 +45,8 @@ LOSSLESS = """(Settings(stack="nakack2-tcp", unicast=0, breaks=20, messages=500)
                 Settings(stack="nakack2-tcp", unicast=0, breaks=0, crashes=3, exclusions=2, slow=3, options={"xmit_interval": 0,
                          "use_ring_buffer": True, "discard_delivered_msgs": False}))"""
 TIGHT = """(Settings(stack="nakack2-tcp", unicast=200, messages=300),)"""
+WIRE = """(Settings(mtu=1500, loss=0.02, size=100), Settings(mtu=1500, loss=0.02, stack="nakack2-udp"))"""
+CROWDED = """(Settings(members=26, mtu=1500, loss=0.02, messages=100, unicast=0, options={"max_datagram": 512}),)"""
 RETURNING = """(Settings(returns=4, unicast=0), Settings(returns=4, unicast=0, exclusions=4, partitions=2, loss=0.2),
                  Settings(stack="nakack2-udp", returns=4, unicast=0, exclusions=4),
                  Settings(stack="nakack2-tcp", returns=4, unicast=0, exclusions=4, breaks=5))"""
@@ -73,14 +75,25 @@ RETRANSMISSION, STREAM, FRAG = "protocols/retransmission.py", "protocols/stream.
 UNICAST, SENDER, RECEIVER = (f"protocols/unicast3/{name}.py" for name in ("layer", "sender", "receiver"))
 NAKACK2, STABLE, QUEUE = (f"protocols/{name}.py" for name in ("nakack2", "stable", "become_server_queue"))
 BUNDLER = "protocols/bundler.py"
+PARTS, CONFIG = "protocols/parts.py", "config.py"
 STATES, MEMORY, SYNC = (f"protocols/unicast3/{name}.py" for name in ("states", "memory", "sync"))
 
 MUTATIONS = [
     # ---------------------------------------------------------------------------------------------- retransmission
-    Mutation("never ask for what is missing", MULTICAST, "        if ranges:\n            self.counters.xmit_reqs_sent",
-             "        if False:\n            self.counters.xmit_reqs_sent"),
-    Mutation("never ask again", RETRANSMISSION, "        elif self.patience:\n            self.patience -= 1",
-             "        elif True:\n            pass"),
+    Mutation("never ask for what is missing", MULTICAST, "in requests(window.gaps.look(window.ring), self.config.max_datagram):",
+             "in ():"),
+    Mutation("never ask again", RETRANSMISSION, "if not ask.times or self.looks - ask.at >= patience:", "if not ask.times:"),
+    Mutation("ask for the first portion alone", RETRANSMISSION, "for start in range(0, len(ranges), most)]", "for start in [0]]",
+             WIRE),
+    Mutation("of what was asked for forget the rest", RETRANSMISSION, "upto = min(end, behind(asked[known].last, base))",
+             "upto = end"),
+    Mutation("never fill the bucket of repeats", RETRANSMISSION,
+             "self.budget = max(self.budget, 0) + max(window.bundle, ring.max_bytes // SHARES)", "pass"),
+    Mutation("repeat nothing twice", RETRANSMISSION, "            self.repeated.clear()\n", ""),
+    # ------------------------------------------------------------------------------------------------- frames
+    Mutation("no datagram heeds the MTU", CONFIG, "largest = min(self.max_datagram, datagram)", "largest = self.max_datagram", WIRE),
+    Mutation("control datagrams are not cut", PARTS, "if max(map(len_of, packets), default=0) > self.datagram:", "if False:", CROWDED),
+    Mutation("parts are not joined", PARTS, "        if len(puzzle.parts) < count:\n", "        if True:\n", CROWDED),
     Mutation("never answer a request", MULTICAST, "            if self.requests:\n                self._retransmit(now)",
              "            if self.requests:\n                self.requests = {}"),
     Mutation("answer only the first range", RETRANSMISSION, "for first, last in ranges[:MAX_RANGES]:",
@@ -168,8 +181,8 @@ MUTATIONS = [
     # ------------------------------------------------------------------------------------------- messages to one member
     Mutation("never send the highest message again", UNICAST, "            elif entry.stands_still():\n",
              "            elif False:\n", TO_ONE),
-    Mutation("never ask a sender for what is missing", UNICAST, "        if ranges and peer in self.members:\n", "        if False:\n",
-             TO_ONE),
+    Mutation("never ask a sender for what is missing", UNICAST,
+             "in requests(entry.gaps.look(entry.ring), self.config.max_datagram) if peer in self.members else ():", "in ():", TO_ONE),
     Mutation("acknowledge what was received", UNICAST, "control.Ack(entry.conn_id, entry.ring.low,",
              "control.Ack(entry.conn_id, entry.ring.hr,", TO_ONE),
     Mutation("acknowledge what the application has in hand", UNICAST, "control.Ack(entry.conn_id, entry.ring.low,",

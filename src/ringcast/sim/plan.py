@@ -115,6 +115,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             raise ConfigError(f"senders is from 1 to the number of members, {members}, not {senders}")
         if self.messages is not None:
             raise ConfigError("a steady load has no number of messages; give duration, and steady, messages a second")
+        if self.mtu:
+            raise ConfigError("under a steady load datagrams travel whole; leave out mtu")
         if self.returns:
             raise ConfigError("under a steady load nobody comes back as the same life; leave out returns")
         if self.bandwidth is not None and not 0.1 <= self.bandwidth <= 10_000:
