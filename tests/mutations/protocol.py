@@ -46,7 +46,8 @@ LOSSLESS = """(Settings(stack="nakack2-tcp", unicast=0, breaks=20, messages=500)
                          "use_ring_buffer": True, "discard_delivered_msgs": False}))"""
 TIGHT = """(Settings(stack="nakack2-tcp", unicast=200, messages=300),)"""
 WIRE = """(Settings(mtu=1500, loss=0.02, size=100), Settings(mtu=1500, loss=0.02, stack="nakack2-udp"))"""
-CROWDED = """(Settings(members=26, mtu=1500, loss=0.02, messages=100, unicast=0, options={"max_datagram": 512}),)"""
+CROWDED = """(Settings(stack="nakack2-udp", members=26, mtu=1500, loss=0.02, messages=100, size=100, unicast=0,
+                      options={"max_datagram": 512}),)"""
 RETURNING = """(Settings(returns=4, unicast=0), Settings(returns=4, unicast=0, exclusions=4, partitions=2, loss=0.2),
                  Settings(stack="nakack2-udp", returns=4, unicast=0, exclusions=4),
                  Settings(stack="nakack2-tcp", returns=4, unicast=0, exclusions=4, breaks=5))"""
@@ -89,7 +90,7 @@ MUTATIONS = [
              "upto = end"),
     Mutation("never fill the bucket of repeats", RETRANSMISSION,
              "self.budget = max(self.budget, 0) + max(window.bundle, ring.max_bytes // SHARES)", "pass"),
-    Mutation("repeat nothing twice", RETRANSMISSION, "            self.repeated.clear()\n", ""),
+    Mutation("repeat nothing twice", RETRANSMISSION, "            self.repeated = None\n", ""),
     # ------------------------------------------------------------------------------------------------- frames
     Mutation("no datagram heeds the MTU", CONFIG, "largest = min(self.max_datagram, datagram)", "largest = self.max_datagram", WIRE),
     Mutation("control datagrams are not cut", PARTS, "if max(map(len_of, packets), default=0) > self.datagram:", "if False:", CROWDED),

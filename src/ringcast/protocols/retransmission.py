@@ -10,6 +10,7 @@ acknowledged since, and a little in each interval, so that no request costs more
 """
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from ringcast._core import wire
@@ -35,7 +36,7 @@ class Gaps:
 
     def __init__(self, offset: Seqno) -> None:
         self.seen = offset              # HR at the last look: only gaps up to here are asked for
-        self.asked: list[Ask] = []      # oldest seqno first, as they were missing at the last look
+        self.asked: Sequence[Ask] = ()  # oldest seqno first, as they were missing at the last look
         self.patience = Patience()
         self.looks = 0                  # so far
         self.flowed = 0                 # the last one that saw something new
@@ -53,14 +54,15 @@ class Gaps:
         is_silent = self.looks - self.flowed > LONGEST_PATIENCE
         patience = min(self.patience.looks, LONGEST_PATIENCE) if is_silent else self.patience.looks
         wanted: list[Range] = []
-        self.asked = []
+        asked: list[Ask] = []
         again = False
         for ask in missing:
             if not ask.times or self.looks - ask.at >= patience:
                 again |= ask.times > 0
                 wanted.append((ask.first, ask.last))
                 ask = Ask(ask.first, ask.last, self.looks, ask.times + 1)
-            self.asked.append(ask)
+            asked.append(ask)
+        self.asked = asked or ()
         if again:
             self.patience.fail(self.looks, LONGEST_PATIENCE if is_silent else LONGEST_ROUND_TRIP)
         return united(wanted, ring.hd)
@@ -86,7 +88,7 @@ class Ask(NamedTuple):
         return (self.last - self.first) % MODULUS + 1
 
 
-def asked_once(asks: list[Ask]) -> dict[int, int]:
+def asked_once(asks: Sequence[Ask]) -> dict[int, int]:
     """Return how many seqnos were asked for at each look, and not again."""
     sizes: dict[int, int] = {}
     for ask in asks:
@@ -95,7 +97,7 @@ def asked_once(asks: list[Ask]) -> dict[int, int]:
     return sizes
 
 
-def split(ranges: list[Range], asked: list[Ask], base: Seqno) -> list[Ask]:
+def split(ranges: list[Range], asked: Sequence[Ask], base: Seqno) -> list[Ask]:
     """Return the ranges, cut where what was asked for before begins and ends; both ascend, counted from `base`."""
     parts: list[Ask] = []
     known = 0
@@ -202,18 +204,20 @@ class Pace:
         self.budget = 0                                 # bytes
         self.low: Seqno | None = None                   # what was acknowledged when the bucket was filled last; it begins full
         self.since: Instant = 0                         # when the interval began
-        self.repeated: dict[bytes, list[Range]] = {}    # in this interval, by what stands in front of the messages
+        self.repeated: dict[bytes, list[Range]] | None = None   # in this interval, by what stands in front of the messages
 
     def pack(self, window: SendWindow, wanted: list[Range], prefix: bytes, interval: int, now: Instant) -> tuple[list[bytes], int]:
         """Return datagrams with messages of `wanted`, as far as they may be repeated now; and how many messages those are."""
         self._fill(window, interval, now)
         ring = window.ring
-        done = united(self.repeated.get(prefix, []), ring.low)
-        wanted = without(wanted, done, ring.low)
+        repeated = self.repeated or {}
+        done = united(repeated.get(prefix, []), ring.low)
+        wanted = without(united(wanted, ring.low), done, ring.low)
         datagrams, messages = wire.pack(ring, window.marks, window.stamps, wanted, window.bundle, prefix, self.budget)
         self.budget -= sum(map(len, datagrams))
         if messages:
-            self.repeated[prefix] = united([*done, *first_of(wanted, messages)], ring.low)
+            repeated[prefix] = united([*done, *first_of(wanted, messages)], ring.low)
+            self.repeated = repeated
         return datagrams, messages
 
     def _fill(self, window: SendWindow, interval: int, now: Instant) -> None:
@@ -226,7 +230,7 @@ class Pace:
         self.low = ring.low
         if now - self.since >= interval:
             self.since = now
-            self.repeated.clear()
+            self.repeated = None
             self.budget = max(self.budget, 0) + max(window.bundle, ring.max_bytes // SHARES)
         self.budget = min(self.budget, ring.max_bytes)
 
