@@ -81,15 +81,15 @@ def test_on_undelivered_may_raise_anything(error):
 
 
 def throw(error, thread):
-    assert ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), ctypes.py_object(error)) == 1
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), ctypes.py_object(error))
 
 
 @pytest.mark.parametrize("role", ["callbacks", "driver"])
 def test_an_exception_thrown_into_a_thread_of_the_channel_halts_it_loudly(role, caplog):
     with joined("AB", {"B": {"on_view": print}}, stack="inproc") as (a, b):
         [thread] = [thread for thread in b._threads if thread.name.endswith(role)]
-        throw(SystemExit, thread)
-        while thread.is_alive():
+        while thread.is_alive():                        # it may hit a callback, which may raise anything: then again
+            throw(SystemExit, thread)
             b._transport.wake()
             a.send(b"something to do")
             b._calls.put((print, "something to do"))
