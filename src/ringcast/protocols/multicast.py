@@ -25,7 +25,7 @@ from ringcast.config import MAX_MEMBERS, Config, milliseconds
 from ringcast.digest import Digest
 from ringcast.protocols.budget import ReceiveBudget, aim, fit
 from ringcast.protocols.retransmission import Gaps, Pace, Stillness, clipped, requests
-from ringcast.protocols.seqnos import MODULUS, Range, Seqno, count, is_seqno, precedes, united, without
+from ringcast.protocols.seqnos import MODULUS, Range, Seqno, count, is_seqno, precedes, united
 from ringcast.protocols.stream import Stream
 from ringcast.stack import EVERYONE, Instant, Kind, Layer, Packet, decoded
 from ringcast.view import View
@@ -134,7 +134,6 @@ class Multicast(Layer):
         self.early: dict[int, LaterStart] = {}          # STARTs of views, and of processes, that are not known
         self.stints: dict[int, int] = {}                # of lives that have come back: which process speaks for each
         self.requests: dict[int, list[Range]] = {}      # of this turn
-        self.answers: dict[int, tuple[Instant, Seqno, list[Range]]] = {}    # since when, and above what, each member asked for what
         self.early_deliveries: list[Batch] = []         # OOB messages of this turn
         self.is_flooded = False                         # the application has too much in hand for any more OOB messages
         self.pace = Pace()
@@ -330,23 +329,13 @@ class Multicast(Layer):
         wanted = clipped(request.ranges, self._has_up_to(member), self.send_window.sent)
         if wanted is None:
             return False
-        if wanted := self._not_asked_just_now(member, wanted, now):
+        if wanted:
             self.requests.setdefault(member, []).extend(wanted)
         return True
 
     def _has_up_to(self, member: int) -> Seqno:
         """Up to where a member is known to have our messages; at least up to where all have."""
         return self.send_window.ring.low
-
-    def _not_asked_just_now(self, member: int, wanted: list[Range], now: Instant) -> list[Range]:
-        """What a member has not asked for within half an interval. Nobody asks for a thing twice in a whole one; somebody else may, in
-        its name, and a few bytes that ask for a window must not cost a window each time."""
-        since, base, asked = self.answers.get(member, (now, self.send_window.ring.low, []))
-        if now - since >= self._pause() // 2:
-            since, base, asked = now, self.send_window.ring.low, []
-        wanted = without(united(wanted, base), asked, base)
-        self.answers[member] = since, base, united([*asked, *wanted], base)
-        return wanted
 
     def _pause(self) -> int:
         """Nanoseconds in which a window may be repeated once."""
@@ -487,7 +476,7 @@ class Multicast(Layer):
                 self.leaving.append(window)
                 self._bound_leavers(max(MOST_LEAVING, len(members)))
             self._gone(sender)
-            for table in (self.joiners, self.requests, self.answers):
+            for table in (self.joiners, self.requests):
                 table.pop(sender, None)
 
     def _admit(self, member: int, resume: Seqno | None, kept: Seqno | None) -> None:
