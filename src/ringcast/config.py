@@ -10,7 +10,6 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from ringcast._core.wire import MAX_PAYLOAD
 from ringcast.errors import ConfigError
 
 MAX_MEMBERS = 256                       # a view, a table of members and an ack map stay small enough for one datagram
@@ -19,7 +18,6 @@ MAX_RESUME = 1024                       # entries of a digest that a returning m
 
 MIN_DATAGRAM = 512                      # bytes
 MAX_DATAGRAM = 65_507                   # of IPv4
-OVERHEAD = MAX_DATAGRAM - MAX_PAYLOAD   # of a message that is alone in a datagram
 
 LOOK_INTERVAL = 3.0                     # milliseconds
 DAY = 86_400_000                        # milliseconds
@@ -96,7 +94,9 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     @property
     def max_payload(self) -> int:
         """Bytes of the largest message that fits one datagram."""
-        return self.max_datagram - OVERHEAD
+        from ringcast._core.wire import MAX_PAYLOAD     # here, because Spark's workers may have no compiled core
+
+        return self.max_datagram - (MAX_DATAGRAM - MAX_PAYLOAD)
 
     def fitted(self, datagram: int) -> "Config":
         """Return the same with no datagram larger than `datagram` bytes."""
