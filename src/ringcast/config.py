@@ -94,7 +94,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     @property
     def max_payload(self) -> int:
         """Bytes of the largest message that fits one datagram."""
-        from ringcast._core.wire import MAX_PAYLOAD     # here, because Spark's workers may have no compiled core
+        from ringcast._core.wire import MAX_PAYLOAD  # here, because Spark's workers may have no compiled core
 
         return self.max_datagram - (MAX_DATAGRAM - MAX_PAYLOAD)
 

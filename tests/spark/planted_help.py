@@ -1,6 +1,10 @@
-"""A simulated group whose traces are taken apart, changed in one thing, and written again under another name."""
+"""A simulated group whose traces are taken apart, changed in one thing, and written again under another name.
+
+    python tests/spark/planted_help.py 113      # make the run that is kept anew, from a seed
+"""
 
 import copy
+import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from zlib import crc32
@@ -17,24 +21,35 @@ from ringcast.trace.writer import folder_of
 
 BEGIN = 1_700_000_000_000_000_000       # wall of the beginning
 MASK = (1 << 64) - 1
+KEPT = Path(__file__).with_name("planted.parquet")
 SETTINGS = Settings(members=4, messages=200, loss=0.1, crashes=0, partitions=0, pauses=0, exclusions=0, leaves=1, jumps=0,
                     unicast=30, returns=0, breaks=0, splits=0, slow=0)
 
 
-def simulate(seed, settings=SETTINGS):
-    """The rows of each member, in their order, by its letter; a second life of D is D'."""
-    run = Run(draw(seed, settings))
+def kept():
+    """Return the rows of each member, in their order, by its letter; a second life of D is D'.
+
+    They are those of one simulated run, kept as a file: what is planted and what it is found as
+    depends on the run, and a run depends on every rule of the protocols.
+    """
+    members, letters = {}, {}
+    for row in parquet.read_table(KEPT).cast(SCHEMA).to_pylist():
+        letter = row["member"][0] + "'" * sum(each[0] == row["member"][0] and each != row["member"] for each in letters)
+        members.setdefault(letters.setdefault(row["member"], letter), []).append(row)
+    return members
+
+
+def keep(seed):
+    """Simulate a run and keep its rows, life after life, each in its order."""
+    run = Run(draw(seed, SETTINGS))
     with TemporaryDirectory() as directory:
         with Trace(run.cluster, Path(directory) / "trace"):
             assert not run.outcome().check
-        rows = [row for path in sorted(Path(directory).rglob("*.parquet"))
-                for row in parquet.read_table(path).cast(SCHEMA).to_pylist()]
-    members = {}
-    letters = {}
-    for row in sorted(rows, key=lambda row: (row["wall"], row["ev"])):
-        letter = row["member"][0] + "'" * sum(each[0] == row["member"][0] and each != row["member"] for each in letters)
-        members.setdefault(letters.setdefault(row["member"], letter), []).append(row)
-    return {letter: sorted(mine, key=lambda row: row["ev"]) for letter, mine in members.items()}
+        tables = [parquet.read_table(path).cast(SCHEMA) for path in sorted(Path(directory).rglob("*.parquet"))]
+    rows = sorted(arrow.concat_tables(tables).to_pylist(), key=lambda row: (row["wall"], row["ev"]))
+    lives = list(dict.fromkeys(row["member"] for row in rows))
+    rows.sort(key=lambda row: (row["member"][0], lives.index(row["member"]), row["ev"]))
+    parquet.write_table(arrow.Table.from_pylist(rows, SCHEMA), KEPT, compression="zstd")
 
 
 class Copy:
@@ -104,3 +119,7 @@ class Copy:
             folder = folder_of(directory, rows[0]["member"], rows[0]["stint"])
             folder.mkdir(parents=True)
             write(arrow.Table.from_pylist(rows, SCHEMA), folder / part_name(1))
+
+
+if __name__ == "__main__":
+    keep(int(sys.argv[1]))

@@ -2,14 +2,14 @@
 and the first message that is named is the right one."""
 
 import pytest
-from planted_help import Copy, simulate
+from planted_help import Copy, kept
 
 from ringcast.spark.audit import audit
 from ringcast.spark.audit_figures import figures, percentile
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]      # the fixtures audit some hundred traces
 
-SEED = 113                              # A, B, C and D send; C says something to D alone; D leaves, and comes back
+# In the run that is kept A, B, C and D send; C says something to D alone; D leaves, and comes back.
 ONE = {"sender": "C", "to_one": True}
 
 
@@ -64,7 +64,8 @@ def never_sent(group):
 def never_sent_though_later_ones_were(group):
     row = nth(group)
     group.take("C", group.find("C", "send", "retransmit", sender="C", over=span(row)))
-    return ["forged"], row["first"], first_given(group, row["first"], "ABD")
+    # Behind the hole in C's trace a purge seems to come before what it follows.
+    return ["forged", "purge"], row["first"], first_given(group, row["first"], "ABD")
 
 
 def left_out_by_its_sender(group):
@@ -208,7 +209,7 @@ PLANTED_AND_SKEWED = (lost, twice, never_sent, given_up_and_never_acknowledged, 
 @pytest.fixture(scope="module")
 def planted(tmp_path_factory):
     """Each plant in a group of its own, some of them again with clocks that are wrong, and groups as they should be."""
-    directory, expected, rows = tmp_path_factory.mktemp("planted"), {}, simulate(SEED)
+    directory, expected, rows = tmp_path_factory.mktemp("planted"), {}, kept()
     groups = [("untouched", None, {}), *((name, None, skews) for name, skews in SKEWED.items()),
               *((plant.__name__, plant, {}) for plant in PLANTS),
               *((f"skewed_{plant.__name__}", plant, {"B": (HOUR, 0.0), "C": (-HOUR, 0.0)}) for plant in PLANTED_AND_SKEWED)]
