@@ -137,7 +137,8 @@ def test_a_trace_has_every_event_of_the_run(tmp_path):
     table = arrow.concat_tables(parts, promote_options="permissive").unify_dictionaries()
     assert table.num_rows == trace.num_events
     count = Counter(table["event"].to_pylist())
-    assert set(count) - {"blocked"} == {"send", "deliver", "ack", "xmit_req", "retransmit", "purge", "view", "start", "window", "close"}
+    assert set(count) - {"blocked", "refuse"} == {"send", "deliver", "ack", "xmit_req", "retransmit", "purge", "view", "start",
+                                                  "window", "close"}
     assert count["view"] == outcome.counters["num_views"]
     assert count["ack"] <= outcome.counters["acks_sent"] + outcome.counters["unicast_acks_sent"]
 

@@ -271,7 +271,7 @@ def test_an_exception_in_a_layer_fails_the_run():
     run = Run(plan())
     run.cluster.at(400 * MS, lambda: setattr(run.cluster["A"].multicast, "acks", None))
     outcome = run.outcome()
-    assert outcome.check == "error" and "AttributeError: 'NoneType' object has no attribute" in outcome.sentence
+    assert outcome.check == "error" and "NoneType" in outcome.sentence
 
 
 def test_a_storm_is_ended(monkeypatch):

@@ -100,6 +100,9 @@ def simulate_command(
         help="Threads of each member that send to one destination, and their messages wait for bundle_delay; 0: each leaves at once.",
         show_default="drawn")] = None,
     joins: Annotated[int | None, times("a member leaves and joins again while others send")] = None,
+    mtu: Annotated[int | None, typer.Option(
+        help="Bytes of a frame on the wire, and a queue in front of it that overflows; 0: datagrams travel whole.",
+        show_default="drawn")] = None,
     steady: Annotated[float | None, typer.Option(
         help="Measure: each sender has so many messages a simulated second to send, 0: as many as find room; no fault is drawn.",
         show_default="a drawn load")] = None,
@@ -133,7 +136,7 @@ def simulate_command(
     fixed = Settings(duration=duration, messages=messages, size=size, burst=burst, duplicate=duplicate,
                      reorder=reorder, corrupt=corrupt, truncate=truncate, delay=delay, crashes=crashes, partitions=partitions,
                      pauses=pauses, slow=slow, exclusions=exclusions, leaves=leaves, jumps=jumps, unicast=unicast, splits=splits,
-                     stack=stack, breaks=breaks, returns=returns, threads=threads, joins=joins, steady=steady, senders=senders,
+                     stack=stack, breaks=breaks, returns=returns, threads=threads, joins=joins, mtu=mtu, steady=steady, senders=senders,
                      bandwidth=bandwidth)
     seeds = int(pick(seeds, campaign.SEEDS if spark else SEEDS))
     if seeds < 1:
