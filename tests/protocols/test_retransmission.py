@@ -179,3 +179,14 @@ def test_a_storm_of_requests_costs_what_a_few_do():
     for now in range(10, 3010, INTERVAL):
         few += other.pack(window, [(1, 1000)], PREFIX, INTERVAL, now)[1]
     assert count([(1, 1000)]) < few and many <= few * 1.05
+
+
+def test_what_a_paced_sender_left_out_is_asked_for_again_when_it_stops():
+    """However long the patience has become: its repeats come, only not all of them at once."""
+    ring, gaps = SeqnoTable(0), Gaps(0)
+    ring.announce(100)
+    assert [ranges for _ in range(5) if (ranges := gaps.look(ring))] == [[(1, 100)]] * 2
+    gaps.patience.looks = 32                    # nothing came for long
+    ring.add(1, b"")
+    ring.remove()
+    assert [ranges for _ in range(4) if (ranges := gaps.look(ring))] == [[(2, 100)]]

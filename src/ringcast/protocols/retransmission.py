@@ -10,7 +10,7 @@ acknowledged since, and a little in each interval, so that no request costs more
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from ringcast._core import wire
@@ -51,14 +51,19 @@ class Gaps:
             return []
         missing = split(ranges, self.asked, (ring.hd + 1) % MODULUS)
         self._learn(missing)
+        served = self._served(missing)
         is_silent = self.looks - self.flowed > LONGEST_PATIENCE
         patience = min(self.patience.looks, LONGEST_PATIENCE) if is_silent else self.patience.looks
         wanted: list[Range] = []
         asked: list[Ask] = []
         again = False
         for ask in missing:
-            if not ask.times or self.looks - ask.at >= patience:
-                again |= ask.times > 0
+            if ask.at in served:
+                ask = ask._replace(served=self.looks)
+            is_late = ask.times > 0 and self.looks - ask.at >= patience
+            is_passed_over = ask.served > 0 and self.looks - ask.served >= SHORTEST_PATIENCE
+            if not ask.times or is_late or is_passed_over:
+                again |= is_late
                 wanted.append((ask.first, ask.last))
                 ask = Ask(ask.first, ask.last, self.looks, ask.times + 1)
             asked.append(ask)
@@ -66,6 +71,12 @@ class Gaps:
         if again:
             self.patience.fail(self.looks, LONGEST_PATIENCE if is_silent else LONGEST_ROUND_TRIP)
         return united(wanted, ring.hd)
+
+    def _served(self, missing: "list[Ask]") -> set[int]:
+        """Return the looks of those requests of which a part came since the last look. When no more of one comes, its other parts
+        were lost again, or their sender may repeat only so much at a time: they are asked for without further patience."""
+        before, after = sizes_of(self.asked), sizes_of(missing)
+        return {at for at, size in after.items() if size < before[at]}
 
     def _learn(self, missing: "list[Ask]") -> None:
         """Of what was asked for once and is not missing any more it is known how long its repeat took."""
@@ -76,25 +87,32 @@ class Gaps:
 
 
 class Ask(NamedTuple):
-    """A range that is missing and was asked for `times` times, the last time at look number `at`."""
+    """A range that is missing and was asked for `times` times, the last time at look number `at`; other parts of that request came
+    at look number `served`, if that is not 0."""
 
     first: Seqno
     last: Seqno
     at: int = 0
     times: int = 0
+    served: int = 0
 
     @property
     def size(self) -> int:
         return (self.last - self.first) % MODULUS + 1
 
 
-def asked_once(asks: Sequence[Ask]) -> dict[int, int]:
-    """Return how many seqnos were asked for at each look, and not again."""
+def sizes_of(asks: Iterable[Ask]) -> dict[int, int]:
+    """Return how many seqnos were asked for at each look."""
     sizes: dict[int, int] = {}
     for ask in asks:
-        if ask.times == 1:
+        if ask.times:
             sizes[ask.at] = sizes.get(ask.at, 0) + ask.size
     return sizes
+
+
+def asked_once(asks: Iterable[Ask]) -> dict[int, int]:
+    """Return how many seqnos were asked for at each look, and not again."""
+    return sizes_of(ask for ask in asks if ask.times == 1)
 
 
 def split(ranges: list[Range], asked: Sequence[Ask], base: Seqno) -> list[Ask]:
@@ -107,13 +125,13 @@ def split(ranges: list[Range], asked: Sequence[Ask], base: Seqno) -> list[Ask]:
             while known < len(asked) and behind(asked[known].last, base) < start:
                 known += 1
             if known == len(asked) or behind(asked[known].first, base) > end:
-                upto, at, times = end, 0, 0
+                upto, at, times, served = end, 0, 0, 0
             elif behind(asked[known].first, base) > start:
-                upto, at, times = behind(asked[known].first, base) - 1, 0, 0
+                upto, at, times, served = behind(asked[known].first, base) - 1, 0, 0, 0
             else:
-                _, _, at, times = asked[known]
+                _, _, at, times, served = asked[known]
                 upto = min(end, behind(asked[known].last, base))
-            parts.append(Ask((base + start) % MODULUS, (base + upto) % MODULUS, at, times))
+            parts.append(Ask((base + start) % MODULUS, (base + upto) % MODULUS, at, times, served))
             start = upto + 1
     return parts
 
