@@ -24,7 +24,7 @@ from ringcast.sim.plan import Settings
 from ringcast.sim.run import simulate
 for seed in range(%d):
     for settings in %s:
-        later = {name: getattr(settings, name) or 0 for name in ("returns", "threads", "joins")}
+        later = {name: getattr(settings, name) or 0 for name in ("returns", "threads", "joins", "mtu")}
         outcome = simulate(seed, replace(settings, **later))
         if outcome.check:
             print(f"{outcome.check}, seed {seed}: {outcome.sentence}")
@@ -45,12 +45,12 @@ LOSSLESS = """(Settings(stack="nakack2-tcp", unicast=0, breaks=20, messages=500)
                 Settings(stack="nakack2-tcp", unicast=0, breaks=0, crashes=3, exclusions=2, slow=3, options={"xmit_interval": 0,
                          "use_ring_buffer": True, "discard_delivered_msgs": False}))"""
 TIGHT = """(Settings(stack="nakack2-tcp", unicast=200, messages=300),)"""
-WIRE = """(Settings(mtu=1500, loss=0.02, size=100), Settings(mtu=1500, loss=0.02, stack="nakack2-udp"))"""
 CROWDED = """(Settings(stack="nakack2-udp", members=26, mtu=1500, loss=0.02, messages=100, size=100, unicast=0,
                       options={"max_datagram": 512}),)"""
 RETURNING = """(Settings(returns=4, unicast=0), Settings(returns=4, unicast=0, exclusions=4, partitions=2, loss=0.2),
                  Settings(stack="nakack2-udp", returns=4, unicast=0, exclusions=4),
                  Settings(stack="nakack2-tcp", returns=4, unicast=0, exclusions=4, breaks=5))"""
+LATE = """(Settings(unicast=0, reorder=0.3, delay=50, exclusions=8, crashes=0, messages=300, returns=6),)"""
 WAITING = """(Settings(threads=2, joins=8, unicast=0, members=2, loss=0, crashes=0),
                Settings(stack="mcast-tcp", threads=2, joins=8, unicast=0, members=3, crashes=0, partitions=0),
                Settings(threads=2, joins=0, unicast=300, messages=20))"""
@@ -76,25 +76,19 @@ RETRANSMISSION, STREAM, FRAG = "protocols/retransmission.py", "protocols/stream.
 UNICAST, SENDER, RECEIVER = (f"protocols/unicast3/{name}.py" for name in ("layer", "sender", "receiver"))
 NAKACK2, STABLE, QUEUE = (f"protocols/{name}.py" for name in ("nakack2", "stable", "become_server_queue"))
 BUNDLER = "protocols/bundler.py"
-PARTS, CONFIG = "protocols/parts.py", "config.py"
+PARTS = "protocols/parts.py"
 STATES, MEMORY, SYNC = (f"protocols/unicast3/{name}.py" for name in ("states", "memory", "sync"))
 
 MUTATIONS = [
     # ---------------------------------------------------------------------------------------------- retransmission
     Mutation("never ask for what is missing", MULTICAST, "in requests(window.gaps.look(window.ring), self.config.max_datagram):",
              "in ():"),
-    Mutation("never ask again", RETRANSMISSION, "if not ask.times or self.looks - ask.at >= patience:", "if not ask.times:"),
-    Mutation("ask for the first portion alone", RETRANSMISSION, "for start in range(0, len(ranges), most)]", "for start in [0]]",
-             WIRE),
-    Mutation("of what was asked for forget the rest", RETRANSMISSION, "upto = min(end, behind(asked[known].last, base))",
-             "upto = end"),
+    Mutation("never ask again", RETRANSMISSION, "if not ask.times or is_late or is_passed_over:", "if not ask.times:"),
     Mutation("never fill the bucket of repeats", RETRANSMISSION,
              "self.budget = max(self.budget, 0) + max(window.bundle, ring.max_bytes // SHARES)", "pass"),
     Mutation("repeat nothing twice", RETRANSMISSION, "            self.repeated = None\n", ""),
     # ------------------------------------------------------------------------------------------------- frames
-    Mutation("no datagram heeds the MTU", CONFIG, "largest = min(self.max_datagram, datagram)", "largest = self.max_datagram", WIRE),
     Mutation("control datagrams are not cut", PARTS, "if max(map(len_of, packets), default=0) > self.datagram:", "if False:", CROWDED),
-    Mutation("parts are not joined", PARTS, "        if len(puzzle.parts) < count:\n", "        if True:\n", CROWDED),
     Mutation("never answer a request", MULTICAST, "            if self.requests:\n                self._retransmit(now)",
              "            if self.requests:\n                self.requests = {}"),
     Mutation("answer only the first range", RETRANSMISSION, "for first, last in ranges[:MAX_RANGES]:",
@@ -140,7 +134,7 @@ MUTATIONS = [
              "self._open_window(self.members[sender], (start.seqno + 1) % MODULUS)"),
     Mutation("deliver before the START", MULTICAST, "Gaps(offset), started=False)", "Gaps(offset), started=True)"),
     Mutation("heed a START of another view", MULTICAST, "        elif start.view_id != self.view_id or start.stint >",
-             "        elif start.stint >"),
+             "        elif start.stint >", LATE),
     Mutation("forget what a returning member already has", MULTICAST,
              "        start = self.send_window.sent if kept is None else kept\n"
              "        if resume is not None and not precedes(start, resume):\n"
@@ -322,10 +316,6 @@ MUTATIONS = [
              "            pass  # it may be finished already", WAITING),
     Mutation("what its sender had finished before it was framed is not voted then", NAKACK2,
              "        if precedes(sent, self.own.finished):\n            self.stability.finished(False, now)\n", "",
-             WAITING_FOR_VOTES),
-    Mutation("a place in the own stream goes back to what was framed", NAKACK2,
-             "        self.own.finished = later(self.own.finished, self.send_window.sent)\n        self.stability.stopped(now)\n",
-             "        self.own.finished = self.send_window.sent\n        self.stability.stopped(now)\n",
              WAITING_FOR_VOTES),
     Mutation("what was pushed while a thread framed is forgotten", BUNDLER,
              "            self.due.pop(dest, None)\n        self.frame(dest, now, full_only)\n",
