@@ -167,12 +167,8 @@ MUTATIONS = [
     Mutation("a joiner that finds its name vacant gives up its line", MEMBERS,
              "            self._write(self.local.name, Line(line.generation + 1, self.local.incarnation))\n            return True\n",
              "            return False\n"),
-    Mutation("strangers are not answered", MEMBERS,
-             "            if packet.sender not in self.incarnations:\n                self._answer(now)\n", ""),
     Mutation("the id of a view is the sum of its generations", MEMBERS, "return (self.generation << 32) + (self.incarnation >> 32)",
              "return self.generation"),
-    Mutation("digests of returning members are not told to the layers", MEMBERS,
-             "if mine in hello.resume}", "if False}"),
     # ------------------------------------------------------------------------------------------- messages to one member
     Mutation("never send the highest message again", UNICAST, "            elif entry.stands_still():\n",
              "            elif False:\n", TO_ONE),
