@@ -295,7 +295,7 @@ MUTATIONS = [
     Mutation("a publish-only member never finishes its own messages", NAKACK2,
              "            self.own.finished = later(self.own.finished, self.send_window.sent)\n"
              "            self._report_finished(None, now)\n",
-             "            pass\n", LOSSY),
+             "            pass\n", WAITING_FOR_VOTES),
     Mutation("a receiver gives up what is not stable", NAKACK2, "window is None or not self.config.discard_delivered_msgs",
              "window is None",
              LOSSY),
