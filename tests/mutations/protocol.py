@@ -318,8 +318,6 @@ MUTATIONS = [
              "            pass\n        self.frame(dest, now, full_only)\n"
              "        if not full_only:\n            self.due.pop(dest, None)\n",
              WAITING),
-    Mutation("what is not a full datagram is forgotten", BUNDLER,
-             "            self.due[dest] = now + self.delay\n", "            pass\n", WAITING_FOR_ONE),
     Mutation("what waits opens the connection to one who left again", UNICAST,
              "        if dest.incarnation in self.members:\n            entry.on(Event.USED, now)\n",
              "        entry.on(Event.USED, now)\n", WAITING_FOR_ONE),
