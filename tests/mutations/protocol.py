@@ -54,8 +54,6 @@ LATE = """(Settings(unicast=0, reorder=0.3, delay=50, exclusions=8, crashes=0, m
 WAITING = """(Settings(threads=2, joins=8, unicast=0, members=2, loss=0, crashes=0),
                Settings(stack="mcast-tcp", threads=2, joins=8, unicast=0, members=3, crashes=0, partitions=0),
                Settings(threads=2, joins=0, unicast=300, messages=20))"""
-WAITING_FOR_ONE = """(Settings(threads=2, joins=0, unicast=300, messages=20),
-                       Settings(stack="mcast-tcp", threads=1, joins=0, unicast=300, messages=20, splits=4, crashes=2, exclusions=2))"""
 WAITING_FOR_VOTES = """(Settings(stack="nakack2-udp", threads=2, joins=3, unicast=0),
                          Settings(stack="nakack2-tcp", threads=2, joins=3, unicast=0))"""
 SLOW = """(Settings(stack="nakack2-tcp", unicast=0, breaks=0, exclusions=6, slow=8, size=8000, messages=1000,
@@ -318,9 +316,6 @@ MUTATIONS = [
              "            pass\n        self.frame(dest, now, full_only)\n"
              "        if not full_only:\n            self.due.pop(dest, None)\n",
              WAITING),
-    Mutation("what waits opens the connection to one who left again", UNICAST,
-             "        if dest.incarnation in self.members:\n            entry.on(Event.USED, now)\n",
-             "        entry.on(Event.USED, now)\n", WAITING_FOR_ONE),
     # ------------------------------------------------------------------------------- lives that come back
     Mutation("how far departed lives had come is forgotten", MULTICAST,
              "            self.departed[window.stream.sender.incarnation] = window.stream\n", "", RETURNING),
