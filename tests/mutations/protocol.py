@@ -81,7 +81,8 @@ MUTATIONS = [
     # ---------------------------------------------------------------------------------------------- retransmission
     Mutation("never ask for what is missing", MULTICAST, "in requests(window.gaps.look(window.ring), self.config.max_datagram):",
              "in ():"),
-    Mutation("never ask again", RETRANSMISSION, "if not ask.times or is_late or is_passed_over:", "if not ask.times:"),
+    Mutation("never ask again", RETRANSMISSION, "if (not ask.times and not is_coming) or is_late or is_passed_over:",
+             "if not ask.times and not is_coming:"),
     Mutation("never fill the bucket of repeats", RETRANSMISSION,
              "self.budget = max(self.budget, 0) + max(window.bundle, ring.max_bytes // SHARES)", "pass"),
     Mutation("repeat nothing twice", RETRANSMISSION, "            self.repeated = None\n", ""),

@@ -52,6 +52,37 @@ def test_a_gap_is_asked_for_at_the_second_look_and_not_while_its_repeat_is_on_th
     assert [gaps.look(ring) for _ in range(4)] == [[], [(2, 2)], [], [(2, 2)]]
 
 
+@given(SEQNO)
+def test_announced_messages_are_not_asked_for_as_long_as_they_come(base):
+    """STABILITY overtakes 1000 messages that wait in the socket, of which each look sees 100."""
+    ring, gaps = receiver(base)
+    ring.announce((base + 1000) % MODULUS)
+    for look in range(10):
+        assert gaps.look(ring) == []
+        arrive(ring, *range(base + 100 * look + 1, base + 100 * look + 101))
+    assert gaps.look(ring) == []
+
+
+@given(SEQNO)
+def test_a_lost_tail_is_asked_for_at_the_second_look_also_when_an_older_gap_is_filled(base):
+    ring, gaps = receiver(base)
+    arrive(ring, base + 2)                                      # the first is lost, and so are the last two
+    ring.announce((base + 4) % MODULUS)
+    assert gaps.look(ring) == []
+    first, tail = ((base + 1) % MODULUS,) * 2, ((base + 3) % MODULUS, (base + 4) % MODULUS)
+    assert gaps.look(ring) == [first]                           # where the tail begins is known from here on
+    arrive(ring, base + 1)
+    assert gaps.look(ring) == [tail]
+
+
+def test_a_gap_in_what_was_announced_is_asked_for():
+    ring, gaps = receiver()
+    ring.announce(10)
+    assert gaps.look(ring) == []
+    arrive(ring, 1, 3)
+    assert gaps.look(ring) == [(2, 2)]
+
+
 def test_of_a_gap_that_was_asked_for_only_the_new_part_is():
     ring, gaps = receiver()
     arrive(ring, 1, 5)

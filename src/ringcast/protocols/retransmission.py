@@ -5,6 +5,10 @@ of its own: whatever else comes, it is asked for again when its repeat should ha
 repeats that come, as TCP learns its retransmission timeout (RFC 6298); time is counted in looks, so that a machine that slept has not
 missed anything.
 
+An announcement (HIGHEST, STABILITY) may overtake the messages that it announces, which then wait in
+the socket. So the end of a stream, of which nothing but its announcement has come, is asked for
+when it began with the same seqno at the look before: as long as it moves, messages come.
+
 What is asked for is clipped to what was sent and not yet purged, and repeats are paced by what gets through: they take what was
 acknowledged since, and a little in each interval, so that no request costs more than it should (decision 24).
 """
@@ -16,7 +20,7 @@ from typing import NamedTuple
 from ringcast._core import wire
 from ringcast._core.send_window import SendWindow
 from ringcast._core.window import Window
-from ringcast.protocols.seqnos import HALF, MODULUS, Range, Seqno, is_seqno, precedes, united, without
+from ringcast.protocols.seqnos import HALF, MODULUS, Range, Seqno, count, is_seqno, precedes, united, without
 from ringcast.stack import Instant
 
 MAX_RANGES = 2048                       # that are asked for at one look
@@ -32,7 +36,7 @@ SHARES = 32                             # parts of a window of which each interv
 class Gaps:
     """What is missing in one receive window, from one look to the next."""
 
-    __slots__ = ("asked", "flowed", "looks", "patience", "seen")
+    __slots__ = ("asked", "flowed", "looks", "patience", "seen", "tail")
 
     def __init__(self, offset: Seqno) -> None:
         self.seen = offset              # HR at the last look: only gaps up to here are asked for
@@ -40,11 +44,15 @@ class Gaps:
         self.patience = Patience()
         self.looks = 0                  # so far
         self.flowed = 0                 # the last one that saw something new
+        self.tail: Seqno | None = None  # where what was only announced began at the last look
 
     def look(self, ring: Window) -> list[Range]:
         """Return what to ask for now: gaps that were there at the last look, but not those whose repeats may be on the way."""
         self.looks += 1
         ranges = ring.missing(MAX_RANGES, self.seen)
+        tail = self._tail(ring, ranges)
+        moving = tail if tail != self.tail else None
+        self.tail = tail
         if ring.hr != self.seen:
             self.seen, self.flowed = ring.hr, self.looks
         if not ranges and not self.asked:
@@ -62,7 +70,8 @@ class Gaps:
                 ask = ask._replace(served=self.looks)
             is_late = ask.times > 0 and self.looks - ask.at >= patience
             is_passed_over = ask.served > 0 and self.looks - ask.served >= SHORTEST_PATIENCE
-            if not ask.times or is_late or is_passed_over:
+            is_coming = not ask.times and moving is not None and not precedes(ask.first, moving)
+            if (not ask.times and not is_coming) or is_late or is_passed_over:
                 again |= is_late
                 wanted.append((ask.first, ask.last))
                 ask = Ask(ask.first, ask.last, self.looks, ask.times + 1)
@@ -71,6 +80,16 @@ class Gaps:
         if again:
             self.patience.fail(self.looks, LONGEST_PATIENCE if is_silent else LONGEST_ROUND_TRIP)
         return united(wanted, ring.hd)
+
+    def _tail(self, ring: Window, ranges: list[Range]) -> Seqno | None:
+        """Return the first of the seqnos of which nothing up to HR has come; None when HR itself has
+        come, or when they begin behind those of the last look."""
+        newer = (ring.hr - self.seen) % MODULUS
+        if ring.num_missing - count(ranges) != newer:
+            return None
+        if ranges and ranges[-1][1] == self.seen:
+            return ranges[-1][0]
+        return (self.seen + 1) % MODULUS if newer else None
 
     def _served(self, missing: "list[Ask]") -> set[int]:
         """Return the looks of those requests of which a part came since the last look. When no more of one comes, its other parts
