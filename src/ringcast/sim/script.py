@@ -121,6 +121,7 @@ class Sent:
     dest: str                               # a member, or * for everybody
     kind: str
     ranges: list[Range]
+    datagram: bytes = b""                   # itself
     connection: str = ""                    # and what else there is to say of it
     fates: dict[str, str] = field(default_factory=dict)     # by receiver; "" is an undisturbed arrival
 
@@ -303,7 +304,7 @@ class Recorder(Observer):
         name, read = KINDS[header.kind]
         to = ANY if dest == EVERYONE else self.cluster.lives[dest].name
         packet = Packet(header.kind, header.sender, header.dest, datagram)
-        self.history.append(Sent(self.cluster.now, member.name, to, name, read(member, packet), connection_of(packet)))
+        self.history.append(Sent(self.cluster.now, member.name, to, name, read(member, packet), datagram, connection_of(packet)))
 
 
 class ScriptedCluster(Cluster):

@@ -1,0 +1,74 @@
+"""The bytes on the wire stay as they are: one recorded datagram of each kind, and the play that sends it.
+
+Members of different releases may share a group only as long as this holds. Whoever changes the wire
+format on purpose raises its version (wire.pyx) and records anew:
+
+    python tests/transcripts/test_wire_format.py > tests/transcripts/datagrams.tsv
+"""
+
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+import textring
+
+from ringcast.address import Address
+from ringcast.protocols.parts import Parts
+from ringcast.protocols.unreliable import Unreliable
+from ringcast.sim.transcript import Transcript
+from ringcast.sim.verbs import VERBS
+from ringcast.stack import Kind, Packet, Stack
+
+HERE = Path(__file__).parent
+BY_HAND = "by hand"                     # instead of the name of a play
+KINDS = {kind: name for name, kind in vars(Kind).items() if name.isupper()}
+
+
+@cache
+def sent_in(play: str) -> list[bytes]:
+    """Return the datagrams that a play, or the layers alone, put on the network."""
+    if play == BY_HAND:
+        return [*sent_by_hand()]
+    group = Transcript.read(HERE / f"{play}.txt", VERBS | textring.VERBS).play().group
+    return [sent.datagram for sent in group.script.history] if group else []
+
+
+def sent_by_hand() -> Iterator[bytes]:
+    """Yield datagrams of the kinds that no play has."""
+    me = Address("A", 1)
+    unreliable, parts = Unreliable(me), Parts(80)
+    stack = Stack([unreliable, parts], local=me, group="golden")
+    unreliable.send_one(b"x" * 20, None, 4, 0)
+    parts.send([Packet(Kind.HELLO, 1, 0, stack.control(Kind.HELLO, ["x" * 90]).data)], 0)
+    yield from (bytes(datagram) for _, datagram in stack.take().packets)
+
+
+def recorded() -> list[tuple[str, str, bytes]]:
+    lines = (HERE / "datagrams.tsv").read_text().splitlines()
+    return [(kind, play, bytes.fromhex(digits)) for kind, play, digits in (line.split("\t") for line in lines)]
+
+
+@pytest.mark.parametrize(("kind", "play", "datagram"), recorded(), ids=lambda value: value if isinstance(value, str) else "")
+def test_a_kind_has_the_bytes_that_it_had(kind, play, datagram):
+    assert datagram[3] == getattr(Kind, kind)
+    assert datagram in sent_in(play)
+
+
+def test_each_kind_is_recorded():
+    assert {kind for kind, _, _ in recorded()} == set(KINDS.values())
+
+
+def record() -> None:
+    """Print the first datagram of each kind, from the play that sends the fewest."""
+    plays = sorted((path.stem for path in HERE.glob("*.txt")), key=lambda play: len(sent_in(play)))
+    found: dict[int, tuple[str, bytes]] = {}
+    for play in (*plays, BY_HAND):
+        for datagram in sent_in(play):
+            found.setdefault(datagram[3], (play, datagram))
+    for kind, (play, datagram) in sorted(found.items()):
+        print(KINDS[kind], play, datagram.hex(), sep="\t")
+
+
+if __name__ == "__main__":
+    record()
