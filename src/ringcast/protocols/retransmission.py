@@ -20,7 +20,7 @@ from typing import NamedTuple
 from ringcast._core import wire
 from ringcast._core.send_window import SendWindow
 from ringcast._core.window import Window
-from ringcast.protocols.seqnos import HALF, MODULUS, Range, Seqno, count, is_seqno, precedes, united, without
+from ringcast.protocols.seqnos import HALF, MODULUS, Range, Seqno, is_seqno, precedes, united, without
 from ringcast.stack import Instant
 
 MAX_RANGES = 2048                       # that are asked for at one look
@@ -50,7 +50,7 @@ class Gaps:
         """Return what to ask for now: gaps that were there at the last look, but not those whose repeats may be on the way."""
         self.looks += 1
         ranges = ring.missing(MAX_RANGES, self.seen)
-        tail = self._tail(ring, ranges)
+        tail = announced(ring)
         moving = tail if tail != self.tail else None
         self.tail = tail
         if ring.hr != self.seen:
@@ -81,16 +81,6 @@ class Gaps:
             self.patience.fail(self.looks, LONGEST_PATIENCE if is_silent else LONGEST_ROUND_TRIP)
         return united(wanted, ring.hd)
 
-    def _tail(self, ring: Window, ranges: list[Range]) -> Seqno | None:
-        """Return the first of the seqnos of which nothing up to HR has come; None when HR itself has
-        come, or when they begin behind those of the last look."""
-        newer = (ring.hr - self.seen) % MODULUS
-        if ring.num_missing - count(ranges) != newer:
-            return None
-        if ranges and ranges[-1][1] == self.seen:
-            return ranges[-1][0]
-        return (self.seen + 1) % MODULUS if newer else None
-
     def _served(self, missing: "list[Ask]") -> set[int]:
         """Return the looks of those requests of which a part came since the last look. When no more of one comes, its other parts
         were lost again, or their sender may repeat only so much at a time: they are asked for without further patience."""
@@ -103,6 +93,13 @@ class Gaps:
         for at, size in asked_once(self.asked).items():
             if still.get(at, 0) < size:
                 self.patience.learn(self.looks - at, self.looks)
+
+
+def announced(ring: Window) -> Seqno | None:
+    """Return the first of the seqnos up to HR of which nothing has come but the announcement; None if
+    HR itself has come."""
+    ranges = ring.missing(MAX_RANGES)
+    return ranges[-1][0] if ranges and ranges[-1][1] == ring.hr else None
 
 
 class Ask(NamedTuple):
