@@ -14,9 +14,9 @@ from pathlib import Path
 import numpy
 import pyarrow as arrow
 
+from ringcast.audit.files import find
+from ringcast.audit.verdict import audit
 from ringcast.spark import session
-from ringcast.spark.audit import audit
-from ringcast.spark.audit_files import find
 from ringcast.trace import KINDS, id_of, part_name, schema
 from ringcast.trace.schema import SCHEMA
 from ringcast.trace.writer import folder_of
@@ -124,10 +124,9 @@ def judge(spark, directory) -> None:
 
 
 def lag(spark, parts) -> None:
-    from pyspark.sql import Window
-    from pyspark.sql import functions as F
+    from pyspark.sql import Window, functions as F
 
-    from ringcast.spark.audit import read
+    from ringcast.audit.verdict import read
 
     given = read(spark, parts).where(F.col("event") == "deliver")
     before = F.lag("last").over(Window.partitionBy("member", "sender").orderBy("ev"))

@@ -26,8 +26,8 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema
 from test_spark_throughput import ROWS, write_journal
 
+from ringcast.journal.segments import SEALED_BATCH_ROWS, STORED
 from ringcast.spark import JournalReader, session
-from ringcast.spark.segments import SEALED_BATCH_ROWS, STORED
 
 WARMUP = 8
 

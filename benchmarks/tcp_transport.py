@@ -13,7 +13,7 @@ import time
 
 from ringcast._core import wire
 from ringcast.transport import EVERYONE
-from ringcast.transport.tcp import TcpTransport
+from ringcast.transport.tcp.transport import TcpTransport
 
 GROUP = 7
 FRAME = 60_000

@@ -11,12 +11,12 @@ import statistics
 from pathlib import Path
 from time import perf_counter
 
-from ringcast.sim.plan import Settings
-from ringcast.sim.run import simulate
+from ringcast.campaign.jobs import CONF, Campaign
+from ringcast.campaign.results import Results
+from ringcast.campaign.runs import plan
+from ringcast.sim.runs.plan import Settings
+from ringcast.sim.runs.run import simulate
 from ringcast.spark import session
-from ringcast.spark.campaign.jobs import CONF, Campaign
-from ringcast.spark.campaign.results import Results
-from ringcast.spark.campaign.runs import plan
 
 ROUNDS = 3
 CORES = 2

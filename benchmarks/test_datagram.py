@@ -20,7 +20,7 @@ from ringcast._core import wire
 from ringcast._core.ring_buffer import RingBuffer
 from ringcast._core.send_window import SendWindow
 from ringcast._core.seqno_table import SeqnoTable
-from ringcast.cli.naive import NaiveSender, bundle
+from ringcast.cli.perf.naive import NaiveSender, bundle
 from ringcast.stack import Kind
 
 CAPACITY = 32_768

@@ -10,8 +10,8 @@ from statistics import quantiles
 
 import pytest
 
-from ringcast.cli.perf_plan import Plan
-from ringcast.cli.perf_run import run_once
+from ringcast.cli.perf.plan import Plan
+from ringcast.cli.perf.run import run_once
 
 
 def plan(size, naive, enabled):

@@ -9,8 +9,8 @@ import statistics
 
 import pytest
 
-from ringcast.sim.plan import Settings
-from ringcast.sim.run import simulate
+from ringcast.sim.runs.plan import Settings
+from ringcast.sim.runs.run import simulate
 
 GROUP = {"members": 5, "messages": 5000, "loss": 0.2}
 USUAL = {"capacity": 1000, "xmit_interval": 10, "ack_threshold": 100, "max_bytes": 8 << 20, "hello_interval": 100,

@@ -1,5 +1,33 @@
+"""What all tests share."""
+
+import pytest
 from hypothesis import settings
 
 # No test depends on how fast the machine is.
 settings.register_profile("ringcast", deadline=None, print_blob=True)
 settings.load_profile("ringcast")
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory):
+    """One Spark session for all tests that need one: it takes longer to start than most of them take to run."""
+    from ringcast.errors import RingcastError
+    from ringcast.spark.session import find_java, session
+
+    try:
+        find_java()
+    except RingcastError as error:
+        pytest.skip(str(error))
+    running = session(
+        "ringcast-tests",
+        master="local[2]",
+        conf={
+            "spark.sql.shuffle.partitions": "1",
+            "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
+            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+            "spark.ui.showConsoleProgress": "false",
+        },
+    )
+    running.sparkContext.setLogLevel("OFF")
+    yield running
+    running.stop()

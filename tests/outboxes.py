@@ -10,8 +10,8 @@ from contextlib import contextmanager
 import pyarrow as pa
 
 from ringcast import Channel, RingcastError
-from ringcast.spark.outbox import PAYLOADS
-from ringcast.spark.publisher import HeldOutbox, Publisher, opening
+from ringcast.outbox.publisher import HeldOutbox, Publisher, opening
+from ringcast.outbox.store import PAYLOADS
 
 PATIENCE = 60                           # seconds
 GROUP, NAMES = "g", ["spark", "r"]

@@ -14,8 +14,7 @@ from pyarrow import parquet
 
 from ringcast import Channel, ConfigError, Flag, Life
 from ringcast.protocols.faults import Discard
-from ringcast.trace import PART
-from ringcast.trace import writer as writing
+from ringcast.trace import PART, writer as writing
 from ringcast.trace.schema import SCHEMA
 from ringcast.trace.writer import Writer, folder_of
 

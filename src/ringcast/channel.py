@@ -62,7 +62,7 @@ from ringcast.trace.writer import Writer
 from ringcast.transport import Transport
 from ringcast.transport.inproc import InprocTransport
 from ringcast.transport.seat import Seat
-from ringcast.transport.tcp import TcpTransport
+from ringcast.transport.tcp.transport import TcpTransport
 from ringcast.transport.udp import UdpTransport, largest_datagram
 from ringcast.view import View
 

@@ -7,7 +7,7 @@ import sys
 import pytest
 from outboxes import NAMES, PATIENCE, Member, free_port, process, put, wait_for
 
-from ringcast.spark.outbox import Outbox
+from ringcast.outbox.store import Outbox
 
 
 @pytest.fixture

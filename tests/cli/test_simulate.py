@@ -14,8 +14,8 @@ import pyarrow.parquet as parquet
 import pytest
 
 from ringcast.cli import simulate as command
-from ringcast.sim.plan import Settings
-from ringcast.sim.run import Outcome, Run, draw
+from ringcast.sim.runs.plan import Settings
+from ringcast.sim.runs.run import Outcome, Run, draw
 from ringcast.sim.trace import Trace
 from ringcast.trace import VERSION, VERSION_KEY
 from ringcast.trace.schema import SCHEMA

@@ -12,7 +12,7 @@ import pytest
 from ringcast.errors import ClosedError, MessageTooLargeError
 from ringcast.transport import EVERYONE, Transport
 from ringcast.transport.inproc import InprocTransport
-from ringcast.transport.tcp import TcpTransport
+from ringcast.transport.tcp.transport import TcpTransport
 from ringcast.transport.udp import UdpTransport
 
 PATIENCE = 60.0                         # seconds; only a failing test ever waits so long

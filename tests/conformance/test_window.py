@@ -6,8 +6,7 @@ import itertools
 import random
 
 import pytest
-from hypothesis import settings
-from hypothesis import strategies as st
+from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from ringcast._core.ring_buffer import RingBuffer

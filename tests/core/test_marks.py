@@ -1,7 +1,6 @@
 """Flags of messages: what OOB, DONT_LOOPBACK and taken once mean for what leaves a window."""
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from ringcast._core.batch import Batch
 from ringcast._core.marks import Marks

@@ -12,8 +12,7 @@ import threading
 from contextlib import closing, contextmanager
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from ringcast._core.sockets import MAX_DATAGRAM, Receiver, Sender, SockAddr, drop_own, size_receive_buffer
 from ringcast.errors import MessageTooLargeError

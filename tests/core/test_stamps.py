@@ -3,8 +3,7 @@
 from array import array
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from ringcast._core.stamps import Stamps
 

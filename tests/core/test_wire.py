@@ -4,8 +4,7 @@ import struct
 from array import array
 
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
+from hypothesis import example, given, strategies as st
 
 from ringcast._core import wire
 from ringcast._core.batch import Batch

@@ -10,7 +10,8 @@ import reference
 from honest import CONFIG, DONT_LOOPBACK, HONEST, LARGE, NAMES, Honest
 
 from ringcast.config import MAX_MEMBERS, milliseconds
-from ringcast.protocols import frag, multicast, nakack2, stable, unreliable
+from ringcast.protocols import frag, unreliable
+from ringcast.protocols.multicast import base as multicast, nakack2, stable
 from ringcast.protocols.seqnos import MODULUS, precedes
 from ringcast.protocols.stream import Stream
 from ringcast.protocols.unicast3 import layer, memory

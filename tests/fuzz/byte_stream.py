@@ -11,8 +11,8 @@ from collections import deque
 import reference
 from hostile import EDGES, Program
 
-from ringcast.transport.tcp_handshake import SIZE, Kind, Numbers, Record, read, write
-from ringcast.transport.tcp_link import LARGEST, READ, SMALLEST, SPARE_BUFFERS, Link, ReadBuffer
+from ringcast.transport.tcp.handshake import SIZE, Kind, Numbers, Record, read, write
+from ringcast.transport.tcp.link import LARGEST, READ, SMALLEST, SPARE_BUFFERS, Link, ReadBuffer
 
 GROUP, PEER = 0xABCD1234, 0x2222_0000_0002
 SIZES = (SMALLEST, SMALLEST + 1, 40, 100, 600, LARGEST - 1, LARGEST)

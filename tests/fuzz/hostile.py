@@ -9,8 +9,8 @@ from honest import INCARNATIONS, Honest
 from reference import MODULUS
 
 from ringcast._core import wire
-from ringcast.protocols import mcast, multicast
 from ringcast.protocols.frag import HEAD
+from ringcast.protocols.multicast import base as multicast, mcast
 from ringcast.protocols.seqnos import is_seqno
 from ringcast.protocols.static_members import HELLO, Hello, Line
 from ringcast.protocols.unicast3 import control

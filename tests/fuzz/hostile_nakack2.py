@@ -8,7 +8,7 @@ from hostile import BODIES, EDGES, HOSTILE, STRANGER, Hostile, a_run
 
 from ringcast._core import wire
 from ringcast.config import MAX_MEMBERS
-from ringcast.protocols import mcast, nakack2, stable
+from ringcast.protocols.multicast import mcast, nakack2, stable
 from ringcast.stack import EVERYONE, Kind
 
 NEW_BODIES = {Kind.STARTED: nakack2.STARTED, Kind.RESYNC: nakack2.RESYNC, Kind.VOTE: stable.VOTE, Kind.STABILITY: stable.STABILITY}

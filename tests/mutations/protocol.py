@@ -20,8 +20,8 @@ SEEDS = 200                             # of each kind that a mutation may survi
 
 HUNT = """
 from msgspec.structs import replace
-from ringcast.sim.plan import Settings
-from ringcast.sim.run import simulate
+from ringcast.sim.runs.plan import Settings
+from ringcast.sim.runs.run import simulate
 for seed in range(%d):
     for settings in %s:
         later = {name: getattr(settings, name) or 0 for name in ("returns", "threads", "joins", "mtu")}
@@ -69,10 +69,11 @@ class Mutation:
     draws: str = TO_ALL
 
 
-MCAST, MULTICAST, MEMBERS = (f"protocols/{name}.py" for name in ("mcast", "multicast", "static_members"))
+MCAST, MULTICAST = "protocols/multicast/mcast.py", "protocols/multicast/base.py"
+MEMBERS = "protocols/static_members.py"
 RETRANSMISSION, STREAM, FRAG = "protocols/retransmission.py", "protocols/stream.py", "protocols/frag.py"
 UNICAST, SENDER, RECEIVER = (f"protocols/unicast3/{name}.py" for name in ("layer", "sender", "receiver"))
-NAKACK2, STABLE, QUEUE = (f"protocols/{name}.py" for name in ("nakack2", "stable", "become_server_queue"))
+NAKACK2, STABLE, QUEUE = (f"protocols/multicast/{name}.py" for name in ("nakack2", "stable", "become_server_queue"))
 BUNDLER = "protocols/bundler.py"
 PARTS = "protocols/parts.py"
 STATES, MEMORY, SYNC = (f"protocols/unicast3/{name}.py" for name in ("states", "memory", "sync"))

@@ -3,7 +3,7 @@
 import pytest
 
 from ringcast import Address, Batch
-from ringcast.protocols.multicast import MOST_DEPARTED
+from ringcast.protocols.multicast.base import MOST_DEPARTED
 from ringcast.protocols.static_members import Hello
 from ringcast.sim.cluster import Cluster
 from ringcast.stack import Kind

@@ -6,9 +6,9 @@ import msgspec
 import pytest
 
 from ringcast._core import wire
-from ringcast.protocols import mcast, multicast
+from ringcast.protocols.multicast import base as multicast, mcast
+from ringcast.protocols.multicast.stable import Vote
 from ringcast.protocols.seqnos import MODULUS, united, without
-from ringcast.protocols.stable import Vote
 from ringcast.protocols.static_members import FARTHEST, HIGHEST, Hello, Line
 from ringcast.protocols.unicast3 import control
 from ringcast.sim.cluster import Cluster

@@ -1,8 +1,7 @@
 """What a control datagram goes through that is larger than a frame."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from ringcast._core import wire
 from ringcast.address import Address

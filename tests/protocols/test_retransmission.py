@@ -2,13 +2,12 @@
 
 import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from ringcast._core import wire
 from ringcast._core.send_window import SendWindow
 from ringcast._core.seqno_table import SeqnoTable
-from ringcast.protocols.multicast import XmitReq
+from ringcast.protocols.multicast.base import XmitReq
 from ringcast.protocols.retransmission import LONGEST_PATIENCE, MAX_RANGES, SHARES, Ask, Gaps, Pace, requests, split
 from ringcast.protocols.seqnos import MODULUS, count, without
 from ringcast.protocols.unicast3 import control

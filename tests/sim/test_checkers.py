@@ -6,8 +6,8 @@ from ringcast import Address, Batch, Digest, View
 from ringcast.sim.checkers import Violation
 from ringcast.sim.cluster import Cluster
 from ringcast.sim.network import MS, Network
-from ringcast.sim.plan import Settings, draw
-from ringcast.sim.run import Run
+from ringcast.sim.runs.plan import Settings, draw
+from ringcast.sim.runs.run import Run
 
 
 @pytest.fixture
@@ -275,7 +275,7 @@ def test_an_exception_in_a_layer_fails_the_run():
 
 
 def test_a_storm_is_ended(monkeypatch):
-    monkeypatch.setattr("ringcast.sim.run.MAX_EVENTS", 300)
+    monkeypatch.setattr("ringcast.sim.runs.run.MAX_EVENTS", 300)
     assert Run(plan()).outcome().check == "storm"
 
 

@@ -4,8 +4,8 @@ import pytest
 
 from ringcast.sim.cluster import Cluster
 from ringcast.sim.network import MS, Network
-from ringcast.sim.plan import Settings
-from ringcast.sim.run import simulate
+from ringcast.sim.runs.plan import Settings
+from ringcast.sim.runs.run import simulate
 
 STACKS = ["mcast-udp", "nakack2-udp"]
 

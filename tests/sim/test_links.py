@@ -1,4 +1,4 @@
-"""Simulated connections do what transport/tcp.py promises: between two link events nothing is lost and the order is kept."""
+"""Simulated connections do what transport/tcp/transport.py promises: between two link events nothing is lost and the order is kept."""
 
 import itertools
 

@@ -8,10 +8,10 @@ import msgspec
 import pytest
 
 from ringcast import ConfigError
-from ringcast.sim.measure import classes, percentile, upper_end
 from ringcast.sim.network import MS
-from ringcast.sim.plan import Settings, draw
-from ringcast.sim.run import Run, simulate
+from ringcast.sim.runs.measure import classes, percentile, upper_end
+from ringcast.sim.runs.plan import Settings, draw
+from ringcast.sim.runs.run import Run, simulate
 from ringcast.sim.trace import Trace
 
 SIZE = 1000

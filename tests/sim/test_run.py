@@ -7,9 +7,9 @@ import sys
 import pytest
 
 from ringcast import ConfigError
-from ringcast.protocols.mcast import Mcast
-from ringcast.sim.plan import Settings, draw
-from ringcast.sim.run import Run, shortest_prefix, simulate
+from ringcast.protocols.multicast.mcast import Mcast
+from ringcast.sim.runs.plan import Settings, draw
+from ringcast.sim.runs.run import Run, shortest_prefix, simulate
 
 
 def essence(outcome):
@@ -23,7 +23,7 @@ def test_the_same_seed_is_the_same_run(seed):
 
 
 def test_the_same_seed_is_the_same_run_in_every_process():
-    code = "from ringcast.sim.run import *; print([simulate(seed, Settings()).fingerprint for seed in range(4)])"
+    code = "from ringcast.sim.runs.run import *; print([simulate(seed, Settings()).fingerprint for seed in range(4)])"
     said = {subprocess.run([sys.executable, "-c", code], env=os.environ | {"PYTHONHASHSEED": str(number)}, capture_output=True,
                            text=True, check=True).stdout for number in (1, 2)}
     assert said == {f"{[simulate(seed, Settings()).fingerprint for seed in range(4)]}\n"}

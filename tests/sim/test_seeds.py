@@ -5,8 +5,8 @@ from collections import Counter
 import msgspec
 import pytest
 
-from ringcast.sim.plan import Settings
-from ringcast.sim.run import simulate
+from ringcast.sim.runs.plan import Settings
+from ringcast.sim.runs.run import simulate
 
 HARSH = Settings(loss=0.2, crashes=2, partitions=2)
 UNICAST = Settings(unicast=200)

@@ -5,7 +5,7 @@ import pytest
 
 from ringcast.sim.cluster import Cluster
 from ringcast.sim.network import MS
-from ringcast.sim.plan import Settings, draw
+from ringcast.sim.runs.plan import Settings, draw
 
 
 def group(names="AB", **options):

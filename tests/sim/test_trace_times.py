@@ -5,8 +5,8 @@ from pathlib import Path
 import pyarrow as arrow
 from pyarrow import parquet
 
-from ringcast.sim.plan import Settings, draw
-from ringcast.sim.run import Run
+from ringcast.sim.runs.plan import Settings, draw
+from ringcast.sim.runs.run import Run
 from ringcast.sim.trace import Trace
 from ringcast.trace.schema import SCHEMA
 

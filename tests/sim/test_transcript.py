@@ -5,8 +5,8 @@ import re
 import pytest
 
 from ringcast.sim.member import Member
-from ringcast.sim.transcript import Entry, Mismatch, Mistake, Transcript, Unlike
-from ringcast.sim.verbs import VERBS
+from ringcast.sim.transcripts.language import Entry, Mismatch, Mistake, Transcript, Unlike
+from ringcast.sim.transcripts.verbs.group import VERBS
 
 
 def played(text, table=VERBS):
@@ -219,7 +219,8 @@ def test_what_the_checkers_find_is_reported_with_the_line(monkeypatch):
     """A broken promise of the stack, whatever the transcript says."""
     text = "members A B\nsend A 1..3\nrun 10ms"
     played(text)
-    monkeypatch.setattr("ringcast.sim.script.ScriptedMember._finish", lambda member, batch, now: member.multicast.delivered(batch, now))
+    monkeypatch.setattr("ringcast.sim.transcripts.scripted.ScriptedMember._finish",
+                        lambda member, batch, now: member.multicast.delivered(batch, now))
     message = error(Mismatch, text)
     assert message.startswith("it.txt:3: `run 10ms`: purge: A gave up its messages up to")
 
@@ -227,7 +228,7 @@ def test_what_the_checkers_find_is_reported_with_the_line(monkeypatch):
 def test_the_checkers_know_what_was_told(monkeypatch):
     text = "members A B\ntell A>B 1..3\nrun 10ms"
     played(text)
-    monkeypatch.setattr("ringcast.sim.script.ScriptedMember._push_to", lambda member, dest, now: (
+    monkeypatch.setattr("ringcast.sim.transcripts.scripted.ScriptedMember._push_to", lambda member, dest, now: (
         member.talks[dest].backlog.reverse(), Member._push_to(member, dest, now)))
     message = error(Mismatch, text + "\ntold B A 1..3")
     assert message.startswith("it.txt:3: `run 10ms`: content: B got")

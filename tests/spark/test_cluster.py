@@ -11,8 +11,8 @@ import pyarrow.parquet as parquet
 import pytest
 from cluster import HOME, SMALL, Cluster, refusal
 
-from ringcast.sim.plan import Settings, draw
-from ringcast.sim.run import Run
+from ringcast.sim.runs.plan import Settings, draw
+from ringcast.sim.runs.run import Run
 from ringcast.sim.trace import Trace
 from ringcast.spark import Journal
 

@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 
 import pytest
-from journal_help import A, record
+from journals import A, record
 
 from ringcast.errors import ConfigError
 from ringcast.spark import Journal, JournalReader
@@ -44,15 +44,15 @@ def test_what_is_not_a_local_path_is_refused_in_one_sentence(text):
 
 def takers():
     """Everything of the library that is given a path."""
+    from ringcast.audit.files import find
+    from ringcast.campaign.results import Results
     from ringcast.config import Config
-    from ringcast.spark.audit_files import find
-    from ringcast.spark.campaign.results import Results
-    from ringcast.spark.merge import Journals
-    from ringcast.spark.outbox import Outbox
-    from ringcast.spark.publisher import HeldOutbox
+    from ringcast.journal.merge import Journals
+    from ringcast.journal.subscriptions import committed, subscribe
+    from ringcast.outbox.publisher import HeldOutbox
+    from ringcast.outbox.store import Outbox
     from ringcast.spark.sink import BatchWriter
     from ringcast.spark.source import RingcastDataSource
-    from ringcast.spark.subscriptions import committed, subscribe
 
     def write(path):
         from pyspark.sql.types import StructType
@@ -104,7 +104,7 @@ def test_every_command_refuses_a_store(words, tmp_path, monkeypatch):
 
 
 def test_a_journal_is_written_and_read_by_its_uri(tmp_path, monkeypatch):
-    from ringcast.spark.merge import Journals
+    from ringcast.journal.merge import Journals
 
     monkeypatch.chdir(tmp_path)                 # where a path that was not understood would end
     path = tmp_path / "my journal"

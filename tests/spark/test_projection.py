@@ -8,14 +8,14 @@ import zlib
 import pyarrow as pa
 import pytest
 from isal.isal_zlib import crc32
-from journal_help import A, B, crash, record, seqnos
+from journals import A, B, crash, record, seqnos
 
 from ringcast.errors import JournalError
+from ringcast.journal.manifest import VERSION, folder_name
+from ringcast.journal.merge import Journals
+from ringcast.journal.rows import ROWS
+from ringcast.journal.segments import identity
 from ringcast.spark import Journal, JournalReader
-from ringcast.spark.manifest import VERSION, folder_name
-from ringcast.spark.merge import Journals
-from ringcast.spark.rows import ROWS
-from ringcast.spark.segments import identity
 
 BARE = pa.schema([ROWS.field("sender"), ROWS.field("seqno"), ROWS.field("sent_at")])
 MARK = b"payload that nobody asked for"

@@ -9,9 +9,9 @@ import pytest
 from outboxes import GROUP, PATIENCE, Member, Publishing, free_port, process, served, wait_for
 
 from ringcast import Channel
+from ringcast.journal.recorder import record
+from ringcast.outbox.store import Outbox
 from ringcast.spark import Journal, JournalReader
-from ringcast.spark.outbox import Outbox
-from ringcast.spark.recorder import record
 
 pytestmark = pytest.mark.spark
 

@@ -3,7 +3,7 @@
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from journal_help import A, B, C, record
+from journals import A, B, C, record
 
 pytest.importorskip("pyspark", reason="the source needs pyspark: pip install ringcast[spark]")
 
@@ -51,7 +51,7 @@ def opened(monkeypatch):
     """The segments that were opened."""
     names = []
 
-    import ringcast.spark.reader as reader
+    import ringcast.journal.reader as reader
 
     def noting(segment, *rest, real=reader.read_segment, **options):
         names.append((segment.path.parent.name[0], segment.first))

@@ -4,15 +4,15 @@ import json
 import logging
 
 import pytest
-from journal_help import A, B, record
+from journals import A, B, record
 
 pytest.importorskip("pyspark", reason="the source needs pyspark: pip install ringcast[spark]")
 
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, ReadMinRows
 
 from ringcast.errors import ConfigError, JournalError
+from ringcast.journal.offsets import digest_of
 from ringcast.spark import Journal, lag
-from ringcast.spark.offsets import digest_of
 from ringcast.spark.source import RingcastDataSource
 
 

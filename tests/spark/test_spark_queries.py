@@ -4,11 +4,11 @@ import json
 from pathlib import Path
 
 import pytest
-from journal_help import A, B, C, record
+from journals import A, B, C, record
 
+from ringcast.journal.retention import Retention
+from ringcast.journal.subscriptions import committed, subscriptions
 from ringcast.spark import Journal, JournalReader, lag
-from ringcast.spark.retention import Retention
-from ringcast.spark.subscriptions import committed, subscriptions
 
 pytestmark = pytest.mark.spark
 

@@ -5,7 +5,7 @@ import pickle
 import shutil
 
 import pytest
-from journal_help import A, B, crash, payloads
+from journals import A, B, crash, payloads
 
 pytest.importorskip("pyspark", reason="the source needs pyspark: pip install ringcast[spark]")
 
@@ -13,9 +13,9 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from pyspark.sql.types import StructType
 
 from ringcast.errors import JournalError
+from ringcast.journal.subscriptions import subscriptions
 from ringcast.spark import Journal
 from ringcast.spark.source import RingcastDataSource
-from ringcast.spark.subscriptions import subscriptions
 
 SENT = 1_700_000_000_000_000_000
 ALL = ReadAllAvailable()
@@ -215,7 +215,7 @@ def test_an_offset_of_a_checkpoint_is_a_starting_offset_and_a_subscription_is_it
 
 
 def test_a_checkpoint_tells_what_was_committed_from_its_digest(folder, tmp_path):
-    from ringcast.spark.subscriptions import committed
+    from ringcast.journal.subscriptions import committed
 
     with recorder(folder, "r1") as one:
         deliver(one, A, 1, 6)

@@ -4,7 +4,7 @@ import json
 import pickle
 
 import pytest
-from journal_help import A, B, C, record
+from journals import A, B, C, record
 
 pytest.importorskip("pyspark", reason="the source needs pyspark: pip install ringcast[spark]")
 
@@ -12,10 +12,10 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from pyspark.sql.types import IntegerType, LongType, StringType, StructType, TimestampNTZType
 
 from ringcast.errors import ConfigError, JournalError
+from ringcast.journal.offsets import Copy, digest_of
+from ringcast.journal.subscriptions import subscriptions
 from ringcast.spark import Journal
-from ringcast.spark.offsets import Copy, digest_of
 from ringcast.spark.source import PARTITION_ROWS, RingcastDataSource, Slice
-from ringcast.spark.subscriptions import subscriptions
 
 
 @pytest.fixture

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 import textring  # the verbs of this folder
 
-from ringcast.sim.transcript import Mismatch, Transcript
-from ringcast.sim.verbs import VERBS
+from ringcast.sim.transcripts.language import Mismatch, Transcript
+from ringcast.sim.transcripts.verbs.group import VERBS
 
 HERE = Path(__file__).parent
 FILES = sorted(HERE.glob("*.txt"))

@@ -16,8 +16,8 @@ import textring
 from ringcast.address import Address
 from ringcast.protocols.parts import Parts
 from ringcast.protocols.unreliable import Unreliable
-from ringcast.sim.transcript import Transcript
-from ringcast.sim.verbs import VERBS
+from ringcast.sim.transcripts.language import Transcript
+from ringcast.sim.transcripts.verbs.group import VERBS
 from ringcast.stack import Kind, Packet, Stack
 
 HERE = Path(__file__).parent

@@ -4,7 +4,7 @@ steps a transcript puts in order. They stand apart from the shipped language bec
 import sys
 from pathlib import Path
 
-from ringcast.sim.transcript import Entry, Mistake, Unlike, collapsed, number
+from ringcast.sim.transcripts.language import Entry, Mistake, Unlike, collapsed, number
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "core"))
 

@@ -18,9 +18,10 @@ from contextlib import ExitStack, suppress
 import pytest
 
 from ringcast.errors import ClosedError, ConfigError, TransportError
-from ringcast.transport import EVERYONE, tcp_dialing, tcp_handshake
-from ringcast.transport.tcp import MOST_HANDSHAKES, TcpTransport
-from ringcast.transport.tcp_handshake import SIZE, Kind, Record
+from ringcast.transport import EVERYONE
+from ringcast.transport.tcp import dialing as tcp_dialing, handshake as tcp_handshake
+from ringcast.transport.tcp.handshake import SIZE, Kind, Record
+from ringcast.transport.tcp.transport import MOST_HANDSHAKES, TcpTransport
 
 PATIENCE = 60.0                         # seconds; only a failing test ever waits so long
 RANGE = 8                               # ports of one test

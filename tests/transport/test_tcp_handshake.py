@@ -8,7 +8,16 @@ import copy
 
 import pytest
 
-from ringcast.transport.tcp_handshake import FARTHEST, HIGHEST, SIZE, Kind, Numbers, Record, read, write
+from ringcast.transport.tcp.handshake import (
+    FARTHEST,
+    HIGHEST,
+    SIZE,
+    Kind,
+    Numbers,
+    Record,
+    read,
+    write,
+)
 
 END = "end"
 

@@ -11,7 +11,7 @@ from contextlib import suppress
 import pytest
 from guarded import guard
 
-from ringcast.transport.tcp_link import Link
+from ringcast.transport.tcp.link import Link
 
 PATIENCE = 60.0                         # seconds; only a failing test ever waits so long
 MUCH = 1 << 30                          # bytes that may be unsent

@@ -8,7 +8,7 @@ from guarded import GuardedDict, guard
 from ringcast.errors import ClosedError
 from ringcast.transport import EVERYONE, inproc
 from ringcast.transport.inproc import InprocTransport
-from ringcast.transport.shared import Shared
+from ringcast.transport.lifetime import Shared
 
 
 class Lent(Shared):

@@ -14,8 +14,9 @@ def main() -> None:
         import typer  # noqa: F401
     except ImportError:
         sys.exit("ringcast: the commands need the extra packages of `pip install 'ringcast[cli]'`")
-    from ringcast.cli import audit, journal, perf, publish, record, simulate  # noqa: F401  (importing a command adds it to the application)
+    from ringcast.cli import audit, journal, publish, record, simulate  # noqa: F401  (importing a command adds it)
     from ringcast.cli.app import run
     from ringcast.cli.demo import command  # noqa: F401
+    from ringcast.cli.perf import command as perf  # noqa: F401
 
     run()

@@ -7,10 +7,12 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from ringcast import html_page as page
+from ringcast.audit import files as audit_files, report as audit_report, verdict as audit
+from ringcast.audit.figures import figures
 from ringcast.cli.app import Conf, Master, app, console, path, settings
 from ringcast.errors import ConfigError
-from ringcast.spark import audit, audit_files, audit_report, page, session
-from ringcast.spark.audit_figures import figures
+from ringcast.spark import session
 from ringcast.spark.session import CONF
 
 MOST_SHOWN = 20                         # violations

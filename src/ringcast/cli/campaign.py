@@ -9,19 +9,18 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
+from ringcast import html_page as page
 from ringcast.cli.app import console
 from ringcast.config import configure
 from ringcast.errors import ConfigError, RingcastError
-from ringcast.sim.plan import Settings
-from ringcast.spark import page
-from ringcast.spark.session import CONF as DEFAULTS
-from ringcast.spark.session import session
+from ringcast.sim.runs.plan import Settings
+from ringcast.spark.session import CONF as DEFAULTS, session
 
 if TYPE_CHECKING:
     import pyarrow as arrow
     from pyspark.sql import SparkSession
 
-    from ringcast.spark.campaign.runs import Planned
+    from ringcast.campaign.runs import Planned
 
 SEEDS = 3                               # of each combination
 LIMIT = 300.0                           # real seconds of a run
@@ -33,7 +32,7 @@ Axes = dict[str, Sequence[Any]]
 
 def order(fixed: Settings, options: Mapping[str, str], **axes: Sequence[Any] | None) -> tuple[Settings, Axes]:
     """What is the same for all runs, and what is not: `axes`, and the options of the stack that may have several values."""
-    from ringcast.spark.campaign.runs import OF_STACK
+    from ringcast.campaign.runs import OF_STACK
 
     lists = {name: text.split(",") for name, text in options.items() if name in OF_STACK}
     values = {name: [getattr(configure({name: value}, fixed.stack), name) for value in texts] for name, texts in lists.items()}
@@ -46,9 +45,9 @@ def run(fixed: Settings, axes: Axes, seeds: Sequence[int], *, master: str | None
         conf: Mapping[str, str] | None = None) -> int:
     """Carry out a campaign, print its answer, and return the exit status: 1 when a run failed."""
     try:
-        from ringcast.spark.campaign.points import points
-        from ringcast.spark.campaign.results import Results
-        from ringcast.spark.campaign.runs import OK, plan
+        from ringcast.campaign.points import points
+        from ringcast.campaign.results import Results
+        from ringcast.campaign.runs import OK, plan
     except ImportError as error:
         raise RingcastError('Campaigns need Spark: run pip install "ringcast[spark]".') from error
     if limit <= 0:
@@ -78,7 +77,7 @@ def run(fixed: Settings, axes: Axes, seeds: Sequence[int], *, master: str | None
 
 
 def started(master: str | None, conf: Mapping[str, str] | None) -> "SparkSession":
-    from ringcast.spark.campaign.jobs import CONF
+    from ringcast.campaign.jobs import CONF
 
     with console.status("starting Spark"):
         spark = session("ringcast campaign", master=master, conf=conf, defaults=DEFAULTS | CONF)
@@ -88,8 +87,8 @@ def started(master: str | None, conf: Mapping[str, str] | None) -> "SparkSession
 
 def carry_out(spark: "SparkSession", runs: "Sequence[Planned]", kept: Any, limit: float) -> bool:
     """Run what is not there yet, with a bar that shows how far it is; whether it came to its end."""
-    from ringcast.spark.campaign.jobs import Campaign
-    from ringcast.spark.campaign.runs import OK
+    from ringcast.campaign.jobs import Campaign
+    from ringcast.campaign.runs import OK
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console) as progress:
@@ -122,8 +121,8 @@ def show_failures(failures: Sequence[Mapping[str, str]]) -> None:
 
 def answer(points: Sequence[Any], one: "Planned", failures: Sequence[Mapping[str, str]], report: Path | None) -> None:
     """The table for the terminal, and the page."""
-    from ringcast.spark.campaign import report as answers
-    from ringcast.spark.campaign.points import RULE
+    from ringcast.campaign import report as answers
+    from ringcast.campaign.points import RULE
 
     table = Table(title="What to take", title_justify="left", box=None)
     for title in answers.TITLES:

@@ -10,14 +10,14 @@ from rich.console import Console
 from rich.table import Table
 
 from ringcast.cli.app import app, path
-from ringcast.cli.keeping import KeepBytes, KeepFor, KeepUntilCommitted, retention_of
+from ringcast.cli.retention_options import KeepBytes, KeepFor, KeepUntilCommitted, retention_of
 from ringcast.errors import ConfigError, JournalError
-from ringcast.spark.journal import Journal
-from ringcast.spark.manifest import RETIRED
-from ringcast.spark.merge import Journals
-from ringcast.spark.offsets import Offset
-from ringcast.spark.reader import JournalReader
-from ringcast.spark.subscriptions import committed, subscribe, subscriptions
+from ringcast.journal.manifest import RETIRED
+from ringcast.journal.merge import Journals
+from ringcast.journal.offsets import Offset
+from ringcast.journal.reader import JournalReader
+from ringcast.journal.subscriptions import committed, subscribe, subscriptions
+from ringcast.journal.writer import Journal
 
 journal_app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Look at a journal, or remove what nobody needs.")
 app.add_typer(journal_app, name="journal")

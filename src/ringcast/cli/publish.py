@@ -9,7 +9,7 @@ import typer
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from ringcast.cli.app import Settings, StackName, app, console, path, settings
-from ringcast.spark.publisher import KEEP_PARTS, HeldOutbox, Publisher, opening
+from ringcast.outbox.publisher import KEEP_PARTS, HeldOutbox, Publisher, opening
 
 
 @app.command("publish")

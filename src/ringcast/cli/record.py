@@ -10,9 +10,9 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from ringcast import Channel, ClosedError
 from ringcast.cli.app import Settings, StackName, app, console, path, settings
-from ringcast.cli.keeping import KeepBytes, KeepFor, KeepUntilCommitted, retention_of
-from ringcast.spark.journal import Journal
-from ringcast.spark.recorder import close_soon, close_when_alone, record, resume_of, staying
+from ringcast.cli.retention_options import KeepBytes, KeepFor, KeepUntilCommitted, retention_of
+from ringcast.journal.recorder import close_soon, close_when_alone, record, resume_of, staying
+from ringcast.journal.writer import Journal
 
 
 @app.command("record")

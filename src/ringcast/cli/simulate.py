@@ -16,13 +16,12 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from ringcast.cli import campaign
-from ringcast.cli.app import Conf, Master, app, console, path, settings
-from ringcast.cli.app import Settings as Options
+from ringcast.cli.app import Conf, Master, Settings as Options, app, console, path, settings
 from ringcast.errors import ConfigError
-from ringcast.sim.measure import Measured
-from ringcast.sim.plan import SIMULATED, Settings, draw, listed, pick
-from ringcast.sim.replay import replay
-from ringcast.sim.run import Outcome, Run, shortest_prefix, simulate
+from ringcast.sim.runs.measure import Measured
+from ringcast.sim.runs.plan import SIMULATED, Settings, draw, listed, pick
+from ringcast.sim.runs.replay import replay
+from ringcast.sim.runs.run import Outcome, Run, shortest_prefix, simulate
 
 SEEDS = 1000
 CHUNK = 8                               # seeds that a worker takes at a time

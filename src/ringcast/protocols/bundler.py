@@ -5,7 +5,7 @@ until enough for full datagrams waits, as SendWindow.push says, or until `bundle
 after the datagram before it. """
 
 from ringcast.address import Address
-from ringcast.protocols.multicast import Multicast
+from ringcast.protocols.multicast.base import Multicast
 from ringcast.protocols.unicast3 import Unicast3
 from ringcast.stack import Instant
 

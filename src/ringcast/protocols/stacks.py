@@ -4,11 +4,11 @@ from ringcast.address import Address
 from ringcast.config import Config
 from ringcast.digest import Digest
 from ringcast.protocols.budget import ReceiveBudget
-from ringcast.protocols.mcast import Mcast
-from ringcast.protocols.multicast import Multicast
-from ringcast.protocols.nakack2 import Nakack2
+from ringcast.protocols.multicast.base import Multicast
+from ringcast.protocols.multicast.mcast import Mcast
+from ringcast.protocols.multicast.nakack2 import Nakack2
+from ringcast.protocols.multicast.stable import Stable
 from ringcast.protocols.seqnos import Seqno
-from ringcast.protocols.stable import Stable
 from ringcast.stack import Layer
 
 

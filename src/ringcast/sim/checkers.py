@@ -12,8 +12,8 @@ from ringcast.address import Address
 from ringcast.config import MAX_MEMBERS
 from ringcast.message import Flag
 from ringcast.protocols.frag import FRAGMENT
-from ringcast.protocols.multicast import MOST_DEPARTED, MOST_LEAVING
-from ringcast.protocols.nakack2 import MOST_ROOM, Nakack2
+from ringcast.protocols.multicast.base import MOST_DEPARTED, MOST_LEAVING
+from ringcast.protocols.multicast.nakack2 import MOST_ROOM, Nakack2
 from ringcast.protocols.seqnos import MODULUS, later, precedes
 from ringcast.protocols.stream import Stream
 from ringcast.protocols.unicast3.memory import MOST_EARLY_OF_ALL

@@ -1,4 +1,5 @@
-"""Connections in a simulation: between two link events a link loses nothing and keeps the order, as transport/tcp.py promises.
+"""Connections in a simulation: between two link events a link loses nothing and keeps the order, as
+transport/tcp/transport.py promises.
 
 Each pair of lives has a link. It breaks when one of them dies, when the network between them is cut, and when a fault says so; what
 was on its way is lost then, and so is what an end sends that has not noticed. As soon as there is a way again there is a new one: one

@@ -17,7 +17,7 @@ from ringcast.message import Flag
 from ringcast.protocols.budget import ReceiveBudget
 from ringcast.protocols.bundler import Dest
 from ringcast.protocols.frag import FRAGMENT
-from ringcast.protocols.nakack2 import Nakack2
+from ringcast.protocols.multicast.nakack2 import Nakack2
 from ringcast.protocols.parts import Parts
 from ringcast.protocols.seqnos import MODULUS, precedes
 from ringcast.protocols.stacks import is_lossless, multicast_layers
@@ -25,9 +25,9 @@ from ringcast.protocols.static_members import StaticMembers
 from ringcast.protocols.stream import Stream
 from ringcast.protocols.unicast3 import Unicast3
 from ringcast.protocols.unreliable import Unreliable
-from ringcast.sim.blinkers import Blinkers
 from ringcast.sim.talk import Talk, cut
 from ringcast.sim.threads import PreemptedBundler, Threads
+from ringcast.sim.view_filter import Blinkers
 from ringcast.stack import Effects, Instant, Stack
 from ringcast.view import View
 

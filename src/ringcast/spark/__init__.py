@@ -16,14 +16,14 @@ without it. And importing this package imports neither pyarrow nor pyspark until
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from .session import session  # at once, else the submodule of the same name would take the function's place
+from ringcast.spark.session import session  # at once, else the submodule of the same name would take the function's place
 
 if TYPE_CHECKING:
-    from .journal import Journal as Journal
-    from .progress import lag as lag
-    from .reader import JournalReader as JournalReader
+    from ringcast.journal.reader import JournalReader as JournalReader
+    from ringcast.journal.writer import Journal as Journal
+    from ringcast.spark.progress import lag as lag
 
-_HOMES = {"Journal": ".journal", "JournalReader": ".reader", "lag": ".progress"}
+_HOMES = {"Journal": "journal.writer", "JournalReader": "journal.reader", "lag": "spark.progress"}
 
 __all__ = ["Journal", "JournalReader", "lag", "session"]
 
@@ -31,4 +31,4 @@ __all__ = ["Journal", "JournalReader", "lag", "session"]
 def __getattr__(name: str) -> object:
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name], __name__), name)
+    return getattr(import_module(f"ringcast.{_HOMES[name]}"), name)

@@ -21,12 +21,12 @@ from pyspark.sql.datasource import (
     LessThanOrEqual,
 )
 
-from .manifest import Extent
-from .merge import Journals
-from .offsets import Copy, Range
-from .reader import JournalReader
-from .rows import ROWS
-from .segments import Entry
+from ringcast.journal.manifest import Extent
+from ringcast.journal.merge import Journals
+from ringcast.journal.offsets import Copy, Range
+from ringcast.journal.reader import JournalReader
+from ringcast.journal.rows import ROWS
+from ringcast.journal.segments import Entry
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 EVER = 2**63 - 1

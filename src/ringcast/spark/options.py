@@ -10,11 +10,11 @@ from typing import Annotated, Any
 
 import msgspec
 
-from ..errors import ConfigError
-from ..paths import local_path
-from .filters import EPOCH, microseconds
-from .offsets import Offset, canonical, digest_of
-from .subscriptions import subscription_name
+from ringcast.errors import ConfigError
+from ringcast.journal.offsets import Offset, canonical, digest_of
+from ringcast.journal.subscriptions import subscription_name
+from ringcast.paths import local_path
+from ringcast.spark.filters import EPOCH, microseconds
 
 _BOTH = ("path", "startingOffsets", "startingTimestamp", "senders", "failOnDataLoss", "minPartitions", "maxRecordsPerPartition",
          "includeHeaders")

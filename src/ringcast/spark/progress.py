@@ -8,7 +8,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from .offsets import digest_of
+from ringcast.journal.offsets import digest_of
 
 
 def lag(progress: Mapping[str, Any]) -> dict[str, float]:

@@ -24,8 +24,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..errors import RingcastError
-from .told import told
+from ringcast.errors import RingcastError
+from ringcast.spark.told import told
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -116,7 +116,7 @@ def _registered(spark: "SparkSession") -> "SparkSession":
     assert context._jvm is not None
     variable = context._jvm.java.lang.System.getenv
     if (variable("PYSPARK_DRIVER_PYTHON") or variable("PYSPARK_PYTHON")) != context.pythonExec:
-        from .source import RingcastDataSource
+        from ringcast.spark.source import RingcastDataSource
 
         spark.dataSource.register(RingcastDataSource)
     return spark

@@ -33,10 +33,10 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import BinaryType, StringType, StructType
 
-from ..errors import AckTimeoutError, ConfigError, MessageTooLargeError
-from ..paths import local_path
-from .options import chosen
-from .outbox import PAYLOADS, Meta, Outbox, Part
+from ringcast.errors import AckTimeoutError, ConfigError, MessageTooLargeError
+from ringcast.outbox.store import PAYLOADS, Meta, Outbox, Part
+from ringcast.paths import local_path
+from ringcast.spark.options import chosen
 
 LOOK = 0.01                             # seconds between two looks at the outbox
 

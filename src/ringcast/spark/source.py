@@ -73,11 +73,10 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from ..errors import ConfigError, JournalError
-from .filters import Bounds, sent_before
-from .manifest import Extent
-from .merge import Journals, read_copy
-from .offsets import (
+from ringcast.errors import ConfigError, JournalError
+from ringcast.journal.manifest import Extent
+from ringcast.journal.merge import Journals, read_copy
+from ringcast.journal.offsets import (
     Copy,
     Offset,
     Position,
@@ -95,10 +94,19 @@ from .offsets import (
     ranges,
     refuse,
 )
-from .options import BATCH_OPTIONS, EARLIEST, LATEST, LOAD_OPTIONS, STREAM_OPTIONS, Options, plainly
-from .reader import Span
-from .rows import OF_THE_RECORDER, ROWS, WITH_HEADERS
-from .subscriptions import subscribe
+from ringcast.journal.reader import Span
+from ringcast.journal.rows import OF_THE_RECORDER, ROWS, WITH_HEADERS
+from ringcast.journal.subscriptions import subscribe
+from ringcast.spark.filters import Bounds, sent_before
+from ringcast.spark.options import (
+    BATCH_OPTIONS,
+    EARLIEST,
+    LATEST,
+    LOAD_OPTIONS,
+    STREAM_OPTIONS,
+    Options,
+    plainly,
+)
 
 log = logging.getLogger("ringcast")
 
@@ -147,13 +155,13 @@ class RingcastDataSource(DataSource):
             return Refused(error)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
-        from .sink import BatchWriter
+        from ringcast.spark.sink import BatchWriter
 
         with plainly():
             return BatchWriter(self.options, schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
-        from .sink import StreamWriter
+        from ringcast.spark.sink import StreamWriter
 
         with plainly():
             return StreamWriter(self.options, schema, overwrite)

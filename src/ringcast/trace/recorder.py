@@ -13,9 +13,9 @@ from ringcast._core.batch import Batch
 from ringcast.address import Address
 from ringcast.digest import Digest
 from ringcast.message import Flag
-from ringcast.protocols import mcast, multicast, nakack2, stable
 from ringcast.protocols.frag import HEAD
-from ringcast.protocols.multicast import Multicast
+from ringcast.protocols.multicast import base as multicast, mcast, nakack2, stable
+from ringcast.protocols.multicast.base import Multicast
 from ringcast.protocols.seqnos import MODULUS, Seqno
 from ringcast.protocols.unicast3 import Unicast3, control
 from ringcast.protocols.unicast3.layer import PREFIX

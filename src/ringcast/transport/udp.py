@@ -28,7 +28,7 @@ from ringcast.config import MIN_DATAGRAM
 from ringcast.errors import ConfigError, TransportError
 from ringcast.transport import EVERYONE
 from ringcast.transport.ipv4 import absent, check_interface, check_range, endpoint, explained, parse_address
-from ringcast.transport.shared import Shared
+from ringcast.transport.lifetime import Shared
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer

@@ -25,7 +25,7 @@ from ringcast.config import configure
 if TYPE_CHECKING:
     from pyspark.sql.streaming import StreamingQuery
 
-    from ringcast.spark.audit import Audit
+    from ringcast.audit.verdict import Audit
 
 PATIENCE = 90                           # seconds without any progress after which the demo gives up
 LOSS = 0.02                             # where nothing else is asked for

@@ -16,10 +16,10 @@ from typing import Any
 from ringcast import Batch, Channel, View
 from ringcast.cli.demo import flights
 from ringcast.config import configure
+from ringcast.journal.recorder import close_when_alone, record, resume_of, staying
+from ringcast.journal.writer import Journal
+from ringcast.outbox.publisher import HeldOutbox, Publisher
 from ringcast.protocols.faults import Discard, Duplicate, Fault, Shuffle
-from ringcast.spark.journal import Journal
-from ringcast.spark.publisher import HeldOutbox, Publisher
-from ringcast.spark.recorder import close_when_alone, record, resume_of, staying
 
 RECORDER = "recorder"
 SPARK = "spark"

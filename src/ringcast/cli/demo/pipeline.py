@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
-    from ringcast.spark.audit import Audit
+    from ringcast.audit.verdict import Audit
 
 BATCH = 60_000                          # messages of one micro-batch, so that the table can be seen growing
 
@@ -53,8 +53,8 @@ def announced(spark: "SparkSession", journal: Path) -> list[tuple[int, str]]:
 
 def judged(spark: "SparkSession", traces: Path) -> "tuple[Audit, list[Any]]":
     """What the audit of the members' traces comes to, and what it has to show."""
-    from ringcast.spark import audit, audit_report
-    from ringcast.spark.audit_figures import figures
+    from ringcast.audit import report as audit_report, verdict as audit
+    from ringcast.audit.figures import figures
 
     result, rows = audit.audit(spark, [traces])
     return result, audit_report.story(result, figures(rows, result.groups, result.clocks))

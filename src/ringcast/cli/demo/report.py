@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ringcast import html_page as page
 from ringcast.cli.demo.flights import Figures
 from ringcast.cli.demo.members import Outcome
-from ringcast.spark import page
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go

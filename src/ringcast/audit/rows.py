@@ -1,0 +1,206 @@
+"""The second stage of an audit: row by row, but only of those streams that the aggregates do not prove.
+
+A gap is a message that its sender sent, that was for this member, and that the member passed over. What nobody is given is none:
+fragments but the last, messages that the sender did not want to have itself, and a message that had begun before the member's
+stream did. So a gap is a hole in what was delivered, with the sender's own rows as evidence; and so is an ack of what was not
+delivered yet. (An OOB message larger than a datagram has the position of whichever fragment came last: of these it is known that
+none came twice at one position, and no more.)
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ringcast.audit.groups import SENT, Stream
+from ringcast.trace import FRAGMENT, PART
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+OOB, DONT_LOOPBACK = 1, 2               # ringcast.Flag
+FOUND = ("member", "stream", "position", "ev", "wall", "view_id")
+HOLE = {"kind": "string", "member": "string", "stream": "int64", "begin": "int64", "low": "int64", "high": "int64", "ev": "int64",
+        "wall": "int64", "view_id": "int64"}
+
+FOREVER = 1 << 62                       # behind all positions
+Asked = tuple[str, str, Stream, int]                    # kind, member, stream, position
+Hole = tuple[str, str, Stream, int | None, int, int, int | None, int, int]      # the columns of HOLE, with a Stream
+Found = tuple[str, str, Stream, int, int, int]          # kind, member, stream, position, wall, view
+
+
+class Rows:
+    """The rows of a trace, for the questions of the second stage about these streams of these members; `begins` are the positions from
+    which on they are for them, `ends` the last ones that were sent, where that is known; of `asked` it is only looked up when they
+    were delivered. Use it as a context manager: it keeps those rows meanwhile."""
+
+    def __init__(self, rows: "DataFrame", suspects: Sequence[tuple[str, Stream]], begins: Mapping[tuple[str, Stream], int],
+                 holes: Sequence[Hole] = (), ends: Mapping[Stream, int] | None = None, asked: Sequence[Asked] = ()) -> None:
+        from pyspark.sql import functions as F
+
+        self.spark = rows.sparkSession
+        self._rows = rows.withColumn("peer", F.when(F.col("conn_id").isNotNull(), F.col("peer")))
+        self.streams = list(dict.fromkeys([stream for _, stream in suspects] + [hole[2] for hole in holes]))
+        number = {stream: index for index, stream in enumerate(self.streams)}
+        self._groups = table(self.spark, {"member": "string", "stream": "int64", "begin": "int64"}, [
+            (member, number[stream], begins.get((member, stream))) for member, stream in suspects])
+        self._streams = table(self.spark, {"sender": "string", "peer": "string", "conn_id": "int64", "stream": "int64"}, [
+            (stream.sender, stream.peer, stream.conn_id, number[stream]) for stream in self.streams])
+        self._ends = table(self.spark, {"stream": "int64", "low": "int64", "high": "int64"}, [
+            (number[stream], last + 1, FOREVER) for stream, last in (ends or {}).items() if stream in number])
+        self._asked = table(self.spark, {"number": "int64", "member": "string", "stream": "int64", "position": "int64"}, [
+            (index, member, number[stream], position) for index, (_, member, stream, position) in enumerate(asked)])
+        self._kinds = [kind for kind, *_ in asked]
+        self._holes = [dict(zip(HOLE, (*hole[:2], number[hole[2]], *hole[3:]), strict=True)) for hole in holes]
+        self._events = self._select("deliver", "ack", "purge").join(F.broadcast(self._groups), ["member", "stream"]).cache()
+        self._delivered = self._events.where(F.col("event") == "deliver")
+        self._sent = self._select(*SENT).drop("member", "stint", "event", "ev", "wall", "view_id").cache()
+
+    def __enter__(self) -> "Rows":
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._events.unpersist()
+        self._sent.unpersist()
+
+    def _select(self, *events: str) -> "DataFrame":
+        from pyspark.sql import functions as F
+
+        rows = self._rows.where(F.col("event").isin(*events) & F.col("first").isNotNull())
+        streams = F.broadcast(self._streams)
+        same = [rows[name].eqNullSafe(streams[name]) for name in ("sender", "peer", "conn_id")]
+        columns = ("member", "stint", "event", "ev", "wall", "view_id", "sender", "conn_id", "first", "last", "ord", "flags")
+        return rows.join(streams, same).select(*[rows[name] for name in columns], streams["stream"])
+
+    def found(self) -> Iterator[Found]:
+        """Find all that is wrong, with the position of the message that shows it.
+
+        What was passed over though its sender's trace does not say that it was sent is `unproven`; what was delivered, `forged`.
+        """
+        twice = self.duplicates().toArrow().to_pylist()
+        known = {(row["member"], row["stream"], row["ev"], row["position"]) for row in twice}
+        early = self.early().toArrow().to_pylist()
+        yield from (self._found("duplicate", row) for row in twice)
+        yield from (self._found("order", row) for row in early if row["kind"] == "deliver" and (
+            row["member"], row["stream"], row["ev"], row["position"]) not in known)
+        holes = self._holes + self.gaps().toArrow().to_pylist()
+        holes += [{name: row[name] for name in HOLE} for row in early if row["kind"] != "deliver"]
+        evidence = self._evidence(holes)
+        for number, hole in enumerate(holes):
+            if number in evidence:
+                yield self._found(hole["kind"], hole | {"position": evidence[number]})
+            elif hole["kind"] == "gap":
+                yield self._found("unproven", hole | {"position": hole["low"]})
+        yield from (self._found("forged", row) for row in self.unsent().toArrow().to_pylist())
+        if self._kinds:
+            yield from (self._found(self._kinds[row["number"]], row) for row in self.looked_up().toArrow().to_pylist())
+
+    def _found(self, kind: str, row: Mapping[str, Any]) -> Found:
+        return kind, row["member"], self.streams[row["stream"]], row["position"], row["wall"], row["view_id"]
+
+    def _before(self, value: "Column", *order: str) -> "Column":
+        """The highest `value` of the rows before this one, in that order, within a member's stream."""
+        from pyspark.sql import Window, functions as F
+
+        return F.max(value).over(Window.partitionBy("member", "stream").orderBy(*order).rowsBetween(Window.unboundedPreceding, -1))
+
+    def duplicates(self) -> "DataFrame":
+        """Messages that were delivered twice."""
+        from pyspark.sql import functions as F
+
+        placed = self._delivered.withColumn("before", self._before(F.col("last"), "first", "stint", "ev"))
+        return placed.where(F.col("first") <= F.col("before")).withColumnRenamed("first", "position").select(*FOUND)
+
+    def early(self) -> "DataFrame":
+        """Messages that came behind a later one of theirs, which only OOB messages may (kind `deliver`); acks of what the member had
+        not been given, and own messages that it gave up before (kinds `ack` and `purge`)."""
+        from pyspark.sql import functions as F
+
+        ordered = F.when((F.col("event") == "deliver") & F.col("ord").isNotNull(), F.col("last"))
+        rows = self._events.where(F.col("ord").isNotNull()).withColumn("reached", self._before(ordered, "stint", "ev"))
+        known = F.coalesce("reached", F.col("begin") - 1)
+        is_wrong = F.when(F.col("event") == "deliver", F.col("first") <= F.col("reached")).otherwise(F.col("last") > known)
+        return rows.where(is_wrong).select(
+            F.col("event").alias("kind"), "member", "stream", "begin", (known + 1).alias("low"), F.col("last").alias("high"), "ev",
+            "wall", "view_id", F.col("first").alias("position"))
+
+    def unsent(self) -> "DataFrame":
+        """Find the first message of each stream that a member was given though its sender, which sent later ones or is known to have
+        sent no more, did not send it."""
+        from pyspark.sql import Window, functions as F
+
+        before = F.max("last").over(Window.partitionBy("stream").orderBy("first", "last").rowsBetween(Window.unboundedPreceding, -1))
+        holes = self._sent.select("stream", "first", (before + 1).alias("low")).where(F.col("low") < F.col("first")).select(
+            "stream", "low", (F.col("first") - 1).alias("high")).unionByName(self._ends)
+        given = self._delivered.where(F.col("member") != F.col("sender")).join(F.broadcast(holes), "stream").where(
+            (F.col("first") <= F.col("high")) & (F.col("last") >= F.col("low")))
+        first = F.min(F.struct(F.greatest("first", "low").alias("position"), "ev", "wall", "view_id")).alias("found")
+        return given.groupBy("member", "stream").agg(first).select("member", "stream", "found.*")
+
+    def looked_up(self) -> "DataFrame":
+        """Tell when what was asked for was delivered first."""
+        from pyspark.sql import functions as F
+
+        given = self._delivered.join(F.broadcast(self._asked), ["member", "stream"]).where(
+            F.col("position").between(F.col("first"), F.col("last")))
+        first = F.min(F.struct("stint", "ev", "wall", "view_id")).alias("found")
+        return given.groupBy("number", "member", "stream", "position").agg(first).select(
+            "number", "member", "stream", "position", "found.wall", "found.view_id")
+
+    def gaps(self) -> "DataFrame":
+        """Holes: positions without a delivery, though the member was given something behind them in order. What is for nobody, as far
+        as the sender says, counts as delivered. Each is told of when the next message in order was given."""
+        from pyspark.sql import functions as F
+
+        nothing = [F.lit(None).cast("bigint").alias(name) for name in ("ord", "ev", "wall", "view_id")]
+        columns = ("member", "stream", "begin", "first", "last", "ord", "ev", "wall", "view_id")
+        begin = self._groups.where(F.col("begin").isNotNull()).select(
+            "member", "stream", "begin", F.col("begin").alias("first"), (F.col("begin") - 1).alias("last"), *nothing)
+        silent = self._sent.join(F.broadcast(self._groups), "stream").where(
+            self._is_for_nobody() & (F.col("first") >= F.col("begin"))).select(*columns[:5], *nothing)
+        # a message to oneself does not leave the member, so that nobody can say what it had sent
+        given = self._delivered.where(F.col("conn_id").isNull() | (F.col("member") != F.col("sender"))).select(*columns)
+        cover = given.unionByName(begin).unionByName(silent).withColumn("before", self._before(F.col("last"), "first", "last"))
+        behind = F.when(F.col("ord").isNotNull(), F.struct("first", "ev", "wall", "view_id"))
+        return cover.withColumn("behind", self._next(behind)).where(F.col("behind").isNotNull()).withColumn(
+            "low", F.col("before") + 1).withColumn("high", F.least(F.col("first"), F.col("behind.first")) - 1).where(
+            F.col("low") <= F.col("high")).select(F.lit("gap").alias("kind"), "member", "stream", "begin", "low", "high", "behind.ev",
+                                                  "behind.wall", "behind.view_id")
+
+    def _next(self, value: "Column") -> "Column":
+        from pyspark.sql import Window, functions as F
+
+        window = Window.partitionBy("member", "stream").orderBy("first", "last").rowsBetween(0, Window.unboundedFollowing)
+        return F.first(value, ignorenulls=True).over(window)
+
+    def _is_for_nobody(self) -> "Column":
+        """Whether a sent row is of messages that `member`, whose stream begins at `begin`, is not given."""
+        from pyspark.sql import functions as F
+
+        flags = F.col("flags")
+        is_part = flags.bitwiseAND(PART) != 0
+        is_own = (flags.bitwiseAND(DONT_LOOPBACK) != 0) & (F.col("member") == F.col("sender"))
+        is_scattered = flags.bitwiseAND(FRAGMENT | OOB) == FRAGMENT | OOB
+        began_before = (flags.bitwiseAND(FRAGMENT) != 0) & (F.col("ord").isNull() | (F.col("ord") < F.col("begin")))
+        return is_part | is_own | is_scattered | F.coalesce(began_before, F.lit(False))
+
+    def _evidence(self, holes: Sequence[Mapping[str, Any]]) -> dict[int, int]:
+        """Of each hole, by its number, the first message in it that was sent, and for this member."""
+        from pyspark.sql import functions as F
+
+        if not holes:
+            return {}
+        asked = table(self.spark, {"number": "int64"} | HOLE, [
+            (number, *(hole[name] for name in HOLE)) for number, hole in enumerate(holes)])
+        sent = self._sent.drop("conn_id").withColumnsRenamed({"first": "from", "last": "to"})
+        counts = (F.col("kind") == "gap") | (F.col("flags").bitwiseAND(OOB) == 0)
+        found = sent.join(F.broadcast(asked), "stream").where(
+            (F.col("from") <= F.col("high")) & (F.col("to") >= F.col("low")) & ~self._is_for_nobody() & counts).groupBy("number").agg(
+            F.min(F.greatest("from", "low")).alias("position"))
+        return {row["number"]: row["position"] for row in found.toArrow().to_pylist()}
+
+
+def table(spark: "SparkSession", columns: Mapping[str, str], rows: Sequence[Sequence[Any]]) -> "DataFrame":
+    """A small table of the driver's."""
+    import pyarrow
+
+    arrays = [pyarrow.array([row[index] for row in rows], pyarrow.type_for_alias(kind)) for index, kind in enumerate(columns.values())]
+    return spark.createDataFrame(pyarrow.table(arrays, names=list(columns)))

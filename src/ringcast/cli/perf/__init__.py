@@ -1,0 +1,1 @@
+"""`ringcast perf`: messages a second of a group on this machine, beside its peers."""

@@ -1,0 +1,233 @@
+"""`ringcast perf`: how many messages a second a group carries on this machine, and what it costs.
+
+Every member is a process of its own, every message one call of send(). A row counts only if every receiver got every message
+once and in order; the runs of all rows take turns, so that a noisy minute hits all of them, and a figure is the median.
+"""
+
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import typer
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+from ringcast import MAX_PAYLOAD, ConfigError
+from ringcast.cli.app import app, check_loss, console
+from ringcast.cli.perf import unicast as perf_unicast
+from ringcast.cli.perf.plan import Plan
+from ringcast.cli.perf.run import RunError, run_once
+from ringcast.cli.perf.table import (
+    COLUMNS,
+    LEGEND,
+    Row,
+    Section,
+    about,
+    check_writable,
+    row_of,
+    show,
+    write_json,
+)
+from ringcast.config import STACKS, configure
+
+MAX_MEMBERS = 16
+MAX_SECONDS = 3600.0
+MAX_LOSS = 0.9
+
+MULTICAST_LEGEND = f"""\
+{LEGEND}
+naive: plain Python that joins messages into 64 KB TCP writes; one sender, no membership, no limit on waiting."""
+HELP_LEGENDS = [MULTICAST_LEGEND, "Throughput with --unicast. " + perf_unicast.THROUGHPUT_LEGEND,
+                "Round trips with --unicast. " + perf_unicast.ROUND_TRIP_LEGEND]
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """One row but for the size of its messages."""
+
+    members: int
+    senders: int = 1
+    loss: float = 0.0
+    naive: bool = False
+
+
+SIZES = ["1000", "100"]
+STANDARD_STACKS = ("mcast-udp",)
+STANDARD = [Scenario(2), Scenario(2, naive=True), Scenario(3), Scenario(4), Scenario(2, loss=0.05), Scenario(3, senders=3)]
+
+
+@app.command(epilog="\n\n".join(legend.replace("\n", " ") for legend in HELP_LEGENDS))
+def perf(
+    members: Annotated[int | None, typer.Option(help=f"Processes in the group, 2 to {MAX_MEMBERS}.  [default: 2]")] = None,
+    senders: Annotated[str | None, typer.Option(help="How many of them send: a number, or all.  [default: 1]")] = None,
+    loss: Annotated[float | None, typer.Option(
+        help="Probability, 0 to 0.9, that a member loses a datagram that reached it.  [default: 0]")] = None,
+    stack: Annotated[list[str] | None, typer.Option(
+        help=f"What the group runs on: {', '.join(STACKS)}; several times, or a list with commas, to compare them in turns.  "
+             f"[default: mcast-udp; --unicast: {', '.join(perf_unicast.STACKS)}]")] = None,
+    unicast: Annotated[bool, typer.Option("--unicast", help="Measure messages to one member instead: throughput, beside multicast "
+                                          "to a group with one receiver, and round trips.")] = False,
+    size: Annotated[list[str] | None, typer.Option(help="Bytes of a message; several times, or a list with commas.  "
+                                                        f"[default: 1000,100; round trips: {perf_unicast.ROUND_TRIP_SIZE}]")] = None,
+    seconds: Annotated[float, typer.Option(help="Time that each run of a row sends.")] = 0.7,
+    runs: Annotated[int, typer.Option(help="Runs of each row; the figures are their medians.")] = 3,
+    seed: Annotated[int, typer.Option(help="Of the payloads and of what is lost.")] = 1,
+    naive: Annotated[bool | None, typer.Option(
+        "--naive/--no-naive", help="Show the naive bundle beside it.  [default: naive, without --unicast]")] = None,
+    timeout: Annotated[float, typer.Option(help="Seconds that members may take to join, to receive the rest, to close.")] = 20.0,
+    json_file: Annotated[str | None, typer.Option("--json", metavar="FILE",
+                                                  help="Write all figures of all runs as JSON; - is standard output.")] = None,
+    group_address: Annotated[str | None, typer.Option(help="IPv4 multicast group.")] = None,
+    port: Annotated[int | None, typer.Option(help="UDP port of the multicast group, or the first TCP port.")] = None,
+    interface: Annotated[str | None, typer.Option(help="Address of the interface to use.")] = None,
+    insecure: Annotated[bool, typer.Option("--insecure", help="Allow an interface other than loopback, unencrypted.")] = False,
+    receive_buffer: Annotated[int | None, typer.Option(help="Bytes asked of the kernel for each socket.")] = None,
+    capacity: Annotated[int | None, typer.Option(help="Messages in a transmission window.")] = None,
+    max_bytes: Annotated[int | None, typer.Option(help="Bytes in a transmission window.")] = None,
+    max_bundle_size: Annotated[int | None, typer.Option(help="Bytes of a datagram that messages are packed into.")] = None,
+    bundle_delay: Annotated[float | None, typer.Option(help="Milliseconds that a message may wait for company.")] = None,
+    ack_threshold: Annotated[int | None, typer.Option(help="Deliveries after which an ack goes out at once.")] = None,
+    xmit_interval: Annotated[float | None, typer.Option(help="Milliseconds between looks for gaps.")] = None,
+) -> None:
+    """Measure messages a second of a group on this machine, or what a message to one member costs.
+
+    Without --members, --senders, --loss and --unicast: the standard table, which takes about a minute: one sender with 1, 2 and 3
+    receivers, the naive bundle, 5 % loss, and three members that all send. With --members, --senders or --loss: that one row.
+
+    --stack: every row with each of these stacks, in turns.
+
+    With --unicast: one member sends to one other, over UDP between two processes and, as inproc, within one. First as fast as it
+    can, in turns with the same by multicast; then waiting for an answer each time, in turns with bare UDP sockets. --loss then holds
+    for all rows but the bare sockets'. Takes about a minute too.
+
+    Exit status: 0 when every receiver of every run got every message once and in order, 1 when not or when a member died or
+    hung, 2 for options that cannot be.
+    """
+    options = given(group_address=group_address, port=port, interface=interface, insecure=insecure or None,
+                    receive_buffer=receive_buffer, capacity=capacity, max_bytes=max_bytes, max_bundle_size=max_bundle_size,
+                    bundle_delay=bundle_delay, ack_threshold=ack_threshold, xmit_interval=xmit_interval)
+    within("--seconds", seconds, 0.01, MAX_SECONDS)
+    within("--runs", runs, 1, 1000)
+    within("--timeout", timeout, 0.1, MAX_SECONDS)
+    within("--loss", loss or 0, 0, MAX_LOSS)
+    chosen = stacks_of(stack or (perf_unicast.STACKS if unicast else STANDARD_STACKS))
+    for each in chosen:
+        configure(options, each)
+        check_loss(loss or 0, each, options)
+    common = {"group": "perf", "seconds": seconds, "timeout": timeout, "seed": seed, "options": options}
+    throughput_sizes = sizes(size or SIZES)
+    if unicast:
+        only_multicast(members=members, senders=senders, naive=naive)
+        plans = perf_unicast.plans_of(chosen, throughput_sizes, sizes(size or [perf_unicast.ROUND_TRIP_SIZE]), loss or 0.0, common)
+    else:
+        plans = [plan_of(scenario, each, name, common) for each in throughput_sizes
+                 for scenario in scenarios(members, senders, loss, naive is not False)
+                 for name in stacks_for(scenario, chosen, options)]
+    if json_file:
+        check_writable(json_file)
+    try:
+        results = measure(plans, runs)
+    except RunError as error:
+        print(f"ringcast perf: {error}", file=sys.stderr)
+        raise typer.Exit(1) from None
+    sections = perf_unicast.sections(plans, results) if unicast else multicast_sections(plans, results)
+    show(list(sections.values()), to_error=json_file == "-")
+    if json_file:
+        write_json(json_file, {**about(), "runs": runs, **common, **{name: section.rows for name, section in sections.items()}})
+
+
+def given(**properties: Any) -> dict[str, Any]:
+    """Those properties of a Channel that were given."""
+    return {name: value for name, value in properties.items() if value is not None}
+
+
+def stacks_of(texts: Sequence[str]) -> list[str]:
+    """The names in what was given for --stack; ConfigError for what is none."""
+    names = [name.strip() for name in ",".join(texts).split(",")]
+    for name in names:
+        if name not in STACKS:
+            raise ConfigError(f"--stack {name!r} is not one of {', '.join(STACKS)}")
+    return names
+
+
+def stacks_for(scenario: Scenario, chosen: Sequence[str], options: dict[str, Any]) -> list[str]:
+    """The stacks that a row is measured with: each that was chosen; the naive bundle is one by itself, and a row of the standard
+    table that loses datagrams is for those that repeat them."""
+    if scenario.naive:
+        return [STANDARD_STACKS[0]]
+    return [name for name in chosen if not scenario.loss or configure(options, name).xmit_interval > 0]
+
+
+def within(option: str, value: float, low: float, high: float) -> None:
+    """ConfigError unless low <= value <= high; NaN is outside."""
+    if not low <= value <= high:
+        raise ConfigError(f"{option} {value:g} is outside {low:g} to {high:g}")
+
+
+def only_multicast(**options: Any) -> None:
+    """ConfigError when one of these was given: they say how many take part, which is settled with --unicast."""
+    for name, value in options.items():
+        if value is not None:
+            raise ConfigError(f"--{name} and --unicast do not go together: one member sends to one other; leave out one of the two")
+
+
+def sizes(texts: Sequence[str]) -> list[int]:
+    """The numbers of bytes in what was given for --size; ConfigError for what is none."""
+    found = []
+    for text in ",".join(texts).split(","):
+        if not text.strip().isdecimal():
+            raise ConfigError(f"--size {text!r} is not a number of bytes")
+        found.append(int(text))
+        within("--size", found[-1], 1, MAX_PAYLOAD)
+    return found
+
+
+def scenarios(members: int | None, senders: str | None, loss: float | None, naive: bool) -> list[Scenario]:
+    """The standard rows, or the one that was asked for with the naive bundle of as many receivers behind it."""
+    if members is None and senders is None and loss is None:
+        return [scenario for scenario in STANDARD if naive or not scenario.naive]
+    processes = 2 if members is None else members
+    within("--members", processes, 2, MAX_MEMBERS)
+    row = Scenario(processes, count_of(senders or "1", processes), loss or 0.0)
+    return [row, Scenario(processes, naive=True)] if naive else [row]
+
+
+def count_of(senders: str, members: int) -> int:
+    if senders == "all":
+        return members
+    if not senders.isdecimal() or not 1 <= int(senders) <= members:
+        raise ConfigError(f"--senders {senders!r} is neither a number from 1 to {members}, the members, nor all")
+    return int(senders)
+
+
+def plan_of(scenario: Scenario, size: int, stack: str, common: dict[str, Any]) -> Plan:
+    return Plan(members=scenario.members, senders=scenario.senders, loss=scenario.loss, naive=scenario.naive, size=size, stack=stack,
+                **common)
+
+
+def multicast_sections(plans: Sequence[Plan], results: Sequence[Sequence[Row]]) -> dict[str, Section]:
+    rows = [row_of(plan, runs) for plan, runs in zip(plans, results, strict=True)]
+    return {"rows": Section(COLUMNS, rows, MULTICAST_LEGEND)}
+
+
+def measure(plans: Sequence[Plan], runs: int) -> list[list[Row]]:
+    """Run every plan `runs` times, taking turns; the figures of its runs for each. RunError names the row."""
+    figures: list[list[Row]] = [[] for _ in plans]
+    for index in turns(plans, runs):
+        try:
+            figures[index].append(run_once(plans[index]))
+        except RunError as error:
+            raise RunError(f"{plans[index].title}: {error}") from None
+    return figures
+
+
+def turns(plans: Sequence[Plan], runs: int) -> Iterator[int]:
+    """The index of each plan, `runs` times round, while a progress bar moves; it redraws between runs only, not to disturb them."""
+    columns = (TextColumn("{task.description:34}"), BarColumn(), TextColumn("{task.completed}/{task.total}"), TimeElapsedColumn())
+    with Progress(*columns, console=console, auto_refresh=False, transient=True) as progress:
+        task = progress.add_task("", total=runs * len(plans))
+        for _ in range(runs):
+            for index, plan in enumerate(plans):
+                progress.update(task, description=plan.title, refresh=True)
+                yield index
+                progress.update(task, advance=1, refresh=True)

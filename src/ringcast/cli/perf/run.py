@@ -1,0 +1,221 @@
+"""One run of `ringcast perf`, seen from the command: start the members, lead them through the stages, end them, sum up.
+
+No wait is without a bound, and no member outlives `run_once`, whatever happens.
+"""
+
+import multiprocessing
+import os
+import secrets
+import signal
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from ringcast import ConfigError
+from ringcast.cli.perf.member import GRACE, Refused, Report, run_member
+from ringcast.cli.perf.peers import added
+from ringcast.cli.perf.plan import Plan
+from ringcast.cli.perf.round_trip import RoundTripPlan
+
+FULL = 0.85                             # of a core, from which on it is said to be the limit
+REPEATS = ["xmit_rsps_sent", "unicast_xmit_rsps_sent", "unicast_highest_resent"]       # counters of messages that went again
+REQUESTS = ["xmit_reqs_sent", "unicast_xmit_reqs_sent"]
+
+
+class RunError(Exception):
+    """A run that cannot be trusted or did not end: a member died or hung, or what it got is not what was sent."""
+
+
+class Members:
+    """The processes of one run and the pipes to them. Use `started` to make one."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.pipes: dict[str, Connection] = {}
+        self.processes: dict[str, BaseProcess] = {}
+
+    def start(self) -> None:
+        context = multiprocessing.get_context("spawn")
+        for name in self.plan.processes:
+            self.pipes[name], theirs = context.Pipe()
+            process = context.Process(target=run_member, args=(theirs, self.plan, name), name=name, daemon=True)
+            self.processes[name] = process
+            process.start()
+            theirs.close()
+
+    def tell(self, word: Any) -> None:
+        """The same to all. One that is dead is found out when its answer is waited for."""
+        for pipe in self.pipes.values():
+            try:
+                pipe.send(word)
+            except OSError:
+                continue
+
+    def gather(self, doing: str, seconds: float) -> dict[str, Any]:
+        """One answer of each, by name. RunError when one gave up, did not answer within `seconds`, or died, before or after."""
+        answers: dict[str, Any] = {}
+        end = time.monotonic() + seconds
+        while late := [name for name in self.pipes if name not in answers]:
+            alive = [process.sentinel for name, process in self.processes.items() if name in answers and process.is_alive()]
+            self._check_alive(doing)                # after that: whoever is not in `alive` has an exit code by now
+            ready = wait([*(self.pipes[name] for name in late), *alive], max(0.0, end - time.monotonic()))
+            if not ready:
+                raise RunError(f"{', '.join(late)} did not finish {doing} within {seconds:g} s; the slowest receiver may hang")
+            for name in late:
+                if self.pipes[name] in ready:
+                    answers[name] = self._answer(name, doing)
+        self._check_alive(doing)
+        return {name: answers[name] for name in self.pipes}
+
+    def _answer(self, name: str, doing: str) -> Any:
+        try:
+            answer = self.pipes[name].recv()
+        except (EOFError, OSError):
+            self.processes[name].join(1)
+            raise RunError(f"{name} died while {doing} ({ending(self.processes[name].exitcode)})") from None
+        if isinstance(answer, Refused):
+            raise ConfigError(answer.sentence) if answer.misuse else RunError(f"{name} gave up while {doing}: {answer.sentence}")
+        return answer
+
+    def _check_alive(self, doing: str) -> None:
+        """RunError when somebody who had answered is dead; who has said all ends with status 0."""
+        for name, process in self.processes.items():
+            if process.exitcode:
+                raise RunError(f"{name} died while {doing} ({ending(process.exitcode)})")
+
+    def end(self) -> None:
+        """Wait a moment for those that are leaving anyway, then kill."""
+        for pipe in self.pipes.values():
+            pipe.close()
+        end = time.monotonic() + 1
+        for process in self.processes.values():
+            process.join(max(0.0, end - time.monotonic()))
+        for process in self.processes.values():
+            if process.is_alive():
+                process.kill()
+                process.join()
+
+
+@contextmanager
+def started(plan: Plan) -> Iterator[Members]:
+    """The members of `plan` as processes; all of them are gone when the block ends."""
+    members = Members(plan)
+    try:
+        members.start()
+        yield members
+    finally:
+        members.end()
+
+
+def run_once(plan: Plan) -> dict[str, Any]:
+    """One run, checked; returns its figures: what `throughput` or `round_trips` has, and cores by process.
+
+    RunError when a member died, hung, or did not get what was sent; ConfigError when the plan asks for what cannot be.
+    """
+    plan = replace(plan, group=f"{plan.group}-{secrets.token_hex(4)}")      # two commands at a time do not hear each other
+    with started(plan) as members:
+        patience = plan.timeout + GRACE
+        ports = members.gather("joining", patience)
+        busy = machine_seconds()
+        begin = time.monotonic()
+        members.tell(list(ports.values()))
+        sent = members.gather("sending", plan.seconds + patience)
+        members.tell(added(sent.values()))
+        members.gather("receiving", patience)
+        busy, elapsed = machine_seconds() - busy, time.monotonic() - begin
+        members.tell(None)
+        members.gather("acknowledging", patience)
+        members.tell(None)
+        reports = list(members.gather("closing", patience).values())
+    verify(reports)
+    ours = sum(report.cpu_seconds for report in reports)
+    figures = round_trips(reports) if isinstance(plan, RoundTripPlan) else throughput(plan, reports)
+    return figures | {"cores": {report.name: report.cores for report in reports},
+                      "cores_others": max(0.0, busy - ours) / elapsed}
+
+
+def ending(code: int | None) -> str:
+    """How a process ended, in words."""
+    return f"killed by {signal.Signals(-code).name}" if code is not None and code < 0 else f"exit status {code}"
+
+
+def verify(reports: Sequence[Report]) -> None:
+    """RunError that names every member at which something is missing, again, out of order, or unconfirmed."""
+    faults = [f"at {report.name}: {report.fault}" for report in reports if report.fault]
+    faults += [f"{report.unacked} messages of {report.name} were never acknowledged" for report in reports if report.unacked]
+    if faults:
+        raise RunError("; ".join(faults))
+
+
+def round_trips(reports: Sequence[Report]) -> dict[str, Any]:
+    """The figures of one run of round trips: times in microseconds, counts of both members."""
+    (figures,) = (report.figures for report in reports if report.figures)
+    return figures | {"retransmitted": total(REPEATS, reports), "discarded_datagrams": total(["num_discard"], reports)}
+
+
+def throughput(plan: Plan, reports: Sequence[Report]) -> dict[str, Any]:
+    """The figures of one run that sends as fast as it can: messages a second, CPU seconds for a million messages, counts."""
+    senders = [report for report in reports if plan.sends(report.name)]
+    receivers = [report for report in reports if plan.receives(report.name)]
+    rate = min(report.received_rate for report in receivers)
+    return {
+        "sent_per_second": sum(report.sent_rate for report in senders),
+        "delivered_per_second": rate,
+        "delivered_from_others_per_second": min(report.received_rate * (1 - report.own_share) for report in receivers),
+        "megabytes_per_second": rate * plan.size / 1e6,
+        "messages_sent": sum(report.sent for report in senders),
+        "retransmitted": total(REPEATS, senders),
+        "requests": total(REQUESTS, receivers),
+        "blockings": total(["num_blockings"], senders),
+        "discarded_datagrams": total(["num_discard"], reports),
+        "sender_cpu_per_million": cpu_per_million([each for each in senders if each not in receivers], "sent"),
+        "receiver_cpu_per_million": cpu_per_million(receivers, "received"),
+    }
+
+
+def total(counters: Sequence[str], reports: Sequence[Report]) -> int:
+    return sum(report.status.get(counter, 0) for report in reports for counter in counters)
+
+
+def cpu_per_million(reports: Sequence[Report], count: str) -> float | None:
+    """CPU seconds of the costliest for a million messages; None of nobody (a sender that receives as well is a receiver)."""
+    return max((report.cpu_seconds / getattr(report, count) * 1e6 for report in reports if getattr(report, count)), default=None)
+
+
+def medians(runs: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Of every figure the median over the runs; None where a figure does not exist."""
+    return {name: _median([run[name] for run in runs]) for name in runs[0]}
+
+
+def _median(values: Sequence[Any]) -> Any:
+    if isinstance(values[0], dict):
+        return medians(values)
+    return None if values[0] is None else median(values)
+
+
+def limit(figures: dict[str, Any], loss: float, available: int) -> str:
+    """What keeps the row from being faster, as far as the CPU time of its processes and of the machine says."""
+    cores, others = figures["cores"], figures["cores_others"]
+    full = [name for name, share in cores.items() if share >= FULL]
+    if sum(cores.values()) + others >= FULL * available:
+        return f"all {available} cores" + (f" ({others:.2f} not ours)" if others >= 0.1 else "")
+    if full:
+        return f"the core of {' and '.join(full)}"
+    return "waiting for repeats" if loss else "hand-overs: no core is full"
+
+
+def cores_available() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
+def machine_seconds() -> float:
+    """CPU seconds that the whole machine has spent on anything since it started (to a hundredth; Linux)."""
+    user, nice, system, _idle, _iowait, irq, softirq, *_ = map(int, Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:])
+    return (user + nice + system + irq + softirq) / os.sysconf("SC_CLK_TCK")

@@ -1,0 +1,91 @@
+"""How long a journal keeps what it holds: by age, by size, and by what streams have committed.
+
+Limits (age, size) say what should go; subscriptions say what may go. A sealed segment is removed when every named subscription
+has committed all of it, and, if there is a limit, one of them is exceeded. So nothing that a named stream still needs is ever
+removed, not even when the journal has outgrown its limit; and a stream that nobody named never keeps anything.
+
+One segment for each sender is open and stays, however old, until all of it may go.
+"""
+
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from ringcast.errors import ConfigError
+from ringcast.journal.offsets import Offset
+from ringcast.journal.reader import JournalReader
+from ringcast.journal.subscriptions import subscription_name, subscriptions
+from ringcast.journal.writer import NS_PER_US, Journal
+
+
+@dataclass(frozen=True)
+class Retention:
+    """What a journal keeps: messages for `keep_ns` nanoseconds after their delivery, up to `keep_bytes` of files, and whatever one
+    of `subscriptions` has not committed. None is no limit. ConfigError for a limit that is not positive."""
+
+    keep_ns: int | None = None
+    keep_bytes: int | None = None
+    subscriptions: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for limit in (self.keep_ns, self.keep_bytes):
+            if limit is not None and limit <= 0:
+                raise ConfigError(f"a limit of {limit} would keep nothing: give a positive one, or none.")
+        for name in self.subscriptions:
+            subscription_name(name)
+
+    @property
+    def keeps_everything(self) -> bool:
+        """Whether there is nothing to enforce."""
+        return self.keep_ns is None and self.keep_bytes is None and not self.subscriptions
+
+    def enforce(self, journal: Journal, *, now: int | None = None, committed: Sequence[Offset] = ()) -> int:
+        """Removes from `journal` what need not be kept at `now` (nanoseconds since 1970; default: the time it is) and returns how many
+        bytes that freed. `committed` are more digests that allow removal, from checkpoints for example."""
+        if self.keeps_everything and not committed:
+            return 0
+        journal.sync()
+        known = subscriptions(journal.path)
+        digests = [*committed, *(known[name].digest if name in known else {} for name in self.subscriptions)]
+        bounds: dict[str, int] = {}
+        total, pieces = _pieces(JournalReader(journal.path))
+        horizon = None if self.keep_ns is None else (now if now is not None else time.time_ns()) - self.keep_ns
+        for piece in pieces:
+            due = self.keep_bytes is None and horizon is None
+            due |= horizon is not None and piece.delivered_to * NS_PER_US < horizon
+            due |= self.keep_bytes is not None and total > self.keep_bytes
+            if not due or any(digest.get(piece.sender, 0) < piece.last for digest in digests):
+                continue
+            if piece.first_of_sender or bounds.get(piece.sender, 0) == piece.before:
+                bounds[piece.sender] = piece.last
+                total -= piece.size
+        return journal.purge(bounds)
+
+
+class _Piece(NamedTuple):
+    sender: str
+    last: int
+    before: int  # the last seqno of the segment before it
+    first_of_sender: bool
+    delivered_to: int  # microseconds; never earlier than that of the segment before it
+    size: int
+
+
+def _pieces(journal: JournalReader) -> tuple[int, list[_Piece]]:
+    """The size of all segments, and those of every sender, oldest first."""
+    total = 0
+    pieces: list[_Piece] = []
+    for sender in journal.extents():
+        before: _Piece | None = None
+        for segment in journal.segments(sender):
+            entries = journal.entries(sender, segment.first, segment.last)
+            newest = max((entry.delivered_to for entry in entries), default=sys.maxsize)  # what cannot be read is kept
+            if before is None:
+                before = _Piece(sender, segment.last, 0, True, newest, segment.size)
+            else:
+                before = _Piece(sender, segment.last, before.last, False, max(newest, before.delivered_to), segment.size)
+            total += segment.size
+            pieces.append(before)
+    return total, sorted(pieces, key=lambda piece: piece.delivered_to)

@@ -1,0 +1,92 @@
+"""What streams have committed, written where retention finds it; and the same read from Spark's own checkpoint.
+
+A subscription is a file in a journal that a stream with `subscriptionName` replaces at each commit. One that has not committed
+yet has committed nothing, and so keeps everything.
+"""
+
+import re
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ringcast.errors import ConfigError, JournalError
+from ringcast.journal.manifest import SUBSCRIPTIONS, disk, read_json, sync_directory, write_json
+from ringcast.journal.merge import journal_paths
+from ringcast.journal.offsets import Offset, digest_of
+from ringcast.paths import local_path
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
+
+
+class Subscription(msgspec.Struct, forbid_unknown_fields=True):
+    """What a stream has committed: the digest, and when, in nanoseconds since 1970."""
+
+    digest: dict[str, int]
+    committed_at: int
+
+
+def subscription_name(name: str) -> str:
+    """The name itself, if a file may be called so; ConfigError otherwise."""
+    if not _NAME.fullmatch(name):
+        raise ConfigError(f"A subscription's name has up to 100 letters, digits, dots, dashes and underscores, and {name!r} is none.")
+    return name
+
+
+def subscribe(path: Path, name: str, digest: Mapping[str, int]) -> None:
+    """Writes what the stream `name` has committed into every journal at `path`. JournalError if it cannot be written."""
+    found = Subscription(dict(digest), time.time_ns())
+    for journal in journal_paths(local_path(path)):
+        folder = journal / SUBSCRIPTIONS
+        with disk(journal):
+            if not folder.exists():
+                folder.mkdir(exist_ok=True)
+                sync_directory(journal, fsync=True)
+            write_json(folder / f"{subscription_name(name)}.json", found, fsync=True)
+
+
+def subscriptions(path: Path) -> dict[str, Subscription]:
+    """The subscriptions of one journal, by name."""
+    found = {}
+    for file in sorted((path / SUBSCRIPTIONS).glob("*.json")):
+        subscription = read_json(file, Subscription, remedy="delete it; the stream writes it again with its next commit")
+        if subscription is not None:
+            found[file.stem] = subscription
+    return found
+
+
+def committed(checkpoint: Path) -> Offset:
+    """The digest that a streaming query has committed, from its checkpoint directory.
+
+    Spark tells a source of a commit only when it plans the next batch, and never of the last one; the checkpoint knows it at once.
+    JournalError if it is not a checkpoint, nothing is committed yet, or the query has not exactly one ringcast source.
+    """
+    checkpoint = local_path(checkpoint)
+    try:
+        batches = {int(file.name) for file in (checkpoint / "commits").iterdir() if file.name.isdecimal()}
+        logged = [int(file.name) for file in (checkpoint / "offsets").iterdir() if file.name.isdecimal()]
+    except OSError as error:
+        raise JournalError(f"{checkpoint} is not the checkpoint of a streaming query ({error.strerror}): name the query's "
+                           "checkpointLocation.") from error
+    last = max(batches.intersection(logged), default=None)
+    if last is None:
+        raise JournalError(f"The query of {checkpoint} has committed nothing yet: let it finish a batch first.")
+    version, *lines = (checkpoint / "offsets" / str(last)).read_text().splitlines() or [""]
+    digests = list(_digests(lines[1:]))  # the first is about the batch
+    if version != "v1" or len(digests) != 1:
+        raise JournalError(f"{checkpoint} has {len(digests)} offsets of ringcast sources in its log (format {version}): exactly one, "
+                           "in format v1, can be told apart.")
+    return digests[0]
+
+
+def _digests(lines: Sequence[str]) -> Iterator[Offset]:
+    """The lines that are digests; other sources write other things."""
+    for line in lines:
+        try:
+            digest = msgspec.convert(digest_of(msgspec.json.decode(line, type=dict[str, Any])), dict[str, int])
+        except msgspec.MsgspecError:
+            continue
+        if all("#" in sender for sender in digest):
+            yield digest

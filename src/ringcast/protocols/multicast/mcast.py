@@ -1,0 +1,222 @@
+"""MCAST: reliable multicast with transmission windows of fixed size (MCAST.txt), with the mends of decisions 8 to 15.
+
+A receiver acknowledges what the application has finished, after ack_threshold messages or on xmit_interval; a sender purges up to
+the minimum of its ack-map. An ACK also carries how many bytes the receiver's socket buffer grants this sender, so that all windows
+together never flood it. Everything else is in multicast.py.
+
+An ACK that grants nothing says that its member takes no messages. A sender that believed the first of these would purge what the member
+still needs, if somebody else had said it in its name. So it asks, by HIGHEST, and believes the answer: a member that takes messages
+never gives that one, and its next ACK with a grant withdraws the refusal.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar, cast
+
+import msgspec
+
+from ringcast._core.ack_table import AckTable
+from ringcast._core.ring_buffer import RingBuffer
+from ringcast.address import Address
+from ringcast.config import Config
+from ringcast.digest import Digest
+from ringcast.protocols.budget import ReceiveBudget
+from ringcast.protocols.multicast import base as multicast
+from ringcast.protocols.multicast.base import Highest, Multicast, ReceiveWindow
+from ringcast.protocols.retransmission import Stillness
+from ringcast.protocols.seqnos import Seqno, is_seqno, precedes
+from ringcast.stack import Instant, Kind
+
+
+class Ack(msgspec.Struct, array_like=True):
+    seqno: Seqno                        # highest finished by the application
+    budget: int                         # bytes that may be unacknowledged towards this member; 0: it takes no messages
+
+
+ACK = msgspec.msgpack.Decoder(Ack)
+
+
+@dataclass(slots=True)
+class Counters(multicast.Counters):
+    acks_sent: int = 0
+    acks_received: int = 0
+
+
+class Mcast(Multicast):
+    """The layer; its arguments are those of Multicast."""
+
+    protocol = "mcast"
+    counters: Counters
+
+    def __init__(self, local: Address, config: Config, budget: ReceiveBudget, *, resume: Digest | None = None,
+                 receiving: bool = True, offset: Seqno = 0, stint: int = 0) -> None:
+        super().__init__(local, config, budget, resume=resume, receiving=receiving, offset=offset, stint=stint)
+        self.acks = AckTable()
+        self.budgets: dict[int, int] = {}               # bytes that each member grants us
+        self.refusals: dict[int, bool] = {}             # members that grant none: whether they were asked if that is so
+        self.doubts = Stillness()                       # how often to ask
+        self.counters = Counters()
+
+    def make_window(self, offset: Seqno, max_bytes: int) -> RingBuffer:
+        return RingBuffer(self.config.capacity, offset, max_bytes=max_bytes)
+
+    # ----------------------------------------------------------------------------------------- a sender and its ack-map
+
+    def _on_ack(self, member: int, ack: Ack, now: Instant) -> bool:
+        """On reception of ACK from member P: raise its entry; when the minimum rises, purge, which unblocks senders."""
+        if ack.budget == 0 and is_seqno(ack.seqno):
+            self.counters.acks_received += 1
+            self._on_refusal(member)
+            return True
+        seqno = self._sent_of(ack.seqno)
+        if seqno is None or ack.budget < 0:
+            return False
+        self.counters.acks_received += 1
+        self._wait_again(member, seqno)
+        start = self.joiners.get(member)
+        if start is not None and not precedes(seqno, start):
+            self._started(member)
+        if self.budgets.get(member) != ack.budget:
+            self.budgets[member] = ack.budget
+            self._fit_budgets()
+        if self.acks.ack(member, seqno):
+            self._purge()
+        return True
+
+    _handlers: ClassVar = {**Multicast._handlers, Kind.ACK: (ACK, _on_ack)}
+
+    def _on_refusal(self, member: int) -> None:
+        """Believe that a member takes no messages when it says so again after it was asked."""
+        if self.refusals.get(member):
+            self._wait_no_more(member)
+        elif member in self.acks:
+            self.refusals.setdefault(member, False)
+
+    def _ask_refusers(self, now: Instant) -> None:
+        """Ask whether it is true: who takes no messages answers every HIGHEST with that."""
+        self.doubts.look(tuple(self.refusals))
+        if self.doubts.is_due:
+            for member in self.refusals:
+                self.refusals[member] = True
+                self._send_control(Kind.HIGHEST, Highest(self.send_window.sent), member, now)
+
+    def _wait_again(self, member: int, seqno: Seqno) -> None:
+        """An ACK with a grant says that its member takes messages; wait for it, if what it needs is still here."""
+        self.refusals.pop(member, None)
+        if member not in self.acks and not precedes(seqno, self.send_window.ring.low):
+            self.acks.add(member, seqno)
+
+    def _has_up_to(self, member: int) -> Seqno:
+        acked = self.acks.get(member)
+        return self.send_window.ring.low if acked is None else acked
+
+    def _admitted(self, member: int, start: Seqno) -> None:
+        """Count a member among the ackers."""
+        if member != self.local.incarnation:
+            self.acks.add(member, start)
+        elif self.receiving:
+            self.acks.add(member, self.send_window.ring.low)
+
+    def _gone(self, member: int) -> None:
+        self.acks.remove(member)
+        self.budgets.pop(member, None)
+        self.refusals.pop(member, None)
+
+    def has_of(self, member: int) -> Seqno | None:
+        return self.acks.get(member)
+
+    def _installed(self, now: Instant) -> None:
+        self._fit_budgets()
+        self._purge()
+
+    def _wait_no_more(self, member: int) -> None:
+        self._started(member)
+        self.refusals.pop(member, None)
+        if self.budgets.pop(member, None) is not None:
+            self._fit_budgets()
+        if self.acks.remove(member) or not self.acks:
+            self._purge()
+
+    def _fit_budgets(self) -> None:
+        self._fit_budget(min(self.budgets.values(), default=self.config.max_bytes))
+
+    def _purge(self) -> None:
+        """Free what all acknowledged (when there is nobody to wait for: what was sent)."""
+        ring = self.send_window.ring
+        minimum = self.acks.minimum if self.acks else self.send_window.sent
+        if not self.receiving:
+            ring.remove_many(nullify=False)             # nobody takes our own messages; stable() stops at HD
+        if minimum is not None and self.send_window.stable(minimum):
+            self.stack.effects.writable = True
+
+    # ------------------------------------------------------------------------------------------ a receiver and its acks
+
+    def _report_again(self, now: Instant) -> None:
+        for sender, window in self.windows.items():
+            if window.report_due and window.started:
+                self._acknowledge(sender, now)
+
+    def _answer_start(self, sender: int, now: Instant) -> None:
+        if sender in self.windows:
+            self.windows[sender].report_due = True      # at the end of this turn
+        else:
+            self._acknowledge(sender, now)
+
+    def _refuse(self, sender: int, now: Instant) -> None:
+        self._acknowledge(sender, now)
+
+    def _acknowledge(self, sender: int, now: Instant) -> None:
+        """Tell a sender what the application has finished, and how much it may send, or that it need not wait for us."""
+        window, finished = self.windows.get(sender), 0
+        if window is not None:
+            finished = window.ring.low
+            window.report_due = False
+            window.stream.unacked_messages = window.stream.unacked_bytes = 0
+        self.counters.acks_sent += 1
+        self._send_control(Kind.ACK, Ack(finished, self._grant()), sender, now)
+
+    def stop_receiving(self, now: Instant) -> None:
+        self.receiving = False
+        for sender in self.windows:
+            self._acknowledge(sender, now)
+        self._wait_no_more(self.local.incarnation)
+
+    def _report_finished(self, window: ReceiveWindow | None, now: Instant) -> None:
+        """Of what is finished, tell the sender; of our own messages, count this member among those who have them."""
+        if window is None:
+            if self.acks.ack(self.local.incarnation, self.own.finished):
+                self._purge()
+        elif window.stream.free():
+            if self._is_much(window.stream):
+                self._acknowledge(window.stream.sender.incarnation, now)
+            self._arm(now)
+
+    # ------------------------------------------------------------------------------------------------------ timer
+
+    def tick(self, now: Instant) -> None:
+        """Every xmit_interval, while anything is missing, unacknowledged or unknown; then silence."""
+        self.next_look = None
+        for sender, window in self.windows.items():
+            if window.started:
+                self._ask(sender, window, now)
+            if window.stream.look(now):
+                window.stream.free()
+            if window.stream.unacked_messages:
+                self._acknowledge(sender, now)
+        self._say_again(now)
+        self._ask_refusers(now)
+        self._arm(now)
+
+    def _is_busy(self) -> bool:
+        return bool(self.refusals) or super()._is_busy()
+
+    # ------------------------------------------------------------------------------------------------------ status
+
+    def start_of(self, member: int) -> Seqno | None:
+        return self.joiners.get(member, self.acks.get(member))
+
+    def remembered(self) -> set[int]:
+        ackers = cast("dict[int, int]", dict(self.acks.items())).keys()
+        return super().remembered() | self.budgets.keys() | self.refusals.keys() | ackers
+
+    def slowest(self) -> int | None:
+        return cast("int | None", self.acks.slowest)

@@ -1,0 +1,352 @@
+"""STABLE: which messages all members have finished, so that NAKACK2 can purge them.
+
+In a round every member sends the coordinator, who is the first in the view, its vote: of each sender the highest seqno that its
+application has finished, the highest it has received, and how many bytes it grants each sender. The coordinator tells everybody
+the minimum: STABILITY. A vote stays valid until the next one of its member, so nobody waits for a common beginning, and a lost
+datagram costs a round and no more: whatever a member has that it does not know to be stable, it votes again, every stable_interval
+and ever more rarely while nothing changes. Much at once (stable_bytes, or a share of a window) is voted at once.
+
+A vote may have come in another's name. So what is more than a window beyond what the coordinator knows to be sent is left out; of a
+member's own stream its last vote alone counts; and that a member takes no messages is believed when it says so twice.
+
+Votes and STABILITY are of one view: in another one all begins anew, so a member of the old view can neither hold the new one up nor
+purge what a joiner is to have. A member may install a view before its coordinator does: the
+coordinator keeps the last early vote of each member until then. And while a member that joins has
+no window for our stream, we do not vote: no round ends meanwhile.
+"""
+
+from dataclasses import asdict, dataclass
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from ringcast.address import Address
+from ringcast.config import MAX_MEMBERS, Config, milliseconds
+from ringcast.protocols.multicast.nakack2 import Nakack2
+from ringcast.protocols.retransmission import Stillness
+from ringcast.protocols.seqnos import MODULUS, Seqno, is_seqno, later, precedes
+from ringcast.stack import EVERYONE, Instant, Kind, Layer, Packet, decoded
+from ringcast.view import View
+
+QUARTER = 1 << 62                       # seqnos; no honest member is so far behind
+
+Digest = Annotated[dict[int, tuple[Seqno, Seqno]], Meta(max_length=MAX_MEMBERS)]        # {sender: (finished by all, received)}
+
+
+class Vote(msgspec.Struct, array_like=True):
+    view_id: int
+    receiving: bool                     # false: nobody need wait for this member
+    grant: int                          # bytes that each sender may have on the way to it
+    digest: Digest
+
+
+class StabilityReport(msgspec.Struct, array_like=True):
+    view_id: int
+    grant: int                          # the smallest of all; 0: nobody takes messages
+    digest: Digest
+    slowest: Annotated[dict[int, int], Meta(max_length=MAX_MEMBERS)]    # {sender: who has not finished its oldest message}
+
+
+VOTE = msgspec.msgpack.Decoder(Vote)
+STABILITY = msgspec.msgpack.Decoder(StabilityReport)
+
+
+@dataclass(slots=True)
+class Counters:
+    votes_sent: int = 0
+    votes_received: int = 0
+    stability_sent: int = 0
+    stability_received: int = 0
+    num_bad_votes: int = 0              # votes and reports that make no sense, or come from who has nothing to say
+
+
+class Stable(Layer):
+    """The layer, above `nakack`."""
+
+    def __init__(self, local: Address, config: Config, nakack: Nakack2) -> None:
+        self.local = local
+        self.interval = milliseconds(config.stable_interval)
+        self.capacity = config.capacity
+        self.nakack = nakack
+        nakack.stability = self
+        self.view_id = 0
+        self.members: tuple[int, ...] = ()
+        self.votes: dict[int, Vote] = {}                # the last one of each member, at the coordinator
+        self.early: dict[int, Vote] = {}                # the same, of views that are not here yet
+        self.minima: dict[int, tuple[int, tuple[Seqno, Seqno] | None]] = {}     # of each stream who is slowest, and what is stable
+        self.concluded: StabilityReport | None = None   # what the coordinator said last
+        self.known: dict[int, Seqno] = {}               # up to where each stream is stable, as far as we know
+        self.awaited: dict[int, int] = {}               # who holds each stream up
+        self.is_asked = False                           # somebody does not know our vote
+        self.refusals: set[int] = set()                 # members that said last that they take no messages
+        self.has_refused = False                        # this member has said so in this view
+        self.last_look: Instant | None = None          # at whether to vote
+        self.next_vote: Instant | None = None           # the deadline
+        self.stillness = Stillness()
+        self.counters = Counters()
+
+    @property
+    def coordinator(self) -> int:
+        return self.members[0] if self.members else 0
+
+    @property
+    def is_suspended(self) -> bool:
+        """No votes: there is no view, or somebody is joining."""
+        return not self.nakack.is_ready()
+
+    # ------------------------------------------------------------------------------------------ what NAKACK2 tells
+
+    def finished(self, much: bool, now: Instant) -> None:
+        if much:
+            self._vote(now)
+        else:
+            self._arm(now)
+
+    def asked(self, now: Instant) -> None:
+        self.is_asked = True
+        self._arm(now)
+
+    def stopped(self, now: Instant) -> None:
+        self._vote(now)
+
+    def resumed(self, now: Instant) -> None:
+        self._vote(now)
+
+    def slowest(self) -> int | None:
+        return self.awaited.get(self.local.incarnation)
+
+    # ------------------------------------------------------------------------------------------------------ voting
+
+    def _vote(self, now: Instant) -> None:
+        """Tell the coordinator what is finished here."""
+        if self.is_suspended:
+            return
+        digest, grant = self.nakack.report()
+        vote = Vote(self.view_id, self.nakack.receiving, grant, digest)
+        self.is_asked = not vote.receiving and not self.has_refused     # it must be said twice
+        self.has_refused = not vote.receiving
+        self.last_look = now
+        if self.coordinator == self.local.incarnation:
+            self._count(self.local.incarnation, vote, now)
+        else:
+            self.counters.votes_sent += 1
+            self.below.send([self.stack.control(Kind.VOTE, vote, self.coordinator)], now)
+        self._arm(now)
+
+    def _is_unsettled(self) -> bool:
+        """Whether there is anything here of which we do not know that it is stable."""
+        nakack, known = self.nakack, self.known
+        if known.get(self.local.incarnation) != nakack.send_window.sent:
+            return True
+        return nakack.receiving and any(known.get(sender) != window.ring.hr for sender, window in nakack.windows.items())
+
+    def deadline(self) -> Instant | None:
+        return self.next_vote
+
+    def tick(self, now: Instant) -> None:
+        """Every stable_interval, while anything is not settled; the same again at doubling distances."""
+        self.next_vote, self.last_look = None, now
+        self.stillness.look((self.view_id, self.nakack.send_window.sent, self.nakack.unreported_bytes,
+                             tuple(self.known.values())))
+        if self.is_asked or self.stillness.is_due:
+            self._vote(now)
+        self._arm(now)
+
+    def _arm(self, now: Instant) -> None:
+        if self.next_vote is None and not self.is_suspended and (self.is_asked or self._is_unsettled()):
+            self.next_vote = now if self.last_look is None else max(now, self.last_look + self.interval)
+
+    # ------------------------------------------------------------------------------------------------- coordinator
+
+    def _count(self, member: int, vote: Vote, now: Instant) -> None:
+        """A vote: when it raises the minimum, tell everybody; when it says nothing new, its member has missed what was said."""
+        before, vote = self.votes.get(member), self._possible(member, vote)
+        mine = {member: vote.digest[member]} if member in vote.digest else {}
+        is_other_kind = before is None or before.receiving != vote.receiving
+        if before is not None:
+            possible = self._possible(member, before)
+            is_other_kind |= possible.digest != before.digest           # it may be the slowest where it was not
+            vote = merged(possible, vote)
+            vote.digest |= mine
+        self.votes[member] = vote
+        self._compare(member, is_other_kind)
+        report, said = self._conclusion(), self.concluded
+        self.concluded = report
+        if said is None or (report.digest, report.grant) != (said.digest, said.grant):
+            self._tell(EVERYONE, now)
+            self._heed(report, now)
+            return
+        self.awaited = report.slowest                   # may be another now, though nothing is purged by that
+        if vote == before and member != self.local.incarnation:
+            self._tell(member, now)
+
+    def _possible(self, member: int, vote: Vote) -> Vote:
+        """What of a vote can be true: nobody has finished more than a window of what we do not know to be sent. (But of a life that
+        has come back everybody may have far more than it has sent again.)"""
+        digest = dict(vote.digest)
+        for sender, (finished, _) in vote.digest.items():
+            sent = self._sent_by(sender)
+            if sender != member and sent is not None and precedes((sent + self.capacity) % MODULUS, finished):
+                del digest[sender]
+        return Vote(vote.view_id, vote.receiving, vote.grant, digest)
+
+    def _sent_by(self, sender: int) -> Seqno | None:
+        """The highest seqno of a stream that we know of: from its sender's vote, and from what has come; None if it may be any."""
+        if self.nakack.stints.get(sender) or (sender == self.local.incarnation and self.nakack.stint):
+            return None
+        window = self.nakack.windows.get(sender)
+        received = window.ring.hr if window is not None and window.started else None
+        voted = self.votes[sender].digest.get(sender) if sender in self.votes else None
+        if voted is None or received is None:
+            return voted[1] if voted is not None else None
+        return later(voted[1], received)
+
+    def _is_believed(self, member: int, vote: Vote) -> bool:
+        """Whether to count a vote: the second in a row that says that its member takes no messages; all others at once."""
+        if vote.receiving:
+            self.refusals.discard(member)
+        elif member not in self.refusals:
+            self.refusals.add(member)
+            return False
+        return True
+
+    def _compare(self, member: int, is_other_kind: bool) -> None:
+        """Find the slowest again for each sender of which this vote may have changed that: its own stream, and those that its member
+        held up. (With `is_other_kind`, whether the member is waited for at all may have changed.)"""
+        receiving = self._receiving()
+        for sender in self.members:
+            if not is_other_kind and sender != member and self.minima[sender][0] != member:
+                continue
+            own = self.votes[sender].digest.get(sender) if sender in self.votes else None
+            lags = {each: self._lag(each, sender, own) for each in receiving or [sender]}
+            slowest = max(lags, key=lags.__getitem__)
+            most = lags[slowest]
+            self.minima[sender] = (slowest, ((own[1] - most) % MODULUS, own[1]) if own is not None and most < QUARTER else None)
+
+    def _conclusion(self) -> StabilityReport:
+        """The minimum of all votes, for each sender; nothing of a sender before everybody has voted on it."""
+        digest = {sender: entry for sender, (_, entry) in self.minima.items() if entry is not None}
+        slowest = {sender: member for sender, (member, _) in self.minima.items()}
+        grants = [self.votes[member].grant for member in self._receiving() if member in self.votes]
+        return StabilityReport(self.view_id, min(grants, default=0), digest, slowest)
+
+    def _receiving(self) -> list[int]:
+        """Who must have finished a message before it is stable."""
+        return [member for member in self.members if member not in self.votes or self.votes[member].receiving]
+
+    def _lag(self, member: int, sender: int, own: tuple[Seqno, Seqno] | None) -> int:
+        """How many messages of a stream, as far as its sender has voted, a member has not finished; a quarter of all there can be
+        when that is not known."""
+        entry = self.votes[member].digest.get(sender) if member in self.votes else None
+        if entry is None or own is None:
+            return QUARTER
+        behind = (own[1] - entry[0]) % MODULUS
+        return 0 if behind > MODULUS - QUARTER else min(behind, QUARTER)
+
+    def _tell(self, dest: int, now: Instant) -> None:
+        self.counters.stability_sent += 1
+        self.below.send([self.stack.control(Kind.STABILITY, self.concluded, dest)], now)
+
+    # --------------------------------------------------------------------------------------------------- receiving
+
+    def receive(self, packets: list[Packet], now: Instant) -> None:
+        others = []
+        for packet in packets:
+            if packet.kind == Kind.VOTE:
+                self._on_vote(packet, now)
+            elif packet.kind == Kind.STABILITY:
+                self._on_stability(packet, now)
+            else:
+                others.append(packet)
+        if others:
+            self.above.receive(others, now)
+
+    def _on_vote(self, packet: Packet, now: Instant) -> None:
+        """On reception of a vote: it counts in the view that both have, and for its coordinator."""
+        vote = decoded(VOTE, packet)
+        if vote is None or vote.grant < 0 or not makes_sense(vote.digest):
+            self.counters.num_bad_votes += 1
+        elif vote.view_id > self.view_id:
+            self._keep(packet.sender, vote)
+        elif vote.view_id == self.view_id:
+            self._accept(packet.sender, vote, now)
+
+    def _accept(self, member: int, vote: Vote, now: Instant) -> None:
+        """Count a vote of our view, if there is anybody to count it for."""
+        if member in self.members and self.coordinator == self.local.incarnation:
+            self.counters.votes_received += 1
+            digest = vote.digest
+            vote.digest = {sender: digest[sender] for sender in self.members if sender in digest}
+            if self._is_believed(member, vote):
+                self._count(member, vote, now)
+
+    def _keep(self, member: int, vote: Vote) -> None:
+        """Keep the vote of a view that is not here yet: its member votes again only after a
+        while, and ever more rarely."""
+        before = self.early.pop(member, vote)
+        self.early[member] = vote if vote.view_id >= before.view_id else before
+        if len(self.early) > MAX_MEMBERS:
+            del self.early[next(iter(self.early))]
+
+    def _count_early_votes(self, now: Instant) -> None:
+        """Count those of the view that has just come, and forget those of views that never will."""
+        early = self.early
+        self.early = {member: vote for member, vote in early.items() if vote.view_id > self.view_id}
+        for member, vote in early.items():
+            if vote.view_id == self.view_id:
+                self._accept(member, vote, now)
+
+    def _on_stability(self, packet: Packet, now: Instant) -> None:
+        """On reception of STABILITY: purge."""
+        report = decoded(STABILITY, packet)
+        if report is None or report.grant < 0 or not makes_sense(report.digest):
+            self.counters.num_bad_votes += 1
+        elif report.view_id == self.view_id and packet.sender == self.coordinator:
+            self.counters.stability_received += 1
+            self._heed(report, now)
+
+    def _heed(self, report: StabilityReport, now: Instant) -> None:
+        for sender, (seqno, _) in report.digest.items():
+            if sender in self.members:
+                self.known[sender] = later(self.known.get(sender, seqno), seqno)
+        self.awaited = report.slowest
+        self.nakack.stable(report.digest, report.grant, now)
+        self._arm(now)
+
+    # -------------------------------------------------------------------------------------------------------- views
+
+    def view(self, view: View, resumes: dict[int, int], now: Instant) -> None:
+        """All votes are void."""
+        self.view_id = view.id
+        self.members = tuple(member.incarnation for member in view.members)
+        self.votes, self.minima, self.known, self.awaited, self.concluded = {}, {}, {}, {}, None
+        self.refusals, self.has_refused = set(), False
+        self.last_look = self.next_vote = None
+        self._vote(now)
+        self._count_early_votes(now)
+        self.above.view(view, resumes, now)
+
+    def linked(self, member: int, now: Instant) -> None:
+        """What was said over the connection before may be lost."""
+        if member == self.coordinator:
+            self._vote(now)
+        elif self.concluded is not None and member in self.members:
+            self._tell(member, now)
+        self.above.linked(member, now)
+
+    def status(self) -> dict[str, int]:
+        return asdict(self.counters)
+
+
+def merged(before: Vote, vote: Vote) -> Vote:
+    """Votes may overtake each other; what is finished stays finished, and who stops receiving does not begin again."""
+    digest = {sender: (later(before.digest[sender][0], finished), later(before.digest[sender][1], highest))
+              if sender in before.digest else (finished, highest) for sender, (finished, highest) in vote.digest.items()}
+    receiving = before.receiving and vote.receiving
+    return Vote(vote.view_id, receiving, vote.grant, before.digest | digest if receiving else digest)
+
+
+def makes_sense(digest: dict[int, tuple[Seqno, Seqno]]) -> bool:
+    """Whether all of it can be seqnos at all."""
+    return all(is_seqno(finished) and is_seqno(highest) for finished, highest in digest.values())

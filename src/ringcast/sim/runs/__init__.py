@@ -1,0 +1,1 @@
+"""Simulated runs: what a seed draws, carries out, measures."""

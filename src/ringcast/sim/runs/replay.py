@@ -1,0 +1,21 @@
+"""The command that runs a seed again: what stands beside every failure."""
+
+import shlex
+
+from ringcast.sim.runs.plan import Settings
+
+DEFAULTS = Settings()
+
+
+def replay(seed: int, fixed: Settings, actions: int | None = None) -> str:
+    """A line for the shell that runs this seed with these settings; `actions` limits it to a prefix of the plan."""
+    words = ["ringcast", "simulate", "--seed", str(seed)]
+    for name in Settings.__struct_fields__:
+        value = getattr(fixed, name)
+        if name != "options" and value != getattr(DEFAULTS, name):
+            words += [f"--{name}", str(value)]
+    for name, value in fixed.options.items():
+        words += ["--set", f"{name}={value}"]
+    if actions is not None:
+        words += ["--actions", str(actions)]
+    return shlex.join(words)

@@ -1,0 +1,1 @@
+"""Transcripts: what a protocol text says, as a play that runs."""

@@ -1,0 +1,354 @@
+"""Transcripts: what a protocol text says, as a play that runs. Each line is a verb and its words; `#` begins a comment.
+
+    members A B C capacity=10       # a group of shipped stacks; datagrams take 1 ms and arrive, unless the script says otherwise
+    drop A>B 2                      # the next transmission of message 2 from A to B is lost
+    send A 1..3                     # message n carries the number n, so that contents are checked as well
+    run 10ms
+    delivered B A 1                 # what B's application got from A so far: this, and nothing else
+    windows B of A low=1 hd=1 hr=3
+
+Some lines do something and some say what must be so (some do both: `add 5 -> true`). A line that cannot be understood is a Mistake,
+found before anything runs; one that is not so is a Mismatch, which shows what was so instead and what went over the network. The
+checkers of the simulation watch all along.
+
+A verb is one function in a table: it reads its words and returns what to do. verbs.py has those of windows and of groups,
+verbs/unicast.py those of messages to one member.
+"""
+
+import difflib
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ringcast._core.ring_buffer import RingBuffer
+from ringcast.config import milliseconds
+from ringcast.errors import ConfigError
+from ringcast.protocols.seqnos import MODULUS, Range, is_seqno
+from ringcast.sim.checkers import Violation
+from ringcast.sim.transcripts.scripted import Rule, ScriptedCluster, ScriptedMember, spelled
+
+UNITS = {"us": 0.001, "ms": 1.0, "s": 1000.0}
+MOST = 100_000                          # seqnos in a range, so that a slip of the pen does not take for ever
+SHOWN = 24                              # datagrams of the history that a Mismatch shows
+
+
+class Mistake(ValueError):
+    """A line that cannot be understood, or asks for what cannot be; the message names the file and the line."""
+
+
+class Mismatch(AssertionError):
+    """A line that is not so; the message says what is so instead."""
+
+
+class Unlike(Exception):
+    """Raised by what a line does: this is so instead."""
+
+
+class Play:
+    """A transcript that runs: the group or the window that its lines are about, and what the verbs remember."""
+
+    def __init__(self) -> None:
+        self.group: ScriptedCluster | None = None
+        self.life_options: dict[str, dict[str, Any]] = {}      # what each member starts with
+        self.since = 0                              # when the group was ready
+        self.counted: dict[int, dict[str, int]] = {}           # each member's counters at that time
+        self.watched = 0                            # how much of the history was before `watch`
+        self.ring: RingBuffer | None = None
+        self.accepted: dict[int, object] = {}       # the items that the ring took
+        self.step: Step | None = None               # the line that is being played
+        self.rules: list[tuple[Step, Rule]] = []    # all that the script disturbs, and the line that says so
+        self.notes: dict[str, Any] = {}             # of verbs that come from elsewhere
+
+    @property
+    def cluster(self) -> ScriptedCluster:
+        if self.group is None:
+            raise Mistake("there is no group yet; write a line `members A B` before")
+        return self.group
+
+    @property
+    def window(self) -> RingBuffer:
+        if self.ring is None:
+            raise Mistake("there is no window yet; write a line `ring capacity=10` before")
+        return self.ring
+
+    def member(self, name: str) -> ScriptedMember:
+        member = self.cluster[name]
+        assert isinstance(member, ScriptedMember)
+        return member
+
+    def disturb(self, rule: Rule) -> None:
+        """From now on this happens to datagrams."""
+        assert self.step is not None
+        self.cluster.script.rules.append(rule)
+        self.rules.append((self.step, rule))
+
+    def expect(self, expected: str, actual: str) -> None:
+        """Both as a transcript would write them."""
+        if expected != actual:
+            raise Unlike(actual)
+
+    def compare(self, expected: dict[str, str], actual: dict[str, str]) -> None:
+        """Of the facts that there are, those that are expected."""
+        if any(actual.get(key) != value for key, value in expected.items()):
+            raise Unlike(" ".join(f"{key}={value}" for key, value in actual.items()))
+
+    def history(self) -> str:
+        """The last datagrams, one a line, in milliseconds since the group was ready."""
+        if self.group is None:
+            return ""
+        sent = [each for each in self.group.script.history if each.kind != "hello"]
+        lines = [f"  {(each.time - self.since) / 1e6:10.3f} ms  {each}" for each in sent[-SHOWN:]]
+        return "\n".join([f"  at {(self.group.now - self.since) / 1e6:g} ms, after these datagrams:", *lines])
+
+
+Act = Callable[[Play], None]
+
+
+class Words:
+    """What follows the verb in a line: taken from left to right, each by the method that says what it must be."""
+
+    def __init__(self, words: list[str], names: list[str]) -> None:
+        self.words = words
+        self.names = names                          # of the group, so far
+
+    def __bool__(self) -> bool:
+        return bool(self.words)
+
+    def take(self, expected: str) -> str:
+        if not self.words:
+            raise Mistake(f"{expected} is missing at the end")
+        return self.words.pop(0)
+
+    def end(self) -> None:
+        if self.words:
+            raise Mistake(f"{' '.join(self.words)!r} is too much")
+
+    def last(self, expected: str) -> str:
+        """The word at the end of the line."""
+        if not self.words:
+            raise Mistake(f"{expected} is missing at the end")
+        return self.words.pop()
+
+    def literal(self, word: str) -> str:
+        if (found := self.take(repr(word))) != word:
+            raise Mistake(f"expected {word!r}, not {found!r}")
+        return word
+
+    def skip(self, word: str) -> bool:
+        """Whether the next word is this one, which is taken then."""
+        return bool(self.words) and self.words[0] == word and self.words.pop(0) == word
+
+    def member(self) -> str:
+        return self.known(self.take("a member's name"))
+
+    def known(self, name: str, others: tuple[str, ...] = ()) -> str:
+        if name not in self.names and name not in others:
+            there = f"the members are {', '.join(self.names)}" if self.names else "write a line `members A B` before"
+            raise Mistake(f"there is no member {name!r}; {there}")
+        return name
+
+    def link(self) -> tuple[str, str]:
+        """A>B, where either side may be * for any member."""
+        word = self.take("a link such as A>B")
+        source, arrow, target = word.partition(">")
+        if not arrow:
+            raise Mistake(f"expected a link such as A>B, not {word!r}")
+        return self.known(source, ("*",)), self.known(target, ("*",))
+
+    def pair(self) -> tuple[str, str]:
+        """A>B, each of them a member."""
+        source, target = self.link()
+        return self.known(source), self.known(target)
+
+    def number(self) -> int:
+        return number(self.take("a number"))
+
+    def duration(self) -> int:
+        """Nanoseconds."""
+        return duration(self.take("a duration such as 500ms"))
+
+    def seqnos(self) -> list[int]:
+        return expanded(ranges(self.take("seqnos such as 1..3")))
+
+    def all_seqnos(self) -> list[int]:
+        """The rest of the line: seqnos and ranges of them, or `nothing`."""
+        found = expanded(ranges(self.take("seqnos such as 1..3, or `nothing`")))
+        while self.words:
+            found += self.seqnos()
+        return found
+
+    def truth(self) -> bool:
+        return truth(self.take("true or false"))
+
+    def pairs(self, known: tuple[str, ...] = ()) -> dict[str, str]:
+        """The rest of the line: key=value, at least once; `known` lists the keys that there are."""
+        pairs: dict[str, str] = {}
+        while self.words or not pairs:
+            key, equals, value = (word := self.take("key=value")).partition("=")
+            if not equals or not value:
+                raise Mistake(f"expected key=value, not {word!r}")
+            if key in pairs:
+                raise Mistake(f"{key} is there twice")
+            if known and key not in known:
+                raise Mistake(f"there is no {key!r} here; there are {', '.join(known)}")
+            pairs[key] = value
+        return pairs
+
+
+def number(word: str) -> int:
+    if not re.fullmatch(r"\d+", word):
+        raise Mistake(f"expected a number, not {word!r}")
+    return int(word)
+
+
+def truth(word: str) -> bool:
+    if word not in ("true", "false"):
+        raise Mistake(f"expected true or false, not {word!r}")
+    return word == "true"
+
+
+def duration(word: str) -> int:
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)(us|ms|s)", word)
+    if not match:
+        raise Mistake(f"expected a duration such as 500ms, not {word!r}")
+    return milliseconds(float(match[1]) * UNITS[match[2]])
+
+
+def ranges(word: str) -> list[Range]:
+    """2,5..7, or `nothing`."""
+    return [] if word == "nothing" else [seqno_range(part) for part in word.split(",")]
+
+
+def seqno_range(word: str) -> Range:
+    match = re.fullmatch(r"(\d+)(?:\.\.(\d+))?", word)
+    if not match:
+        raise Mistake(f"expected seqnos such as 1..3 or 2,5..7, not {word!r}")
+    first, last = int(match[1]), int(match[2] or match[1])
+    if not is_seqno(first) or not is_seqno(last):
+        raise Mistake(f"{word} is no seqno: they have 64 bits")
+    if (last - first) % MODULUS >= MOST:
+        raise Mistake(f"{word} is too long or ends before it begins; a range has at most {MOST} seqnos")
+    return first, last
+
+
+def expanded(ranges: list[Range]) -> list[int]:
+    return [(first + step) % MODULUS for first, last in ranges for step in range((last - first) % MODULUS + 1)]
+
+
+def collapsed(seqnos: list[int]) -> str:
+    """Seqnos as a transcript writes them, in their order: 1..3,7"""
+    found: list[Range] = []
+    for seqno in seqnos:
+        if found and (found[-1][1] + 1) % MODULUS == seqno:
+            found[-1] = (found[-1][0], seqno)
+        else:
+            found.append((seqno, seqno))
+    return spelled(found)
+
+
+Verb = Callable[[Words], Act]
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A verb in a table; `expects`: its line, or what follows the arrow in it, says what must be so."""
+
+    read: Verb
+    expects: bool
+
+    @property
+    def usage(self) -> str:
+        return (self.read.__doc__ or "").partition(":")[0].strip()
+
+
+class Verbs(dict[str, Entry]):
+    """A table of verbs, with the two decorators that enter one."""
+
+    def does(self, name: str) -> Callable[[Verb], Verb]:
+        """Enter a verb that makes something happen."""
+        return self._entering(name, expects=False)
+
+    def expects(self, name: str) -> Callable[[Verb], Verb]:
+        """Enter a verb that says what must be so."""
+        return self._entering(name, expects=True)
+
+    def _entering(self, name: str, expects: bool) -> Callable[[Verb], Verb]:
+        def enter(read: Verb) -> Verb:
+            self[name] = Entry(read, expects)
+            return read
+        return enter
+
+
+@dataclass(slots=True)
+class Step:
+    """A line that was understood."""
+
+    line: int
+    text: str
+    expects: bool
+    act: Act = field(repr=False)
+
+
+def complaint(name: str, line: int, text: str, sentence: str) -> str:
+    return f"{name}:{line}: `{text}`: {sentence}"
+
+
+class Transcript:
+    """A file that was understood; play() as often as you like, it is the same each time."""
+
+    def __init__(self, name: str, text: str, verbs: Mapping[str, Entry]) -> None:
+        self.name = name
+        self.steps: list[Step] = []
+        names: list[str] = []
+        for line, whole in enumerate(text.splitlines(), start=1):
+            words = whole.partition("#")[0].split()
+            if words:
+                self.steps.append(self._understood(line, " ".join(words), words, names, verbs))
+
+    @classmethod
+    def read(cls, path: Path, verbs: Mapping[str, Entry]) -> "Transcript":
+        return cls(str(path), path.read_text(), verbs)
+
+    def _understood(self, line: int, text: str, words: list[str], names: list[str], verbs: Mapping[str, Entry]) -> Step:
+        entry = verbs.get(words[0])
+        if entry is None:
+            close = difflib.get_close_matches(words[0], verbs, n=1)
+            hint = f"did you mean {close[0]!r}?" if close else f"the verbs are {', '.join(sorted(verbs))}"
+            raise Mistake(complaint(self.name, line, text, f"there is no verb {words[0]!r}; {hint}"))
+        rest = Words(words[1:], names)
+        try:
+            act = entry.read(rest)
+            rest.end()
+        except (Mistake, ConfigError) as mistake:
+            raise Mistake(complaint(self.name, line, text, f"{mistake}; write {entry.usage}")) from None
+        return Step(line, text, entry.expects, act)
+
+    def play(self) -> Play:
+        """Do what the lines say, one after the other."""
+        play = Play()
+        for step in self.steps:
+            play.step = step
+            try:
+                step.act(play)
+                if play.group is not None:
+                    play.group.run(0)                   # what it sets going at this instant
+            except Unlike as unlike:
+                raise Mismatch(self._unlike(step, play, f"instead: {unlike}")) from None
+            except Violation as violation:
+                raise Mismatch(self._unlike(step, play, str(violation))) from violation
+            except (Mistake, ConfigError) as mistake:
+                raise Mistake(complaint(self.name, step.line, step.text, str(mistake))) from None
+        self._check_rules(play)
+        return play
+
+    def _unlike(self, step: Step, play: Play, sentence: str) -> str:
+        return "\n".join([complaint(self.name, step.line, step.text, sentence), play.history()]).rstrip()
+
+    def _check_rules(self, play: Play) -> None:
+        """A script must not claim what never happened."""
+        for step, rule in play.rules:
+            if rule.used < (rule.times or 1):
+                what = f"it happened {rule.used} times" if rule.used else "nothing like it was sent"
+                raise Mistake(complaint(self.name, step.line, step.text, f"{what}; say only what happens") + "\n" + play.history())

@@ -1,0 +1,330 @@
+"""A group whose network does what a script says and nothing else: every datagram takes the same time and arrives, except those that
+a rule names. What was sent is remembered, so that a transcript can say what should have been, and show what was.
+
+Each message of an application travels in a datagram of its own, so that it can be lost by itself.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+from ringcast._core import wire
+from ringcast._core.batch import Batch
+from ringcast.address import Address
+from ringcast.message import Flag
+from ringcast.protocols.multicast import base as multicast, mcast, nakack2
+from ringcast.protocols.seqnos import MODULUS, Range
+from ringcast.protocols.unicast3 import control
+from ringcast.protocols.unicast3.layer import PREFIX
+from ringcast.sim.cluster import Cluster, Observer
+from ringcast.sim.links import Links
+from ringcast.sim.member import Member
+from ringcast.sim.network import MS, Network
+from ringcast.sim.talk import Talk
+from ringcast.stack import EVERYONE, Instant, Kind, Packet, decoded
+
+ANY = "*"
+MESSAGES = frozenset({"data", "repeat", "message", "first"})        # kinds that carry messages
+AT_REST = 1_000 * MS                                # without an event
+
+
+def ranges_of(arrivals: wire.Arrivals | None) -> list[Range]:
+    """The seqnos of a datagram, cut where the flags change; that two messages were first sent at different times is not told."""
+    ranges: list[Range] = []
+    flags = None
+    for batch in arrivals.batches if arrivals else ():
+        if flags == batch.flags and (ranges[-1][1] + 1) % MODULUS == batch.first:
+            ranges[-1] = (ranges[-1][0], batch.last)
+        else:
+            ranges.append((batch.first, batch.last))
+        flags = batch.flags
+    return ranges
+
+
+def messages_in(member: Member, packet: Packet) -> list[Range]:
+    ring = member.multicast.send_window.ring
+    arrivals = wire.read_data(packet.data, (ring.low - ring.capacity) % MODULUS, 2 * ring.capacity)
+    return ranges_of(arrivals)
+
+
+def messages_to_one(member: Member, packet: Packet) -> list[Range]:
+    first = wire.first_seqno(packet.data, PREFIX)
+    assert first is not None
+    arrivals = wire.read_data(packet.data, (first - 1) % MODULUS, member.config.capacity, PREFIX)
+    return ranges_of(arrivals)
+
+
+def one(name: str, decoder: Any) -> Callable[[Member, Packet], list[Range]]:
+    """How to read a control datagram that carries one seqno in the field `name`."""
+    def read(member: Member, packet: Packet) -> list[Range]:
+        seqno = getattr(decoded(decoder, packet), name)
+        return [(seqno, seqno)]
+    return read
+
+
+def wanted(decoder: Any) -> Callable[[Member, Packet], list[Range]]:
+    """How to read a request."""
+    def read(member: Member, packet: Packet) -> list[Range]:
+        request = decoded(decoder, packet)
+        return request.ranges if request else []
+    return read
+
+
+# What a script calls a datagram, and which seqnos it carries; some carry the conn-id of what they are about instead. A protocol adds
+# its kinds here.
+KINDS: dict[int, tuple[str, Callable[[Member, Packet], list[Range]]]] = {
+    Kind.DATA: ("data", messages_in),
+    Kind.REPEAT: ("repeat", messages_in),
+    Kind.HELLO: ("hello", lambda member, packet: []),
+    Kind.START: ("start", one("seqno", multicast.START)),
+    Kind.ACK: ("ack", one("seqno", mcast.ACK)),
+    Kind.XMIT_REQ: ("xmit_req", wanted(multicast.XMIT_REQ)),
+    Kind.HIGHEST: ("highest", one("seqno", multicast.HIGHEST)),
+    Kind.UNICAST: ("message", messages_to_one),
+    Kind.UNICAST_FIRST: ("first", messages_to_one),
+    Kind.UNICAST_ACK: ("uack", one("seqno", control.ACK)),
+    Kind.UNICAST_XMIT_REQ: ("uxmit_req", wanted(control.XMIT_REQ)),
+    Kind.SEND_FIRST_SEQNO: ("send_first_seqno", one("conn_id", control.SEND_FIRST_SEQNO)),
+    Kind.CLOSE: ("close", one("conn_id", control.CLOSE)),
+    Kind.STARTED: ("started", one("seqno", nakack2.STARTED)),
+    Kind.RESYNC: ("resync", one("seqno", nakack2.RESYNC)),
+    Kind.VOTE: ("vote", lambda member, packet: []),
+    Kind.STABILITY: ("stability", lambda member, packet: []),
+}
+NAMES = frozenset(name for name, _ in KINDS.values())
+
+
+def connection_of(packet: Packet) -> str:
+    """Of a datagram of a connection, what history tells besides: its conn-id, and its timestamp."""
+    if packet.kind in (Kind.UNICAST, Kind.UNICAST_FIRST):
+        return f"connection {int.from_bytes(packet.data[wire.HEADER_SIZE:PREFIX], 'little')}"
+    decoders: dict[int, Any] = {Kind.UNICAST_ACK: control.ACK, Kind.UNICAST_XMIT_REQ: control.XMIT_REQ,
+                                Kind.SEND_FIRST_SEQNO: control.SEND_FIRST_SEQNO}
+    body: Any = decoded(decoders[packet.kind], packet) if packet.kind in decoders else None
+    if body is None:
+        return ""
+    return f"connection {body.conn_id}" + (f", timestamp {body.timestamp}" if hasattr(body, "timestamp") else "")
+
+
+def spelled(ranges: Sequence[Range]) -> str:
+    """Ranges as transcripts write them: 2,5..7"""
+    return ",".join(str(first) if first == last else f"{first}..{last}" for first, last in ranges) or "nothing"
+
+
+@dataclass(slots=True)
+class Sent:
+    """A datagram that a member put on the network, and what became of it on the way to each receiver."""
+
+    time: int
+    source: str
+    dest: str                               # a member, or * for everybody
+    kind: str
+    ranges: list[Range]
+    datagram: bytes = b""                   # itself
+    connection: str = ""                    # and what else there is to say of it
+    fates: dict[str, str] = field(default_factory=dict)     # by receiver; "" is an undisturbed arrival
+
+    def __str__(self) -> str:
+        fates = ", ".join(f"{fate} to {target}" for target, fate in self.fates.items() if fate)
+        said = f" {spelled(self.ranges)}" if self.ranges else ""
+        said += f" ({self.connection})" if self.connection else ""
+        return f"{self.source}>{self.dest}  {self.kind}{said}" + (f"   ({fates})" if fates else "")
+
+    def has(self, seqno: int) -> bool:
+        return any((seqno - first) % MODULUS <= (last - first) % MODULUS for first, last in self.ranges)
+
+
+@dataclass(slots=True)
+class Rule:
+    """What happens to the datagrams from `source` to `target` that are of one of `kinds`, and about `seqno` unless that is None:
+    to the next `times` of them, or to all when that is None. They are lost, or `late` by so much, or a `copy` comes so much later.
+    """
+
+    source: str
+    target: str
+    kinds: frozenset[str]
+    seqno: int | None
+    times: int | None = 1
+    late: int | None = None
+    copy: int | None = None
+    used: int = 0
+
+    @property
+    def is_over(self) -> bool:
+        return self.times is not None and self.used >= self.times
+
+    def is_about(self, source: str, target: str, sent: Sent) -> bool:
+        return (not self.is_over and self.source in (ANY, source) and self.target in (ANY, target) and sent.kind in self.kinds
+                and (self.seqno is None or sent.has(self.seqno)))
+
+
+class ScriptedNetwork(Network):
+    """`history` is all that was sent; `rules` say what is disturbed on its way."""
+
+    def __init__(self, delay: int) -> None:
+        super().__init__(delay=(delay, delay))
+        self.history: list[Sent] = []
+        self.rules: list[Rule] = []
+
+    def carry(self, source: str, target: str, datagram: bytes, now: int, rng: Random) -> list[tuple[int, bytes]]:
+        """As the rules say; the datagram is the last of the history."""
+        fates = self.history[-1].fates
+        arrivals = super().carry(source, target, datagram, now, rng)
+        fates[target] = "" if arrivals else "cut"
+        rules = [rule for rule in self.rules if arrivals and rule.is_about(source, target, self.history[-1])]
+        for rule in rules:
+            rule.used += 1
+        if any(rule.late is None and rule.copy is None for rule in rules):
+            fates[target] = "lost"
+            return []
+        for rule in rules:
+            instant = arrivals[0][0]
+            if rule.copy is not None:
+                fates[target] = f"twice, {rule.copy / 1e6:g} ms apart,"
+                arrivals.append((instant + rule.copy, datagram))
+            elif rule.late is not None:
+                fates[target] = f"{rule.late / 1e6:g} ms late"
+                arrivals[0] = (instant + rule.late, datagram)
+        return arrivals
+
+
+class ScriptedLinks(Links):
+    """Without chance: a link is made at once, the first in the list of members knows first, the other one delay later. One that a
+    script breaks is made anew when it says so, and `blind` ends do not notice before."""
+
+    def __init__(self, cluster: "ScriptedCluster") -> None:
+        super().__init__(cluster, Random(0))
+        self.again = self.lag = 0
+        self.blind: set[int] = set()
+
+    def sever(self, a: str, b: str, again: int, lag: int, blind: set[int]) -> None:
+        """The connection between two members breaks; after `again` there is a new one, which the second of them in the list hears of
+        `lag` later than the first."""
+        self.again, self.lag, self.blind = again, lag, blind
+        broken = self.num_broken
+        self.break_link(a, b)
+        self.again, self.blind = 0, set()
+        assert self.num_broken > broken
+
+    def until_tried(self) -> int:
+        return self.again or MS
+
+    def in_order(self, a: Member, b: Member) -> tuple[Member, Member]:
+        names = self.cluster.names
+        return (a, b) if names.index(a.name) < names.index(b.name) else (b, a)
+
+    def until_known(self) -> int:
+        return max(self.lag, self.cluster.network.delay[0])
+
+    def notices(self, end: int) -> bool:
+        return end not in self.blind
+
+
+class ScriptedMember(Member):
+    """Its application sends messages one by one, and waits, as a thread does that is blocked in send().
+
+    Messages to one other member carry their numbers, as those to everybody do: 1, 2, 3 (or from the offset on), through all
+    connections. What this member got of such is in `told`, in the order of delivery; what it has in hand, in `in_hand`.
+    """
+
+    def __init__(self, cluster: "ScriptedCluster", name: str, **options: Any) -> None:
+        super().__init__(cluster, name, **options)
+        self.told: dict[Address, list[int]] = {}
+        self.in_hand: list[Batch] = []
+        self.refused: dict[Address, list[int]] = {}         # what it could not send, because there is nobody to take it
+
+    def submit(self, payloads: Sequence[bytes]) -> None:
+        """Send these, in order; what has no room waits for it."""
+        waited = bool(self.backlog)
+        self.backlog += payloads
+        if not waited:                      # who waits is released by the stack alone
+            self._push(self.clock.read(self.cluster.now))
+        self.turn()
+
+    def _push(self, now: Instant) -> None:
+        waiting, self.backlog = self.backlog, []
+        while waiting and not self.backlog:
+            self.backlog = [waiting.pop(0)]
+            super()._push(now)
+        self.backlog += waiting
+
+    # ---------------------------------------------------------------------------------------------- to one other member
+
+    def tell(self, dest: Address, numbers: Sequence[int], is_oob: bool) -> None:
+        """Send these to one member, in order; what has no room waits for it."""
+        talk = self.cluster.talk(self, dest)
+        waited = bool(talk.backlog)
+        talk.backlog += [(b"%d" % number, int(Flag.OOB) if is_oob else 0) for number in numbers]
+        if not waited:
+            self._push_to(dest, self.clock.read(self.cluster.now))
+        self.turn()
+
+    def _push_to(self, dest: Address, now: Instant) -> None:
+        talk = self.talks[dest]
+        waiting, talk.backlog = talk.backlog, []
+        while waiting and not talk.backlog:
+            said, message = len(talk.said), waiting.pop(0)
+            talk.backlog = [message]
+            super()._push_to(dest, now)
+            if not talk.backlog and len(talk.said) == said:
+                self.refused.setdefault(dest, []).append(int(message[0]))
+        talk.backlog += waiting
+
+    def _take(self, batch: Batch, now: Instant) -> None:
+        if batch.dest is not None:
+            self.told.setdefault(batch.sender, []).extend(map(int, batch.payloads))
+            self.in_hand.append(batch)
+        super()._take(batch, now)
+
+    def _finish(self, batch: Batch, now: Instant) -> None:
+        if batch.dest is not None:
+            self._let_go(batch)
+        super()._finish(batch, now)
+
+    def _let_go(self, batch: Batch) -> None:
+        """Of the batches in hand, take out what is finished: one of them, or the beginning of one."""
+        for place, each in enumerate(self.in_hand):
+            if each.stream is batch.stream and each.flags == batch.flags and each.first == batch.first:
+                rest = Batch(each.sender, (batch.last + 1) % MODULUS, each.payloads[len(batch):], each.view_id, each.dest,
+                             each.flags, each.stream)
+                self.in_hand[place:place + 1] = [rest] if rest.payloads else []
+                return
+
+
+class Recorder(Observer):
+    """Writes the history."""
+
+    def __init__(self, cluster: Cluster, history: list[Sent]) -> None:
+        self.cluster, self.history = cluster, history
+
+    def sent(self, member: Member, dest: int, datagram: bytes) -> None:
+        header = wire.open_datagram(datagram, member.stack.group)
+        assert header is not None           # a member of this group made it
+        name, read = KINDS[header.kind]
+        to = ANY if dest == EVERYONE else self.cluster.lives[dest].name
+        packet = Packet(header.kind, header.sender, header.dest, datagram)
+        self.history.append(Sent(self.cluster.now, member.name, to, name, read(member, packet), datagram, connection_of(packet)))
+
+
+class ScriptedCluster(Cluster):
+    """The group; datagrams take `delay` nanoseconds."""
+
+    life = ScriptedMember
+    links: ScriptedLinks | None
+
+    def __init__(self, names: Sequence[str], *, delay: int, **options: Any) -> None:
+        self.script = ScriptedNetwork(delay)
+        super().__init__(names, network=self.script, **options)
+        if self.links is not None:
+            self.links = ScriptedLinks(self)
+        self.observer = Recorder(self, self.script.history)
+
+    def talk(self, sender: Member, receiver: Address) -> Talk:
+        return sender.talks.setdefault(receiver, Talk(base=(sender.offset + 1) % MODULUS))
+
+    def is_at_rest(self) -> bool:
+        """Whether nothing happens any more, but that idle connections will be closed some day."""
+        if self.events and self.events[0][0] <= self.now + AT_REST:
+            return False
+        return all(member.stack.deadline() == member.unicast.next_reap for member in self.living())

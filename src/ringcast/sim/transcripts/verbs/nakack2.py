@@ -1,0 +1,161 @@
+"""The verbs of NAKACK2 and STABLE, and of the connections below them. A>B names the connection between A and B."""
+
+from ringcast.protocols.multicast.nakack2 import Nakack2
+from ringcast.protocols.multicast.stable import Stable
+from ringcast.sim.network import MS
+from ringcast.sim.transcripts.language import (
+    Act,
+    Mistake,
+    Play,
+    Unlike,
+    Verbs,
+    Words,
+    duration,
+    number,
+)
+from ringcast.sim.transcripts.scripted import ScriptedMember
+
+VERBS = Verbs()
+does, expects = VERBS.does, VERBS.expects
+
+
+# --- connections
+
+@does("break")
+def break_connection(words: Words) -> Act:
+    """`break A>B 30ms [lag 5ms] [unnoticed]`: the connection between A and B breaks, and after 30 ms there is a new one; what was on
+    its way is lost. The first of them in the list of members knows of the new one at once, the other `lag` later (the delay of the
+    network, if none is given). With `unnoticed` A goes on as if nothing had happened, and what it sends meanwhile is lost."""
+    (a, b), again = words.pair(), words.duration()
+    lag = words.duration() if words.skip("lag") else 0
+    is_unnoticed = words.skip("unnoticed")
+
+    def act(play: Play) -> None:
+        links = play.cluster.links
+        if links is None:
+            raise Mistake("this group has no connections; choose a stack over TCP")
+        links.sever(a, b, again, lag, {play.member(a).incarnation} if is_unnoticed else set())
+    return act
+
+
+# --- NAKACK2
+
+@does("xmit_interval")
+def xmit_interval(words: Words) -> Act:
+    """`xmit_interval C 100ms`: from now on; 0 (or less, -1) is no retransmission."""
+    name, word = words.member(), words.take("a duration such as 100ms, or 0")
+    interval = int(word) if word in ("0", "-1") else duration(word)
+    return lambda play: play.member(name).change_interval(interval / MS)
+
+
+@does("bound")
+def bound(words: Words) -> Act:
+    """`bound C 50`: C's become_server_queue takes so many messages from now on, as if nobody had thought of making it unbounded."""
+    name, messages = words.member(), words.number()
+    return lambda play: nakack2_of(play, name).queue.rebound(messages)
+
+
+@expects("queue")
+def queue(words: Words) -> Act:
+    """`queue C = 50`: how many messages wait in C's become_server_queue."""
+    name, _, messages = words.member(), words.literal("="), words.number()
+    return lambda play: play.expect(str(messages), str(len(nakack2_of(play, name).queue)))
+
+
+@expects("held")
+def held(words: Words) -> Act:
+    """`held C A=2`: how many datagrams of each sender have no room at C, which does not read them any more. Or `held C none`."""
+    name = words.member()
+    expected = {} if words.skip("none") else words.pairs(tuple(words.names))
+
+    def act(play: Play) -> None:
+        layer = nakack2_of(play, name)
+        play_facts(play, expected, {play.cluster.lives[sender].name: str(len(packets)) for sender, packets in layer.held.items()})
+    return act
+
+
+@expects("unread")
+def unread(words: Words) -> Act:
+    """`unread C A=5`: how many datagrams of A are on their way to C and wait because C does not read them. Or `unread C none`."""
+    name = words.member()
+    expected = {} if words.skip("none") else words.pairs(tuple(words.names))
+
+    def act(play: Play) -> None:
+        assert play.cluster.links is not None
+        mine = play.member(name).incarnation
+        waiting = {play.cluster.lives[other].name: str(len(link.ends[mine].waiting))
+                   for pair, link in play.cluster.links.links.items() if mine in pair
+                   for other in pair - {mine} if link.ends[mine].waiting}
+        play_facts(play, expected, waiting)
+    return act
+
+
+@expects("warned")
+def warned(words: Words) -> Act:
+    """`warned C 1`: how many warnings C's operator has got."""
+    name, count = words.member(), words.number()
+    return lambda play: play.expect(str(count), str(len(play.member(name).warnings)))
+
+
+# --- STABLE
+
+@expects("stability")
+def stability(words: Words) -> Act:
+    """`stability B A=3 B=2`: up to where B knows each of these streams to be stable in this view. Or `stability B none`: nothing."""
+    name = words.member()
+    expected = {} if words.skip("none") else words.pairs(tuple(words.names))
+
+    def act(play: Play) -> None:
+        known = stable_of(play, name).known
+        play_facts(play, expected, {play.cluster.lives[sender].name: str(seqno) for sender, seqno in known.items()})
+    return act
+
+
+@expects("votes")
+def votes(words: Words) -> Act:
+    """`votes A of B A=3 B=2`: what the coordinator A has from B: up to where it has finished these streams. Or `votes A of B none`."""
+    name, _, of = words.member(), words.literal("of"), words.member()
+    expected = {} if words.skip("none") else words.pairs(tuple(words.names))
+
+    def act(play: Play) -> None:
+        vote = stable_of(play, name).votes.get(play.member(of).incarnation)
+        digest = vote.digest if vote is not None else {}
+        play_facts(play, expected, {play.cluster.lives[sender].name: str(finished) for sender, (finished, _) in digest.items()})
+    return act
+
+
+@expects("slowest")
+def slowest(words: Words) -> Act:
+    """`slowest A = C`: who holds A's stream up, as far as A knows. Or `slowest A = none`."""
+    name, _ = words.member(), words.literal("=")
+    expected = "none" if words.skip("none") else words.member()
+
+    def act(play: Play) -> None:
+        member = stable_of(play, name).slowest()
+        play.expect(expected, play.cluster.lives[member].name if member is not None else "none")
+    return act
+
+
+def play_facts(play: Play, expected: dict[str, str], actual: dict[str, str]) -> None:
+    """Some facts of those that there are, or none at all."""
+    for value in expected.values():
+        number(value)
+    if not expected and actual:
+        raise Unlike(" ".join(f"{key}={value}" for key, value in actual.items()))
+    if any(actual.get(key) != value for key, value in expected.items()):
+        raise Unlike(" ".join(f"{key}={value}" for key, value in actual.items()) or "none")
+
+
+def nakack2_of(play: Play, name: str) -> Nakack2:
+    layer = play.member(name).multicast
+    if not isinstance(layer, Nakack2):
+        raise Mistake("this group's stack has no NAKACK2")
+    return layer
+
+
+def stable_of(play: Play, name: str) -> Stable:
+    member: ScriptedMember = play.member(name)
+    for layer in member.stack.layers:
+        if isinstance(layer, Stable):
+            return layer
+    raise Mistake("this group's stack has no STABLE")

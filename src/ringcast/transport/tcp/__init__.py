@@ -1,0 +1,1 @@
+"""The TCP transport: one link for each pair of members."""

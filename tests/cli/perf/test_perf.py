@@ -1,0 +1,306 @@
+"""`ringcast perf`: that it says what it measured, that its check can fail, and that it ends whatever its members do."""
+
+import json
+import multiprocessing
+import random
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+
+import pytest
+from perf_processes import children, command, cpu_ticks, is_running, signal_member, wait_until
+
+pytest.importorskip("typer")
+
+from ringcast import ConfigError  # noqa: E402
+from ringcast.cli.perf import (
+    command as perf,
+    naive,  # noqa: E402
+    run as perf_run,
+)
+from ringcast.cli.perf.member import Report  # noqa: E402
+from ringcast.cli.perf.plan import POOL, Plan, StreamChecker  # noqa: E402
+from ringcast.cli.perf.run import RunError, run_once  # noqa: E402
+
+FIGURES = {"sent_per_second", "delivered_per_second", "delivered_from_others_per_second", "megabytes_per_second", "messages_sent",
+           "retransmitted", "requests", "blockings", "discarded_datagrams", "sender_cpu_per_million", "receiver_cpu_per_million",
+           "cores", "cores_others"}
+PLAN = Plan(group="test", members=3, senders=2, size=20, seconds=0.1, timeout=10)
+
+
+@pytest.fixture
+def port():
+    return random.randrange(20_000, 60_000)
+
+
+def udp_plan(port, **changes):
+    return replace(PLAN, options={"port": port}, **changes)
+
+
+# ----------------------------------------------------------------------------------------------------- the check
+
+
+def stream(sender, first, last):
+    """What a checker of PLAN expects under these numbers."""
+    pool = PLAN.payloads(sender)
+    return [pool[(seqno - 1) % POOL] for seqno in range(first, last + 1)]
+
+
+def checked(*ranges, sent=10):
+    """The verdict on batches of S with the seqnos `ranges`, of whom `sent` messages are expected."""
+    checker = StreamChecker(PLAN)
+    for first, last in ranges:
+        messages = stream("S", first, last)
+        checker.take("S", first, messages, sum(map(len, messages)))
+    return checker.verdict({"S": sent})
+
+
+def test_what_was_sent_is_accepted():
+    assert checked((1, 3), (4, 4), (5, 10)) == ""
+
+
+@pytest.mark.parametrize(("ranges", "said"), [
+    ([(1, 3), (5, 10)], "message 3 was followed by 5: 1 missing"),
+    ([(2, 10)], "message 0 was followed by 2: 1 missing"),
+    ([(1, 3), (3, 10)], "message 3 was followed by 3: again"),
+    ([(1, 3), (7, 10), (4, 6)], "message 3 was followed by 7"),
+    ([(1, 9)], "10 messages of S were sent and 9 delivered"),
+    ([(1, 11)], "10 messages of S were sent and 11 delivered"),
+], ids=["gap", "no beginning", "duplicate", "swap", "no end", "too many"])
+def test_a_difference_is_a_sentence(ranges, said):
+    assert said in checked(*ranges)
+
+
+@pytest.mark.parametrize("damage", [
+    lambda messages: [messages[1], messages[0], *messages[2:]],
+    lambda messages: [*messages[:-1], b"x" * 20],
+    lambda messages: [*messages[:-2], b"x" * 21, messages[-1]],
+], ids=["swapped payloads", "foreign payload", "longer payload"])
+def test_payloads_belong_to_their_numbers(damage):
+    checker = StreamChecker(PLAN)
+    messages = damage(stream("S", 1, 10))
+    checker.take("S", 1, messages, sum(map(len, messages)))
+    assert "do not carry what was sent" in checker.verdict({"S": 10})
+
+
+def test_a_stranger_is_a_difference():
+    checker = StreamChecker(PLAN)
+    checker.take("R1", 1, [b""], 0)
+    assert "not among the senders" in checker.verdict({"S": 0})
+
+
+def test_waiting_ends_at_the_first_difference():
+    checker = StreamChecker(PLAN)
+    checker.take("S", 2, stream("S", 2, 2), 20)
+    begin = time.monotonic()
+    checker.await_all({"S": 5}, 60)
+    assert time.monotonic() - begin < 50 and checker.fault
+
+
+def test_what_one_member_saw_fails_the_run():
+    good = Report(name="S", sent=1, sent_rate=1, received=0, received_rate=0, own_share=0, cpu_seconds=0, cores=0, unacked=0,
+                  fault="", status={})
+    perf_run.verify([good])
+    with pytest.raises(RunError, match="at R1: something; 3 messages of S2 were never acknowledged"):
+        perf_run.verify([good, replace(good, name="R1", fault="something"), replace(good, name="S2", unacked=3)])
+
+
+# ------------------------------------------------------------------------------------------------ the naive bundle
+
+
+@pytest.mark.parametrize("messages", [[b""], [b"a", b"", b"bc" * 1000], [b"x"] * 500], ids=["empty", "mixed", "many"])
+def test_a_bundle_is_split_as_it_was_joined(messages):
+    data = naive.bundle(messages, sum(map(len, messages)))
+    count, nbytes = naive.HEAD.unpack_from(data)
+    assert nbytes == sum(map(len, messages))
+    assert naive.split(data[naive.HEAD.size:], count) == messages
+
+
+def test_naive_members_pass_the_same_check():
+    figures = run_once(replace(PLAN, naive=True, senders=1))
+    assert figures["messages_sent"] > 0 and set(figures) == FIGURES
+
+
+# ------------------------------------------------------------------------------------------------ the limit, in words
+
+
+@pytest.mark.parametrize(("cores", "others", "loss", "said"), [
+    ({"S": 0.95, "R1": 0.9}, 0.0, 0.0, "all 2 cores"),
+    ({"S": 0.5, "R1": 0.4}, 1.0, 0.0, "all 2 cores (1.00 not ours)"),
+    ({"S": 0.95, "R1": 0.4}, 0.0, 0.0, "the core of S"),
+    ({"S": 0.3, "R1": 0.4}, 0.0, 0.05, "waiting for repeats"),
+    ({"S": 0.6, "R1": 0.4}, 0.0, 0.0, "hand-overs: no core is full"),
+])
+def test_the_limit_follows_from_cpu_time(cores, others, loss, said):
+    assert perf_run.limit({"cores": cores, "cores_others": others}, loss, 2) == said
+
+
+def test_medians_reach_into_tables_and_keep_what_does_not_exist():
+    runs = [{"a": value, "cores": {"S": value}, "none": None} for value in (3, 1, 2)]
+    assert perf_run.medians(runs) == {"a": 2, "cores": {"S": 2}, "none": None}
+
+
+# --------------------------------------------------------------------------------------------------- the command
+
+
+@pytest.mark.udp
+def test_json_has_every_figure_of_every_run(port, tmp_path):
+    target = tmp_path / "perf.json"
+    done = command("--members", 3, "--senders", "all", "--size", "100,1000", "--seconds", 0.1, "--runs", 2, "--port", port,
+                   "--json", target)
+    assert done.returncode == 0, done.stderr
+    document = json.loads(target.read_text())
+    assert {"ringcast", "python", "system", "cores_available", "seconds", "runs", "seed", "options", "rows"} <= set(document)
+    assert [row["title"] for row in document["rows"]] == [
+        "100 B, 3 of 3 send", "100 B, naive, 1 -> 2", "1,000 B, 3 of 3 send", "1,000 B, naive, 1 -> 2"]
+    for row in document["rows"]:
+        assert set(row) == FIGURES | {"title", "naive", "members", "senders", "size", "loss", "stack", "limit", "all_runs"}
+        assert [set(run) for run in row["all_runs"]] == [FIGURES, FIGURES]
+        assert row["delivered_per_second"] > 0 and row["title"] in done.stdout
+
+
+@pytest.mark.udp
+def test_a_lossy_row_is_complete_and_says_what_it_repeated(port):
+    done = command("--loss", 0.2, "--seconds", 0.3, "--runs", 1, "--size", 1000, "--no-naive", "--port", port, "--json", "-")
+    assert done.returncode == 0, done.stderr
+    (row,) = json.loads(done.stdout)["rows"]
+    assert row["discarded_datagrams"] > 0 and row["retransmitted"] > 0 and row["requests"] > 0
+    assert "20 % lost" in done.stderr
+
+
+@pytest.mark.parametrize(("arguments", "said"), [
+    (["--members", 1], "--members 1 is outside 2 to 16"),
+    (["--members", 17], "--members 17 is outside 2 to 16"),
+    (["--senders", "3"], "--senders '3' is neither a number from 1 to 2"),
+    (["--senders", "some"], "--senders 'some' is neither"),
+    (["--loss", 1], "--loss 1 is outside 0 to 0.9"),
+    (["--loss", "nan"], "--loss nan is outside"),
+    (["--size", "100,big"], "--size 'big' is not a number of bytes"),
+    (["--size", 70_000], "--size 70000 is outside"),
+    (["--seconds", 0], "--seconds 0 is outside"),
+    (["--runs", 0], "--runs 0 is outside"),
+    (["--timeout", 0], "--timeout 0 is outside"),
+    (["--port", 0], "port"),
+    (["--stack", "nakack3-udp"], "--stack 'nakack3-udp' is not one of mcast-udp, mcast-tcp, nakack2-udp, nakack2-tcp, inproc"),
+    (["--stack", "nakack2-tcp", "--loss", 0.1], "nakack2-tcp without retransmission asks for nothing again"),
+    (["--xmit-interval", 0], "mcast-udp needs it"),
+    (["--json", "/no/such/folder/perf.json"], "--json /no/such/folder/perf.json: No such file"),
+    (["--group-address", "10.0.0.1", "--seconds", 0.1], "is not a multicast address"),
+    (["--interface", "192.0.2.1", "--seconds", 0.1], "is not loopback"),
+], ids=lambda value: " ".join(map(str, value)) if isinstance(value, list) else "")
+def test_what_cannot_be_is_one_sentence_and_status_2(arguments, said):
+    done = command(*arguments)
+    assert done.returncode == 2 and said in done.stderr and done.stdout == ""
+    assert len(done.stderr.strip().splitlines()) == 1, done.stderr
+
+
+def test_the_standard_table_has_the_promised_rows():
+    plans = [perf.plan_of(scenario, 100, "mcast-udp", {"group": "", "seconds": 1, "timeout": 1}) for scenario in
+             perf.scenarios(None, None, None, naive=True)]
+    assert [plan.title for plan in plans] == [
+        "100 B, 1 -> 1", "100 B, naive, 1 -> 1", "100 B, 1 -> 2", "100 B, 1 -> 3", "100 B, 1 -> 1, 5 % lost", "100 B, 3 of 3 send"]
+    assert not any(scenario.naive for scenario in perf.scenarios(None, None, None, naive=False))
+
+
+@pytest.mark.udp
+def test_every_row_is_measured_with_each_stack(port):
+    done = command("--stack", "nakack2-tcp,nakack2-udp", "--stack", "mcast-tcp", "--seconds", 0.1, "--runs", 1, "--size", 1000,
+                   "--members", 3, "--port", port, "--json", "-")
+    assert done.returncode == 0, done.stderr
+    rows = json.loads(done.stdout)["rows"]
+    assert [row["title"] for row in rows] == [f"1,000 B, {row}" for row in (
+        "1 -> 2, nakack2-tcp", "1 -> 2, nakack2-udp", "1 -> 2, mcast-tcp", "naive, 1 -> 2")]
+    assert [row["requests"] for row in rows if row["stack"] == "nakack2-tcp"] == [0]
+
+
+def test_without_retransmission_the_standard_row_with_loss_is_left_out():
+    lossy = perf.Scenario(2, loss=0.05)
+    assert perf.stacks_for(lossy, ["nakack2-tcp", "mcast-tcp"], {}) == ["mcast-tcp"]
+    assert perf.stacks_for(lossy, ["nakack2-tcp"], {"xmit_interval": 3.0}) == ["nakack2-tcp"]
+    assert perf.stacks_for(perf.Scenario(2), ["nakack2-tcp", "mcast-tcp"], {}) == ["nakack2-tcp", "mcast-tcp"]
+
+
+# ---------------------------------------------------------------------------------------- members that die or hang
+
+
+@pytest.mark.udp
+@pytest.mark.kill
+@pytest.mark.parametrize("name", ["S", "R1"])
+def test_a_killed_member_ends_the_run(port, name):
+    killer = signal_member(name, signal.SIGKILL, sending=60)
+    with pytest.raises(RunError, match=rf"{name} died while \w+ \(killed by SIGKILL\)"):
+        run_once(udp_plan(port, senders=1, seconds=30))
+    killer.join()
+    assert not [process for process in multiprocessing.active_children() if process.name in PLAN.names]
+
+
+def test_a_death_is_seen_even_when_its_exit_code_comes_after_its_sentinel():
+    """A process that dies closes what is waited for before it has an exit code: the look at that moment finds nothing."""
+    class Dying:
+        def __init__(self):
+            self.ours, theirs = multiprocessing.Pipe()
+            theirs.close()
+            self.sentinel, self.looks = self.ours.fileno(), 0
+
+        @property
+        def exitcode(self):
+            return -signal.SIGKILL if self.looks > 2 else None
+
+        def is_alive(self):
+            self.looks += 1
+            return self.exitcode is None
+
+    members = perf_run.Members(PLAN)
+    (ours, theirs), (quiet, _silent) = multiprocessing.Pipe(), multiprocessing.Pipe()
+    members.pipes, members.processes = {"R1": ours, "S": quiet}, {"R1": Dying()}
+    theirs.send("done")
+    with pytest.raises(RunError, match=r"R1 died while sending \(killed by SIGKILL\)"):
+        members.gather("sending", 5)
+
+
+@pytest.mark.udp
+@pytest.mark.kill
+def test_a_member_that_hangs_ends_the_run(port, monkeypatch):
+    monkeypatch.setattr(perf_run, "GRACE", 2.0)
+    killer = signal_member("R1", signal.SIGSTOP, sending=60)
+    with pytest.raises(RunError, match="did not finish sending"):
+        run_once(udp_plan(port, senders=1, seconds=3, timeout=3))
+    killer.join()
+    assert not [process for process in multiprocessing.active_children() if process.name in PLAN.names]
+
+
+@pytest.mark.udp
+def test_a_run_that_fails_is_one_sentence_and_status_1(monkeypatch, port):
+    from typer.testing import CliRunner
+
+    from ringcast.cli.app import app
+
+    def differ(reports):
+        raise RunError("at R1: a difference")
+
+    monkeypatch.setattr(perf_run, "verify", differ)
+    done = CliRunner().invoke(app, ["perf", "--members", "2", "--seconds", "0.1", "--no-naive", "--port", str(port)])
+    assert done.exit_code == 1 and "1,000 B, 1 -> 1: at R1: a difference" in done.stderr
+
+
+@pytest.mark.udp
+def test_what_the_machine_refuses_is_the_users_to_mend():
+    with pytest.raises(ConfigError, match="no interface that is up has the address"):
+        run_once(replace(PLAN, options={"interface": "192.0.2.1", "insecure": True}))
+
+
+@pytest.mark.udp
+@pytest.mark.kill
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_members_end_with_the_command(port, number):
+    process = subprocess.Popen([sys.executable, "-c", "from ringcast.cli import main; main()", "perf", "--members", "3",
+                                "--seconds", "60", "--runs", "1", "--size", "100", "--port", str(port)],
+                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    wait_until(lambda: len(children(process.pid)) >= 3)
+    members = children(process.pid)
+    wait_until(lambda: max(map(cpu_ticks, members)) > 60)
+    process.send_signal(number)
+    assert process.wait(30) != 0
+    wait_until(lambda: not any(map(is_running, members)))

@@ -1,0 +1,119 @@
+"""`ringcast journal`: what it shows, removes and refuses."""
+
+import re
+
+import pytest
+from journals import A, B, record, seqnos
+from typer.testing import CliRunner
+
+from ringcast.cli.journal import journal_app
+from ringcast.cli.retention_options import BYTES, SECONDS, quantity
+from ringcast.errors import ConfigError, JournalError
+from ringcast.journal.subscriptions import subscribe, subscriptions
+from ringcast.spark import Journal, JournalReader
+
+
+@pytest.fixture
+def path(tmp_path):
+    with Journal(tmp_path / "j", group="flights", recorder="r", segment_rows=2, fsync=False) as journal:
+        for number in (1, 3, 5):
+            record(journal, A, number, number + 1)
+            journal.sync()
+        journal.skip(A, 8)
+        record(journal, A, 9, 9)
+    return tmp_path / "j"
+
+
+@pytest.fixture
+def checkpoint(tmp_path):
+    for name, text in (("offsets", f'v1\n{{}}\n{{"{A}":5}}'), ("commits", "v1\n{}")):
+        (tmp_path / "c" / name).mkdir(parents=True)
+        (tmp_path / "c" / name / "0").write_text(text)
+    return tmp_path / "c"
+
+
+def run(*arguments):
+    result = CliRunner().invoke(journal_app, [str(argument) for argument in arguments], env={"COLUMNS": "200"})
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result.stdout
+
+
+def cells(output, first):
+    """The cells of the table row that begins with `first`."""
+    [line] = [line for line in output.splitlines() if re.match(rf"\W*{re.escape(first)}\b", line)]
+    return [cell.strip() for cell in line.strip("│").split("│")]
+
+
+def test_show_tells_ranges_losses_sizes_and_who_is_behind(path):
+    subscribe(path, "table", {A: 4})
+    JournalReader(path)
+    with Journal(path, group="flights", fsync=False) as journal:
+        journal.purge({A: 2})
+    output = run("show", path)
+    size = sum(piece.size for piece in JournalReader(path).segments(A))
+    assert "group flights, recorded by r" in output
+    assert cells(output, A) == [A, "3", "9", "1..2 (2)", "7..8 (2)", "3", f"{size:,}"]
+    assert cells(output, "table")[::2] == ["table", "5"]
+
+
+def test_show_puts_several_journals_together(path, tmp_path):
+    with Journal(tmp_path / "k", group="flights", fsync=False) as journal:
+        record(journal, A, 1, 7)
+    run("retire", tmp_path / "k")
+    output = run("show", tmp_path)
+    assert f"{tmp_path / 'k'}: group flights, retired" in output
+    together = output[output.index("together"):]
+    assert cells(together, A) == [A, "1", "9", "8..8 (1)", "-"]
+    with Journal(tmp_path / "k", group="flights", fsync=False) as journal:
+        record(journal, A, 8, 8)
+        record(journal, B, 1, 1)
+    assert cells(run("show", tmp_path).partition("together")[2], A) == [A, "1", "9", "-", "-"]
+
+
+def test_a_stream_that_is_held_up_is_shown_for_how_far(path, tmp_path):
+    with Journal(tmp_path / "k", group="flights", fsync=False) as journal:
+        record(journal, A, 1, 6)
+    assert cells(run("show", tmp_path).partition("together")[2], A) == [A, "1", "6", "-", "7..9 (3)"]
+
+
+def test_purge_removes_what_a_checkpoint_has_committed(path, checkpoint):
+    assert re.fullmatch(rf"{path}: [\d,]+ bytes freed\n", run("purge", path, "--checkpoint", checkpoint))
+    assert seqnos(path, A) == [5, 6, 9]
+    subscribe(path, "slow", {A: 0})
+    assert "freed" in run("purge", path, "--keep-until-committed", "slow", "--keep-for", "1s")
+    assert seqnos(path, A) == [5, 6, 9]
+    run("purge", path, "--keep-bytes", "1")
+    assert seqnos(path, A) == []
+    with Journal(path, group="flights", fsync=False) as journal:
+        assert journal.digest == {A: 9}
+
+
+def test_purge_is_refused_while_a_recorder_runs_and_commit_is_the_way(path, checkpoint):
+    with Journal(path, group="flights", fsync=False):
+        with pytest.raises(JournalError, match="open for writing elsewhere"):
+            run("purge", path, "--checkpoint", checkpoint)
+        assert run("commit", path, "table", "--checkpoint", checkpoint) == "table has committed 5 messages of 1 senders\n"
+    assert subscriptions(path)["table"].digest == {A: 5}
+
+
+def test_purge_wants_to_be_told_what_may_go_and_every_command_a_journal(path, tmp_path):
+    with pytest.raises(ConfigError, match="say what may go"):
+        run("purge", path)
+    for command in (("show",), ("purge", "--keep-for", "1d"), ("retire",)):
+        with pytest.raises(JournalError, match="(?i)there is no journal at"):
+            run(command[0], tmp_path / "nowhere", *command[1:])
+    assert not (tmp_path / "nowhere").exists()
+
+
+@pytest.mark.parametrize("text, units, value", [
+    ("90m", SECONDS, 5400), ("7 D", SECONDS, 604800), ("20G", BYTES, 20 << 30), ("512", BYTES, 512), ("1k", BYTES, 1024)])
+def test_quantities(text, units, value):
+    assert quantity("--x", text, units) == value
+
+
+@pytest.mark.parametrize("text, units", [
+    ("90", SECONDS), ("0s", SECONDS), ("1y", SECONDS), ("-1G", BYTES), ("1.5G", BYTES), ("", BYTES)])
+def test_quantities_that_cannot_be(text, units):
+    with pytest.raises(ConfigError, match="--x must be a whole number"):
+        quantity("--x", text, units)

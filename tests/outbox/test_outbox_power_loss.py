@@ -1,0 +1,69 @@
+"""A power loss at any moment takes nothing from an outbox that somebody was told is there."""
+
+from outboxes import GROUP, put
+from powerloss import PowerLoss
+
+from ringcast.config import configure
+from ringcast.outbox.publisher import HeldOutbox
+from ringcast.outbox.store import BATCHES, PARTS, Outbox, number_of
+
+
+class Promises:
+    """What the callers of an outbox were told, and the check that it is true of what is left."""
+
+    def __init__(self):
+        self.committed = {}                     # {number of a batch: its payloads}
+        self.finished = 0
+        self.checks = 0
+
+    def check(self, root):
+        self.checks += 1
+        outbox = Outbox(root / "deep" / "o")
+        if not outbox.path.exists():
+            assert not self.committed
+            return
+        ledger = outbox.ledger()
+        assert not self.committed or outbox.meta() is not None
+        assert (ledger.finished if ledger else 0) >= self.finished
+        if outbox.batches.exists():
+            for name in outbox.batches.iterdir():
+                if number_of(name.name) is not None:
+                    parts = outbox.manifest(number_of(name.name)).parts
+                    assert all((outbox.parts / part.name).exists() for part in parts), "a manifest names a part that is gone"
+        for number, payloads in self.committed.items():
+            if ledger.finished < number:
+                manifest = outbox.manifest(number)
+                assert manifest is not None, f"batch {number} is gone"
+                assert [row for part in manifest.parts for batch in outbox.read_part(part)
+                        for row in batch.column("payload").to_pylist()] == payloads
+
+
+def test_nothing_that_was_committed_or_finished_is_gone_after_a_power_loss(tmp_path, monkeypatch):
+    promises = Promises()
+    (tmp_path / "disk").mkdir()
+    power = PowerLoss(tmp_path / "disk", tmp_path / "scratch", monkeypatch, promises.check)
+    path, config = tmp_path / "disk" / "deep" / "o", configure({})
+
+    def commit(batch):
+        number = put(Outbox(path), "q", batch, [b"%d a" % batch], [b"%d b" % batch])
+        promises.committed[number] = [b"%d a" % batch, b"%d b" % batch]
+        return number
+
+    def finish(held, number):
+        held.held.finished = number
+        held.enter()
+        promises.finished = number
+        held.remove(number)
+
+    with HeldOutbox(path, GROUP, config) as held:
+        commit(0)
+        commit(1)
+        finish(held, 1)
+        commit(2)
+    with HeldOutbox(path, GROUP, config) as held:
+        finish(held, 2)
+        finish(held, 3)
+        held.sweep(-1)
+    power.look()
+    assert promises.checks > 50 and promises.finished == 3
+    assert not list((path / PARTS).iterdir()) and not list((path / BATCHES).iterdir())

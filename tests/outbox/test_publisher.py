@@ -1,0 +1,281 @@
+"""The publisher: every row once, in the order of the batches, whatever kills it."""
+
+import os
+import random
+import threading
+
+import pytest
+from outboxes import GROUP, NAMES, PATIENCE, Member, Publishing, batches_of, free_port, process, put, served, wait_for
+
+from ringcast import Channel, ConfigError, JournalError, Life, OutboxError
+from ringcast.config import configure
+from ringcast.journal.recorder import record, resume_of
+from ringcast.outbox.publisher import HeldOutbox
+from ringcast.outbox.store import BATCHES, PARTS, STATUS, Outbox, name_of
+from ringcast.spark import Journal, JournalReader
+
+KILLS = [("nakack2-tcp", 5), ("mcast-tcp", 2), pytest.param("mcast-udp", 5, marks=pytest.mark.udp),
+         pytest.param("nakack2-udp", 2, marks=pytest.mark.udp)]
+
+
+def rows(query, batch, count, size=0):
+    return [b"%s %d %d" % (query.encode(), batch, row) + bytes(size) for row in range(count)]
+
+
+def test_batches_are_sent_in_their_order_parts_in_theirs_and_finished_when_all_have_them(tmp_path):
+    with served(tmp_path / "o") as (publishing, member):
+        outbox = Outbox(tmp_path / "o")
+        expected = []
+        for batch in range(5):
+            parts = rows("a", batch, 3000), rows("b", batch, 10)
+            expected += parts[0] + parts[1]
+            number = put(outbox, "q", batch, *parts)
+        wait_for(lambda: outbox.is_finished(number))
+        assert member.got == expected
+        wait_for(lambda: not list(outbox.parts.iterdir()))
+        assert not list(outbox.batches.iterdir())
+        assert outbox.ledger().queries == {"q": 4} and outbox.find("q", 3) == 0 and outbox.find("q", 5) is None
+        assert publishing.publisher.acknowledged == 5 * 3010
+
+
+def test_a_batch_is_not_finished_before_every_member_has_acknowledged_it(tmp_path):
+    with served(tmp_path / "o") as (_, member):
+        outbox = Outbox(tmp_path / "o")
+        member.may_finish.clear()
+        number = put(outbox, "q", 0, rows("a", 0, 100))
+        wait_for(lambda: (status := outbox.status()) is not None and status.waiting_for == "r")
+        assert not outbox.is_finished(number)
+        member.may_finish.set()
+        wait_for(lambda: outbox.is_finished(number))
+
+
+@pytest.mark.kill
+@pytest.mark.parametrize(("stack", "kills"), KILLS)
+def test_a_publisher_that_is_killed_again_and_again_sends_every_row_once(tmp_path, stack, kills):
+    """Into a journal, whose recorder checks that no seqno is missing or repeated."""
+    port, chance = free_port(), random.Random(stack)
+    outbox, journal = Outbox(tmp_path / "o"), tmp_path / "j"
+    channel = Channel(GROUP, name="r", members=NAMES, port=port, stack=stack, oob_in_order=True)
+    with Journal(journal, group=GROUP, fsync=False) as kept:
+        recording = threading.Thread(target=record, args=(channel, kept))
+        publisher = process(tmp_path / "o", port, stack=stack)
+        try:
+            channel.connect()
+            recording.start()
+            wait_for(lambda: outbox.ledger() is not None)
+            expected = [rows("a", batch, 4000, size=100) for batch in range(kills)]
+            for batch, payloads in enumerate(expected):
+                number = put(outbox, "q", batch, payloads[:1500], payloads[1500:])
+                wait_for(lambda count=4000 * batch + chance.randrange(4000): durable(journal) > count)
+                publisher.kill()
+                publisher.wait()
+                publisher = process(tmp_path / "o", port, stack=stack)
+            wait_for(lambda: outbox.is_finished(number) and outbox.is_served())
+            publisher.terminate()
+            assert publisher.communicate(timeout=PATIENCE) and publisher.returncode == 0
+        finally:
+            publisher.kill()
+            publisher.communicate()
+            channel.close(0)
+            recording.join(PATIENCE)
+    (sender, last), = JournalReader(journal).digest().items()
+    assert last == kills * 4000
+    stored = [payload for batch in JournalReader(journal).read(sender, 1, last) for payload in batch.column("payload").to_pylist()]
+    assert stored == [payload for payloads in expected for payload in payloads]
+
+
+def durable(journal):
+    try:
+        return sum(JournalReader(journal).digest().values())
+    except JournalError:
+        return 0
+
+
+def test_a_row_larger_than_a_datagram_goes_on_in_the_middle_when_the_publisher_is_killed(tmp_path):
+    port = free_port()
+    outbox = Outbox(tmp_path / "o")
+    payloads = [os.urandom(3_000_000), b"small", os.urandom(70_000), *rows("a", 0, 50), os.urandom(9_000_000)]
+    with Member(port=port) as member:
+        publisher = process(tmp_path / "o", port)
+        try:
+            wait_for(lambda: outbox.ledger() is not None)
+            number = put(outbox, "q", 0, payloads)
+            for count in (1, 3, 53):
+                wait_for(lambda count=count: len(member.got) >= count)
+                publisher.kill()
+                publisher.wait()
+                publisher = process(tmp_path / "o", port)
+            wait_for(lambda: outbox.is_finished(number))
+        finally:
+            publisher.kill()
+            publisher.communicate()
+        assert member.got == payloads
+
+
+def test_it_comes_back_after_it_was_taken_out(tmp_path):
+    port = free_port()
+    outbox = Outbox(tmp_path / "o")
+    with Member(port=port) as member:
+        for batch in range(3):
+            publisher = process(tmp_path / "o", port)
+            wait_for(lambda: outbox.is_served() and outbox.ledger() is not None)
+            put(outbox, "q", batch, rows("a", batch, 20_000))
+            wait_for(lambda batch=batch: len(member.got) > 20_000 * batch)
+            publisher.kill()
+            publisher.communicate()
+            member.channel.exclude("spark")
+        with Publishing(tmp_path / "o", port=port):
+            wait_for(lambda: outbox.is_finished(3))
+        assert member.got == [row for batch in range(3) for row in rows("a", batch, 20_000)]
+
+
+def test_a_recorder_that_restarts_while_the_publisher_is_dead_goes_on_from_its_journal(tmp_path):
+    port = free_port()
+    outbox = Outbox(tmp_path / "o")
+
+    def recording():
+        journal = Journal(tmp_path / "j", group=GROUP, fsync=False)
+        channel = Channel(GROUP, name="r", members=NAMES, port=port, stack="nakack2-tcp", resume=resume_of(journal, NAMES),
+                          oob_in_order=True)
+        connecting = threading.Thread(target=channel.connect)
+        connecting.start()
+        thread = threading.Thread(target=record, args=(channel, journal))
+        thread.start()
+
+        def end():
+            connecting.join(PATIENCE)
+            channel.close(0, leave=False)
+            thread.join(PATIENCE)
+            journal.close()
+        return end
+
+    for batch in range(3):
+        end = recording()
+        publisher = process(tmp_path / "o", port)
+        wait_for(lambda: outbox.is_served() and outbox.ledger() is not None)
+        put(outbox, "q", batch, rows("a", batch, 20_000))
+        wait_for(lambda batch=batch: durable(tmp_path / "j") > 20_000 * batch)
+        publisher.kill()
+        publisher.communicate()
+        end()
+    end = recording()
+    with Publishing(tmp_path / "o", port=port):
+        wait_for(lambda: outbox.is_finished(3))
+    end()
+    (sender, last), = JournalReader(tmp_path / "j").digest().items()
+    assert last == 60_000
+    assert [payload for batch in JournalReader(tmp_path / "j").read(sender, 1, last) for payload in batch.column("payload").to_pylist()
+            ] == [row for batch in range(3) for row in rows("a", batch, 20_000)]
+
+
+def test_two_publishers_of_one_outbox_are_one_too_many(tmp_path):
+    config = configure({}, "mcast-udp")
+    with HeldOutbox(tmp_path / "o", GROUP, config), pytest.raises(OutboxError, match="has a publisher already"):
+        HeldOutbox(tmp_path / "o", GROUP, config)
+    with HeldOutbox(tmp_path / "o", GROUP, config) as held:
+        assert held.held.stint == 1
+
+
+def test_an_outbox_belongs_to_one_group_and_other_directories_are_left_alone(tmp_path):
+    config = configure({}, "mcast-udp")
+    HeldOutbox(tmp_path / "o", GROUP, config).release()
+    with pytest.raises(OutboxError, match="outbox of group 'g'"):
+        HeldOutbox(tmp_path / "o", "other", config)
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.txt").write_text("x")
+    with pytest.raises(OutboxError, match="not an outbox"):
+        HeldOutbox(tmp_path / "mine", GROUP, config)
+    assert os.listdir(tmp_path / "mine") == ["thesis.txt"]
+
+
+def test_with_unsent_batches_the_size_of_a_datagram_stays(tmp_path):
+    with HeldOutbox(tmp_path / "o", GROUP, configure({}, "mcast-udp")) as held:
+        put(held, "q", 0, rows("a", 0, 1))
+    with pytest.raises(OutboxError, match="max_bundle_size=60000"):
+        HeldOutbox(tmp_path / "o", GROUP, configure({"max_bundle_size": 1500}, "mcast-udp"))
+
+
+def test_with_unsent_batches_the_largest_datagram_stays(tmp_path):
+    """Which rows take several seqnos depends on it: on a wire, on its MTU."""
+    options = {"max_bundle_size": 1000}
+    with HeldOutbox(tmp_path / "o", GROUP, configure(options | {"max_datagram": 8972}, "mcast-udp")) as held:
+        put(held, "q", 0, rows("a", 0, 1))
+    with pytest.raises(OutboxError, match="max_datagram=8972"):
+        HeldOutbox(tmp_path / "o", GROUP, configure(options | {"max_datagram": 1472}, "mcast-udp"))
+
+
+def spoil(path):
+    raw = bytearray(path.read_bytes())
+    raw[len(raw) // 2] ^= 1
+    path.write_bytes(raw)
+
+
+@pytest.mark.parametrize("harm", ["flipped", "torn", "gone", "other"])
+def test_a_part_that_is_not_what_was_written_is_reported_and_not_sent(tmp_path, harm):
+    with HeldOutbox(tmp_path / "o", GROUP, configure({}, "nakack2-tcp")) as held:
+        put(held, "q", 0, rows("good", 0, 10))
+        put(held, "q", 1, rows("bad", 1, 1000))
+        part = held.parts / held.manifest(2).parts[0].name
+        if harm == "flipped":
+            spoil(part)
+        elif harm == "torn":
+            part.write_bytes(part.read_bytes()[:-100])
+        elif harm == "gone":
+            part.unlink()
+        else:
+            part.write_bytes((held.parts / held.manifest(1).parts[0].name).read_bytes())
+    port = free_port()
+    with Member(port=port) as member, Publishing(tmp_path / "o", port=port) as publishing:
+        publishing.join(PATIENCE)
+    assert isinstance(publishing.error, OutboxError) and part.name in str(publishing.error)
+    assert member.got == rows("good", 0, 10)
+    assert "has stopped" in Outbox(tmp_path / "o").status().state
+
+
+def test_a_manifest_that_is_damaged_is_reported_and_nothing_behind_it_is_sent(tmp_path):
+    with HeldOutbox(tmp_path / "o", GROUP, configure({}, "nakack2-tcp")) as held:
+        for batch in range(3):
+            put(held, "q", batch, rows("a", batch, 10))
+        spoil(held.batches / name_of(2))
+    port = free_port()
+    with Member(port=port) as member, Publishing(tmp_path / "o", port=port) as publishing:
+        publishing.join(PATIENCE)
+    assert name_of(2) in str(publishing.error) and member.got in ([], rows("a", 0, 10))
+
+
+def test_files_that_no_batch_names_are_passed_over_and_go_after_a_while(tmp_path, caplog):
+    with HeldOutbox(tmp_path / "o", GROUP, configure({}, "nakack2-tcp")) as held:
+        straggler = held.write_part(batches_of(rows("late", 0, 10)), 1 << 30)
+        (held.parts / "foreign.txt").write_text("x")
+        (held.batches / "foreign.json").write_text("{}")
+        number = put(held, "q", 0, rows("a", 0, 10))
+    with served(tmp_path / "o", keep_parts=0.0) as (_, member):
+        wait_for(lambda: held.is_finished(number) and not (held.parts / straggler.name).exists())
+        assert member.got == rows("a", 0, 10)
+    assert "foreign.json is not a batch" in caplog.text and (held.batches / "foreign.json").exists()
+
+
+def test_parts_that_a_batch_names_stay_however_old(tmp_path):
+    with HeldOutbox(tmp_path / "o", GROUP, configure({}, "nakack2-tcp")) as held:
+        put(held, "q", 0, rows("a", 0, 10))
+        loose = held.write_part(batches_of(rows("late", 0, 10)), 1 << 30)
+        for path in (*held.parts.iterdir(), *held.batches.iterdir()):
+            os.utime(path, (1, 1))
+        assert held.sweep(60) == 1 and not (held.parts / loose.name).exists()
+        assert len(os.listdir(tmp_path / "o" / PARTS)) == len(os.listdir(tmp_path / "o" / BATCHES)) == 1
+
+
+def test_a_publisher_that_was_taken_out_while_alive_stops_and_says_so(tmp_path):
+    with Member(port=(port := free_port())) as member, Publishing(tmp_path / "o", port=port) as publishing:
+        wait_for(lambda: None not in (member.channel.view, publishing.publisher.channel.view))
+        member.channel.exclude("spark")
+        publishing.join(PATIENCE)
+    assert "taken out of the group" in str(publishing.error)
+    assert "taken out of the group" in (tmp_path / "o" / STATUS).read_text()
+
+
+@pytest.mark.parametrize(("life", "options", "says"), [
+    (Life(5), {}, "deliver=False"), (Life(0), {"deliver": False}, "cannot be"), (Life(5, -1), {"deliver": False}, "cannot be")])
+def test_a_life_that_cannot_be_is_a_mistake_of_the_caller(life, options, says):
+    with pytest.raises(ConfigError, match=says):
+        Channel("g", life=life, stack="inproc", **options)

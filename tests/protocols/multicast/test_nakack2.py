@@ -1,0 +1,544 @@
+"""NAKACK2: what transcripts cannot say. Hostile and damaged datagrams, bounds, warnings, windows of different sizes, the wrap."""
+
+import itertools
+
+import msgspec
+import pytest
+
+from ringcast import Address, Batch, Flag
+from ringcast._core import wire
+from ringcast._core.marks import Marks
+from ringcast._core.seqno_table import SeqnoTable
+from ringcast._core.stamps import Stamps
+from ringcast.config import MAX_MEMBERS
+from ringcast.protocols.multicast import base as multicast, nakack2
+from ringcast.protocols.multicast.become_server_queue import UNBOUNDED
+from ringcast.sim.cluster import Cluster
+from ringcast.sim.network import MS, Network
+from ringcast.stack import EVERYONE, Kind
+
+OPTIONS = {"capacity": 64, "ack_threshold": 8, "max_bundle_size": 600}
+TCP = {"stack": "nakack2-tcp", "xmit_interval": 0}
+UDP = {"stack": "nakack2-udp"}
+BOTH_WINDOWS = pytest.mark.parametrize("ring", [False, True], ids=["table", "ring"])
+
+
+def cluster(names="AB", own=None, **kwargs):
+    """`own` has the options of single members."""
+    group = Cluster(names, **({"network": Network(delay=(1 * MS, 1 * MS))} | OPTIONS | TCP | kwargs))
+    for name in names:
+        group.start(name, **(own or {}).get(name, {}))
+    group.run(500)
+    assert all(member.multicast.is_ready() for member in group.living())
+    return group
+
+
+def payloads(name, first, last):
+    return [b"%s-%d" % (name.encode(), k) for k in range(first, last + 1)]
+
+
+def got(group, receiver, sender):
+    return group[receiver].got.get(group[sender].address, [])
+
+
+def window(group, receiver, sender):
+    return group[receiver].multicast.windows[group[sender].incarnation]
+
+
+def control(group, source, kind, body, dest=EVERYONE):
+    return group[source].stack.control(kind, body, dest).data
+
+
+def data(group, source, seqnos, sender=None):
+    """A datagram with these messages, as `source` would send it, or as some other incarnation would."""
+    ring = SeqnoTable(seqnos[0] - 1)
+    for seqno in seqnos:
+        ring.add(seqno, b"forged")
+    stack = group[source].stack
+    header = wire.make_header(Kind.DATA, stack.group, sender or group[source].incarnation, EVERYONE)
+    return wire.pack(ring, Marks(), Stamps(), [(seqnos[0], seqnos[-1])], 600, header, 60_000)[0][0]
+
+
+def sent(group, kind):
+    """From now on: (name of the sender, size) of each datagram of this kind."""
+    log = []
+
+    def note(source, dest, datagram):
+        if wire.open_datagram(datagram, source.stack.group).kind == kind:
+            log.append((source.name, len(datagram)))
+    group.observer.sent = note
+    return log
+
+
+# ---------------------------------------------------------------------------------------------------------- hostile RESYNC
+
+@pytest.mark.parametrize("seqno", [21, 20 + 2**62, 20 + 2**63 - 1, -1])
+def test_a_resync_from_beyond_what_was_sent_is_bad(seqno):
+    group = cluster()
+    group["A"].send(*payloads("A", 1, 20))
+    group.settle()
+    repeats = sent(group, Kind.REPEAT)
+    datagram = control(group, "B", Kind.RESYNC, nakack2.Resync(seqno))
+    before = group["A"].multicast.counters.num_bad
+    group["A"].turn([datagram])
+    assert group["A"].multicast.counters.num_bad == before + 1 and not group["A"].multicast.resyncs
+    assert repeats == []
+
+
+@pytest.mark.parametrize("seqno", [0, 10, 20 + 2**63, 2**64 - 1])
+def test_a_resync_from_before_what_is_kept_gets_what_is_kept(seqno):
+    """Also one from half way round the circle."""
+    group = cluster("ABC")
+    group["A"].send(*payloads("A", 1, 10))
+    group.settle()
+    group["C"].finish_after = None
+    group["A"].send(*payloads("A", 11, 20))
+    group.run(100)
+    assert group["A"].multicast.send_window.ring.low == 10
+    repeats = sent(group, Kind.REPEAT)
+    group["A"].turn([control(group, "B", Kind.RESYNC, nakack2.Resync(seqno))])
+    assert group["A"].multicast.counters.xmit_rsps_sent == 10 and len(repeats) == 1
+    group.run(10)
+    assert got(group, "B", "A") == payloads("A", 1, 20)
+
+
+def test_resyncs_of_one_member_are_answered_at_most_once_in_a_pause():
+    group = cluster("ABC")
+    group["C"].finish_after = None
+    group["A"].send(*payloads("A", 1, 60))
+    group.run(100)
+    repeats = sent(group, Kind.REPEAT)
+    flood = [control(group, "B", Kind.RESYNC, nakack2.Resync(0))] * 50
+    pause = nakack2.RESYNC_PAUSE / 1e6
+    for _ in range(100):                                # 5000 RESYNCs in four pauses
+        group["A"].turn(flood)
+        group.run(pause / 25)
+    group.run(4 * pause)
+    answers = group["A"].multicast.counters.xmit_rsps_sent / 60
+    assert answers in (5, 6), "at once, once in a pause, and a last time"
+    assert sum(size for _, size in repeats) < 7 * 60 * 20
+    assert not group["A"].multicast.resyncs
+
+
+def test_one_who_floods_with_resyncs_does_not_keep_others_from_their_answer():
+    group = cluster("ABC")
+    group["C"].finish_after = None
+    group["A"].send(*payloads("A", 1, 10))
+    group.run(100)
+    group["A"].turn([control(group, "B", Kind.RESYNC, nakack2.Resync(0))] * 10 + [control(group, "C", Kind.RESYNC, nakack2.Resync(5))])
+    assert group["A"].multicast.counters.xmit_rsps_sent == 10 + 5
+    assert group["A"].multicast.resyncs.keys() <= {group["B"].incarnation}
+
+
+def test_the_last_of_several_resyncs_in_a_pause_is_the_one_that_is_answered():
+    group = cluster("ABC")
+    group["C"].finish_after = None
+    group["A"].send(*payloads("A", 1, 10))
+    group.run(100)
+    group["A"].turn([control(group, "B", Kind.RESYNC, nakack2.Resync(seqno)) for seqno in (8, 9, 4)])
+    assert group["A"].multicast.counters.xmit_rsps_sent == 2
+    group.run(nakack2.RESYNC_PAUSE / 1e6 + 4)
+    assert group["A"].multicast.counters.xmit_rsps_sent == 2 + 6
+
+
+def test_the_first_resync_over_a_new_connection_is_answered_at_once():
+    group = cluster("ABC")
+    group["C"].finish_after = None
+    group["A"].send(*payloads("A", 1, 10))
+    group.run(100)
+    for answers in (1, 2, 3):
+        group["A"].linked(group["B"].incarnation)
+        group["A"].turn([control(group, "B", Kind.RESYNC, nakack2.Resync(0))] * 2)
+        assert group["A"].multicast.counters.xmit_rsps_sent == 10 * answers
+
+
+def test_over_udp_there_is_no_resync():
+    group = cluster(**UDP, xmit_interval=3)
+    group["A"].send(*payloads("A", 1, 10))
+    group["A"].turn([control(group, "B", Kind.RESYNC, nakack2.Resync(0))])
+    assert group["A"].multicast.counters.num_bad == 1 and group["A"].multicast.counters.xmit_rsps_sent == 0
+
+
+def test_a_stranger_s_resync_is_not_answered():
+    group = cluster()
+    group["A"].send(*payloads("A", 1, 10))
+    body = msgspec.msgpack.encode(nakack2.Resync(0))
+    before = group["A"].multicast.counters.num_unknown_sender
+    group["A"].turn([wire.make_datagram(Kind.RESYNC, group["A"].stack.group, 999, 0, body)])
+    assert group["A"].multicast.counters.num_unknown_sender == before + 1
+    assert group["A"].multicast.counters.xmit_rsps_sent == 0 and not group["A"].multicast.resyncs
+
+
+# ---------------------------------------------------------------------------------------------------- other hostile control
+
+@pytest.mark.parametrize("kind", [Kind.RESYNC, Kind.STARTED, Kind.START, Kind.XMIT_REQ, Kind.HIGHEST])
+@pytest.mark.parametrize("body", [b"", b"\x90", b"\xc0", b"\x91\xc0", b"\x92\xa1x\xc3", b"\x91\xcb" + bytes(8), b"\xff" * 40])
+@pytest.mark.parametrize("options", [TCP, UDP | {"xmit_interval": 3}], ids=["tcp", "udp"])
+def test_damaged_control_datagrams_are_counted_and_change_nothing(kind, body, options):
+    group = cluster(**options)
+    group["A"].send(*payloads("A", 1, 5))
+    group.settle()
+    layer = group["A"].multicast
+    before, bad = layer.status(), layer.counters.num_bad
+    group["A"].turn([wire.make_datagram(kind, group["A"].stack.group, group["B"].incarnation, 0, body)])
+    assert layer.counters.num_bad == bad + 1
+    ignored = {"num_bad", "resyncs_received", "xmit_reqs_received"}
+    assert {key: value for key, value in layer.status().items() if key not in ignored} == {
+        key: value for key, value in before.items() if key not in ignored}
+
+
+def test_a_started_of_who_does_not_join_changes_nothing():
+    group = cluster()
+    group["A"].send(*payloads("A", 1, 5))
+    for seqno, receiving in [(0, True), (2**63, True), (2**64 - 1, False), (3, False)]:
+        group["A"].turn([control(group, "B", Kind.STARTED, nakack2.Started(seqno, receiving))])
+    assert group["A"].multicast.is_ready()
+    group.settle()
+    assert got(group, "B", "A") == payloads("A", 1, 5)
+
+
+@pytest.mark.parametrize("seqno", [2**63, 2**62, 2**64 - 1, 100_000])
+def test_a_highest_from_far_away_neither_grows_the_window_nor_stalls_it(seqno):
+    group = cluster(**UDP, xmit_interval=3)
+    group["A"].send(*payloads("A", 1, 5))
+    group.settle()
+    group["B"].turn([control(group, "A", Kind.HIGHEST, multicast.Highest(seqno))])
+    ring = window(group, "B", "A").ring
+    assert (ring.hr - ring.low) <= ring.capacity
+    group["A"].send(*payloads("A", 6, 40))
+    group.run(500)
+    assert got(group, "B", "A") == payloads("A", 1, 40)
+
+
+# --------------------------------------------------------------------------------------------------- what waits is bounded
+
+def test_strangers_do_not_fill_a_joiner_s_memory():
+    """Whoever says START may have its messages wait; whatever names it uses, that is bounded in names and in bytes."""
+    group = Cluster("AB", **(OPTIONS | TCP | {"max_bytes": 10_000})).start("A")     # B does not come: A has no view
+    group.run(50)
+    layer = group["A"].multicast
+    stack = group["A"].stack
+    for sender in range(1, 2 * MAX_MEMBERS):
+        start = wire.make_datagram(Kind.START, stack.group, sender, 0, msgspec.msgpack.encode(multicast.Start(0, 77)))
+        group["A"].turn([start, data(group, "A", [1, 2, 3], sender=sender), data(group, "A", [4], sender=sender)])
+    assert len(layer.early) <= MAX_MEMBERS
+    assert layer.queue.num_bytes <= nakack2.QUEUES * 10_000 and len(layer.queue.incomplete) <= MAX_MEMBERS
+    group.start("B")
+    group.run(500)
+    assert group["A"].views and layer.queue.num_bytes <= nakack2.QUEUES * 10_000
+    group["B"].send(*payloads("B", 1, 5))
+    group.settle()
+    assert got(group, "A", "B") == payloads("B", 1, 5)
+
+
+def test_without_its_start_nothing_of_a_sender_waits_over_tcp():
+    group = cluster()
+    group["A"].turn([data(group, "A", [1, 2, 3], sender=999)])
+    assert len(group["A"].multicast.queue) == 0 and group["A"].multicast.counters.num_queued == 0
+
+
+def test_over_udp_what_waits_is_bounded_in_messages():
+    group = cluster(**UDP, xmit_interval=3, become_server_queue_size=10)
+    for seqno in range(1, 100, 3):
+        group["A"].turn([data(group, "A", [seqno, seqno + 1, seqno + 2], sender=999)])
+    assert len(group["A"].multicast.queue) == 9 and group["A"].multicast.counters.num_queue_dropped == 99 - 9
+
+
+def test_damaged_datagrams_do_not_wait():
+    group = cluster(**UDP, xmit_interval=3)
+    stack = group["A"].stack
+    for body in (b"", b"\x00" * 3, b"\xff" * 50):
+        group["A"].turn([wire.make_datagram(Kind.DATA, stack.group, 999, 0, body)])
+    queue = group["A"].multicast.queue
+    assert len(queue._entries) == 0 and queue.num_bytes == 0
+
+
+def test_what_is_held_is_what_one_turn_reads():
+    """Then the sender is not read any more, so what is held has the bound of a turn; the rest waits below, in order."""
+    group = cluster(own={"B": {"capacity": 2}}, capacity=500, max_bundle_size=512)
+    group["B"].finish_after = None
+    sent_so_far = 0
+    for _ in range(20):
+        sent_so_far += group["A"].send(*payloads("A", sent_so_far + 1, sent_so_far + 20))
+        group.run(1)
+    layer = group["B"].multicast
+    assert sent_so_far == 400
+    assert group["B"].held == layer.held.keys() == {group["A"].incarnation}
+    assert 0 < len(layer.held[group["A"].incarnation]) <= 64
+    assert layer.counters.num_out_of_window == 0
+    group["B"].finish_after = 0
+    group["B"].finish(Batch(group["A"].address, 1, payloads("A", 1, 2)))
+    group.settle(60_000)
+    assert got(group, "B", "A") == payloads("A", 1, 400) and not layer.held and not group["B"].held
+
+
+@BOTH_WINDOWS
+def test_what_was_held_in_part_is_delivered_once(ring):
+    """A datagram of ten, of which there is room for four; some of it is OOB and goes at once."""
+    group = cluster(own={"B": {"capacity": 4}}, use_ring_buffer=ring)
+    a, b = group["A"], group["B"]
+    messages = [b"%d" % number for number in range(1, 11)]
+    got_by_b, in_hand = [], []
+    group.checkers.delivered = lambda receiver, batch: (got_by_b.extend(batch.payloads), in_hand.append(batch)) if (
+        receiver is b) else None
+    for number, message in enumerate(messages, 1):
+        a.multicast.send_window.push_many([message], 0, int(Flag.OOB) if number in (2, 8) else 0)
+    a.log += messages
+    b.finish_after = None
+    a.multicast.flush(a.clock.read(group.now))
+    a.turn()
+    group.run(2)
+    assert b.held and sorted(map(int, got_by_b)) == [1, 2, 3, 4]
+    while in_hand:
+        b.finish(in_hand.pop(0))
+        group.run(1)
+    assert sorted(map(int, got_by_b)) == list(range(1, 11)) and not b.held
+    assert [number for number in map(int, got_by_b) if number not in (2, 8)] == [1, 3, 4, 5, 6, 7, 9, 10]
+    assert b.multicast.counters.num_duplicates == 0
+
+
+def test_nothing_is_remembered_of_a_member_that_left():
+    group = cluster("ABC", own={"A": {"capacity": 2}}, gap_timeout=50)
+    a, c = group["A"].multicast, group["C"].incarnation
+    group["A"].finish_after = None
+    group["C"].send(*payloads("C", 1, 10))
+    group.run(20)
+    group["A"].turn([control(group, "C", Kind.RESYNC, nakack2.Resync(0))] * 2)
+    a.standing[c] = nakack2.Standstill()
+    assert c in a.held and c in a.answered and c in a.windows and group["A"].held == {c}
+    group["C"].crash()
+    group["A"].exclude("C")
+    group.run(50)
+    assert c not in a.remembered() and not a.held and not group["A"].held and len(a.queue) == 0
+    stable = group["A"].stack.layers[group["A"].stack.layers.index(a) - 1]
+    assert c not in stable.votes and c not in stable.known
+
+
+# -------------------------------------------------------------------------------------------------------------- warnings
+
+def gaps(**kwargs):
+    """A and B, without retransmission; message 3 is lost, and so is every RESYNC."""
+    group = cluster(**({"gap_timeout": 100} | kwargs))
+    group["A"].send(*payloads("A", 1, 2))
+    group.run(5)
+    group.network.discard = lambda source, target, datagram: True
+    group["A"].send(*payloads("A", 3, 3))
+    lose(group, Kind.RESYNC)
+    group["A"].send(*payloads("A", 4, 5))
+    group.run(1)
+    return group
+
+
+def lose(group, kind):
+    group.network.discard = lambda source, target, datagram: (
+        wire.open_datagram(datagram, group["A"].stack.group).kind == kind)
+
+
+def times_of_warnings(group, name, milliseconds):
+    began, found = group.now, []
+    for _ in range(int(milliseconds)):
+        before = len(group[name].warnings)
+        group.run(1)
+        found += [(group.now - began) / MS] * (len(group[name].warnings) - before)
+    return found
+
+
+def test_a_gap_is_reported_after_gap_timeout_and_then_at_doubling_distances():
+    group = gaps()
+    assert got(group, "B", "A") == payloads("A", 1, 2)
+    times = times_of_warnings(group, "B", 3500)
+    assert len(times) == 5
+    assert times[0] == pytest.approx(100, abs=5)
+    assert [later - earlier for earlier, later in itertools.pairwise(times)] == pytest.approx([200, 400, 800, 1600], abs=8)
+    assert group["B"].multicast.counters.num_gaps == 5
+    assert "messages 3 to 3 of A" in group["B"].warnings[0] and "xmit_interval" in group["B"].warnings[0]
+
+
+def test_the_distances_stop_doubling():
+    standstill = nakack2.Standstill()
+    reports = [look for look in range(1, 2000) if standstill.look(7, 1)]
+    distances = [later - earlier for earlier, later in itertools.pairwise(reports)]
+    assert distances[:7] == [2, 4, 8, 16, 32, 64, 64] and set(distances[7:]) == {64}
+
+
+def test_a_gap_that_was_mended_is_forgotten_and_the_next_is_reported_as_early():
+    group = gaps()
+    assert len(times_of_warnings(group, "B", 400)) == 2
+    group.network.discard = None
+    times_of_warnings(group, "B", 1000)
+    assert got(group, "B", "A") == payloads("A", 1, 5) and not group["B"].multicast.standing
+    count = len(group["B"].warnings)
+    group.network.discard = lambda source, target, datagram: True
+    group["A"].send(*payloads("A", 6, 6))
+    lose(group, Kind.RESYNC)
+    group["A"].send(*payloads("A", 7, 7))
+    times = times_of_warnings(group, "B", 200)
+    assert len(group["B"].warnings) == count + 1 and times[0] == pytest.approx(100, abs=6)
+
+
+def test_a_window_that_moves_is_not_reported_however_slowly():
+    group = gaps(gap_timeout=100)
+    b = group["B"].multicast
+    for number in range(20):
+        group.run(60)
+        group["B"].turn([data(group, "A", [7 + 2 * number])])       # gaps enough, and HD stands
+        ring = window(group, "B", "A").ring
+        first = ring.missing(1)[0][0]
+        group.checkers.delivered = lambda receiver, batch: None
+        group["B"].turn([data(group, "A", [first])])
+    assert b.counters.num_gaps == 0 and group["B"].warnings == []
+
+
+def test_with_retransmission_nothing_is_reported():
+    group = gaps(xmit_interval=50)
+    lose(group, Kind.REPEAT)
+    group.run(3000)
+    assert got(group, "B", "A") == payloads("A", 1, 2)
+    assert group["B"].warnings == [] and group["B"].multicast.counters.num_gaps == 0
+
+
+# --------------------------------------------------------------------------------------------------------- change_interval
+
+def test_over_udp_retransmission_cannot_be_switched_off():
+    group = cluster(**UDP, xmit_interval=3)
+    for interval in (0, -1):
+        with pytest.raises(AssertionError):
+            group["A"].multicast.change_interval(interval, 0)
+    assert group["A"].multicast.interval == 3 * MS and group["A"].multicast.queue.bound == 50
+
+
+def test_the_bound_of_the_queue_follows_the_interval():
+    group = cluster(become_server_queue_size=7)
+    layer = group["A"].multicast
+    assert layer.queue.bound == UNBOUNDED
+    for milli, bound in [(5, 7), (0, UNBOUNDED), (-1, UNBOUNDED), (1, 7), (2, 7), (0, UNBOUNDED)]:
+        group["A"].change_interval(milli)
+        assert layer.queue.bound == bound and layer.retransmits == (milli > 0)
+
+
+def test_the_deadline_follows_the_interval():
+    group = cluster()
+    group["B"].finish_after = None
+    group["A"].send(*payloads("A", 1, 3))
+    layer = group["A"].multicast
+    assert layer.deadline() is None, "nothing to look at without retransmission"
+    group["A"].change_interval(40)
+    assert layer.deadline() == group["A"].clock.read(group.now) + 40 * MS
+    group["A"].change_interval(5)
+    assert layer.deadline() == group["A"].clock.read(group.now) + 5 * MS
+    group["A"].change_interval(0)
+    assert layer.deadline() is None
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_toggling_all_the_time_loses_nothing(seed):
+    """N7: to and fro while connections break."""
+    group = Cluster("ABC", seed=seed, **(OPTIONS | TCP)).start()
+    group.run(300)
+    said = dict.fromkeys("ABC", 0)
+    for step in range(60):
+        name = group.rng.choice("ABC")
+        said[name] += group[name].send(*payloads(name, said[name] + 1, said[name] + group.rng.randint(1, 12)))
+        group[group.rng.choice("ABC")].change_interval(group.rng.choice([0, 3, 20]))
+        if step % 7 == 0:
+            group.links.break_link(*group.rng.sample("ABC", 2))
+        group.run(group.rng.choice([1, 5, 30]))
+    for name in "ABC":
+        group[name].change_interval(0)
+    group.settle(60_000)
+    for receiver in "ABC":
+        for sender in "ABC":
+            assert got(group, receiver, sender) == payloads(sender, 1, said[sender])
+        assert group[receiver].warnings == []
+
+
+# ------------------------------------------------------------------------------------------- windows of different sizes
+
+@BOTH_WINDOWS
+@pytest.mark.parametrize("discard", [True, False], ids=["discard", "keep"])
+@pytest.mark.parametrize("sizes", [(64, 1, 64), (1, 64, 1), (64, 2, 8), (1000, 3, 1)])
+def test_windows_of_different_sizes_hold_and_never_deadlock(sizes, discard, ring):
+    """N4, all three sending as much as they can; a slow application for a while."""
+    own = {name: {"capacity": size} for name, size in zip("ABC", sizes, strict=True)}
+    group = cluster("ABC", own, discard_delivered_msgs=discard, use_ring_buffer=ring)
+    group["B"].finish_after = 2 * MS
+    said = dict.fromkeys("ABC", 0)
+    while min(said.values()) < 300:
+        for name in "ABC":
+            said[name] += group[name].send(*payloads(name, said[name] + 1, min(300, said[name] + 50)))
+        group.run(1)
+        assert group.now < 600_000 * MS, "deadlock"
+    group["B"].finish_after = 0
+    group.settle(60_000)
+    for receiver in "ABC":
+        assert group[receiver].multicast.counters.num_out_of_window == 0
+        for sender in "ABC":
+            assert got(group, receiver, sender) == payloads(sender, 1, 300)
+
+
+@BOTH_WINDOWS
+@pytest.mark.parametrize("discard", [True, False], ids=["discard", "keep"])
+def test_windows_of_different_bytes_hold_and_never_deadlock(discard, ring):
+    own = {"A": {"max_bytes": 100_000}, "B": {"max_bytes": 300}, "C": {"max_bytes": 3000}}
+    group = cluster("ABC", own, discard_delivered_msgs=discard, use_ring_buffer=ring)
+    messages = [bytes([number]) * (1 + 7 * number % 290) for number in range(200)]
+    for name in "ABC":
+        group[name].backlog = list(messages)
+        group[name]._begins_to_send = True
+        group[name].attend()
+    group.settle(60_000)
+    for receiver in "ABC":
+        for sender in "ABC":
+            assert got(group, receiver, sender) == messages
+
+
+@BOTH_WINDOWS
+def test_what_is_kept_gives_way_while_a_slow_member_keeps_it_from_being_stable(ring):
+    """discard_delivered_msgs=False must not hold a sender for what the application has long finished."""
+    group = cluster("ABC", {"B": {"capacity": 4}}, capacity=200, discard_delivered_msgs=False, use_ring_buffer=ring)
+    group["C"].finish_after = None
+    for first in range(1, 200, 4):
+        group["A"].send(*payloads("A", first, first + 3))
+        group.run(2)
+    assert got(group, "B", "A") == payloads("A", 1, 200)
+    assert not group["B"].multicast.held and group["B"].multicast.counters.num_held == 0
+    ring_of_b = window(group, "B", "A").ring
+    assert ring_of_b.low == 196 and ring_of_b.hd == 200 and group["A"].multicast.send_window.ring.low == 0
+
+
+# -------------------------------------------------------------------------------------------------------------- the wrap
+
+@BOTH_WINDOWS
+@pytest.mark.parametrize("options", [TCP, UDP | {"xmit_interval": 3}], ids=["tcp", "udp"])
+@pytest.mark.parametrize("offset", [2**31 - 20, 2**32 - 20, 2**53 - 20, 2**63 - 20, 2**64 - 20])
+def test_streams_go_on_where_seqnos_wrap(offset, options, ring):
+    group = cluster("ABC", dict.fromkeys("ABC", {"offset": offset}), use_ring_buffer=ring, **options)
+    said = dict.fromkeys("ABC", 0)
+    for step in range(30):
+        for name in "ABC":
+            said[name] += group[name].send(*payloads(name, said[name] + 1, said[name] + 5))
+        if group.links is not None and step % 5 == 0:
+            group.links.break_link(*group.rng.sample("ABC", 2))
+        group.run(20)
+    group.run(500)                                      # until nothing is kept for C any more
+    group["C"].crash()
+    group.start("C", offset=offset)
+    group.run(200)
+    for name in "AB":
+        said[name] += group[name].send(*payloads(name, said[name] + 1, said[name] + 5))
+    group.settle(30_000)
+    for name in "AB":
+        assert said[name] == 155 and group[name].multicast.unacked() == 0
+        assert got(group, "A", name) == got(group, "B", name) == payloads(name, 1, 155)
+        assert got(group, "C", name) == payloads(name, 151, 155)
+
+
+def test_a_gap_warning_names_seqnos_as_they_are_where_they_wrap():
+    group = cluster("AB", {"A": {"offset": 2**64 - 2}}, gap_timeout=50)
+    address = Address("A", group["A"].incarnation)
+    group.network.discard = lambda source, target, datagram: True
+    group["A"].send(*payloads("A", 1, 2))
+    lose(group, Kind.RESYNC)
+    group["A"].send(*payloads("A", 3, 3))
+    group.run(100)
+    assert f"messages {2**64 - 1} to 0 of {address}" in group["B"].warnings[0]
