@@ -165,7 +165,7 @@ def test_a_join_that_takes_too_long_names_who_is_missing():
 
 def test_a_join_that_takes_too_long_says_so_when_nobody_is_missing(monkeypatch):
     channel = Channel("arguments", name="A", stack="inproc")
-    monkeypatch.setattr(channel._members, "start", lambda now: None)        # the view does not come
+    monkeypatch.setattr(channel._endpoint.members, "start", lambda now: None)        # the view does not come
     with pytest.raises(JoinTimeoutError, match="^joining group 'arguments' took more than 0 s"):
         channel.connect(0)
 

@@ -236,7 +236,7 @@ def test_an_ack_waits_for_every_thread_that_took_something_earlier():
             next(stream)
         a.send(b"for whoever asks next")
         next(quick)
-        assert not b._finished and b.digest()[a.address] == 0
+        assert not b._driver.finished and b.digest()[a.address] == 0
         a.send(b"and this")
         next(slow)
         wait_for(lambda: a.status()["low"] == 2)
@@ -247,7 +247,7 @@ def test_what_an_iterator_left_behind_is_covered_by_what_is_finished_after_it():
         a.send(b"taken, and then the loop is left")
         for _ in b.deliveries():
             break
-        assert not b._finished and b.digest()[a.address] == 0
+        assert not b._driver.finished and b.digest()[a.address] == 0
         stream = b.deliveries()
         a.send(b"second")
         next(stream)
@@ -338,13 +338,13 @@ def test_a_callback_may_close_its_own_channel():
 def test_a_message_that_comes_while_the_driver_makes_up_its_mind_to_sleep_is_delivered(flags):
     collector = Collector(1)
     with joined("A", on_message=collector) as (a,):
-        plan, todo = a._plan, [b"x"]
+        plan, todo = a._driver.plan, [b"x"]
 
         def send_first():
             while todo:
                 a.send(todo.pop(), flags=flags)
             return plan()
-        a._plan = send_first
+        a._driver.plan = send_first
         a._transport.wake()
         collector.wait()
 

@@ -114,9 +114,9 @@ def interrupted(channel, name, error):
 
 def stop_driver(channel):
     """From now on only who iterates has turns."""
-    channel._seat.stop()
+    channel._driver.poller.stop()
     channel._threads[0].join(PATIENCE)
-    channel._seat._stopped = False
+    channel._driver.poller._stopped = False
 
 
 def test_an_iterator_that_is_interrupted_while_it_waits_goes_on(stack):
@@ -127,7 +127,7 @@ def test_an_iterator_that_is_interrupted_while_it_waits_goes_on(stack):
         with pytest.raises(KeyboardInterrupt):
             next(iter(b))
         assert b.fault is None
-        b._start(b._seat.drive, "driver")
+        b._start(b._driver.poller.run_driver, "driver")
         a.send_many([b"1", b"2", b"3"])
         messages = iter(b)
         assert [next(messages).payload for _ in range(3)] == [b"1", b"2", b"3"]
@@ -144,7 +144,7 @@ def test_an_iterator_that_is_interrupted_in_a_turn_acknowledges_nothing_that_it_
                     taken.append(message.payload)
                     if len(taken) == 1:
                         stop_driver(b)
-                        interrupted(b._stack, "deliver", error)         # what it had taken out of the window is lost
+                        interrupted(b._endpoint.stack, "deliver", error)         # what it had taken out of the window is lost
                         a.send(b"2")
 
         a.send(b"1")
@@ -155,6 +155,6 @@ def test_an_iterator_that_is_interrupted_in_a_turn_acknowledges_nothing_that_it_
         assert error.__name__ in b.fault
         with pytest.raises(ClosedError, match=error.__name__):
             b.send(b"3")
-        b._start(b._seat.drive, "driver")
+        b._start(b._driver.poller.run_driver, "driver")
         assert [message.payload for message in b] == []
         assert b.digest().get(a.address, 0) <= 1

@@ -44,7 +44,7 @@ def test_a_join_that_fails_leaves_none(stack, none_left):
 def test_a_constructor_that_fails_leaves_none(stack, none_left, monkeypatch):
     def fail(*args, **options):
         raise ConfigError("planted")
-    monkeypatch.setattr("ringcast.channel.Unicast3", fail)
+    monkeypatch.setattr("ringcast.stacks.Unicast3", fail)
     with pytest.raises(ConfigError, match="planted"):
         Channel(new_group(), stack=stack)
 

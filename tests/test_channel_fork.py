@@ -90,7 +90,7 @@ def test_a_forked_copy_raises_and_the_parent_goes_on(stack):
 
 
 def test_a_fork_may_come_while_another_thread_is_at_work(stack):
-    with joined("AB") as (a, b), a._turn:               # somebody has a turn, and will never give it back in the child
+    with joined("AB") as (a, b), a._driver.turn:               # somebody has a turn, and will never give it back in the child
         check(in_a_fork(lambda: what_a_child_may_do(a, b.address)))
 
 

@@ -148,7 +148,7 @@ BODIES = {
     "send_many": lambda a: a.send_many([b"2"]), "exclude": lambda a: a.exclude("B"), "iterate": lambda a: next(iter(a)),
     "close": lambda a: a.close(), "close and wait": lambda a: a.close(None)}
 ANSWERS = {"status": dict, "digest": dict, "send": type(None), "close": int, "close and wait": int}
-PLACES = {"in a turn": ("_perform", "send"), "in a poll": ("_poll", "iterate"), "while it takes": ("_take_some", "iterate"),
+PLACES = {"in a turn": ("_end_turn", "send"), "in a poll": ("_poll", "iterate"), "while it takes": ("_take_some", "iterate"),
           "while it opens a window": ("_open_window", "to one"), "while it looks": ("status", "status")}
 
 
@@ -159,7 +159,7 @@ def test_a_handler_that_interrupts_a_call_of_the_channel_never_waits_for_it(stac
     use_stack(monkeypatch, stack)
     method, doing = PLACES[place]
     with joined("AB") as (a, b):
-        owner = {"_poll": a._seat, "_take_some": a._inbox, "status": a._stack}.get(method, a)
+        owner = {"_end_turn": a._driver, "_poll": a._driver.poller, "_take_some": a._inbox, "status": a._endpoint.stack}.get(method, a)
         once = Once(owner, "_turn" if method == "_poll" else method, lambda: BODIES[body](a))
 
         def act():

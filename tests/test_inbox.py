@@ -9,9 +9,9 @@ import pytest
 from channels import PATIENCE, STACKS, joined, side_by_side, use_stack
 
 from ringcast import Address, Batch, Channel
-from ringcast.inbox import Hand, Inbox
+from ringcast.channel.inbox import Hand, Inbox
+from ringcast.channel.reentry import Bell, at
 from ringcast.protocols import frag
-from ringcast.reentry import Bell, at
 
 A = Address("A", 1)
 
@@ -178,7 +178,7 @@ class Gate:
 
 def both_look(lock, gate, monkeypatch):
     channel = Channel("alone", stack="inproc")
-    channel._turn = lock
+    channel._driver.turn = lock
     channel._multicast.digest = gate.around(channel._multicast.digest)
     side_by_side([channel.digest] * 2)
     return channel
@@ -186,8 +186,8 @@ def both_look(lock, gate, monkeypatch):
 
 def both_send(lock, gate, monkeypatch):
     channel = Channel("alone", stack="inproc").connect()
-    channel._turn = Watched(Gate())                     # the driver's turns do not count
-    channel._turn = lock
+    channel._driver.turn = Watched(Gate())                     # the driver's turns do not count
+    channel._driver.turn = lock
     thread_of_driver = channel._threads[0].ident
     flush = channel._multicast.flush
     gated = gate.around(flush)

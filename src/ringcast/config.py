@@ -25,8 +25,6 @@ DAY = 86_400_000                        # milliseconds
 Count = Annotated[int, Meta(ge=1)]
 Milliseconds = Annotated[float, Meta(gt=0, le=DAY)]
 
-STACKS: dict[str, dict[str, Any]] = {   # and the defaults in which each differs
-    "mcast-udp": {}, "mcast-tcp": {}, "nakack2-udp": {}, "nakack2-tcp": {"xmit_interval": 0.0}, "inproc": {}}
 COMMON = ("max_message_size",)          # properties that all members of a group must share
 
 
@@ -109,13 +107,15 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
 def configure(options: dict[str, Any], stack: str = "mcast-udp") -> Config:
     """The configuration of a stack that `options` describe; ConfigError names the option that is unknown or out of its range."""
+    from ringcast.stacks import STACKS  # here, because Spark's workers may have no compiled core
+
     if not isinstance(stack, str) or stack not in STACKS:
         raise ConfigError(f"there is no stack {stack!r}; choose one of {', '.join(STACKS)}")
     for name in options:
         if name not in Config.__struct_fields__:
             raise ConfigError(f"there is no option {name!r}; {suggestion(name)}")
     try:
-        config = msgspec.convert(STACKS[stack] | options, Config, strict=False)
+        config = msgspec.convert({**STACKS[stack].defaults, **options}, Config, strict=False)
     except msgspec.ValidationError as error:
         raise ConfigError(f"{error}; see ringcast.config.Config for each option's unit and range".replace("$.", "")) from None
     check_xmit_interval(config.xmit_interval, stack)
@@ -128,10 +128,13 @@ def terms_of(stack: str, config: Config) -> dict[str, str]:
 
 
 def check_xmit_interval(value: float, stack: str) -> None:
-    """ConfigError when a stack cannot do with this one."""
+    """Raise ConfigError when a stack cannot do with this one; 0 and less are for those that need no
+    retransmission."""
+    from ringcast.stacks import STACKS  # here, because Spark's workers may have no compiled core
+
     if value > DAY:
         raise ConfigError(f"xmit_interval={value:g} is not a number of milliseconds up to {DAY}, which is a day")
-    if value <= 0 and stack != "nakack2-tcp":
+    if value <= 0 and not STACKS[stack].may_skip_retransmission:
         raise ConfigError(f"xmit_interval={value:g} is no retransmission, and {stack} needs it; use nakack2-tcp, or pass more than 0")
 
 

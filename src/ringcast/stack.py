@@ -139,6 +139,9 @@ class Layer:
         return {}
 
 
+LayerT = TypeVar("LayerT", bound=Layer)
+
+
 class _Top(Layer):
     """Above the topmost layer: what nobody consumed is counted."""
 
@@ -201,6 +204,13 @@ class Stack:
             above.below, below.above = below, above
         for layer in chain:
             layer.stack = self
+
+    def layer(self, kind: type[LayerT]) -> LayerT:
+        """Return the topmost layer of this type; LookupError when there is none."""
+        for layer in self.layers:
+            if isinstance(layer, kind):
+                return layer
+        raise LookupError(f"this stack has no layer {kind.__name__}")
 
     def start(self, now: Instant) -> None:
         for layer in self.layers:

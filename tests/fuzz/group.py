@@ -37,7 +37,7 @@ class Group(Hostile):
 
     def begin(self) -> None:
         for member in self.members:
-            member.stack.start(self.now)
+            member.endpoint.start(self.now)
             self.turn(member)
         table = {name: Line(1, incarnation) for name, incarnation in INCARNATIONS.items()}
         hello = msgspec.msgpack.encode(Hello("B", "b", table, False, {}))
@@ -134,16 +134,15 @@ class Group(Hostile):
             return
         datagrams = self.read(member, count)
         member.num_turns += 1
-        if member.news:
-            news, member.news = member.news, []
-            member.num_links += len(news)
-            member.stack.linked(news, self.now)
+        news, member.news = member.news, []
+        member.num_links += len(news)
         if datagrams:
             self.expect(member, datagrams)
-            member.stack.receive(datagrams, self.now)
-        member.stack.tick(self.now)
-        member.stack.deliver(member.limit - sum(len(batch) for batch, _ in member.in_hand), self.now)
-        while not self.perform(member, member.stack.take()):
+        member.endpoint.receive(datagrams, news, self.now)
+        member.endpoint.tick(self.now)
+        member.endpoint.max_undelivered = member.limit
+        member.endpoint.deliver(self.now)
+        while not self.perform(member, member.endpoint.take()):
             for dest in list(member.large):
                 member.go_on(dest, self.now)
         self.note_memories(member)

@@ -19,8 +19,8 @@ from hostile_nakack2 import HostileNakack2
 
 from ringcast._core import wire
 from ringcast.protocols.seqnos import precedes
-from ringcast.protocols.stacks import is_lossless
 from ringcast.stack import Kind
+from ringcast.stacks import STACKS
 
 LEADS, RING_BUFFER, KEEPS, RETRANSMITS, SPOOFS, EARLY, IMPATIENT = (1 << bit for bit in range(7))      # of the first byte
 MOST_EARLY = 4                          # acts of B between two HELLOs
@@ -35,7 +35,7 @@ class Nakack2Group(HostileNakack2, Group):
         names = ("B", "A", "C") if self.leads else NAMES
         options: dict[str, Any] = {"use_ring_buffer": bool(modes & RING_BUFFER), "discard_delivered_msgs": not modes & KEEPS,
                    "gap_timeout": CONFIG.gap_timeout if modes & IMPATIENT else 1000}
-        if is_lossless(stack):
+        if STACKS[stack].is_lossless:
             options["xmit_interval"] = 3 if modes & RETRANSMITS else 0
         super().__init__(data[1:], (Honest("A", stack, names, **options), Honest("C", stack, names, **options)))
 

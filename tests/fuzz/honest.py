@@ -8,15 +8,11 @@ from ringcast import Address, Flag, NotMemberError
 from ringcast._core.batch import Batch
 from ringcast._core.send_window import SendWindow
 from ringcast.config import configure
-from ringcast.protocols import frag
-from ringcast.protocols.budget import ReceiveBudget
-from ringcast.protocols.parts import Parts
+from ringcast.endpoint import Endpoint, Fragments
+from ringcast.protocols.frag import FRAGMENT
 from ringcast.protocols.seqnos import MODULUS
-from ringcast.protocols.stacks import is_lossless, multicast_layers
-from ringcast.protocols.static_members import StaticMembers
-from ringcast.protocols.unicast3 import Unicast3
-from ringcast.protocols.unreliable import Unreliable
-from ringcast.stack import EVERYONE, Kind, Stack
+from ringcast.stack import EVERYONE, Kind
+from ringcast.stacks import STACKS
 
 NAMES = ("A", "B", "C")
 INCARNATIONS = {"A": 0x1111_0000_0001, "B": 0x2222_0000_0002, "C": 0x3333_0000_0003}
@@ -39,16 +35,6 @@ class Said:
     flags: int
     window: SendWindow
     seqno: int                          # in that window, of its last fragment
-
-
-@dataclass(slots=True)
-class Large:
-    """A message in fragments, as long as they have not all found room."""
-
-    payload: bytes
-    flags: int
-    pieces: list[bytes] = field(default_factory=list)
-    window: SendWindow | None = None    # which the first of them went into
 
 
 @dataclass(slots=True)
@@ -75,21 +61,18 @@ class Honest:
     def __init__(self, name: str, stack: str = "mcast-udp", names: tuple[str, ...] = NAMES, **options: Any) -> None:
         self.name, self.incarnation = name, INCARNATIONS[name]
         self.address = Address(name, self.incarnation)
-        config, budget = configure(OPTIONS | options, stack), ReceiveBudget(1 << 16)
-        self.multicast, to_all = multicast_layers(stack, self.address, config, budget, lossless=is_lossless(stack))
-        self.unicast = Unicast3(self.address, config, budget)
-        self.unreliable = Unreliable(self.address)
-        self.members = StaticMembers(self.address, names, config)
+        self.endpoint = Endpoint(stack, self.address, names, configure(OPTIONS | options, stack), group="fuzz", physical=name,
+                                 receive_budget=1 << 16)
+        self.stack, self.members = self.endpoint.stack, self.endpoint.members
+        self.multicast, self.unicast = self.endpoint.multicast, self.endpoint.unicast
+        self.unreliable = self.endpoint.unreliable
         # The layer has ordered its table by name, and so B would never be the coordinator.
         self.members.table = {name: self.members.table[name] for name in names}
-        self.stack = Stack([self.unreliable, self.unicast, *to_all, self.members, Parts(config.max_datagram)],
-                           local=self.address, group="fuzz", physical=name)
-        self.kinds = KINDS["nakack2" if stack.startswith("nakack2") else "mcast"]
+        self.kinds = KINDS["nakack2" if STACKS[stack].votes else "mcast"]
 
         self.said: dict[int, list[Said]] = {EVERYONE: []}       # by the one it was said to
         self.purged = dict.fromkeys((EVERYONE, *HONEST), 0)     # how many of these are known to be finished by all
-        self.large: dict[int, Large] = {}                       # what waits for room
-        self.num_large = 0
+        self.large: dict[int, Fragments] = {}                   # what waits for room
         self.shouted: set[bytes] = set()                        # without a seqno
         self.num_shouted = 0                                    # over the network
 
@@ -119,18 +102,16 @@ class Honest:
 
     def window(self, dest: int, now: int) -> SendWindow | None:
         """For what goes to `dest`, when that may be written to."""
-        if dest == EVERYONE:
-            return self.multicast.send_window
         try:
-            return self.unicast.connection(self.unicast.members.get(dest, Address("nobody", dest)), now).window
+            return self.endpoint.window(self.member(dest), now)
         except NotMemberError:
             return None
 
+    def member(self, dest: int) -> Address | None:
+        return None if dest == EVERYONE else self.unicast.members.get(dest, Address("nobody", dest))
+
     def flush(self, dest: int, now: int, full_only: bool = False) -> None:
-        if dest == EVERYONE:
-            self.multicast.flush(now, full_only)
-        elif dest in self.unicast.members:
-            self.unicast.flush(self.unicast.members[dest], now, full_only)
+        self.endpoint.bundler.flush(self.member(dest), now, full_only)
 
     def say(self, dest: int, size: int, flags: int, now: int) -> None:
         """A message that is taken now, if there is room; or a large one, which waits for room."""
@@ -139,7 +120,7 @@ class Honest:
         said = self.said.setdefault(dest, [])
         payload = b"%s%d." % (self.name.encode(), len(said)) + bytes(size)
         if len(payload) > CONFIG.max_bundle_size:
-            self.large[dest] = Large(payload, flags)
+            self.large[dest] = Fragments(payload, flags, CONFIG)
             self.go_on(dest, now)
             return
         window = self.window(dest, now)
@@ -152,15 +133,11 @@ class Honest:
         if window is None:
             del self.large[dest]                                # the application is told
             return
-        if large.window is not window:
-            self.num_large += 1
-            large.pieces, large.window = frag.cut(large.payload, self.num_large, CONFIG.max_bundle_size), window
-        while large.pieces and (taken := window.push_many(large.pieces, 0, large.flags | frag.FRAGMENT)):
-            del large.pieces[:taken]
+        while not large.is_sent and large.push(window):
             self.flush(dest, now, full_only=True)
-        if not large.pieces:
+        if large.is_sent:
             del self.large[dest]
-            self.said[dest].append(Said(large.payload, large.flags, window, window.ring.next_seqno - 1))
+            self.said[dest].append(Said(large.payload, large.flags & ~FRAGMENT, window, window.ring.next_seqno - 1))
         self.flush(dest, now)
 
     def shout(self, dest: int, size: int, flags: int, now: int) -> None:
@@ -170,7 +147,7 @@ class Honest:
         payload = b"%s!%d" % (self.name.encode(), len(self.shouted)) + bytes(size)
         self.shouted.add(payload)
         self.num_shouted += dest != self.incarnation
-        self.unreliable.send_one(payload, None if dest == EVERYONE else self.unicast.members[dest], flags, now)
+        self.endpoint.send_unreliable(payload, self.member(dest), flags, now)
 
     def failed(self, batch: Batch) -> None:
         """Messages that their receiver does not get: these it was sent, or the end of one."""
@@ -238,7 +215,7 @@ class Honest:
             dest = EVERYONE if batch.dest is None else self.incarnation
             self.heard[batch.sender.incarnation, dest].finished.update(numbers)
         self.num_finished += 1
-        self.stack.delivered(batch, now)
+        self.endpoint.finish((batch,), now)
 
     def lacks(self, sender: "Honest") -> str | None:
         """What an honest member said and this one has not heard, or None."""

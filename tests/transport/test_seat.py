@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from ringcast.transport.seat import PATIENCE, Seat
+from ringcast.channel.poller import PATIENCE, Poller
 
 LONG = 30                               # seconds after which something that must happen has not
 
@@ -14,7 +14,7 @@ class Network:
     """Something to poll: a turn ends when something came or somebody woke it; it notes who polls."""
 
     def __init__(self):
-        self.seat = Seat(self.turn, self.wake)
+        self.seat = Poller(self.turn, self.wake)
         self.something = threading.Semaphore(0)
         self.polling = threading.Lock()
         self.turns = []
@@ -38,7 +38,7 @@ class Network:
 @pytest.fixture
 def network():
     network = Network()
-    driver = threading.Thread(target=network.seat.drive)
+    driver = threading.Thread(target=network.seat.run_driver)
     driver.start()
     yield network
     network.seat.stop()
@@ -57,7 +57,7 @@ def test_the_driver_ends_when_there_is_nobody_to_poll_for():
     network = Network()
     network.gone = True
     network.wake()
-    network.seat.drive()
+    network.seat.run_driver()
     assert network.turns == [False]
 
 
@@ -76,7 +76,7 @@ def test_the_driver_polls_while_nobody_visits(network):
 def test_a_visitor_gets_the_seat_and_the_driver_takes_it_back(network):
     until(lambda: network.turns)
     visited = threading.Event()
-    visitor = threading.Thread(target=lambda: (network.seat.visit(visited.is_set), None))
+    visitor = threading.Thread(target=lambda: (network.seat.poll_from_caller(visited.is_set), None))
     visitor.start()
     until(lambda: True in network.turns)
     visited.set()
@@ -88,13 +88,13 @@ def test_a_visitor_gets_the_seat_and_the_driver_takes_it_back(network):
 
 def test_a_visitor_that_is_done_at_once_polls_nothing(network):
     until(lambda: network.turns)
-    network.seat.visit(lambda: True)
+    network.seat.poll_from_caller(lambda: True)
     assert True not in network.turns
 
 
 def test_stop_releases_a_visitor_and_a_driver_that_stands_by(network):
     until(lambda: network.turns)
-    visitor = threading.Thread(target=lambda: network.seat.visit(lambda: False))
+    visitor = threading.Thread(target=lambda: network.seat.poll_from_caller(lambda: False))
     visitor.start()
     until(lambda: network.turns[-1:] == [True])
     until(lambda: network.seat._asleep)
@@ -120,7 +120,7 @@ def test_nobody_is_forgotten_however_often_visitors_come_and_go(network):
             before = network.came
             feeder = threading.Thread(target=network.wake)
             feeder.start()
-            network.seat.visit(lambda before=before: network.came > before + 1 or network.turns[-1:] == [True])
+            network.seat.poll_from_caller(lambda before=before: network.came > before + 1 or network.turns[-1:] == [True])
             feeder.join()
             if visit % 50 == 0:
                 count = len(network.turns)

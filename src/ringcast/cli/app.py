@@ -8,9 +8,10 @@ import typer
 from rich.console import Console
 
 import ringcast
-from ringcast.config import STACKS, configure
+from ringcast.config import configure
 from ringcast.errors import ConfigError, RingcastError
 from ringcast.paths import local_path
+from ringcast.stacks import NETWORKED
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None,
                   help="Reliable, ordered group messaging: watch it work, measure it, record what a group says.")
@@ -33,14 +34,13 @@ Settings = Annotated[list[str] | None, typer.Option(
 
 def between_processes(stack: str) -> str:
     """The name of a stack on which processes meet; ConfigError for another."""
-    if stack not in NETWORK_STACKS:
-        raise ConfigError(f"--stack {stack!r} is not one of {', '.join(NETWORK_STACKS)}, on which processes meet")
+    if stack not in NETWORKED:
+        raise ConfigError(f"--stack {stack!r} is not one of {', '.join(NETWORKED)}, on which processes meet")
     return stack
 
 
-NETWORK_STACKS = tuple(stack for stack in STACKS if stack != "inproc")
 StackName = Annotated[str, typer.Option("--stack", callback=between_processes,
-                                        help=f"What the group runs on: {', '.join(NETWORK_STACKS)}.")]
+                                        help=f"What the group runs on: {', '.join(NETWORKED)}.")]
 
 
 def check_loss(loss: float, stack: str, options: dict[str, Any]) -> None:

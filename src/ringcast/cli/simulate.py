@@ -19,9 +19,10 @@ from ringcast.cli import campaign
 from ringcast.cli.app import Conf, Master, Settings as Options, app, console, path, settings
 from ringcast.errors import ConfigError
 from ringcast.sim.runs.measure import Measured
-from ringcast.sim.runs.plan import SIMULATED, Settings, draw, listed, pick
+from ringcast.sim.runs.plan import Settings, draw, listed, pick
 from ringcast.sim.runs.replay import replay
 from ringcast.sim.runs.run import Outcome, Run, shortest_prefix, simulate
+from ringcast.stacks import NETWORKED
 
 SEEDS = 1000
 CHUNK = 8                               # seeds that a worker takes at a time
@@ -92,7 +93,7 @@ def simulate_command(
     unicast: Annotated[int | None, typer.Option(help="Messages that are sent to single members, all together.",
                                                 show_default="drawn")] = None,
     splits: Annotated[int | None, times("a member does not see another any more, for messages to single members")] = None,
-    stack: Annotated[str, typer.Option(help=f"What the group runs on: {', '.join(SIMULATED)}.")] = "mcast-udp",
+    stack: Annotated[str, typer.Option(help=f"What the group runs on: {', '.join(NETWORKED)}.")] = "mcast-udp",
     breaks: Annotated[int | None, times("a connection breaks, where the stack has some")] = None,
     returns: Annotated[int | None, times("a member that only sends dies and comes back as the same life")] = None,
     threads: Annotated[int | None, typer.Option(

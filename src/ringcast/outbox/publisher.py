@@ -27,7 +27,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ringcast import Channel, ClosedError, Life, RingcastError
-from ringcast.channel import fitted
 from ringcast.config import Config, configure
 from ringcast.errors import OutboxError
 from ringcast.journal.manifest import make_directory, sync_directory, write_json
@@ -49,6 +48,7 @@ from ringcast.outbox.store import (
     name_of,
     number_of,
 )
+from ringcast.stacks import fitted
 
 log = logging.getLogger("ringcast")
 

@@ -82,21 +82,23 @@ class Checkers:
         got = receiver.got.get(batch.sender)
         if got is None:
             got = receiver.got[batch.sender] = []
-            receiver.first[batch.sender] = batch.first
+            receiver.first[batch.sender] = sender.begin_of(batch.first)
             self._begins(receiver, sender, batch)
         expected = (receiver.first[batch.sender] + len(got)) % MODULUS
+        begins = sender.begin_of(batch.first)
         key = (receiver.incarnation, sender.incarnation)
-        if precedes(expected, batch.first) and key in self._dropped and (batch.first - 1) % MODULUS in self._said[key]:
+        if precedes(expected, begins) and key in self._dropped and (begins - 1) % MODULUS in self._said[key]:
             got.clear()                                 # a process of it had taken this member out, who did not hear of that
-            receiver.first[batch.sender] = expected = batch.first
-        if batch.first != expected:
-            what = "duplicate" if precedes(batch.first, expected) else "gap"
+            receiver.first[batch.sender] = expected = begins
+        if begins != expected:
+            what = "duplicate" if precedes(begins, expected) else "gap"
             self.violated(what, f"{receiver.name} got {batch}; the next seqno of {sender.name} is {expected}")
         index = (batch.first - sender.offset - 1) % MODULUS
         sent = sender.log[index:index + len(batch)]
         if sent != batch.payloads:
             self.violated("content", f"{receiver.name} got {batch} with other payloads than {sender.name} sent")
-        got += sent                                     # not its copies: a long run would keep each message once for each receiver
+        # Not its copies: a long run would keep each message once for each receiver.
+        got += [None] * ((batch.first - begins) % MODULUS) + sent
 
     def _heard(self, receiver: "Member", sender: "Member", batch: Batch) -> None:
         """Messages to one member: each at most once (by one window, when the receiver is to remember nothing of those before it); in
@@ -143,18 +145,18 @@ class Checkers:
         talk = sender.talks[batch.dest]
         for payload in batch.payloads:
             number = talk.number_of(payload)
-            if not 0 <= number < len(talk.said) + bool(talk.fragments):
+            if not 0 <= number < len(talk.said) + (talk.large is not None):
                 self.violated("forgery", f"{sender.name} is told that {batch} is undelivered, which it did not send")
             if number < len(talk.said) and not batch.flags & FRAGMENT and talk.said[number] != payload:
                 self.violated("content", f"{sender.name} is told that {batch} is undelivered, with other payloads than it sent")
             talk.failed.add(number)
         receiver = self.cluster.lives[batch.dest.incarnation]
-        if receiver.alive and receiver.receiving and sender.blinkers.sees(batch.dest):
+        if receiver.alive and receiver.receiving and sender.view_filter.sees(batch.dest):
             self.violated("gave up", f"{sender.name} gave up {batch} although {receiver.name} is there")
 
     def _begins(self, receiver: "Member", sender: "Member", batch: Batch) -> None:
         """The first message is the one behind what the sender declared, or behind what an earlier life had finished."""
-        before = (batch.first - 1) % MODULUS
+        before = (sender.begin_of(batch.first) - 1) % MODULUS
         begins = sender.offset if receiver is sender else self.finished(receiver, sender)
         if sender.stint and before in self._said.get((receiver.incarnation, sender.incarnation), ()):
             return                                      # an earlier process of its life said so

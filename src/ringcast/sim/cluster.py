@@ -10,13 +10,13 @@ from ringcast._core.batch import Batch
 from ringcast.address import Address
 from ringcast.errors import MessageTooLargeError
 from ringcast.protocols.seqnos import precedes
-from ringcast.protocols.stacks import is_lossless
 from ringcast.sim.checkers import Checkers
 from ringcast.sim.links import Links
 from ringcast.sim.member import Member
 from ringcast.sim.network import MS, Network
 from ringcast.sim.talk import Talk
 from ringcast.stack import EVERYONE
+from ringcast.stacks import STACKS
 from ringcast.view import View
 
 
@@ -59,7 +59,7 @@ class Cluster:
         self._network_rng = Random(f"{seed} network")
         self._lists_rng = Random(f"{seed} lists")
         self.network = network or Network()
-        self.links = Links(self, Random(f"{seed} links")) if is_lossless(stack) else None
+        self.links = Links(self, Random(f"{seed} links")) if STACKS[stack].is_lossless else None
         of_members = ("receive_budget", "socket_bytes", "turn_time", "threads")
         self.member_options = {key: options.pop(key) for key in of_members if key in options}
         self.options: dict[str, Any] = options
@@ -190,7 +190,7 @@ class Cluster:
 
     def delivered(self) -> int:
         """Messages that applications were handed, in all lives."""
-        to_all = sum(len(payloads) for member in self.lives.values() for payloads in member.got.values())
+        to_all = sum(len(payloads) - payloads.count(None) for member in self.lives.values() for payloads in member.got.values())
         return to_all + sum(member.unicast.counters.unicast_msgs_delivered for member in self.lives.values())
 
     def owed(self) -> str | None:

@@ -1,34 +1,31 @@
-"""One life of a member in a simulation: its stack, and the clock, the socket and the application around it.
+"""One life of a member in a simulation: an endpoint, and the clock, the socket and the application around it.
 
-The member does what Channel does on a real machine: it brings what arrived to the stack, lets it decide, and performs the Effects,
-one turn after the other. Every turn ends with the checkers.
+Where Channel has threads and a transport, there are events here and a network that a seed rules. The endpoint is the one that ships.
+Every turn ends with the checkers.
 """
 
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ringcast._core.batch import Batch
-from ringcast._core.send_window import FULL, SendWindow
-from ringcast.address import Address
-from ringcast.config import configure, milliseconds, terms_of
+from ringcast._core.send_window import FULL, LARGE, SendWindow
+from ringcast.address import Address, Life
+from ringcast.config import configure, milliseconds
 from ringcast.digest import Digest
+from ringcast.endpoint import Endpoint, Fragments
 from ringcast.errors import NotMemberError
 from ringcast.message import Flag
-from ringcast.protocols.budget import ReceiveBudget
+from ringcast.protocols import frag
 from ringcast.protocols.bundler import Dest
-from ringcast.protocols.frag import FRAGMENT
 from ringcast.protocols.multicast.nakack2 import Nakack2
-from ringcast.protocols.parts import Parts
 from ringcast.protocols.seqnos import MODULUS, precedes
-from ringcast.protocols.stacks import is_lossless, multicast_layers
-from ringcast.protocols.static_members import StaticMembers
 from ringcast.protocols.stream import Stream
-from ringcast.protocols.unicast3 import Unicast3
-from ringcast.protocols.unreliable import Unreliable
-from ringcast.sim.talk import Talk, cut
+from ringcast.sim.talk import Talk
 from ringcast.sim.threads import PreemptedBundler, Threads
-from ringcast.sim.view_filter import Blinkers
-from ringcast.stack import Effects, Instant, Stack
+from ringcast.sim.view_filter import ViewFilter
+from ringcast.stack import Effects, Instant
+from ringcast.stacks import STACKS
 from ringcast.view import View
 
 if TYPE_CHECKING:
@@ -86,22 +83,17 @@ class Member:
         self.base = acked if former else offset         # the seqno before the first message of this process
         counters += self.stint << 32
         budget = socket_bytes // 2 if receive_budget is None else receive_budget        # the kernel counts twice what is sent
-        shared = ReceiveBudget(budget)
-        self.lossless = is_lossless(cluster.stack)      # it reads its socket as fast as it likes: nothing overflows
-        self.multicast, to_all = multicast_layers(cluster.stack, self.address, self.config, shared, resume=resume, receiving=receiving,
-                                                  offset=self.base, stint=self.stint, lossless=self.lossless)
-        self.unicast = Unicast3(self.address, self.config, shared, receiving=receiving, conn_id=counters, timestamp=counters,
-                                offset=offset)
-        self.unreliable = Unreliable(self.address, receiving=receiving)
-        self.blinkers = Blinkers()
-        self.members = StaticMembers(self.address, cluster.listed(), self.config, resume,
-                                     self.stint, terms_of(cluster.stack, self.config))
-        self.stack = Stack([self.unreliable, self.unicast, self.blinkers, *to_all, self.members,
-                            Parts(self.config.max_datagram)], local=self.address,
-                           group="simulated", physical=self.physical, anchor=cluster.now - self.clock.read(cluster.now))
-
+        self.lossless = STACKS[cluster.stack].is_lossless       # it reads its socket as fast as it likes: nothing overflows
+        self.view_filter = ViewFilter()
         self.threads = Threads(self, threads, cluster.thread_rng)
-        self.bundler = PreemptedBundler(self.threads, milliseconds(self.config.bundle_delay))
+        self.endpoint = Endpoint(
+            cluster.stack, self.address, cluster.listed(), self.config, group="simulated", physical=self.physical,
+            receive_budget=budget, resume=resume, receiving=receiving, life=Life(self.incarnation, self.base, self.stint),
+            conn_id=counters, timestamp=counters, first_unicast=offset, anchor=cluster.now - self.clock.read(cluster.now),
+            filters=[self.view_filter], bundler=partial(PreemptedBundler, self.threads))
+        self.stack, self.members = self.endpoint.stack, self.endpoint.members
+        self.multicast, self.unicast = self.endpoint.multicast, self.endpoint.unicast
+        self.unreliable, self.bundler = self.endpoint.unreliable, self.endpoint.bundler
         self.ports: dict[Address, SendWindow] = {}      # where messages to single members went last
         self.num_waits = 0                      # how often a message had to wait for company
         self.num_ahead = 0                      # turns after which it had got messages of its own that were not framed
@@ -114,21 +106,20 @@ class Member:
         self.blocked_for = 0                    # nanoseconds in which messages to all waited for room
         self._blocked_since: int | None = None
         self._waiting_since: dict[Address | None, int] = {}     # whose window has no room, and since when
-        self.left = False                       # it left in good order
 
         self.backlog: list[bytes] = []          # what the application wants to send and has no room for
-        self.log: list[bytes] = former.log if former else []    # what this life sent: seqnos offset + 1 and on
-        self.again = self.log[(self.base - self.offset) % MODULUS:]     # of this, what is to be sent again
+        # What this life sent: seqnos offset + 1 and on. A message in fragments has the seqno of its last one; the others are None.
+        self.log: list[bytes | None] = former.log if former else []
+        sent_again = self.log[(self.base - self.offset) % MODULUS:]
+        self.again = [payload for payload in sent_again if payload is not None]
+        self.large: Fragments | None = None     # the message to everybody that is going out in fragments
         self._begins_to_send = bool(self.again)
         self.talks: dict[Address, Talk] = {}    # what it has to say to single members
         self._begins_to_say: set[Address] = set()
-        self._message_number = 0                # of the last one that went out in fragments
-        self.got: dict[Address, list[bytes]] = {}       # what it was handed, by sender
+        self.got: dict[Address, list[bytes | None]] = {}       # what it was handed, by sender
         self.first: dict[Address, int] = {}             # the seqno of the first of these
         self.finished = {sender.incarnation: seqno for sender, seqno in self.resume.items()}     # what the application is done with
-        self.limit = 65_536
         self.finish_after: int | None = 0
-        self.handed = 0                         # messages in the application's hands
         self._done: list[Batch] = []            # finished since the last turn
         self._at_work = 0                       # batches that it is at work on: one that comes is finished after them
         self._at_work_until = 0                 # when the application has finished all it was handed
@@ -146,10 +137,10 @@ class Member:
         self.busy_until = 0                     # in the simulation's time, like all instants below
         self._alarm: int | None = None          # the earliest alarm that is set
         self._attended = False                  # a turn is on its way
-        self._leave_by: int | None = None       # when it gives up waiting for acks, or for the others to know that it leaves
+        self._vacated = False                   # the checkers know that it leaves
 
     def start(self) -> None:
-        self.stack.start(self.clock.read(self.cluster.now))
+        self.endpoint.start(self.clock.read(self.cluster.now))
         self.turn()
 
     # ---------------------------------------------------------------------------------------------- what happens to it
@@ -236,24 +227,24 @@ class Member:
 
     def stop_sending(self) -> None:
         """Give up what has found no room so far."""
-        self.backlog = []
+        self.backlog, self.large = [], None
         self._count_blocked()
 
     def say(self, to: str, count: int, size: int, is_oob: bool = False) -> None:
         """Send `count` messages of `size` bytes and more to the one member that it knows as `to`, as soon as there is room."""
         for address in self.views[-1].members if self.views else ():
-            if address.name == to and self._leave_by is None:
+            if address.name == to and self.endpoint.leaving is None:
                 self.cluster.talk(self, address).add(count, size, is_oob)
                 self._begins_to_say.add(address)
                 self.attend()
 
     def hide(self, name: str) -> None:
         """Its view, for messages to single members, lacks that member from now on."""
-        self.blinkers.hide(name, self.clock.read(self.cluster.now))
+        self.view_filter.hide(name, self.clock.read(self.cluster.now))
         self.attend()
 
     def show(self, name: str) -> None:
-        self.blinkers.show(name, self.clock.read(self.cluster.now))
+        self.view_filter.show(name, self.clock.read(self.cluster.now))
         self.attend()
 
     def change_interval(self, milli: float) -> None:
@@ -265,22 +256,20 @@ class Member:
     def leave(self) -> None:
         """Go in good order: take no more, wait for what was sent to be acknowledged, see that the others know. (Who has come back and
         is not there yet where it was, stays.)"""
-        if self._leave_by is None and self.alive and not self.again:
+        if self.endpoint.leaving is None and self.alive and not self.again:
             self.stop_sending()
             for talk in self.talks.values():
-                talk.fragments, talk.backlog = [], []
-            self._leave_by = self.cluster.now + CLOSE_TIMEOUT
+                talk.large, talk.backlog = None, []
             self.threads.stop()
-            self.stop_receiving()
-            self.bundler.flush_all(self.clock.read(self.cluster.now))
-            self.cluster.at(self._leave_by, self._give_up_leaving)
+            self.receiving = False
+            now = self.clock.read(self.cluster.now)
+            self.endpoint.leave(now + CLOSE_TIMEOUT, now)
+            self.attend()
 
     def stop_receiving(self) -> None:
         """Take no more messages; nobody is to wait for this member."""
         self.receiving = False
-        now = self.clock.read(self.cluster.now)
-        self.multicast.stop_receiving(now)
-        self.unicast.stop_receiving(now)
+        self.endpoint.stop_receiving(self.clock.read(self.cluster.now))
         self.attend()
 
     def exclude(self, name: str) -> None:
@@ -298,17 +287,13 @@ class Member:
         cluster = self.cluster
         now = self.clock.read(cluster.now)
         self.busy_until = cluster.now + self.turn_time
-        if self.news:
-            news, self.news = self.news, []
-            self.stack.linked(news, now)
-        if datagrams:
-            self.stack.receive(datagrams, now)
+        news, self.news = self.news, []
+        self.endpoint.receive(datagrams, news, now)
         if self._done:
             done, self._done = self._done, []
             for batch in done:
                 self._finish(batch, now)
-        self.stack.tick(now)
-        self.bundler.flush_due(now)
+        self.endpoint.tick(now)
         if self._begins_to_send:
             self._begins_to_send = False
             self._begin_to_send(None, now)
@@ -316,7 +301,7 @@ class Member:
             self._begin_to_send(address, now)
         self._begins_to_say.clear()
         self.threads.preempt()
-        self.stack.deliver(self.limit - self.handed, now)
+        self.endpoint.deliver(now)
         self._end_turn(now)
 
     def flush(self, dest: Dest, full_only: bool) -> None:
@@ -329,10 +314,13 @@ class Member:
             self.attend()
 
     def _end_turn(self, now: Instant) -> None:
-        self._perform(self.stack.take(), now)
+        self._perform(self.endpoint.take(), now)
         self.num_ahead += precedes(self.multicast.send_window.sent, self.multicast.own.finished)
-        if self._leave_by is not None:
-            self._go_on_leaving(now)
+        if self.left and not self._vacated:
+            self._vacated = True
+            self.cluster.checkers.vacated()
+        if self.endpoint.has_left and self.alive:
+            self.crash()
         self.cluster.checkers.after_turn(self)
         self.cluster.observer.after_turn(self)
         if self.alive:
@@ -363,7 +351,6 @@ class Member:
                     self.cluster.links.read_again(self)
             for dest in effects.closed:
                 self.ports.pop(dest, None)
-                self.bundler.forget(dest)
             if effects.writable:
                 self.writable += 1
                 self._go_on_sending(now)
@@ -374,8 +361,8 @@ class Member:
             if not effects.deliveries and not effects.writable:
                 break
             if effects.deliveries:                      # what it has finished of them may make room for more
-                self.stack.deliver(self.limit - self.handed, now)
-            effects = self.stack.take()
+                self.endpoint.deliver(now)
+            effects = self.endpoint.take()
 
     def _put(self, packets: list[tuple[int, bytes]]) -> None:
         links = self.cluster.links
@@ -392,7 +379,6 @@ class Member:
         """The application is handed a batch."""
         self.cluster.checkers.delivered(self, batch)
         self.cluster.observer.delivered(self, batch)
-        self.handed += len(batch)
         if self.finish_after == 0 and not self._at_work:
             self._finish(batch, now)
         elif self.finish_after is not None:
@@ -411,14 +397,13 @@ class Member:
             self.attend()
 
     def _finish(self, batch: Batch, now: Instant) -> None:
-        self.handed -= len(batch)
         if batch.dest is not None:
             self.cluster.checkers.done(self, batch)
         if batch.dest is None and not batch.flags & Flag.NO_RELIABILITY:
             self.finished[batch.sender.incarnation] = batch.last
             if batch.stream is None:                    # a script says that a part of what it was handed is finished
                 batch = batch.addressed(batch.sender, None, batch.view_id, self._stream_of(batch.sender))
-        self.stack.delivered(batch, now)
+        self.endpoint.finish((batch,), now)
 
     def _stream_of(self, sender: Address) -> Stream | None:
         window = self.multicast.windows.get(sender.incarnation)
@@ -486,18 +471,20 @@ class Member:
             return self.multicast.send_window
         try:
             now = self.clock.read(self.cluster.now)
-            window = self.ports[dest] = self.unicast.connection(dest, now).window
+            window = self.ports[dest] = self.endpoint.window(dest, now)
         except NotMemberError:
             talk = self.talks[dest]
-            talk.fragments, talk.backlog = [], []       # the application is told, and says no more
+            talk.large, talk.backlog = None, []         # the application is told, and says no more
             return None
         return window
 
     def push(self, dest: Dest, window: SendWindow) -> int:
-        """Push what comes next; what SendWindow.push() says is left to do."""
-        pieces, flags = self._pieces(dest, window)
-        todo = window.push(pieces[0], flags)
-        self._pushed(dest, pieces, int(todo != FULL))
+        """Push the message that comes next; what SendWindow.push() says is left to do."""
+        if self.is_next_large(dest, window):
+            return int(LARGE)
+        payload, flags = self._next(dest)
+        todo = window.push(payload, flags)
+        self._pushed(dest, int(todo != FULL))
         return todo
 
     def push_many(self, dest: Dest, window: SendWindow, most: int = 0) -> int:
@@ -505,34 +492,71 @@ class Member:
         how many were taken."""
         taken = 0
         while self.has_to_send(dest) and (not most or taken < most):
-            pieces, flags = self._pieces(dest, window)
-            more = window.push_many(pieces[:most] if most and dest is None else pieces, 0, flags)
-            self._pushed(dest, pieces, more)
+            more = self._push_some(dest, window, most)
             taken += more
             if not more or dest is None or window.waiting >= window.batch:
                 break
         return taken
 
-    def _pieces(self, dest: Dest, window: SendWindow) -> tuple[list[bytes], int]:
-        """What comes next, in order, and its flags: messages to all, or one message to one
-        member, in fragments when it is large. A new connection gets all of these."""
-        if dest is None:
-            return self.again or self.backlog, 0
-        talk = self.talks[dest]
-        payload, flags = talk.backlog[0]
-        if not talk.fragments or talk.window is not window:
-            self._message_number += 1
-            talk.fragments, talk.window = cut(payload, self._message_number, self.config), window
-        return (talk.fragments, flags | FRAGMENT) if talk.fragments else ([payload], flags)
+    def _push_some(self, dest: Dest, window: SendWindow, most: int) -> int:
+        if self.is_next_large(dest, window):
+            return self.push_fragments(dest, window)
+        payload, flags = self._next(dest)
+        if dest is not None:
+            taken = window.push_many([payload], 0, flags)
+        else:
+            waiting = self.again or self.backlog
+            taken = window.push_many(waiting[:most] if most else waiting, 0, 0)
+        self._pushed(dest, taken)
+        return taken
 
-    def _pushed(self, dest: Dest, pieces: list[bytes], taken: int) -> None:
-        """So many of the pieces were taken."""
+    def push_fragments(self, dest: Dest, window: SendWindow) -> int:
+        """Push fragments of the large message that comes next; how many were taken, -1 when it is not large."""
+        if not self.is_next_large(dest, window):
+            return -1
+        large = self._large_of(dest)
+        if large is None:
+            large = Fragments(*self._next(dest), self.config)
+        taken = large.push(window)
+        self._set_large(dest, None if large.is_sent else large)
         self._note_room(dest, bool(taken))
-        if pieces is self.backlog:
-            self.log += pieces[:taken]
-        del pieces[:taken]
-        if dest is not None and not pieces:
-            self.talks[dest].accepted()
+        if dest is None and not self.again:
+            self.log += [None] * (taken - large.is_sent)
+        if large.is_sent:
+            self._accept(dest, 1)
+        return taken
+
+    def is_next_large(self, dest: Dest, window: SendWindow) -> bool:
+        """Whether what comes next is too large for a datagram, or what is left of such a message."""
+        return self.has_to_send(dest) and (self._large_of(dest) is not None or len(self._next(dest)[0]) > window.largest)
+
+    def _large_of(self, dest: Dest) -> Fragments | None:
+        return self.large if dest is None else self.talks[dest].large
+
+    def _set_large(self, dest: Dest, large: Fragments | None) -> None:
+        if dest is None:
+            self.large = large
+        else:
+            self.talks[dest].large = large
+
+    def _next(self, dest: Dest) -> tuple[bytes, int]:
+        """Return the message that comes next, and its flags."""
+        return ((self.again or self.backlog)[0], 0) if dest is None else self.talks[dest].backlog[0]
+
+    def _pushed(self, dest: Dest, taken: int) -> None:
+        self._note_room(dest, bool(taken))
+        self._accept(dest, taken)
+
+    def _accept(self, dest: Dest, taken: int) -> None:
+        """So many messages have their places in the stream to `dest`."""
+        if dest is not None:
+            for _ in range(taken):
+                self.talks[dest].accepted()
+        elif self.again:
+            del self.again[:taken]
+        else:
+            self.log += self.backlog[:taken]
+            del self.backlog[:taken]
 
     def wait_for_company(self, dest: Dest) -> bool:
         """Whether the first message that waits for `dest` has to wait; then there is a turn when it is due."""
@@ -557,32 +581,9 @@ class Member:
         elif dest in self._waiting_since:
             self.cluster.observer.blocked_for(self, dest, self.cluster.now - self._waiting_since.pop(dest))
 
-    def _go_on_leaving(self, now: Instant) -> None:
-        """What was sent is acknowledged, and who sent to us alone knows what we finished: say goodbye. The others know: be gone."""
-        if not self.left and not self.multicast.unacked() and not self.unicast.num_unacked() and not self.unicast.untold():
-            self._say_goodbye(now)
-        elif self.left and self.members.agreed():
-            self.crash()
-
-    def _say_goodbye(self, now: Instant) -> None:
-        self.left = True
-        self.cluster.checkers.vacated()
-        self._leave_by = self.cluster.now + milliseconds(self.config.leave_timeout)
-        self.cluster.at(self._leave_by, self._give_up_leaving)
-        self.unicast.close_all(now)
-        self.members.leave(now)
-        self.attend()
-
-    def _give_up_leaving(self) -> None:
-        if self.alive and self._leave_by is not None and self._leave_by <= self.cluster.now:
-            if self.left:
-                self.crash()
-            else:
-                self._say_goodbye(self.clock.read(self.cluster.now))
-
     def _deadline(self) -> int | None:
-        deadlines = [each for each in (self.stack.deadline(), self.bundler.deadline()) if each is not None]
-        return max(self.clock.when(min(deadlines)), self.cluster.now) if deadlines else None
+        deadline = self.endpoint.deadline()
+        return None if deadline is None else max(self.clock.when(deadline), self.cluster.now)
 
     def _set_alarm(self) -> None:
         deadline = self._deadline()
@@ -591,9 +592,46 @@ class Member:
             self.cluster.at(deadline, self._ring, deadline)
 
     @property
+    def limit(self) -> int:
+        """Messages that the application takes in hand at most."""
+        return self.endpoint.max_undelivered
+
+    @limit.setter
+    def limit(self, messages: int) -> None:
+        self.endpoint.max_undelivered = messages
+
+    @property
+    def handed(self) -> int:
+        """Messages in the application's hands."""
+        return self.endpoint.undelivered
+
+    @property
+    def left(self) -> bool:
+        """Whether it has said goodbye."""
+        return self.endpoint.leaving is not None and self.endpoint.leaving.said_goodbye
+
+    @property
     def last(self) -> int:
-        """The seqno of the last message that it sent."""
-        return (self.offset + len(self.log)) % MODULUS
+        """The seqno of the last message that it sent. (Of one that it gave up in its middle nothing is sent.)"""
+        unfinished = 0
+        while unfinished < len(self.log) and self.log[-1 - unfinished] is None:
+            unfinished += 1
+        return (self.offset + len(self.log) - unfinished) % MODULUS
+
+    def pieces(self, payload: bytes) -> list[int]:
+        """Return the sizes of the fragments that a message takes, or its own."""
+        if len(payload) <= self.multicast.send_window.largest:
+            return [len(payload)]
+        size = frag.size_of(self.config.max_bundle_size)
+        return [size] * (len(payload) // size + 1)
+
+    def begin_of(self, seqno: int) -> int:
+        """Return the seqno of the first fragment of the message that has this one, or `seqno` when it was not cut."""
+        index = (seqno - self.offset - 1) % MODULUS
+        while 0 < index <= len(self.log) and self.log[index - 1] is None:
+            index -= 1
+            seqno = (seqno - 1) % MODULUS
+        return seqno
 
     def durable(self) -> Digest:
         """What its application has finished, as a journal would have kept it: the next life may go on from there."""

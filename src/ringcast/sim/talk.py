@@ -6,10 +6,8 @@ counted from 0; what a message carries begins at `base`.
 
 from typing import Any
 
-from ringcast._core.send_window import SendWindow
-from ringcast.config import Config
+from ringcast.endpoint import Fragments
 from ringcast.message import Flag
-from ringcast.protocols import frag
 from ringcast.protocols.seqnos import MODULUS, Seqno
 from ringcast.protocols.unicast3.control import ConnId
 
@@ -28,8 +26,7 @@ class Talk:
         self.in_hand: dict[tuple[Any, Seqno], ConnId] = {}      # what the receiving application has not finished, by the stream
         self.stream: Any = None                 # what they came through
         self.backlog: list[tuple[bytes, int]] = []      # what waits for room, with its flags
-        self.fragments: list[bytes] = []        # what is left of the message that is being sent
-        self.window: SendWindow | None = None   # that its first fragments went into
+        self.large: Fragments | None = None     # the message that is going out in fragments
 
     def add(self, count: int, size: int, is_oob: bool) -> None:
         """More to say."""
@@ -58,9 +55,3 @@ class Talk:
         """Numbers of messages that were neither delivered nor reported."""
         return [number for number in range(len(self.said)) if number not in self.failed and (
             number not in self.heard_oob if number in self.oob else number > self.heard)]
-
-
-def cut(payload: bytes, number: int, config: Config) -> list[bytes]:
-    """The fragments of what does not fit a datagram, or is larger than a bundle."""
-    most = min(config.max_bundle_size, config.max_payload)
-    return frag.cut(payload, number, config.max_bundle_size) if len(payload) > most else []

@@ -12,8 +12,10 @@ from functools import partial
 from random import Random
 from typing import TYPE_CHECKING
 
-from ringcast._core.send_window import BUNDLE, FULL, NOTHING, SendWindow
+from ringcast._core.send_window import BUNDLE, FULL, LARGE, NOTHING, SendWindow
 from ringcast.protocols.bundler import Bundler, Dest
+from ringcast.protocols.multicast.base import Multicast
+from ringcast.protocols.unicast3 import Unicast3
 from ringcast.stack import Instant
 
 if TYPE_CHECKING:
@@ -126,6 +128,9 @@ class Threads:
         yield READY
         if todo == NOTHING:
             return
+        if todo == LARGE:
+            yield from self._send_large(dest, window)
+            return
         if todo == FULL:
             todo, window = yield from self._retry(dest, self.member.push, FULL, window)
         if todo == BUNDLE:
@@ -133,6 +138,16 @@ class Threads:
             self.member.flush(dest, full_only=True)
         elif todo != FULL:
             yield from self._after_first(dest, window)
+
+    def _send_large(self, dest: Dest, window: SendWindow) -> Steps:
+        """As Channel._send_large: push fragments, and send them, until all are taken; by whichever of the threads."""
+        while self.member.is_next_large(dest, window):
+            taken = self.member.push_fragments(dest, window)
+            yield READY
+            if not taken:
+                _, window = yield from self._retry(dest, self.member.push_fragments, 0, window)
+            yield TURN
+            self.member.flush(dest, full_only=self.member.is_next_large(dest, window))
 
     def _send_many(self, dest: Dest, most: int) -> Steps:
         """As Channel.send_many: push until a batch is full, send the full datagrams,
@@ -197,8 +212,8 @@ class PreemptedBundler(Bundler):
     """Lets other threads run between the framing of datagrams and what its owner does
     before and after that."""
 
-    def __init__(self, threads: Threads, delay: int) -> None:
-        super().__init__(threads.member.multicast, threads.member.unicast, delay)
+    def __init__(self, threads: Threads, multicast: Multicast, unicast: Unicast3, delay: int) -> None:
+        super().__init__(multicast, unicast, delay)
         self.threads = threads
 
     def frame(self, dest: Dest, now: Instant, full_only: bool) -> None:

@@ -8,7 +8,7 @@ from ringcast.stack import Instant, Layer
 from ringcast.view import View
 
 
-class Blinkers(Layer):
+class ViewFilter(Layer):
     """`hide` and `show` change what the layers above take for the view."""
 
     def __init__(self) -> None:

@@ -28,7 +28,8 @@ from ringcast.cli.perf.table import (
     show,
     write_json,
 )
-from ringcast.config import STACKS, configure
+from ringcast.config import configure
+from ringcast.stacks import STACKS
 
 MAX_MEMBERS = 16
 MAX_SECONDS = 3600.0

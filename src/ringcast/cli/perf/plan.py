@@ -8,6 +8,7 @@ from random import Random
 from typing import Any
 
 from ringcast import Batch
+from ringcast.stacks import STACKS
 
 POOL = 61                               # payloads that a sender repeats; a prime, so that batches do not fall in step with it
 
@@ -56,7 +57,7 @@ class Plan:
     @property
     def processes(self) -> list[str]:
         """Their names are those of the members in them, joined by +."""
-        return ["+".join(self.names)] if self.stack == "inproc" else self.names
+        return ["+".join(self.names)] if STACKS[self.stack].carrier.is_local else self.names
 
     @property
     def dest(self) -> str | None:

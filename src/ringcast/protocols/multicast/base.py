@@ -103,7 +103,8 @@ class Multicast(Layer):
     digest of what the application already has, from an earlier life of this member. A member that is not `receiving` takes no
     messages, not even its own, and nobody waits for it. Its own first message has the seqno after `offset`. With a `stint`
     of more than 0 an earlier process of the same life had sent more than that: members may have it, and what is sent again is nothing
-    new to them (address.Life).
+    new to them (address.Life). Where the transport is `lossless`, datagrams are lost only when a
+    connection breaks.
 
     `send_window` and its ring may be used by any thread (see SendWindow); everything else belongs to the stack's owner.
     """
@@ -112,8 +113,10 @@ class Multicast(Layer):
     counters: Counters
 
     def __init__(self, local: Address, config: Config, budget: ReceiveBudget, *, resume: Digest | None = None,
-                 receiving: bool = True, offset: Seqno = 0, stint: int = 0) -> None:
+                 receiving: bool = True, offset: Seqno = 0, stint: int = 0,
+                 lossless: bool = False) -> None:
         self.local = local
+        self.lossless = lossless
         self.config = config
         self.resume = resume or Digest()
         self.receiving = receiving

@@ -48,8 +48,10 @@ class Mcast(Multicast):
     counters: Counters
 
     def __init__(self, local: Address, config: Config, budget: ReceiveBudget, *, resume: Digest | None = None,
-                 receiving: bool = True, offset: Seqno = 0, stint: int = 0) -> None:
-        super().__init__(local, config, budget, resume=resume, receiving=receiving, offset=offset, stint=stint)
+                 receiving: bool = True, offset: Seqno = 0, stint: int = 0,
+                 lossless: bool = False) -> None:
+        super().__init__(local, config, budget, resume=resume, receiving=receiving, offset=offset,
+                         stint=stint, lossless=lossless)
         self.acks = AckTable()
         self.budgets: dict[int, int] = {}               # bytes that each member grants us
         self.refusals: dict[int, bool] = {}             # members that grant none: whether they were asked if that is so

@@ -120,8 +120,8 @@ class Nakack2(Multicast):
 
     def __init__(self, local: Address, config: Config, budget: ReceiveBudget, *, resume: Digest | None = None,
                  receiving: bool = True, offset: Seqno = 0, stint: int = 0, lossless: bool = False) -> None:
-        super().__init__(local, config, budget, resume=resume, receiving=receiving, offset=offset, stint=stint)
-        self.lossless = lossless
+        super().__init__(local, config, budget, resume=resume, receiving=receiving, offset=offset,
+                         stint=stint, lossless=lossless)
         if lossless:
             self.receive_bytes = UNLIMITED              # see _has_room
         self.counters = Counters()

@@ -130,8 +130,8 @@ class Meter(Observer):
         """The load is over, and what was under way has had its time."""
         self.stopped_at = self.cluster.now
         lives = self.cluster.lives.values()
-        self.messages = sum(len(member.log) for member in lives)
-        self.payload = sum(sum(map(len, member.log)) for member in lives)
+        self.messages = sum(len(member.log) - member.log.count(None) for member in lives)
+        self.payload = sum(len(payload or b"") for member in lives for payload in member.log)
         self.blocked = sum(member.blocked_for for member in lives)
         senders = {member.name for member in lives if member.log}
         for name in self.cluster.members:

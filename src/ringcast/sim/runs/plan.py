@@ -17,10 +17,9 @@ import msgspec
 
 from ringcast.config import configure, milliseconds
 from ringcast.errors import ConfigError
-from ringcast.protocols.stacks import is_lossless
 from ringcast.sim.network import MS, Link
+from ringcast.stacks import NETWORKED, STACKS
 
-SIMULATED = ("mcast-udp", "mcast-tcp", "nakack2-udp", "nakack2-tcp")
 NAMES = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 SECOND = 1000 * MS
 TICK = 1 * MS                           # a steady load comes in portions of this length
@@ -87,14 +86,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             raise ConfigError(f"a message has at most 60000 bytes here, not {self.size}")
         if "trace" in self.options:
             raise ConfigError("trace is not drawn or set for many runs; give --seed N --trace DIR for one")
-        if self.stack not in SIMULATED:
-            raise ConfigError(f"there is no stack {self.stack!r} to simulate; choose one of {', '.join(SIMULATED)}")
+        if self.stack not in NETWORKED:
+            raise ConfigError(f"there is no stack {self.stack!r} to simulate; choose one of {', '.join(NETWORKED)}")
         if self.mtu and not 1100 <= self.mtu <= 65_535:
             raise ConfigError(f"mtu is 0, or bytes of a frame from 1100 to 65535, not {self.mtu}")
         for name in STRENGTHS:
-            if is_lossless(self.stack) and getattr(self, name):
+            if STACKS[self.stack].is_lossless and getattr(self, name):
                 raise ConfigError(f"{name} is for datagrams; the connections of {self.stack} lose nothing, but they break: give breaks")
-        if self.breaks and not is_lossless(self.stack):
+        if self.breaks and not STACKS[self.stack].is_lossless:
             raise ConfigError(f"{self.stack} has no connections that could break; leave out breaks")
         configure(self.options, self.stack)
         self._check_steady()
@@ -185,17 +184,17 @@ def draw(seed: int, settings: Settings) -> Plan:
     options = unicast_options(of_unicast) | options
     actions = [action for action in load(rng, names, settings, options, duration) + faults(rng, names, settings, duration)
                + talks(of_unicast, names, settings, duration) if action.at < duration]
-    if settings.stack.startswith("nakack2"):
+    if STACKS[settings.stack].votes:
         options = nakack2_options(Random(f"{seed} nakack2"), settings.stack) | options | settings.options
-    if not is_lossless(settings.stack) and (frames := wire(Random(f"{seed} wire"), settings)):
+    if not STACKS[settings.stack].is_lossless and (frames := wire(Random(f"{seed} wire"), settings)):
         network |= frames
         actions = [msgspec.structs.replace(action, value=(action.value[0], min(action.value[1], LARGEST_ON_WIRE)))
                    if action.what == "send" else action for action in actions]
-    if is_lossless(settings.stack):
+    if STACKS[settings.stack].is_lossless:
         network = {"delay": network["delay"]}
         of_links = Random(f"{seed} links")
         actions += breaks(of_links, names, settings, duration) + switches(of_links, names, settings, options, duration)
-        if settings.stack == "nakack2-tcp":
+        if STACKS[settings.stack].may_skip_retransmission:
             starts = {name: msgspec.structs.replace(start, options=own_windows(of_links, settings)) for name, start in starts.items()}
     actions = returns(Random(f"{seed} returns"), names, settings, duration, starts, actions)
     of_threads = Random(f"{seed} bundling")
@@ -227,7 +226,7 @@ def steady_plan(seed: int, settings: Settings) -> Plan:
     timed = (*FAULTS, "unicast", "splits", "breaks")
     asked = msgspec.structs.replace(settings, **{name: getattr(settings, name) or 0 for name in timed})
     actions = faults(rng, names, asked, end) + talks(rng, names, asked, end)
-    if is_lossless(settings.stack):
+    if STACKS[settings.stack].is_lossless:
         network = {"bandwidth": bandwidth}
         actions += breaks(rng, names, asked, end)
     for name in names[:settings.senders]:
@@ -289,7 +288,7 @@ def nakack2_options(rng: Random, stack: str) -> dict[str, Any]:
     options = {"use_ring_buffer": rng.random() < 0.5, "discard_delivered_msgs": rng.random() < 0.7,
                "stable_interval": rng.choice([1, 5, 20, 20, 200]), "stable_bytes": rng.choice([1, 1000, 1 << 20]),
                "become_server_queue_size": rng.choice([1, 10, 50])}
-    return options | ({"gap_timeout": 3_600_000.0} if is_lossless(stack) else {})
+    return options | ({"gap_timeout": 3_600_000.0} if STACKS[stack].is_lossless else {})
 
 
 def own_windows(rng: Random, settings: Settings) -> dict[str, Any]:
@@ -322,7 +321,7 @@ def breaks(rng: Random, names: str, settings: Settings, duration: int) -> list[A
 def switches(rng: Random, names: str, settings: Settings, options: dict[str, Any], duration: int) -> list[Action]:
     """NAKACK2 without retransmission, with it, and now and then the one and the other."""
     interval = options["xmit_interval"]
-    if settings.stack == "nakack2-tcp" and "xmit_interval" not in settings.options:
+    if STACKS[settings.stack].may_skip_retransmission and "xmit_interval" not in settings.options:
         options["xmit_interval"] = rng.choice([0, 0, 0, -1, interval])
         if rng.random() < 0.3:
             return [Action(rng.randrange(duration), "interval", rng.choice(names), rng.choice([0, interval])) for _ in range(10)]

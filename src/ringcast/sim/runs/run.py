@@ -20,6 +20,7 @@ from ringcast.sim.network import MS, Network
 from ringcast.sim.runs.measure import Measured, Meter
 from ringcast.sim.runs.plan import Action, Plan, Settings, Start, draw
 from ringcast.sim.threads import PAUSES
+from ringcast.stacks import STACKS
 
 INTERVALS = 400                         # xmit_intervals that everything owed may take once faults have stopped, and ...
 HELLOS = 40                             # ... hello_intervals, and ...
@@ -197,7 +198,7 @@ class Run:
                 self._start(name, start)
         for member in cluster.living():
             member.finish_after, member.limit = 0, 65_536
-            for name in sorted(member.blinkers.hidden):
+            for name in sorted(member.view_filter.hidden):
                 member.show(name)
             member.attend()
         for member in [member for member in cluster.members.values() if not member.alive]:
@@ -224,7 +225,7 @@ class Run:
         """An xmit_interval by the slowest clock, and the time that a datagram takes; besides,
         where there are such, rounds, links, and how long a message waits for company."""
         config = configure(self.plan.options, self.plan.stack)
-        rounds = config.stable_interval if self.plan.stack.startswith("nakack2") else 0.0
+        rounds = config.stable_interval if STACKS[self.plan.stack].votes else 0.0
         again = LINK_AGAIN if self.cluster.links is not None else 0
         company = milliseconds(config.bundle_delay) * 10 // 9 + max(PAUSES) if self.plan.threads else 0
         return milliseconds(config.look_interval + rounds) * 10 // 9 + 2 * self.plan.network["delay"][1] + again + company
@@ -232,10 +233,12 @@ class Run:
     def _windows(self, member: Member) -> int:
         """How many windows fill what it has to send, and what it sent before a grant became smaller, when it has to share the
         receivers' socket buffers with all others."""
-        waiting = len(member.again) + len(member.backlog) + member.multicast.unacked()
+        pieces = [each for payload in member.again + member.backlog for each in member.pieces(payload)]
+        waiting = len(pieces) + member.multicast.unacked()
         if not waiting:
             return 1
-        largest = max(map(len, (member.backlog + member.log)[-waiting:]), default=1)
+        sent = [each for payload in member.log[-waiting:] if payload for each in member.pieces(payload)]
+        largest = max(pieces + sent, default=1)
         configs = [each.config for each in self.cluster.living()]
         share = min(self.plan.socket_bytes // 2 // len(self.plan.names), *(config.max_bytes for config in configs))
         return 1 + waiting // max(1, min(share // largest, *(config.capacity for config in configs)))

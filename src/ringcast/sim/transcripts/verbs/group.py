@@ -18,7 +18,6 @@ from ringcast.protocols.multicast import mcast, nakack2, stable as stable_layer
 from ringcast.protocols.seqnos import MODULUS, later, precedes
 from ringcast.sim.member import Member
 from ringcast.sim.network import MS
-from ringcast.sim.runs.plan import SIMULATED
 from ringcast.sim.transcripts.language import (
     Act,
     Mistake,
@@ -42,6 +41,7 @@ from ringcast.sim.transcripts.scripted import (
     spelled,
 )
 from ringcast.sim.transcripts.verbs import nakack2 as verbs_nakack2, unicast as verbs_unicast
+from ringcast.stacks import NETWORKED
 
 VERBS = Verbs(verbs_unicast.VERBS | verbs_nakack2.VERBS)
 does, expects = VERBS.does, VERBS.expects
@@ -176,8 +176,8 @@ def members(words: Words) -> Act:
         options[words.known(name, ("",))][option] = value
     delay = duration(options[""].pop("delay"))
     stack = options[""].pop("stack", "mcast-udp")
-    if stack not in SIMULATED:
-        raise Mistake(f"there is no stack {stack!r}; there are {', '.join(SIMULATED)}")
+    if stack not in NETWORKED:
+        raise Mistake(f"there is no stack {stack!r}; there are {', '.join(NETWORKED)}")
     common, *own = (option_values(each, stack) for each in options.values())
     of_lives = {key: common.pop(key) for key in OF_A_LIFE if key in common}
     lives = {name: of_lives | each for name, each in zip(names, own, strict=True)}
@@ -281,7 +281,7 @@ def in_hands(member: ScriptedMember) -> dict[Any, Batch]:
         first = member.first[sender]
         finished = member.finished.get(sender.incarnation)
         after = first if finished is None else later(first, (finished + 1) % MODULUS)
-        rest = payloads[(after - first) % MODULUS:]
+        rest = [payload for payload in payloads[(after - first) % MODULUS:] if payload is not None]
         if rest:
             found[sender] = Batch(sender, after, rest)
     return found

@@ -1,16 +1,15 @@
 """Channel: one member of a group, on real threads and a real transport.
 
-Whoever holds the turn lock owns the stack for one turn: bring in what arrived, let the layers decide, perform their Effects. That
-is the driver thread, or a thread that waits for messages (seat.py), and, when its message completes a datagram, the application
-thread that sent it; so neither a busy sender nor a waiting receiver needs a hop to another thread, and messages leave in the order of
-their seqnos. Application threads otherwise touch the send windows only.
+The member itself is an endpoint (endpoint.py), which the driver gives its turns (driver.py).
+Application threads otherwise touch the send windows only.
 
-What is delivered goes through a queue to the application: an iterator, or callbacks on a thread of their own. A batch counts as
-delivered, and is acknowledged, when the application has finished it: asks for the next one, or returns from the callback. So a
-slow application slows its senders down, and nothing that it never finished is ever acknowledged (inbox.py).
+What is delivered goes through a queue to the application: an iterator, or callbacks on a thread of
+their own. A batch counts as delivered, and is acknowledged, when the application has finished it: asks
+for the next one, or returns from the callback. So a slow application slows its senders down, and
+nothing that it never finished is ever acknowledged (inbox.py).
 
-A signal handler may call the channel that it interrupted (reentry.py). A forked child's copy gives its descriptors back at once: all
-that it may do is close.
+A signal handler may call the channel that it interrupted (reentry.py). A forked child's copy gives its
+descriptors back at once: all that it may do is close.
 """
 
 import atexit
@@ -33,8 +32,12 @@ from ringcast import arguments
 from ringcast._core.batch import Batch, Message
 from ringcast._core.send_window import BUNDLE, FULL, LARGE, SendPort, SendWindow
 from ringcast.address import Address, Life
-from ringcast.config import Config, check_xmit_interval, configure, milliseconds, terms_of
+from ringcast.channel.driver import Driver
+from ringcast.channel.inbox import Hand, Inbox
+from ringcast.channel.reentry import REENTERED, Bell, at, enters
+from ringcast.config import check_xmit_interval, configure, milliseconds
 from ringcast.digest import Digest
+from ringcast.endpoint import Endpoint, Fragments
 from ringcast.errors import (
     ClosedError,
     ConfigError,
@@ -44,39 +47,34 @@ from ringcast.errors import (
     RingcastError,
     SendTimeoutError,
 )
-from ringcast.inbox import Hand, Inbox
 from ringcast.message import Flag
 from ringcast.protocols import frag
-from ringcast.protocols.budget import ReceiveBudget
-from ringcast.protocols.bundler import Bundler, Dest
-from ringcast.protocols.parts import Parts
-from ringcast.protocols.seqnos import MODULUS
-from ringcast.protocols.stacks import is_lossless, multicast_layers
-from ringcast.protocols.static_members import StaticMembers
-from ringcast.protocols.unicast3 import Unicast3
-from ringcast.protocols.unreliable import Unreliable
-from ringcast.reentry import REENTERED, Bell, at, enters
-from ringcast.stack import Effects, Instant, Layer, Stack, group_id
+from ringcast.protocols.bundler import Dest
+from ringcast.stack import Effects, Instant, Layer
+from ringcast.stacks import STACKS
 from ringcast.trace.recorder import Recorder
 from ringcast.trace.writer import Writer
-from ringcast.transport import Transport
-from ringcast.transport.inproc import InprocTransport
-from ringcast.transport.seat import Seat
-from ringcast.transport.tcp.transport import TcpTransport
-from ringcast.transport.udp import UdpTransport, largest_datagram
 from ringcast.view import View
 
 log = logging.getLogger("ringcast")
 
-FOREVER: Instant = 1 << 63
 LOOKS = 1000                            # of a signal handler at what other threads change
 READY = 1.0                             # seconds that the others get to be ready for our stream, before it begins all the same
 GRACE = 1.0                             # seconds that threads get to end when close() has no time left
-UDP = ("mcast-udp", "nakack2-udp")
 
 OnMessage = Callable[[Batch], object]
 OnView = Callable[[View], object]
 Result = TypeVar("Result")
+
+
+def instant(moment: float | None) -> Instant | None:
+    """Return a moment of time.monotonic() as the endpoint counts it; None is never."""
+    return None if moment is None else int(moment * 1e9)
+
+
+def seconds(instant: Instant | None) -> float | None:
+    """Return the opposite of `instant`."""
+    return None if instant is None else instant / 1e9
 
 
 class Channel(SendPort):
@@ -123,39 +121,27 @@ class Channel(SendPort):
         faults = arguments.instances("faults", faults, Layer)
         life = arguments.life(life, deliver) or Life(secrets.randbelow((1 << 64) - 1) + 1)
         self.address = Address(name, life.incarnation)
-        self._members = StaticMembers(self.address, names, self.config, resume, life.stint, terms_of(stack, self.config))
         with ExitStack() as undo:                       # what a constructor that fails has opened is closed
-            self._transport = open_transport(stack, group, self.address.incarnation, self.config)
+            self._transport = STACKS[stack].carrier.open(group, self.address.incarnation, self.config)
             undo.callback(self._transport.close)
             self.config = self.config.fitted(self._transport.max_datagram)
-            budget = ReceiveBudget(self._transport.receive_budget)
-            self._multicast, to_all = multicast_layers(
-                stack, self.address, self.config, budget, resume=resume, receiving=deliver, offset=life.seqno,
-                stint=life.stint, lossless=self._transport.lossless)
             conn_id = (life.stint << 32) + secrets.randbits(31)     # not to be guessed, and above those of an earlier process
-            self._unicast = Unicast3(self.address, self.config, budget, receiving=deliver, conn_id=conn_id,
-                                     timestamp=life.stint << 32)
-            self._unreliable = Unreliable(self.address, receiving=deliver)
-            self._stack = Stack([self._unreliable, self._unicast, *to_all, self._members,
-                                 Parts(self.config.max_datagram), *faults], local=self.address, group=group,
-                                physical=self._transport.physical,
-                                anchor=time.time_ns() - time.monotonic_ns())
+            self._endpoint = Endpoint(
+                stack, self.address, names, self.config, group=group, physical=self._transport.physical,
+                receive_budget=self._transport.receive_budget, resume=resume, receiving=deliver, life=life,
+                conn_id=conn_id, timestamp=life.stint << 32, faults=faults, anchor=time.time_ns() - time.monotonic_ns())
             writer = Writer(self.config.trace, str(self.address), life.stint) if self.config.trace else None
             undo.pop_all()
+        self._multicast, self._unicast = self._endpoint.multicast, self._endpoint.unicast
         self._open_port(self._multicast.send_window)
         self._trace = Recorder(writer, self.address, self._multicast, self._unicast) if writer is not None else None
+        self._driver = Driver(self._endpoint, self._transport, self._trace, self._perform, self._break_off, self._on_poll_error)
         if self._trace is not None:
-            self._trace.resumes(resume or Digest(), *self._clocks())
-        self._bundler = Bundler(self._multicast, self._unicast, milliseconds(self.config.bundle_delay))
+            self._trace.resumes(resume or Digest(), *self._driver.clocks())
         self._begin()
-        self._finished: deque[list[Batch]] = deque()    # what the application is done with
-        self._handed = 0                                # messages in the inbox or with the application; the driver's own
-        self._wakes_at: Instant = 0                     # when the driver's sleep ends by itself; 0 while it is awake
-        self._called = False                            # there is work for the driver that no deadline tells of
         self._rooms = 0                                 # how often a send window got room
-        self._view: View | None = None
         self._fault: str | None = None
-        self._closing = self._stopped = self._closed = self._broken = self._forked = False
+        self._closing = self._stopped = self._closed = self._forked = False
         self._unacked = self._num_blockings = self._callback_errors = 0
         self._threads: list[threading.Thread] = []
         CHANNELS.add(self)
@@ -163,20 +149,13 @@ class Channel(SendPort):
     def _begin(self) -> None:
         """Make what threads share: locks, and what they wait for."""
         self._inside: set[int] = set()                  # threads at work in here (reentry.py)
-        self._turn = threading.Lock()                   # held by whoever owns the stack
-        self._seat = Seat(partial(poll_once, ref(self), self._transport), self._transport.wake)
         self._room = Bell()                             # the send window has room, or the channel is closed
         self._settled = Bell()                          # a view came, or everything is acknowledged, or the channel is closed
-        self._inbox = Inbox(self._wait_for_news, self._finish_batches, self._transport.wake)
+        self._inbox = Inbox(self._wait_for_news, self._driver.finish, self._transport.wake)
         self._calls: SimpleQueue[tuple[Callable[[Any], object], Any] | None] = SimpleQueue()    # for the callbacks' thread
         self._large: dict[Dest, threading.Lock] = {}    # held while a message goes out in fragments
         self._may_close = deque([True])                 # for the one who begins to close
         self._close_by: float | None = None             # when that waits no longer for acks, by time.monotonic(); None: for ever
-
-    def _clocks(self) -> tuple[int, int]:
-        """The time, and wall time by the same clock."""
-        now = time.monotonic_ns()
-        return now, now + self._stack.anchor
 
     # ------------------------------------------------------------------------------------------------ life cycle
 
@@ -188,8 +167,8 @@ class Channel(SendPort):
         timeout = arguments.timeout(timeout)
         self._start_up()
         seconds = self.config.join_timeout / 1000 if timeout is None else timeout
-        self._wait_settled(at(seconds), lambda: self._view is not None)
-        if self._view is None:
+        self._wait_settled(at(seconds), lambda: self.view is not None)
+        if self.view is None:
             error = self._join_error(seconds)
             self.close(0)
             raise error
@@ -198,7 +177,7 @@ class Channel(SendPort):
 
     def _join_error(self, seconds: float) -> RingcastError:
         """Say why there is no view yet."""
-        missing = ", ".join(self._members.missing())
+        missing = ", ".join(self._endpoint.members.missing())
         if self._closing:
             return ClosedError(self._fault or "the channel was closed while it joined; open a new one")
         if missing:
@@ -212,10 +191,11 @@ class Channel(SendPort):
         self._check_open()
         if self._threads:
             raise RingcastError("this channel is connected already; use it as it is")
-        self._in_turn(self._stack.start)
-        self._start(self._seat.drive, "driver")
+        self._driver.in_turn(self._endpoint.start)
+        self._start(self._driver.poller.run_driver, "driver")
         if (self._on_message, self._on_view, self._on_undelivered) != (None, None, None):
-            visits = self._seat.visit if self._on_message is not None else None     # one thread visits: that which gets the messages
+            # One thread visits: that which gets the messages.
+            visits = self._driver.poller.poll_from_caller if self._on_message is not None else None
             self._start(partial(call_back, ref(self), self._calls, visits), "callbacks")
         self._settled.ring()                            # for who iterates already
 
@@ -268,6 +248,7 @@ class Channel(SendPort):
             if not ticket:
                 if by is not None and (self._close_by is None or by < self._close_by):
                     self._close_by = by                 # whoever is in more of a hurry shortens the wait
+                    self._hurry()
                     self._settled.ring()
                 return
             self._close_by, self._closing = by, True
@@ -290,7 +271,7 @@ class Channel(SendPort):
         try:
             self._close_windows()
             self._release_waiters()
-            if leave and self._view is not None and not self._stopped:
+            if leave and self.view is not None and not self._stopped:
                 self._leave()
         except Exception:
             log.exception("%s: leaving failed", self.address)
@@ -299,7 +280,7 @@ class Channel(SendPort):
         self._transport.close()
         self._unacked = self._num_unacked()
         if self._trace is not None:
-            self._trace.close(leave and self._fault is None and self._view is not None, self._unacked, *self._clocks())
+            self._trace.close(leave and self._fault is None and self.view is not None, self._unacked, *self._driver.clocks())
         if self._unacked and timeout != 0:
             log.warning("%s closed with %d messages that somebody has not acknowledged", self.address, self._unacked)
         self._closed = True
@@ -315,28 +296,24 @@ class Channel(SendPort):
                     log.warning("%s: thread %r does not end; what it was given is not acknowledged", self.address, thread.name)
 
     def _leave(self) -> None:
-        """Take no more, wait for what was sent to be acknowledged and for our last acks to be known, then tell the others and see that
-        they know."""
-        told_by = at(self.config.leave_timeout / 1000)()
-        self._finish()
-        self._in_turn(self._stop_receiving)
-        self._wait_settled(lambda: self._close_by, lambda: not self._num_unacked())
-        self._wait_settled(lambda: told_by if self._close_by is None else min(told_by or 0, self._close_by),
-                           lambda: not self._unicast.untold())
-        self._in_turn(self._say_goodbye)
-        self._wait_settled(at(self.config.leave_timeout / 1000), self._members.agreed)
+        """Leave in good order (endpoint.Leaving). When nobody else takes the turn in which it goes on,
+        this thread does."""
+        self._driver.take_back()
+        self._driver.in_turn(partial(self._endpoint.leave, instant(self._close_by)))
+        self._hurry()
+        leaving = self._endpoint.leaving
+        while leaving is not None and not (self._stopped or leaving.is_over):
+            self._wait_settled(lambda: seconds(leaving.deadline()), lambda: leaving.is_over)
+            self._driver.in_turn(self._endpoint.tick)
 
-    def _stop_receiving(self, now: Instant) -> None:
-        self._multicast.stop_receiving(now)
-        self._unicast.stop_receiving(now)
-        self._bundler.flush_all(now)
-
-    def _say_goodbye(self, now: Instant) -> None:
-        self._unicast.close_all(now)
-        self._members.leave(now)
+    def _hurry(self) -> None:
+        """See that leaving takes no longer than close() may."""
+        if (leaving := self._endpoint.leaving) is not None:
+            leaving.by = instant(self._close_by)
+            self._driver.rouse()
 
     def _num_unacked(self) -> int:
-        return self._multicast.unacked() + self._unicast.num_unacked()
+        return self._endpoint.num_unacked()
 
     def _close_windows(self) -> None:
         """Nothing is sent any more."""
@@ -348,24 +325,10 @@ class Channel(SendPort):
         self._transport.wake()
         self._settled.wait_for(lambda: self._stopped or condition(), until)
 
-    def _in_turn(self, act: Callable[[Instant], Result]) -> Result:
-        """Take the turn, act, and perform what that asks for. An exception in the middle of it leaves the stack in no state that can
-        be trusted; but what a layer itself raises, it raises before it changes anything."""
-        with self._turn:
-            try:
-                result = act(time.monotonic_ns())
-                self._perform(self._stack.take())
-                return result
-            except RingcastError:
-                raise
-            except BaseException as error:
-                self._break_off(error)
-                raise
-
     def _break_off(self, error: BaseException) -> None:
         """A signal handler's exception came in the middle of a turn: what that had in hand is lost. So nothing is delivered or finished
         any more (an ack might cover what was lost), but close() can still say goodbye."""
-        self._broken = self._closing = True
+        self._closing = True
         self._fault = (f"{type(error).__name__} came in the middle of this member's work, from a signal handler most likely; open a "
                        "new channel, and let handlers set a flag or call close() rather than raise")
         self._close_windows()
@@ -380,7 +343,7 @@ class Channel(SendPort):
         self._inbox.end()
         self._calls.put(None)
         self._release_waiters()
-        self._seat.stop()
+        self._driver.poller.stop()
 
     def _release_waiters(self) -> None:
         self._room.ring()
@@ -389,7 +352,7 @@ class Channel(SendPort):
     def __enter__(self) -> Self:
         if self._forked:
             self._check_open()
-        return self if self._view is not None else self.connect()
+        return self if self.view is not None else self.connect()
 
     def __exit__(self, *exc_info: object) -> None:
         self.close()
@@ -447,20 +410,20 @@ class Channel(SendPort):
             return dest
         if not isinstance(dest, str):
             raise TypeError(f"dest is a member's Address or its name, not {type(dest).__name__}")
-        for member in self._view.members if self._view is not None else ():
+        for member in self.view.members if self.view is not None else ():
             if member.name == dest:
                 return member
-        raise NotMemberError(f"no member {dest!r} is in the view, which is {self._view}")
+        raise NotMemberError(f"no member {dest!r} is in the view, which is {self.view}")
 
     def _window(self, dest: Dest) -> SendWindow:
         """Where messages to `dest` go; its connection is opened when there is none. NotMemberError when it left."""
         if dest is None:
             return self._multicast.send_window
-        return self._in_turn(partial(self._open_window, dest))
+        return self._driver.in_turn(partial(self._open_window, dest))
 
     def _open_window(self, dest: Address, now: Instant) -> SendWindow:
         self._check_open()
-        window = self._unicast.connection(dest, now).window
+        window = self._endpoint.window(dest, now)
         self._remember_port(dest, window)
         return window
 
@@ -470,41 +433,31 @@ class Channel(SendPort):
         if len(payload) > self.max_payload:
             raise MessageTooLargeError(f"a message of {len(payload)} bytes does not fit the one datagram that NO_RELIABILITY is; the "
                                        f"largest has {self.max_payload}")
-        self._in_turn(partial(self._send_one, payload, dest, flags))
+        self._driver.in_turn(partial(self._send_one, payload, dest, flags))
         if dest in (None, self.address):
-            self._rouse_driver()                        # it delivers
+            self._driver.rouse()                        # it delivers
 
     def _send_one(self, payload: bytes, dest: Dest, flags: int, now: Instant) -> None:
         self._check_open()
-        if dest is not None and (self._view is None or dest not in self._view):
-            raise NotMemberError(f"{dest} is not in the view, which is {self._view}")
-        self._unreliable.send_one(payload, dest, flags, now)
+        self._endpoint.send_unreliable(payload, dest, flags, now)
 
     def _send_large(self, payload: bytes, dest: Dest, flags: int, timeout: float | None) -> None:
         """A message that does not fit a datagram goes in fragments, one such message at a time in each stream. When a fragment finds
         no room for long, the others will not have what is there of the message, and nobody else of it either (frag.py)."""
-        frag.check_size(payload, self.config.max_message_size)
+        fragments = Fragments(payload, flags, self.config)
         patience = self.config.frag_timeout / 2000
         with self._large.setdefault(dest, threading.Lock()):
-            window, sent = self._window(dest), 0
-            number = (window.ring.hr + 1) % MODULUS     # the same whenever this life sends it
-            fragments = frag.cut(payload, number, self.config.max_bundle_size)
-            while sent < len(fragments):
-                taken = window.push_many(fragments, sent, flags | frag.FRAGMENT)
-                if not taken:
-                    taken = self._retry(partial(self._push_fragments, window, fragments, sent, dest, flags), dest,
-                                        patience if timeout is None else min(timeout, patience),
-                                        f"; {sent} of {len(fragments)} fragments were sent, and nobody will be given the message")
-                if not taken:                           # that connection was closed meanwhile: a new one gets all of them
-                    window, sent = self._window(dest), 0
-                sent += taken
-                self._flush(dest, full_only=sent < len(fragments))
+            while not fragments.is_sent:
+                if not fragments.push(self._window(dest)):
+                    self._retry(partial(self._push_fragments, fragments, dest), dest,
+                                patience if timeout is None else min(timeout, patience),
+                                f"; {fragments.sent} of {len(fragments.pieces)} fragments were sent, and nobody will be given "
+                                "the message")
+                self._flush(dest, full_only=not fragments.is_sent)
 
-    def _push_fragments(self, window: SendWindow, fragments: list[bytes], start: int, dest: Dest, flags: int) -> int | None:
-        """How many were taken, 0 when there is another connection now, or None when there was no room."""
-        if self._window(dest) is not window:
-            return 0
-        return window.push_many(fragments, start, flags | frag.FRAGMENT) or None
+    def _push_fragments(self, fragments: Fragments, dest: Dest) -> int | None:
+        """Return how many were taken, or None when there was no room."""
+        return fragments.push(self._window(dest)) or None
 
     def _after_push(self, todo: int, window: SendWindow, payload: bytes, dest: Address | str | None, flags: int,
                     timeout: float | None) -> None:
@@ -516,8 +469,8 @@ class Channel(SendPort):
             self._check_open()
             raise RingcastError(REENTERED)
         else:
-            self._bundler.due[self._member(dest)] = time.monotonic_ns()
-            self._rouse_driver()
+            self._endpoint.bundler.due[self._member(dest)] = time.monotonic_ns()
+            self._driver.rouse()
 
     def _see_to(self, todo: int, window: SendWindow, payload: bytes, dest: Address | str | None, flags: int,
                 timeout: float | None) -> None:
@@ -549,21 +502,15 @@ class Channel(SendPort):
     def _after_first(self, dest: Dest, window: SendWindow) -> None:
         """A message waits for company: send it at once when all is quiet, else see that the driver does before long."""
         if window.waiting:
-            due = self._bundler.wait(dest, time.monotonic_ns())
+            due = self._endpoint.bundler.wait(dest, time.monotonic_ns())
             if due is None:
                 self._flush(dest, full_only=False)
             else:
-                self._call_driver(due)
+                self._driver.call(due)
 
     def _flush(self, dest: Dest, full_only: bool) -> None:
-        """Frame and send from this thread. Whoever else holds the turn is waited for: that keeps the order."""
-        if self._stopped:
-            return
-        self._in_turn(partial(self._bundler.flush, dest, full_only=full_only))
-        if dest is None and self._multicast.hears_itself():
-            self._rouse_driver()
-        elif (deadline := self._stack.deadline()) is not None:
-            self._call_driver(deadline)
+        if not self._stopped:
+            self._driver.flush(dest, full_only)
 
     def _retry(self, attempt: Callable[[], Result | None], dest: Dest, timeout: float | None, progress: str = "") -> Result:
         """Attempt again whenever the window has room, until it returns something (decision 12: room, view, close, timeout)."""
@@ -573,7 +520,7 @@ class Channel(SendPort):
             return self._retry_until(at(timeout), attempt, dest, timeout, progress)
         finally:
             if self._trace is not None:
-                self._trace.blocked(time.monotonic_ns() - began, dest, *self._clocks())
+                self._trace.blocked(time.monotonic_ns() - began, dest, *self._driver.clocks())
 
     def _retry_until(self, until: Callable[[], float | None], attempt: Callable[[], Result | None], dest: Dest, timeout: float | None,
                      progress: str) -> Result:
@@ -667,11 +614,7 @@ class Channel(SendPort):
         if not self._threads:
             self._settled.wait_for(lambda: condition() or bool(self._threads), at(None))
         if not condition():
-            self._seat.visit(condition)
-
-    def _finish_batches(self, batches: list[Batch]) -> None:
-        self._finished.append(batches)
-        self._call_driver(0)
+            self._driver.poller.poll_from_caller(condition)
 
     def _call(self, callback: Callable[[Any], object], argument: Any) -> None:
         """Whatever a callback raises, SystemExit and CancelledError included, ends that call and no more."""
@@ -681,19 +624,9 @@ class Channel(SendPort):
             self._callback_errors += 1
             log.exception("%s: a callback failed on %r; the next one follows", self.address, argument)
         if callback is self._on_message:
-            self._finish_batches([argument])
+            self._driver.finish([argument])
 
     # ------------------------------------------------------------------------------------------------ the driver
-
-    def _before_poll(self) -> int | None:
-        """Return for how many nanoseconds whoever polls may sleep; None: for ever."""
-        has_more = bool(self._finished) and self._finish()
-        return 0 if has_more else self._plan()
-
-    def _after_poll(self, datagrams: Sequence[Any], links: Sequence[int]) -> None:
-        """Take the turn with what came."""
-        self._wakes_at, self._called = 0, False
-        self._in_turn(partial(self._take_turn, datagrams, links))
 
     def _on_poll_error(self, error: BaseException, polling: bool) -> None:
         """Raise what a signal handler raised in the application's thread. Any other error is our own: it stops the
@@ -705,55 +638,20 @@ class Channel(SendPort):
         log.error("%s: the driver failed", self.address, exc_info=error)
         self._halt("the channel failed for a reason of its own, which is in the log; open a new one and please report it")
 
-    def _finish(self) -> bool:
-        """What the application is done with may be acknowledged; and if it had its hands full, it gets more: whether it did."""
-        return self._in_turn(self._take_back)
-
-    def _take_back(self, now: Instant) -> bool:
-        was_full = self._handed >= self.config.max_undelivered
-        while self._finished:
-            for batch in self._finished.popleft():
-                if not self._broken:
-                    self._handed -= len(batch)
-                    self._stack.delivered(batch, now)
-        return (was_full or self._stack.effects.arrived) and not self._broken and (
-            self._stack.deliver(self.config.max_undelivered - self._handed, now) > 0)
-
-    def _take_turn(self, datagrams: Sequence[Any], links: Sequence[int], now: Instant) -> None:
-        if links:
-            self._stack.linked(links, now)
-        if datagrams:
-            self._stack.receive(datagrams, now)
-        self._stack.tick(now)
-        if self._bundler.due:
-            self._bundler.flush_due(now)
-        if not self._broken:
-            self._stack.deliver(self.config.max_undelivered - self._handed, now)
-
     def _perform(self, effects: Effects) -> None:
-        """Do what a turn asked for, in the order of the fields. The caller holds the turn."""
-        if self._trace is not None:
-            self._trace.turn(effects, *self._clocks())
-        if effects.routes is not None:
-            self._transport.connect(effects.routes)
-        if effects.packets:
-            self._transport.put(effects.packets)
+        """Do what a turn asked for, as far as it concerns the application, in the order of the fields. The caller holds the turn."""
         for view in effects.views:
-            self._view = view
             self._forget_ports()                        # who left, or comes back under its name, is looked up anew
             if self._on_view is not None:
                 self._calls.put((self._on_view, view))
-        if effects.deliveries and not self._broken:
+        if effects.deliveries and not self._driver.is_broken:
             self._hand_over(effects.deliveries)
         for batch in effects.failures:
             self._report(batch)
         for warning in effects.warnings:
             log.warning("%s: %s", self.address, warning)
-        if effects.held is not None:
-            self._transport.hold(effects.held)
         for dest in effects.closed:
             self._forget_port(dest)
-            self._bundler.forget(dest)
             self._large.pop(dest, None)
         if effects.writable:
             self._rooms += 1
@@ -771,44 +669,18 @@ class Channel(SendPort):
             log.warning("%s: %d messages to %s were not acknowledged before it left", self.address, len(batch), batch.dest)
 
     def _hand_over(self, batches: list[Batch]) -> None:
-        self._handed += sum(map(len, batches))
         if self._on_message is None:
             self._inbox.put(batches)
         else:
             for batch in batches:
                 self._calls.put((self._on_message, batch))
 
-    def _plan(self) -> int | None:
-        """How long the driver may sleep, in nanoseconds. It says until when *before* it looks once more at what would shorten
-        it: whoever adds work looks at `_wakes_at` *after* adding it, so one of the two sees the other.
-        """
-        self._wakes_at = FOREVER
-        until = FOREVER
-        if self._finished or self._called:
-            until = 0
-        for deadline in (self._bundler.deadline(), self._stack.deadline()):
-            if deadline is not None:
-                until = min(until, deadline)
-        self._wakes_at = until
-        return None if until == FOREVER else max(0, until - time.monotonic_ns())
-
-    def _call_driver(self, by: Instant) -> None:
-        """See that the driver has its next turn no later than `by`, of which `_plan` knows too."""
-        if self._wakes_at > by:
-            self._wakes_at = 0
-            self._transport.wake()
-
-    def _rouse_driver(self) -> None:
-        """See that the driver has a turn after now, whether it sleeps, or is just making up its mind to."""
-        self._called = True
-        self._call_driver(0)
-
     # --------------------------------------------------------------------------------------------------- the group
 
     @property
     def view(self) -> View | None:
         """The members as this one sees them; None before connect."""
-        return self._view
+        return self._endpoint.view
 
     @enters
     def exclude(self, name: str) -> None:
@@ -821,8 +693,8 @@ class Channel(SendPort):
             raise ConfigError("a member leaves by closing its channel; exclude() is for others")
         if self._closed:
             self._check_open()
-        self._in_turn(partial(self._members.exclude, name))
-        self._call_driver(0)
+        self._driver.in_turn(partial(self._endpoint.members.exclude, name))
+        self._driver.call(0)
 
     @property
     def xmit_interval(self) -> float:
@@ -839,8 +711,8 @@ class Channel(SendPort):
         check_xmit_interval(arguments.number("xmit_interval", value), self.stack)
         if self._closed:
             self._check_open()
-        self._in_turn(partial(self._multicast.change_interval, milliseconds(value)))
-        self._call_driver(0)
+        self._driver.in_turn(partial(self._multicast.change_interval, milliseconds(value)))
+        self._driver.call(0)
 
     @property
     def fault(self) -> str | None:
@@ -859,7 +731,7 @@ class Channel(SendPort):
         as long as it is not known."""
         if self._multicast.unacked():
             slowest = self._multicast.slowest()
-            return next((member.name for member in (self._view.members if self._view else ()) if member.incarnation == slowest), None)
+            return next((member.name for member in (self.view.members if self.view else ()) if member.incarnation == slowest), None)
         return None
 
     @property
@@ -881,8 +753,8 @@ class Channel(SendPort):
     def status(self) -> dict[str, int]:
         """Pointers and counters of every layer, of the transport and of this channel, by the texts' names."""
         return self._look(lambda: {
-            **self._stack.status(), **self._transport.status(), "num_blockings": self._num_blockings,
-            "num_undelivered": self._handed, "num_callback_errors": self._callback_errors})
+            **self._endpoint.status(), **self._transport.status(), "num_blockings": self._num_blockings,
+            "num_callback_errors": self._callback_errors})
 
     def _look(self, read: Callable[[], Result]) -> Result:
         """Read something of the stack. A signal handler that interrupted a call of this channel reads it as it stands: it cannot wait
@@ -898,8 +770,7 @@ class Channel(SendPort):
 
     @enters
     def _look_in_turn(self, read: Callable[[], Result]) -> Result:
-        with self._turn:
-            return read()
+        return self._driver.read(read)
 
     # ------------------------------------------------------------------------------- dropped, and in other processes
 
@@ -915,14 +786,10 @@ class Channel(SendPort):
 
     def _go(self) -> None:
         """Leave, as far as that goes without waiting for anybody."""
-        self._closing = True
-        self._close_windows()
-        if self._view is not None and not self._stopped:
+        if self.view is not None and not self._stopped:
             with suppress(Exception):
-                self._in_turn(self._stop_receiving)
-                self._in_turn(self._say_goodbye)
+                self._driver.in_turn(partial(self._endpoint.leave, 0))
         self._close(0, False, threading.current_thread())
-
 
     def _forget(self) -> None:
         """Be of no use: this is a forked child's copy. Close its descriptors, and touch nothing that the parent shares. Threads that
@@ -930,8 +797,9 @@ class Channel(SendPort):
         self._fault = "this channel belongs to the process that opened it, of which this one is a fork; open a channel of its own here"
         self._closing = self._stopped = self._closed = self._forked = True
         self._unacked = self._num_unacked()
-        self._trace = None
+        self._trace = self._driver.trace = None
         self._threads = []
+        self._driver.begin()
         self._begin()
         self._close_windows()
         self._inbox.end()
@@ -941,28 +809,6 @@ class Channel(SendPort):
     def __reduce__(self) -> NoReturn:
         raise RingcastError("a channel stays in the process that opened it; give the other process the group and the members, and open "
                             "a channel there")
-
-
-def poll_once(channel_ref: "ref[Channel]", transport: Transport, visiting: bool) -> bool:
-    """Take one turn of whoever polls; False when the channel is gone. Nothing here holds the channel while the
-    transport sleeps, so that one which everybody has forgotten can go."""
-    polling = False
-    try:
-        if (channel := channel_ref()) is None:
-            return False
-        timeout = channel._before_poll()
-        del channel
-        polling = True
-        datagrams, links = transport.poll(timeout, visiting), transport.links()     # a visitor is who waits for more
-        polling = False
-        if (channel := channel_ref()) is None:
-            return False
-        channel._after_poll(datagrams, links)
-    except BaseException as error:
-        if (channel := channel_ref()) is None:
-            return False
-        channel._on_poll_error(error, polling)
-    return True
 
 
 def call_back(channel_ref: "ref[Channel]", calls: "SimpleQueue[tuple[Callable[[Any], object], Any] | None]",
@@ -993,24 +839,3 @@ def _forget_all() -> None:
 
 
 os.register_at_fork(after_in_child=_forget_all)
-
-
-def open_transport(stack: str, group: str, member: int, config: Config) -> Transport:
-    """The transport that the name of a stack stands for."""
-    if stack == "inproc":
-        return InprocTransport(group, receive_buffer=config.receive_buffer)
-    if is_lossless(stack):
-        return TcpTransport(group=group_id(group), member=member, interface=config.interface, port=config.port,
-                            port_range=config.port_range, hosts=[host for host in config.hosts.split(",") if host],
-                            max_unsent=config.max_unsent, link_timeout=config.link_timeout / 1000,
-                            busy_poll=milliseconds(config.busy_poll), insecure=config.insecure)
-    return UdpTransport(group_address=config.group_address, port=config.port, interface=config.interface, ttl=config.ttl,
-                        receive_buffer=config.receive_buffer, max_datagram=config.max_datagram,
-                        busy_poll=milliseconds(config.busy_poll), insecure=config.insecure)
-
-
-def fitted(config: Config, stack: str) -> Config:
-    """Return the configuration that a channel will have: its datagrams fit the interface. Errors as open_transport has."""
-    if stack not in UDP:
-        return config
-    return config.fitted(largest_datagram(config.group_address, config.port, config.interface, config.insecure))

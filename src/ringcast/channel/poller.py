@@ -1,9 +1,11 @@
 """Who polls the transport: a driver thread, or whoever waits for messages.
 
-Somebody must watch the network all the time, so there is a driver. But a thread that waits for a message gets it sooner when it polls
-by itself: a hop from one thread to another costs more than all else between the network and the application. So such a thread visits
-the seat, and the driver stands by. When the visitor goes away with its message the driver does not take the seat at once, for that
-would be the same hop again; it looks every millisecond, and takes it when the visitor has not come back.
+Somebody must watch the network all the time, so there is a driver. But a thread that waits for a
+message gets it sooner when it polls by itself: a hop from one thread to another costs more than all
+else between the network and the application. So such a thread polls instead of the driver, which
+stands by (the pattern of leader and follower). When it goes away with its message, the driver does
+not take over at once, for that would be the same hop again; it looks every millisecond, and takes
+over when the caller has not come back.
 """
 
 import threading
@@ -13,11 +15,11 @@ from collections.abc import Callable
 PATIENCE = 0.001                        # seconds between two looks of the driver that stands by
 
 
-class Seat:
+class Poller:
     """`turn(visiting)` polls once and does what follows from it. It returns at once after `wake`, and it
     returns False when there is nobody left to poll for.
 
-    Threads: one drives; one visits at a time; any may call stop().
+    Threads: one runs the driver; one caller polls at a time; any may call stop().
     """
 
     def __init__(self, turn: Callable[[bool], bool], wake: Callable[[], None]) -> None:
@@ -30,7 +32,7 @@ class Seat:
         self._asleep = False
         self._stopped = False
 
-    def drive(self) -> None:
+    def run_driver(self) -> None:
         """Take turns until stop(), and leave them to visitors while there are any."""
         while not self._stopped:
             with self._taken:
@@ -57,7 +59,7 @@ class Seat:
             self._asleep = False
         self._wanted = False
 
-    def visit(self, done: Callable[[], bool]) -> None:
+    def poll_from_caller(self, done: Callable[[], bool]) -> None:
         """Take turns until `done`, or stop(). An exception may come at any time, and then another polls."""
         try:
             self._waiting = True                # said first: a driver that comes before us gives way

@@ -1,0 +1,150 @@
+"""The stacks that a group can run on, by name: one table, and the stack that is built from a row of it.
+
+Whoever adds a layer to a stack, or a stack to the table, does it here; channel, simulator and fuzzer
+build what this file says.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ringcast.address import Address, Life
+from ringcast.config import MAX_DATAGRAM, Config, milliseconds, terms_of
+from ringcast.digest import Digest
+from ringcast.protocols.budget import ReceiveBudget
+from ringcast.protocols.multicast.base import Multicast
+from ringcast.protocols.multicast.mcast import Mcast
+from ringcast.protocols.multicast.nakack2 import Nakack2
+from ringcast.protocols.multicast.stable import Stable
+from ringcast.protocols.parts import Parts
+from ringcast.protocols.static_members import StaticMembers
+from ringcast.protocols.unicast3 import Unicast3
+from ringcast.protocols.unreliable import Unreliable
+from ringcast.stack import Layer, Stack, group_id
+from ringcast.transport import Transport
+from ringcast.transport.inproc import InprocTransport
+from ringcast.transport.tcp.transport import TcpTransport
+from ringcast.transport.udp import UdpTransport, largest_datagram
+
+Extra = Callable[[Address, Config, Multicast], Layer]
+
+
+@dataclass(frozen=True)
+class Carrier:
+    """What carries datagrams between members. `open` makes the transport of a member, from the group's
+    name, the member's incarnation and its configuration; errors as that transport's constructor has.
+    `largest_datagram` says, in bytes, what it will take. A lossless one loses datagrams only when a
+    connection breaks. A local one joins members of one process."""
+
+    open: Callable[[str, int, Config], Transport]
+    largest_datagram: Callable[[Config], int] = lambda config: MAX_DATAGRAM
+    is_lossless: bool = False
+    is_local: bool = False
+
+
+@dataclass(frozen=True)
+class StackSpec:
+    """What the name of a stack stands for. `defaults` are the properties in which it differs from
+    others; `extra` makes layers of its own, which stand above all others, the topmost first."""
+
+    multicast: type[Multicast]
+    carrier: Carrier
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    extra: Sequence[Extra] = ()
+
+    @property
+    def is_lossless(self) -> bool:
+        """Whether its transport loses nothing, except when a connection breaks."""
+        return self.carrier.is_lossless
+
+    @property
+    def votes(self) -> bool:
+        """Whether members agree by STABLE on what all have; else each sender counts acks."""
+        return issubclass(self.multicast, Nakack2)
+
+    @property
+    def may_skip_retransmission(self) -> bool:
+        """Whether it can do with an xmit_interval of 0."""
+        return self.votes and self.is_lossless
+
+
+def open_udp(group: str, member: int, config: Config) -> Transport:
+    return UdpTransport(
+        group_address=config.group_address, port=config.port, interface=config.interface,
+        ttl=config.ttl, receive_buffer=config.receive_buffer, max_datagram=config.max_datagram,
+        busy_poll=milliseconds(config.busy_poll), insecure=config.insecure)
+
+
+def open_tcp(group: str, member: int, config: Config) -> Transport:
+    return TcpTransport(
+        group=group_id(group), member=member, interface=config.interface, port=config.port,
+        port_range=config.port_range, hosts=[host for host in config.hosts.split(",") if host],
+        max_unsent=config.max_unsent, link_timeout=config.link_timeout / 1000,
+        busy_poll=milliseconds(config.busy_poll), insecure=config.insecure)
+
+
+def open_inproc(group: str, member: int, config: Config) -> Transport:
+    return InprocTransport(group, receive_buffer=config.receive_buffer)
+
+
+def largest_udp(config: Config) -> int:
+    return largest_datagram(config.group_address, config.port, config.interface, config.insecure)
+
+
+UDP = Carrier(open_udp, largest_udp)
+TCP = Carrier(open_tcp, is_lossless=True)
+INPROC = Carrier(open_inproc, is_local=True)
+
+STACKS = {
+    "mcast-udp": StackSpec(Mcast, UDP),
+    "mcast-tcp": StackSpec(Mcast, TCP),
+    "nakack2-udp": StackSpec(Nakack2, UDP),
+    "nakack2-tcp": StackSpec(Nakack2, TCP, {"xmit_interval": 0.0}),
+    "inproc": StackSpec(Mcast, INPROC),
+}
+NETWORKED = tuple(name for name, spec in STACKS.items() if not spec.carrier.is_local)
+
+
+def fitted(config: Config, stack: str) -> Config:
+    """Return the configuration that a channel will have: its datagrams fit the interface. Errors as
+    the transport of `stack` has."""
+    return config.fitted(STACKS[stack].carrier.largest_datagram(config))
+
+
+def build_stack(
+        name: str, local: Address, names: Sequence[str], config: Config, *, group: str,
+        receive_budget: int, physical: str = "", anchor: int = 0, resume: Digest | None = None,
+        receiving: bool = True, life: Life | None = None, conn_id: int = 0, timestamp: int = 0,
+        first_unicast: int = 0, filters: Sequence[Layer] = (), faults: Sequence[Layer] = ()) -> Stack:
+    """Build the stack of one member.
+
+    Args:
+        name: a row of STACKS.
+        local: this member; `names` are those of all members, its own included.
+        receive_budget: bytes that may be on their way to this member before some are lost.
+        physical: where this member can be reached; opaque.
+        anchor: what to add to an instant to get wall time, nanoseconds since 1970.
+        resume: what a former life of this member had finished.
+        receiving: whether it takes messages.
+        life: which process of a life this is, and the seqno that its stream goes on from.
+        conn_id, timestamp, first_unicast: what stands before the first of UNICAST3's.
+        filters: layers between messages to single members and messages to all.
+        faults: layers next to the wire.
+    """
+    spec, budget = STACKS[name], ReceiveBudget(receive_budget)
+    stint, seqno = (life.stint, life.seqno) if life else (0, 0)
+    multicast = spec.multicast(local, config, budget, resume=resume, receiving=receiving, offset=seqno,
+                               stint=stint, lossless=spec.is_lossless)
+    layers = [
+        *(make(local, config, multicast) for make in spec.extra),
+        Unreliable(local, receiving=receiving),
+        Unicast3(local, config, budget, receiving=receiving, conn_id=conn_id, timestamp=timestamp,
+                 offset=first_unicast),
+        *filters,
+        *([Stable(local, config, multicast)] if isinstance(multicast, Nakack2) else []),
+        multicast,
+        StaticMembers(local, tuple(names), config, resume, stint, terms_of(name, config)),
+        Parts(config.max_datagram),
+        *faults,
+    ]
+    return Stack(layers, local=local, group=group, physical=physical, anchor=anchor)
