@@ -21,12 +21,12 @@ from ringcast._core.ring_buffer import RingBuffer
 from ringcast._core.send_window import SendWindow
 from ringcast._core.seqno_table import SeqnoTable
 from ringcast.cli.perf.naive import NaiveSender, bundle
-from ringcast.stack import Kind
+from ringcast.protocols.multicast import base as multicast
 
 CAPACITY = 32_768
 SIZES = [100, 1000]
 GROUP = 7
-HEADER = wire.make_header(Kind.DATA, GROUP, 1, 0)
+HEADER = wire.make_header(multicast.DATA, GROUP, 1, 0)
 RUN = struct.Struct("<QIIq")            # first seqno, count, bytes, send time: what precedes the lengths of a run of messages
 
 

@@ -11,7 +11,7 @@ from ringcast import Channel, ClosedError, Flag, NotMemberError, SendTimeoutErro
 from ringcast.protocols.faults import Delay, Discard, Duplicate
 from ringcast.protocols.unicast3 import control
 from ringcast.protocols.unicast3.states import Event
-from ringcast.stack import Kind, Layer, Packet
+from ringcast.stack import Layer, Packet
 
 
 class Reader:
@@ -60,9 +60,9 @@ class Closer(Layer):
 
     def receive(self, packets, now):
         self.above.receive(packets, now)
-        forged = [self.stack.control(Kind.CLOSE, control.Close(conn_id)) for conn_id in range(1, 65)]
-        for sender in {packet.sender for packet in packets if packet.kind == Kind.UNICAST}:
-            self.above.receive([Packet(Kind.CLOSE, sender, packet.dest, packet.data) for packet in forged], now)
+        forged = [self.stack.control(control.CLOSE, control.Close(conn_id)) for conn_id in range(1, 65)]
+        for sender in {packet.sender for packet in packets if packet.kind == control.MESSAGE}:
+            self.above.receive([Packet(control.CLOSE, sender, packet.dest, packet.data) for packet in forged], now)
 
 
 def test_the_conn_id_that_a_close_needs_is_not_guessed(stack):

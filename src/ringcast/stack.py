@@ -6,15 +6,17 @@ same objects run over sockets (channel.py) and in a simulated network, where a s
 """
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
 from ringcast._core import wire
 from ringcast._core.batch import Batch
 from ringcast.address import Address
+from ringcast.kinds import Kind, declared
 from ringcast.transport import EVERYONE
 from ringcast.view import View
 
@@ -22,33 +24,6 @@ Instant = int                           # nanoseconds on a monotonic clock
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
-
-Body = TypeVar("Body")
-
-
-class Kind:
-    """What a datagram is; one byte on the wire. A layer consumes its kinds and passes all others up."""
-
-    DATA = 1                            # messages, sent for the first time
-    REPEAT = 2                          # messages, retransmitted on request
-    HELLO = 3                           # membership: who I am and whom I know
-    START = 4                           # multicast: where my stream starts for you
-    ACK = 5                             # mcast: highest seqno delivered
-    XMIT_REQ = 6                        # multicast: ranges of missing seqnos
-    HIGHEST = 7                         # multicast: highest seqno sent
-    UNICAST = 8                         # unicast3: messages of a connection
-    UNICAST_FIRST = 9                   # unicast3: the same, beginning with what its sender calls the first
-    UNICAST_ACK = 10                    # unicast3: highest seqno delivered
-    UNICAST_XMIT_REQ = 11               # unicast3: ranges of missing seqnos
-    SEND_FIRST_SEQNO = 12               # unicast3: I have no window for this connection
-    CLOSE = 13                          # unicast3: this connection is closed
-    UNRELIABLE = 14                     # one message without a seqno
-    STARTED = 15                        # nakack2: your stream begins for me where your START says
-    RESYNC = 16                         # nakack2: after our connection broke: I have your messages up to here
-    VOTE = 17                           # stable: what I have finished of everybody's messages
-    STABILITY = 18                      # stable: what all have finished
-    PART = 19                           # parts: of a control datagram that is larger than a frame
-
 
 class Packet(msgspec.Struct, gc=False):
     """One datagram between two layers, header included. `sender` and `dest` are incarnations; dest 0 is everyone.
@@ -87,11 +62,24 @@ class Effects:
 
 
 class Layer:
-    """One protocol. Each method passes on what it does not handle; `above` and `below` are set by the stack."""
+    """One protocol. Each method passes on what it does not handle.
 
+    A layer takes the packets of the kinds that its methods are marked with (kinds.py) and passes
+    all others up. `above`, `below`, `stack` and `handlers` are set by the stack.
+    """
+
+    kinds: ClassVar[dict[Kind, str]] = {}       # with the names of the methods that take them
     above: "Layer"
     below: "Layer"
     stack: "Stack"
+    handlers: dict[int, Callable[[Packet, Instant], Packet | None]]
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        cls.kinds = dict(cls.kinds)
+        for kind, method in declared(cls):
+            if cls.kinds.setdefault(kind, method) != method:
+                raise TypeError(f"{cls.__name__} takes {kind} in two methods, {cls.kinds[kind]} and {method}; one must go")
 
     def start(self, now: Instant) -> None:
         """The member begins: set timers, announce yourself."""
@@ -101,8 +89,38 @@ class Layer:
         self.below.send(packets, now)
 
     def receive(self, packets: list[Packet], now: Instant) -> None:
-        """Packets on their way up."""
-        self.above.receive(packets, now)
+        """Hand each packet of a kind of this layer to its method, and pass all others up, in order.
+
+        A method may return a packet that goes up in the place of the one that it took.
+        """
+        handlers = self.handlers
+        if not handlers:
+            self.above.receive(packets, now)
+            return
+        others = []
+        for packet in packets:
+            handle = handlers.get(packet.kind)
+            rest = packet if handle is None else handle(packet, now)
+            if rest is not None:
+                others.append(rest)
+        if len(others) < len(packets):
+            self.received(now)
+        if others:
+            self.above.receive(others, now)
+
+    def received(self, now: Instant) -> None:
+        """All packets of a batch that were for this layer have been handled: do what is done once for them all."""
+
+    def on_control(self, kind: Kind, handle: Callable[..., bool], packet: Packet, now: Instant) -> None:
+        """Decode a control packet and hand its body to the method that takes the kind."""
+        body = kind.decode(packet.data)
+        if body is None or not handle(packet.sender, body, now):
+            self.count_bad()
+
+    def count_bad(self) -> None:
+        """Count a datagram that cannot be decoded or makes no sense (a peer cannot make us raise, decision 24): as malformed, unless
+        the layer has a counter of its own."""
+        self.stack.malformed += 1
 
     def view(self, view: View, resumes: dict[int, int], now: Instant) -> None:
         """A new view, on its way up. `resumes` says of returning members how far they already have our stream."""
@@ -202,8 +220,22 @@ class Stack:
         chain: list[Layer] = [self._top, *self.layers, self._bottom]
         for above, below in zip(chain, chain[1:], strict=False):
             above.below, below.above = below, above
+        self.kinds: dict[int, Kind] = {}
         for layer in chain:
             layer.stack = self
+            self._learn_kinds(layer)
+
+    def _learn_kinds(self, layer: Layer) -> None:
+        """Know the kinds of a layer, and bind its methods to them."""
+        layer.handlers = {}
+        for kind, method in layer.kinds.items():
+            for other in self.kinds.values():
+                if other == kind or other.name == kind.name:
+                    raise ValueError(f"{type(layer).__name__} declares the kind {int(kind)}, {kind.name!r}, and a layer above it "
+                                     f"{int(other)}, {other.name!r}; in a stack each number and each name stands for one kind")
+            handle = getattr(layer, method)
+            layer.handlers[int(kind)] = partial(layer.on_control, kind, handle) if kind.body else handle
+            self.kinds[int(kind)] = kind
 
     def layer(self, kind: type[LayerT]) -> LayerT:
         """Return the topmost layer of this type; LookupError when there is none."""
@@ -284,11 +316,3 @@ class Stack:
         for layer in self.layers:
             merged.update(layer.status())
         return merged
-
-
-def decoded(decoder: "msgspec.msgpack.Decoder[Body]", packet: Packet) -> Body | None:
-    """The body of a control packet, or None when it is not what the decoder expects."""
-    try:
-        return decoder.decode(memoryview(packet.data)[wire.HEADER_SIZE:])
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return None

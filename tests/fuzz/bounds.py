@@ -11,11 +11,13 @@ from honest import CONFIG, DONT_LOOPBACK, HONEST, LARGE, NAMES, Honest
 
 from ringcast.config import MAX_MEMBERS, milliseconds
 from ringcast.protocols import frag, unreliable
-from ringcast.protocols.multicast import base as multicast, nakack2, stable
+from ringcast.protocols.multicast import base as multicast, mcast, nakack2, stable
 from ringcast.protocols.seqnos import MODULUS, precedes
+from ringcast.protocols.static_members import HELLO
 from ringcast.protocols.stream import Stream
-from ringcast.protocols.unicast3 import layer, memory
-from ringcast.stack import EVERYONE, Kind
+from ringcast.protocols.unicast3 import control, layer, memory
+from ringcast.protocols.unreliable import UNRELIABLE
+from ringcast.stack import EVERYONE
 
 LOOK, GREETING = milliseconds(CONFIG.xmit_interval), milliseconds(CONFIG.hello_interval) // 10
 SYNC, STABLE, GAP = (milliseconds(time) for time in (CONFIG.sync_min_interval, CONFIG.stable_interval, CONFIG.gap_timeout))
@@ -157,12 +159,12 @@ def check_answers(member: Honest, now: int) -> None:
     """No amplification: what goes out is bounded by what came in and by time, whatever it was."""
     sent, looks = member.sent, 1 + now // LOOK
     answers = member.num_arrived + member.num_finished
-    assert sent[Kind.HELLO] <= 1 + now // GREETING
-    assert sent[Kind.HIGHEST] <= len(NAMES) * looks     # to all, and to each who says that it takes no messages
-    assert sent[Kind.XMIT_REQ] <= (len(NAMES) - 1) * looks
-    assert sent[Kind.START] <= len(NAMES) * (looks + member.num_views) + member.num_links
-    assert sent[Kind.ACK] <= answers + (len(NAMES) - 1) * looks + member.num_turns
-    assert sent[Kind.UNRELIABLE] == member.num_shouted
+    assert sent[HELLO] <= 1 + now // GREETING
+    assert sent[multicast.HIGHEST] <= len(NAMES) * looks     # to all, and to each who says that it takes no messages
+    assert sent[multicast.XMIT_REQ] <= (len(NAMES) - 1) * looks
+    assert sent[multicast.START] <= len(NAMES) * (looks + member.num_views) + member.num_links
+    assert sent[mcast.ACK] <= answers + (len(NAMES) - 1) * looks + member.num_turns
+    assert sent[UNRELIABLE] == member.num_shouted
     check_rounds(member, now)
     member.resent = [each for each in member.resent if each[0] > now - nakack2.RESYNC_PAUSE]
     windows = 2 + member.num_links + nakack2.RESYNC_PAUSE // LOOK       # RESYNCs, one more for each link; and repeats
@@ -177,36 +179,37 @@ def check_answers(member: Honest, now: int) -> None:
 def check_rounds(member: Honest, now: int) -> None:
     """NAKACK2's words to one member are answers, or of a link or a view; STABLE votes by its interval, or when much is finished."""
     sent, arrived = member.sent, member.arrived
-    assert sent[Kind.STARTED] <= arrived[Kind.START]
+    assert sent[nakack2.STARTED] <= arrived[multicast.START]
     if isinstance(member.multicast, nakack2.Nakack2):
         counters = member.multicast.counters
-        assert counters.resyncs_sent == sent[Kind.RESYNC]
-        assert sent[Kind.RESYNC] <= member.num_links + counters.num_gaps + arrived[Kind.START] + (len(NAMES) - 1) * member.num_switches
+        assert counters.resyncs_sent == sent[nakack2.RESYNC]
+        most = member.num_links + counters.num_gaps + arrived[multicast.START] + (len(NAMES) - 1) * member.num_switches
+        assert sent[nakack2.RESYNC] <= most
         assert counters.num_gaps <= (len(NAMES) - 1) * (1 + now // (GAP - LOOK))
     votes = 1 + now // STABLE + 2 * member.num_views + member.num_links + member.num_finished + len(NAMES) * member.num_turns
-    assert sent[Kind.VOTE] <= votes
-    assert sent[Kind.STABILITY] <= votes + arrived[Kind.VOTE] + member.num_links
+    assert sent[stable.VOTE] <= votes
+    assert sent[stable.STABILITY] <= votes + arrived[stable.VOTE] + member.num_links
 
 
 def check_unicast_answers(member: Honest, now: int) -> None:
     sent, arrived, looks = member.sent, member.arrived, 1 + now // LOOK
     counters, peers = member.unicast.counters, len(NAMES) - 1
-    data = arrived[Kind.UNICAST] + arrived[Kind.UNICAST_FIRST]
-    assert sent[Kind.UNICAST_ACK] <= data + member.num_finished + member.num_turns * peers
-    assert sent[Kind.UNICAST_XMIT_REQ] <= peers * looks
-    assert sent[Kind.SEND_FIRST_SEQNO] <= min(data, peers * (1 + now // SYNC) + member.num_views)
-    assert counters.syncs_answered <= min(arrived[Kind.SEND_FIRST_SEQNO], counters.conns_opened + peers * (1 + now // SYNC))
+    data = arrived[control.MESSAGE] + arrived[control.FIRST]
+    assert sent[control.ACK] <= data + member.num_finished + member.num_turns * peers
+    assert sent[control.XMIT_REQ] <= peers * looks
+    assert sent[control.SEND_FIRST_SEQNO] <= min(data, peers * (1 + now // SYNC) + member.num_views)
+    assert counters.syncs_answered <= min(arrived[control.SEND_FIRST_SEQNO], counters.conns_opened + peers * (1 + now // SYNC))
     # A refusal that comes again is answered with CLOSE again, until the leaver knows.
-    assert sent[Kind.CLOSE] <= arrived[Kind.UNICAST_XMIT_REQ] + arrived[Kind.UNICAST_ACK] + counters.conns_closed
+    assert sent[control.CLOSE] <= arrived[control.XMIT_REQ] + arrived[control.ACK] + counters.conns_closed
 
 
 def note(member: Honest, kind: int, dest: int, datagram: bytes, now: int) -> None:
     """How much of a datagram is said again."""
-    if kind == Kind.REPEAT and isinstance(member.multicast, nakack2.Nakack2) and member.multicast.lossless:
+    if kind == multicast.REPEAT and isinstance(member.multicast, nakack2.Nakack2) and member.multicast.lossless:
         member.resent.append((now, dest, len(datagram)))
-    elif kind == Kind.REPEAT:
+    elif kind == multicast.REPEAT:
         member.repeats.append((now, EVERYONE, len(datagram)))
-    elif kind in (Kind.UNICAST, Kind.UNICAST_FIRST):
+    elif kind in (control.MESSAGE, control.FIRST):
         uttered = member.uttered.setdefault(dest, set())
         payloads = [payload for _, _, run in reference.runs(datagram[reference.CONNECTION:]) for payload in run]
         repeated = sum(len(payload) for payload in payloads if payload in uttered)

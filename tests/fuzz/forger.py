@@ -7,8 +7,10 @@ from group_nakack2 import LinkedGroup, Nakack2Group
 from honest import Honest
 
 from ringcast._core import wire
-from ringcast.protocols.static_members import Hello, Line
-from ringcast.stack import EVERYONE, Kind
+from ringcast.protocols.multicast import base as multicast, mcast, stable
+from ringcast.protocols.static_members import HELLO, Hello, Line
+from ringcast.protocols.unicast3 import control
+from ringcast.stack import EVERYONE
 
 
 class Forger(Group):
@@ -31,16 +33,16 @@ class Forger(Group):
             self.turn(target, 1)
 
     def a_refusal(self, target: Honest, other: Honest) -> "tuple[int, object]":
-        if Kind.ACK in target.kinds:
-            return Kind.ACK, [0, 0]
-        return Kind.VOTE, [target.view_id, False, 0, {other.incarnation: (0, 0)}]
+        if mcast.ACK in target.stack.kinds:
+            return mcast.ACK, [0, 0]
+        return stable.VOTE, [target.view_id, False, 0, {other.incarnation: (0, 0)}]
 
     def a_later_start(self, target: Honest, other: Honest) -> "tuple[int, object]":
-        return Kind.START, [other.multicast.send_window.sent + self.program.byte() % 8, target.view_id, 1 + self.program.byte()]
+        return multicast.START, [other.multicast.send_window.sent + self.program.byte() % 8, target.view_id, 1 + self.program.byte()]
 
     def a_last_generation(self, target: Honest, other: Honest) -> "tuple[int, object]":
         table = {self.program.choice(("A", "B", "C")): Line(2**22 - 1, self.program.choice((0, 5, 2**63)))}
-        return Kind.HELLO, Hello(other.name, other.name, target.members.table | table, False, {})
+        return HELLO, Hello(other.name, other.name, target.members.table | table, False, {})
 
     def a_timestamp(self, target: Honest, other: Honest) -> "tuple[int, object] | None":
         entry = target.unicast.senders.get(other.incarnation)
@@ -48,24 +50,24 @@ class Forger(Group):
             return None
         timestamp = (entry.last_timestamp_received + self.program.choice((1 << 62, 1 << 32, (1 << 63) - 1))) % 2**64
         if self.program.byte() & 1:
-            return Kind.SEND_FIRST_SEQNO, [entry.conn_id, timestamp]
-        return Kind.UNICAST_ACK, [entry.conn_id, entry.highest_acked, timestamp, 1 + self.program.byte()]
+            return control.SEND_FIRST_SEQNO, [entry.conn_id, timestamp]
+        return control.ACK, [entry.conn_id, entry.highest_acked, timestamp, 1 + self.program.byte()]
 
     def a_refusal_of_one(self, target: Honest, other: Honest) -> "tuple[int, object] | None":
         entry = target.unicast.senders.get(other.incarnation)
         if entry is None or not entry.was_granted:
             return None
-        return Kind.UNICAST_ACK, [entry.conn_id, 0, ((entry.last_timestamp_received or 0) + 1) % 2**64, 0]
+        return control.ACK, [entry.conn_id, 0, ((entry.last_timestamp_received or 0) + 1) % 2**64, 0]
 
     def a_request(self, target: Honest, other: Honest) -> "tuple[int, object]":
         ring = target.multicast.send_window.ring
-        return Kind.XMIT_REQ, [[(ring.low, ring.hr)] * 100]
+        return multicast.XMIT_REQ, [[(ring.low, ring.hr)] * 100]
 
     def a_far_vote(self, target: Honest, other: Honest) -> "tuple[int, object] | None":
-        if Kind.VOTE not in target.kinds:
+        if stable.VOTE not in target.stack.kinds:
             return None
         far = self.program.choice((1 << 20, 1 << 61, 1 << 62, 1 << 63))
-        return Kind.VOTE, [target.view_id, True, 1500, {target.incarnation: (far, far)}]
+        return stable.VOTE, [target.view_id, True, 1500, {target.incarnation: (far, far)}]
 
     WORDS = (a_refusal, a_later_start, a_last_generation, a_timestamp, a_refusal_of_one, a_request, a_far_vote)
     TALK = (*(Group.speak, Group.take_all, Group.finish, forge_once) * 8, *(Group.wait,) * 4)

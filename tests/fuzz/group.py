@@ -18,8 +18,8 @@ from honest import DONT_LOOPBACK, HONEST, INCARNATIONS, OOB, Honest
 from hostile import HOSTILE, Hostile, runs_of
 
 from ringcast._core import wire
-from ringcast.protocols.static_members import Hello, Line
-from ringcast.stack import EVERYONE, Effects, Kind, group_id
+from ringcast.protocols.static_members import HELLO, Hello, Line
+from ringcast.stack import EVERYONE, Effects, group_id
 
 
 class Group(Hostile):
@@ -42,7 +42,7 @@ class Group(Hostile):
         table = {name: Line(1, incarnation) for name, incarnation in INCARNATIONS.items()}
         hello = msgspec.msgpack.encode(Hello("B", "b", table, False, {}))
         for member in self.members:
-            member.arriving.append(wire.make_datagram(Kind.HELLO, self.id, HOSTILE, EVERYONE, hello))
+            member.arriving.append(wire.make_datagram(HELLO, self.id, HOSTILE, EVERYONE, hello))
         for _ in range(4):
             self.before_views()
             for member in self.members:
@@ -165,7 +165,7 @@ class Group(Hostile):
                 member.refused["malformed"] += 1
             elif header.sender == member.incarnation or header.dest not in (EVERYONE, member.incarnation):
                 member.refused["not_for_me"] += 1
-            elif header.kind not in member.kinds:
+            elif header.kind not in member.stack.kinds:
                 member.refused["unhandled"] += 1
             else:
                 member.arrived[header.kind] += 1

@@ -18,8 +18,8 @@ from hostile import Hostile
 from hostile_nakack2 import HostileNakack2
 
 from ringcast._core import wire
+from ringcast.protocols.multicast import base as multicast, nakack2, stable
 from ringcast.protocols.seqnos import precedes
-from ringcast.stack import Kind
 from ringcast.stacks import STACKS
 
 LEADS, RING_BUFFER, KEEPS, RETRANSMITS, SPOOFS, EARLY, IMPATIENT = (1 << bit for bit in range(7))      # of the first byte
@@ -63,7 +63,8 @@ class Nakack2Group(HostileNakack2, Group):
     def insist(self, member: Honest) -> None:
         """B asks for everything again and again, in turns of their own."""
         ring = member.multicast.send_window.ring
-        words = [(Kind.RESYNC, [ring.low]), (Kind.XMIT_REQ, [[(ring.low, ring.hr)]]), (Kind.VOTE, [member.view_id, True, 1500, {}])]
+        words = [(nakack2.RESYNC, [ring.low]), (multicast.XMIT_REQ, [[(ring.low, ring.hr)]]),
+                 (stable.VOTE, [member.view_id, True, 1500, {}])]
         first, step = self.program.byte(), self.program.byte()
         for number in range(1 + self.program.byte() % 24):
             kind, fields = words[(first + step * number) % 3]

@@ -1,6 +1,7 @@
 """An honest member of the group that is fuzzed: the stack as it is shipped, what its application said and heard, and what of that is
 promised. Every message carries its number, counted for each of those to whom its sender speaks, so that it can be told what it is."""
 
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,8 +12,7 @@ from ringcast.config import configure
 from ringcast.endpoint import Endpoint, Fragments
 from ringcast.protocols.frag import FRAGMENT
 from ringcast.protocols.seqnos import MODULUS
-from ringcast.stack import EVERYONE, Kind
-from ringcast.stacks import STACKS
+from ringcast.stack import EVERYONE
 
 NAMES = ("A", "B", "C")
 INCARNATIONS = {"A": 0x1111_0000_0001, "B": 0x2222_0000_0002, "C": 0x3333_0000_0003}
@@ -22,8 +22,6 @@ OPTIONS = {"capacity": 8, "max_bytes": 1500, "xmit_interval": 3, "hello_interval
            "max_closed_connections": 4, "stable_interval": 5, "stable_bytes": 1000, "become_server_queue_size": 10, "gap_timeout": 6}
 CONFIG = configure(OPTIONS)
 LARGE = 2500                            # bytes of the largest message that B sends in one piece
-KINDS = {"mcast": frozenset(range(Kind.DATA, Kind.UNRELIABLE + 1)),          # that a stack knows
-         "nakack2": frozenset(range(Kind.DATA, Kind.STABILITY + 1)) - {Kind.ACK}}
 OOB, DONT_LOOPBACK, NO_RELIABILITY = int(Flag.OOB), int(Flag.DONT_LOOPBACK), int(Flag.NO_RELIABILITY)
 
 
@@ -68,7 +66,6 @@ class Honest:
         self.unreliable = self.endpoint.unreliable
         # The layer has ordered its table by name, and so B would never be the coordinator.
         self.members.table = {name: self.members.table[name] for name in names}
-        self.kinds = KINDS["nakack2" if STACKS[stack].votes else "mcast"]
 
         self.said: dict[int, list[Said]] = {EVERYONE: []}       # by the one it was said to
         self.purged = dict.fromkeys((EVERYONE, *HONEST), 0)     # how many of these are known to be finished by all
@@ -88,8 +85,8 @@ class Honest:
         self.view_id = 0
         self.stopped = False
         self.refused = {"malformed": 0, "not_for_me": 0, "unhandled": 0}        # what its counters must say
-        self.sent = dict.fromkeys(range(Kind.STABILITY + 1), 0)                 # packets, by kind
-        self.arrived = dict.fromkeys(range(Kind.STABILITY + 1), 0)              # of those that it must look at
+        self.sent: Counter[int] = Counter()     # packets, by kind
+        self.arrived: Counter[int] = Counter()  # of those that it must look at
         self.most_messages = 0                  # in the datagrams of one turn
         self.repeats: list[tuple[int, int, int]] = []           # (when, to whom, bytes) in the last interval
         self.resent: list[tuple[int, int, int]] = []            # the same over connections, since RESYNC was last answered

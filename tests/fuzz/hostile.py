@@ -9,23 +9,22 @@ from honest import INCARNATIONS, Honest
 from reference import MODULUS
 
 from ringcast._core import wire
+from ringcast.kinds import Kind
 from ringcast.protocols.frag import HEAD
 from ringcast.protocols.multicast import base as multicast, mcast
 from ringcast.protocols.seqnos import is_seqno
 from ringcast.protocols.static_members import HELLO, Hello, Line
 from ringcast.protocols.unicast3 import control
-from ringcast.stack import EVERYONE, Kind
+from ringcast.protocols.unreliable import UNRELIABLE
+from ringcast.stack import EVERYONE
 
 HOSTILE, STRANGER = INCARNATIONS["B"], 0x4444_0000_0004
 EDGES = [0, 1, 2, 3, 7, 8, 9, 63, 64, 255, 256, 2**22 - 1, 2**31, 2**32, 2**53, 2**63 - 1, 2**63, 2**63 + 1, 2**64 - 2, 2**64 - 1,
          -1, -2**31, -2**63]
 STAMP = 8                               # bytes in front of a message without a seqno: when it was sent
 STEPS = (0, 0, 0, 1, 1, 2, -1, 8)       # from a number that means something
-MESSAGES = (Kind.DATA, Kind.REPEAT)
-CONNECTIONS = (Kind.UNICAST, Kind.UNICAST_FIRST)
-BODIES = {Kind.HELLO: HELLO, Kind.START: multicast.START, Kind.ACK: mcast.ACK, Kind.XMIT_REQ: multicast.XMIT_REQ,
-          Kind.HIGHEST: multicast.HIGHEST, Kind.UNICAST_ACK: control.ACK, Kind.UNICAST_XMIT_REQ: control.XMIT_REQ,
-          Kind.SEND_FIRST_SEQNO: control.SEND_FIRST_SEQNO, Kind.CLOSE: control.CLOSE}
+MESSAGES = (multicast.DATA, multicast.REPEAT)
+CONNECTIONS = (control.MESSAGE, control.FIRST)
 
 
 class Program:
@@ -54,7 +53,6 @@ class Hostile:
     """The acts of B in a group of honest `members`. `spoofed` says that B spoke in the name of one of them, and well; where it may not
     do that, it is a stranger instead."""
 
-    bodies = BODIES
     may_spoof = True
 
     def __init__(self, data: bytes, members: tuple[Honest, ...], group: int) -> None:
@@ -103,10 +101,10 @@ class Hostile:
             STRANGER, STRANGER, 0, 2**64 - 1, target.incarnation, other.incarnation if self.may_spoof else STRANGER, HOSTILE])
         dest = self.program.choice((EVERYONE, target.incarnation, HOSTILE, 77))
         if sender == other.incarnation and dest in (EVERYONE, target.incarnation):
-            if kind == Kind.UNRELIABLE:
+            if kind == UNRELIABLE:
                 other.shouted.add(body[STAMP:])         # nobody can tell
             else:
-                self.spoofed |= is_well_formed(kind, body, self.bodies)
+                self.spoofed |= is_well_formed(target.stack.kinds.get(kind), body)
         self.put(target, wire.make_datagram(kind, self.id, sender, dest, body))
 
     def put(self, target: Honest, datagram: bytes) -> None:
@@ -119,12 +117,12 @@ class Hostile:
         self.forge(target, self.program.byte() % 17, self.program.bytes(255))
 
     def forged_numbers(self, target: Honest) -> None:
-        kind = self.program.choice((Kind.ACK, Kind.ACK, Kind.START, Kind.HIGHEST))
-        count = 1 if kind == Kind.HIGHEST else 2
+        kind = self.program.choice((mcast.ACK, mcast.ACK, multicast.START, multicast.HIGHEST))
+        count = 1 if kind == multicast.HIGHEST else 2
         self.forge(target, kind, msgspec.msgpack.encode([self.number(target) for _ in range(count)]))
 
     def forged_request(self, target: Honest) -> None:
-        self.forge(target, Kind.XMIT_REQ, msgspec.msgpack.encode([self.ranges(target, target.multicast.send_window.ring)]))
+        self.forge(target, multicast.XMIT_REQ, msgspec.msgpack.encode([self.ranges(target, target.multicast.send_window.ring)]))
 
     def ranges(self, target: Honest, ring: Any) -> list[tuple[int, int]]:
         ranges = [(self.number(target), self.number(target)) for _ in range(self.program.byte() % 8)] or [(ring.low, ring.hr)]
@@ -138,7 +136,7 @@ class Hostile:
         resume = {self.number(target): self.number(target) for _ in range(self.program.byte() % 3)}
         name, has = self.program.choice(names), self.program.byte()
         hello = Hello(name, "x", table, bool(has & 1), resume, not has & 2)
-        self.forge(target, Kind.HELLO, msgspec.msgpack.encode(hello))
+        self.forge(target, HELLO, msgspec.msgpack.encode(hello))
 
     def forged_data(self, target: Honest) -> None:
         body = b""
@@ -155,8 +153,8 @@ class Hostile:
         hello = msgspec.msgpack.encode(Hello("B", "b", table, False, {}))
         view_id = sum(line.weight for line in table.values())
         body = a_run(1, 0, [bytes(100)])
-        for kind, content in ((Kind.HELLO, hello), (Kind.START, msgspec.msgpack.encode([0, view_id])), (Kind.DATA, body),
-                              (Kind.UNICAST_FIRST, (1).to_bytes(8, "little") + body)):
+        for kind, content in ((HELLO, hello), (multicast.START, msgspec.msgpack.encode([0, view_id])), (multicast.DATA, body),
+                              (control.FIRST, (1).to_bytes(8, "little") + body)):
             target.arriving.append(wire.make_datagram(kind, self.id, life, EVERYONE, content))
 
     # ------------------------------------------------------------------------------------------- words of connections
@@ -184,15 +182,15 @@ class Hostile:
 
     def forged_control(self, target: Honest) -> None:
         """What the other end of a connection says; now and then with a field too few or too many, or a wrong one."""
-        kind = self.program.choice((Kind.UNICAST_ACK, Kind.UNICAST_XMIT_REQ, Kind.SEND_FIRST_SEQNO, Kind.CLOSE))
+        kind = self.program.choice((control.ACK, control.XMIT_REQ, control.SEND_FIRST_SEQNO, control.CLOSE))
         fields: list[Any] = [self.conn_id(target)]
-        if kind == Kind.UNICAST_ACK:
+        if kind == control.ACK:
             fields += [self.number(target), self.timestamp(target), self.program.choice((1500, 1, 300, 2**64 - 1, 0, -1))]
-        elif kind == Kind.UNICAST_XMIT_REQ:
+        elif kind == control.XMIT_REQ:
             entry = target.unicast.senders.get(self.life(target))
             ring = target.multicast.send_window.ring if entry is None else entry.ring
             fields += [self.ranges(target, ring), self.timestamp(target)]
-        elif kind == Kind.SEND_FIRST_SEQNO:
+        elif kind == control.SEND_FIRST_SEQNO:
             fields.append(self.timestamp(target))
         damage = self.program.byte()
         if damage >= 240:
@@ -209,10 +207,10 @@ class Hostile:
             self.num_said += 1
             seqno = (entry.highest_sent - self.program.byte() % 3) % MODULUS
             ack = msgspec.msgpack.encode([entry.conn_id, seqno, self.num_said, 1500])
-            target.arriving.append(wire.make_datagram(Kind.UNICAST_ACK, self.id, life, target.incarnation, ack))
+            target.arriving.append(wire.make_datagram(control.ACK, self.id, life, target.incarnation, ack))
 
     def forged_shout(self, target: Honest) -> None:
-        self.forge(target, Kind.UNRELIABLE, self.program.bytes(20))
+        self.forge(target, UNRELIABLE, self.program.bytes(20))
 
 
 def a_run(first: int, flags: int, payloads: list[bytes]) -> bytes:
@@ -227,12 +225,11 @@ def runs_of(kind: int, body: bytes) -> "list[reference.Run] | None":
     return reference.runs(body) if kind in MESSAGES else None
 
 
-def is_well_formed(kind: int, body: bytes, bodies: "dict[int, msgspec.msgpack.Decoder[Any]]") -> bool:
-    """Whether a member would believe it."""
-    if kind in MESSAGES or kind in CONNECTIONS:
-        return runs_of(kind, body) is not None
-    try:
-        word = bodies[kind].decode(body) if kind in bodies else None
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+def is_well_formed(kind: Kind | None, body: bytes) -> bool:
+    """Whether a member that knows this kind would believe it."""
+    if kind is None:
         return False
+    if kind.messages_at:
+        return runs_of(kind, body) is not None
+    word = kind.decode(bytes(wire.HEADER_SIZE) + body)
     return word is not None and is_seqno(getattr(word, "conn_id", 0))

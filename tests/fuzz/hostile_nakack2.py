@@ -4,14 +4,13 @@ from typing import Any
 
 import msgspec
 from honest import HONEST, LARGE, Honest
-from hostile import BODIES, EDGES, HOSTILE, STRANGER, Hostile, a_run
+from hostile import EDGES, HOSTILE, STRANGER, Hostile, a_run
 
 from ringcast._core import wire
 from ringcast.config import MAX_MEMBERS
-from ringcast.protocols.multicast import mcast, nakack2, stable
-from ringcast.stack import EVERYONE, Kind
+from ringcast.protocols.multicast import base as multicast, nakack2, stable
+from ringcast.stack import EVERYONE
 
-NEW_BODIES = {Kind.STARTED: nakack2.STARTED, Kind.RESYNC: nakack2.RESYNC, Kind.VOTE: stable.VOTE, Kind.STABILITY: stable.STABILITY}
 GRANTS = (1500, 1500, 0, 1, 2, 300, -1, 2**62, 2**64 - 1)
 Digest = dict[int, tuple[int, int]]
 
@@ -19,20 +18,18 @@ Digest = dict[int, tuple[int, int]]
 class HostileNakack2(Hostile):
     """The acts; whether B is the coordinator, whose STABILITY is believed, is the group's."""
 
-    bodies = {kind: body for kind, body in BODIES.items() if body is not mcast.ACK} | NEW_BODIES
-
     # ---------------------------------------------------------------------------------------------------------- words
 
     def forged_word(self, target: Honest) -> None:
         """STARTED and RESYNC, VOTE and STABILITY; now and then with a field too few or too many, or a wrong one."""
-        kind = self.program.choice((Kind.STARTED, Kind.RESYNC, Kind.VOTE, Kind.STABILITY, Kind.VOTE, Kind.STABILITY))
-        if kind == Kind.STARTED:
+        kind = self.program.choice((nakack2.STARTED, nakack2.RESYNC, stable.VOTE, stable.STABILITY, stable.VOTE, stable.STABILITY))
+        if kind == nakack2.STARTED:
             fields: list[Any] = [self.number(target), bool(self.program.byte() & 3)]
-        elif kind == Kind.RESYNC:
+        elif kind == nakack2.RESYNC:
             fields = [self.number(target)]
         else:
             fields = [self.a_view_id(target), self.program.choice(GRANTS), self.a_digest(target)]
-            if kind == Kind.VOTE:
+            if kind == stable.VOTE:
                 fields.insert(1, bool(self.program.byte() & 7))
             else:
                 fields.append({self.somebody(target): self.somebody(target) for _ in range(self.program.byte() % 4)})
@@ -64,7 +61,7 @@ class HostileNakack2(Hostile):
     def forged_start(self, target: Honest) -> None:
         """Of the present view, so that it opens a stream."""
         seqno = self.program.choice((0, 0, self.number(target)))
-        self.forge(target, Kind.START, msgspec.msgpack.encode([seqno, self.a_view_id(target)]))
+        self.forge(target, multicast.START, msgspec.msgpack.encode([seqno, self.a_view_id(target)]))
 
     def forged_stream(self, target: Honest) -> None:
         """More of B's messages, where its stream is or a little further."""
@@ -74,7 +71,7 @@ class HostileNakack2(Hostile):
         sizes = [self.program.choice((0, 20, 250, LARGE)) for _ in range(1 + self.program.byte() % 12)]
         while sum(sizes) > 4 * LARGE:                           # a datagram of any size finds room in a window that is empty
             sizes.pop()
-        self.say(target, self.program.choice((Kind.DATA, Kind.REPEAT)), a_run(first, flags, [bytes(size) for size in sizes]))
+        self.say(target, self.program.choice((multicast.DATA, multicast.REPEAT)), a_run(first, flags, [bytes(size) for size in sizes]))
 
     def say(self, target: Honest, kind: int, body: bytes, sender: int | None = None) -> None:
         """Behind the rest."""
@@ -88,20 +85,20 @@ class HostileNakack2(Hostile):
         first, body = self.program.byte() << 8, a_run(1, 0, [bytes(self.program.byte())] * (1 + self.program.byte() % 12))
         for number in range(count):
             sender = STRANGER + (first + number << 32)
-            self.say(target, Kind.START, msgspec.msgpack.encode([0, view_id]), sender)
-            self.say(target, Kind.DATA, body, sender)
+            self.say(target, multicast.START, msgspec.msgpack.encode([0, view_id]), sender)
+            self.say(target, multicast.DATA, body, sender)
 
     def flood_early(self, target: Honest) -> None:
         """STARTs, as many as are kept and more."""
         first, view_id = self.program.byte() << 8, self.another_view_id(target)
         for number in range(MAX_MEMBERS - 4 + self.program.byte() % 8):
-            self.say(target, Kind.START, msgspec.msgpack.encode([0, view_id]), STRANGER + (first + number << 32))
+            self.say(target, multicast.START, msgspec.msgpack.encode([0, view_id]), STRANGER + (first + number << 32))
 
     def flood_requests(self, target: Honest) -> None:
         """RESYNC and XMIT-REQ for everything, in turn or all the same."""
         ring = target.multicast.send_window.ring
-        resync = (Kind.RESYNC, msgspec.msgpack.encode([ring.low]))
-        request = (Kind.XMIT_REQ, msgspec.msgpack.encode([[(ring.low, ring.hr)]]))
+        resync = (nakack2.RESYNC, msgspec.msgpack.encode([ring.low]))
+        request = (multicast.XMIT_REQ, msgspec.msgpack.encode([[(ring.low, ring.hr)]]))
         words = self.program.choice(((resync,), (request,), (resync, request)))
         for number in range(1 + self.program.byte() % 64):
             self.say(target, *words[number % len(words)])
@@ -110,7 +107,7 @@ class HostileNakack2(Hostile):
         """Of others each time."""
         for number in range(1 + self.program.byte() % 8):
             digest = {(number << 32) + each: (1, 1) for each in range(MAX_MEMBERS)}
-            self.say(target, Kind.VOTE, msgspec.msgpack.encode([target.view_id, True, 1500, digest]))
+            self.say(target, stable.VOTE, msgspec.msgpack.encode([target.view_id, True, 1500, digest]))
 
     # ------------------------------------------------------------------------------------------------------- its part
 
@@ -118,10 +115,10 @@ class HostileNakack2(Hostile):
         """B has its window, and has finished all that it was sent."""
         life, layer = self.life(target), target.multicast
         if life in layer.joiners:
-            self.say(target, Kind.STARTED, msgspec.msgpack.encode([layer.joiners[life], True]))
+            self.say(target, nakack2.STARTED, msgspec.msgpack.encode([layer.joiners[life], True]))
         digest = {target.incarnation: (layer.send_window.sent, layer.send_window.sent), life: (0, 0)}
         digest |= {sender: (window.ring.hr, window.ring.hr) for sender, window in layer.windows.items()}
-        self.say(target, Kind.VOTE, msgspec.msgpack.encode([target.view_id, True, 1500, digest]))
+        self.say(target, stable.VOTE, msgspec.msgpack.encode([target.view_id, True, 1500, digest]))
 
     def conclude(self, target: Honest) -> None:
         """As an honest coordinator: what both honest members have finished."""
@@ -134,12 +131,12 @@ class HostileNakack2(Hostile):
                 digest[sender] = (finished, windows[0].ring.hr)
         report = msgspec.msgpack.encode([target.view_id, 1500, digest, {}])
         for each in self.members:
-            self.say(each, Kind.STABILITY, report)
+            self.say(each, stable.STABILITY, report)
 
     def mislead(self, target: Honest) -> None:
         """Everything that was sent is finished by all, whoever says so."""
         digest = {each.incarnation: (each.multicast.send_window.sent,) * 2 for each in self.members}
-        self.say(target, Kind.STABILITY, msgspec.msgpack.encode([target.view_id, self.program.choice(GRANTS), digest, {}]))
+        self.say(target, stable.STABILITY, msgspec.msgpack.encode([target.view_id, self.program.choice(GRANTS), digest, {}]))
 
     ACTS = (forged_word, forged_word, forged_word, forged_word, forged_start, forged_stream, forged_stream, forged_stream, flood_queue,
             flood_early, flood_requests, flood_votes, agree, agree, agree, conclude, mislead)

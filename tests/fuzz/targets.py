@@ -14,7 +14,8 @@ from ringcast._core.ring_buffer import RingBuffer
 from ringcast._core.seqno_table import SeqnoTable
 from ringcast._core.stamps import Stamps
 from ringcast._core.window import Window
-from ringcast.stack import Kind
+from ringcast.protocols.multicast import base as multicast
+from ringcast.protocols.unicast3 import control
 
 GROUP = 0xABCD1234
 INPUT = 12                              # bytes in front of the body
@@ -33,8 +34,8 @@ def decoder(data: bytes) -> None:
     low, capacity, place = struct.unpack_from("<QHH", data)
     sealed_datagram(data[INPUT:], low, place)
     capacity = 1 + capacity % 128
-    read_and_packed_again(data[INPUT:], RingBuffer(capacity, low), wire.make_header(Kind.REPEAT, GROUP, 1, 0))
-    read_and_packed_again(data[INPUT:], SeqnoTable(low, capacity=capacity), wire.make_header(Kind.UNICAST, GROUP, 1, 2) + data[:8])
+    read_and_packed_again(data[INPUT:], RingBuffer(capacity, low), wire.make_header(multicast.REPEAT, GROUP, 1, 0))
+    read_and_packed_again(data[INPUT:], SeqnoTable(low, capacity=capacity), wire.make_header(control.MESSAGE, GROUP, 1, 2) + data[:8])
     for prefix in (HEADER, CONNECTION, HEADER + place % 64):        # whatever stands there
         same_reading(data, low, capacity, prefix)
 
@@ -64,9 +65,9 @@ def same_reading(datagram: bytes, low: int, capacity: int, prefix: int) -> "wire
 
 def sealed_datagram(body: bytes, low: int, place: int) -> None:
     """What the compiled core sealed is opened again, and damage is found."""
-    datagram = wire.make_datagram(Kind.DATA, GROUP, low, place, body)
+    datagram = wire.make_datagram(multicast.DATA, GROUP, low, place, body)
     header = wire.open_datagram(exact(datagram), GROUP)
-    assert header is not None and (header.kind, header.sender, header.dest) == (Kind.DATA, low, place)
+    assert header is not None and (header.kind, header.sender, header.dest) == (multicast.DATA, low, place)
     damaged = bytearray(datagram)
     damaged[place % len(damaged)] ^= 1 + place % 255
     assert wire.open_datagram(damaged, GROUP) is None

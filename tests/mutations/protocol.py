@@ -185,7 +185,7 @@ MUTATIONS = [
              "return (entry is None or precedes(entry.conn_id, conn_id)) and (closed is None or precedes(closed.conn_id, conn_id))",
              "return True", TO_ONE),
     Mutation("SEND_FIRST_SEQNO is not answered", UNICAST,
-             "            self._repeat_as(Kind.UNICAST_FIRST, entry, [(lowest, lowest)], now)",
+             "            self._repeat_as(control.FIRST, entry, [(lowest, lowest)], now)",
              "            pass", TO_ONE),
     Mutation("what was given up is not reported", UNICAST, "        self.stack.effects.failures += failed\n", "", TO_ONE),
     Mutation("a connection with a gap expires", RECEIVER,

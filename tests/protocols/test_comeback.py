@@ -4,9 +4,8 @@ import pytest
 
 from ringcast import Address, Batch
 from ringcast.protocols.multicast.base import MOST_DEPARTED
-from ringcast.protocols.static_members import Hello
+from ringcast.protocols.static_members import HELLO, Hello
 from ringcast.sim.cluster import Cluster
-from ringcast.stack import Kind
 
 STACKS = ["mcast-udp", "mcast-tcp", "nakack2-udp", "nakack2-tcp"]
 
@@ -153,7 +152,7 @@ def test_a_hello_of_an_earlier_stint_changes_nothing():
     come_back(group, acked=0, physical="elsewhere")
     group.run(1000)
     receiver = group["A"]
-    receiver.members.receive([group["P"].stack.control(Kind.HELLO, stale)], receiver.clock.read(group.now))
+    receiver.members.receive([group["P"].stack.control(HELLO, stale)], receiver.clock.read(group.now))
     assert receiver.members.heard["P"].physical == "elsewhere"
 
 

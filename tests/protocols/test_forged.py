@@ -6,13 +6,13 @@ import msgspec
 import pytest
 
 from ringcast._core import wire
-from ringcast.protocols.multicast import base as multicast, mcast
+from ringcast.protocols.multicast import base as multicast, mcast, stable
 from ringcast.protocols.multicast.stable import Vote
 from ringcast.protocols.seqnos import MODULUS, united, without
-from ringcast.protocols.static_members import FARTHEST, HIGHEST, Hello, Line
+from ringcast.protocols.static_members import FARTHEST, HELLO, HIGHEST, Hello, Line
 from ringcast.protocols.unicast3 import control
 from ringcast.sim.cluster import Cluster
-from ringcast.stack import EVERYONE, Kind
+from ringcast.stack import EVERYONE
 
 STACKS = ["mcast-udp", "mcast-tcp", "nakack2-udp", "nakack2-tcp"]
 MCAST = STACKS[:2]
@@ -59,7 +59,7 @@ def test_one_refusal_in_anothers_name_ends_no_stream():
     unheard(group, "A", "C")
     group["A"].send(*numbered(1, 20))
     group.run(1)
-    forge(group, "C", Kind.ACK, mcast.Ack(0, 0), to="A")
+    forge(group, "C", mcast.ACK, mcast.Ack(0, 0), to="A")
     group.run(100)
     heal(group)
     assert_all_have(group, "A", numbered(1, 20))
@@ -72,7 +72,7 @@ def test_one_refusal_in_the_name_of_a_joiner_ends_no_stream():
     while not group["A"].multicast.joiners:
         group.run(0.01)
     unheard(group, "A", "C")
-    forge(group, "C", Kind.ACK, mcast.Ack(0, 0), to="A")
+    forge(group, "C", mcast.ACK, mcast.Ack(0, 0), to="A")
     group["A"].send(*numbered(1, 20))
     group.run(100)
     heal(group)
@@ -81,7 +81,7 @@ def test_one_refusal_in_the_name_of_a_joiner_ends_no_stream():
 
 def test_a_refusal_before_anything_was_sent_is_taken_back_by_who_takes_messages():
     group = group_of(names="AC")
-    forge(group, "C", Kind.ACK, mcast.Ack(0, 0), to="A")
+    forge(group, "C", mcast.ACK, mcast.Ack(0, 0), to="A")
     group.run(50)
     unheard(group, "A", "C")
     group["A"].send(*numbered(1, 20))
@@ -94,7 +94,7 @@ def test_who_was_not_waited_for_and_acknowledges_is_waited_for_again():
     """Enough datagrams in C's name end its place among those that are waited for; its next ack gives it back."""
     group = group_of()
     for _ in range(3):
-        forge(group, "C", Kind.ACK, mcast.Ack(0, 0), to="A")
+        forge(group, "C", mcast.ACK, mcast.Ack(0, 0), to="A")
         group["A"].multicast.tick(group.now)
     assert group["A"].multicast.start_of(group["C"].incarnation) is None
     unheard(group, "A", "B")                    # so that nothing is purged before C has it
@@ -115,7 +115,7 @@ def test_a_start_of_a_process_that_nobody_has_heard_of_moves_no_stream(stack, st
     group = group_of(stack)
     group["A"].send(*numbered(1, 20))
     group.settle()
-    forge(group, "A", Kind.START, multicast.LaterStart(40, group["B"].views[-1].id, stint), to="B")
+    forge(group, "A", multicast.START, multicast.LaterStart(40, group["B"].views[-1].id, stint), to="B")
     group["A"].send(*numbered(21, 60))
     group.settle()
     assert_all_have(group, "A", numbered(1, 60))
@@ -128,7 +128,7 @@ def test_a_life_that_comes_back_after_that_is_heard(stack):
     group.run(1000)
     group["P"].send(*numbered(1, 20))
     group.settle()
-    forge(group, "P", Kind.START, multicast.LaterStart(0, group["B"].views[-1].id, 1 << 60), to="B")
+    forge(group, "P", multicast.START, multicast.LaterStart(0, group["B"].views[-1].id, 1 << 60), to="B")
     former = group["P"]
     former.crash()
     group["A"].exclude("P")
@@ -154,7 +154,7 @@ def test_no_hello_takes_a_name_for_good(generation, life):
     """Somebody says of C that it is vacant, or another's, in the last generation there is: C comes back all the same."""
     group = group_of()
     for name, other in (("A", "B"), ("B", "A"), ("A", "C")):
-        forge(group, name, Kind.HELLO, hello(name, {"C": Line(generation, life)}), to=other)
+        forge(group, name, HELLO, hello(name, {"C": Line(generation, life)}), to=other)
     group["A"].exclude("C")
     group.run(1000)
     group["C"].crash()
@@ -169,7 +169,7 @@ def test_no_hello_takes_the_name_of_a_member_that_starts():
     group = Cluster("AB").start("A")
     forged = hello("B", {"A": Line(2**22 - 1, 0x5555_0000_0005), "B": Line(2**22 - 1, 0x5555_0000_0006)})
     sender = 0x5555_0000_0006
-    group["A"].turn([wire.make_datagram(Kind.HELLO, group["A"].stack.group, sender, EVERYONE, msgspec.msgpack.encode(forged))])
+    group["A"].turn([wire.make_datagram(HELLO, group["A"].stack.group, sender, EVERYONE, msgspec.msgpack.encode(forged))])
     group.start("B")
     group.run(3000)
     assert group["A"].views[-1].names == group["B"].views[-1].names == ("A", "B")
@@ -214,13 +214,13 @@ def assert_b_hears(group, count):
 def test_one_timestamp_far_ahead_stops_no_acks(step):
     group, entry = talking()
     timestamp = (entry.last_timestamp_received + step) % 2**64
-    forge(group, "B", Kind.UNICAST_ACK, control.Ack(entry.conn_id, entry.highest_acked, timestamp, 1), to="A")
+    forge(group, "B", control.ACK, control.Ack(entry.conn_id, entry.highest_acked, timestamp, 1), to="A")
     assert entry.last_timestamp_received == timestamp
     assert_b_hears(group, 200)
     assert entry.num_unacked() == 0
 
 
-@pytest.mark.parametrize("kind", [Kind.UNICAST_ACK, Kind.SEND_FIRST_SEQNO])
+@pytest.mark.parametrize("kind", [control.ACK, control.SEND_FIRST_SEQNO])
 def test_one_timestamp_far_ahead_stops_no_answer_to_who_has_lost_its_window(kind):
     """B forgets connections quickly and for good, so that it must ask where A's begins."""
     group = Cluster("AB", max_closed_connections=0).start("A").start("B", conn_expiry_timeout=20, conn_close_timeout=20)
@@ -230,7 +230,7 @@ def test_one_timestamp_far_ahead_stops_no_answer_to_who_has_lost_its_window(kind
     entry = group["A"].unicast.senders[group["B"].incarnation]
     assert entry.num_unacked() == 0 and not group["B"].unicast.receivers
     timestamp = entry.last_timestamp_received + (1 << 62)
-    body = (control.Ack(entry.conn_id, entry.highest_acked, timestamp, 1000) if kind == Kind.UNICAST_ACK
+    body = (control.Ack(entry.conn_id, entry.highest_acked, timestamp, 1000) if kind == control.ACK
             else control.SendFirstSeqno(entry.conn_id, timestamp))
     forge(group, "B", kind, body, to="A")
     assert_b_hears(group, 20)
@@ -242,7 +242,7 @@ def test_one_refusal_in_anothers_name_closes_no_connection():
     group["A"].say("B", 20, 8)
     group.run(1)
     ack = control.Ack(entry.conn_id, 0, entry.last_timestamp_received + 1, 0)
-    forge(group, "B", Kind.UNICAST_ACK, ack, to="A")
+    forge(group, "B", control.ACK, ack, to="A")
     group.network.cut = set()
     group.run(500)
     assert_b_hears(group, 20)
@@ -251,7 +251,7 @@ def test_one_refusal_in_anothers_name_closes_no_connection():
 
 def test_a_refusal_while_there_is_nothing_to_refuse_shuts_nobody_out():
     group, entry = talking()
-    forge(group, "B", Kind.UNICAST_ACK, control.Ack(entry.conn_id, 0, entry.last_timestamp_received + 1, 0), to="A")
+    forge(group, "B", control.ACK, control.Ack(entry.conn_id, 0, entry.last_timestamp_received + 1, 0), to="A")
     group.run(100)
     assert_b_hears(group, 20)
 
@@ -260,7 +260,7 @@ def test_a_refusal_behind_a_timestamp_far_ahead_is_heard_at_last():
     """Otherwise A would say it all again and again to one who takes nothing."""
     group, entry = talking()
     timestamp = entry.last_timestamp_received + (1 << 62)
-    forge(group, "B", Kind.UNICAST_ACK, control.Ack(entry.conn_id, entry.highest_acked, timestamp, 1000), to="A")
+    forge(group, "B", control.ACK, control.Ack(entry.conn_id, entry.highest_acked, timestamp, 1000), to="A")
     group["B"].stop_receiving()
     group["A"].say("B", 20, 8)
     group.run(3000)
@@ -270,7 +270,7 @@ def test_a_refusal_behind_a_timestamp_far_ahead_is_heard_at_last():
 # -------------------------------------------------------------------------------------------- requests for repeats
 
 def request(group, name, first, last, to="A"):
-    forge(group, name, Kind.XMIT_REQ, multicast.XmitReq([(first, last)] * 100), to=to)
+    forge(group, name, multicast.XMIT_REQ, multicast.XmitReq([(first, last)] * 100), to=to)
 
 
 def repeated(group):
@@ -344,7 +344,7 @@ def test_one_vote_that_its_member_takes_nothing_ends_no_stream(sender):
     unheard(group, sender, "C")
     group[sender].send(*numbered(1, 20))
     group.run(1)
-    forge(group, "C", Kind.VOTE, vote(group, "C", receiving=False, C=(0, 0)), to="A")
+    forge(group, "C", stable.VOTE, vote(group, "C", receiving=False, C=(0, 0)), to="A")
     group.run(100)
     heal(group)
     assert_all_have(group, sender, numbered(1, 20))
@@ -356,7 +356,7 @@ def test_one_vote_far_ahead_says_nothing_of_what_is_sent_later(far):
     group = group_of("nakack2-udp")
     group["B"].send(*numbered(1, 5))
     group.settle()
-    forge(group, "C", Kind.VOTE, vote(group, "C", B=(far, far), C=(0, 0)), to="A")
+    forge(group, "C", stable.VOTE, vote(group, "C", B=(far, far), C=(0, 0)), to="A")
     group.run(100)
     group["C"].stack.layers[3].asked(group.now)         # it votes, as it does while anything is not settled
     group.run(100)
@@ -372,7 +372,7 @@ def test_one_vote_far_ahead_of_its_own_stream_blocks_nobody(far):
     group = group_of("nakack2-udp")
     group["B"].send(*numbered(1, 5))
     group.settle()
-    forge(group, "B", Kind.VOTE, vote(group, "B", A=(0, 0), B=(far, far), C=(0, 0)), to="A")
+    forge(group, "B", stable.VOTE, vote(group, "B", A=(0, 0), B=(far, far), C=(0, 0)), to="A")
     group["B"].send(*numbered(6, 100))
     group.settle(20_000)
     group["B"].send(*numbered(70, 100))

@@ -5,9 +5,10 @@ from hypothesis import given, strategies as st
 
 from ringcast._core import wire
 from ringcast.address import Address
-from ringcast.protocols.parts import HEAD, MOST_BYTES, MOST_OPEN, Parts
+from ringcast.protocols.parts import HEAD, MOST_BYTES, MOST_OPEN, PART, Parts
+from ringcast.protocols.static_members import HELLO
 from ringcast.sim.cluster import Cluster
-from ringcast.stack import EVERYONE, Kind, Layer, Packet, Stack
+from ringcast.stack import EVERYONE, Layer, Packet, Stack
 
 DATAGRAM = 512
 ROOM = DATAGRAM - wire.HEADER_SIZE - HEAD.size
@@ -33,11 +34,11 @@ class End:
 
     def send(self, size, dest=EVERYONE):
         """Send a datagram of about this size; return it as whoever gets it sees it, and what is on the wire."""
-        data = wire.make_datagram(Kind.HELLO, self.stack.group, self.address.incarnation, dest, bytes(range(256)) * (size // 256 + 1))
-        self.top.below.send([Packet(Kind.HELLO, self.address.incarnation, dest, data)], 0)
+        data = wire.make_datagram(HELLO, self.stack.group, self.address.incarnation, dest, bytes(range(256)) * (size // 256 + 1))
+        self.top.below.send([Packet(HELLO, self.address.incarnation, dest, data)], 0)
         sent = [datagram for _, datagram in self.stack.take().packets]
         assert all(len(each) <= DATAGRAM for each in sent)
-        return (Kind.HELLO, self.address.incarnation, dest, data), sent
+        return (HELLO, self.address.incarnation, dest, data), sent
 
 
 @given(st.lists(st.tuples(st.integers(2, 4), st.sampled_from([0, 300, 5000, 60_000])), min_size=1, max_size=3),
@@ -99,17 +100,17 @@ def test_who_floods_us_with_parts_fills_no_memory():
                                   HEAD.pack(1, 5, 5) + b"x", HEAD.pack(1, 0, 65_535) + b"x"])
 def test_parts_that_make_no_sense_are_counted(body):
     receiver = End(1)
-    receiver.stack.receive([wire.make_datagram(Kind.PART, receiver.stack.group, 2, 0, body)], 0)
+    receiver.stack.receive([wire.make_datagram(PART, receiver.stack.group, 2, 0, body)], 0)
     assert (receiver.parts.num_bad, receiver.parts.puzzles, receiver.top.got) == (1, {}, [])
 
 
-@pytest.mark.parametrize("kind, sender, dest", [(Kind.PART, 2, 0), (Kind.HELLO, 3, 0), (Kind.HELLO, 2, 1)])
+@pytest.mark.parametrize("kind, sender, dest", [(PART, 2, 0), (HELLO, 3, 0), (HELLO, 2, 1)])
 def test_nobody_speaks_for_another_in_parts(kind, sender, dest):
     receiver = End(1)
     whole = wire.make_datagram(kind, receiver.stack.group, sender, dest, bytes(600))
     for index, start in enumerate(range(0, len(whole), ROOM)):
         body = HEAD.pack(7, index, 2) + whole[start:start + ROOM]
-        receiver.stack.receive([wire.make_datagram(Kind.PART, receiver.stack.group, 2, 0, body)], 0)
+        receiver.stack.receive([wire.make_datagram(PART, receiver.stack.group, 2, 0, body)], 0)
     assert (receiver.parts.num_bad, receiver.top.got) == (1, [])
 
 

@@ -6,11 +6,11 @@ import pytest
 
 from ringcast import Address, ConfigError, Digest
 from ringcast.config import configure
+from ringcast.protocols.multicast import mcast
 from ringcast.protocols.static_members import HELLO, Hello, Line, StaticMembers
 from ringcast.sim.cluster import Cluster
 from ringcast.sim.member import Member
 from ringcast.sim.network import MS, Network
-from ringcast.stack import Kind, decoded
 from ringcast.stacks import STACKS
 
 
@@ -158,7 +158,7 @@ def test_a_stranger_is_counted_and_not_let_in():
     group.run(500)
     other = Cluster("AX", seed=99).start("X")
     hello = Hello("X", "x", {"A": Line(), "X": Line(1, 5)}, True, {})
-    group["A"].turn([other["X"].stack.control(Kind.HELLO, hello).data])
+    group["A"].turn([other["X"].stack.control(HELLO, hello).data])
     assert group["A"].members.num_strangers == 1
     assert views(group, "A") == [("A", "B")]
 
@@ -167,7 +167,7 @@ def test_that_a_name_is_occupied_is_believed_only_from_its_owner():
     group = Cluster("ABC").start()
     group.run(500)
     hello = Hello("B", "b", group["B"].members.table | {"C": Line(7, 999)}, False, {})
-    group["A"].turn([group["B"].stack.control(Kind.HELLO, hello).data])
+    group["A"].turn([group["B"].stack.control(HELLO, hello).data])
     assert group["A"].members.table["C"].incarnation == group["C"].address.incarnation
 
 
@@ -182,7 +182,7 @@ def test_decision_24_a_hello_out_of_bounds_is_counted(hello):
     group = Cluster("AB").start()
     group.run(500)
     before = dict(group["A"].members.table)
-    group["A"].turn([group["B"].stack.control(Kind.HELLO, hello).data])
+    group["A"].turn([group["B"].stack.control(HELLO, hello).data])
     assert group["A"].members.num_strangers == 1
     assert group["A"].members.table == before
 
@@ -191,7 +191,7 @@ def test_decision_24_hellos_are_answered_at_a_bounded_rate():
     group = Cluster("AB").start()
     group.run(500)
     before = group["A"].members.num_hellos_sent
-    hello = group["B"].stack.control(Kind.HELLO, Hello("B", "b", {}, True, {})).data
+    hello = group["B"].stack.control(HELLO, Hello("B", "b", {}, True, {})).data
     for _ in range(1000):
         group["A"].turn([hello] * 10)
         group.now += MS // 10
@@ -205,7 +205,7 @@ def test_a_resume_is_told_to_the_senders():
     sent = []
     group.observer.sent = lambda source, dest, datagram: sent.append(datagram)
     group.start("B", resume=Digest({group["A"].address: 7, Address("gone", 3): 9}))
-    hello = decoded(HELLO, group["B"].stack.control(Kind.HELLO, Hello("B", "B", {}, True, group["B"].members.resume)))
+    hello = HELLO.decode(group["B"].stack.control(HELLO, Hello("B", "B", {}, True, group["B"].members.resume)).data)
     assert hello.resume == {group["A"].address.incarnation: 7, 3: 9}
     assert any(b"gone" not in data for data in sent)
 
@@ -257,7 +257,7 @@ def test_a_view_with_a_later_life_has_a_later_id():
 
 def hello_of(member):
     """What this member would say now."""
-    return member.stack.control(Kind.HELLO, Hello(member.name, member.physical, dict(member.members.table), True, {})).data
+    return member.stack.control(HELLO, Hello(member.name, member.physical, dict(member.members.table), True, {})).data
 
 
 def test_a_hello_that_a_former_life_sent_late_does_not_stop_the_present_one():
@@ -327,7 +327,7 @@ def test_strangers_are_answered_at_a_bounded_rate():
     group = Cluster("AB").start()
     group.run(500)
     before = group["A"].members.num_hellos_sent
-    data = Cluster("AX", seed=99).start("X")["X"].stack.control(Kind.ACK, [1, 1]).data
+    data = Cluster("AX", seed=99).start("X")["X"].stack.control(mcast.ACK, [1, 1]).data
     for _ in range(1000):
         group["A"].turn([data] * 10)
         group.now += MS // 10
@@ -429,7 +429,7 @@ def test_a_forged_hello_on_another_stack_never_stops_a_member_that_has_a_view():
         for physical, installed in (("elsewhere", False), ("B", True)):
             forged = Hello("B", physical, {"B": Line(5, number)}, True, {}, installed,
                            terms={"stack": "x" * 64})
-            a.turn([b.stack.control(Kind.HELLO, forged).data])
+            a.turn([b.stack.control(HELLO, forged).data])
         group.run(1)
     assert a.fault is None
     assert (a.members.table, a.views[-1], a.routes) == (table, view, routes)
@@ -463,5 +463,5 @@ def test_terms_out_of_bounds_are_a_bad_hello():
     group.run(500)
     for terms in ({"stack": "x" * 65}, {str(k): "" for k in range(17)}, {"": "x"}):
         hello = Hello("B", "B", {}, True, {}, terms=terms)
-        group["A"].turn([group["B"].stack.control(Kind.HELLO, hello).data])
+        group["A"].turn([group["B"].stack.control(HELLO, hello).data])
     assert group["A"].members.num_strangers == 3 and group["A"].members.num_refused == 0

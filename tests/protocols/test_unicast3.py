@@ -20,7 +20,7 @@ from ringcast.protocols.unicast3.memory import MOST_EARLY, MOST_EARLY_OF_ALL, MO
 from ringcast.protocols.unicast3.states import TABLE, Act, Event, State
 from ringcast.protocols.unicast3.sync import Counter
 from ringcast.sim.network import MS
-from ringcast.stack import Kind, Packet, Stack, decoded
+from ringcast.stack import Stack
 from ringcast.view import View
 
 A, B, C = Address("A", 1), Address("B", 2), Address("C", 3)
@@ -90,12 +90,12 @@ def kinds(datagrams):
     return [datagram[3] for datagram in datagrams]
 
 
-def bodies(datagrams, kind, decoder):
-    return [decoded(decoder, Packet(kind, 0, 0, datagram)) for datagram in datagrams if datagram[3] == kind]
+def bodies(datagrams, kind):
+    return [kind.decode(datagram) for datagram in datagrams if datagram[3] == kind]
 
 
 def acks(datagrams):
-    return [(ack.conn_id, ack.seqno) for ack in bodies(datagrams, Kind.UNICAST_ACK, control.ACK)]
+    return [(ack.conn_id, ack.seqno) for ack in bodies(datagrams, control.ACK)]
 
 
 # ------------------------------------------------------------------------------------------------------------ states
@@ -173,7 +173,7 @@ def test_messages_to_one_who_left_fail_within_conn_close_timeout_with_their_payl
     assert a.failed == []
     said = a.wait(2)
     assert [(batch.dest, batch.first, batch.payloads) for batch in a.failed] == [(B, 1, [b"1", b"2"])]
-    assert kinds(said) == [Kind.CLOSE] and a.layer.senders == {} and a.layer.num_unacked() == 0
+    assert kinds(said) == [control.CLOSE] and a.layer.senders == {} and a.layer.num_unacked() == 0
 
 
 def test_what_waits_to_be_framed_for_one_who_left_fails_too_and_keeps_no_connection_open():
@@ -253,7 +253,7 @@ def test_a_late_datagram_of_an_older_connection_opens_nothing():
     old = a.tell(B, b"old")
     a.hear(*b.hear(*old), *b.wait(5))
     close = a.wait(100)
-    assert kinds(close) == [Kind.CLOSE]
+    assert kinds(close) == [control.CLOSE]
     new = a.tell(B, b"new")
     b.hear(*new)
     b.hear(*old, *close)
@@ -376,7 +376,7 @@ def test_a_sync_is_answered_only_so_often_however_many_come():
     answers = 0
     for timestamp in range(1, 1000):
         body = control.SendFirstSeqno(1, timestamp)
-        answers += len(a.hear(wire.make_datagram(Kind.SEND_FIRST_SEQNO, a.stack.group, B.incarnation, A.incarnation, encoded(body))))
+        answers += len(a.hear(wire.make_datagram(control.SEND_FIRST_SEQNO, a.stack.group, B.incarnation, A.incarnation, encoded(body))))
     assert answers == 1
 
 
@@ -385,7 +385,7 @@ def test_a_request_costs_at_most_a_window_in_an_interval():
     for _ in range(9):
         a.tell(B, bytes(1000))
     request = encoded(control.XmitReq(1, [(1, 9)], 1))
-    datagram = wire.make_datagram(Kind.UNICAST_XMIT_REQ, a.stack.group, B.incarnation, A.incarnation, request)
+    datagram = wire.make_datagram(control.XMIT_REQ, a.stack.group, B.incarnation, A.incarnation, request)
     repeated = sum(len(answer) for _ in range(50) for answer in a.hear(datagram))
     assert 9_000 < repeated < 25_000
 
@@ -393,18 +393,18 @@ def test_a_request_costs_at_most_a_window_in_an_interval():
 # ------------------------------------------------------------------------------------------------------------ a bad peer
 
 @pytest.mark.parametrize(("kind", "body"), [
-    (Kind.UNICAST_ACK, control.Ack(1, -1, 1, 1000)), (Kind.UNICAST_ACK, control.Ack(1, 3, -1, 1000)),
-    (Kind.UNICAST_ACK, control.Ack(1, 3, 1, -1)), (Kind.UNICAST_ACK, control.Ack(1, 2, 1, 1000)),
-    (Kind.UNICAST_ACK, control.Ack(-1, 1, 1, 1000)), (Kind.UNICAST_XMIT_REQ, control.XmitReq(1, [(0, -1)], 1)),
-    (Kind.UNICAST_XMIT_REQ, control.XmitReq(1, [(1, 1)] * 3000, 1)), (Kind.SEND_FIRST_SEQNO, control.SendFirstSeqno(1, -1)),
-    (Kind.UNICAST_XMIT_REQ, control.XmitReq(1, [(1, 1)], -1)),
-    (Kind.CLOSE, control.Close(-1)), (Kind.UNICAST_ACK, [1, "2"]), (Kind.UNICAST, None), (Kind.UNICAST_FIRST, None),
+    (control.ACK, control.Ack(1, -1, 1, 1000)), (control.ACK, control.Ack(1, 3, -1, 1000)),
+    (control.ACK, control.Ack(1, 3, 1, -1)), (control.ACK, control.Ack(1, 2, 1, 1000)),
+    (control.ACK, control.Ack(-1, 1, 1, 1000)), (control.XMIT_REQ, control.XmitReq(1, [(0, -1)], 1)),
+    (control.XMIT_REQ, control.XmitReq(1, [(1, 1)] * 3000, 1)), (control.SEND_FIRST_SEQNO, control.SendFirstSeqno(1, -1)),
+    (control.XMIT_REQ, control.XmitReq(1, [(1, 1)], -1)),
+    (control.CLOSE, control.Close(-1)), (control.ACK, [1, "2"]), (control.MESSAGE, None), (control.FIRST, None),
 ], ids=lambda each: repr(each)[:40])
 def test_what_makes_no_sense_is_counted_and_changes_nothing(kind, body):
     a = End(A)
     a.tell(B, b"1")
     data = b"" if body is None else encoded(body)
-    if body is not None and kind == Kind.UNICAST_ACK and isinstance(body, control.Ack) and body.seqno == 2:
+    if body is not None and kind == control.ACK and isinstance(body, control.Ack) and body.seqno == 2:
         assert a.layer.senders[B.incarnation].highest_sent == 1, "this acknowledges what was never sent"
     said = a.hear(wire.make_datagram(kind, a.stack.group, B.incarnation, A.incarnation, data))
     assert said == [] and a.layer.counters.unicast_bad == 1
@@ -415,11 +415,11 @@ def test_control_datagrams_of_strangers_and_about_other_connections_do_nothing()
     a = End(A)
     a.tell(B, b"1")
     for sender, conn_id in ((C, 1), (B, 2), (B, WRAP - 1)):
-        for kind, body in ((Kind.UNICAST_ACK, control.Ack(conn_id, 1, 5, 1000)), (Kind.CLOSE, control.Close(conn_id)),
-                           (Kind.SEND_FIRST_SEQNO, control.SendFirstSeqno(conn_id, 5))):
+        for kind, body in ((control.ACK, control.Ack(conn_id, 1, 5, 1000)), (control.CLOSE, control.Close(conn_id)),
+                           (control.SEND_FIRST_SEQNO, control.SendFirstSeqno(conn_id, 5))):
             assert a.hear(wire.make_datagram(kind, a.stack.group, sender.incarnation, A.incarnation, encoded(body))) == []
     assert a.layer.num_unacked() == 1
-    ack = wire.make_datagram(Kind.UNICAST_ACK, a.stack.group, B.incarnation, A.incarnation, encoded(control.Ack(1, 1, 1, 1000)))
+    ack = wire.make_datagram(control.ACK, a.stack.group, B.incarnation, A.incarnation, encoded(control.Ack(1, 1, 1, 1000)))
     a.hear(ack)
     assert a.layer.num_unacked() == 0, "and none of their timestamps was taken for the receiver's"
 
@@ -428,7 +428,7 @@ def test_a_damaged_first_datagram_opens_no_window():
     a, b = End(A), End(B)
     good = a.tell(B, b"message")[0]
     body = good[wire.HEADER_SIZE:-1]
-    b.hear(wire.make_datagram(Kind.UNICAST_FIRST, b.stack.group, A.incarnation, B.incarnation, body))
+    b.hear(wire.make_datagram(control.FIRST, b.stack.group, A.incarnation, B.incarnation, body))
     assert b.layer.receivers == {} and b.layer.counters.unicast_bad == 1
     b.hear(good)
     assert b.got == [b"message"]

@@ -3,8 +3,8 @@
 from ringcast._core import wire
 from ringcast.address import Address
 from ringcast.message import Flag
-from ringcast.protocols.unreliable import MOST_WAITING, Unreliable
-from ringcast.stack import Kind, Stack
+from ringcast.protocols.unreliable import MOST_WAITING, UNRELIABLE, Unreliable
+from ringcast.stack import Stack
 from ringcast.view import View
 
 A, B = Address("A", 1), Address("B", 2)
@@ -49,10 +49,10 @@ def test_to_one_member_and_not_to_oneself():
 def test_what_nobody_has_room_for_or_what_strangers_send_is_dropped_and_counted():
     layer, b = stack_of(B)
     group = b.group
-    b.receive([wire.make_datagram(Kind.UNRELIABLE, group, 77, 0, b"stranger")], 0)
+    b.receive([wire.make_datagram(UNRELIABLE, group, 77, 0, b"stranger")], 0)
     assert layer.num_dropped == 1
-    b.receive([wire.make_datagram(Kind.UNRELIABLE, group, A.incarnation, 0, bytes(8) + b"m")] * (MOST_WAITING + 10), 0)
+    b.receive([wire.make_datagram(UNRELIABLE, group, A.incarnation, 0, bytes(8) + b"m")] * (MOST_WAITING + 10), 0)
     assert len(got(b, limit=3)) == 3 and layer.num_dropped == 1 + 10 + MOST_WAITING - 3
     deaf, stack = stack_of(B, receiving=False)
-    stack.receive([wire.make_datagram(Kind.UNRELIABLE, group, A.incarnation, 0, b"m")], 0)
+    stack.receive([wire.make_datagram(UNRELIABLE, group, A.incarnation, 0, b"m")], 0)
     assert got(stack) == [] and deaf.num_dropped == 1

@@ -14,12 +14,15 @@ import struct
 from dataclasses import dataclass, field
 
 from ringcast._core import wire
-from ringcast.stack import Instant, Kind, Layer, Packet
+from ringcast.kinds import Kind, takes
+from ringcast.stack import Instant, Layer, Packet
 
 HEAD = struct.Struct("<IHH")            # number of the datagram, index of the part, number of parts
 MOST_PARTS = 256                        # of a datagram
 MOST_OPEN = 4                           # datagrams of one sender that are put together at a time
 MOST_BYTES = 1 << 20
+
+PART = Kind(19, "part", traced=False)
 
 
 @dataclass(slots=True)
@@ -58,20 +61,13 @@ class Parts(Layer):
         starts = range(0, len(packet.data), self.room)
         bodies = [HEAD.pack(self.number, index, len(starts)) + packet.data[start:start + self.room]
                   for index, start in enumerate(starts)]
-        return [Packet(Kind.PART, packet.sender, packet.dest,
-                       wire.make_datagram(Kind.PART, self.stack.group, packet.sender, packet.dest, body))
+        return [Packet(PART, packet.sender, packet.dest,
+                       wire.make_datagram(PART, self.stack.group, packet.sender, packet.dest, body))
                 for body in bodies]
 
-    def receive(self, packets: list[Packet], now: Instant) -> None:
-        if any(packet.kind == Kind.PART for packet in packets):
-            packets = [whole for packet in packets if (whole := self._join(packet)) is not None]
-        if packets:
-            self.above.receive(packets, now)
-
-    def _join(self, packet: Packet) -> Packet | None:
-        """Return the packet, or the whole that it completes, if it does."""
-        if packet.kind != Kind.PART:
-            return packet
+    @takes(PART)
+    def _join(self, packet: Packet, now: Instant) -> Packet | None:
+        """Return the packet that this part completes, if it does: it goes up in the place of the part."""
         body = bytes(packet.data[wire.HEADER_SIZE:])
         if len(body) <= HEAD.size:
             self.num_bad += 1
@@ -110,7 +106,7 @@ class Parts(Layer):
     def _opened(self, data: bytes, packet: Packet) -> Packet | None:
         """Return what the parts are of, when they are of one sound datagram of this sender's."""
         header = wire.open_datagram(data, self.stack.group)
-        if header is None or header.kind == Kind.PART or (header.sender, header.dest) != (packet.sender, packet.dest):
+        if header is None or header.kind == PART or (header.sender, header.dest) != (packet.sender, packet.dest):
             self.num_bad += 1
             return None
         self.num_joined += 1

@@ -49,8 +49,9 @@ from ringcast.address import Address
 from ringcast.config import MAX_MEMBERS, MAX_NAME, MAX_RESUME, Config, milliseconds
 from ringcast.digest import Digest
 from ringcast.errors import ConfigError
+from ringcast.kinds import Kind, takes
 from ringcast.protocols.seqnos import is_seqno
-from ringcast.stack import EVERYONE, Instant, Kind, Layer, Packet, decoded
+from ringcast.stack import EVERYONE, Instant, Layer, Packet
 from ringcast.view import View
 
 MAX_TERMS = 16
@@ -88,7 +89,7 @@ class Hello(msgspec.Struct, array_like=True):
     terms: Annotated[dict[Name, Term], Meta(max_length=MAX_TERMS)] = {}     # what all must share
 
 
-HELLO = msgspec.msgpack.Decoder(Hello)
+HELLO = Kind(3, "hello", Hello, traced=False)           # who I am and whom I know
 
 
 class StaticMembers(Layer):
@@ -124,35 +125,33 @@ class StaticMembers(Layer):
         self._install(now)
 
     def receive(self, packets: list[Packet], now: Instant) -> None:
-        others = []
-        for packet in packets:
-            if packet.kind == Kind.HELLO:
-                self._on_hello(packet, now)
-                continue
-            others.append(packet)
-            if packet.sender not in self.incarnations:
-                self._answer(now)
-        if others:
-            self.above.receive(others, now)
+        """Take the HELLOs, and answer whoever is not in the table and says anything else."""
+        if any(packet.sender not in self.incarnations and packet.kind != HELLO for packet in packets):
+            self._answer(now)
+        super().receive(packets, now)
 
-    def _on_hello(self, packet: Packet, now: Instant) -> None:
-        hello = decoded(HELLO, packet)
-        if hello is None or hello.name not in self.table or not all(map(is_seqno, numbers(hello))):
-            self.num_strangers += 1
-            return
+    def count_bad(self) -> None:
+        self.num_strangers += 1
+
+    @takes(HELLO)
+    def _on_hello(self, sender: int, hello: Hello, now: Instant) -> bool:
+        """On reception of HELLO: merge the tables, and answer if somebody lacks something."""
+        if hello.name not in self.table or not all(map(is_seqno, numbers(hello))):
+            return False
         self.num_hellos_received += 1
-        if hello.stints.get(packet.sender, 0) < self.stints.get(packet.sender, 0):
-            return
+        if hello.stints.get(sender, 0) < self.stints.get(sender, 0):
+            return True
         if (differing := self._differing(hello)) is not None:
             self._refuse(hello, differing, now)
-            return
-        changed = self._merge(hello, packet.sender)
-        if self.table[hello.name].incarnation == packet.sender:
-            self._hear(hello, packet.sender, now)
+            return True
+        changed = self._merge(hello, sender)
+        if self.table[hello.name].incarnation == sender:
+            self._hear(hello, sender, now)
         if changed or hello.asks or hello.table != self.table:
             self._answer(now)
         if changed or self.installed is None:
             self._install(now)
+        return True
 
     def _differing(self, hello: Hello) -> str | None:
         """Return the name of a term that a member has otherwise than we; what only one of us
@@ -335,7 +334,7 @@ class StaticMembers(Layer):
         self.num_hellos_sent += 1
         body = Hello(self.local.name, self.stack.physical, self.table, not self.agreed(), self.resume,
                      self.installed is not None, self.stints, self.terms)
-        self.below.send([self.stack.control(Kind.HELLO, body, EVERYONE)], now)
+        self.below.send([self.stack.control(HELLO, body, EVERYONE)], now)
 
     def status(self) -> dict[str, int]:
         return {"view_id": self.installed.id if self.installed else 0, "num_members": len(self.installed or ()),

@@ -9,12 +9,15 @@ import struct
 from ringcast._core import wire
 from ringcast._core.batch import Batch
 from ringcast.address import Address
+from ringcast.kinds import Kind, takes
 from ringcast.message import Flag
-from ringcast.stack import EVERYONE, Instant, Kind, Layer, Packet
+from ringcast.stack import EVERYONE, Instant, Layer, Packet
 from ringcast.view import View
 
 STAMP = struct.Struct("<q")
 MOST_WAITING = 1024                     # messages, from one turn to the next
+
+UNRELIABLE = Kind(14, "unreliable", measured="data")    # one message without a seqno
 
 
 class Unreliable(Layer):
@@ -34,23 +37,19 @@ class Unreliable(Layer):
         sent_at = STAMP.pack(now + self.stack.anchor)
         if dest != self.local:
             to = EVERYONE if dest is None else dest.incarnation
-            data = wire.make_datagram(Kind.UNRELIABLE, self.stack.group, self.local.incarnation, to, sent_at + payload)
-            self.below.send([Packet(Kind.UNRELIABLE, self.local.incarnation, to, data)], now)
+            data = wire.make_datagram(UNRELIABLE, self.stack.group, self.local.incarnation, to, sent_at + payload)
+            self.below.send([Packet(UNRELIABLE, self.local.incarnation, to, data)], now)
         if dest in (None, self.local) and not flags & Flag.DONT_LOOPBACK:
             self._arrive(self.local, sent_at + payload, dest)
 
-    def receive(self, packets: list[Packet], now: Instant) -> None:
-        others = []
-        for packet in packets:
-            if packet.kind != Kind.UNRELIABLE:
-                others.append(packet)
-            elif packet.sender in self.members:
-                body = bytes(packet.data[wire.HEADER_SIZE:])
-                self._arrive(self.members[packet.sender], body, None if packet.dest == EVERYONE else self.local)
-            else:
-                self.num_dropped += 1
-        if others:
-            self.above.receive(others, now)
+    @takes(UNRELIABLE)
+    def _on_message(self, packet: Packet, now: Instant) -> None:
+        """Take a message of a member."""
+        if packet.sender in self.members:
+            body = bytes(packet.data[wire.HEADER_SIZE:])
+            self._arrive(self.members[packet.sender], body, None if packet.dest == EVERYONE else self.local)
+        else:
+            self.num_dropped += 1
 
     def _arrive(self, sender: Address, body: bytes, dest: Address | None) -> None:
         if self.receiving and len(self.arrived) < MOST_WAITING and len(body) >= STAMP.size:

@@ -12,13 +12,12 @@ from ringcast.address import Address
 from ringcast.config import MAX_MEMBERS
 from ringcast.message import Flag
 from ringcast.protocols.frag import FRAGMENT
-from ringcast.protocols.multicast.base import MOST_DEPARTED, MOST_LEAVING
+from ringcast.protocols.multicast.base import HIGHEST, MOST_DEPARTED, MOST_LEAVING, XMIT_REQ
 from ringcast.protocols.multicast.nakack2 import MOST_ROOM, Nakack2
 from ringcast.protocols.seqnos import MODULUS, later, precedes
 from ringcast.protocols.stream import Stream
 from ringcast.protocols.unicast3.memory import MOST_EARLY_OF_ALL
 from ringcast.protocols.unicast3.sender import SenderEntry
-from ringcast.stack import Kind
 from ringcast.view import View
 
 if TYPE_CHECKING:
@@ -300,7 +299,7 @@ class Checkers:
         layer = member.multicast
         if isinstance(layer, Nakack2) and not layer.retransmits:
             header = wire.open_datagram(datagram, member.stack.group)
-            if header is None or header.kind in (Kind.XMIT_REQ, Kind.HIGHEST):
+            if header is None or header.kind in (XMIT_REQ, HIGHEST):
                 self.violated("mode", f"{member.name} does not retransmit, and sent a datagram of kind {header and header.kind}")
 
     def _check_connections(self, member: "Member", most: int) -> None:

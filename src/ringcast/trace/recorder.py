@@ -18,9 +18,9 @@ from ringcast.protocols.multicast import base as multicast, mcast, nakack2, stab
 from ringcast.protocols.multicast.base import Multicast
 from ringcast.protocols.seqnos import MODULUS, Seqno
 from ringcast.protocols.unicast3 import Unicast3, control
-from ringcast.protocols.unicast3.layer import PREFIX
-from ringcast.protocols.unreliable import STAMP
-from ringcast.stack import EVERYONE, Effects, Kind, Packet, decoded
+from ringcast.protocols.unicast3.control import PREFIX
+from ringcast.protocols.unreliable import STAMP, UNRELIABLE
+from ringcast.stack import EVERYONE, Effects, Packet
 from ringcast.trace import FRAGMENT, PART
 from ringcast.trace.writer import Writer
 from ringcast.view import View
@@ -96,13 +96,13 @@ class Recorder:
 
     def sent(self, dest: int, datagram: bytes, time: int, wall: int) -> None:
         """A datagram went to the network; `dest` is an incarnation or EVERYONE."""
-        handle = self._kinds.get(datagram[KIND])
-        if handle is not None:
-            packet = Packet(datagram[KIND], self.local.incarnation, dest, datagram)
-            handle(self, packet, time, wall)
+        number = datagram[KIND]
+        write = self._rows_of.get(number)
+        if write is not None:
+            write(self, Packet(number, self.local.incarnation, dest, datagram), time, wall)
 
     def _sent_to_all(self, packet: Packet, time: int, wall: int) -> None:
-        event = "send" if packet.kind == Kind.DATA else "retransmit"
+        event = "send" if packet.kind == multicast.DATA else "retransmit"
         key = (self.local.incarnation, EVERYONE, None)
         for run in wire.list_runs(packet.data, wire.HEADER_SIZE, self.multicast.send_window.marks):
             self._sent_run(event, key, self._name(packet.dest), packet.data, run, time, wall)
@@ -140,7 +140,7 @@ class Recorder:
                   sent_at=STAMP.unpack_from(packet.data, wire.HEADER_SIZE)[0])
 
     def _started(self, packet: Packet, time: int, wall: int) -> None:
-        start = decoded(multicast.START, packet)
+        start = multicast.START.decode(packet.data)
         if start is not None and self.started.get(packet.dest) != (start.seqno, start.view_id):
             self.started[packet.dest] = start.seqno, start.view_id
             self._row(time, wall, "start", sender=str(self.local), peer=self._name(packet.dest), nbytes=len(packet.data),
@@ -190,14 +190,14 @@ class Recorder:
         return next((entry.conn_id for entry in unicast.leaving if entry.stream is stream), None)
 
     def _acked_mcast(self, packet: Packet, time: int, wall: int) -> None:
-        ack = decoded(mcast.ACK, packet)
+        ack = mcast.ACK.decode(packet.data)
         if ack is not None and ack.budget == 0:
             self._refused(time, wall)
         elif ack is not None:
             self._acked((packet.dest, EVERYONE, None), ack.seqno, len(packet.data), time, wall)
 
     def _acked_unicast(self, packet: Packet, time: int, wall: int) -> None:
-        ack = decoded(control.ACK, packet)
+        ack = control.ACK.decode(packet.data)
         if ack is not None and ack.seqno is not None:
             self._acked((packet.dest, self.local.incarnation, ack.conn_id), ack.seqno, len(packet.data), time, wall)
 
@@ -212,13 +212,13 @@ class Recorder:
                   nbytes=nbytes)
 
     def _voted(self, packet: Packet, time: int, wall: int) -> None:
-        vote = decoded(stable.VOTE, packet)
+        vote = stable.VOTE.decode(packet.data)
         if vote is not None:
             self._finished(vote.digest, vote.receiving, len(packet.data), time, wall)
 
     def _reported(self, packet: Packet, time: int, wall: int) -> None:
         """The coordinator sends its own vote to nobody; but what it says of all, it says of itself."""
-        report = decoded(stable.STABILITY, packet)
+        report = stable.STABILITY.decode(packet.data)
         if report is not None:
             self._finished(report.digest, self.multicast.receiving, len(packet.data), time, wall)
 
@@ -235,7 +235,7 @@ class Recorder:
             self._row(time, wall, "ack", nbytes=nbytes)
 
     def _answered_start(self, packet: Packet, time: int, wall: int) -> None:
-        started = decoded(nakack2.STARTED, packet)
+        started = nakack2.STARTED.decode(packet.data)
         if started is not None and not started.receiving:
             self._refused(time, wall)
 
@@ -245,12 +245,12 @@ class Recorder:
             self._row(time, wall, "refuse")
 
     def _asked_all(self, packet: Packet, time: int, wall: int) -> None:
-        request = decoded(multicast.XMIT_REQ, packet)
+        request = multicast.XMIT_REQ.decode(packet.data)
         if request is not None:
             self._asked((packet.dest, EVERYONE, None), request.ranges, len(packet.data), time, wall)
 
     def _asked_one(self, packet: Packet, time: int, wall: int) -> None:
-        request = decoded(control.XMIT_REQ, packet)
+        request = control.XMIT_REQ.decode(packet.data)
         if request is not None:
             self._asked((packet.dest, self.local.incarnation, request.conn_id), request.ranges, len(packet.data), time, wall)
 
@@ -262,11 +262,11 @@ class Recorder:
                       conn_id=signed(conn_id), first=first, last=last, count=last - first + 1, nbytes=nbytes)
             nbytes = 0
 
-    _kinds: dict[int, Callable[["Recorder", Packet, int, int], None]] = {
-        Kind.DATA: _sent_to_all, Kind.REPEAT: _sent_to_all, Kind.UNICAST: _sent_to_one, Kind.UNICAST_FIRST: _sent_to_one,
-        Kind.UNRELIABLE: _sent_unreliably, Kind.START: _started, Kind.STARTED: _answered_start, Kind.ACK: _acked_mcast,
-        Kind.UNICAST_ACK: _acked_unicast, Kind.VOTE: _voted, Kind.STABILITY: _reported, Kind.XMIT_REQ: _asked_all,
-        Kind.UNICAST_XMIT_REQ: _asked_one}
+    _rows_of: dict[int, Callable[["Recorder", Packet, int, int], None]] = {
+        multicast.DATA: _sent_to_all, multicast.REPEAT: _sent_to_all, control.MESSAGE: _sent_to_one, control.FIRST: _sent_to_one,
+        UNRELIABLE: _sent_unreliably, multicast.START: _started, nakack2.STARTED: _answered_start, mcast.ACK: _acked_mcast,
+        control.ACK: _acked_unicast, stable.VOTE: _voted, stable.STABILITY: _reported, multicast.XMIT_REQ: _asked_all,
+        control.XMIT_REQ: _asked_one}
 
     # ---------------------------------------------------------------------------------------------------------- views
 

@@ -3,15 +3,16 @@
 import pytest
 
 from ringcast.config import MAX_MEMBERS
+from ringcast.protocols.multicast import base as multicast
 from ringcast.protocols.multicast.become_server_queue import UNBOUNDED, BecomeServerQueue
-from ringcast.stack import Kind, Packet
+from ringcast.stack import Packet
 
 A, B, C = 1, 2, 3
 PLENTY = 1 << 20
 
 
 def datagram(sender, content=b"x" * 10):
-    return Packet(Kind.DATA, sender, 0, content)
+    return Packet(multicast.DATA, sender, 0, content)
 
 
 def filled(queue, sender, count, messages=1, size=10):

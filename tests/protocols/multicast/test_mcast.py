@@ -15,7 +15,7 @@ from ringcast.protocols.multicast import base as multicast, mcast
 from ringcast.protocols.static_members import HELLO
 from ringcast.sim.cluster import Cluster
 from ringcast.sim.network import MS, Network
-from ringcast.stack import EVERYONE, Kind, Stack, decoded
+from ringcast.stack import EVERYONE, Stack
 from ringcast.view import View
 
 OPTIONS = {"capacity": 64, "ack_threshold": 8, "max_bundle_size": 600}
@@ -162,7 +162,7 @@ def test_a_repeat_for_several_members_is_one_multicast():
     group["A"].multicast.requests = {}
     wanted = multicast.XmitReq([(1, 5)])
     dest = group["A"].address.incarnation
-    group["A"].turn([control(group, "B", Kind.XMIT_REQ, wanted, dest), control(group, "C", Kind.XMIT_REQ, wanted, dest)])
+    group["A"].turn([control(group, "B", multicast.XMIT_REQ, wanted, dest), control(group, "C", multicast.XMIT_REQ, wanted, dest)])
     assert counters(group["A"]).xmit_rsps_sent == 5
     group.run(5)
     assert got(group, "B", "A") == got(group, "C", "A") == payloads("A", 1, 5)
@@ -176,12 +176,12 @@ def test_decision_4_bounds_of_a_receive_window_on_both_sides():
     group.settle()
     ring = window(group, "B", "A").ring
     low = ring.low
-    header = group["A"].stack.header(Kind.DATA)
+    header = group["A"].stack.header(multicast.DATA)
     for seqno, accepted in [(low, False), (low + 65, False), (low + 64, True), (low + 1, True), (low + 1, False)]:
         other = mcast.RingBuffer(1, seqno - 1)
         other.send(b"m")
         before = len(ring) + ring.hd
-        group["B"].multicast._on_data(multicast.Packet(Kind.DATA, group["A"].address.incarnation, 0,
+        group["B"].multicast._on_data(multicast.Packet(multicast.DATA, group["A"].address.incarnation, 0,
                                                wire.pack(other, Marks(), Stamps(), [(seqno, seqno)], 600, header, 600)[0][0]), 0)
         assert (len(ring) + ring.hd > before) == accepted, seqno
 
@@ -350,8 +350,8 @@ def test_decision_12_an_ack_of_a_stranger_is_ignored():
     group["A"].send(*payloads("A", 1, 10))
     group.run(20)
     stranger = Address("X", 999)
-    packet = group["A"].stack.control(Kind.ACK, mcast.Ack(10, 1 << 20))
-    data = wire.make_datagram(Kind.ACK, group["A"].stack.group, stranger.incarnation, 0, packet.data[wire.HEADER_SIZE:])
+    packet = group["A"].stack.control(mcast.ACK, mcast.Ack(10, 1 << 20))
+    data = wire.make_datagram(mcast.ACK, group["A"].stack.group, stranger.incarnation, 0, packet.data[wire.HEADER_SIZE:])
     group["A"].turn([data])
     assert group["A"].multicast.send_window.ring.low == 0
     assert counters(group["A"]).num_unknown_sender == 1
@@ -414,10 +414,10 @@ def test_what_a_lossy_link_costs_is_bounded():
 # ------------------------------------------------------------------------------------------------ hostile and damaged
 
 @pytest.mark.parametrize(("kind", "body"), [
-    (Kind.ACK, mcast.Ack(11, 1000)), (Kind.ACK, mcast.Ack(2**62, 1000)), (Kind.ACK, mcast.Ack(-1, 1000)),
-    (Kind.ACK, mcast.Ack(5, -1)), (Kind.START, multicast.Start(-5, 1)), (Kind.HIGHEST, multicast.Highest(-(2**63))),
-    (Kind.XMIT_REQ, multicast.XmitReq([(-3, 4)])), (Kind.XMIT_REQ, multicast.XmitReq([(1, 1)] * 3000)),
-    (Kind.ACK, multicast.Highest(1)), (Kind.XMIT_REQ, mcast.Ack(1, 2)), (Kind.DATA, mcast.Ack(1, 2)),
+    (mcast.ACK, mcast.Ack(11, 1000)), (mcast.ACK, mcast.Ack(2**62, 1000)), (mcast.ACK, mcast.Ack(-1, 1000)),
+    (mcast.ACK, mcast.Ack(5, -1)), (multicast.START, multicast.Start(-5, 1)), (multicast.HIGHEST, multicast.Highest(-(2**63))),
+    (multicast.XMIT_REQ, multicast.XmitReq([(-3, 4)])), (multicast.XMIT_REQ, multicast.XmitReq([(1, 1)] * 3000)),
+    (mcast.ACK, multicast.Highest(1)), (multicast.XMIT_REQ, mcast.Ack(1, 2)), (multicast.DATA, mcast.Ack(1, 2)),
 ], ids=str)
 def test_decision_24_what_cannot_be_is_counted_and_changes_nothing(kind, body):
     group = cluster("AB")
@@ -432,7 +432,7 @@ def test_decision_24_what_cannot_be_is_counted_and_changes_nothing(kind, body):
 
 def test_decision_24_a_forged_highest_is_clipped_to_the_window():
     group = cluster("AB")
-    group["B"].turn([control(group, "A", Kind.HIGHEST, multicast.Highest(2**62))])
+    group["B"].turn([control(group, "A", multicast.HIGHEST, multicast.Highest(2**62))])
     assert window(group, "B", "A").ring.hr == 64
     group.run(100)
     assert counters(group["B"]).xmit_reqs_sent <= 11
@@ -445,7 +445,7 @@ def test_decision_24_repeats_are_limited_to_one_window_per_interval():
     sizes = []
     group.observer.sent = lambda source, dest, datagram: sizes.append(len(datagram))
     for _ in range(100):
-        group["A"].turn([control(group, "B", Kind.XMIT_REQ, multicast.XmitReq([(1, 50)] * 2000))])
+        group["A"].turn([control(group, "B", multicast.XMIT_REQ, multicast.XmitReq([(1, 50)] * 2000))])
     assert 0 < sum(sizes) <= 2 * 6000
 
 
@@ -470,7 +470,7 @@ def test_decision_24_a_request_for_half_the_circle_is_clipped_to_what_is_there(f
     group["A"].send(*payloads("A", 1, 10))
     group.run(50)
     before = counters(group["A"]).xmit_rsps_sent
-    group["A"].turn([control(group, "B", Kind.XMIT_REQ, multicast.XmitReq([(first, last), (2, 3)]))])
+    group["A"].turn([control(group, "B", multicast.XMIT_REQ, multicast.XmitReq([(first, last), (2, 3)]))])
     assert counters(group["A"]).xmit_rsps_sent == before + 2
 
 
@@ -553,7 +553,7 @@ def test_decision_24_oob_messages_of_lives_that_come_and_go_do_not_flood_a_slow_
         window = other.layers[0].send_window
         window.push_many(payloads("A", 1, 8), 0, Flag.OOB)
         layer.view(View(number, (life, local)), {}, 0)
-        stack.receive([other.control(Kind.START, multicast.Start(0, number)).data, *window.frame(other.header(Kind.DATA))], 0)
+        stack.receive([other.control(multicast.START, multicast.Start(0, number)).data, *window.frame(other.header(multicast.DATA))], 0)
         stack.deliver(-handed, 0)
         handed += sum(map(len, stack.take().deliveries))
     assert 8 <= handed <= 8 + 8
@@ -600,16 +600,15 @@ def test_a_start_of_an_earlier_admission_is_not_heeded():
 
     def tells_c_of_itself(source, target, datagram):
         """What C needs for its first view, while the others have theirs."""
-        packet = multicast.Packet(Kind.HELLO, 0, 0, datagram)
-        hello = decoded(HELLO, packet)
+        hello = HELLO.decode(datagram)
         return target == "C" and hello is not None and hello.table["C"].incarnation == c
 
     group.network.discard = tells_c_of_itself
     group.start("A", "B")
     starts = []
     group.observer.sent = lambda source, dest, datagram: starts.append(datagram) if (
-        source.name == "B" and dest == group["C"].incarnation and wire.open_datagram(datagram, source.stack.group).kind == Kind.START
-    ) else None
+        source.name == "B" and dest == group["C"].incarnation
+        and wire.open_datagram(datagram, source.stack.group).kind == multicast.START) else None
     group.run(500)
     assert len(group["A"].views) == len(group["B"].views) == 1 and group["C"].views == []
     early = starts[0]
@@ -646,7 +645,7 @@ def test_what_comes_before_the_start_waits_for_it():
     group["A"].send(*payloads("A", 11, 40))
     assert group["A"].multicast.send_window.ring.low == 40
     group.network.discard = lambda source, target, datagram: source == "A" and (
-        wire.open_datagram(datagram, group["A"].stack.group).kind == Kind.START)
+        wire.open_datagram(datagram, group["A"].stack.group).kind == multicast.START)
     group.start("B", resume=Digest({a: 10}))
     group.run(500)
     assert group["B"].views[-1].names == ("A", "B")

@@ -15,7 +15,7 @@ from ringcast.protocols.multicast import base as multicast, nakack2
 from ringcast.protocols.multicast.become_server_queue import UNBOUNDED
 from ringcast.sim.cluster import Cluster
 from ringcast.sim.network import MS, Network
-from ringcast.stack import EVERYONE, Kind
+from ringcast.stack import EVERYONE
 
 OPTIONS = {"capacity": 64, "ack_threshold": 8, "max_bundle_size": 600}
 TCP = {"stack": "nakack2-tcp", "xmit_interval": 0}
@@ -55,7 +55,7 @@ def data(group, source, seqnos, sender=None):
     for seqno in seqnos:
         ring.add(seqno, b"forged")
     stack = group[source].stack
-    header = wire.make_header(Kind.DATA, stack.group, sender or group[source].incarnation, EVERYONE)
+    header = wire.make_header(multicast.DATA, stack.group, sender or group[source].incarnation, EVERYONE)
     return wire.pack(ring, Marks(), Stamps(), [(seqnos[0], seqnos[-1])], 600, header, 60_000)[0][0]
 
 
@@ -77,8 +77,8 @@ def test_a_resync_from_beyond_what_was_sent_is_bad(seqno):
     group = cluster()
     group["A"].send(*payloads("A", 1, 20))
     group.settle()
-    repeats = sent(group, Kind.REPEAT)
-    datagram = control(group, "B", Kind.RESYNC, nakack2.Resync(seqno))
+    repeats = sent(group, multicast.REPEAT)
+    datagram = control(group, "B", nakack2.RESYNC, nakack2.Resync(seqno))
     before = group["A"].multicast.counters.num_bad
     group["A"].turn([datagram])
     assert group["A"].multicast.counters.num_bad == before + 1 and not group["A"].multicast.resyncs
@@ -95,8 +95,8 @@ def test_a_resync_from_before_what_is_kept_gets_what_is_kept(seqno):
     group["A"].send(*payloads("A", 11, 20))
     group.run(100)
     assert group["A"].multicast.send_window.ring.low == 10
-    repeats = sent(group, Kind.REPEAT)
-    group["A"].turn([control(group, "B", Kind.RESYNC, nakack2.Resync(seqno))])
+    repeats = sent(group, multicast.REPEAT)
+    group["A"].turn([control(group, "B", nakack2.RESYNC, nakack2.Resync(seqno))])
     assert group["A"].multicast.counters.xmit_rsps_sent == 10 and len(repeats) == 1
     group.run(10)
     assert got(group, "B", "A") == payloads("A", 1, 20)
@@ -107,8 +107,8 @@ def test_resyncs_of_one_member_are_answered_at_most_once_in_a_pause():
     group["C"].finish_after = None
     group["A"].send(*payloads("A", 1, 60))
     group.run(100)
-    repeats = sent(group, Kind.REPEAT)
-    flood = [control(group, "B", Kind.RESYNC, nakack2.Resync(0))] * 50
+    repeats = sent(group, multicast.REPEAT)
+    flood = [control(group, "B", nakack2.RESYNC, nakack2.Resync(0))] * 50
     pause = nakack2.RESYNC_PAUSE / 1e6
     for _ in range(100):                                # 5000 RESYNCs in four pauses
         group["A"].turn(flood)
@@ -125,7 +125,8 @@ def test_one_who_floods_with_resyncs_does_not_keep_others_from_their_answer():
     group["C"].finish_after = None
     group["A"].send(*payloads("A", 1, 10))
     group.run(100)
-    group["A"].turn([control(group, "B", Kind.RESYNC, nakack2.Resync(0))] * 10 + [control(group, "C", Kind.RESYNC, nakack2.Resync(5))])
+    group["A"].turn([control(group, "B", nakack2.RESYNC, nakack2.Resync(0))] * 10
+                    + [control(group, "C", nakack2.RESYNC, nakack2.Resync(5))])
     assert group["A"].multicast.counters.xmit_rsps_sent == 10 + 5
     assert group["A"].multicast.resyncs.keys() <= {group["B"].incarnation}
 
@@ -135,7 +136,7 @@ def test_the_last_of_several_resyncs_in_a_pause_is_the_one_that_is_answered():
     group["C"].finish_after = None
     group["A"].send(*payloads("A", 1, 10))
     group.run(100)
-    group["A"].turn([control(group, "B", Kind.RESYNC, nakack2.Resync(seqno)) for seqno in (8, 9, 4)])
+    group["A"].turn([control(group, "B", nakack2.RESYNC, nakack2.Resync(seqno)) for seqno in (8, 9, 4)])
     assert group["A"].multicast.counters.xmit_rsps_sent == 2
     group.run(nakack2.RESYNC_PAUSE / 1e6 + 4)
     assert group["A"].multicast.counters.xmit_rsps_sent == 2 + 6
@@ -148,14 +149,14 @@ def test_the_first_resync_over_a_new_connection_is_answered_at_once():
     group.run(100)
     for answers in (1, 2, 3):
         group["A"].linked(group["B"].incarnation)
-        group["A"].turn([control(group, "B", Kind.RESYNC, nakack2.Resync(0))] * 2)
+        group["A"].turn([control(group, "B", nakack2.RESYNC, nakack2.Resync(0))] * 2)
         assert group["A"].multicast.counters.xmit_rsps_sent == 10 * answers
 
 
 def test_over_udp_there_is_no_resync():
     group = cluster(**UDP, xmit_interval=3)
     group["A"].send(*payloads("A", 1, 10))
-    group["A"].turn([control(group, "B", Kind.RESYNC, nakack2.Resync(0))])
+    group["A"].turn([control(group, "B", nakack2.RESYNC, nakack2.Resync(0))])
     assert group["A"].multicast.counters.num_bad == 1 and group["A"].multicast.counters.xmit_rsps_sent == 0
 
 
@@ -164,14 +165,14 @@ def test_a_stranger_s_resync_is_not_answered():
     group["A"].send(*payloads("A", 1, 10))
     body = msgspec.msgpack.encode(nakack2.Resync(0))
     before = group["A"].multicast.counters.num_unknown_sender
-    group["A"].turn([wire.make_datagram(Kind.RESYNC, group["A"].stack.group, 999, 0, body)])
+    group["A"].turn([wire.make_datagram(nakack2.RESYNC, group["A"].stack.group, 999, 0, body)])
     assert group["A"].multicast.counters.num_unknown_sender == before + 1
     assert group["A"].multicast.counters.xmit_rsps_sent == 0 and not group["A"].multicast.resyncs
 
 
 # ---------------------------------------------------------------------------------------------------- other hostile control
 
-@pytest.mark.parametrize("kind", [Kind.RESYNC, Kind.STARTED, Kind.START, Kind.XMIT_REQ, Kind.HIGHEST])
+@pytest.mark.parametrize("kind", [nakack2.RESYNC, nakack2.STARTED, multicast.START, multicast.XMIT_REQ, multicast.HIGHEST])
 @pytest.mark.parametrize("body", [b"", b"\x90", b"\xc0", b"\x91\xc0", b"\x92\xa1x\xc3", b"\x91\xcb" + bytes(8), b"\xff" * 40])
 @pytest.mark.parametrize("options", [TCP, UDP | {"xmit_interval": 3}], ids=["tcp", "udp"])
 def test_damaged_control_datagrams_are_counted_and_change_nothing(kind, body, options):
@@ -191,7 +192,7 @@ def test_a_started_of_who_does_not_join_changes_nothing():
     group = cluster()
     group["A"].send(*payloads("A", 1, 5))
     for seqno, receiving in [(0, True), (2**63, True), (2**64 - 1, False), (3, False)]:
-        group["A"].turn([control(group, "B", Kind.STARTED, nakack2.Started(seqno, receiving))])
+        group["A"].turn([control(group, "B", nakack2.STARTED, nakack2.Started(seqno, receiving))])
     assert group["A"].multicast.is_ready()
     group.settle()
     assert got(group, "B", "A") == payloads("A", 1, 5)
@@ -202,7 +203,7 @@ def test_a_highest_from_far_away_neither_grows_the_window_nor_stalls_it(seqno):
     group = cluster(**UDP, xmit_interval=3)
     group["A"].send(*payloads("A", 1, 5))
     group.settle()
-    group["B"].turn([control(group, "A", Kind.HIGHEST, multicast.Highest(seqno))])
+    group["B"].turn([control(group, "A", multicast.HIGHEST, multicast.Highest(seqno))])
     ring = window(group, "B", "A").ring
     assert (ring.hr - ring.low) <= ring.capacity
     group["A"].send(*payloads("A", 6, 40))
@@ -219,7 +220,7 @@ def test_strangers_do_not_fill_a_joiner_s_memory():
     layer = group["A"].multicast
     stack = group["A"].stack
     for sender in range(1, 2 * MAX_MEMBERS):
-        start = wire.make_datagram(Kind.START, stack.group, sender, 0, msgspec.msgpack.encode(multicast.Start(0, 77)))
+        start = wire.make_datagram(multicast.START, stack.group, sender, 0, msgspec.msgpack.encode(multicast.Start(0, 77)))
         group["A"].turn([start, data(group, "A", [1, 2, 3], sender=sender), data(group, "A", [4], sender=sender)])
     assert len(layer.early) <= MAX_MEMBERS
     assert layer.queue.num_bytes <= nakack2.QUEUES * 10_000 and len(layer.queue.incomplete) <= MAX_MEMBERS
@@ -248,7 +249,7 @@ def test_damaged_datagrams_do_not_wait():
     group = cluster(**UDP, xmit_interval=3)
     stack = group["A"].stack
     for body in (b"", b"\x00" * 3, b"\xff" * 50):
-        group["A"].turn([wire.make_datagram(Kind.DATA, stack.group, 999, 0, body)])
+        group["A"].turn([wire.make_datagram(multicast.DATA, stack.group, 999, 0, body)])
     queue = group["A"].multicast.queue
     assert len(queue._entries) == 0 and queue.num_bytes == 0
 
@@ -303,7 +304,7 @@ def test_nothing_is_remembered_of_a_member_that_left():
     group["A"].finish_after = None
     group["C"].send(*payloads("C", 1, 10))
     group.run(20)
-    group["A"].turn([control(group, "C", Kind.RESYNC, nakack2.Resync(0))] * 2)
+    group["A"].turn([control(group, "C", nakack2.RESYNC, nakack2.Resync(0))] * 2)
     a.standing[c] = nakack2.Standstill()
     assert c in a.held and c in a.answered and c in a.windows and group["A"].held == {c}
     group["C"].crash()
@@ -323,7 +324,7 @@ def gaps(**kwargs):
     group.run(5)
     group.network.discard = lambda source, target, datagram: True
     group["A"].send(*payloads("A", 3, 3))
-    lose(group, Kind.RESYNC)
+    lose(group, nakack2.RESYNC)
     group["A"].send(*payloads("A", 4, 5))
     group.run(1)
     return group
@@ -370,7 +371,7 @@ def test_a_gap_that_was_mended_is_forgotten_and_the_next_is_reported_as_early():
     count = len(group["B"].warnings)
     group.network.discard = lambda source, target, datagram: True
     group["A"].send(*payloads("A", 6, 6))
-    lose(group, Kind.RESYNC)
+    lose(group, nakack2.RESYNC)
     group["A"].send(*payloads("A", 7, 7))
     times = times_of_warnings(group, "B", 200)
     assert len(group["B"].warnings) == count + 1 and times[0] == pytest.approx(100, abs=6)
@@ -391,7 +392,7 @@ def test_a_window_that_moves_is_not_reported_however_slowly():
 
 def test_with_retransmission_nothing_is_reported():
     group = gaps(xmit_interval=50)
-    lose(group, Kind.REPEAT)
+    lose(group, multicast.REPEAT)
     group.run(3000)
     assert got(group, "B", "A") == payloads("A", 1, 2)
     assert group["B"].warnings == [] and group["B"].multicast.counters.num_gaps == 0
@@ -538,7 +539,7 @@ def test_a_gap_warning_names_seqnos_as_they_are_where_they_wrap():
     address = Address("A", group["A"].incarnation)
     group.network.discard = lambda source, target, datagram: True
     group["A"].send(*payloads("A", 1, 2))
-    lose(group, Kind.RESYNC)
+    lose(group, nakack2.RESYNC)
     group["A"].send(*payloads("A", 3, 3))
     group.run(100)
     assert f"messages {2**64 - 1} to 0 of {address}" in group["B"].warnings[0]

@@ -8,11 +8,12 @@ import pytest
 
 from ringcast._core import wire
 from ringcast.config import MAX_MEMBERS
-from ringcast.protocols.multicast.stable import QUARTER, StabilityReport, Stable, Vote, merged
+from ringcast.protocols.multicast.stable import QUARTER, STABILITY, VOTE, StabilityReport, Stable, Vote, merged
 from ringcast.protocols.seqnos import precedes
+from ringcast.protocols.static_members import HELLO
 from ringcast.sim.cluster import Cluster
 from ringcast.sim.network import MS, Network
-from ringcast.stack import EVERYONE, Kind
+from ringcast.stack import EVERYONE
 
 OPTIONS = {"capacity": 64, "ack_threshold": 1, "xmit_interval": 50, "stable_interval": 10, "stack": "nakack2-udp"}
 FAR = [0, 1, 2**31, 2**62 - 1, 2**62, 2**62 + 1, 2**63 - 1, 2**63, 2**63 + 1, 2**64 - 2**62, 2**64 - 2, 2**64 - 1]
@@ -75,7 +76,7 @@ def test_a_vote_for_any_seqno_purges_nothing_that_another_has_not_finished(far, 
     unwatched(group)
     seqno = (offset + far) % 2**64
     for entry in [(seqno, seqno), (offset, seqno), (seqno, offset)]:
-        forge(group, "A", "B", Kind.VOTE, vote(group, {"A": entry, "B": entry, "C": entry}))
+        forge(group, "A", "B", VOTE, vote(group, {"A": entry, "B": entry, "C": entry}))
         assert low(group, "A") == offset
     group.run(500)
     assert low(group, "A") == offset and low(group, "C") == 5
@@ -94,7 +95,7 @@ def test_whatever_one_votes_the_others_lose_nothing(seed):
         said[name] += group[name].send(*payloads(name, said[name] + 1, said[name] + rng.randint(1, 9)))
         entry = [(rng.choice(FAR) + rng.randint(0, 50)) % 2**64 for _ in range(2)]
         digest = {rng.choice([*everybody, rng.getrandbits(64)]): tuple(entry) for _ in range(rng.randint(0, 5))}
-        forge(group, "A", "B", Kind.VOTE, vote(group, digest, rng.choice([0, 1, 1 << 20, 2**63]), rng.random() < 0.8))
+        forge(group, "A", "B", VOTE, vote(group, digest, rng.choice([0, 1, 1 << 20, 2**63]), rng.random() < 0.8))
         group.run(rng.choice([0, 1, 15]))
         if rng.random() < 0.2 and group["C"].handed:
             group["C"].limit, group["C"].finish_after = 1000, rng.choice([None, 3 * MS])
@@ -110,7 +111,7 @@ def test_a_member_that_says_it_takes_nothing_does_not_speak_for_others():
     group["C"].finish_after = None
     group["A"].send(*payloads("A", 1, 10))
     group.run(50)
-    forge(group, "A", "B", Kind.VOTE, vote(group, {"A": (10, 10), "C": (10, 10)}, grant=0, receiving=False))
+    forge(group, "A", "B", VOTE, vote(group, {"A": (10, 10), "C": (10, 10)}, grant=0, receiving=False))
     group.run(50)
     assert low(group, "A") == 0 and group["B"].incarnation in stable(group, "A").votes
 
@@ -131,28 +132,28 @@ def test_a_vote_one_behind_what_was_sent_counts_across_the_wrap():
     group["A"].send(*payloads("A", 1, 6))
     group.run(50)
     unwatched(group)
-    forge(group, "A", "B", Kind.VOTE, vote(group, {"A": (1, 3), "B": (0, 0)}))
+    forge(group, "A", "B", VOTE, vote(group, {"A": (1, 3), "B": (0, 0)}))
     assert low(group, "A") == 1 and group["A"].multicast.send_window.sent == 3
 
 
 @pytest.mark.parametrize("entry", [(-1, 0), (0, -1), (-2**63, 0)])
 def test_votes_and_reports_with_numbers_that_are_no_seqnos_are_counted_and_ignored(entry):
     group = cluster()
-    for to, source, kind, body in [("A", "B", Kind.VOTE, vote(group, {"A": entry})), ("A", "B", Kind.VOTE, vote(group, {}, grant=-1)),
-                                   ("B", "A", Kind.STABILITY, report(group, {"B": entry})),
-                                   ("B", "A", Kind.STABILITY, report(group, {}, grant=-5))]:
+    for to, source, kind, body in [("A", "B", VOTE, vote(group, {"A": entry})), ("A", "B", VOTE, vote(group, {}, grant=-1)),
+                                   ("B", "A", STABILITY, report(group, {"B": entry})),
+                                   ("B", "A", STABILITY, report(group, {}, grant=-5))]:
         before, votes = stable(group, to).counters.num_bad_votes, dict(stable(group, to).votes)
         forge(group, to, source, kind, body)
         assert stable(group, to).counters.num_bad_votes == before + 1
         assert stable(group, to).votes == votes
 
 
-@pytest.mark.parametrize("kind", [Kind.VOTE, Kind.STABILITY])
+@pytest.mark.parametrize("kind", [VOTE, STABILITY])
 @pytest.mark.parametrize("body", [b"", b"\xc0", b"\x94\x00\xc3\x00\x80\x00", b"\x94\xc0\xc0\xc0\xc0", b"\xff" * 60,
                                   b"\x93\x00\xc3\x00"])
 def test_what_is_damaged_is_counted_and_ignored(kind, body):
     group = cluster()
-    to, source = ("A", "B") if kind == Kind.VOTE else ("B", "A")
+    to, source = ("A", "B") if kind == VOTE else ("B", "A")
     before = stable(group, to).counters.num_bad_votes
     group[to].turn([wire.make_datagram(kind, group["A"].stack.group, group[source].incarnation, 0, body)])
     assert stable(group, to).counters.num_bad_votes == before + 1
@@ -161,9 +162,9 @@ def test_what_is_damaged_is_counted_and_ignored(kind, body):
 def test_maps_larger_than_a_group_are_refused():
     group = cluster()
     many = dict.fromkeys(range(1, MAX_MEMBERS + 2), (1, 1))
-    forge(group, "A", "B", Kind.VOTE, vote(group, many))
-    forge(group, "B", "A", Kind.STABILITY, report(group, many))
-    forge(group, "B", "A", Kind.STABILITY, report(group, {}, slowest=dict.fromkeys(many, 1)))
+    forge(group, "A", "B", VOTE, vote(group, many))
+    forge(group, "B", "A", STABILITY, report(group, many))
+    forge(group, "B", "A", STABILITY, report(group, {}, slowest=dict.fromkeys(many, 1)))
     assert stable(group, "A").counters.num_bad_votes == 1 and stable(group, "B").counters.num_bad_votes == 2
     assert all(len(each.digest) <= 3 for each in stable(group, "A").votes.values())
 
@@ -172,10 +173,10 @@ def test_senders_that_are_nobody_are_not_remembered():
     """However many votes there are, each with other names; a vote was kept together with all those before it."""
     group = cluster()
     for first in range(1, 20_000, 250):
-        forge(group, "A", "B", Kind.VOTE, vote(group, dict.fromkeys(range(first, first + 250), (1, 1))))
+        forge(group, "A", "B", VOTE, vote(group, dict.fromkeys(range(first, first + 250), (1, 1))))
     coordinator = stable(group, "A")
     assert len(coordinator.votes[group["B"].incarnation].digest) <= 3
-    forge(group, "B", "A", Kind.STABILITY, report(group, dict.fromkeys(range(1, 200), (1, 1))))
+    forge(group, "B", "A", STABILITY, report(group, dict.fromkeys(range(1, 200), (1, 1))))
     assert stable(group, "B").known.keys() <= {group[name].incarnation for name in "ABC"}
     group["A"].send(*payloads("A", 1, 10))
     group.settle()
@@ -191,7 +192,7 @@ def test_a_report_of_who_is_not_the_coordinator_does_nothing():
     group.run(100)
     for sender in (group["B"].incarnation, group["C"].incarnation, 999):
         received = stable(group, "A").counters.stability_received
-        forge(group, "A", "B", Kind.STABILITY, report(group, {"A": (10, 10)}), sender)
+        forge(group, "A", "B", STABILITY, report(group, {"A": (10, 10)}), sender)
         assert low(group, "A") == 0 and stable(group, "A").counters.stability_received == received
 
 
@@ -201,8 +202,8 @@ def test_votes_and_reports_of_another_view_do_nothing(view_id):
     group["C"].finish_after = None
     group["B"].send(*payloads("B", 1, 10))
     group.run(100)
-    forge(group, "B", "A", Kind.STABILITY, report(group, {"B": (10, 10)}, view_id=view_id))
-    forge(group, "A", "C", Kind.VOTE, vote(group, {"B": (10, 10)}, view_id=view_id))
+    forge(group, "B", "A", STABILITY, report(group, {"B": (10, 10)}, view_id=view_id))
+    forge(group, "A", "C", VOTE, vote(group, {"B": (10, 10)}, view_id=view_id))
     group.run(100)
     assert low(group, "B") == 0
 
@@ -212,8 +213,8 @@ def test_a_vote_of_a_stranger_or_to_one_who_does_not_count_does_nothing():
     group["C"].finish_after = None
     group["A"].send(*payloads("A", 1, 10))
     group.run(100)
-    forge(group, "A", "B", Kind.VOTE, vote(group, {"A": (10, 10)}), sender=999)
-    forge(group, "B", "C", Kind.VOTE, vote(group, {"A": (10, 10)}))
+    forge(group, "A", "B", VOTE, vote(group, {"A": (10, 10)}), sender=999)
+    forge(group, "B", "C", VOTE, vote(group, {"A": (10, 10)}))
     group.run(100)
     assert low(group, "A") == 0 and 999 not in stable(group, "A").votes and stable(group, "B").votes == {}
 
@@ -230,7 +231,7 @@ def test_no_report_purges_what_this_member_itself_has_not_finished(far, ring):
     group["B"].send(*payloads("B", 1, 20))
     group.run(100)
     for seqno in {far, (far + 20) % 2**64}:
-        forge(group, "B", "A", Kind.STABILITY, report(group, {"A": (seqno, seqno), "B": (seqno, seqno)}))
+        forge(group, "B", "A", STABILITY, report(group, {"A": (seqno, seqno), "B": (seqno, seqno)}))
         kept = group["B"].multicast.windows[group["A"].incarnation].ring
         own = group["B"].multicast.send_window.ring
         assert kept.low == 0 and own.low <= min(seqno, 20) and kept.hr <= kept.capacity
@@ -242,7 +243,7 @@ def test_no_report_purges_what_this_member_itself_has_not_finished(far, ring):
 @pytest.mark.parametrize("grant", [0, 1, 2**40, 2**63])
 def test_a_grant_never_raises_the_window_above_its_own_bound(grant):
     group = unwatched(cluster("AB", max_bytes=10_000))
-    forge(group, "B", "A", Kind.STABILITY, report(group, {}, grant=grant))
+    forge(group, "B", "A", STABILITY, report(group, {}, grant=grant))
     assert 1 <= group["B"].multicast.send_window.ring.max_bytes <= 10_000
     group["B"].offer(30, 3)
     group.run(3000)
@@ -373,7 +374,7 @@ def standing_still():
     """C is dead, and B has waited for it for so long that it votes as rarely as it ever does."""
     group = Late("ABC", stack="nakack2-udp", capacity=16, stable_interval=20,
                  network=Network(delay=(100_000, 100_000)))
-    group.when = lambda source, target, kind: (source, kind) == ("C", Kind.VOTE)
+    group.when = lambda source, target, kind: (source, kind) == ("C", VOTE)
     group.start()
     group.run(1000)
     group["C"].crash()
@@ -393,7 +394,7 @@ def until_freed(group, after):
 
 def test_a_vote_that_comes_before_its_view_counts_in_it():
     group = standing_still()
-    group.when, group.late = (lambda *what: what == ("B", "A", Kind.HELLO)), 500
+    group.when, group.late = (lambda *what: what == ("B", "A", HELLO)), 500
     group["B"].exclude("C")
     while len(group["A"].views) == 1:
         group.run(1)
@@ -402,7 +403,7 @@ def test_a_vote_that_comes_before_its_view_counts_in_it():
 
 def test_a_vote_of_a_new_view_that_is_lost_is_repeated_soon_however_long_nothing_moved_before():
     group = standing_still()
-    group.when = lambda *what: what == ("B", "A", Kind.VOTE)
+    group.when = lambda *what: what == ("B", "A", VOTE)
     group["B"].exclude("C")
     group.run(5)
     assert len(group["A"].views) == 2 and len(group["B"].backlog) == 100 - 16
@@ -415,10 +416,10 @@ def test_early_votes_are_bounded_and_stale_ones_are_not_kept():
     a, ours = stable(group, "A"), group["A"].multicast.view_id
     for number in range(3 * MAX_MEMBERS):
         early = vote(group, {"B": (1, 1)}, view_id=ours + 1 + number)
-        forge(group, "A", "B", Kind.VOTE, early, sender=1000 + number)
+        forge(group, "A", "B", VOTE, early, sender=1000 + number)
     assert len(a.early) == MAX_MEMBERS
     for view_id in (ours + 7, ours + 5, ours - 1):      # the newest of each member
-        forge(group, "A", "B", Kind.VOTE, vote(group, {"B": (1, 1)}, view_id=view_id))
+        forge(group, "A", "B", VOTE, vote(group, {"B": (1, 1)}, view_id=view_id))
     assert len(a.early) == MAX_MEMBERS and a.early[group["B"].incarnation].view_id == ours + 7
     group["A"].exclude("C")
     group.run(500)

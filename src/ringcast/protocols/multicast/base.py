@@ -10,9 +10,8 @@ anything is kept for others, on xmit_interval and at doubling distances while no
 (decision 10) tells a new member where the sender's stream begins for it, until it answers.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from typing import Any, ClassVar
 
 import msgspec
 
@@ -23,11 +22,12 @@ from ringcast._core.window import Window
 from ringcast.address import Address
 from ringcast.config import MAX_MEMBERS, Config, milliseconds
 from ringcast.digest import Digest
+from ringcast.kinds import Kind, takes
 from ringcast.protocols.budget import ReceiveBudget, aim, fit
 from ringcast.protocols.retransmission import Gaps, Pace, Stillness, clipped, requests
 from ringcast.protocols.seqnos import MODULUS, Range, Seqno, count, is_seqno, precedes, united
 from ringcast.protocols.stream import Stream
-from ringcast.stack import EVERYONE, Instant, Kind, Layer, Packet, decoded
+from ringcast.stack import EVERYONE, Instant, Layer, Packet
 from ringcast.view import View
 
 MOST_DEPARTED = 1024                    # lives that are gone, of which it is remembered how far their streams got
@@ -54,11 +54,11 @@ class Highest(msgspec.Struct, array_like=True):
     seqno: Seqno                        # highest sent
 
 
-START = msgspec.msgpack.Decoder(LaterStart)
-XMIT_REQ = msgspec.msgpack.Decoder(XmitReq)
-HIGHEST = msgspec.msgpack.Decoder(Highest)
-
-Handler = tuple[msgspec.msgpack.Decoder[Any], Callable[..., bool]]      # how to read a kind, and the method; False: it makes no sense
+DATA = Kind(1, "data", messages_at=wire.HEADER_SIZE)                        # sent for the first time
+REPEAT = Kind(2, "repeat", messages_at=wire.HEADER_SIZE, measured="repeat")  # sent again on request
+START = Kind(4, "start", LaterStart, about="seqno")                         # where my stream starts for you
+XMIT_REQ = Kind(6, "xmit_req", XmitReq, about="ranges")                     # what I miss
+HIGHEST = Kind(7, "highest", Highest, about="seqno", traced=False)          # what I have sent
 
 
 @dataclass(slots=True)
@@ -204,8 +204,8 @@ class Multicast(Layer):
     def flush(self, now: Instant, full_only: bool = False) -> None:
         """Frame what waits in the send window and hand it down, in the order of the seqnos; it waits for the first view."""
         if self.send_window.waiting and self.members:
-            header = self.stack.header(Kind.DATA)
-            self._send_data(Kind.DATA, EVERYONE, self.send_window.frame(header, full_only, now=now + self.stack.anchor), now)
+            header = self.stack.header(DATA)
+            self._send_data(DATA, EVERYONE, self.send_window.frame(header, full_only, now=now + self.stack.anchor), now)
             self._purge()                               # it may be finished already: our own copy comes without a network
             self._arm(now)
 
@@ -227,23 +227,14 @@ class Multicast(Layer):
 
     # ----------------------------------------------------------------------------------------------- receiving
 
-    def receive(self, packets: list[Packet], now: Instant) -> None:
-        others = []
-        for packet in packets:
-            if packet.kind == Kind.DATA or packet.kind == Kind.REPEAT:
-                self._on_data(packet, now)
-            elif packet.kind in self._handlers:
-                self._on_control(packet, now)
-            else:
-                others.append(packet)
-        if len(others) < len(packets):
-            if self.requests:
-                self._retransmit(now)
-            self._report_again(now)
-            self._arm(now)
-        if others:
-            self.above.receive(others, now)
+    def received(self, now: Instant) -> None:
+        """Answer the requests of a batch together, and report once."""
+        if self.requests:
+            self._retransmit(now)
+        self._report_again(now)
+        self._arm(now)
 
+    @takes(DATA, REPEAT)
     def _on_data(self, packet: Packet, now: Instant) -> None:
         """On reception of message M: add to the sender's window."""
         window = self.windows.get(packet.sender)
@@ -258,22 +249,25 @@ class Multicast(Layer):
         """What was there before is reported again: perhaps its sender does not know."""
         at_once = window.started and not self.is_flooded
         added = window.stream.add(arrivals, self.early_deliveries, self.view_id, now, at_once)
-        if packet.kind == Kind.REPEAT:
+        if packet.kind == REPEAT:
             self.counters.xmit_rsps_received += added
         self.counters.num_duplicates += arrivals.old + arrivals.inside - added
         self.counters.num_out_of_window += arrivals.beyond
         window.report_due |= arrivals.old > 0
 
-    def _on_control(self, packet: Packet, now: Instant) -> None:
-        decoder, handle = self._handlers[packet.kind]
-        body = decoded(decoder, packet)
-        if packet.sender not in self.members:
-            self.counters.num_unknown_sender += 1
-            if isinstance(body, LaterStart):
-                self._keep(packet.sender, body)
-        elif body is None or not handle(self, packet.sender, body, now):
-            self.counters.num_bad += 1
+    def on_control(self, kind: Kind, handle: Callable[..., bool], packet: Packet, now: Instant) -> None:
+        """Take control packets of members, and keep the START of somebody who may become one."""
+        if packet.sender in self.members:
+            super().on_control(kind, handle, packet, now)
+            return
+        self.counters.num_unknown_sender += 1
+        if kind == START and (start := kind.decode(packet.data)) is not None:
+            self._keep(packet.sender, start)
 
+    def count_bad(self) -> None:
+        self.counters.num_bad += 1
+
+    @takes(START)
     def _on_start(self, sender: int, start: LaterStart, now: Instant) -> bool:
         """The sender has the last word on where its stream begins for us (decision 10); answered until it knows.
 
@@ -326,6 +320,7 @@ class Multicast(Layer):
         self.joiners.pop(member, None)
         self.stack.effects.writable |= not self.joiners
 
+    @takes(XMIT_REQ)
     def _on_xmit_req(self, member: int, request: XmitReq, now: Instant) -> bool:
         """On reception of XMIT-REQ from P: remember what it wants, clipped to what was sent and it may lack."""
         self.counters.xmit_reqs_received += 1
@@ -344,6 +339,7 @@ class Multicast(Layer):
         """Nanoseconds in which a window may be repeated once."""
         return self.interval if self.interval > 0 else milliseconds(self.config.look_interval)
 
+    @takes(HIGHEST)
     def _on_highest(self, sender: int, highest: Highest, now: Instant) -> bool:
         """Decision 8: a lost tail becomes a gap; who already has it all says so again."""
         window = self.windows.get(sender)
@@ -355,9 +351,6 @@ class Multicast(Layer):
             window.ring.announce(highest.seqno)
             window.report_due |= not precedes(window.ring.low, highest.seqno)
         return True
-
-    _handlers: ClassVar[Mapping[int, Handler]] = {
-        Kind.START: (START, _on_start), Kind.XMIT_REQ: (XMIT_REQ, _on_xmit_req), Kind.HIGHEST: (HIGHEST, _on_highest)}
 
     # ------------------------------------------------------------------------------------------ retransmission
 
@@ -374,10 +367,10 @@ class Multicast(Layer):
 
     def _repeat(self, dest: int, wanted: list[Range], now: Instant) -> None:
         """Send the messages of `wanted` again, as far as the pace allows."""
-        header = self.stack.header(Kind.REPEAT, dest)
+        header = self.stack.header(REPEAT, dest)
         datagrams, messages = self.pace.pack(self.send_window, wanted, header, self._pause(), now)
         self.counters.xmit_rsps_sent += messages
-        self._send_data(Kind.REPEAT, dest, datagrams, now)
+        self._send_data(REPEAT, dest, datagrams, now)
 
     # ------------------------------------------------------------------------------------------------- budgets
 
@@ -508,7 +501,7 @@ class Multicast(Layer):
 
     def _send_start(self, member: int, seqno: Seqno, now: Instant) -> None:
         start = LaterStart(seqno, self.view_id, self.stint) if self.stint else Start(seqno, self.view_id)
-        self._send_control(Kind.START, start, member, now)
+        self._send_control(START, start, member, now)
 
     def _digest(self, sender: Address) -> None:
         """On reception of digest D: the window of a new member begins at D[P], and collects what comes. Its START may still move
@@ -571,7 +564,7 @@ class Multicast(Layer):
         if self._repeats_itself():
             self._start_joiners(now)
             if self._has_unacked():
-                self._send_control(Kind.HIGHEST, Highest(self.send_window.sent), EVERYONE, now)
+                self._send_control(HIGHEST, Highest(self.send_window.sent), EVERYONE, now)
                 self._start_others(now)
 
     def _ask(self, sender: int, window: ReceiveWindow, now: Instant) -> None:
@@ -579,7 +572,7 @@ class Multicast(Layer):
         for ranges in requests(window.gaps.look(window.ring), self.config.max_datagram):
             self.counters.xmit_reqs_sent += 1
             self.counters.num_missing_asked += count(ranges)
-            self._send_control(Kind.XMIT_REQ, XmitReq(ranges), sender, now)
+            self._send_control(XMIT_REQ, XmitReq(ranges), sender, now)
 
     def _has_unacked(self) -> bool:
         return precedes(self.send_window.ring.low, self.send_window.sent)

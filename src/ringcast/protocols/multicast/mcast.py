@@ -10,7 +10,7 @@ never gives that one, and its next ACK with a grant withdraws the refusal.
 """
 
 from dataclasses import dataclass
-from typing import ClassVar, cast
+from typing import cast
 
 import msgspec
 
@@ -19,12 +19,13 @@ from ringcast._core.ring_buffer import RingBuffer
 from ringcast.address import Address
 from ringcast.config import Config
 from ringcast.digest import Digest
+from ringcast.kinds import Kind, takes
 from ringcast.protocols.budget import ReceiveBudget
 from ringcast.protocols.multicast import base as multicast
-from ringcast.protocols.multicast.base import Highest, Multicast, ReceiveWindow
+from ringcast.protocols.multicast.base import HIGHEST, Highest, Multicast, ReceiveWindow
 from ringcast.protocols.retransmission import Stillness
 from ringcast.protocols.seqnos import Seqno, is_seqno, precedes
-from ringcast.stack import Instant, Kind
+from ringcast.stack import Instant
 
 
 class Ack(msgspec.Struct, array_like=True):
@@ -32,7 +33,7 @@ class Ack(msgspec.Struct, array_like=True):
     budget: int                         # bytes that may be unacknowledged towards this member; 0: it takes no messages
 
 
-ACK = msgspec.msgpack.Decoder(Ack)
+ACK = Kind(5, "ack", Ack, about="seqno")                # what I have finished
 
 
 @dataclass(slots=True)
@@ -63,6 +64,7 @@ class Mcast(Multicast):
 
     # ----------------------------------------------------------------------------------------- a sender and its ack-map
 
+    @takes(ACK)
     def _on_ack(self, member: int, ack: Ack, now: Instant) -> bool:
         """On reception of ACK from member P: raise its entry; when the minimum rises, purge, which unblocks senders."""
         if ack.budget == 0 and is_seqno(ack.seqno):
@@ -84,8 +86,6 @@ class Mcast(Multicast):
             self._purge()
         return True
 
-    _handlers: ClassVar = {**Multicast._handlers, Kind.ACK: (ACK, _on_ack)}
-
     def _on_refusal(self, member: int) -> None:
         """Believe that a member takes no messages when it says so again after it was asked."""
         if self.refusals.get(member):
@@ -99,7 +99,7 @@ class Mcast(Multicast):
         if self.doubts.is_due:
             for member in self.refusals:
                 self.refusals[member] = True
-                self._send_control(Kind.HIGHEST, Highest(self.send_window.sent), member, now)
+                self._send_control(HIGHEST, Highest(self.send_window.sent), member, now)
 
     def _wait_again(self, member: int, seqno: Seqno) -> None:
         """An ACK with a grant says that its member takes messages; wait for it, if what it needs is still here."""
@@ -174,7 +174,7 @@ class Mcast(Multicast):
             window.report_due = False
             window.stream.unacked_messages = window.stream.unacked_bytes = 0
         self.counters.acks_sent += 1
-        self._send_control(Kind.ACK, Ack(finished, self._grant()), sender, now)
+        self._send_control(ACK, Ack(finished, self._grant()), sender, now)
 
     def stop_receiving(self, now: Instant) -> None:
         self.receiving = False

@@ -16,7 +16,7 @@ A gap that stands for gap_timeout where nothing asks for it should not be: it is
 from collections import deque
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import Protocol
 
 import msgspec
 
@@ -27,13 +27,14 @@ from ringcast._core.window import Window
 from ringcast.address import Address
 from ringcast.config import Config, milliseconds
 from ringcast.digest import Digest
+from ringcast.kinds import Kind, takes
 from ringcast.protocols.budget import ReceiveBudget
 from ringcast.protocols.multicast import base as multicast
-from ringcast.protocols.multicast.base import SHARES, Multicast, ReceiveWindow
+from ringcast.protocols.multicast.base import REPEAT, SHARES, Multicast, ReceiveWindow
 from ringcast.protocols.multicast.become_server_queue import UNBOUNDED, BecomeServerQueue
 from ringcast.protocols.seqnos import MODULUS, Seqno, is_seqno, is_within, later, precedes
 from ringcast.protocols.stream import Stream
-from ringcast.stack import Instant, Kind, Packet
+from ringcast.stack import Instant, Packet
 
 UNLIMITED = 1 << 62                     # bytes: counted and never refused
 QUEUES = 4                              # times max_bytes that may wait for windows
@@ -52,8 +53,8 @@ class Resync(msgspec.Struct, array_like=True):
     seqno: Seqno                        # everything up to here has been received
 
 
-STARTED = msgspec.msgpack.Decoder(Started)
-RESYNC = msgspec.msgpack.Decoder(Resync)
+STARTED = Kind(15, "started", Started, about="seqno")                   # your stream begins for me where your START says
+RESYNC = Kind(16, "resync", Resync, about="seqno", traced=False)        # after our connection broke: what I have of yours
 
 
 @dataclass(slots=True)
@@ -182,7 +183,7 @@ class Nakack2(Multicast):
         if window is None or (self.lossless and not window.started):
             self._enqueue(packet)
             return
-        if packet.kind == Kind.REPEAT:
+        if packet.kind == REPEAT:
             self.awaited.discard(packet.sender)
         if packet.sender in self.held:
             self._hold(packet)
@@ -304,8 +305,9 @@ class Nakack2(Multicast):
         window = self.windows.get(sender)
         if window is not None:
             self._drain(sender, window, now)
-        self._send_control(Kind.STARTED, Started(window.stream.finished if window else 0, self.receiving), sender, now)
+        self._send_control(STARTED, Started(window.stream.finished if window else 0, self.receiving), sender, now)
 
+    @takes(STARTED)
     def _on_started(self, member: int, started: Started, now: Instant) -> bool:
         """The member has its window for our stream, or wants none."""
         if not is_seqno(started.seqno):
@@ -363,8 +365,9 @@ class Nakack2(Multicast):
         gaps = window.ring.missing(1)
         have = (gaps[0][0] - 1) % MODULUS if gaps else window.ring.hr
         self.awaited.add(sender)
-        self._send_control(Kind.RESYNC, Resync(have), sender, now)
+        self._send_control(RESYNC, Resync(have), sender, now)
 
+    @takes(RESYNC)
     def _on_resync(self, member: int, resync: Resync, now: Instant) -> bool:
         """The member lacks, or may lack, what follows."""
         seqno = self._sent_of(resync.seqno)
@@ -384,13 +387,11 @@ class Nakack2(Multicast):
             first = ((have if precedes(low, have) else low) + 1) % MODULUS
             if precedes(window.sent, first):
                 continue
-            header = self.stack.header(Kind.REPEAT, member)
+            header = self.stack.header(REPEAT, member)
             ranges = [(first, window.sent)]
             datagrams, messages = wire.pack(window.ring, window.marks, window.stamps, ranges, window.bundle, header, UNLIMITED)
             self.counters.xmit_rsps_sent += messages
-            self._send_data(Kind.REPEAT, member, datagrams, now)
-
-    _handlers: ClassVar = {**Multicast._handlers, Kind.STARTED: (STARTED, _on_started), Kind.RESYNC: (RESYNC, _on_resync)}
+            self._send_data(REPEAT, member, datagrams, now)
 
     # --------------------------------------------------------------------------------------- what is finished and stable
 

@@ -23,10 +23,11 @@ from msgspec import Meta
 
 from ringcast.address import Address
 from ringcast.config import MAX_MEMBERS, Config, milliseconds
+from ringcast.kinds import Kind, takes
 from ringcast.protocols.multicast.nakack2 import Nakack2
 from ringcast.protocols.retransmission import Stillness
 from ringcast.protocols.seqnos import MODULUS, Seqno, is_seqno, later, precedes
-from ringcast.stack import EVERYONE, Instant, Kind, Layer, Packet, decoded
+from ringcast.stack import EVERYONE, Instant, Layer
 from ringcast.view import View
 
 QUARTER = 1 << 62                       # seqnos; no honest member is so far behind
@@ -48,8 +49,8 @@ class StabilityReport(msgspec.Struct, array_like=True):
     slowest: Annotated[dict[int, int], Meta(max_length=MAX_MEMBERS)]    # {sender: who has not finished its oldest message}
 
 
-VOTE = msgspec.msgpack.Decoder(Vote)
-STABILITY = msgspec.msgpack.Decoder(StabilityReport)
+VOTE = Kind(17, "vote", Vote)                           # what I have finished of everybody's messages
+STABILITY = Kind(18, "stability", StabilityReport)      # what all have finished
 
 
 @dataclass(slots=True)
@@ -131,7 +132,7 @@ class Stable(Layer):
             self._count(self.local.incarnation, vote, now)
         else:
             self.counters.votes_sent += 1
-            self.below.send([self.stack.control(Kind.VOTE, vote, self.coordinator)], now)
+            self.below.send([self.stack.control(VOTE, vote, self.coordinator)], now)
         self._arm(now)
 
     def _is_unsettled(self) -> bool:
@@ -246,31 +247,23 @@ class Stable(Layer):
 
     def _tell(self, dest: int, now: Instant) -> None:
         self.counters.stability_sent += 1
-        self.below.send([self.stack.control(Kind.STABILITY, self.concluded, dest)], now)
+        self.below.send([self.stack.control(STABILITY, self.concluded, dest)], now)
 
     # --------------------------------------------------------------------------------------------------- receiving
 
-    def receive(self, packets: list[Packet], now: Instant) -> None:
-        others = []
-        for packet in packets:
-            if packet.kind == Kind.VOTE:
-                self._on_vote(packet, now)
-            elif packet.kind == Kind.STABILITY:
-                self._on_stability(packet, now)
-            else:
-                others.append(packet)
-        if others:
-            self.above.receive(others, now)
+    def count_bad(self) -> None:
+        self.counters.num_bad_votes += 1
 
-    def _on_vote(self, packet: Packet, now: Instant) -> None:
+    @takes(VOTE)
+    def _on_vote(self, sender: int, vote: Vote, now: Instant) -> bool:
         """On reception of a vote: it counts in the view that both have, and for its coordinator."""
-        vote = decoded(VOTE, packet)
-        if vote is None or vote.grant < 0 or not makes_sense(vote.digest):
-            self.counters.num_bad_votes += 1
-        elif vote.view_id > self.view_id:
-            self._keep(packet.sender, vote)
+        if vote.grant < 0 or not makes_sense(vote.digest):
+            return False
+        if vote.view_id > self.view_id:
+            self._keep(sender, vote)
         elif vote.view_id == self.view_id:
-            self._accept(packet.sender, vote, now)
+            self._accept(sender, vote, now)
+        return True
 
     def _accept(self, member: int, vote: Vote, now: Instant) -> None:
         """Count a vote of our view, if there is anybody to count it for."""
@@ -297,14 +290,15 @@ class Stable(Layer):
             if vote.view_id == self.view_id:
                 self._accept(member, vote, now)
 
-    def _on_stability(self, packet: Packet, now: Instant) -> None:
+    @takes(STABILITY)
+    def _on_stability(self, sender: int, report: StabilityReport, now: Instant) -> bool:
         """On reception of STABILITY: purge."""
-        report = decoded(STABILITY, packet)
-        if report is None or report.grant < 0 or not makes_sense(report.digest):
-            self.counters.num_bad_votes += 1
-        elif report.view_id == self.view_id and packet.sender == self.coordinator:
+        if report.grant < 0 or not makes_sense(report.digest):
+            return False
+        if report.view_id == self.view_id and sender == self.coordinator:
             self.counters.stability_received += 1
             self._heed(report, now)
+        return True
 
     def _heed(self, report: StabilityReport, now: Instant) -> None:
         for sender, (seqno, _) in report.digest.items():

@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from heapq import heappop, heappush
-from typing import Any, ClassVar
 
 import msgspec
 
@@ -14,21 +13,21 @@ from ringcast._core.seqno_table import SeqnoTable
 from ringcast.address import Address
 from ringcast.config import Config, milliseconds
 from ringcast.errors import NotMemberError
+from ringcast.kinds import Kind, takes
 from ringcast.protocols.budget import ReceiveBudget, fit
 from ringcast.protocols.retransmission import Gaps, Stillness, clipped, requests
 from ringcast.protocols.seqnos import MODULUS, Range, Seqno, is_seqno, precedes
 from ringcast.protocols.stream import Stream
 from ringcast.protocols.unicast3 import control
-from ringcast.protocols.unicast3.control import ConnId
+from ringcast.protocols.unicast3.control import PREFIX, ConnId
 from ringcast.protocols.unicast3.memory import Closed, ClosedConnections, EarlyPackets
 from ringcast.protocols.unicast3.receiver import ReceiverEntry
 from ringcast.protocols.unicast3.sender import SenderEntry
 from ringcast.protocols.unicast3.states import Act, Event, State
 from ringcast.protocols.unicast3.sync import Counter, Syncs
-from ringcast.stack import Instant, Kind, Layer, Packet, decoded
+from ringcast.stack import Instant, Layer, Packet
 from ringcast.view import View
 
-PREFIX = wire.HEADER_SIZE + 8           # what stands in front of the messages: the header, and the conn-id
 FIRST_BUDGET = 256 << 10                # bytes that a new connection may send before its receiver has granted any
 SHARES = 4                              # acks that a window is cut into at least
 ACTIVE = 1_000_000_000                  # nanoseconds since which a connection must have been heard to count among those who share
@@ -149,9 +148,9 @@ class Unicast3(Layer):
             self.own_ready = True
             return
         if entry.window.sent == (entry.first - 1) % MODULUS:
-            self._frame(Kind.UNICAST_FIRST, entry, full_only, 1, now)
+            self._frame(control.FIRST, entry, full_only, 1, now)
         if entry.window.waiting:
-            self._frame(Kind.UNICAST, entry, full_only, 0, now)
+            self._frame(control.MESSAGE, entry, full_only, 0, now)
         if entry.has_unacked:
             self.unacked[dest.incarnation] = entry
             self._arm(now)
@@ -176,21 +175,10 @@ class Unicast3(Layer):
     # ----------------------------------------------------------------------------------------------- receiving
 
     def receive(self, packets: list[Packet], now: Instant) -> None:
-        others, messages = [], []
-        for packet in packets:
-            if packet.kind == Kind.UNICAST:
-                messages.append(packet)
-            elif packet.kind == Kind.UNICAST_FIRST:
-                self._on_data(packet, now)              # the first of a batch before the rest
-            elif packet.kind in self._handlers:
-                self._on_control(packet, now)
-            else:
-                others.append(packet)
-        for packet in messages:
-            self._on_data(packet, now)
-        if others:
-            self.above.receive(others, now)
+        """Take the first message of a connection, and what is said of connections, before the other messages of a batch."""
+        super().receive(sorted(packets, key=comes_last), now)
 
+    @takes(control.FIRST, control.MESSAGE)
     def _on_data(self, packet: Packet, now: Instant) -> None:
         """On reception of messages: into the window of their connection, when there is one or they may begin one."""
         conn_id = int.from_bytes(packet.data[wire.HEADER_SIZE:PREFIX], "little")
@@ -219,7 +207,7 @@ class Unicast3(Layer):
             return entry.ring.low
         if entry is None and closed is not None and closed.conn_id == conn_id and not closed.by_sender:
             return closed.delivered
-        if packet.kind == Kind.UNICAST_FIRST and self._is_new(packet.sender, conn_id):
+        if packet.kind == control.FIRST and self._is_new(packet.sender, conn_id):
             return (first - 1) % MODULUS
         return None
 
@@ -288,14 +276,14 @@ class Unicast3(Layer):
             finished = entry.ring.low
         elif closed is not None and closed.conn_id == conn_id and not closed.by_sender:
             finished = closed.delivered
-        self._send_control(Kind.UNICAST_ACK, control.Ack(conn_id, finished, self.timestamps.next(), 0), sender, now)
+        self._send_control(control.ACK, control.Ack(conn_id, finished, self.timestamps.next(), 0), sender, now)
 
-    def _on_control(self, packet: Packet, now: Instant) -> None:
-        decoder, handle = self._handlers[packet.kind]
-        body = decoded(decoder, packet)
-        is_welcome = packet.sender in self.members or packet.kind in (Kind.UNICAST_ACK, Kind.CLOSE)    # a leaver's last words
+    def on_control(self, kind: Kind, handle: Callable[..., bool], packet: Packet, now: Instant) -> None:
+        """Take control packets of members, and the last words of a leaver."""
+        body = kind.decode(packet.data)
+        is_welcome = packet.sender in self.members or kind in (control.ACK, control.CLOSE)
         is_sound = is_welcome and body is not None and is_seqno(body.conn_id)
-        if not is_sound or not handle(self, packet.sender, body, now):
+        if not is_sound or not handle(packet.sender, body, now):
             self.counters.unicast_bad += 1
 
     def _sender_of(self, peer: int, conn_id: ConnId) -> SenderEntry | None:
@@ -306,6 +294,7 @@ class Unicast3(Layer):
             return None
         return entry
 
+    @takes(control.ACK)
     def _on_ack(self, peer: int, ack: control.Ack, now: Instant) -> bool:
         """On reception of ACK(seqno, timestamp): free what is acknowledged, at once, unless the ack was overtaken. Who takes no more
         messages says so until it gets a CLOSE."""
@@ -345,6 +334,7 @@ class Unicast3(Layer):
         elif entry.has_unacked:
             self.counters.unicast_highest_resent += self._repeat(entry, [(entry.highest_sent, entry.highest_sent)], now)
 
+    @takes(control.XMIT_REQ)
     def _on_xmit_req(self, peer: int, request: control.XmitReq, now: Instant) -> bool:
         """On reception of XMIT-REQ: send again what is asked for and still here."""
         entry = self._sender_of(peer, request.conn_id)
@@ -367,21 +357,22 @@ class Unicast3(Layer):
         entry.first = (entry.highest_acked + 1) % MODULUS
         self.counters.conns_opened += 1
         if entry.has_unacked:
-            self._repeat_as(Kind.UNICAST_FIRST, entry, [(entry.first, entry.first)], now)
+            self._repeat_as(control.FIRST, entry, [(entry.first, entry.first)], now)
 
     def _repeat(self, entry: SenderEntry, wanted: list[Range], now: Instant) -> int:
         """Send messages again; the first of a connection says so each time. How many messages those were."""
         messages = 0
         if wanted and wanted[0][0] == entry.first:
-            messages += self._repeat_as(Kind.UNICAST_FIRST, entry, [(entry.first, entry.first)], now)
+            messages += self._repeat_as(control.FIRST, entry, [(entry.first, entry.first)], now)
             wanted = [((entry.first + 1) % MODULUS, wanted[0][1]), *wanted[1:]] if wanted[0][1] != entry.first else wanted[1:]
-        return messages + self._repeat_as(Kind.UNICAST, entry, wanted, now)
+        return messages + self._repeat_as(control.MESSAGE, entry, wanted, now)
 
     def _repeat_as(self, kind: int, entry: SenderEntry, wanted: list[Range], now: Instant) -> int:
         datagrams, messages = entry.pace.pack(entry.window, wanted, self._prefix(kind, entry), self.interval, now)
         self._send_data(kind, entry, datagrams, now)
         return messages
 
+    @takes(control.SEND_FIRST_SEQNO)
     def _on_send_first_seqno(self, peer: int, sync: control.SendFirstSeqno, now: Instant) -> bool:
         """On reception of SEND-FIRST-SEQNO(timestamp): send the lowest message as the first, unless this was overtaken. The highest
         is sent by the retransmit task. Answers are limited here too (decision 19)."""
@@ -397,9 +388,10 @@ class Unicast3(Layer):
             entry.answered = now
             self.counters.syncs_answered += 1
             lowest = (entry.highest_acked + 1) % MODULUS
-            self._repeat_as(Kind.UNICAST_FIRST, entry, [(lowest, lowest)], now)
+            self._repeat_as(control.FIRST, entry, [(lowest, lowest)], now)
         return True
 
+    @takes(control.CLOSE)
     def _on_close(self, peer: int, close: control.Close, now: Instant) -> bool:
         """On reception of CLOSE with the same conn-id: the entry is CLOSED and goes; if it went before, nothing new can come either."""
         entry, closed = self.receivers.get(peer), self.closed.get(peer)
@@ -412,10 +404,6 @@ class Unicast3(Layer):
         entry.on(Event.CLOSE, now)
         self._replace(peer)
         return True
-
-    _handlers: ClassVar[dict[int, tuple[msgspec.msgpack.Decoder[Any], Callable[..., bool]]]] = {
-        Kind.UNICAST_ACK: (control.ACK, _on_ack), Kind.UNICAST_XMIT_REQ: (control.XMIT_REQ, _on_xmit_req),
-        Kind.SEND_FIRST_SEQNO: (control.SEND_FIRST_SEQNO, _on_send_first_seqno), Kind.CLOSE: (control.CLOSE, _on_close)}
 
     # ------------------------------------------------------------------------------------------- acknowledging
 
@@ -439,7 +427,7 @@ class Unicast3(Layer):
         entry.stream.unacked_messages = entry.stream.unacked_bytes = 0
         self.counters.unicast_acks_sent += 1
         ack = control.Ack(entry.conn_id, entry.ring.low, self.timestamps.next(), self._grant(now))
-        self._send_control(Kind.UNICAST_ACK, ack, sender, now)
+        self._send_control(control.ACK, ack, sender, now)
 
     def _acknowledge_due(self, now: Instant) -> None:
         while self.acks and self.acks[0][0] <= now:
@@ -598,7 +586,7 @@ class Unicast3(Layer):
 
     def _say_close(self, peer: int, conn_id: ConnId, now: Instant) -> None:
         self.counters.closes_sent += 1
-        self._send_control(Kind.CLOSE, control.Close(conn_id), peer, now)
+        self._send_control(control.CLOSE, control.Close(conn_id), peer, now)
 
     def _carry_out(self, act: int, entry: SenderEntry, now: Instant) -> None:
         """What the table asks for when a sender's entry is CLOSED."""
@@ -729,7 +717,7 @@ class Unicast3(Layer):
             self._refuse_all(now)
         for peer, conn_id in self.syncs.take_due(now).items():
             self.counters.syncs_sent += 1
-            self._send_control(Kind.SEND_FIRST_SEQNO, control.SendFirstSeqno(conn_id, self.timestamps.next()), peer, now)
+            self._send_control(control.SEND_FIRST_SEQNO, control.SendFirstSeqno(conn_id, self.timestamps.next()), peer, now)
         self.syncs.forget_before(now - self.syncs.min_interval)
         self.counters.unicast_early_dropped += self.early.expire(now - max(EARLY_SYNCS * self.syncs.min_interval, 2 * self.interval))
 
@@ -737,7 +725,7 @@ class Unicast3(Layer):
         """XMIT-REQ for what is missing, to its sender, as long as that is in the view."""
         for ranges in requests(entry.gaps.look(entry.ring), self.config.max_datagram) if peer in self.members else ():
             self.counters.unicast_xmit_reqs_sent += 1
-            self._send_control(Kind.UNICAST_XMIT_REQ, control.XmitReq(entry.conn_id, ranges, self.timestamps.next()), peer, now)
+            self._send_control(control.XMIT_REQ, control.XmitReq(entry.conn_id, ranges, self.timestamps.next()), peer, now)
 
     def _arm(self, now: Instant) -> None:
         if self.next_look is None and (self.unacked or self.gapped or self.syncs.wanted or self.early.size or self.untold()):
@@ -753,3 +741,7 @@ class Unicast3(Layer):
         missing = sum(entry.ring.num_missing for entry in self.gapped.values())
         return {"num_connections": len(self.senders) + len(self.receivers), "unicast_unacked": self.num_unacked(),
                 "unicast_missing": missing, "num_closed_connections": len(self.closed), **asdict(self.counters)}
+
+
+def comes_last(packet: Packet) -> bool:
+    return packet.kind == control.MESSAGE

@@ -22,7 +22,7 @@ import msgspec
 
 from ringcast._core import wire
 from ringcast.sim.cluster import Observer
-from ringcast.stack import EVERYONE, Kind
+from ringcast.stack import EVERYONE
 
 if TYPE_CHECKING:
     from ringcast._core.batch import Batch
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from ringcast.view import View
 
 STEPS = 8                               # classes of latency in each doubling
-CLASSES = {Kind.DATA: "data", Kind.UNICAST: "data", Kind.UNICAST_FIRST: "data", Kind.UNRELIABLE: "data", Kind.REPEAT: "repeat"}
 
 
 class Measured(msgspec.Struct, kw_only=True):
@@ -101,7 +100,8 @@ class Meter(Observer):
         self.others.sent(member, dest, datagram)
         if self.cluster.now >= self.begin and self.stopped_at is None:
             header = wire.open_datagram(datagram, member.stack.group)
-            what = CLASSES.get(header.kind, "control") if header else "control"
+            assert header is not None                   # a member of this group made it
+            what = member.stack.kinds[header.kind].measured
             links = self.cluster.links
             copies = len(links.partners(member)) if links is not None and dest == EVERYONE else 1
             self.datagrams[what] += copies

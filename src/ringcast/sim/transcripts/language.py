@@ -26,6 +26,7 @@ from ringcast._core.ring_buffer import RingBuffer
 from ringcast.config import milliseconds
 from ringcast.errors import ConfigError
 from ringcast.protocols.seqnos import MODULUS, Range, is_seqno
+from ringcast.protocols.static_members import HELLO
 from ringcast.sim.checkers import Violation
 from ringcast.sim.transcripts.scripted import Rule, ScriptedCluster, ScriptedMember, spelled
 
@@ -98,7 +99,7 @@ class Play:
         """The last datagrams, one a line, in milliseconds since the group was ready."""
         if self.group is None:
             return ""
-        sent = [each for each in self.group.script.history if each.kind != "hello"]
+        sent = [each for each in self.group.script.history if each.kind != HELLO]
         lines = [f"  {(each.time - self.since) / 1e6:10.3f} ms  {each}" for each in sent[-SHOWN:]]
         return "\n".join([f"  at {(self.group.now - self.since) / 1e6:g} ms, after these datagrams:", *lines])
 

@@ -4,7 +4,7 @@ a rule names. What was sent is remembered, so that a transcript can say what sho
 Each message of an application travels in a datagram of its own, so that it can be lost by itself.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
@@ -12,99 +12,26 @@ from typing import Any
 from ringcast._core import wire
 from ringcast._core.batch import Batch
 from ringcast.address import Address
+from ringcast.kinds import Kind
 from ringcast.message import Flag
-from ringcast.protocols.multicast import base as multicast, mcast, nakack2
 from ringcast.protocols.seqnos import MODULUS, Range
-from ringcast.protocols.unicast3 import control
-from ringcast.protocols.unicast3.layer import PREFIX
 from ringcast.sim.cluster import Cluster, Observer
 from ringcast.sim.links import Links
 from ringcast.sim.member import Member
 from ringcast.sim.network import MS, Network
 from ringcast.sim.talk import Talk
-from ringcast.stack import EVERYONE, Instant, Kind, Packet, decoded
+from ringcast.stack import EVERYONE, Instant
 
 ANY = "*"
-MESSAGES = frozenset({"data", "repeat", "message", "first"})        # kinds that carry messages
 AT_REST = 1_000 * MS                                # without an event
 
 
-def ranges_of(arrivals: wire.Arrivals | None) -> list[Range]:
-    """The seqnos of a datagram, cut where the flags change; that two messages were first sent at different times is not told."""
-    ranges: list[Range] = []
-    flags = None
-    for batch in arrivals.batches if arrivals else ():
-        if flags == batch.flags and (ranges[-1][1] + 1) % MODULUS == batch.first:
-            ranges[-1] = (ranges[-1][0], batch.last)
-        else:
-            ranges.append((batch.first, batch.last))
-        flags = batch.flags
-    return ranges
-
-
-def messages_in(member: Member, packet: Packet) -> list[Range]:
-    ring = member.multicast.send_window.ring
-    arrivals = wire.read_data(packet.data, (ring.low - ring.capacity) % MODULUS, 2 * ring.capacity)
-    return ranges_of(arrivals)
-
-
-def messages_to_one(member: Member, packet: Packet) -> list[Range]:
-    first = wire.first_seqno(packet.data, PREFIX)
-    assert first is not None
-    arrivals = wire.read_data(packet.data, (first - 1) % MODULUS, member.config.capacity, PREFIX)
-    return ranges_of(arrivals)
-
-
-def one(name: str, decoder: Any) -> Callable[[Member, Packet], list[Range]]:
-    """How to read a control datagram that carries one seqno in the field `name`."""
-    def read(member: Member, packet: Packet) -> list[Range]:
-        seqno = getattr(decoded(decoder, packet), name)
-        return [(seqno, seqno)]
-    return read
-
-
-def wanted(decoder: Any) -> Callable[[Member, Packet], list[Range]]:
-    """How to read a request."""
-    def read(member: Member, packet: Packet) -> list[Range]:
-        request = decoded(decoder, packet)
-        return request.ranges if request else []
-    return read
-
-
-# What a script calls a datagram, and which seqnos it carries; some carry the conn-id of what they are about instead. A protocol adds
-# its kinds here.
-KINDS: dict[int, tuple[str, Callable[[Member, Packet], list[Range]]]] = {
-    Kind.DATA: ("data", messages_in),
-    Kind.REPEAT: ("repeat", messages_in),
-    Kind.HELLO: ("hello", lambda member, packet: []),
-    Kind.START: ("start", one("seqno", multicast.START)),
-    Kind.ACK: ("ack", one("seqno", mcast.ACK)),
-    Kind.XMIT_REQ: ("xmit_req", wanted(multicast.XMIT_REQ)),
-    Kind.HIGHEST: ("highest", one("seqno", multicast.HIGHEST)),
-    Kind.UNICAST: ("message", messages_to_one),
-    Kind.UNICAST_FIRST: ("first", messages_to_one),
-    Kind.UNICAST_ACK: ("uack", one("seqno", control.ACK)),
-    Kind.UNICAST_XMIT_REQ: ("uxmit_req", wanted(control.XMIT_REQ)),
-    Kind.SEND_FIRST_SEQNO: ("send_first_seqno", one("conn_id", control.SEND_FIRST_SEQNO)),
-    Kind.CLOSE: ("close", one("conn_id", control.CLOSE)),
-    Kind.STARTED: ("started", one("seqno", nakack2.STARTED)),
-    Kind.RESYNC: ("resync", one("seqno", nakack2.RESYNC)),
-    Kind.VOTE: ("vote", lambda member, packet: []),
-    Kind.STABILITY: ("stability", lambda member, packet: []),
-}
-NAMES = frozenset(name for name, _ in KINDS.values())
-
-
-def connection_of(packet: Packet) -> str:
+def connection_of(kind: Kind, datagram: bytes) -> str:
     """Of a datagram of a connection, what history tells besides: its conn-id, and its timestamp."""
-    if packet.kind in (Kind.UNICAST, Kind.UNICAST_FIRST):
-        return f"connection {int.from_bytes(packet.data[wire.HEADER_SIZE:PREFIX], 'little')}"
-    decoders: dict[int, Any] = {Kind.UNICAST_ACK: control.ACK, Kind.UNICAST_XMIT_REQ: control.XMIT_REQ,
-                                Kind.SEND_FIRST_SEQNO: control.SEND_FIRST_SEQNO}
-    body: Any = decoded(decoders[packet.kind], packet) if packet.kind in decoders else None
-    if body is None:
+    conn_id, timestamp = kind.conn_id(datagram), kind.timestamp(datagram)
+    if conn_id is None:
         return ""
-    return f"connection {body.conn_id}" + (f", timestamp {body.timestamp}" if hasattr(body, "timestamp") else "")
+    return f"connection {conn_id}" + (f", timestamp {timestamp}" if timestamp is not None else "")
 
 
 def spelled(ranges: Sequence[Range]) -> str:
@@ -119,7 +46,7 @@ class Sent:
     time: int
     source: str
     dest: str                               # a member, or * for everybody
-    kind: str
+    kind: Kind
     ranges: list[Range]
     datagram: bytes = b""                   # itself
     connection: str = ""                    # and what else there is to say of it
@@ -129,7 +56,7 @@ class Sent:
         fates = ", ".join(f"{fate} to {target}" for target, fate in self.fates.items() if fate)
         said = f" {spelled(self.ranges)}" if self.ranges else ""
         said += f" ({self.connection})" if self.connection else ""
-        return f"{self.source}>{self.dest}  {self.kind}{said}" + (f"   ({fates})" if fates else "")
+        return f"{self.source}>{self.dest}  {self.kind.name}{said}" + (f"   ({fates})" if fates else "")
 
     def has(self, seqno: int) -> bool:
         return any((seqno - first) % MODULUS <= (last - first) % MODULUS for first, last in self.ranges)
@@ -137,13 +64,14 @@ class Sent:
 
 @dataclass(slots=True)
 class Rule:
-    """What happens to the datagrams from `source` to `target` that are of one of `kinds`, and about `seqno` unless that is None:
-    to the next `times` of them, or to all when that is None. They are lost, or `late` by so much, or a `copy` comes so much later.
+    """What happens to the datagrams from `source` to `target` that are of the kind with this name (None: that carry messages with
+    seqnos), and about `seqno` unless that is None: to the next `times` of them, or to all when that is None. They are lost, or `late`
+    by so much, or a `copy` comes so much later.
     """
 
     source: str
     target: str
-    kinds: frozenset[str]
+    kind: str | None
     seqno: int | None
     times: int | None = 1
     late: int | None = None
@@ -155,7 +83,8 @@ class Rule:
         return self.times is not None and self.used >= self.times
 
     def is_about(self, source: str, target: str, sent: Sent) -> bool:
-        return (not self.is_over and self.source in (ANY, source) and self.target in (ANY, target) and sent.kind in self.kinds
+        is_kind = sent.kind.name == self.kind if self.kind else bool(sent.kind.messages_at)
+        return (is_kind and not self.is_over and self.source in (ANY, source) and self.target in (ANY, target)
                 and (self.seqno is None or sent.has(self.seqno)))
 
 
@@ -301,10 +230,10 @@ class Recorder(Observer):
     def sent(self, member: Member, dest: int, datagram: bytes) -> None:
         header = wire.open_datagram(datagram, member.stack.group)
         assert header is not None           # a member of this group made it
-        name, read = KINDS[header.kind]
+        kind = member.stack.kinds[header.kind]
         to = ANY if dest == EVERYONE else self.cluster.lives[dest].name
-        packet = Packet(header.kind, header.sender, header.dest, datagram)
-        self.history.append(Sent(self.cluster.now, member.name, to, name, read(member, packet), datagram, connection_of(packet)))
+        said = connection_of(kind, datagram)
+        self.history.append(Sent(self.cluster.now, member.name, to, kind, kind.ranges(datagram), datagram, said))
 
 
 class ScriptedCluster(Cluster):
@@ -322,6 +251,10 @@ class ScriptedCluster(Cluster):
 
     def talk(self, sender: Member, receiver: Address) -> Talk:
         return sender.talks.setdefault(receiver, Talk(base=(sender.offset + 1) % MODULUS))
+
+    def kinds(self) -> set[str]:
+        """Return the names of all kinds that the members' stacks know."""
+        return {kind.name for member in self.lives.values() for kind in member.stack.kinds.values()}
 
     def is_at_rest(self) -> bool:
         """Whether nothing happens any more, but that idle connections will be closed some day."""

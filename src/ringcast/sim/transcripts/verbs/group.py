@@ -5,6 +5,7 @@ both: what stands behind `->` must come out. The verbs of messages to one member
 and connections in verbs/nakack2.py, in the same table.
 """
 
+import re
 from dataclasses import asdict
 from typing import Any
 
@@ -16,6 +17,7 @@ from ringcast.digest import Digest
 from ringcast.protocols import unicast3
 from ringcast.protocols.multicast import mcast, nakack2, stable as stable_layer
 from ringcast.protocols.seqnos import MODULUS, later, precedes
+from ringcast.protocols.static_members import HELLO
 from ringcast.sim.member import Member
 from ringcast.sim.network import MS
 from ringcast.sim.transcripts.language import (
@@ -33,8 +35,6 @@ from ringcast.sim.transcripts.language import (
 )
 from ringcast.sim.transcripts.scripted import (
     ANY,
-    MESSAGES,
-    NAMES,
     Rule,
     ScriptedCluster,
     ScriptedMember,
@@ -45,6 +45,7 @@ from ringcast.stacks import NETWORKED
 
 VERBS = Verbs(verbs_unicast.VERBS | verbs_nakack2.VERBS)
 does, expects = VERBS.does, VERBS.expects
+KIND = re.compile(r"(?!x\d+$|always$)[a-z]\w*")         # what can be the name of a kind: no number, and not how often
 NEAR = 1_000                            # seqnos around a window that are looked at for what it holds
 
 
@@ -386,15 +387,15 @@ def let_pass(words: Words) -> Act:
 def disturbance(words: Words, late: int | None = None, copy: int | None = None) -> list[dict[str, Any]]:
     """A>B, a kind or nothing (messages), seqnos or nothing (any), how often."""
     source, target = words.link()
-    kinds = frozenset({words.take("a kind")}) if words and words.words[0] in NAMES else MESSAGES
+    kind = words.take("a kind") if words and KIND.fullmatch(words.words[0]) else None
     times: int | None = 1
     if words and words.words[-1] == "always":
         words.words.pop()
         times = None
     elif words and words.words[-1].startswith("x"):
         times = number(words.words.pop()[1:])
-    seqnos: list[int | None] = [*words.seqnos()] if words or kinds is MESSAGES else [None]
-    return [{"source": source, "target": target, "kinds": kinds, "seqno": seqno, "times": times, "late": late, "copy": copy}
+    seqnos: list[int | None] = [*words.seqnos()] if words or kind is None else [None]
+    return [{"source": source, "target": target, "kind": kind, "seqno": seqno, "times": times, "late": late, "copy": copy}
             for seqno in seqnos]
 
 
@@ -559,15 +560,17 @@ def sent(words: Words) -> Act:
     seqno, `send_first_seqno` and `close` by the conn-id that they are about."""
     source, target = words.link()
     kind = words.take("a kind")
-    if kind not in NAMES - {"hello"}:
-        raise Mistake(f"expected one of {', '.join(sorted(NAMES - {'hello'}))}, not {kind!r}")
+    if kind == HELLO.name:
+        raise Mistake("a transcript says nothing of HELLOs")
     datagrams = [spelled(ranges(words.take("seqnos, or `nothing`")))]
     while words:
         datagrams.append(spelled(ranges(words.take("seqnos"))))
 
     def act(play: Play) -> None:
+        if kind not in play.cluster.kinds():
+            raise Mistake(f"no member's stack has a kind {kind!r}; there are {', '.join(sorted(play.cluster.kinds()))}")
         history = play.cluster.script.history[play.watched:]
-        found = [spelled(each.ranges) for each in history if (each.source, each.dest, each.kind) == (source, target, kind)]
+        found = [spelled(each.ranges) for each in history if (each.source, each.dest, each.kind.name) == (source, target, kind)]
         play.expect(" ".join(datagrams), " ".join(found) or "nothing")
     return act
 

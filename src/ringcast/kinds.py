@@ -1,0 +1,125 @@
+"""Kinds of datagrams. A layer declares each of its kinds once, next to the rule that needs it:
+
+    PING = Kind(20, "ping", Ping, about="seqno")        # beside the body, a msgspec Struct
+
+    class Echo(Layer):
+        @takes(PING)
+        def _on_ping(self, sender: int, ping: Ping, now: Instant) -> bool: ...
+
+A kind is the number that stands in the header of its datagrams, together with what others must
+know of it: transcripts, traces, measurements and fuzzers ask the kinds of a stack (Stack.kinds).
+There is no list of all kinds; a stack refuses two layers that declare the same number.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
+
+from ringcast._core import wire
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+Method = TypeVar("Method", bound=Callable[..., Any])
+Range = tuple[int, int]                 # seqnos, inclusive
+
+MODULUS = 1 << 64                       # of seqnos
+HIGHEST_NUMBER = 255                    # a kind is one byte on the wire
+
+
+class Kind(int):
+    """A kind of datagrams: its number on the wire, and
+
+    - `name`, by which transcripts and traces know it;
+    - `body`, what a control datagram carries; None when the layer reads the datagram itself;
+    - `about`, the field of the body that says which seqnos it is about: one, or a list of ranges;
+    - `messages_at`, where the messages stand in the datagram, if it carries messages with seqnos;
+      what stands between the header and the messages is a conn-id;
+    - `measured`, how a measurement counts it: data, repeat or control;
+    - `traced`, False to keep its datagrams out of traces.
+    """
+
+    name: str
+    body: type[msgspec.Struct] | None
+    about: str
+    messages_at: int
+    measured: str
+    traced: bool
+    _decoder: "msgspec.msgpack.Decoder[Any] | None"
+
+    def __new__(cls, number: int, name: str, body: type[msgspec.Struct] | None = None, *,
+                about: str = "", messages_at: int = 0, measured: str = "", traced: bool = True) -> "Kind":
+        if not 0 < number <= HIGHEST_NUMBER:
+            raise ValueError(f"the kind {name!r} has the number {number}; it may have 1 to {HIGHEST_NUMBER}")
+        kind = super().__new__(cls, number)
+        kind.name, kind.body, kind.about, kind.messages_at = name, body, about, messages_at
+        kind.measured = measured or ("data" if messages_at else "control")
+        kind.traced = traced
+        kind._decoder = msgspec.msgpack.Decoder(body) if body else None
+        return kind
+
+    def __repr__(self) -> str:
+        return f"Kind({int(self)}, {self.name!r})"
+
+    def decode(self, datagram: "Buffer") -> Any:
+        """Return the body of a control datagram, or None when it is not what it should be."""
+        if self._decoder is None:
+            return None
+        try:
+            return self._decoder.decode(memoryview(datagram)[wire.HEADER_SIZE:])
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            return None
+
+    def ranges(self, datagram: "Buffer") -> list[Range]:
+        """Return the seqnos that a datagram carries messages of, or is about."""
+        if self.messages_at:
+            return joined(wire.list_runs(datagram, self.messages_at))
+        said = getattr(self.decode(datagram), self.about, None) if self.about else None
+        if said is None:
+            return []
+        return said if isinstance(said, list) else [(said, said)]
+
+    def conn_id(self, datagram: "Buffer") -> int | None:
+        """Return the connection that a datagram belongs to, if it says so."""
+        if self.messages_at > wire.HEADER_SIZE:
+            return int.from_bytes(memoryview(datagram)[wire.HEADER_SIZE:self.messages_at], "little")
+        return getattr(self.decode(datagram), "conn_id", None)
+
+    def timestamp(self, datagram: "Buffer") -> int | None:
+        """Return the timestamp of a control datagram, if it has one."""
+        return getattr(self.decode(datagram), "timestamp", None)
+
+
+def joined(runs: "list[tuple[int, int, int, int, int, int]]") -> list[Range]:
+    """Return the seqnos of a datagram's runs, cut where there is a gap or the flags change."""
+    ranges: list[Range] = []
+    last_flags = None
+    for first, count, flags, *_ in runs:
+        last = (first + count - 1) % MODULUS
+        if flags == last_flags and (ranges[-1][1] + 1) % MODULUS == first:
+            ranges[-1] = ranges[-1][0], last
+        else:
+            ranges.append((first, last))
+        last_flags = flags
+    return ranges
+
+
+def takes(*kinds: Kind) -> Callable[[Method], Method]:
+    """Mark the method of a layer that takes packets of these kinds.
+
+    For a kind with a body the method gets the sender, the decoded body and the instant, and
+    returns False when the body makes no sense; for one without, the packet and the instant.
+    In a subclass a method of the same name takes its place.
+    """
+    def mark(method: Method) -> Method:
+        method.__dict__["takes"] = kinds
+        return method
+    return mark
+
+
+def declared(layer: type) -> Iterator[tuple[Kind, str]]:
+    """Yield the kinds that methods of a class are marked with, and the names of these methods."""
+    for name, method in vars(layer).items():
+        for kind in getattr(method, "__dict__", {}).get("takes", ()):
+            yield kind, name
