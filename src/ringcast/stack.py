@@ -93,15 +93,12 @@ class Layer:
 
         A method may return a packet that goes up in the place of the one that it took.
         """
-        handlers = self.handlers
-        if not handlers:
-            self.above.receive(packets, now)
-            return
-        others = []
+        handlers, others = self.handlers, []
         for packet in packets:
             handle = handlers.get(packet.kind)
-            rest = packet if handle is None else handle(packet, now)
-            if rest is not None:
+            if handle is None:
+                others.append(packet)
+            elif (rest := handle(packet, now)) is not None:
                 others.append(rest)
         if len(others) < len(packets):
             self.received(now)

@@ -126,7 +126,7 @@ class StaticMembers(Layer):
 
     def receive(self, packets: list[Packet], now: Instant) -> None:
         """Take the HELLOs, and answer whoever is not in the table and says anything else."""
-        if any(packet.sender not in self.incarnations and packet.kind != HELLO for packet in packets):
+        if not self.incarnations.issuperset([packet.sender for packet in packets if packet.kind != HELLO]):
             self._answer(now)
         super().receive(packets, now)
 

@@ -176,7 +176,9 @@ class Unicast3(Layer):
 
     def receive(self, packets: list[Packet], now: Instant) -> None:
         """Take the first message of a connection, and what is said of connections, before the other messages of a batch."""
-        super().receive(sorted(packets, key=comes_last), now)
+        if len({packet.kind for packet in packets}) > 1:
+            packets = sorted(packets, key=comes_last)
+        super().receive(packets, now)
 
     @takes(control.FIRST, control.MESSAGE)
     def _on_data(self, packet: Packet, now: Instant) -> None:
