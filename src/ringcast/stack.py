@@ -9,7 +9,7 @@ import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import msgspec
 
@@ -240,6 +240,10 @@ class Stack:
             if isinstance(layer, kind):
                 return layer
         raise LookupError(f"this stack has no layer {kind.__name__}")
+
+    def kind(self, number: int) -> Kind:
+        """Return the kind with this number; one that no layer takes has a name all the same."""
+        return self.kinds.get(number) or Kind(number, f"kind {number}")
 
     def start(self, now: Instant) -> None:
         for layer in self.layers:

@@ -16,10 +16,17 @@ FRAGMENT, PART = 8, 1 << 12             # flags of a part of a message: of each,
 VERSION_KEY, VERSION = b"ringcast.trace", b"1"      # in the metadata of a part file
 SUFFIX, UNFINISHED = ".parquet", ".part"
 
+SENT = "sent "                          # and the name of a kind: an event of a layer that this release does not know
+
 # Row groups of a part: who asks for some kinds of events need not read the others.
 ROW_GROUPS = (("view", "start", "resume", "refuse", "dropped", "close"), ("ack", "purge", "xmit_req", "window", "blocked"),
-              ("send", "retransmit"), ("deliver",))
+              ("send", "retransmit"), ("deliver",), ("other",))
 KINDS = {event: number for number, event in enumerate(event for group in ROW_GROUPS for event in group)}
+
+
+def number_of(event: str) -> int:
+    """Return the number of an event."""
+    return KINDS["other" if event.startswith(SENT) else event]
 
 
 def part_name(number: int) -> str:

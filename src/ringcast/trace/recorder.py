@@ -21,7 +21,7 @@ from ringcast.protocols.unicast3 import Unicast3, control
 from ringcast.protocols.unicast3.control import PREFIX
 from ringcast.protocols.unreliable import STAMP, UNRELIABLE
 from ringcast.stack import EVERYONE, Effects, Packet
-from ringcast.trace import FRAGMENT, PART
+from ringcast.trace import FRAGMENT, PART, SENT
 from ringcast.trace.writer import Writer
 from ringcast.view import View
 
@@ -100,6 +100,9 @@ class Recorder:
         write = self._rows_of.get(number)
         if write is not None:
             write(self, Packet(number, self.local.incarnation, dest, datagram), time, wall)
+        elif (kind := self.multicast.stack.kind(number)).traced:
+            self._row(time, wall, SENT + kind.name, peer=self._name(dest), conn_id=signed(kind.conn_id(datagram)),
+                      nbytes=len(datagram))
 
     def _sent_to_all(self, packet: Packet, time: int, wall: int) -> None:
         event = "send" if packet.kind == multicast.DATA else "retransmit"

@@ -31,7 +31,8 @@ stream of `sender` up to `last`), `xmit_req` (it asks for messages again), `star
 stream), `resume` (it had finished the stream of `sender` up to `last` in an earlier life), `refuse` (it takes no messages from now
 on), `purge` (it gave up its messages up to `last`), `view`, `blocked` (a send waited for room for `duration`), `window` (its send
 window: `first` to `last` are not purged, `ord` is HD), `dropped` (the trace had no room for `count` events before this one), `close`
-(the trace ends properly; `flags` is 1 when the member left in good order, `count` is what was not acknowledged).
+(the trace ends properly; `flags` is 1 when the member left in good order, `count` is what was not acknowledged). A datagram of a
+layer that is not ringcast's own is `sent ` and the name of its kind; what an audit judges does not depend on it.
 
 An OOB message has no `ord`. A message larger than a datagram is sent as several rows with FRAGMENT; all but the last have PART too:
 nobody is given these as messages. The `ord` of the last is the position of the first.

@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from ringcast.errors import ConfigError
-from ringcast.trace import KINDS, UNFINISHED, id_of, part_name
+from ringcast.trace import UNFINISHED, id_of, number_of, part_name
 
 if TYPE_CHECKING:
     import pyarrow
@@ -141,7 +141,7 @@ class Writer:
         ev, time, wall, event, view_id, sender, peer, *others = zip(*rows, strict=True)
         num_rows = len(rows)
         columns = (ev, time, wall, [self.member] * num_rows, event, view_id, sender, peer, *others, [self.stint] * num_rows,
-                   [id_of(self.member)] * num_rows, self._ids_of(sender), self._ids_of(peer), [KINDS[each] for each in event])
+                   [id_of(self.member)] * num_rows, self._ids_of(sender), self._ids_of(peer), [number_of(each) for each in event])
         arrays = [pyarrow.array(column, field.type) for column, field in zip(columns, self._schema.SCHEMA, strict=True)]
         return pyarrow.table(arrays, schema=self._schema.SCHEMA)
 

@@ -101,7 +101,7 @@ class Meter(Observer):
         if self.cluster.now >= self.begin and self.stopped_at is None:
             header = wire.open_datagram(datagram, member.stack.group)
             assert header is not None                   # a member of this group made it
-            what = member.stack.kinds[header.kind].measured
+            what = member.stack.kind(header.kind).measured
             links = self.cluster.links
             copies = len(links.partners(member)) if links is not None and dest == EVERYONE else 1
             self.datagrams[what] += copies

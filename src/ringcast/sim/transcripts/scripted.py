@@ -230,7 +230,7 @@ class Recorder(Observer):
     def sent(self, member: Member, dest: int, datagram: bytes) -> None:
         header = wire.open_datagram(datagram, member.stack.group)
         assert header is not None           # a member of this group made it
-        kind = member.stack.kinds[header.kind]
+        kind = member.stack.kind(header.kind)
         to = ANY if dest == EVERYONE else self.cluster.lives[dest].name
         said = connection_of(kind, datagram)
         self.history.append(Sent(self.cluster.now, member.name, to, kind, kind.ranges(datagram), datagram, said))
