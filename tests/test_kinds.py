@@ -1,5 +1,7 @@
 """A kind is declared once, beside its layer: the stack splits packets by it, and whoever looks at datagrams reads it there."""
 
+from dataclasses import replace
+
 import msgspec
 import pytest
 
@@ -16,6 +18,7 @@ from ringcast.sim.transcripts.language import Entry, Mismatch, Transcript
 from ringcast.sim.transcripts.scripted import ScriptedCluster, ScriptedMember
 from ringcast.sim.transcripts.verbs.group import VERBS
 from ringcast.stack import Layer, Packet, Stack
+from ringcast.stacks import STACKS
 
 ME, OTHER = Address("A", 1), Address("B", 2)
 
@@ -200,17 +203,15 @@ def test_what_a_datagram_says():
 # ----------------------------------------------------------------------------------------------- who looks at datagrams
 
 class Visited(ScriptedMember):
-    """A simulated member with the layer on top of the shipped ones."""
-
-    def __init__(self, cluster, name, **options):
-        super().__init__(cluster, name, **options)
-        before, self.echo = self.stack, Echo()
-        self.stack = Stack([self.echo, *before.layers], local=self.address, group="simulated", physical=self.physical,
-                           anchor=before.anchor)
+    """A simulated member whose stack has the layer on top."""
 
     def act(self, do, what):
-        do(what, self.clock.read(self.cluster.now))
+        do(self.endpoint.layer(Echo), what, self.clock.read(self.cluster.now))
         self.turn()
+
+
+def add_echo(monkeypatch, stack):
+    monkeypatch.setitem(STACKS, stack, replace(STACKS[stack], extra=(lambda local, config, multicast: Echo(),)))
 
 
 @pytest.mark.parametrize("stack", ["mcast-udp", "nakack2-udp", "nakack2-tcp"])
@@ -218,14 +219,15 @@ def test_a_transcript_calls_a_strangers_kind_by_its_name(monkeypatch, stack):
     def pings(words):
         """`pings A 3`: an example."""
         name, number = words.member(), words.number()
-        return lambda play: play.member(name).act(play.member(name).echo.ping, number)
+        return lambda play: play.member(name).act(Echo.ping, number)
 
+    add_echo(monkeypatch, stack)
     monkeypatch.setattr(ScriptedCluster, "life", Visited)
     table = VERBS | {"pings": Entry(pings, expects=False)}
     play = Transcript("it.txt", f"members A B stack={stack}\n{'' if 'tcp' in stack else 'drop A>B ping 3'}\npings A 3\npings A 4\n"
                       "run 10ms\nsent A>* ping 3 4\nsend A 1\nsettle\ndelivered B A 1", table).play()
     a, b = play.member("A"), play.member("B")
-    assert b.echo.heard == [(a.incarnation, number) for number in ((3, 4) if "tcp" in stack else (4,))]
+    assert b.endpoint.layer(Echo).heard == [(a.incarnation, number) for number in ((3, 4) if "tcp" in stack else (4,))]
     assert any(str(each).startswith("A>*  ping 4") for each in play.group.script.history)
     with pytest.raises(Mismatch, match=r"(?s)instead: 3.*A>\*  ping 3"):
         Transcript("it.txt", f"members A B stack={stack}\npings A 3\nrun 10ms\nsent A>* ping 5", table).play()
@@ -234,14 +236,15 @@ def test_a_transcript_calls_a_strangers_kind_by_its_name(monkeypatch, stack):
 def test_a_trace_and_a_measurement_have_a_strangers_kinds(tmp_path, monkeypatch):
     from pyarrow import parquet
 
+    add_echo(monkeypatch, "mcast-udp")
     monkeypatch.setattr(Cluster, "life", Visited)
     group = Cluster("AB")
     with Trace(group, tmp_path) as trace:
         group.start()
         group.run(100)
         group.observer = meter = Meter(group, group.now, group.now + 1)
-        group["A"].act(group["A"].echo.ping, 7)
-        group["A"].act(group["A"].echo.shout, b"hello")
+        group["A"].act(Echo.ping, 7)
+        group["A"].act(Echo.shout, b"hello")
         group.settle()
     path = trace.recorders[group["A"]].writer.folder
     rows = [row for part in sorted(path.glob("*.parquet")) for row in parquet.read_table(part).to_pylist()]
