@@ -56,7 +56,7 @@ def check(seeds, settings, reached=reached):
 
 @pytest.mark.parametrize(("settings", "seed"), KEPT_OF_LIVES)
 def test_what_failed_once_for_lives_that_come_back_stays_mended(settings, seed):
-    check([seed], msgspec.structs.replace(settings, threads=0, joins=0, mtu=0))
+    check([seed], msgspec.structs.replace(settings, threads=0, joins=0, mtu=0, large=0))
 
 
 @pytest.mark.parametrize(("settings", "seed"), KEPT_OF_WAITING)
@@ -66,7 +66,7 @@ def test_what_failed_once_for_messages_that_wait_stays_mended(settings, seed):
 
 def as_it_was(settings):
     """Before there were lives that come back, messages that wait for company, and frames."""
-    return msgspec.structs.replace(settings, returns=0, threads=0, joins=0, mtu=0)
+    return msgspec.structs.replace(settings, returns=0, threads=0, joins=0, mtu=0, large=0)
 
 
 @pytest.mark.parametrize("first", range(0, 240, 20))

@@ -92,6 +92,8 @@ def simulate_command(
     jumps: Annotated[int | None, times("a clock jumps ahead")] = None,
     unicast: Annotated[int | None, typer.Option(help="Messages that are sent to single members, all together.",
                                                 show_default="drawn")] = None,
+    large: Annotated[int | None, typer.Option(help="Messages to everybody that are too large for a datagram.",
+                                              show_default="drawn")] = None,
     splits: Annotated[int | None, times("a member does not see another any more, for messages to single members")] = None,
     stack: Annotated[str, typer.Option(help=f"What the group runs on: {', '.join(NETWORKED)}.")] = "mcast-udp",
     breaks: Annotated[int | None, times("a connection breaks, where the stack has some")] = None,
@@ -135,9 +137,9 @@ def simulate_command(
     """
     fixed = Settings(duration=duration, messages=messages, size=size, burst=burst, duplicate=duplicate,
                      reorder=reorder, corrupt=corrupt, truncate=truncate, delay=delay, crashes=crashes, partitions=partitions,
-                     pauses=pauses, slow=slow, exclusions=exclusions, leaves=leaves, jumps=jumps, unicast=unicast, splits=splits,
-                     stack=stack, breaks=breaks, returns=returns, threads=threads, joins=joins, mtu=mtu, steady=steady, senders=senders,
-                     bandwidth=bandwidth)
+                     pauses=pauses, slow=slow, exclusions=exclusions, leaves=leaves, jumps=jumps, unicast=unicast, large=large,
+                     splits=splits, stack=stack, breaks=breaks, returns=returns, threads=threads, joins=joins, mtu=mtu,
+                     steady=steady, senders=senders, bandwidth=bandwidth)
     seeds = int(pick(seeds, campaign.SEEDS if spark else SEEDS))
     if seeds < 1:
         raise ConfigError(f"--seeds is {seeds}; at least one is needed")

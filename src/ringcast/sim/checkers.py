@@ -81,10 +81,10 @@ class Checkers:
         got = receiver.got.get(batch.sender)
         if got is None:
             got = receiver.got[batch.sender] = []
-            receiver.first[batch.sender] = sender.begin_of(batch.first)
+            receiver.first[batch.sender] = sender.log.begin_of(batch.first)
             self._begins(receiver, sender, batch)
         expected = (receiver.first[batch.sender] + len(got)) % MODULUS
-        begins = sender.begin_of(batch.first)
+        begins = sender.log.begin_of(batch.first)
         key = (receiver.incarnation, sender.incarnation)
         if precedes(expected, begins) and key in self._dropped and (begins - 1) % MODULUS in self._said[key]:
             got.clear()                                 # a process of it had taken this member out, who did not hear of that
@@ -155,13 +155,14 @@ class Checkers:
 
     def _begins(self, receiver: "Member", sender: "Member", batch: Batch) -> None:
         """The first message is the one behind what the sender declared, or behind what an earlier life had finished."""
-        before = (sender.begin_of(batch.first) - 1) % MODULUS
+        before = (sender.log.begin_of(batch.first) - 1) % MODULUS
         begins = sender.offset if receiver is sender else self.finished(receiver, sender)
         if sender.stint and before in self._said.get((receiver.incarnation, sender.incarnation), ()):
             return                                      # an earlier process of its life said so
         if before != begins:
             self.violated("start", f"{receiver.name} got {batch} first; its stream of {sender.name} begins after {begins}")
-        if (receiver.incarnation, sender.incarnation) in self._kept and before != receiver.resume[sender.address]:
+        key = (receiver.incarnation, sender.incarnation)
+        if key in self._kept and before not in (receiver.resume[sender.address], sender.log.end_of(self._starts[key])):
             self.violated("lost", f"{receiver.name} came back with {sender.name}'s messages up to "
                                   f"{receiver.resume[sender.address]} and got {batch} next, though it was never taken out")
 
@@ -207,7 +208,7 @@ class Checkers:
             former = self.cluster.lives[address.incarnation]
             had = self.finished(former, sender)
             if (address.name == receiver.name and former.receiving and had is not None
-                    and precedes(had, start)):
+                    and precedes(had, sender.log.end_before(start))):
                 self.violated("lost", f"{receiver.name} came back and gets what follows {start} of "
                                       f"{sender.name}, which kept what follows {had} for it")
 
@@ -239,6 +240,8 @@ class Checkers:
         most_received = most
         if layer.receive_bytes != member.config.max_bytes:      # and a datagram more, when it is what comes next
             most_received = max(MOST_ROOM * member.config.max_bytes, LARGEST) + LARGEST
+        elif not member.config.discard_delivered_msgs:          # and the one before it, until it hears that all have that
+            most_received += LARGEST
         for window in layer.windows.values():
             if precedes(window.stream.finished, window.ring.low):
                 self.violated("window", f"{member.name} gave up what it has of {window.stream.sender} up to {window.ring.low}; its "
@@ -348,7 +351,7 @@ class Checkers:
             if not receiver.receiving:
                 continue
             finished = self.finished(receiver, sender)
-            if finished is None or precedes(finished, low):
+            if finished is None or precedes(finished, sender.log.end_before(low)):
                 whose = "its" if at is None else f"{sender.name}'s"
                 self.violated("purge", f"{(at or sender).name} gave up {whose} messages up to {low}, of which {receiver.name} "
                                        f"has finished those up to {finished}")
@@ -359,6 +362,8 @@ class Checkers:
         if receiver is sender:
             return receiver.finished.get(sender.incarnation, sender.offset)
         begins = self._starts.get((receiver.incarnation, sender.incarnation))
+        if begins is not None:
+            begins = sender.log.end_of(begins)          # one in whose middle it came is not for it
         finished = receiver.finished.get(sender.incarnation)
         if sender.stint and begins is not None and (window := receiver.multicast.windows.get(sender.incarnation)) is not None:
             begins = later(begins, window.offset)       # as an earlier process of its life had said, or as it was before
@@ -379,7 +384,7 @@ class Checkers:
                 for receiver in self.cluster.living():
                     if receiver.receiving and receiver.address in sender.views[-1]:
                         finished = self.finished(receiver, sender)
-                        if finished != sender.last:
+                        if finished is None or sender.log.end_before(finished) != sender.last:
                             self.violated("agreement", f"{receiver.name} has {sender.name}'s messages up to {finished}; it sent "
                                                        f"{sender.last} and left in good order")
 

@@ -19,8 +19,9 @@ from ringcast.message import Flag
 from ringcast.protocols import frag
 from ringcast.protocols.bundler import Dest
 from ringcast.protocols.multicast.nakack2 import Nakack2
-from ringcast.protocols.seqnos import MODULUS, precedes
+from ringcast.protocols.seqnos import precedes
 from ringcast.protocols.stream import Stream
+from ringcast.sim.log import Log
 from ringcast.sim.talk import Talk
 from ringcast.sim.threads import PreemptedBundler, Threads
 from ringcast.sim.view_filter import ViewFilter
@@ -108,12 +109,13 @@ class Member:
         self._waiting_since: dict[Address | None, int] = {}     # whose window has no room, and since when
 
         self.backlog: list[bytes] = []          # what the application wants to send and has no room for
-        # What this life sent: seqnos offset + 1 and on. A message in fragments has the seqno of its last one; the others are None.
-        self.log: list[bytes | None] = former.log if former else []
-        sent_again = self.log[(self.base - self.offset) % MODULUS:]
-        self.again = [payload for payload in sent_again if payload is not None]
+        self.log: Log = former.log if former else Log(self.offset)      # what this life sent
+        if former is not None and former.large is not None and not former.again:
+            del self.log[len(self.log) - former.large.sent:]    # it died in the middle; this process sends all of it
+            self.backlog = [former.large.payload]
+        self.again: list[bytes] = self.log.after(self.base)  # of this, what is to be sent again
         self.large: Fragments | None = None     # the message to everybody that is going out in fragments
-        self._begins_to_send = bool(self.again)
+        self._begins_to_send = bool(self.again or self.backlog)
         self.talks: dict[Address, Talk] = {}    # what it has to say to single members
         self._begins_to_say: set[Address] = set()
         self.got: dict[Address, list[bytes | None]] = {}       # what it was handed, by sender
@@ -613,10 +615,7 @@ class Member:
     @property
     def last(self) -> int:
         """The seqno of the last message that it sent. (Of one that it gave up in its middle nothing is sent.)"""
-        unfinished = 0
-        while unfinished < len(self.log) and self.log[-1 - unfinished] is None:
-            unfinished += 1
-        return (self.offset + len(self.log) - unfinished) % MODULUS
+        return self.log.last
 
     def pieces(self, payload: bytes) -> list[int]:
         """Return the sizes of the fragments that a message takes, or its own."""
@@ -624,14 +623,6 @@ class Member:
             return [len(payload)]
         size = frag.size_of(self.config.max_bundle_size)
         return [size] * (len(payload) // size + 1)
-
-    def begin_of(self, seqno: int) -> int:
-        """Return the seqno of the first fragment of the message that has this one, or `seqno` when it was not cut."""
-        index = (seqno - self.offset - 1) % MODULUS
-        while 0 < index <= len(self.log) and self.log[index - 1] is None:
-            index -= 1
-            seqno = (seqno - 1) % MODULUS
-        return seqno
 
     def durable(self) -> Digest:
         """What its application has finished, as a journal would have kept it: the next life may go on from there."""

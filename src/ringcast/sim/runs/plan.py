@@ -26,7 +26,6 @@ TICK = 1 * MS                           # a steady load comes in portions of thi
 TURN = 10_000                           # nanoseconds that a member is busy with a turn, under a steady load
 STEADY: dict[str, Any] = {              # of a run with a steady load, unless something else is said
     "members": 3, "senders": 1, "size": 1000, "duration": 1.0, "delay": 0.2, "bandwidth": 125.0}
-LARGEST_ON_WIRE = 1000                  # bytes of a message to all, so that it fits a frame: applications here do not cut them
 NEAR_WRAPS = [0, 0, 0, 2**31 - 20, 2**32 - 20, 2**53 - 20, 2**63 - 20, 2**64 - 20]     # where arithmetic may go wrong
 
 
@@ -56,6 +55,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     leaves: int | None = None
     jumps: int | None = None            # of clocks
     unicast: int | None = None          # messages that are sent to single members, all together
+    large: int | None = None            # messages to everybody that fit no datagram
     splits: int | None = None           # times that one member's view lacks another, but not the other way round
     stack: str = "mcast-udp"            # a channel's
     breaks: int | None = None           # of connections, where the stack has some
@@ -76,7 +76,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             rate = getattr(self, name)
             if rate is not None and not 0 <= rate < 1:
                 raise ConfigError(f"{name} is a probability of 0 or more and less than 1, not {rate}")
-        for name in (*FAULTS, "messages", "size", "delay", "unicast", "splits", "breaks", "returns", "threads", "joins", "steady"):
+        for name in (*FAULTS, "messages", "size", "delay", "unicast", "large", "splits", "breaks", "returns",
+                     "threads", "joins", "steady"):
             number = getattr(self, name)
             if number is not None and number < 0:
                 raise ConfigError(f"{name} cannot be {number}")
@@ -188,14 +189,13 @@ def draw(seed: int, settings: Settings) -> Plan:
         options = nakack2_options(Random(f"{seed} nakack2"), settings.stack) | options | settings.options
     if not STACKS[settings.stack].is_lossless and (frames := wire(Random(f"{seed} wire"), settings)):
         network |= frames
-        actions = [msgspec.structs.replace(action, value=(action.value[0], min(action.value[1], LARGEST_ON_WIRE)))
-                   if action.what == "send" else action for action in actions]
     if STACKS[settings.stack].is_lossless:
         network = {"delay": network["delay"]}
         of_links = Random(f"{seed} links")
         actions += breaks(of_links, names, settings, duration) + switches(of_links, names, settings, options, duration)
         if STACKS[settings.stack].may_skip_retransmission:
             starts = {name: msgspec.structs.replace(start, options=own_windows(of_links, settings)) for name, start in starts.items()}
+    actions += large_messages(Random(f"{seed} large"), names, settings, duration)
     actions = returns(Random(f"{seed} returns"), names, settings, duration, starts, actions)
     of_threads = Random(f"{seed} bundling")
     threads = pick(settings.threads, of_threads.choice([0, 0, 1, 2, 4]))
@@ -223,7 +223,7 @@ def steady_plan(seed: int, settings: Settings) -> Plan:
     on_its_way = window * (size + 100) * SECOND // bandwidth            # a window's way through the wire, with its headers
     duration = end + 10 * milliseconds(config.look_interval) + 10 * delay + len(names) * on_its_way
     network: dict[str, Any] = {name: getattr(settings, name) or 0.0 for name in STRENGTHS} | {"bandwidth": bandwidth}
-    timed = (*FAULTS, "unicast", "splits", "breaks")
+    timed = (*FAULTS, "unicast", "large", "splits", "breaks")
     asked = msgspec.structs.replace(settings, **{name: getattr(settings, name) or 0 for name in timed})
     actions = faults(rng, names, asked, end) + talks(rng, names, asked, end)
     if STACKS[settings.stack].is_lossless:
@@ -341,6 +341,13 @@ def talks(rng: Random, names: str, settings: Settings, duration: int) -> list[Ac
     for _ in range(pick(settings.splits, rng.randint(1, 3) if actions and len(names) > 1 and rng.random() < 0.4 else 0)):
         actions += split(rng, names, rng.randrange(duration), duration)
     return actions
+
+
+def large_messages(rng: Random, names: str, settings: Settings, duration: int) -> list[Action]:
+    """Messages to everybody that go out in fragments, in a third of all runs."""
+    total = pick(settings.large, rng.choice([0, 0, 0, 0, 1, 5]))
+    return [Action(rng.randrange(duration), "send", rng.choice(names), (1, rng.choice([70_000, 150_000])))
+            for _ in range(total)]
 
 
 def split(rng: Random, names: str, at: int, duration: int) -> list[Action]:

@@ -147,7 +147,7 @@ class Run:
         """Another process goes on as the same life, with what it had written down of its acks: `lag` messages less than there were."""
         self.moves += moves
         low = former.multicast.send_window.ring.low
-        acked = (low - min(lag, (low - former.base) % MODULUS)) % MODULUS
+        acked = former.log.end_before((low - min(lag, (low - former.base) % MODULUS)) % MODULUS)
         start = self.plan.starts[former.name]
         self.cluster.start(former.name, former=former, acked=acked, receiving=False, counters=start.counters,
                            physical=f"{former.name}{self.moves}" if moves else former.physical, **start.options)
