@@ -106,7 +106,7 @@ class Layer:
             self.above.receive(others, now)
 
     def received(self, now: Instant) -> None:
-        """All packets of a batch that were for this layer have been handled: do what is done once for them all."""
+        """Do what is done once for a batch, after all its packets that were for this layer."""
 
     def on_control(self, kind: Kind, handle: Callable[..., bool], packet: Packet, now: Instant) -> None:
         """Decode a control packet and hand its body to the method that takes the kind."""
@@ -234,12 +234,12 @@ class Stack:
             layer.handlers[int(kind)] = partial(layer.on_control, kind, handle) if kind.body else handle
             self.kinds[int(kind)] = kind
 
-    def layer(self, kind: type[LayerT]) -> LayerT:
+    def layer(self, wanted: type[LayerT]) -> LayerT:
         """Return the topmost layer of this type; LookupError when there is none."""
         for layer in self.layers:
-            if isinstance(layer, kind):
+            if isinstance(layer, wanted):
                 return layer
-        raise LookupError(f"this stack has no layer {kind.__name__}")
+        raise LookupError(f"this stack has no layer {wanted.__name__}")
 
     def kind(self, number: int) -> Kind:
         """Return the kind with this number; one that no layer takes has a name all the same."""
