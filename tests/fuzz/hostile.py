@@ -114,7 +114,10 @@ class Hostile:
         self.put(target, self.program.bytes(200))
 
     def sealed_nonsense(self, target: Honest) -> None:
-        self.forge(target, self.program.byte() % 17, self.program.bytes(255))
+        """Of one of the first kinds, as the inputs of the corpus have it, or of any that the target's stack knows."""
+        number = self.program.byte()
+        kind = number % 17 if number < 255 else self.program.choice(sorted(target.stack.kinds))
+        self.forge(target, kind, self.program.bytes(255))
 
     def forged_numbers(self, target: Honest) -> None:
         kind = self.program.choice((mcast.ACK, mcast.ACK, multicast.START, multicast.HIGHEST))
