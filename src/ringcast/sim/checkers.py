@@ -240,8 +240,8 @@ class Checkers:
         most_received = most
         if layer.receive_bytes != member.config.max_bytes:      # and a datagram more, when it is what comes next
             most_received = max(MOST_ROOM * member.config.max_bytes, LARGEST) + LARGEST
-        elif not member.config.discard_delivered_msgs:          # and the one before it, until it hears that all have that
-            most_received += LARGEST
+        elif not member.config.discard_delivered_msgs:          # bounded in messages alone, until it hears what all have
+            most_received = member.config.capacity * LARGEST
         for window in layer.windows.values():
             if precedes(window.stream.finished, window.ring.low):
                 self.violated("window", f"{member.name} gave up what it has of {window.stream.sender} up to {window.ring.low}; its "

@@ -30,9 +30,10 @@ class Log(list[bytes | None]):
         return (self.offset + place + 1) % MODULUS
 
     def end_before(self, seqno: Seqno) -> Seqno:
-        """Return the highest seqno up to this one that ends a message, or the offset."""
-        place = self._place(seqno)
-        while 0 < place <= len(self) and self[place - 1] is None:
+        """Return the highest seqno up to this one that ends a message, or the offset. (Behind the log
+        there may have been the beginning of a message, whose sender died.)"""
+        place = min(self._place(seqno), len(self))
+        while place and self[place - 1] is None:
             place -= 1
         return (self.offset + place) % MODULUS
 
