@@ -161,7 +161,7 @@ def test_decision_12_a_blocked_sender_is_released_when_the_slowest_is_taken_out(
         sender.join(PATIENCE)
         assert not sender.is_alive()
         wait_for(lambda: a.view.names == ("A", "B"))
-        wait_for(lambda: c._stopped)
+        wait_for(lambda: c._state.stopped)
         with pytest.raises(ClosedError, match="taken out of the group"):
             c.send(b"z")
 

@@ -87,12 +87,12 @@ def throw(error, thread):
 @pytest.mark.parametrize("role", ["callbacks", "driver"])
 def test_an_exception_thrown_into_a_thread_of_the_channel_halts_it_loudly(role, caplog):
     with joined("AB", {"B": {"on_view": print}}, stack="inproc") as (a, b):
-        [thread] = [thread for thread in b._threads if thread.name.endswith(role)]
+        [thread] = [thread for thread in b._threads.started if thread.name.endswith(role)]
         while thread.is_alive():                        # it may hit a callback, which may raise anything: then again
             throw(SystemExit, thread)
             b._transport.wake()
             a.send(b"something to do")
-            b._calls.put((print, "something to do"))
+            b._callbacks._calls.put((print, "something to do"))
             thread.join(0.01)
         assert "failed" in b.fault
         with pytest.raises(ClosedError, match="failed"):
@@ -115,7 +115,7 @@ def interrupted(channel, name, error):
 def stop_driver(channel):
     """From now on only who iterates has turns."""
     channel._driver.poller.stop()
-    channel._threads[0].join(PATIENCE)
+    channel._threads.started[0].join(PATIENCE)
     channel._driver.poller._stopped = False
 
 
@@ -127,7 +127,7 @@ def test_an_iterator_that_is_interrupted_while_it_waits_goes_on(stack):
         with pytest.raises(KeyboardInterrupt):
             next(iter(b))
         assert b.fault is None
-        b._start(b._driver.poller.run_driver, "driver")
+        b._threads.start(b._driver.poller.run_driver, "driver")
         a.send_many([b"1", b"2", b"3"])
         messages = iter(b)
         assert [next(messages).payload for _ in range(3)] == [b"1", b"2", b"3"]
@@ -155,6 +155,6 @@ def test_an_iterator_that_is_interrupted_in_a_turn_acknowledges_nothing_that_it_
         assert error.__name__ in b.fault
         with pytest.raises(ClosedError, match=error.__name__):
             b.send(b"3")
-        b._start(b._driver.poller.run_driver, "driver")
+        b._threads.start(b._driver.poller.run_driver, "driver")
         assert [message.payload for message in b] == []
         assert b.digest().get(a.address, 0) <= 1

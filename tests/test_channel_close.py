@@ -46,7 +46,7 @@ def test_a_callback_that_hangs_does_not_keep_close(stack, caplog):
         threading.Thread(target=close, daemon=True).start()
         try:
             assert closed.wait(PATIENCE / 2), "it waits for the callback"
-            [thread] = [each for each in b._threads if each.is_alive()]
+            [thread] = [each for each in b._threads.started if each.is_alive()]
             assert thread.daemon and "callbacks" in thread.name
             assert b.digest().get(a.address, 0) == 0                    # not acknowledged
         finally:
@@ -106,10 +106,10 @@ def test_when_all_close_at_once_under_loss_nothing_that_all_have_is_reported(sta
 def test_two_threads_may_close_at_once_and_one_of_them_does(stack, monkeypatch):
     with joined("AB") as (a, _):
         times = []
-        monkeypatch.setattr(a, "_leave", lambda original=a._leave: (times.append(1), original()))
+        monkeypatch.setattr(a._closing, "_leave", lambda original=a._closing._leave: (times.append(1), original()))
         barrier = threading.Barrier(8)
         side_by_side([lambda: (barrier.wait(), a.close())] * 8)
-        assert times == [1] and a._closed
+        assert times == [1] and a._state.closed
 
 
 def test_who_closes_in_more_of_a_hurry_shortens_the_wait():
@@ -118,7 +118,7 @@ def test_who_closes_in_more_of_a_hurry_shortens_the_wait():
         unacked = []
         patient = threading.Thread(target=lambda: unacked.append(a.close(None)))
         patient.start()
-        while not a._closing:
+        while not a._state.closing:
             time.sleep(0)
         assert a.close(0) == 1
         patient.join(PATIENCE)

@@ -20,7 +20,7 @@ def drop(channels):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         known = weakref.ref(channels[-1])
-        name = channels.pop()._thread_name
+        name = channels.pop()._threads.name
         deadline = time.monotonic() + PATIENCE
         while known() is not None:                      # its driver may be in the middle of a turn
             assert time.monotonic() < deadline, "somebody still holds it"

@@ -81,7 +81,7 @@ def main(number):
     disturber = threading.Thread(target=disturb)
     disturber.start()
     try:
-        while not a._closed:
+        while not a._state.closed:
             if doing == "send":
                 a.send(b"y" * rng.choice((10, 1000, 100_000)))
             elif doing == "send to one":
@@ -159,7 +159,8 @@ def test_a_handler_that_interrupts_a_call_of_the_channel_never_waits_for_it(stac
     use_stack(monkeypatch, stack)
     method, doing = PLACES[place]
     with joined("AB") as (a, b):
-        owner = {"_end_turn": a._driver, "_poll": a._driver.poller, "_take_some": a._inbox, "status": a._endpoint.stack}.get(method, a)
+        owner = {"_end_turn": a._driver, "_poll": a._driver.poller, "_take_some": a._inbox,
+                 "_open_window": a._sending, "status": a._endpoint.stack}[method]
         once = Once(owner, "_turn" if method == "_poll" else method, lambda: BODIES[body](a))
 
         def act():
@@ -170,7 +171,7 @@ def test_a_handler_that_interrupts_a_call_of_the_channel_never_waits_for_it(stac
                 {"send": lambda: a.send(b"1"), "iterate": lambda: next(iter(a), None), "to one": lambda: a.send(b"1", "B"),
                  "status": a.status}[doing]()
             except RingcastError:
-                assert a._closing
+                assert a._state.closing
 
         thread = threading.Thread(target=act, daemon=True)
         thread.start()
@@ -189,7 +190,7 @@ def test_a_handler_that_interrupts_a_call_of_the_channel_never_waits_for_it(stac
             reader = threading.Thread(target=lambda: list(b))
             reader.start()
             assert a.close() == 0                       # this one waits
-            assert a._closed
+            assert a._state.closed
             while len(b.view) > 1:
                 threading.Event().wait(0.001)
             b.close()

@@ -280,7 +280,7 @@ def test_a_message_that_goes_into_another_connection_than_was_tried_first_is_sen
             a.send(b"1", b.address)
             to_b.wait(before + 1)
             with a._driver.turn:
-                entry = a._unicast.senders[b.address.incarnation]
-                a._unicast._carry_out(entry.on(Event.CLOSE, 0), entry, 0)
+                entry = a._endpoint.unicast.senders[b.address.incarnation]
+                a._endpoint.unicast._carry_out(entry.on(Event.CLOSE, 0), entry, 0)
             send(b"2", b.address)
             to_b.wait(before + 2)

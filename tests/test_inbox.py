@@ -109,7 +109,7 @@ def test_the_rest_wakes_a_thread_that_waits():
 
 def test_flags_and_send_times_stay_with_the_rest():
     batch = Batch(A, 7, [b"a", b"b", b"c"], 5, None, 2, None, b"".join(each.to_bytes(8, "little") for each in (1, 2, 3)))
-    inbox = Inbox(lambda condition: None, lambda batches: None, lambda: None)
+    inbox = Inbox(lambda condition: None, lambda batches: None, lambda: None, set())
     inbox.put([batch])
     held = []
     assert inbox.take(held)
@@ -188,7 +188,7 @@ def both_send(lock, gate, monkeypatch):
     channel = Channel("alone", stack="inproc").connect()
     channel._driver.turn = Watched(Gate())                     # the driver's turns do not count
     channel._driver.turn = lock
-    thread_of_driver = channel._threads[0].ident
+    thread_of_driver = channel._threads.started[0].ident
     flush = channel._multicast.flush
     gated = gate.around(flush)
     channel._multicast.flush = lambda *args, **kwargs: (
@@ -199,14 +199,14 @@ def both_send(lock, gate, monkeypatch):
 
 def both_send_large(lock, gate, monkeypatch):
     channel = Channel("alone", stack="inproc")
-    channel._large[None] = lock
+    channel._sending._large[None] = lock
     monkeypatch.setattr(frag, "cut", gate.around(frag.cut))
     side_by_side([lambda: channel.send(bytes(100_000))] * 2)
     return channel
 
 
 def inbox_of(batches, finish=lambda batches: None):
-    inbox = Inbox(lambda condition: None, finish, lambda: None)
+    inbox = Inbox(lambda condition: None, finish, lambda: None, set())
     for number in range(batches):
         inbox.put([Batch(A, number + 1, [b"%d" % number])])
     return inbox

@@ -32,22 +32,25 @@ Fail = Callable[[BaseException, bool], None]
 
 
 class Driver:
-    """Gives an endpoint its turns. Of the channel that it works for it knows three methods, and it does
-    not keep them alive: a channel that everybody has forgotten can go. `perform` does with the effects
-    of a turn what concerns the application. `on_break` is told when an exception came in the middle of
-    a turn; `on_error` of one while polling, and whether the transport was at it.
+    """Gives an endpoint its turns, once it works for somebody.
 
     Threads: every method may be called by any thread.
     """
 
-    def __init__(self, endpoint: Endpoint, transport: Transport, trace: Recorder | None,
-                 perform: Perform, on_break: Break, on_error: Fail) -> None:
+    def __init__(self, endpoint: Endpoint, transport: Transport, trace: Recorder | None) -> None:
         self.endpoint, self.transport, self.trace = endpoint, transport, trace
+        self.is_broken = False          # a turn was broken off: nothing is delivered or finished
+        self.begin()
+
+    def work_for(self, perform: Perform, on_break: Break, on_error: Fail) -> None:
+        """Work for a channel, of which these are methods. `perform` does with the effects
+        of a turn what concerns the application. `on_break` is told when an exception came
+        in the middle of a turn; `on_error` of one while polling, and whether the transport
+        was at it. They are not kept alive: a channel that everybody has forgotten can
+        go."""
         self._perform: WeakMethod[Perform] = WeakMethod(perform)
         self._on_break: WeakMethod[Break] = WeakMethod(on_break)
         self._on_error: WeakMethod[Fail] = WeakMethod(on_error)
-        self.is_broken = False          # a turn was broken off: nothing is delivered or finished any more
-        self.begin()
 
     def begin(self) -> None:
         """Make what threads share."""

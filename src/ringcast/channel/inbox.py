@@ -1,10 +1,14 @@
-"""What was delivered and waits for an iterator, and what iterators took: who gets it, and when it is finished.
+"""What was delivered and waits for an iterator, and what iterators took: who gets it,
+and when it is finished.
 
-A message is finished when the thread that got it asks for the next one. What an iterator had not handed out when it was left goes to
-the next iterator, at its old place. An ack covers all that came before it, so finished is only what nothing unfinished precedes.
+A message is finished when the thread that got it asks for the next one. What an
+iterator had not handed out when it was left goes to the next iterator, at its old
+place. An ack covers all that came before it, so finished is only what nothing
+unfinished precedes.
 
-An exception may come at any bytecode of the thread that iterates (a signal handler's, say, or KeyboardInterrupt). So messages move
-from the queue into a hand in one compiled step, and a hand stands in its place before it holds any.
+An exception may come at any bytecode of the thread that iterates (a signal handler's,
+say, or KeyboardInterrupt). So messages move from the queue into a hand in one compiled
+step, and a hand stands in its place before it holds any.
 """
 
 import threading
@@ -16,6 +20,7 @@ from operator import length_hint
 from queue import Empty, SimpleQueue
 
 from ringcast._core.batch import Batch
+from ringcast.channel.reentry import enters
 
 
 class Hand:
@@ -23,7 +28,8 @@ class Hand:
 
     __slots__ = ("_lists", "batches", "rest", "state", "thread")
 
-    TAKEN, FINISHED, GIVEN_UP, LEFT = range(4)          # LEFT: given up, and there is a rest for the next iterator
+    # LEFT: given up, and there is a rest for the next iterator.
+    TAKEN, FINISHED, GIVEN_UP, LEFT = range(4)
 
     def __init__(self) -> None:
         self._lists: list[list[Batch]] = []
@@ -39,7 +45,8 @@ class Hand:
         self.batches = list(chain.from_iterable(self._lists))
 
     def leave(self, index: int, messages: "Iterator[object] | None" = None) -> None:
-        """The iterator goes away. It has handed out all batches before `index`, and of that one all but what `messages` still has."""
+        """The iterator goes away. It has handed out all batches before `index`, and of
+        that one all but what `messages` still has."""
         rest = self.batches[index:]
         if messages is not None and rest:
             rest[:1] = remainder(rest[0], length_hint(messages))
@@ -67,8 +74,8 @@ class Hand:
 
 def part(batch: Batch, start: int, end: int) -> Batch:
     """Messages number `start` to `end` of a batch, as one."""
-    return Batch(batch.sender, batch.first + start, batch.payloads[start:end], batch.view_id, batch.dest, batch.flags, batch.stream,
-                 batch.sent_at[start:end].tobytes())
+    return Batch(batch.sender, batch.first + start, batch.payloads[start:end], batch.view_id,
+                 batch.dest, batch.flags, batch.stream, batch.sent_at[start:end].tobytes())
 
 
 def remainder(batch: Batch, count: int) -> list[Batch]:
@@ -79,16 +86,22 @@ def remainder(batch: Batch, count: int) -> list[Batch]:
 
 
 class Inbox:
-    """`wait(condition)` returns when the condition holds, or when nothing more can come; `wake()` makes whoever waits look at its
-    condition again; `finish(batches)` is told what is finished.
+    """`wait(condition)` returns when the condition holds, or when nothing more can
+    come; `wake()` makes whoever waits look at its condition again; `finish(batches)` is
+    told what is finished. `inside` are the threads at work in the channel (reentry.py).
 
-    Threads: any may iterate; `put` and `end` are for any thread, too. `drop` may come from a garbage collector, at any time and in
-    any thread, so it takes no lock.
+    Threads: any may iterate; `put` and `end` are for any thread, too. `drop` may come
+    from a garbage collector, at any time and in any thread, so it takes no lock.
     """
 
-    def __init__(self, wait: Callable[[Callable[[], bool]], None], finish: Callable[[list[Batch]], None],
-                 wake: Callable[[], None]) -> None:
-        self._wait, self._finish, self._wake = wait, finish, wake
+    def __init__(self, wait: Callable[[Callable[[], bool]], None],
+                 finish: Callable[[list[Batch]], None], wake: Callable[[], None],
+                 inside: set[int]) -> None:
+        self._wait, self._finish, self._wake, self._inside = wait, finish, wake, inside
+        self.begin()
+
+    def begin(self) -> None:
+        """Make what threads share."""
         self._queue: SimpleQueue[list[Batch]] = SimpleQueue()
         self._ended = False
         self._hands: deque[Hand] = deque()              # what threads took, in the order of taking
@@ -103,9 +116,31 @@ class Inbox:
         """Nothing more comes: iterators end when they have what is there."""
         self._ended = True
 
+    def hands(self) -> Iterator[Hand]:
+        """Iterate over what this thread takes; asking for the next hand finishes the
+        one before. Whoever iterates holds `wait`, and by that the channel."""
+        held: list[Hand] = []
+        try:
+            while self._take_into(held):
+                yield held[0]
+                self._finish_hand(held)
+        except BaseException:
+            for hand in held:
+                self.drop(hand)
+            raise
+
+    @enters
+    def _take_into(self, held: list[Hand]) -> bool:
+        return self.take(held)
+
+    @enters
+    def _finish_hand(self, held: list[Hand]) -> None:
+        self.finished(held.pop())
+
     def take(self, held: list[Hand]) -> bool:
-        """Wait for messages and take all there are, into a hand that is added to `held`; False at the end. What this thread was handed
-        by iterators that are gone is finished with that."""
+        """Wait for messages and take all there are, into a hand that is added to
+        `held`; False at the end. What this thread was handed by iterators that are gone
+        is finished with that."""
         self._finish_left_by(threading.get_ident())
         with self._taking:
             while not held:
@@ -148,7 +183,8 @@ class Inbox:
 
     def _finish_left_by(self, thread: int) -> None:
         """What this thread was handed by iterators that it has left is finished now."""
-        mine = [hand for hand in tuple(self._hands) if hand.thread == thread and hand.state in (Hand.GIVEN_UP, Hand.LEFT)]
+        mine = [hand for hand in tuple(self._hands)
+                if hand.thread == thread and hand.state in (Hand.GIVEN_UP, Hand.LEFT)]
         for hand in mine:
             with self._finishing:
                 if hand.state == Hand.LEFT:
@@ -160,13 +196,16 @@ class Inbox:
             self._finish_in_order()
 
     def _finish_in_order(self) -> None:
-        """Hand on what is finished and behind which nothing is still in somebody's hands: an ack covers all before it.
+        """Hand on what is finished and behind which nothing is still in somebody's
+        hands: an ack covers all before it.
 
-        What an iterator that was left had handed out to another thread is covered by what somebody finishes later, and not before.
+        What an iterator that was left had handed out to another thread is covered by
+        what somebody finishes later, and not before.
         """
         with self._finishing:
             hands = self._hands
-            last = next((index for index, hand in enumerate(tuple(hands)) if hand.state in (Hand.TAKEN, Hand.LEFT)), len(hands))
+            last = next((index for index, hand in enumerate(tuple(hands))
+                         if hand.state in (Hand.TAKEN, Hand.LEFT)), len(hands))
             while last and hands[last - 1].state == Hand.GIVEN_UP:
                 last -= 1
             for _ in range(last):
