@@ -1150,7 +1150,7 @@ def tell(story, options):
     # The shell and its tools crash with a sanitizer's library in them; the program gets it back.
     script = 'ip link set lo up; exec env LD_PRELOAD="$PRELOAD" "$0" -c "$1"'
     environment = {**os.environ, "LD_PRELOAD": "", "PRELOAD": os.environ.get("LD_PRELOAD", "")}
-    head = f"import os\nfrom ringcast.transport.tcp import TcpTransport\noptions = {options}\n"
+    head = f"import os\nfrom ringcast.transport.tcp.transport import TcpTransport\noptions = {options}\n"
     command = ["unshare", "-n", "sh", "-c", script, sys.executable, head + NETWORK_FAILS + story]
     done = subprocess.run(command, capture_output=True, text=True, env=environment)
     assert done.returncode == 0, done.stderr
