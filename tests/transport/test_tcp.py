@@ -21,7 +21,8 @@ from ringcast.errors import ClosedError, ConfigError, TransportError
 from ringcast.transport import EVERYONE
 from ringcast.transport.tcp import dialing as tcp_dialing, handshake as tcp_handshake
 from ringcast.transport.tcp.handshake import SIZE, Kind, Record
-from ringcast.transport.tcp.transport import MOST_HANDSHAKES, TcpTransport
+from ringcast.transport.tcp.handshaking import MOST_HANDSHAKES
+from ringcast.transport.tcp.transport import TcpTransport
 
 PATIENCE = 60.0                         # seconds; only a failing test ever waits so long
 RANGE = 8                               # ports of one test
@@ -225,7 +226,7 @@ def test_dials_that_cross_leave_one_link_on_which_both_agree(member, seed):
     for each in members:
         each.put(b"over the link")
     run(*members, until=lambda: all(each.payloads() for each in members))
-    run(*members, until=lambda: not any(each.transport._handshakes for each in members))
+    run(*members, until=lambda: not any(each.transport._handshaking.handshakes for each in members))
     assert made == [1, 1] == [each.count("links_made") for each in members]
 
 
@@ -326,12 +327,12 @@ def test_who_is_refused_proposes_a_number_above_the_one_that_the_peer_knows(memb
 def test_a_handshake_that_ends_is_not_looked_at_although_a_forked_child_has_its_socket(member, handmade):
     a = member(1)
     peer = handmade(2, a)
-    run(a, until=lambda: a.transport._handshakes)
-    shake, = a.transport._handshakes.values()
+    run(a, until=lambda: a.transport._handshaking.handshakes)
+    shake, = a.transport._handshaking.handshakes.values()
     kept = os.dup(shake.fd)
     try:
         peer.socket.sendall(bytes(SIZE) + b"more")      # no record, and something that is not read
-        run(a, until=lambda: not a.transport._handshakes)
+        run(a, until=lambda: not a.transport._handshaking.handshakes)
         assert a.transport._epoll.poll(0) == []
     finally:
         os.close(kept)
@@ -362,7 +363,7 @@ def test_a_dialer_that_dies_after_any_byte_leaves_no_torn_datagram(member, handm
         assert back.propose(a, 2 * cut + 2).kind == Kind.ACCEPT
         back.socket.sendall(whole)
         back.socket.close()
-        run(a, until=lambda: not a.count("links") and not a.transport._handshakes)
+        run(a, until=lambda: not a.count("links") and not a.transport._handshaking.handshakes)
         expected += 1 + (cut == SIZE + len(whole))
         events += 1 + (cut >= SIZE)
         assert (a.payloads(2), len(a.events(2))) == ([b"payload"] * expected, events)
@@ -583,7 +584,7 @@ def test_descriptors_and_memory_are_flat_after_many_new_links(member, impatient)
     reconnect(30)
     files, memory = open_files(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     reconnect(300)
-    run(a, b, until=lambda: not a.transport._handshakes and not b.transport._handshakes)
+    run(a, b, until=lambda: not a.transport._handshaking.handshakes and not b.transport._handshaking.handshakes)
     assert open_files() <= files + 2                # a dial may be on its way
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < memory + 4096
     assert len(a.transport._dialing.peers) == 1
@@ -866,7 +867,7 @@ def test_many_connections_that_never_speak_do_not_keep_members_from_linking(memb
     for number in range(50):
         a.put(b"%d" % number)
         run(a, b, until=lambda: len(b.payloads()) == number + 1)    # noqa: B023
-        accepted = [shake for shake in a.transport._handshakes.values() if not shake.dialed]
+        accepted = [shake for shake in a.transport._handshaking.handshakes.values() if not shake.dialed]
         assert len(accepted) <= MOST_HANDSHAKES
     a.sever(2)
     run(a, b, until=lambda: len(a.events()) == len(b.events()) == 2)

@@ -1,0 +1,51 @@
+"""Sockets before there is a connection: a member listens on the first free port of its
+range.
+
+They do not block, and their buffers are set before anybody connects: the window scale
+of a TCP connection is agreed when it is made, and depends on them.
+"""
+
+from __future__ import annotations
+
+import errno
+import socket
+from collections.abc import Mapping
+
+from ringcast.transport.ipv4 import absent, explained
+
+BACKLOG = 128                           # connections that wait in the kernel to be accepted
+
+
+def open_socket(buffers: Mapping[int, int]) -> socket.socket:
+    """Make a socket. `buffers` are sizes by socket option; 0 leaves the size to the
+    kernel."""
+    made = socket.socket(socket.AF_INET,
+                         socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
+    for option, size in buffers.items():
+        if size:
+            made.setsockopt(socket.SOL_SOCKET, option, size)
+    return made
+
+
+def listen(interface: str, port: int, port_range: int, buffers: Mapping[int, int]) -> socket.socket:
+    """Listen on the first free port of port .. port + port_range - 1. TransportError
+    when the machine refuses."""
+    last = port + port_range - 1
+    sentences = {
+        errno.EADDRINUSE: f"other programs use all ports {port}..{last} of {interface}; "
+                          "stop one, or choose another port or port_range",
+        errno.EACCES: f"no permission to use port {port}; choose a port above 1023",
+        **absent(interface)}
+    with explained("TCP", sentences):
+        for candidate in range(port, last + 1):
+            listener = open_socket(buffers)
+            try:
+                listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                listener.bind((interface, candidate))
+                listener.listen(BACKLOG)
+                return listener
+            except OSError as error:
+                listener.close()
+                if error.errno != errno.EADDRINUSE or candidate == last:
+                    raise
+    raise AssertionError("a range has a last port")
