@@ -1,11 +1,38 @@
 """Each deliberate mistake in the protocol code is caught by the simulator."""
 
+import ast
+from dataclasses import replace
+
 import pytest
-from protocol import MUTATIONS, hunt
+from protocol import MUTATIONS, Mutation, hunt, mutate
 
-pytestmark = pytest.mark.timeout(900)   # the rarest takes a minute of CPU, and hunts for it on whatever the machine has left
+EACH = pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.name)
 
 
-@pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.name)
+@EACH
+def test_applies(mutation):
+    """It is still a change of the program, and the result is still one."""
+    path, text = mutate(mutation)
+    assert ast.dump(ast.parse(text)) != ast.dump(ast.parse(path.read_text()))
+
+
+@pytest.mark.prove
+@pytest.mark.timeout(900)               # the rarest takes a minute of CPU, the machine may be busy
+@EACH
 def test_is_caught(mutation):
     assert hunt(mutation)
+
+
+def test_names_are_those_of_one_mutation_each():
+    assert len({mutation.name for mutation in MUTATIONS}) == len(MUTATIONS)
+
+
+def test_a_mutation_that_no_longer_fits_the_source_is_an_error():
+    fits = Mutation("of today", "Mcast._purge", "self.acks.minimum if self.acks", "0 if self.acks")
+    mutate(fits)
+    with pytest.raises(ValueError, match="Mcast._push is defined 0 times"):
+        mutate(replace(fits, function="Mcast._push"))
+    with pytest.raises(ValueError, match="occurs 0 times in Mcast._gone"):
+        mutate(replace(fits, function="Mcast._gone"))
+    with pytest.raises(ValueError, match="occurs 4 times in Mcast._purge"):
+        mutate(replace(fits, old="minimum"))
