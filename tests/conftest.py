@@ -1,11 +1,27 @@
 """What all tests share."""
 
+import signal
+
 import pytest
 from hypothesis import settings
 
 # No test depends on how fast the machine is.
 settings.register_profile("ringcast", deadline=None, print_blob=True)
 settings.load_profile("ringcast")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def interrupts():
+    """Let Ctrl-C end the processes that tests start, as at a terminal.
+
+    A shell makes what it runs in the background (`&`) ignore SIGINT; children inherit that, and
+    a test that interrupts one would wait for it in vain.
+    """
+    before = signal.getsignal(signal.SIGINT)
+    if before == signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture(scope="session")
