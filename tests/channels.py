@@ -1,11 +1,11 @@
 """Groups of channels in one process, for the tests of channels."""
 
 import itertools
-import random
 import threading
 from contextlib import contextmanager
 
 import pytest
+from ports import free_port
 
 from ringcast import Channel
 
@@ -18,7 +18,7 @@ PATIENCE = 60                           # seconds after which a test that waits 
 def use_stack(monkeypatch, stack):
     """From now on, until the test ends, groups are of this stack, each test's at ports of its own."""
     monkeypatch.setitem(DEFAULTS, "stack", stack)
-    monkeypatch.setitem(DEFAULTS, "port", random.SystemRandom().randint(20_000, 60_000))
+    monkeypatch.setitem(DEFAULTS, "port", free_port())
 
 
 def new_group():

@@ -1,6 +1,5 @@
 """A group with an outbox in one process: a publisher on a thread, and a member that keeps what it gets."""
 
-import random
 import subprocess
 import sys
 import threading
@@ -8,6 +7,7 @@ import time
 from contextlib import contextmanager
 
 import pyarrow as pa
+from ports import free_port
 
 from ringcast import Channel, RingcastError
 from ringcast.outbox.publisher import HeldOutbox, Publisher, opening
@@ -22,10 +22,6 @@ def wait_for(condition):
     while not condition():
         assert time.monotonic() < deadline, "it did not happen"
         time.sleep(0.005)
-
-
-def free_port():
-    return random.SystemRandom().randint(20_000, 60_000)
 
 
 def batches_of(payloads, rows=1000):

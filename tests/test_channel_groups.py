@@ -1,9 +1,9 @@
 """Channels whose arguments do not match those of the others in their group. In one process."""
 
-import random
 
 import pytest
 from channels import PATIENCE, STACKS, Collector, new_group, side_by_side
+from ports import free_port
 
 from ringcast import Channel, RingcastError
 
@@ -11,7 +11,7 @@ from ringcast import Channel, RingcastError
 @pytest.fixture
 def group():
     """What all members of a test's group share: a name, and ports that nobody else uses."""
-    return {"group": new_group(), "port": random.SystemRandom().randint(20_000, 60_000)}
+    return {"group": new_group(), "port": free_port()}
 
 
 @pytest.mark.parametrize("stack", STACKS)

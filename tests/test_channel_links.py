@@ -12,6 +12,7 @@ import time
 
 import pytest
 from channels import PATIENCE, Collector, joined, new_group, side_by_side, use_stack
+from ports import free_port
 
 from ringcast import Channel, ConfigError, SendTimeoutError
 
@@ -234,7 +235,7 @@ with Channel("{group}", name="C", members=list("ABC"), stack="nakack2-tcp", port
 
 @pytest.mark.kill
 def test_a_member_that_is_stopped_and_continued_has_missed_nothing(nakack):
-    port, group = random.SystemRandom().randint(20_000, 60_000), new_group()
+    port, group = free_port(), new_group()
     process = subprocess.Popen([sys.executable, "-c", MEMBER.format(group=group, port=port)], stdout=subprocess.PIPE, text=True)
     collectors = {name: Collector(30_001) for name in "AB"}
     channels = [Channel(group, name=name, members=list("ABC"), stack="nakack2-tcp", port=port, on_message=collectors[name],
@@ -262,7 +263,7 @@ def test_a_member_that_is_stopped_and_continued_has_missed_nothing(nakack):
 
 @pytest.mark.kill
 def test_a_member_that_dies_is_excluded_and_the_others_go_on(nakack):
-    port, group = random.SystemRandom().randint(20_000, 60_000), new_group()
+    port, group = free_port(), new_group()
     process = subprocess.Popen([sys.executable, "-c", MEMBER.format(group=group, port=port)], stdout=subprocess.PIPE, text=True)
     collectors = {name: Collector(2000) for name in "AB"}
     channels = [Channel(group, name=name, members=list("ABC"), stack="nakack2-tcp", port=port, on_message=collectors[name],

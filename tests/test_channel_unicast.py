@@ -6,6 +6,7 @@ from contextlib import contextmanager
 
 import pytest
 from channels import PATIENCE, joined, side_by_side
+from ports import free_port
 
 from ringcast import Channel, ClosedError, Flag, NotMemberError, SendTimeoutError
 from ringcast.protocols.faults import Delay, Discard, Duplicate
@@ -40,7 +41,7 @@ class Reader:
 
 @pytest.fixture(params=["inproc", pytest.param("mcast-udp", marks=pytest.mark.udp)])
 def stack(request):
-    return {"stack": request.param, "port": random.SystemRandom().randint(20_000, 60_000)}
+    return {"stack": request.param, "port": free_port()}
 
 
 @contextmanager

@@ -10,6 +10,7 @@ import pyarrow as arrow
 import pyarrow.compute as compute
 import pytest
 from channels import Collector, joined
+from ports import free_port
 from pyarrow import parquet
 
 from ringcast import Channel, ConfigError, Flag, Life
@@ -38,7 +39,7 @@ def total(table, event, **wanted):
 
 @pytest.mark.parametrize("stack", ["inproc", "nakack2-tcp", pytest.param("mcast-udp", marks=pytest.mark.udp)])
 def test_every_message_sent_and_delivered_is_in_the_trace(tmp_path, stack):
-    port = random.SystemRandom().randint(20_000, 60_000)
+    port = free_port()
     ears = {name: Collector(2 * 3000 + 1) for name in "AB"}
     with joined("AB", {name: {"on_message": ear} for name, ear in ears.items()}, stack=stack, port=port, trace=str(tmp_path)) as group:
         for channel in group:
@@ -64,7 +65,7 @@ def test_every_message_sent_and_delivered_is_in_the_trace(tmp_path, stack):
 
 @pytest.mark.udp
 def test_loss_shows_as_requests_and_retransmissions(tmp_path):
-    port = random.SystemRandom().randint(20_000, 60_000)
+    port = free_port()
     ear = Collector(4000)
     per_member = {"A": {"deliver": False}, "B": {"on_message": ear, "faults": [Discard(0.2, random.Random(1))]}}
     with joined("AB", per_member, port=port, trace=str(tmp_path), max_bundle_size=2000) as (sender, _):

@@ -5,6 +5,7 @@ import threading
 
 import pytest
 from channels import PATIENCE, joined
+from ports import free_port
 
 from ringcast import Flag
 from ringcast.audit.figures import figures, percentile
@@ -41,7 +42,7 @@ def talk(directory, stack):
     lossy = "udp" in stack
     per_member = {name: {"on_message": ear, "faults": [Discard(0.1, random.Random(name))] if lossy else []}
                   for name, ear in ears.items()}
-    port = random.SystemRandom().randint(20_000, 60_000)
+    port = free_port()
     with joined("ABC", per_member, stack=stack, port=port, trace=str(directory), max_bundle_size=2000) as group:
         for number in range(WORDS):
             for channel in group:

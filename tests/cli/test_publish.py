@@ -5,7 +5,8 @@ import subprocess
 import sys
 
 import pytest
-from outboxes import NAMES, PATIENCE, Member, free_port, process, put, wait_for
+from outboxes import NAMES, PATIENCE, Member, process, put, wait_for
+from ports import free_port
 
 from ringcast.outbox.store import Outbox
 

@@ -5,7 +5,8 @@ import subprocess
 import sys
 
 import pytest
-from outboxes import PATIENCE, free_port, wait_for
+from outboxes import PATIENCE, wait_for
+from ports import free_port
 
 from ringcast.spark import Journal
 

@@ -1,13 +1,13 @@
 """What the contract in ringcast/transport/__init__.py promises of every transport, over UDP, in one process and over TCP."""
 
 import random
-import socket
 import struct
 import threading
 import time
 from contextlib import ExitStack, suppress
 
 import pytest
+from ports import free_port
 
 from ringcast.errors import ClosedError, MessageTooLargeError
 from ringcast.transport import EVERYONE, Transport
@@ -18,18 +18,8 @@ from ringcast.transport.udp import UdpTransport
 PATIENCE = 60.0                         # seconds; only a failing test ever waits so long
 
 
-def free_port(kind, count=1):
-    """The first of `count` ports in a row that nobody uses."""
-    while True:
-        first = random.randrange(15_000, 32_000)
-        with ExitStack() as stack, suppress(OSError):
-            for port in range(first, first + count):
-                stack.enter_context(socket.socket(socket.AF_INET, kind)).bind(("", port))
-            return first
-
-
 def udp():
-    place = {"group_address": f"239.255.{random.randrange(1, 255)}.{random.randrange(1, 255)}", "port": free_port(socket.SOCK_DGRAM)}
+    place = {"group_address": f"239.255.{random.randrange(1, 255)}.{random.randrange(1, 255)}", "port": free_port(1)}
     return lambda member: UdpTransport(**place)
 
 
@@ -39,7 +29,7 @@ def inproc():
 
 
 def tcp():
-    place = {"group": random.randrange(1 << 32), "port": free_port(socket.SOCK_STREAM, 4), "port_range": 4}
+    place = {"group": random.randrange(1 << 32), "port": free_port(4), "port_range": 4}
     return lambda member: TcpTransport(member=member, **place)
 
 

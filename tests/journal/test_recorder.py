@@ -2,7 +2,6 @@
 
 import itertools
 import os
-import random
 import re
 import resource
 import signal
@@ -12,6 +11,7 @@ import threading
 import time
 
 import pytest
+from ports import free_port
 
 from ringcast import Address, Batch, Channel, ConfigError, Digest, Flag, JournalError
 from ringcast.config import configure
@@ -237,7 +237,7 @@ def command(path, port, *options, members="p,recorder", group="g"):
 @pytest.mark.kill
 @pytest.mark.parametrize("stack", ["mcast-udp", "nakack2-udp", "nakack2-tcp"])
 def test_killed_again_and_again_it_keeps_every_message_once(tmp_path, ended, stack):
-    port = random.SystemRandom().randint(20_000, 60_000)
+    port = free_port()
     path, count = tmp_path / "journal", 60_000
     publisher = ended(Channel("g", name="p", members=["p", "recorder"], stack=stack, port=port, deliver=False, capacity=2000,
                               max_bundle_size=4000))
@@ -269,7 +269,7 @@ def test_killed_again_and_again_it_keeps_every_message_once(tmp_path, ended, sta
 
 @pytest.mark.udp
 def test_it_ends_in_order_on_sigterm(tmp_path):
-    port = random.SystemRandom().randint(20_000, 60_000)
+    port = free_port()
     with subprocess.Popen(command(tmp_path / "j", port), stdout=subprocess.PIPE, text=True) as recorder:
         try:
             with Channel("g", name="p", members=["p", "recorder"], port=port, deliver=False) as publisher:
@@ -285,7 +285,7 @@ def test_it_ends_in_order_on_sigterm(tmp_path):
 
 @pytest.mark.udp
 def test_it_ends_on_sigterm_while_others_go_on_sending(tmp_path):
-    port = random.SystemRandom().randint(20_000, 60_000)
+    port = free_port()
     over = threading.Event()
     with subprocess.Popen(command(tmp_path / "j", port), stdout=subprocess.PIPE, text=True) as recorder:
         try:
@@ -306,7 +306,7 @@ def test_it_ends_on_sigterm_while_others_go_on_sending(tmp_path):
 
 @pytest.mark.udp
 def test_a_full_disk_ends_it_with_one_sentence_and_nothing_acknowledged_is_lost(tmp_path, ended):
-    port = random.SystemRandom().randint(20_000, 60_000)
+    port = free_port()
     path, count = tmp_path / "journal", 3000
     publisher = ended(Channel("g", name="p", members=["p", "recorder"], port=port, deliver=False, capacity=1000,
                               max_bundle_size=2000))
@@ -332,7 +332,7 @@ def test_a_full_disk_ends_it_with_one_sentence_and_nothing_acknowledged_is_lost(
 
 @pytest.mark.udp
 def test_a_recorder_that_keeps_its_place_misses_nothing_between_two_runs(tmp_path, ended):
-    port = random.SystemRandom().randint(20_000, 60_000)
+    port = free_port()
     path = tmp_path / "journal"
     publisher = ended(Channel("g", name="p", members=["p", "recorder"], port=port, deliver=False))
     recorder = ended(subprocess.Popen(command(path, port, "--keep-place")))

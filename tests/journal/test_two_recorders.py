@@ -1,7 +1,6 @@
 """Two recorders of one group: one is killed and comes back, the other is killed for good, and a stream has every message once."""
 
 import os
-import random
 import signal
 import subprocess
 import sys
@@ -9,6 +8,7 @@ import threading
 import time
 
 import pytest
+from ports import free_port
 
 from ringcast import Channel
 from ringcast.journal.merge import Journals
@@ -51,7 +51,7 @@ class Follower:
 @pytest.mark.udp
 @pytest.mark.kill
 def test_a_stream_over_two_recorders_has_everything_once_whichever_dies(tmp_path):
-    port, count = random.SystemRandom().randint(20_000, 60_000), 20_000
+    port, count = free_port(), 20_000
     folder = tmp_path / "journals"
     recorders = {}
 

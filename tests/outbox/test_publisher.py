@@ -5,7 +5,8 @@ import random
 import threading
 
 import pytest
-from outboxes import GROUP, NAMES, PATIENCE, Member, Publishing, batches_of, free_port, process, put, served, wait_for
+from outboxes import GROUP, NAMES, PATIENCE, Member, Publishing, batches_of, process, put, served, wait_for
+from ports import free_port
 
 from ringcast import Channel, ConfigError, JournalError, Life, OutboxError
 from ringcast.config import configure

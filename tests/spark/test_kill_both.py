@@ -16,6 +16,7 @@ import time
 from pathlib import Path
 
 import pytest
+from ports import free_port
 
 from ringcast import Channel, SendTimeoutError
 
@@ -132,7 +133,7 @@ def wait_until(condition, what, mortal):
 def test_driver_and_recorder_killed_twenty_times_while_messages_flow_leave_a_table_with_every_message_once(spark, tmp_path):
     chance = random.Random(6)
     journal, table, checkpoint = tmp_path / "journal", tmp_path / "table", tmp_path / "table.checkpoint"
-    group, port = f"kill-{os.getpid()}", random.SystemRandom().randint(20_000, 60_000)
+    group, port = f"kill-{os.getpid()}", free_port()
     order = [who for who, times in KILLS.items() for _ in range(times)]
     chance.shuffle(order)
     assert len(order) >= 20

@@ -6,7 +6,8 @@ import threading
 import time
 
 import pytest
-from outboxes import GROUP, PATIENCE, Member, Publishing, free_port, process, served, wait_for
+from outboxes import GROUP, PATIENCE, Member, Publishing, process, served, wait_for
+from ports import free_port
 
 from ringcast import Channel
 from ringcast.journal.recorder import record

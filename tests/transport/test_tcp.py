@@ -16,6 +16,7 @@ import time
 from contextlib import ExitStack, suppress
 
 import pytest
+from ports import free_port
 
 from ringcast.errors import ClosedError, ConfigError, TransportError
 from ringcast.transport import EVERYONE
@@ -29,17 +30,6 @@ RANGE = 8                               # ports of one test
 OWN_NETWORK = pytest.mark.skipif(
     os.geteuid() != 0 or not shutil.which("unshare") or not shutil.which("ip"), reason="a network of its own needs root"
 )
-
-
-def free_ports():
-    """The first of RANGE ports in a row that nobody uses."""
-    while True:
-        first = random.randrange(15_000, 32_000)
-        with ExitStack() as stack, suppress(OSError):
-            for port in range(first, first + RANGE):
-                probe = stack.enter_context(socket.socket())
-                probe.bind(("127.0.0.1", port))
-            return first
 
 
 def datagram(sender, payload=b""):
@@ -102,7 +92,7 @@ def all_linked(*members):
 
 @pytest.fixture
 def place():
-    return {"group": random.randrange(1 << 32), "port": free_ports(), "port_range": RANGE}
+    return {"group": random.randrange(1 << 32), "port": free_port(RANGE), "port_range": RANGE}
 
 
 @pytest.fixture

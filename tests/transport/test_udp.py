@@ -14,6 +14,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
+from ports import free_port
 
 from ringcast._core import sockets
 from ringcast.errors import ClosedError, ConfigError, TransportError
@@ -24,18 +25,6 @@ pytestmark = pytest.mark.udp
 OWN_NETWORK = pytest.mark.skipif(
     os.geteuid() != 0 or not shutil.which("unshare") or not shutil.which("ip"), reason="a network of its own needs root"
 )
-
-
-def free_group():
-    """A group that nobody uses: a port that the kernel lets us have without sharing."""
-    while True:
-        group = f"239.255.{random.randrange(1, 255)}.{random.randrange(1, 255)}", random.randrange(20_000, 32_000)
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-            try:
-                probe.bind(("0.0.0.0", group[1]))
-            except OSError:
-                continue
-            return group
 
 
 def open_files():
@@ -58,8 +47,9 @@ def sockets_of_this_process():
 
 @pytest.fixture
 def group():
-    group_address, port = free_group()
-    return {"group_address": group_address, "port": port}
+    """A group that nobody uses."""
+    host = random.randrange(1, 255)
+    return {"group_address": f"239.255.{host}.{random.randrange(1, 255)}", "port": free_port(1)}
 
 
 @pytest.fixture

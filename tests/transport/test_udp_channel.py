@@ -2,7 +2,6 @@
 
 import json
 import os
-import random
 import signal
 import subprocess
 import sys
@@ -10,6 +9,7 @@ import textwrap
 
 import pytest
 from channels import joined
+from ports import free_port
 
 from ringcast import Channel, Flag, MessageTooLargeError, TransportError
 
@@ -43,10 +43,6 @@ MEMBER = textwrap.dedent("""
                           "repeated": status["xmit_rsps_sent"]}), flush=True)
         sys.stdin.readline()
 """)
-
-
-def free_port():
-    return random.SystemRandom().randint(20_000, 60_000)
 
 
 def start(name, members, port, count, loss=0.0):

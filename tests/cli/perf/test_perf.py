@@ -2,7 +2,6 @@
 
 import json
 import multiprocessing
-import random
 import signal
 import subprocess
 import sys
@@ -11,6 +10,7 @@ from dataclasses import replace
 
 import pytest
 from perf_processes import children, command, cpu_ticks, is_running, signal_member, wait_until
+from ports import free_port
 
 pytest.importorskip("typer")
 
@@ -32,7 +32,7 @@ PLAN = Plan(group="test", members=3, senders=2, size=20, seconds=0.1, timeout=10
 
 @pytest.fixture
 def port():
-    return random.randrange(20_000, 60_000)
+    return free_port()
 
 
 def udp_plan(port, **changes):

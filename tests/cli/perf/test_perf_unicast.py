@@ -3,7 +3,6 @@
 import gc
 import json
 import multiprocessing
-import random
 import signal
 from dataclasses import replace
 
@@ -12,6 +11,7 @@ import pytest
 pytest.importorskip("typer")
 
 from perf_processes import command, signal_member  # noqa: E402
+from ports import free_port  # noqa: E402
 
 from ringcast.cli.perf import (
     command as perf,
@@ -34,7 +34,7 @@ TIMES = {"round_trips", "p50_us", "p99_us", "p999_us", "retransmitted", "discard
 
 @pytest.fixture
 def port():
-    return random.randrange(20_000, 60_000)
+    return free_port()
 
 
 def left_over(plan):
