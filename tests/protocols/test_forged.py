@@ -277,13 +277,19 @@ def repeated(group):
     return group["A"].multicast.counters.xmit_rsps_sent
 
 
+def group_where_c_lacks(payloads, stack, duration):
+    """A group in which C has not got what A sent so many milliseconds ago."""
+    group = group_of(stack)
+    unheard(group, "A", "C")
+    group["A"].send(*payloads)
+    group.run(duration)
+    return group
+
+
 @pytest.mark.parametrize("stack", MCAST)
 def test_what_a_member_has_acknowledged_is_not_repeated_to_it(stack):
     """C holds the window up; who asks in B's name, of whom it is known that it has everything, gets nothing."""
-    group = group_of(stack)
-    unheard(group, "A", "C")
-    group["A"].send(*numbered(1, 20))
-    group.run(50)
+    group = group_where_c_lacks(numbered(1, 20), stack, 50)
     before = repeated(group)
     request(group, "B", 1, 20)
     assert group["A"].multicast.unacked() == 20 and repeated(group) == before
@@ -295,10 +301,7 @@ def test_what_a_member_has_acknowledged_is_not_repeated_to_it(stack):
 
 @pytest.mark.parametrize("stack", STACKS[:3])
 def test_the_same_is_repeated_to_a_member_once_in_an_interval_however_often_it_asks(stack):
-    group = group_of(stack)
-    unheard(group, "A", "C")
-    group["A"].send(*numbered(1, 20))
-    group.run(1)
+    group = group_where_c_lacks(numbered(1, 20), stack, 1)
     before = repeated(group)
     for _ in range(500):
         request(group, "C", 1, 20)

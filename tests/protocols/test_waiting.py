@@ -29,6 +29,13 @@ def push(member):
     assert member.got[member.address] == PAYLOADS and member.multicast.send_window.sent == 0
 
 
+def joined_with_unframed(stack, names, receiving):
+    """Return a group, and its member A that has pushed."""
+    group = joined(stack, names, receiving)
+    push(group["A"])
+    return group, group["A"]
+
+
 def flush(member):
     member.multicast.flush(member.clock.read(member.cluster.now))
     member.turn()
@@ -49,9 +56,7 @@ def test_what_its_sender_alone_has_finished_is_kept_for_who_joins_before_it_is_f
 @pytest.mark.parametrize("receiving", [True, False])
 @pytest.mark.parametrize("names", ["AB", "BA"])
 def test_what_its_sender_had_finished_before_is_given_up_once_all_have_it(stack, names, receiving):
-    group = joined(stack, names, receiving)
-    a = group["A"]
-    push(a)
+    group, a = joined_with_unframed(stack, names, receiving)
     group.run(500)
     assert a.multicast.unacked() == 10
     flush(a)
@@ -61,9 +66,7 @@ def test_what_its_sender_had_finished_before_is_given_up_once_all_have_it(stack,
 
 @pytest.mark.parametrize("names", ["A", "AB"])
 def test_who_is_blocked_goes_on_when_it_is_framed_and_nobody_is_waited_for(stack, names):
-    group = joined(stack, names, receiving=False)
-    a = group["A"]
-    push(a)
+    group, a = joined_with_unframed(stack, names, receiving=False)
     writable = a.writable
     group.run(500)
     assert a.writable == writable
@@ -75,9 +78,7 @@ def test_who_is_blocked_goes_on_when_it_is_framed_and_nobody_is_waited_for(stack
 @pytest.mark.parametrize("receiving", [True, False])
 @pytest.mark.parametrize("names", ["AB", "BA"])
 def test_who_leaves_does_not_wait_in_vain(stack, names, receiving):
-    group = joined(stack, names, receiving)
-    a = group["A"]
-    push(a)
+    group, a = joined_with_unframed(stack, names, receiving)
     a.leave()
     group.run(500)
     assert a.left and a.multicast.unacked() == 0

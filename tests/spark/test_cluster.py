@@ -125,12 +125,7 @@ def test_an_audit_runs_on_the_cluster_that_it_is_given(cluster):
         assert not run.outcome().check
     output = ringcast(cluster, "audit", cluster.folder / "trace", "--skew", 0, *ONE)
     assert "no promise was broken" in output
-    nodes, settings = executors(cluster, "ringcast audit")
-    assert (
-        len(nodes) == 1
-        and settings["spark.master"] == cluster.master
-        and settings["spark.cores.max"] == "2"
-    )
+    assert settings_of(cluster, "ringcast audit")["spark.cores.max"] == "2"
 
 
 def test_a_campaign_runs_on_the_cluster_that_it_is_given(cluster):
@@ -155,12 +150,14 @@ def test_a_campaign_runs_on_the_cluster_that_it_is_given(cluster):
         *ONE,
     )
     assert "no promise was broken in 4 runs" in output
-    nodes, settings = executors(cluster, "ringcast campaign")
-    assert (
-        len(nodes) == 1
-        and settings["spark.master"] == cluster.master
-        and settings["spark.speculation"] == "true"
-    )
+    assert settings_of(cluster, "ringcast campaign")["spark.speculation"] == "true"
+
+
+def settings_of(cluster, name):
+    """Return the settings of an application that ran on this cluster, with one executor."""
+    nodes, settings = executors(cluster, name)
+    assert len(nodes) == 1 and settings["spark.master"] == cluster.master
+    return settings
 
 
 def ringcast(cluster, *words):

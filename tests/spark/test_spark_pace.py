@@ -17,20 +17,6 @@ from ringcast.spark.source import RingcastDataSource
 
 
 @pytest.fixture
-def path(tmp_path):
-    return tmp_path / "journal"
-
-
-@pytest.fixture
-def journal(path):
-    with Journal(path, group="g", fsync=False) as journal:
-        record(journal, A, 1, 10)
-        record(journal, B, 5, 8)
-        journal.sync()
-        yield journal
-
-
-@pytest.fixture
 def clock(monkeypatch):
     class Clock:
         now = 1000.0

@@ -18,20 +18,6 @@ from ringcast.spark import Journal
 from ringcast.spark.source import PARTITION_ROWS, RingcastDataSource, Slice
 
 
-@pytest.fixture
-def path(tmp_path):
-    return tmp_path / "journal"
-
-
-@pytest.fixture
-def journal(path):
-    with Journal(path, group="g", fsync=False) as journal:
-        record(journal, A, 1, 10)
-        record(journal, B, 5, 8)
-        journal.sync()
-        yield journal
-
-
 def batch(path, schema=None, **options):
     source = RingcastDataSource({"path": str(path), **options})
     return source.reader(schema=schema or source.schema())
