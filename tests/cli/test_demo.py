@@ -1,8 +1,10 @@
 """The demo: it runs, and it notices when anything comes out other than it went in."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import NamedTuple
 
 import pytest
@@ -11,6 +13,8 @@ from ringcast import Address, Batch, ConfigError
 from ringcast.cli.demo import flights
 from ringcast.cli.demo.command import Run
 from ringcast.cli.demo.members import Outcome, Plan, Verifier
+from ringcast.cli.demo.pipeline import rows_so_far
+from ringcast.journal.offsets import Copy, position
 
 LATE = flights.announcements(1000)
 PLAN = Plan("demo-test", 2, 1000, 0.02, 1, {}, announcements=len(LATE))
@@ -74,6 +78,13 @@ def test_the_verifier_sees_gaps_repeats_and_swaps(firsts, found):
     for first in firsts:
         verifier(Batch(Address("A", 1), first, [b"x"] * 10))
     assert len(verifier.faults) == found
+
+
+@pytest.mark.parametrize("copies", [[], [Copy("A", 1, 3, "")]])
+@pytest.mark.parametrize("form", [json.dumps, dict])
+def test_the_rows_of_a_query_are_counted_whatever_else_its_offset_says(form, copies):
+    offset = form(position({"A": 3, "B": 4}, copies))
+    assert rows_so_far(SimpleNamespace(lastProgress={"sources": [{"endOffset": offset}]})) == 7
 
 
 def test_publishers_share_all_records_without_overlap():

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ringcast.cli.demo.flights import ANNOUNCED, COLUMNS, LATE, MISSING, Figures
 from ringcast.cli.demo.members import SPARK
+from ringcast.journal.offsets import digest_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -61,12 +62,12 @@ def judged(spark: "SparkSession", traces: Path) -> "tuple[Audit, list[Any]]":
 
 
 def rows_so_far(query: "StreamingQuery") -> int:
-    """Messages that the query has put into the table: its offset is a digest, and streams begin with seqno 1."""
+    """Return how many messages the query has put into the table: streams begin with seqno 1."""
     progress = query.lastProgress
     if not progress or not progress["sources"] or not progress["sources"][0]["endOffset"]:
         return 0
     offset = progress["sources"][0]["endOffset"]
-    return sum((json.loads(offset) if isinstance(offset, str) else offset).values())
+    return sum(digest_of(json.loads(offset) if isinstance(offset, str) else offset).values())
 
 
 def computed(table: "DataFrame") -> list[Figures]:
