@@ -25,6 +25,7 @@ from ringcast.sim.runs.run import simulate
 pytestmark = pytest.mark.spark
 FIXED = Settings(duration=0.03)
 AXES = {"loss": [0.0, 0.05], "capacity": [16, 64], "xmit_interval": [3.0]}
+LIMIT = 15.0                            # seconds of a run; a healthy one takes a hundredth of it
 ERROR, HANGS, DIES, IS_DEAF, STOPS = 100, 101, 102, 103, 104         # seeds that plant something
 
 
@@ -139,12 +140,12 @@ def test_where_nothing_was_sent_there_are_no_figures(spark):
 def test_whatever_a_run_does_the_others_have_their_rows(spark):
     """An error, a hang in Python, a hang in compiled code, a dead process, one that stands still: each is a row that says so."""
     runs, results = runs_of(IS_DEAF, STOPS, HANGS, ERROR, DIES, *range(6)), Results()
-    Campaign(spark, runs, results, limit=4.0, grace=1.0, simulate=planted).run()
+    Campaign(spark, runs, results, limit=LIMIT, grace=1.0, simulate=planted).run()
     rows = {row["seed"]: row for row in rows_of(results, runs).values()}
     assert {seed: row["status"] for seed, row in rows.items()} == {
         ERROR: "error", HANGS: "timeout", DIES: "died", IS_DEAF: "timeout", STOPS: "timeout", **dict.fromkeys(range(6), "ok")}
     assert rows[ERROR]["error"] == "ValueError: planted" and "in planted" in rows[ERROR]["traceback"]
-    assert "ended after 4 seconds" in rows[HANGS]["error"] and "in planted" in rows[HANGS]["traceback"]
+    assert f"ended after {LIMIT:.0f} seconds" in rows[HANGS]["error"] and "in planted" in rows[HANGS]["traceback"]
     assert "nor when it was told to" in rows[STOPS]["error"]
     assert "nor when it was told to" in rows[IS_DEAF]["error"] and "in planted" in rows[IS_DEAF]["traceback"]
     assert "Python worker exited unexpectedly" in rows[DIES]["traceback"] and "\tat org.apache" not in rows[DIES]["traceback"]
