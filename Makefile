@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 SOURCES := setup.py pyproject.toml $(wildcard ext/ringcast/_core/*)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test perf bench tsan asan ubsan fuzz clean
+.PHONY: help demo test prove perf bench tsan asan ubsan fuzz clean
 
 help:           ## show this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
@@ -14,8 +14,16 @@ help:           ## show this list
 demo: $(VENV)/demo.stamp        ## watch the whole system work on real data; OPTIONS="--loss 0.1" to vary it
 	$(BIN)/ringcast demo $(OPTIONS)
 
-test: $(VENV)/test.stamp        ## run all tests; TESTS="tests/core -k wrap" for some
-	$(BIN)/python -m pytest $(TESTS)
+# Processes that run tests side by side; tests/conftest.py says which tests share one.
+WORKERS ?= 2
+PARALLEL := -n $(WORKERS) --dist loadgroup
+
+test: $(VENV)/test.stamp        ## say in minutes what is broken; TESTS="tests/core -k wrap" for some, of all
+	$(BIN)/python -m pytest $(or $(TESTS),tests $(PARALLEL) -m "not prove" --junitxml=build/test.xml)
+
+prove: test                     ## run everything: the tests that take long, too, and the benchmarks once
+	$(BIN)/python -m pytest tests $(PARALLEL) -m prove --junitxml=build/prove.xml
+	$(BIN)/python -m pytest benchmarks --junitxml=build/benchmarks.xml
 
 perf: $(VENV)/demo.stamp        ## measure messages per second; OPTIONS="--size 100" to vary it
 	$(BIN)/ringcast perf $(OPTIONS)

@@ -10,6 +10,20 @@ settings.register_profile("ringcast", deadline=None, print_blob=True)
 settings.load_profile("ringcast")
 
 
+def pytest_collection_modifyitems(items):
+    """Say which tests share a worker: those that start Spark, and those that need what is compiled.
+
+    All that start Spark run one after the other. Most need the same session, and each of the others
+    starts a machine of its own, with memory and patience for one at a time.
+    """
+    for item in items:
+        if item.get_closest_marker("spark") or "spark" in item.fixturenames:
+            item.add_marker(pytest.mark.xdist_group("spark"))
+            item.add_marker(pytest.mark.prove)
+        elif "native" in item.fixturenames:
+            item.add_marker(pytest.mark.xdist_group("native"))
+
+
 @pytest.fixture(scope="session", autouse=True)
 def interrupts():
     """Let Ctrl-C end the processes that tests start, as at a terminal.

@@ -80,6 +80,7 @@ def test_what_was_lost_is_told_before_close_returns():
             assert [batch.payloads for batch in told] == [[b"%d" % number]]
 
 
+@pytest.mark.prove
 def test_when_all_close_at_once_under_loss_nothing_that_all_have_is_reported(stack, caplog):
     caplog.set_level(logging.WARNING, "ringcast")
     rng = random.Random(7)

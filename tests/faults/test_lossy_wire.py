@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from lab import refusal, run_group
 
-pytestmark = [pytest.mark.udp, pytest.mark.skipif(bool(refusal()), reason=f"no lossy wire: {refusal()}")]
+pytestmark = [pytest.mark.prove, pytest.mark.udp, pytest.mark.skipif(bool(refusal()), reason=f"no lossy wire: {refusal()}")]
 TALKER = [sys.executable, str(Path(__file__).with_name("talker.py"))]
 PAUSE = 5.0                             # seconds; 0.1 are usual, and a busy machine has its own
 

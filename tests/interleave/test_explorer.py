@@ -3,6 +3,8 @@
 import pytest
 from explore import INTERLEAVED, WEAK, Program, explore, replay
 
+pytestmark = pytest.mark.prove
+
 TEXT_DOUBLE_ACCEPT = Program(("text_add 1", "text_add 1", "text_remove"))
 
 

@@ -11,6 +11,8 @@ import pytest
 from catalogue import AS_SHIPPED, GROUPS
 from explore import INTERLEAVED, WEAK, Program, explore
 
+pytestmark = pytest.mark.prove
+
 ALL = [pytest.param(program, id=f"{group}: {program}") for group, programs in GROUPS.items() for program in programs]
 # Where in a lap the seqnos lie makes no difference to what is seen late; at the edge of a block it does.
 FOR_WEAK = [case for case in ALL if case.values[0].used < 3]

@@ -11,6 +11,8 @@ import pytest
 from catalogue import GROUPS
 from explore import WEAK, Program, accesses, explore, line_of
 
+pytestmark = pytest.mark.prove
+
 RELAXED, ACQUIRE, RELEASE = 0, 2, 3
 
 ADD_REMOVE = Program(("add 1", "remove"))

@@ -4,6 +4,8 @@ import pytest
 from explore import WEAK, Change, Program, build, changed, explore, line_of
 from mutations import MUTATIONS, judge
 
+pytestmark = pytest.mark.prove
+
 
 @pytest.mark.parametrize("change, program", [pytest.param(change, program, id=change.name) for change, program in MUTATIONS])
 def test_a_planted_fault_is_found(change, program):

@@ -89,6 +89,7 @@ def test_a_tail_sealed_between_listing_and_reading_is_found_again(tmp_path):
     assert sum(batch.num_rows for batch in reader_before) == 30
 
 
+@pytest.mark.prove
 def test_a_reader_beside_a_sealing_writer_sees_every_message_once(tmp_path):
     path = tmp_path / "journal"
     journal = Journal(path, group="g", segment_rows=40, fsync=False)

@@ -46,6 +46,7 @@ def assert_goes_on_from(path: Path, high: int) -> None:
         assert seqnos(path, A) == list(range(1, high + 3))  # from the mended tail, before it is sealed
 
 
+@pytest.mark.prove
 @pytest.mark.parametrize("suffix", [".arrows", ".idx"])
 def test_a_tail_cut_anywhere_in_its_last_batch_opens_with_exactly_the_confirmed_prefix(two_syncs, tmp_path, suffix):
     path, confirmed = two_syncs
@@ -126,6 +127,7 @@ def damaged(tmp_path_factory):
     return path
 
 
+@pytest.mark.prove
 @pytest.mark.parametrize("pattern", ["journal.json", "digest.json", "A*/*.arrows", "A*/*7.idx", "A*/*.arrow", "A*/*6.idx"])
 def test_a_flipped_byte_anywhere_is_an_error_or_harmless_for_a_reader(damaged, pattern):
     [file] = damaged.glob(pattern)
@@ -146,6 +148,7 @@ def test_a_flipped_byte_anywhere_is_an_error_or_harmless_for_a_reader(damaged, p
     assert errors == len(good) if exact else errors > len(good) // 3
 
 
+@pytest.mark.prove
 @pytest.mark.parametrize("pattern", ["journal.json", "digest.json", "A*/sender.json", "A*/*.arrows", "A*/*7.idx"])
 def test_a_flipped_byte_anywhere_is_an_error_or_harmless_for_the_next_writer(damaged, tmp_path, pattern):
     [file] = damaged.glob(pattern)
@@ -218,6 +221,7 @@ steps = st.lists(
 )
 
 
+@pytest.mark.prove
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(steps=steps, segment_rows=st.integers(1, 12))
 def test_any_history_reads_back_as_what_was_synced_once_and_in_order(tmp_path_factory, steps, segment_rows):

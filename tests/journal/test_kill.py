@@ -12,7 +12,7 @@ from journals import A, B, seqnos
 
 from ringcast.spark import Journal, JournalReader
 
-pytestmark = pytest.mark.kill
+pytestmark = [pytest.mark.prove, pytest.mark.kill]
 
 RECORDER = """
 import json, sys

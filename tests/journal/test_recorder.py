@@ -233,6 +233,7 @@ def command(path, port, *options, members="p,recorder", group="g"):
             "--set", f"port={port}", "--quiet", *options]
 
 
+@pytest.mark.prove
 @pytest.mark.udp
 @pytest.mark.kill
 @pytest.mark.parametrize("stack", ["mcast-udp", "nakack2-udp", "nakack2-tcp"])
@@ -304,6 +305,7 @@ def test_it_ends_on_sigterm_while_others_go_on_sending(tmp_path):
     assert len(seqnos) > 10_000 and seqnos == list(range(1, len(seqnos) + 1))
 
 
+@pytest.mark.prove
 @pytest.mark.udp
 def test_a_full_disk_ends_it_with_one_sentence_and_nothing_acknowledged_is_lost(tmp_path, ended):
     port = free_port()
@@ -330,6 +332,7 @@ def test_a_full_disk_ends_it_with_one_sentence_and_nothing_acknowledged_is_lost(
     assert rows(path) == {str(publisher.address): sent(count)}
 
 
+@pytest.mark.prove
 @pytest.mark.udp
 def test_a_recorder_that_keeps_its_place_misses_nothing_between_two_runs(tmp_path, ended):
     port = free_port()

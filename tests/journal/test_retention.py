@@ -167,6 +167,7 @@ def test_dying_at_any_step_of_a_purge_leaves_all_or_what_the_digest_says(path, t
     assert steps > 10
 
 
+@pytest.mark.prove
 def test_readers_beside_a_purging_writer_get_each_message_or_are_told(path):
     journal = filled(path, [A], 400)
     over = threading.Event()

@@ -15,6 +15,8 @@ from ringcast.journal.merge import Journals
 from ringcast.journal.offsets import advance, earliest, latest, losses, ranges
 from ringcast.journal.rows import ROWS
 
+pytestmark = pytest.mark.prove
+
 PATIENCE = 60                           # seconds
 MEMBERS = "p,r1,r2"
 

@@ -50,6 +50,7 @@ def test_a_batch_is_not_finished_before_every_member_has_acknowledged_it(tmp_pat
         wait_for(lambda: outbox.is_finished(number))
 
 
+@pytest.mark.prove
 @pytest.mark.kill
 @pytest.mark.parametrize(("stack", "kills"), KILLS)
 def test_a_publisher_that_is_killed_again_and_again_sends_every_row_once(tmp_path, stack, kills):
@@ -92,6 +93,7 @@ def durable(journal):
         return 0
 
 
+@pytest.mark.prove
 def test_a_row_larger_than_a_datagram_goes_on_in_the_middle_when_the_publisher_is_killed(tmp_path):
     port = free_port()
     outbox = Outbox(tmp_path / "o")
@@ -113,6 +115,7 @@ def test_a_row_larger_than_a_datagram_goes_on_in_the_middle_when_the_publisher_i
         assert member.got == payloads
 
 
+@pytest.mark.prove
 def test_it_comes_back_after_it_was_taken_out(tmp_path):
     port = free_port()
     outbox = Outbox(tmp_path / "o")
@@ -130,6 +133,7 @@ def test_it_comes_back_after_it_was_taken_out(tmp_path):
         assert member.got == [row for batch in range(3) for row in rows("a", batch, 20_000)]
 
 
+@pytest.mark.prove
 def test_a_recorder_that_restarts_while_the_publisher_is_dead_goes_on_from_its_journal(tmp_path):
     port = free_port()
     outbox = Outbox(tmp_path / "o")

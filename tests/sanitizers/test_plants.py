@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.prove
+
 sanitize = runpy.run_path(str(Path(__file__).with_name("sanitize.py")))
 
 

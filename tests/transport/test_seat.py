@@ -103,6 +103,7 @@ def test_stop_releases_a_visitor_and_a_driver_that_stands_by(network):
     assert not visitor.is_alive()
 
 
+@pytest.mark.prove
 def test_nobody_is_forgotten_however_often_visitors_come_and_go(network):
     """The seat changes hands a thousand times beside a thread that hogs the interpreter, as a busy sender does."""
     until(lambda: network.turns)

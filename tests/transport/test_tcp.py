@@ -1083,6 +1083,7 @@ run(lambda: a.status()["links_cut_dead"])
 """
 
 
+@pytest.mark.prove
 @OWN_NETWORK
 @pytest.mark.parametrize("story", [VANISHED_WHILE_OWED, VANISHED_WHILE_HELD], ids=["owed", "held"])
 def test_a_peer_that_vanished_without_a_word_loses_its_link_and_one_that_is_held_does_not(story):
@@ -1128,6 +1129,7 @@ assert not a.status()["links_lost"] and not b.status()["links_lost"]
 """
 
 
+@pytest.mark.prove
 @OWN_NETWORK
 @pytest.mark.skipif(not shutil.which("nft"), reason="a network that swallows packets needs nft")
 @pytest.mark.parametrize("story", [

@@ -145,6 +145,7 @@ def test_medians_reach_into_tables_and_keep_what_does_not_exist():
 # --------------------------------------------------------------------------------------------------- the command
 
 
+@pytest.mark.prove
 @pytest.mark.udp
 def test_json_has_every_figure_of_every_run(port, tmp_path):
     target = tmp_path / "perf.json"
@@ -161,6 +162,7 @@ def test_json_has_every_figure_of_every_run(port, tmp_path):
         assert row["delivered_per_second"] > 0 and row["title"] in done.stdout
 
 
+@pytest.mark.prove
 @pytest.mark.udp
 def test_a_lossy_row_is_complete_and_says_what_it_repeated(port):
     done = command("--loss", 0.2, "--seconds", 0.3, "--runs", 1, "--size", 1000, "--no-naive", "--port", port, "--json", "-")
@@ -204,6 +206,7 @@ def test_the_standard_table_has_the_promised_rows():
     assert not any(scenario.naive for scenario in perf.scenarios(None, None, None, naive=False))
 
 
+@pytest.mark.prove
 @pytest.mark.udp
 def test_every_row_is_measured_with_each_stack(port):
     done = command("--stack", "nakack2-tcp,nakack2-udp", "--stack", "mcast-tcp", "--seconds", 0.1, "--runs", 1, "--size", 1000,
@@ -225,6 +228,7 @@ def test_without_retransmission_the_standard_row_with_loss_is_left_out():
 # ---------------------------------------------------------------------------------------- members that die or hang
 
 
+@pytest.mark.prove
 @pytest.mark.udp
 @pytest.mark.kill
 @pytest.mark.parametrize("name", ["S", "R1"])
@@ -260,6 +264,7 @@ def test_a_death_is_seen_even_when_its_exit_code_comes_after_its_sentinel():
         members.gather("sending", 5)
 
 
+@pytest.mark.prove
 @pytest.mark.udp
 @pytest.mark.kill
 def test_a_member_that_hangs_ends_the_run(port, monkeypatch):
@@ -291,6 +296,7 @@ def test_what_the_machine_refuses_is_the_users_to_mend():
         run_once(replace(PLAN, options={"interface": "192.0.2.1", "insecure": True}))
 
 
+@pytest.mark.prove
 @pytest.mark.udp
 @pytest.mark.kill
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])

@@ -44,6 +44,7 @@ def left_over(plan):
 # --------------------------------------------------------------------------------------------------- the command
 
 
+@pytest.mark.prove
 @pytest.mark.udp
 def test_json_has_every_figure_of_every_run(port, tmp_path):
     target = tmp_path / "perf.json"
@@ -69,6 +70,7 @@ def test_json_has_every_figure_of_every_run(port, tmp_path):
     assert all(row["title"] in done.stdout for row in rows + round_trips)
 
 
+@pytest.mark.prove
 @pytest.mark.udp
 def test_lossy_rows_are_complete_and_say_what_they_repeated(port):
     done = command("--unicast", "--loss", 0.3, "--seconds", 0.3, "--runs", 1, "--size", 1000, "--xmit-interval", 2, "--port", port,
@@ -242,6 +244,7 @@ def test_a_message_after_the_end_is_a_difference():
 # ---------------------------------------------------------------------------------------- members that die or hang
 
 
+@pytest.mark.prove
 @pytest.mark.udp
 @pytest.mark.kill
 @pytest.mark.parametrize(("changes", "name"), [({}, "A"), ({}, "B"), ({"bare": True}, "B"), ({"stack": "inproc"}, "A+B")],
@@ -255,6 +258,7 @@ def test_a_killed_member_ends_the_run(port, changes, name):
     assert not left_over(plan)
 
 
+@pytest.mark.prove
 @pytest.mark.udp
 @pytest.mark.kill
 def test_a_member_that_hangs_ends_the_run(port, monkeypatch):
