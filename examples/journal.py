@@ -1,0 +1,56 @@
+"""Record what a group says in a journal, and read it back.
+
+    python examples/journal.py weather.journal
+
+Both members are in this process here. Usually the recorder is a process of its own:
+
+    ringcast record weather.journal --group weather --members station,recorder
+"""
+
+import argparse
+import threading
+
+from ringcast import Channel
+from ringcast.journal.recorder import close_when_alone, record, resume_of, staying
+from ringcast.spark import Journal, JournalReader
+
+MEMBERS = ["station", "recorder"]
+
+
+def run_recorder(directory: str) -> None:
+    """Write every message to disk before it is acknowledged, until the station has left.
+
+    Started again on the same directory, it goes on where the journal ends (`resume`)."""
+    with Journal(directory, group="weather", recorder="recorder") as journal:
+        channel = Channel("weather", name="recorder", members=MEMBERS, stack="inproc",
+                          oob_in_order=True, resume=resume_of(journal, MEMBERS),
+                          on_view=lambda view: close_when_alone(channel, view))
+        with staying(channel):              # connect; leave only when all went well
+            record(channel, journal)
+
+
+def read(directory: str) -> None:
+    """Print how much there is of each sender, and its last message."""
+    reader = JournalReader(directory)
+    for sender, last in reader.digest().items():
+        for rows in reader.read(sender, last, last):
+            name, payload = sender.partition("#")[0], rows["payload"][0].as_py()
+            print(f"{name}: {last} messages, the last is {payload.decode()}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Record what a group says, and read it back.")
+    parser.add_argument("journal", help="a directory; made when it is not there")
+    args = parser.parse_args()
+    recorder = threading.Thread(target=run_recorder, args=[args.journal])
+    recorder.start()
+    with Channel("weather", name="station", members=MEMBERS, stack="inproc",
+                 deliver=False) as channel:
+        for hour in range(24):
+            channel.send(f"{hour}:00 {10 + hour % 5} degrees".encode())
+    recorder.join()
+    read(args.journal)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,60 @@
+"""Messages to one member: one asks, the other answers.
+
+    python examples/questions.py answer             # in one terminal
+    python examples/questions.py ask "6*7" "6-7"       # in another one
+"""
+
+import argparse
+import ast
+import operator
+from queue import SimpleQueue
+
+from ringcast import Channel, NotMemberError
+
+MEMBERS = ["asker", "answerer"]
+OPERATORS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul}
+
+
+def answer_to(question: str) -> str:
+    """Return the sum, difference or product of two whole numbers."""
+    try:
+        term = ast.parse(question, mode="eval").body
+        return str(OPERATORS[type(term.op)](term.left.value, term.right.value))
+    except (SyntaxError, AttributeError, KeyError, TypeError):
+        return "I can add, subtract and multiply two numbers"
+
+
+def answer(port: int) -> None:
+    """Answer whoever asks, until all others have left."""
+    channel = Channel("questions", name="answerer", members=MEMBERS, port=port,
+                      on_view=lambda view: channel.close() if len(view) == 1 else None)
+    with channel:
+        for message in channel:
+            print(f"{message.sender.name} asks {message.payload.decode()}")
+            try:
+                channel.send(answer_to(message.payload.decode()).encode(), message.sender)
+            except NotMemberError:
+                print(f"{message.sender.name} did not wait for the answer")
+
+
+def ask(questions: list[str], port: int) -> None:
+    """Ask one question after the other. Only one answer is on its way, so a batch has one."""
+    answers: SimpleQueue[bytes] = SimpleQueue()
+    with Channel("questions", name="asker", members=MEMBERS, port=port,
+                 on_message=lambda batch: answers.put(batch.payloads[0])) as channel:
+        for question in questions:
+            channel.send(question.encode(), "answerer")
+            print(f"{question} = {answers.get().decode()}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="One asks, the other answers.")
+    parser.add_argument("role", choices=["ask", "answer"])
+    parser.add_argument("questions", nargs="*", default=["6*7"])
+    parser.add_argument("--port", type=int, default=7700, help="of the group")
+    args = parser.parse_args()
+    ask(args.questions, args.port) if args.role == "ask" else answer(args.port)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,35 @@
+"""Spark reads a journal as a stream: it writes the warm hours of the weather journal to a table.
+
+    python examples/journal.py weather.journal
+    python examples/warm_hours.py weather.journal warm
+
+Run it again after more was recorded: it goes on where it ended, and no row comes twice.
+"""
+
+import argparse
+
+from ringcast.spark import session
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Write the warm hours of a journal to a table.")
+    parser.add_argument("journal", help="what ringcast record, or examples/journal.py, has written")
+    parser.add_argument("table", help="a directory for the rows, and for how far the query is")
+    args = parser.parse_args()
+    spark = session("warm hours")
+    messages = spark.readStream.format("ringcast").load(args.journal)
+    words = messages.selectExpr("sender", "seqno", "split(cast(payload AS string), ' ') AS words")
+    hours = words.selectExpr("sender", "seqno", "words[0] AS hour",
+                             "cast(words[1] AS int) AS degrees")
+    query = (hours.where("degrees >= 13").writeStream.format("parquet")
+             .option("path", f"{args.table}/rows")
+             .option("checkpointLocation", f"{args.table}/checkpoint")
+             .trigger(availableNow=True)            # take what is there, and end
+             .start())
+    query.awaitTermination()
+    spark.read.parquet(f"{args.table}/rows").orderBy("sender", "seqno").show()
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,120 @@
+"""The examples run, and say what a reader expects."""
+
+import random
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+PATIENCE = 60
+
+
+@pytest.fixture
+def start(request):
+    """Return what starts an example; processes that are left are killed at the end."""
+    running = []
+
+    def start(name, *arguments):
+        command = [sys.executable, "-u", str(ROOT / "examples" / name), *map(str, arguments)]
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                   stderr=subprocess.PIPE, text=True)
+        running.append(process)
+        return process
+
+    yield start
+    for process in running:
+        process.kill()
+        process.communicate()
+
+
+@pytest.fixture
+def port():
+    return ["--port", random.SystemRandom().randint(31_900, 32_700)]
+
+
+def ended(process, stdin=""):
+    """Return what a process says until it ends well."""
+    out, error = process.communicate(stdin, timeout=PATIENCE)
+    assert (process.returncode, error) == (0, "")
+    return out
+
+
+def has_line(process, line):
+    """Read the output of a process up to a line."""
+    return any(said == line for said in process.stdout)
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_an_example_is_short_and_says_how_to_run_it(path):
+    text = path.read_text()
+    assert text.count("\n") <= 60
+    assert max(map(len, text.splitlines())) <= 100
+    assert f"    python examples/{path.name}" in text.partition('"""')[2].partition('"""')[0]
+
+
+def test_each_example_has_a_test():
+    tests = Path(__file__).read_text()
+    assert [path.name for path in EXAMPLES if f'start("{path.name}"' not in tests] == []
+    assert len(EXAMPLES) == 5
+
+
+@pytest.mark.udp
+def test_chat(start, port):
+    ann, bob = (start("chat.py", name, "ann,bob", *port) for name in ("ann", "bob"))
+    assert has_line(ann, "-- ann, bob\n") and has_line(bob, "-- ann, bob\n")
+    ann.stdin.write("hello bob\n")
+    ann.stdin.flush()
+    assert has_line(bob, "ann: hello bob\n")
+    bob.stdin.write("hello ann\n")
+    bob.stdin.flush()
+    assert has_line(ann, "bob: hello ann\n")
+    ended(ann)
+    assert has_line(bob, "-- bob\n")
+    assert ended(bob) == ""
+
+
+@pytest.mark.udp
+def test_sensor(start, port):
+    names = ("display", "archive")
+    receivers = {name: start("sensor.py", "receive", name, *port) for name in names}
+    said = ended(start("sensor.py", "send", *port))
+    assert said == "sent 10000 readings; 0 of them are not acknowledged\n"
+    for name, receiver in receivers.items():
+        assert re.fullmatch(rf"{name} received 10000 readings in \d+ batches\n", ended(receiver))
+
+
+@pytest.mark.udp
+def test_questions(start, port):
+    answerer = start("questions.py", "answer", *port)
+    asker = start("questions.py", "ask", "6*7", "6-7", "6/7", *port)
+    refusal = "I can add, subtract and multiply two numbers"
+    assert ended(asker) == f"6*7 = 42\n6-7 = -1\n6/7 = {refusal}\n"
+    assert ended(answerer) == "asker asks 6*7\nasker asks 6-7\nasker asks 6/7\n"
+
+
+def test_journal(start, tmp_path):
+    for _ in range(2):                      # the second time it goes on with the journal
+        said = ended(start("journal.py", tmp_path / "journal"))
+    assert said == "station: 24 messages, the last is 23:00 13 degrees\n" * 2
+
+
+@pytest.mark.spark
+def test_warm_hours(start, tmp_path):
+    from ringcast.errors import RingcastError
+    from ringcast.spark.session import find_java
+
+    try:
+        find_java()
+    except RingcastError as error:
+        pytest.skip(str(error))
+    ended(start("journal.py", tmp_path / "journal"))
+    spark = start("warm_hours.py", tmp_path / "journal", tmp_path / "warm")
+    out, _ = spark.communicate(timeout=3 * PATIENCE)
+    assert spark.returncode == 0
+    hours = re.findall(r"\|\s*(\d+)\|\s*(\d+):00\|\s*(\d+)\|", out)
+    warm = [hour for hour in range(24) if hour % 5 >= 3]
+    assert hours == [(str(hour + 1), str(hour), str(10 + hour % 5)) for hour in warm]
