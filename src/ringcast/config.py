@@ -52,7 +52,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     conn_close_timeout: Milliseconds = 10_000.0                     # of a closing connection until it is closed and forgotten
     max_closed_connections: Annotated[int, Meta(ge=0)] = 1024       # of which it is remembered what was delivered (decision 16)
     # messages larger than a datagram
-    max_message_size: Annotated[int, Meta(ge=1, le=1 << 31)] = 16 << 20     # bytes
+    max_message_size: Annotated[int, Meta(ge=1, le=1 << 31)] = 16 << 20     # bytes of the largest message; the same at all members
     frag_timeout: Milliseconds = 60_000.0                           # until a message whose sender has stopped sending it is dropped
     # membership: a list given at start
     hello_interval: Milliseconds = 100.0                            # between announcements while somebody has not agreed
