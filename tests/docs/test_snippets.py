@@ -18,8 +18,8 @@ def test_the_blocks_of_the_guide_are_one_program_that_runs():
                          text=True, timeout=60)
     lines = run.stdout.splitlines()
     assert run.returncode == 0, run.stderr
-    warning = r"A#\w+: 1 messages to A#\w+ were not acknowledged before it left\n"
-    assert re.fullmatch(warning, run.stderr)
+    unread = r"A#\w+: 1 messages to A#\w+ were not acknowledged before it left\n"
+    assert re.fullmatch(rf"(?:{unread})?", run.stderr)      # nobody reads the one to A alone
     assert lines[:4] == [f"A {seqno} b'{word}'" for seqno, word in
                          enumerate(["hello", "one", "two", "three"], 1)]
     assert lines[4].startswith("no member 'B' is in the view")
