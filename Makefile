@@ -40,6 +40,10 @@ tsan asan ubsan:
 fuzz: $(VENV)/fuzz.stamp        ## fuzz the decoder, whole stacks and the bytes of a TCP peer, a minute each; OPTIONS="stack -max_total_time=3600"
 	$(BIN)/python tests/fuzz/fuzz.py $(OPTIONS)
 
+.PHONY: docs
+docs: $(VENV)/docs.stamp        ## build the documents as a site, build/docs/index.html
+	$(BIN)/python -m sphinx -W --keep-going -q -b html docs build/docs
+
 $(BIN)/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "ringcast needs Python 3.11 or newer; run make PYTHON=python3.11")'
 	$(PYTHON) -m venv $(VENV)
@@ -59,6 +63,10 @@ $(VENV)/test.stamp: $(BIN)/python $(SOURCES)
 
 $(VENV)/fuzz.stamp: $(VENV)/test.stamp
 	$(BIN)/python -m pip install --quiet --editable ".[fuzz]"
+	touch $@
+
+$(VENV)/docs.stamp: $(BIN)/python pyproject.toml
+	$(BIN)/python -m pip install --quiet --editable ".[docs]"
 	touch $@
 
 clean:          ## remove the virtual environment and all that was built
