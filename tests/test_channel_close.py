@@ -107,7 +107,8 @@ def test_when_all_close_at_once_under_loss_nothing_that_all_have_is_reported(sta
 def test_two_threads_may_close_at_once_and_one_of_them_does(stack, monkeypatch):
     with joined("AB") as (a, _):
         times = []
-        monkeypatch.setattr(a._closing, "_leave", lambda original=a._closing._leave: (times.append(1), original()))
+        leave = a._closing._leave
+        monkeypatch.setattr(a._closing, "_leave", lambda: (times.append(1), leave()))
         barrier = threading.Barrier(8)
         side_by_side([lambda: (barrier.wait(), a.close())] * 8)
         assert times == [1] and a._state.closed

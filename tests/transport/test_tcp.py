@@ -71,6 +71,10 @@ class Member:
     def count(self, name):
         return self.transport.status()[name]
 
+    @property
+    def handshakes(self):
+        return self.transport._handshaking.handshakes
+
     def sever(self, peer):
         """The network breaks the link."""
         with suppress(OSError, KeyError):
@@ -216,7 +220,7 @@ def test_dials_that_cross_leave_one_link_on_which_both_agree(member, seed):
     for each in members:
         each.put(b"over the link")
     run(*members, until=lambda: all(each.payloads() for each in members))
-    run(*members, until=lambda: not any(each.transport._handshaking.handshakes for each in members))
+    run(*members, until=lambda: not any(each.handshakes for each in members))
     assert made == [1, 1] == [each.count("links_made") for each in members]
 
 
@@ -317,12 +321,12 @@ def test_who_is_refused_proposes_a_number_above_the_one_that_the_peer_knows(memb
 def test_a_handshake_that_ends_is_not_looked_at_although_a_forked_child_has_its_socket(member, handmade):
     a = member(1)
     peer = handmade(2, a)
-    run(a, until=lambda: a.transport._handshaking.handshakes)
-    shake, = a.transport._handshaking.handshakes.values()
+    run(a, until=lambda: a.handshakes)
+    shake, = a.handshakes.values()
     kept = os.dup(shake.fd)
     try:
         peer.socket.sendall(bytes(SIZE) + b"more")      # no record, and something that is not read
-        run(a, until=lambda: not a.transport._handshaking.handshakes)
+        run(a, until=lambda: not a.handshakes)
         assert a.transport._epoll.poll(0) == []
     finally:
         os.close(kept)
@@ -353,7 +357,7 @@ def test_a_dialer_that_dies_after_any_byte_leaves_no_torn_datagram(member, handm
         assert back.propose(a, 2 * cut + 2).kind == Kind.ACCEPT
         back.socket.sendall(whole)
         back.socket.close()
-        run(a, until=lambda: not a.count("links") and not a.transport._handshaking.handshakes)
+        run(a, until=lambda: not a.count("links") and not a.handshakes)
         expected += 1 + (cut == SIZE + len(whole))
         events += 1 + (cut >= SIZE)
         assert (a.payloads(2), len(a.events(2))) == ([b"payload"] * expected, events)
@@ -574,7 +578,7 @@ def test_descriptors_and_memory_are_flat_after_many_new_links(member, impatient)
     reconnect(30)
     files, memory = open_files(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     reconnect(300)
-    run(a, b, until=lambda: not a.transport._handshaking.handshakes and not b.transport._handshaking.handshakes)
+    run(a, b, until=lambda: not a.handshakes and not b.handshakes)
     assert open_files() <= files + 2                # a dial may be on its way
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < memory + 4096
     assert len(a.transport._dialing.peers) == 1
@@ -857,7 +861,7 @@ def test_many_connections_that_never_speak_do_not_keep_members_from_linking(memb
     for number in range(50):
         a.put(b"%d" % number)
         run(a, b, until=lambda: len(b.payloads()) == number + 1)    # noqa: B023
-        accepted = [shake for shake in a.transport._handshaking.handshakes.values() if not shake.dialed]
+        accepted = [shake for shake in a.handshakes.values() if not shake.dialed]
         assert len(accepted) <= MOST_HANDSHAKES
     a.sever(2)
     run(a, b, until=lambda: len(a.events()) == len(b.events()) == 2)
