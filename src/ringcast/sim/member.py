@@ -19,7 +19,7 @@ from ringcast.message import Flag
 from ringcast.protocols import frag
 from ringcast.protocols.bundler import Dest
 from ringcast.protocols.multicast.nakack2 import Nakack2
-from ringcast.protocols.seqnos import precedes
+from ringcast.protocols.seqnos import MODULUS, precedes
 from ringcast.protocols.stream import Stream
 from ringcast.sim.log import Log
 from ringcast.sim.talk import Talk
@@ -316,6 +316,7 @@ class Member:
             self.attend()
 
     def _end_turn(self, now: Instant) -> None:
+        self._log_layers()
         self._perform(self.endpoint.take(), now)
         self.num_ahead += precedes(self.multicast.send_window.sent, self.multicast.own.finished)
         if self.left and not self._vacated:
@@ -480,8 +481,16 @@ class Member:
             return None
         return window
 
+    def _log_layers(self) -> None:
+        """Note what layers have sent to everybody by themselves."""
+        ring = self.multicast.send_window.ring
+        if not self.again:
+            while precedes(seqno := (self.offset + len(self.log)) % MODULUS, ring.hr):
+                self.log.append(ring.get((seqno + 1) % MODULUS))
+
     def push(self, dest: Dest, window: SendWindow) -> int:
         """Push the message that comes next; what SendWindow.push() says is left to do."""
+        self._log_layers()
         if self.is_next_large(dest, window):
             return int(LARGE)
         payload, flags = self._next(dest)
@@ -493,6 +502,7 @@ class Member:
         """Push what comes next, at most `most` messages or a message's fragments (0: all);
         how many were taken."""
         taken = 0
+        self._log_layers()
         while self.has_to_send(dest) and (not most or taken < most):
             more = self._push_some(dest, window, most)
             taken += more
