@@ -16,7 +16,7 @@ demo: $(VENV)/demo.stamp        ## watch the whole system work on real data; OPT
 
 # Processes that run tests side by side; tests/conftest.py says which tests share one.
 WORKERS ?= 2
-PARALLEL := -n $(WORKERS) --dist loadgroup
+PARALLEL := -n $(WORKERS)
 
 test: $(VENV)/test.stamp        ## say in minutes what is broken; TESTS="tests/core -k wrap" for some, of all
 	$(BIN)/python -m pytest $(or $(TESTS),tests $(PARALLEL) -m "not prove" --junitxml=build/test.xml)

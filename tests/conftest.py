@@ -10,18 +10,35 @@ settings.register_profile("ringcast", deadline=None, print_blob=True)
 settings.load_profile("ringcast")
 
 
-def pytest_collection_modifyitems(items):
-    """Say which tests share a worker: those that start Spark, and those that need what is compiled.
+# Where tests share what takes long to make: all of one line run in one worker, one after the other.
+# Most tests that start Spark need the same session; the others start a machine of their own, with
+# memory and patience for one at a time. Tests of the core compile a helper; seeds are simulated once.
+TOGETHER = {
+    "spark": ("tests/spark/", "tests/audit/", "tests/campaign/", "tests/cli/test_demo.py"),
+    "core": ("tests/core/",),
+    "seeds": ("tests/sim/test_seeds.py",),
+}
 
-    All that start Spark run one after the other. Most need the same session, and each of the others
-    starts a machine of its own, with memory and patience for one at a time.
-    """
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Together(LoadScopeScheduling):
+        def _split_scope(self, nodeid):
+            """Return the line of TOGETHER that a test is of, or the test itself: it runs anywhere."""
+            for name, places in TOGETHER.items():
+                if nodeid.startswith(places):
+                    return name
+            return nodeid
+
+    return Together(config, log)
+
+
+def pytest_collection_modifyitems(items):
     for item in items:
         if item.get_closest_marker("spark") or "spark" in item.fixturenames:
-            item.add_marker(pytest.mark.xdist_group("spark"))
             item.add_marker(pytest.mark.prove)
-        elif "native" in item.fixturenames:
-            item.add_marker(pytest.mark.xdist_group("native"))
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -31,11 +48,8 @@ def interrupts():
     A shell makes what it runs in the background (`&`) ignore SIGINT; children inherit that, and
     a test that interrupts one would wait for it in vain.
     """
-    before = signal.getsignal(signal.SIGINT)
-    if before == signal.SIG_IGN:
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture(scope="session")

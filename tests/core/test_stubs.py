@@ -12,6 +12,7 @@ import ringcast._core
 MODULES = sorted(module.name for module in pkgutil.iter_modules(ringcast._core.__path__))
 
 
+@pytest.mark.prove
 @pytest.mark.parametrize("module", MODULES)
 def test_the_stub_of_a_module_is_there_and_true(module):
     assert any(Path(folder, f"{module}.pyi").exists() for folder in ringcast._core.__path__), f"{module} has no .pyi"

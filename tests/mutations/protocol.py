@@ -29,7 +29,8 @@ from ringcast.sim.runs.plan import Settings
 from ringcast.sim.runs.run import simulate
 for seed in range(%d):
     for settings in %s:
-        later = {name: getattr(settings, name) or 0 for name in ("returns", "threads", "joins", "mtu", "large")}
+        names = ("returns", "threads", "joins", "mtu", "large")
+        later = {name: getattr(settings, name) or 0 for name in names}
         outcome = simulate(seed, replace(settings, **later))
         if outcome.check:
             print(f"{outcome.check}, seed {seed}: {outcome.sentence}")

@@ -59,6 +59,7 @@ def test_behind_a_long_queue_repeats_do_not_pile_up(stack):
     assert repeated(cluster) < 8 * network.num_lost
 
 
+@pytest.mark.prove
 @pytest.mark.parametrize("stack", STACKS)
 def test_no_promise_is_broken_on_a_wire(stack):
     congested = 0

@@ -12,6 +12,12 @@ import pytest
 from ringcast.sim.runs.plan import Settings
 from ringcast.sim.runs.run import simulate
 
+
+def as_it_was(settings):
+    """Before there were lives that come back, messages that wait, frames, and large messages."""
+    return msgspec.structs.replace(settings, returns=0, threads=0, joins=0, mtu=0, large=0)
+
+
 HARSH = Settings(loss=0.2, crashes=2, partitions=2)
 UNICAST = Settings(unicast=200)
 TALKS = Settings(unicast=200, splits=2, loss=0.2, crashes=2, partitions=2)
@@ -23,13 +29,10 @@ LINKS = Settings(stack="nakack2-tcp", unicast=0, breaks=20)
 TORN = Settings(stack="nakack2-tcp", unicast=0, breaks=200, delay=30, messages=500,
                 options={"xmit_interval": 0})
 CROWD = Settings(stack="nakack2-tcp", unicast=0, crashes=3, exclusions=3)
+SLOW = Settings(stack="nakack2-tcp", unicast=0, breaks=20, slow=3, messages=500)
 WAITING = {"threads": 2, "joins": 8, "unicast": 0, "crashes": 0}
 RETURNS = {"returns": 4, "unicast": 0}
 TAKEN_OUT = {"returns": 6, "exclusions": 2, "crashes": 2, "messages": 300}
-
-# The tests of a campaign share what they simulate, in one process.
-MCAST = pytest.mark.xdist_group("seeds of MCAST")
-NAKACK2 = pytest.mark.xdist_group("seeds of NAKACK2")
 
 # What a campaign must have seen, or it has tested nothing: counters of the stacks, of the network,
 # of the processes.
@@ -51,7 +54,7 @@ EVERYTHING_OF_NAKACK2 = [
 CAMPAIGNS = {"all kinds of faults": (Settings(), 240), "harsh": (HARSH, 120), "talks": (TALKS, 80)}
 CAMPAIGNS_OF_NAKACK2 = {
     "lost": (LOST, 16), "kept longer": (KEPT_LONGER, 16), "links": (LINKS, 16), "torn": (TORN, 16),
-    "crowd": (CROWD, 16)} | {
+    "crowd": (CROWD, 16), "torn, as it was": (as_it_was(TORN), 16), "slow": (SLOW, 12)} | {
     f"talks, {stack}": (Settings(stack=stack, unicast=200, messages=300), 10)
     for stack in ("mcast-tcp", "nakack2-udp", "nakack2-tcp")}
 AT_ONCE = 20                            # seeds that one test simulates
@@ -134,11 +137,6 @@ def each_part(campaigns):
         for part in parts(campaigns)])
 
 
-def as_it_was(settings):
-    """Before there were lives that come back, messages that wait for company, and frames."""
-    return msgspec.structs.replace(settings, returns=0, threads=0, joins=0, mtu=0, large=0)
-
-
 @pytest.mark.parametrize(("settings", "seed"), KEPT_OF_LIVES)
 def test_what_failed_once_for_lives_that_come_back_stays_mended(settings, seed):
     check([seed], msgspec.structs.replace(settings, threads=0, joins=0, mtu=0, large=0))
@@ -159,7 +157,6 @@ def test_what_failed_once_with_nakack2_stays_mended(settings, seed):
     check([seed], as_it_was(settings))
 
 
-@MCAST
 @each_part(CAMPAIGNS)
 def test_no_promise_is_broken(name, first):
     reached(name, first)
@@ -167,14 +164,12 @@ def test_no_promise_is_broken(name, first):
 
 @pytest.mark.prove
 @pytest.mark.timeout(900)               # alone, it simulates them all
-@MCAST
 def test_every_fault_and_every_remedy_was_reached():
     seen = reached_by(CAMPAIGNS)
     assert [name for name in EVERYTHING if not seen[name]] == []
     assert seen["void"] < seen["runs"] / 20
 
 
-@NAKACK2
 @each_part(CAMPAIGNS_OF_NAKACK2)
 def test_no_promise_of_nakack2_is_broken(name, first):
     reached(name, first)
@@ -182,7 +177,6 @@ def test_no_promise_of_nakack2_is_broken(name, first):
 
 @pytest.mark.prove
 @pytest.mark.timeout(900)               # alone, it simulates them all
-@NAKACK2
 def test_every_remedy_of_nakack2_was_reached():
     seen = reached_by(CAMPAIGNS_OF_NAKACK2)
     assert [name for name in EVERYTHING_OF_NAKACK2 if not seen[name]] == []

@@ -53,6 +53,7 @@ def flipped(step):
         yield " ".join(words[:-1] if len(words) > 4 else [*words, "A"])
 
 
+@pytest.mark.prove
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_no_expectation_of_the_transcript_can_be_another(path):
     """Each is changed in turn; each time the play must stop at that very line."""
