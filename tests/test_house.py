@@ -59,10 +59,11 @@ def test_atomics_are_in_one_place():
 def test_the_code_in_the_readme_runs_as_it_stands():
     """In two terminals, as it says: the listener is ended with Ctrl-C."""
     listen, say = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
-    with subprocess.Popen([sys.executable, "-u", "-c", listen], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                          text=True) as listener:
+    with subprocess.Popen([sys.executable, "-u", "-c", listen], stdout=subprocess.PIPE,
+                          stderr=subprocess.PIPE, text=True) as listener:
         try:
-            said = subprocess.run([sys.executable, "-c", say], capture_output=True, text=True, timeout=60)
+            said = subprocess.run([sys.executable, "-c", say], capture_output=True, text=True,
+                                  timeout=60)
             assert said.stdout == "not acknowledged: 0\n", said.stderr
             assert listener.stdout.readline() == "A says hello (seqno 1)\n"
             listener.send_signal(signal.SIGINT)
@@ -74,6 +75,14 @@ def test_the_code_in_the_readme_runs_as_it_stands():
 def test_the_readme_is_short():
     lines = (ROOT / "README.md").read_text().splitlines()
     assert len(lines) <= 100 and max(map(len, lines)) <= 100
+
+
+def test_the_make_targets_that_the_documents_name_are_there():
+    rules = re.findall(r"^([a-z ]+):(?!=)", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")]
+    named = {name for page in pages
+             for name in re.findall(r"(?:`|^    )make ([a-z]+)", page.read_text(), re.MULTILINE)}
+    assert len(named) > 5 and named - {name for rule in rules for name in rule.split()} == set()
 
 
 def test_the_commands_that_the_readme_names_are_there():

@@ -1,12 +1,12 @@
 """The examples run, and say what a reader expects."""
 
-import random
 import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from ports import free_port
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
@@ -33,7 +33,7 @@ def start(request):
 
 @pytest.fixture
 def port():
-    return ["--port", random.SystemRandom().randint(31_900, 32_700)]
+    return ["--port", free_port(1)]
 
 
 def ended(process, stdin=""):
