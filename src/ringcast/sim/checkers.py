@@ -162,7 +162,8 @@ class Checkers:
         if before != begins:
             self.violated("start", f"{receiver.name} got {batch} first; its stream of {sender.name} begins after {begins}")
         key = (receiver.incarnation, sender.incarnation)
-        if key in self._kept and before not in (receiver.resume[sender.address], sender.log.end_of(self._starts[key])):
+        if key in self._kept and before != receiver.resume[sender.address] and precedes(
+                receiver.resume[sender.address], sender.log.end_before(self._starts[key])):     # more than a part of a message
             self.violated("lost", f"{receiver.name} came back with {sender.name}'s messages up to "
                                   f"{receiver.resume[sender.address]} and got {batch} next, though it was never taken out")
 
