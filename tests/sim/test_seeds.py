@@ -93,6 +93,9 @@ KEPT_OF_WAITING = [
     (Settings(stack="mcast-tcp", members=3, partitions=0, **WAITING), 8),
     # A message that was framed when its receiver had left opened the connection again.
     (Settings(stack="mcast-tcp"), 121),
+    # A life that came back heard that its messages were stable before it sent them again, and never
+    # purged them.
+    (Settings(stack="nakack2-udp"), 52456),
 ]
 KEPT_OF_LIVES = [
     # The checkers did not know that a process may take out a member that it has not met yet.

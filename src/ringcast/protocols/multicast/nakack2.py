@@ -108,6 +108,9 @@ class Stability(Protocol):
     def slowest(self) -> int | None:
         """Who has not finished our oldest message, if it is known."""
 
+    def known_of(self, sender: int) -> Seqno | None:
+        """Return up to where all have finished a stream, as far as it is known in this view."""
+
 
 class Nakack2(Multicast):
     """The layer; its arguments are those of Multicast, and `lossless`: whether the transport is as said above.
@@ -467,8 +470,12 @@ class Nakack2(Multicast):
             self.stack.effects.writable = True
 
     def _purge(self) -> None:
+        """Free what was sent and all have finished. A life that comes back may have heard of that before it sends the messages
+        again, and will not hear of it twice."""
         if self._waits_for_nobody():
             self._purge_to(self.send_window.sent)
+        elif self.stint and (seqno := self.stability.known_of(self.local.incarnation)) is not None:
+            self._purge_to(seqno)
 
     def _waits_for_nobody(self) -> bool:
         return not self.receiving and self.members.keys() == {self.local.incarnation}

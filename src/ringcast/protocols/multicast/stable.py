@@ -114,6 +114,9 @@ class Stable(Layer):
     def resumed(self, now: Instant) -> None:
         self._vote(now)
 
+    def known_of(self, sender: int) -> Seqno | None:
+        return self.known.get(sender)
+
     def slowest(self) -> int | None:
         return self.awaited.get(self.local.incarnation)
 
