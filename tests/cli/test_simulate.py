@@ -162,6 +162,6 @@ def test_a_trace_has_every_event_of_the_run(tmp_path):
     assert compute.max(table["wall"]).as_py() <= run.cluster.now
     delivered = to_all.filter(compute.equal(to_all["event"], "deliver"))
     assert compute.sum(delivered["nbytes"]).as_py() == sum(
-        len(payload) for member in lives for payloads in member.got.values() for payload in payloads)
+        len(payload or b"") for member in lives for payloads in member.got.values() for payload in payloads)
     members = table.filter(compute.equal(table["event"], "view"))["members"].to_pylist()
     assert sorted(map(tuple, members)) == sorted(tuple(map(str, view.members)) for member in lives for view in member.views)
