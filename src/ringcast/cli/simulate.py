@@ -93,7 +93,7 @@ def simulate_command(
     unicast: Annotated[int | None, typer.Option(help="Messages that are sent to single members, all together.",
                                                 show_default="drawn")] = None,
     large: Annotated[int | None, typer.Option(help="Messages to everybody that are too large for a datagram.",
-                                              show_default="drawn")] = None,
+                                              show_default="0")] = None,
     splits: Annotated[int | None, times("a member does not see another any more, for messages to single members")] = None,
     stack: Annotated[str, typer.Option(help=f"What the group runs on: {', '.join(NETWORKED)}.")] = "mcast-udp",
     breaks: Annotated[int | None, times("a connection breaks, where the stack has some")] = None,
