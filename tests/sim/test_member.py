@@ -5,6 +5,8 @@ import pytest
 from ringcast.sim.cluster import Cluster
 from ringcast.sim.member import Clock
 from ringcast.sim.network import MS, Network
+from ringcast.sim.runs.plan import Settings
+from ringcast.sim.runs.run import simulate
 
 SECOND = 1000 * MS
 
@@ -179,3 +181,29 @@ def test_when_all_leave_at_once_under_loss_nothing_that_all_have_is_reported(sta
     assert [member.left and not member.alive for member in members] == [True] * 3
     assert [member.multicast.unacked() + member.unicast.num_unacked() for member in members] == [0] * 3
     assert [member.unicast.counters.unicast_undelivered for member in members] == [0] * 3
+
+
+@pytest.mark.parametrize("threads", [0, 2])
+@pytest.mark.parametrize("stack", ["mcast-udp", "mcast-tcp", "nakack2-udp", "nakack2-tcp"])
+def test_a_large_message_to_all_is_cut_and_numbered_as_it_ships(stack, threads):
+    """Its fragments have seqnos of their own, and the number of the whole is that of the first."""
+    cluster = Cluster("ABC", stack=stack, max_bytes=100_000, threads=threads).start()
+    cluster.run(500)
+    a = cluster["A"]
+    a.offer(2, 10)
+    a.offer(1, 150_000)
+    a.offer(2, 10)
+    cluster.settle()
+    assert cluster.owed() is None
+    whole = [payload for payload in a.log if payload is not None]
+    assert len(whole) == 5 and len(whole[2]) > 150_000
+    assert len(a.log) == 4 + 3 and a.log.begin_of(5) == 3 and a.log.end_of(3) == 5
+    for name in "ABC":
+        assert [payload for payload in cluster[name].got[a.address] if payload is not None] == whole
+
+
+@pytest.mark.parametrize("stack", ["mcast-udp", "nakack2-tcp"])
+def test_large_messages_arrive_whatever_is_lost(stack):
+    for seed in range(100, 106):
+        outcome = simulate(seed, Settings(stack=stack, large=3, returns=0, messages=100))
+        assert not outcome.check, outcome.sentence
