@@ -5,7 +5,7 @@ import threading
 from contextlib import contextmanager
 
 import pytest
-from ports import free_port
+from ports import WORKER, free_port
 
 from ringcast import Channel
 
@@ -22,7 +22,8 @@ def use_stack(monkeypatch, stack):
 
 
 def new_group():
-    return f"test-{next(numbers)}"
+    """Return the name of a group that no other test has, nor another worker of this run."""
+    return f"test-{WORKER}-{next(numbers)}"
 
 
 @contextmanager
