@@ -60,9 +60,9 @@ class Endpoint:
         self.view: View | None = None
         self.leaving: Leaving | None = None
 
-    def layer(self, kind: type[LayerT]) -> LayerT:
+    def layer(self, wanted: type[LayerT]) -> LayerT:
         """Return the layer of this type; LookupError when the stack has none."""
-        return self.stack.layer(kind)
+        return self.stack.layer(wanted)
 
     def start(self, now: Instant) -> None:
         """Begin: announce this member."""
@@ -107,10 +107,7 @@ class Endpoint:
 
     def deliver(self, now: Instant) -> int:
         """Hand the application as much as it has room for; return how many messages."""
-        deliveries = self.stack.effects.deliveries
-        before = len(deliveries)
-        self.stack.deliver(self.max_undelivered - self.undelivered, now)
-        handed = sum(map(len, deliveries[before:]))
+        handed = self.stack.deliver(self.max_undelivered - self.undelivered, now)
         self.undelivered += handed
         return handed
 
@@ -127,9 +124,12 @@ class Endpoint:
 
     def deadline(self) -> Instant | None:
         """Return when tick has something to do, or None while nothing is pending."""
-        leaving = self.leaving.deadline() if self.leaving is not None else None
-        instants = (self.stack.deadline(), self.bundler.deadline(), leaving)
-        return min((each for each in instants if each is not None), default=None)
+        earliest = self.stack.deadline()
+        if self.bundler.due:
+            earliest = sooner(earliest, self.bundler.deadline())
+        if self.leaving is not None:
+            earliest = sooner(earliest, self.leaving.deadline())
+        return earliest
 
     def take(self) -> Effects:
         """Return what this turn asks for; perform it in the order of its fields."""
@@ -164,6 +164,11 @@ class Endpoint:
     def status(self) -> dict[str, int]:
         """Return pointers and counters of all layers."""
         return {**self.stack.status(), "num_undelivered": self.undelivered}
+
+
+def sooner(one: Instant | None, other: Instant | None) -> Instant | None:
+    """Return the earlier of two instants; None is never."""
+    return min(one, other) if one is not None and other is not None else one if other is None else other
 
 
 class Leaving:

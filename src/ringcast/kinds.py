@@ -17,14 +17,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 from ringcast._core import wire
+from ringcast.protocols.seqnos import MODULUS, Range
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 Method = TypeVar("Method", bound=Callable[..., Any])
-Range = tuple[int, int]                 # seqnos, inclusive
-
-MODULUS = 1 << 64                       # of seqnos
 HIGHEST_NUMBER = 255                    # a kind is one byte on the wire
 
 

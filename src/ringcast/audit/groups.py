@@ -136,7 +136,7 @@ class Groups:
 
 
 def gather(table: Iterable[Mapping[str, Any]], events: Sequence[Mapping[str, Any]]) -> Groups:
-    """What aggregates.grouped and marked found, in the form that the judges ask. Whom the numbers stand for, the views say."""
+    """Put what aggregates.grouped and marked found into the form that the judges ask. Whom the numbers stand for, the views say."""
     groups = Groups()
     for name in sorted({name for event in events for name in (event["member"], event["sender"], event["peer"],
                                                               *(event["members"] or ())) if name is not None},

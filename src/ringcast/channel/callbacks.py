@@ -50,7 +50,7 @@ class Callbacks:
 
     @property
     def needs_thread(self) -> bool:
-        """Whether there is any callback."""
+        """Say whether there is any callback."""
         return (self.on_message, self._on_view, self._on_undelivered) != (None, None, None)
 
     def target(self) -> Callable[[], None]:
@@ -85,7 +85,7 @@ class Callbacks:
 
     @property
     def is_over(self) -> bool:
-        """Whether the channel is closed: no callback may follow."""
+        """Say whether the channel is closed: no callback may follow."""
         return self._state.closed
 
     def call(self, callback: Callable[[Any], object], argument: Any) -> None:

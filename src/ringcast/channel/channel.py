@@ -149,7 +149,8 @@ class Channel(SendPort):
         self._closing = Closing(self._state, self._driver, self._threads, self._sending,
                                 self._inbox, self._callbacks)
         self._joining = Joining(group, self._state, self._driver, self._threads, self._callbacks)
-        self._driver.work_for(self._perform, self._closing.break_off, self._closing.on_poll_error)
+        self._driver.work_for(self, Channel._perform, self._closing.break_off,
+                              self._closing.on_poll_error)
 
     # ----------------------------------------------------------------------------------- life cycle
 

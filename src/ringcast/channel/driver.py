@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, TypeVar
-from weakref import WeakMethod
+from weakref import WeakMethod, ref
 
 from ringcast._core.batch import Batch
 from ringcast.channel.poller import Poller
@@ -26,7 +26,7 @@ from ringcast.transport import Transport
 FOREVER: Instant = 1 << 63
 
 Result = TypeVar("Result")
-Perform = Callable[[Effects], None]
+Perform = Callable[[Any, Effects], None]
 Break = Callable[[BaseException], None]
 Fail = Callable[[BaseException, bool], None]
 
@@ -42,13 +42,12 @@ class Driver:
         self.is_broken = False          # a turn was broken off: nothing is delivered or finished
         self.begin()
 
-    def work_for(self, perform: Perform, on_break: Break, on_error: Fail) -> None:
-        """Work for a channel, of which these are methods. `perform` does with the effects
-        of a turn what concerns the application. `on_break` is told when an exception came
-        in the middle of a turn; `on_error` of one while polling, and whether the transport
-        was at it. They are not kept alive: a channel that everybody has forgotten can
-        go."""
-        self._perform: WeakMethod[Perform] = WeakMethod(perform)
+    def work_for(self, owner: object, perform: Perform, on_break: Break, on_error: Fail) -> None:
+        """Work for the channel `owner`. `perform(owner, effects)` does with the effects of a
+        turn what concerns the application. `on_break` is told when an exception came in the
+        middle of a turn; `on_error` of one while polling, and whether the transport was at
+        it. None of them is kept alive: a channel that everybody has forgotten can go."""
+        self._owner, self._perform = ref(owner), perform
         self._on_break: WeakMethod[Break] = WeakMethod(on_break)
         self._on_error: WeakMethod[Fail] = WeakMethod(on_error)
 
@@ -93,8 +92,8 @@ class Driver:
             self.transport.put(effects.packets)
         if effects.held is not None:
             self.transport.hold(effects.held)
-        if (perform := self._perform()) is not None:
-            perform(effects)
+        if (owner := self._owner()) is not None:
+            self._perform(owner, effects)
 
     def read(self, look: Callable[[], Result]) -> Result:
         """Read something of the endpoint while nobody changes it."""
@@ -133,14 +132,14 @@ class Driver:
         Nothing here keeps that alive while the transport sleeps."""
         polling = False
         try:
-            if (owner := self._perform()) is None:
+            if (owner := self._owner()) is None:
                 return False
             timeout = self._before_poll()
             del owner
             polling = True
             datagrams, links = self.transport.poll(timeout, visiting), self.transport.links()
             polling = False
-            if (owner := self._perform()) is None:
+            if (owner := self._owner()) is None:
                 return False
             self._wakes_at, self._called = 0, False
             self.in_turn(partial(self._take_turn, datagrams, links))

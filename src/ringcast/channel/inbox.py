@@ -1,5 +1,4 @@
-"""What was delivered and waits for an iterator, and what iterators took: who gets it,
-and when it is finished.
+"""Hand what was delivered to iterators, and say when it is finished.
 
 A message is finished when the thread that got it asks for the next one. What an
 iterator had not handed out when it was left goes to the next iterator, at its old

@@ -528,7 +528,7 @@ class Nakack2(Multicast):
 
     def _arm(self, now: Instant) -> None:
         if self.next_look is None and self._is_busy():
-            self.next_look = now + (self.interval if self.retransmits else milliseconds(self.config.look_interval))
+            self.next_look = now + self._pause()
 
     # ------------------------------------------------------------------------------------------------------ status
 
