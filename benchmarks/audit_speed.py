@@ -61,7 +61,7 @@ def write(directory: Path, rows: int) -> int:
         front = [{"event": "view", "view_id": 1, "members": MEMBERS, "flags": 0, "wall": -1}]
         front += [{"event": "start", "sender": name, "peer": other, "first": 1, "flags": 0, "wall": -1} for other in MEMBERS]
         close = {"event": "close", "flags": 1, "wall": 1 << 50, "ev": LEAD + count}
-        common = {"time": -1, "member": name, "view_id": 1, "stint": 0, "member_id": id_of(name)}
+        common = {"time": -1, "member": name, "view_id": 1, "epoch": 0, "member_id": id_of(name)}
         front = [{"ev": number, "peer_id": id_of(row.get("peer")), "sender_id": id_of(row.get("sender")), "kind": KINDS[row["event"]]}
                  | common | row for number, row in enumerate([*front, close])]
         close = front.pop()
@@ -89,7 +89,7 @@ def table(name: str, data: dict[str, numpy.ndarray], start: int) -> arrow.Table:
         "count": data["last"] - data["first"] + 1, "ord": arrow.array(data["ord"], mask=data["ord"] < 0), "flags": numpy.zeros(count),
         "nbytes": numpy.full(count, 100 * RUN), "sent_at": arrow.array(data["sent_at"], mask=data["event"] > 1)}
     ids = numpy.array([0, *map(id_of, MEMBERS)])
-    known |= {"stint": numpy.zeros(count), "member_id": numpy.full(count, id_of(name)), "sender_id": ids[data["sender"] + 1],
+    known |= {"epoch": numpy.zeros(count), "member_id": numpy.full(count, id_of(name)), "sender_id": ids[data["sender"] + 1],
               "peer_id": numpy.zeros(count), "kind": numpy.array([KINDS[event.as_py()] for event in events])[data["event"]]}
     arrays = [arrow.array(known[field.name]).cast(field.type) if isinstance(known.get(field.name), numpy.ndarray) else (
         known[field.name].cast(field.type) if field.name in known else arrow.nulls(count, field.type)) for field in SCHEMA]

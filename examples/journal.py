@@ -11,7 +11,7 @@ import argparse
 import threading
 
 from ringcast import Channel
-from ringcast.journal.recorder import close_when_alone, record, resume_of, staying
+from ringcast.journal.recorder import close_when_alone, connected, record, resume_of
 from ringcast.spark import Journal, JournalReader
 
 MEMBERS = ["station", "recorder"]
@@ -25,7 +25,7 @@ def run_recorder(directory: str) -> None:
         channel = Channel("weather", name="recorder", members=MEMBERS, stack="inproc",
                           oob_in_order=True, resume=resume_of(journal, MEMBERS),
                           on_view=lambda view: close_when_alone(channel, view))
-        with staying(channel):              # connect; leave only when all went well
+        with connected(channel):              # connect; leave only when all went well
             record(channel, journal)
 
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 from ports import free_port
 
 from ringcast import Channel, RingcastError
-from ringcast.outbox.publisher import HeldOutbox, Publisher, opening
+from ringcast.outbox.publisher import OwnedOutbox, Publisher, opening
 from ringcast.outbox.store import PAYLOADS
 
 PATIENCE = 60                           # seconds
@@ -40,7 +40,7 @@ class Publishing(threading.Thread):
     def __init__(self, path, names=NAMES, keep_parts=3600.0, **options):
         super().__init__()
         config, join = opening(GROUP, name="spark", members=names, **({"stack": "nakack2-tcp"} | options))
-        self.held = HeldOutbox(path, GROUP, config)
+        self.held = OwnedOutbox(path, GROUP, config)
         self.stop = threading.Event()
         self.publisher, self.error = Publisher(self.held, join, self.stop, keep_parts=keep_parts), None
         self.start()

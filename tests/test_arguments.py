@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from ringcast import Address, Channel, ConfigError, Digest, Flag, Life, NotMemberError, RingcastError
+from ringcast import Address, Channel, ConfigError, Digest, Flag, NotMemberError, RingcastError, Session
 from ringcast.errors import JoinTimeoutError
 
 NAN, INF = float("nan"), float("inf")
@@ -31,10 +31,10 @@ OF_A_CHANNEL = {
     "resume by names": (TypeError, "Address to a seqno", {"resume": Digest({"B": 1})}),
     "resume at a part of a seqno": (TypeError, "Address to a seqno", {"resume": Digest({A: 1.5})}),
     "resume before the first seqno": (ConfigError, "a seqno is in", {"resume": Digest({A: -1})}),
-    "a life that is none": (TypeError, "life is a ringcast.Life", {"life": 5, "deliver": False}),
-    "a life of words": (TypeError, "no int", {"life": Life("x", 1, 1), "deliver": False}),
-    "a life that cannot be": (ConfigError, "cannot be", {"life": Life(0), "deliver": False}),
-    "a life that receives": (ConfigError, "only send", {"life": Life(1)}),
+    "an incarnation that is none": (TypeError, "session is a ringcast.Session", {"incarnation": 5, "deliver": False}),
+    "an incarnation of words": (TypeError, "no int", {"incarnation": Session("x", 1, 1), "deliver": False}),
+    "an incarnation that cannot be": (ConfigError, "cannot be", {"incarnation": Session(0), "deliver": False}),
+    "an incarnation that receives": (ConfigError, "only send", {"incarnation": Session(1)}),
     "faults that are no list": (TypeError, "faults is a list of Layer", {"faults": 5}),
     "a fault that is no layer": (TypeError, "5 is none", {"faults": [5]}),
     "a stack that is no text": (ConfigError, "there is no stack", {"stack": ["inproc"]}),

@@ -222,7 +222,7 @@ def test_a_transcript_calls_a_strangers_kind_by_its_name(monkeypatch, stack):
         return lambda play: play.member(name).act(Echo.ping, number)
 
     add_echo(monkeypatch, stack)
-    monkeypatch.setattr(ScriptedCluster, "life", Visited)
+    monkeypatch.setattr(ScriptedCluster, "incarnation", Visited)
     table = VERBS | {"pings": Entry(pings, expects=False)}
     play = Transcript("it.txt", f"members A B stack={stack}\n{'' if 'tcp' in stack else 'drop A>B ping 3'}\npings A 3\npings A 4\n"
                       "run 10ms\nsent A>* ping 3 4\nsend A 1\nsettle\ndelivered B A 1", table).play()
@@ -237,7 +237,7 @@ def test_a_trace_and_a_measurement_have_a_strangers_kinds(tmp_path, monkeypatch)
     from pyarrow import parquet
 
     add_echo(monkeypatch, "mcast-udp")
-    monkeypatch.setattr(Cluster, "life", Visited)
+    monkeypatch.setattr(Cluster, "incarnation", Visited)
     group = Cluster("AB")
     with Trace(group, tmp_path) as trace:
         group.start()

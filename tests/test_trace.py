@@ -13,7 +13,7 @@ from channels import Collector, joined
 from ports import free_port
 from pyarrow import parquet
 
-from ringcast import Channel, ConfigError, Flag, Life
+from ringcast import Channel, ConfigError, Flag, Session
 from ringcast.protocols.faults import Discard
 from ringcast.trace import PART, writer as writing
 from ringcast.trace.schema import SCHEMA
@@ -111,12 +111,12 @@ def test_a_folder_that_holds_a_trace_is_refused(tmp_path):
 
 
 def test_each_process_of_a_life_has_a_trace_of_its_own(tmp_path):
-    for stint in (0, 1):
-        with Channel("alone", stack="inproc", name="A", deliver=False, life=Life(77, stint=stint), trace=str(tmp_path)) as channel:
+    for epoch in (0, 1):
+        with Channel("alone", stack="inproc", name="A", deliver=False, session=Session(77, epoch=epoch), trace=str(tmp_path)) as channel:
             channel.send(b"x")
     table = read(tmp_path)
-    for stint in (0, 1):
-        mine = table.filter(compute.equal(table["stint"], stint))
+    for epoch in (0, 1):
+        mine = table.filter(compute.equal(table["epoch"], epoch))
         assert sorted(mine["ev"].to_pylist()) == list(range(len(mine))) and total(mine, "send") == 1
     assert set(table["member_id"].to_pylist()) == {77} and set(table["member"].to_pylist()) == {"A#000000000000004d"}
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from ringcast._core.ring_buffer import RingBuffer
     from ringcast._core.seqno_table import SeqnoTable
     from ringcast._core.wire import MAX_PAYLOAD
-    from ringcast.address import Address, Life
+    from ringcast.address import Address, Session
     from ringcast.channel import Channel
     from ringcast.digest import Digest
     from ringcast.errors import (
@@ -49,7 +49,7 @@ HOMES = {
     "Flag": "message",
     "JoinTimeoutError": "errors",
     "JournalError": "errors",
-    "Life": "address",
+    "Session": "address",
     "Message": "message",
     "MessageTooLargeError": "errors",
     "NotMemberError": "errors",
@@ -76,7 +76,7 @@ __all__ = [
     "Flag",
     "JoinTimeoutError",
     "JournalError",
-    "Life",
+    "Session",
     "Message",
     "MessageTooLargeError",
     "NotMemberError",

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Iterable, Sequence
 from typing import Any, TypeVar
 
-from ringcast.address import Address, Life
+from ringcast.address import Address, Session
 from ringcast.config import MAX_NAME
 from ringcast.digest import Digest
 from ringcast.errors import ConfigError
@@ -79,20 +79,20 @@ def digest(argument: str, value: Any) -> Digest | None:
     return value
 
 
-def life(value: Any, deliver: bool) -> Life | None:
-    """Return a Life that a member which only sends can have, or None."""
+def session(value: Any, deliver: bool) -> Session | None:
+    """Return a Session that a member which only sends can have, or None."""
     if value is None:
         return None
-    if not isinstance(value, Life):
-        raise TypeError(f"life is a ringcast.Life, not {kind(value)}")
-    if not all(map(whole, (value.incarnation, value.seqno, value.stint))):
+    if not isinstance(value, Session):
+        raise TypeError(f"session is a ringcast.Session, not {kind(value)}")
+    if not all(map(whole, (value.incarnation, value.seqno, value.epoch))):
         raise TypeError(f"{value} has a number that is no int")
     if deliver:
-        raise ConfigError("a life that goes on in another process is for members that only send; "
+        raise ConfigError("an incarnation that goes on in another process is for members that only send; "
                           "pass deliver=False, or use resume")
-    if not (0 < value.incarnation < MODULUS and 0 <= value.seqno < MODULUS and 0 <= value.stint < 1 << 31):
+    if not (0 < value.incarnation < MODULUS and 0 <= value.seqno < MODULUS and 0 <= value.epoch < 1 << 31):
         raise ConfigError(f"{value} cannot be: an incarnation has 64 bits and is not 0, a seqno has "
-                          "64 bits, a stint is less than 2**31")
+                          "64 bits, an epoch is less than 2**31")
     return value
 
 

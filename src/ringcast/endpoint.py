@@ -228,7 +228,7 @@ class Fragments:
     def push(self, window: SendWindow) -> int:
         """Push what has room; return how many fragments that were."""
         if window is not self.window:
-            number = (window.ring.hr + 1) % MODULUS     # the same whenever this life sends the message
+            number = (window.ring.hr + 1) % MODULUS     # the same whenever this incarnation sends the message
             self.window, self.sent = window, 0
             self.pieces = frag.cut(self.payload, number, self.bundle)
         taken = window.push_many(self.pieces, self.sent, self.flags)

@@ -127,9 +127,9 @@ class Layer:
         """There is a new connection to a member, which may not be in the view; what was on its way before may be lost."""
         self.above.linked(member, now)
 
-    def returned(self, member: int, stint: int, now: Instant) -> None:
-        """A life has come back: its process number `stint` speaks for it from now on."""
-        self.above.returned(member, stint, now)
+    def returned(self, member: int, epoch: int, now: Instant) -> None:
+        """An incarnation has come back: its process number `epoch` speaks for it from now on."""
+        self.above.returned(member, epoch, now)
 
     def left(self, members: set[int], now: Instant) -> None:
         """These members left or were taken out. The view that lacks them has come before; nothing of theirs counts any more."""
@@ -172,7 +172,7 @@ class _Top(Layer):
     def linked(self, member: int, now: Instant) -> None:
         pass
 
-    def returned(self, member: int, stint: int, now: Instant) -> None:
+    def returned(self, member: int, epoch: int, now: Instant) -> None:
         pass
 
     def left(self, members: set[int], now: Instant) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ringcast.address import Address, Life
+from ringcast.address import Address, Session
 from ringcast.config import MAX_DATAGRAM, Config, milliseconds, terms_of
 from ringcast.digest import Digest
 from ringcast.protocols.budget import ReceiveBudget
@@ -114,7 +114,7 @@ def fitted(config: Config, stack: str) -> Config:
 def build_stack(
         name: str, local: Address, names: Sequence[str], config: Config, *, group: str,
         receive_budget: int, physical: str = "", anchor: int = 0, resume: Digest | None = None,
-        receiving: bool = True, life: Life | None = None, conn_id: int = 0, timestamp: int = 0,
+        receiving: bool = True, session: Session | None = None, conn_id: int = 0, timestamp: int = 0,
         first_unicast: int = 0, filters: Sequence[Layer] = (), faults: Sequence[Layer] = ()) -> Stack:
     """Build the stack of one member.
 
@@ -124,17 +124,17 @@ def build_stack(
         receive_budget: bytes that may be on their way to this member before some are lost.
         physical: where this member can be reached; opaque.
         anchor: what to add to an instant to get wall time, nanoseconds since 1970.
-        resume: what a former life of this member had finished.
+        resume: what a former incarnation of this member had finished.
         receiving: whether it takes messages.
-        life: which process of a life this is, and the seqno that its stream goes on from.
+        session: which process of an incarnation this is, and the seqno that its stream goes on from.
         conn_id, timestamp, first_unicast: what stands before the first of UNICAST3's.
         filters: layers between messages to single members and messages to all.
         faults: layers next to the wire.
     """
     spec, budget = STACKS[name], ReceiveBudget(receive_budget)
-    stint, seqno = (life.stint, life.seqno) if life else (0, 0)
+    epoch, seqno = (session.epoch, session.seqno) if session else (0, 0)
     multicast = spec.multicast(local, config, budget, resume=resume, receiving=receiving, offset=seqno,
-                               stint=stint, lossless=spec.is_lossless)
+                               epoch=epoch, lossless=spec.is_lossless)
     layers = [
         *(make(local, config, multicast) for make in spec.extra),
         Unreliable(local, receiving=receiving),
@@ -143,7 +143,7 @@ def build_stack(
         *filters,
         *([Stable(local, config, multicast)] if isinstance(multicast, Nakack2) else []),
         multicast,
-        StaticMembers(local, tuple(names), config, resume, stint, terms_of(name, config)),
+        StaticMembers(local, tuple(names), config, resume, epoch, terms_of(name, config)),
         Parts(config.max_datagram),
         *faults,
     ]

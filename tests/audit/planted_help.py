@@ -27,7 +27,7 @@ SETTINGS = Settings(members=4, messages=200, loss=0.1, crashes=0, partitions=0, 
 
 
 def kept():
-    """Return the rows of each member, in their order, by its letter; a second life of D is D'.
+    """Return the rows of each member, in their order, by its letter; a second incarnation of D is D'.
 
     They are those of one simulated run, kept as a file: what is planted and what it is found as
     depends on the run, and a run depends on every rule of the protocols.
@@ -40,15 +40,15 @@ def kept():
 
 
 def keep(seed):
-    """Simulate a run and keep its rows, life after life, each in its order."""
+    """Simulate a run and keep its rows, incarnation after incarnation, each in its order."""
     run = Run(draw(seed, SETTINGS))
     with TemporaryDirectory() as directory:
         with Trace(run.cluster, Path(directory) / "trace"):
             assert not run.outcome().check
         tables = [parquet.read_table(path).cast(SCHEMA) for path in sorted(Path(directory).rglob("*.parquet"))]
     rows = sorted(arrow.concat_tables(tables).to_pylist(), key=lambda row: (row["wall"], row["ev"]))
-    lives = list(dict.fromkeys(row["member"] for row in rows))
-    rows.sort(key=lambda row: (row["member"][0], lives.index(row["member"]), row["ev"]))
+    incarnations = list(dict.fromkeys(row["member"] for row in rows))
+    rows.sort(key=lambda row: (row["member"][0], incarnations.index(row["member"]), row["ev"]))
     parquet.write_table(arrow.Table.from_pylist(rows, SCHEMA), KEPT, compression="zstd")
 
 
@@ -116,7 +116,7 @@ class Copy:
                     row["ord"] = given.get(key, 0)
                 row |= {"member_id": id_of(row["member"]), "sender_id": id_of(row["sender"]), "peer_id": id_of(row["peer"]),
                         "kind": KINDS[row["event"]]}
-            folder = folder_of(directory, rows[0]["member"], rows[0]["stint"])
+            folder = folder_of(directory, rows[0]["member"], rows[0]["epoch"])
             folder.mkdir(parents=True)
             write(arrow.Table.from_pylist(rows, SCHEMA), folder / part_name(1))
 

@@ -23,7 +23,7 @@ def messages(clocks, pairs, seconds=30, seed=1):
             left = BEGIN + second * SECOND
             came = left + 200_000 + int(rng.expovariate(1 / 100_000))
             sent_at, wall = (clocks.get(who, lambda true: true)(at) for who, at in ((sender, left), (receiver, came)))
-            rows.append({"member_id": receiver, "stint": 0, "sender_id": sender, "slot": second, "delay": wall - sent_at,
+            rows.append({"member_id": receiver, "epoch": 0, "sender_id": sender, "slot": second, "delay": wall - sent_at,
                          "sent_from": sent_at, "sent_to": sent_at, "wall": wall})
     return rows
 
@@ -78,13 +78,13 @@ def test_each_process_of_a_life_has_a_clock_of_its_own():
     """The second process of A runs where the clock is an hour behind."""
     first = messages({}, [(1, 2), (2, 1)])
     second = [row | {"delay": row["delay"] + HOUR, "sent_from": row["sent_from"] - HOUR, "sent_to": row["sent_to"] - HOUR}
-              if row["sender_id"] == 1 else row | {"stint": 1, "wall": row["wall"] - HOUR, "delay": row["delay"] - HOUR}
+              if row["sender_id"] == 1 else row | {"epoch": 1, "wall": row["wall"] - HOUR, "delay": row["delay"] - HOUR}
               for row in messages({}, [(1, 2), (2, 1)], seed=2)]
-    left = [{"member_id": 1, "stint": stint, "sender_id": 1, "slot": -1, "delay": 0, "wall": 0,
-             "sent_from": BEGIN - stint * HOUR, "sent_to": BEGIN - stint * HOUR + 60 * SECOND} for stint in (0, 1)]
+    left = [{"member_id": 1, "epoch": epoch, "sender_id": 1, "slot": -1, "delay": 0, "wall": 0,
+             "sent_from": BEGIN - epoch * HOUR, "sent_to": BEGIN - epoch * HOUR + 60 * SECOND} for epoch in (0, 1)]
     clocks = estimate([*first, *second, *left], NAMES)
     assert set(clocks.apart) == {Key("A#1", 1)}
-    assert clocks.true("A#1", BEGIN - HOUR, stint=1) == pytest.approx(BEGIN, abs=500_000)
+    assert clocks.true("A#1", BEGIN - HOUR, epoch=1) == pytest.approx(BEGIN, abs=500_000)
 
 
 def test_a_promise_about_clocks_that_messages_refute_does_not_hold():

@@ -107,7 +107,7 @@ def test_simulated_groups_pass_with_crashes_restarts_exclusions_and_seqnos_that_
                 outcome = run.outcome()
             assert not outcome.check
             faults |= {action.what for action in run.actions}
-            offsets |= {member.offset for member in run.cluster.lives.values()}
+            offsets |= {member.offset for member in run.cluster.incarnations.values()}
     assert {"crash", "restart", "exclude", "leave"} <= faults and {2**64 - 20, 2**63 - 20} <= offsets
     result, _ = audit(spark, [tmp_path], skew_ms=0)
     assert sum(map(len, SEEDS.values())) == 20

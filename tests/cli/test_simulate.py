@@ -149,19 +149,19 @@ def test_a_trace_has_every_event_of_the_run(tmp_path):
         rows = rows.filter(compute.equal(rows["event"], event))
         return compute.sum(rows["count"]).as_py()
 
-    lives = run.cluster.lives.values()
+    incarnations = run.cluster.incarnations.values()
     assert messages("deliver") + messages("deliver", to_one) == outcome.deliveries
     assert messages("deliver", to_one) == outcome.counters["unicast_msgs_delivered"] > 0
     to_others = to_one.filter(compute.not_equal(to_one["sender"].cast("string"), to_one["peer"].cast("string")))
     assert messages("send", to_others) >= messages("deliver", to_others) > 0
-    assert messages("send") == sum(member.multicast.send_window.sent - member.offset for member in lives) % 2**64
+    assert messages("send") == sum(member.multicast.send_window.sent - member.offset for member in incarnations) % 2**64
     assert messages("retransmit") == outcome.counters["xmit_rsps_sent"]
-    assert messages("purge") == sum((member.multicast.send_window.ring.low - member.offset) % 2**64 for member in lives)
+    assert messages("purge") == sum((member.multicast.send_window.ring.low - member.offset) % 2**64 for member in incarnations)
     assert messages("xmit_req") == outcome.counters["num_missing_asked"]
     assert all(wall >= 0 for wall in table["wall"].to_pylist())
     assert compute.max(table["wall"]).as_py() <= run.cluster.now
     delivered = to_all.filter(compute.equal(to_all["event"], "deliver"))
     assert compute.sum(delivered["nbytes"]).as_py() == sum(
-        len(payload or b"") for member in lives for payloads in member.got.values() for payload in payloads)
+        len(payload or b"") for member in incarnations for payloads in member.got.values() for payload in payloads)
     members = table.filter(compute.equal(table["event"], "view"))["members"].to_pylist()
-    assert sorted(map(tuple, members)) == sorted(tuple(map(str, view.members)) for member in lives for view in member.views)
+    assert sorted(map(tuple, members)) == sorted(tuple(map(str, view.members)) for member in incarnations for view in member.views)

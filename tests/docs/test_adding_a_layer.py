@@ -80,7 +80,7 @@ def test_a_coordinator_that_dies_is_succeeded(page):
 def test_without_room_the_coordinator_waits(page):
     group = Cluster("AB", stack="forward-udp", capacity=2).start()
     group.run(500)
-    first = group.lives[group["A"].views[-1].members[0].incarnation]
+    first = group.incarnations[group["A"].views[-1].members[0].incarnation]
     second = group["B" if first.name == "A" else "A"]
     second.limit = 0                                    # takes nothing, so nothing is purged
     for number in range(5):

@@ -58,7 +58,7 @@ def talk(channel, count, size, rate, dest):
 
 
 def main(stack, names, senders, count, size, rate, whom, patience):
-    """Talk and listen; the last line tells what came of it."""
+    """UnicastLog and listen; the last line tells what came of it."""
     me, count = os.environ["LAB_MEMBER"], int(count)
     after = dict(zip(names, names[1:] + names[:1], strict=True))
     to_me = [each for each in senders if whom == "all" or after[each] == me]

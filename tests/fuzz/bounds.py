@@ -134,7 +134,7 @@ def check_connections(member: Honest, now: int) -> None:
 
 def check_hands(member: Honest) -> None:
     """OOB messages come at once, but not without an end when the application takes nothing. (Those of one turn are not counted.)"""
-    assert sum(len(batch) for batch, _ in member.in_hand) <= LIMIT + CONFIG.capacity + member.most_messages
+    assert sum(len(batch) for batch, _ in member.outstanding) <= LIMIT + CONFIG.capacity + member.most_messages
 
 
 def check_finished(sender: Honest, members: tuple[Honest, ...], trusting: bool) -> bool:

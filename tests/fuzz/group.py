@@ -9,7 +9,7 @@ What is *not* promised, because nothing is authenticated: that B's own messages 
 B calls vacant or replaced; that C's messages are C's once B has sent something well formed in C's name, or that C gets what is meant
 for it once B has acknowledged it, or closed C's connection. From there on only those promises are checked that hold all the same:
 bounds, answers, what a member says to itself, and that each seqno of a stream comes once and in order. And once connections of B's
-many lives have driven out of a member's memory what it knew of a closed connection of C's, what C said in it may come again.
+many incarnations have driven out of a member's memory what it knew of a closed connection of C's, what C said in it may come again.
 """
 
 import msgspec
@@ -71,7 +71,7 @@ class Group(Hostile):
     def speak(self, member: Honest) -> None:
         """To one member or all, in any way there is."""
         other = self.members[member is self.members[0]]
-        dest = self.program.choice((other.incarnation, other.incarnation, self.life(member), EVERYONE, member.incarnation))
+        dest = self.program.choice((other.incarnation, other.incarnation, self.incarnation_of(member), EVERYONE, member.incarnation))
         for _ in range(1 + self.program.byte() % 5):
             flags = self.program.choice((0, 0, OOB, DONT_LOOPBACK))
             size = self.program.byte()
@@ -81,12 +81,12 @@ class Group(Hostile):
 
     def shout(self, member: Honest) -> None:
         other = self.members[member is self.members[0]]
-        dest = self.program.choice((other.incarnation, EVERYONE, self.life(member), member.incarnation))
+        dest = self.program.choice((other.incarnation, EVERYONE, self.incarnation_of(member), member.incarnation))
         member.shout(dest, self.program.byte(), self.program.choice((0, DONT_LOOPBACK)), self.now)
         self.turn(member)
 
     def finish(self, member: Honest) -> None:
-        if member.in_hand and not member.stopped:
+        if member.outstanding and not member.stopped:
             member.finish(self.now)
         self.turn(member)
 
@@ -221,7 +221,7 @@ class Group(Hostile):
         for _ in range(10 if self.spoofed or self.apart or self.misled else 600):
             for member in self.members:
                 self.turn(member, len(member.arriving))
-                while member.in_hand and not member.stopped:
+                while member.outstanding and not member.stopped:
                     self.finish(member)
             if not any(member.arriving for member in self.members):
                 if self.owed() is None:

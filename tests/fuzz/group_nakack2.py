@@ -83,7 +83,7 @@ class LinkedGroup(Nakack2Group):
 
     def begin(self) -> None:
         for member in self.members:
-            member.news = [other.incarnation for other in self.members if other is not member] + [self.life(member)]
+            member.news = [other.incarnation for other in self.members if other is not member] + [self.incarnation_of(member)]
         super().begin()
 
     def put(self, target: Honest, datagram: bytes) -> None:
@@ -102,18 +102,18 @@ class LinkedGroup(Nakack2Group):
 
     def break_link(self, member: Honest) -> None:
         """Of what B has on its way, the last is lost; there is a new connection at once, or nobody notices before it is used."""
-        life, most = self.life(member), self.program.byte()
+        incarnation, most = self.incarnation_of(member), self.program.byte()
         for at in range(len(member.arriving) - 1, -1, -1):
             header = wire.open_datagram(member.arriving[at], self.id)
-            if most and header is not None and header.sender == life:
+            if most and header is not None and header.sender == incarnation:
                 del member.arriving[at]
                 most -= 1
-        member.news.append(life)
+        member.news.append(incarnation)
 
     def link_event(self, member: Honest) -> None:
         """With anybody, and often."""
         other = self.members[member is self.members[0]]
-        whom = self.program.choice((self.life(member), other.incarnation, self.somebody(member)))
+        whom = self.program.choice((self.incarnation_of(member), other.incarnation, self.somebody(member)))
         member.news += [whom] * (1 + self.program.byte() % 9)
 
     def switch(self, member: Honest) -> None:

@@ -76,7 +76,7 @@ class Honest:
         self.heard = {(sender, dest): Heard() for sender in HONEST for dest in (EVERYONE, self.incarnation)}
         self.seen: dict[Any, Seen] = {}                         # by the stream
         self.flagged: dict[int, set[int]] = {}                  # seqnos that came with flags, by their sender, if that is not honest
-        self.in_hand: list[tuple[Batch, list[int]]] = []        # with the numbers of what honest members said
+        self.outstanding: list[tuple[Batch, list[int]]] = []        # with the numbers of what honest members said
         self.limit = 100
 
         self.arriving: list[bytes] = []         # on the network, or in its socket
@@ -167,7 +167,7 @@ class Honest:
             self.follow(batch, source)
             if source in senders:
                 numbers = [self.hear(senders[source], dest, payload, batch.flags, apart) for payload in batch.payloads]
-        self.in_hand.append((batch, numbers))
+        self.outstanding.append((batch, numbers))
 
     def follow(self, batch: Batch, source: int) -> None:
         """Of anybody: each seqno of a stream once, those in order in order, and nothing left out but what had flags."""
@@ -207,7 +207,7 @@ class Honest:
 
     def finish(self, now: int) -> None:
         """The application has finished what it has had in its hands for longest."""
-        batch, numbers = self.in_hand.pop(0)
+        batch, numbers = self.outstanding.pop(0)
         if numbers:
             dest = EVERYONE if batch.dest is None else self.incarnation
             self.heard[batch.sender.incarnation, dest].finished.update(numbers)

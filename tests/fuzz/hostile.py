@@ -76,10 +76,10 @@ class Hostile:
 
     def conn_id(self, target: Honest) -> int:
         """Next to one that means something between B and the target, or any."""
-        which, unicast, life = self.program.byte(), target.unicast, self.life(target)
+        which, unicast, incarnation = self.program.byte(), target.unicast, self.incarnation_of(target)
         if which >= 240:
             return EDGES[which % len(EDGES)]
-        known = [table[life].conn_id for table in (unicast.receivers, unicast.closed.entries, unicast.senders) if life in table]
+        known = [table[incarnation].conn_id for table in (unicast.receivers, unicast.closed.entries, unicast.senders) if incarnation in table]
         known.append(unicast.conn_ids.last)
         return (known[which // len(STEPS) % len(known)] + STEPS[which % len(STEPS)]) % MODULUS
 
@@ -88,7 +88,7 @@ class Hostile:
         self.num_said += 1
         return self.num_said if self.program.byte() & 3 else self.number(target)
 
-    def life(self, target: Honest) -> int:
+    def incarnation_of(self, target: Honest) -> int:
         """The present one of B, as the target knows it."""
         return target.members.table["B"].incarnation or HOSTILE
 
@@ -97,7 +97,7 @@ class Hostile:
     def forge(self, target: Honest, kind: int, body: bytes) -> None:
         """Into what the target receives: behind the rest, or before it."""
         other = self.members[target is self.members[0]]
-        sender = self.program.choice([self.life(target)] * 10 + [
+        sender = self.program.choice([self.incarnation_of(target)] * 10 + [
             STRANGER, STRANGER, 0, 2**64 - 1, target.incarnation, other.incarnation if self.may_spoof else STRANGER, HOSTILE])
         dest = self.program.choice((EVERYONE, target.incarnation, HOSTILE, 77))
         if sender == other.incarnation and dest in (EVERYONE, target.incarnation):
@@ -151,14 +151,14 @@ class Hostile:
     def a_life_of_b(self, target: Honest) -> None:
         """B comes back as somebody else, opens its streams and fills the window."""
         line = target.members.table["B"]
-        life = HOSTILE + (self.program.byte() << 32)          # the upper half is what the id of a view sees
-        table = target.members.table | {"B": Line(min(line.generation + 1, 2**22 - 1), life)}
+        incarnation = HOSTILE + (self.program.byte() << 32)          # the upper half is what the id of a view sees
+        table = target.members.table | {"B": Line(min(line.generation + 1, 2**22 - 1), incarnation)}
         hello = msgspec.msgpack.encode(Hello("B", "b", table, False, {}))
         view_id = sum(line.weight for line in table.values())
         body = a_run(1, 0, [bytes(100)])
         for kind, content in ((HELLO, hello), (multicast.START, msgspec.msgpack.encode([0, view_id])), (multicast.DATA, body),
                               (control.FIRST, (1).to_bytes(8, "little") + body)):
-            target.arriving.append(wire.make_datagram(kind, self.id, life, EVERYONE, content))
+            target.arriving.append(wire.make_datagram(kind, self.id, incarnation, EVERYONE, content))
 
     # ------------------------------------------------------------------------------------------- words of connections
 
@@ -178,8 +178,8 @@ class Hostile:
 
     def next_part(self, target: Honest, number: int) -> int:
         """Of a message that the target is putting together."""
-        life = self.life(target)
-        streams = [table[life].stream for table in (target.unicast.receivers, target.multicast.windows) if life in table]
+        incarnation = self.incarnation_of(target)
+        streams = [table[incarnation].stream for table in (target.unicast.receivers, target.multicast.windows) if incarnation in table]
         found = [stream.whole.ordered[number] for stream in streams if stream.whole is not None and number in stream.whole.ordered]
         return len(found[0].parts) if found else 0
 
@@ -190,7 +190,7 @@ class Hostile:
         if kind == control.ACK:
             fields += [self.number(target), self.timestamp(target), self.program.choice((1500, 1, 300, 2**64 - 1, 0, -1))]
         elif kind == control.XMIT_REQ:
-            entry = target.unicast.senders.get(self.life(target))
+            entry = target.unicast.senders.get(self.incarnation_of(target))
             ring = target.multicast.send_window.ring if entry is None else entry.ring
             fields += [self.ranges(target, ring), self.timestamp(target)]
         elif kind == control.SEND_FIRST_SEQNO:
@@ -204,13 +204,13 @@ class Hostile:
 
     def heed(self, target: Honest) -> None:
         """B acknowledges what the target said to it, or nearly."""
-        life = self.life(target)
-        entry = target.unicast.senders.get(life)
+        incarnation = self.incarnation_of(target)
+        entry = target.unicast.senders.get(incarnation)
         if entry is not None:
             self.num_said += 1
             seqno = (entry.highest_sent - self.program.byte() % 3) % MODULUS
             ack = msgspec.msgpack.encode([entry.conn_id, seqno, self.num_said, 1500])
-            target.arriving.append(wire.make_datagram(control.ACK, self.id, life, target.incarnation, ack))
+            target.arriving.append(wire.make_datagram(control.ACK, self.id, incarnation, target.incarnation, ack))
 
     def forged_shout(self, target: Honest) -> None:
         self.forge(target, UNRELIABLE, self.program.bytes(20))

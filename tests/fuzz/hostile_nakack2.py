@@ -49,7 +49,7 @@ class HostileNakack2(Hostile):
         return target.view_id + 1 + self.program.byte()
 
     def somebody(self, target: Honest) -> int:
-        return self.program.choice((*HONEST, self.life(target), HOSTILE, STRANGER, 0, -1, 2**64 - 1))
+        return self.program.choice((*HONEST, self.incarnation_of(target), HOSTILE, STRANGER, 0, -1, 2**64 - 1))
 
     def a_digest(self, target: Honest) -> Digest:
         """Of members and others; in places as large as it may be, and one more."""
@@ -65,7 +65,7 @@ class HostileNakack2(Hostile):
 
     def forged_stream(self, target: Honest) -> None:
         """More of B's messages, where its stream is or a little further."""
-        window = target.multicast.windows.get(self.life(target))
+        window = target.multicast.windows.get(self.incarnation_of(target))
         first = (window.ring.hr if window else 0) + self.program.choice((1, 1, 1, 2, 9, 20))
         flags = self.program.choice((0, 0, 0, 1))
         sizes = [self.program.choice((0, 20, 250, LARGE)) for _ in range(1 + self.program.byte() % 12)]
@@ -75,7 +75,7 @@ class HostileNakack2(Hostile):
 
     def say(self, target: Honest, kind: int, body: bytes, sender: int | None = None) -> None:
         """Behind the rest."""
-        target.arriving.append(wire.make_datagram(kind, self.id, self.life(target) if sender is None else sender, EVERYONE, body))
+        target.arriving.append(wire.make_datagram(kind, self.id, self.incarnation_of(target) if sender is None else sender, EVERYONE, body))
 
     # --------------------------------------------------------------------------------------------------------- floods
 
@@ -113,10 +113,10 @@ class HostileNakack2(Hostile):
 
     def agree(self, target: Honest) -> None:
         """B has its window, and has finished all that it was sent."""
-        life, layer = self.life(target), target.multicast
-        if life in layer.joiners:
-            self.say(target, nakack2.STARTED, msgspec.msgpack.encode([layer.joiners[life], True]))
-        digest = {target.incarnation: (layer.send_window.sent, layer.send_window.sent), life: (0, 0)}
+        incarnation, layer = self.incarnation_of(target), target.multicast
+        if incarnation in layer.joiners:
+            self.say(target, nakack2.STARTED, msgspec.msgpack.encode([layer.joiners[incarnation], True]))
+        digest = {target.incarnation: (layer.send_window.sent, layer.send_window.sent), incarnation: (0, 0)}
         digest |= {sender: (window.ring.hr, window.ring.hr) for sender, window in layer.windows.items()}
         self.say(target, stable.VOTE, msgspec.msgpack.encode([target.view_id, True, 1500, digest]))
 

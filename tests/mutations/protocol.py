@@ -78,8 +78,8 @@ class Mutation:
 MUTATIONS = [
     # ------------------------------------------------------------------------------- retransmission
     Mutation("never ask for what is missing", "Multicast._ask",
-             "in requests(window.gaps.look(window.ring), self.config.max_datagram):", "in ():"),
-    Mutation("never ask again", "Gaps.look",
+             "in requests(window.gaps.scan(window.ring), self.config.max_datagram):", "in ():"),
+    Mutation("never ask again", "Gaps.scan",
              "if (not ask.times and not is_coming) or is_late or is_passed_over:",
              "if not ask.times and not is_coming:"),
     Mutation("never fill the bucket of repeats", "Pace._fill",
@@ -95,10 +95,10 @@ MUTATIONS = [
              "for first, last in ranges[:MAX_RANGES]:",
              "for first, last in ranges[:1]:\n"
              "        last = first"),
-    Mutation("ask only for gaps, not for a lost tail (no HIGHEST)", "Multicast._say_again",
+    Mutation("ask only for gaps, not for a lost tail (no HIGHEST)", "Multicast._resend_announcements",
              "if self._has_unacked():", "if False:"),
-    Mutation("announce the highest seqno once", "Multicast._repeats_itself",
-             "return self.stillness.is_due", "return self.stillness.looks == 0"),
+    Mutation("announce the highest seqno once", "Multicast._announcement_due",
+             "return self.backoff.is_due", "return self.backoff.scans == 0"),
     Mutation("do not wake up while something is missing", "Multicast._is_busy",
              "window.stream.unacked_messages or window.ring.hd != window.ring.hr or",
              "window.stream.unacked_messages or"),
@@ -133,7 +133,7 @@ MUTATIONS = [
              "window = self.windows.pop(sender, None)", "window = self.windows.get(sender)"),
     Mutation("a joiner is not waited for", "Mcast._admitted",
              "self.acks.add(member, start)", "pass"),
-    Mutation("START is said once", "Multicast._say_again",
+    Mutation("START is said once", "Multicast._resend_announcements",
              "            self._start_joiners(now)\n", ""),
     Mutation("a window begins at the digest, whatever the sender says", "Multicast._on_start",
              "self._open_window(self.members[sender], start.seqno)",
@@ -144,13 +144,13 @@ MUTATIONS = [
     Mutation("deliver before the START", "Multicast._open_window",
              "Gaps(offset), started=False)", "Gaps(offset), started=True)"),
     Mutation("heed a START of another view", "Multicast._on_start",
-             "elif start.view_id != self.view_id or start.stint >", "elif start.stint >", LATE),
+             "elif start.view_id != self.view_id or start.epoch >", "elif start.epoch >", LATE),
     Mutation("forget what a returning member already has", "Multicast._admit",
              "        start = self.send_window.sent if kept is None else kept\n"
              "        if resume is not None and not precedes(start, resume):\n"
              "            start = self.send_window.ring.low",
              "        start = self.send_window.sent"),
-    Mutation("give the next life nothing of what was kept", "Multicast._admit",
+    Mutation("give the next incarnation nothing of what was kept", "Multicast._admit",
              "self.send_window.sent if kept is None else kept", "self.send_window.sent"),
     # ----------------------------------------------------------------------------------- delivering
     Mutation("own messages are not delivered", "Multicast._delivering",
@@ -191,7 +191,7 @@ MUTATIONS = [
     Mutation("never send the highest message again", "Unicast3._retransmit",
              "elif entry.stands_still():", "elif False:", TO_ONE),
     Mutation("never ask a sender for what is missing", "Unicast3._ask",
-             "in requests(entry.gaps.look(entry.ring), self.config.max_datagram) if peer in"
+             "in requests(entry.gaps.scan(entry.ring), self.config.max_datagram) if peer in"
              " self.members else ():",
              "in ():", TO_ONE),
     Mutation("acknowledge what was received", "Unicast3._acknowledge",
@@ -213,14 +213,14 @@ MUTATIONS = [
     Mutation("what was given up is not reported", "Unicast3._carry_out",
              "        self.stack.effects.failures += failed\n", "", TO_ONE),
     Mutation("a connection with a gap expires", "ReceiverEntry.is_idle",
-             "return self.ring.low == self.ring.hr and not self.stream.in_hand and not"
+             "return self.ring.low == self.ring.hr and not self.stream.outstanding and not"
              " self.stream.is_incomplete",
              "return True", TO_ONE),
     Mutation("of a stream with gaps only the highest delivered is remembered",
              "Unicast3._close_receiver",
              "stream = entry.stream if entry.is_busy else None", "stream = None", TO_ONE),
-    Mutation("a message that stands still is not acknowledged", "Stream.look",
-             "if self.in_hand == 0 and self.looks > 1:", "if False:", TO_ONE),
+    Mutation("a message that stands still is not acknowledged", "Stream.scan",
+             "if self.outstanding == 0 and self.scans > 1:", "if False:", TO_ONE),
     # --------------------------------------------------------------- NAKACK2 without retransmission
     Mutation("a new connection needs no RESYNC", "Nakack2._say_again_to",
              "        if window is not None:\n"
@@ -264,7 +264,7 @@ MUTATIONS = [
              "", LOSSLESS),
     Mutation("what is held of a leaver stays", "Nakack2._gone",
              "(self.held, self.resyncs,", "(self.resyncs,", SLOW),
-    Mutation("a window takes whatever bytes come", "Nakack2._is_tight",
+    Mutation("a window takes whatever bytes come", "Nakack2._over_byte_limit",
              "return window.ring.nbytes > 0 and window.ring.nbytes + len(packet.data) >",
              "return False and 0 >", SLOW),
     Mutation("what comes next in order has no more room than others", "Nakack2._has_room",
@@ -332,7 +332,7 @@ MUTATIONS = [
     Mutation("still suspended when it has joined", "Stable.resumed",
              "self._vote(now)", "pass", LOSSLESS),
     Mutation("a vote is said once", "Stable.tick",
-             "if self.is_asked or self.stillness.is_due:", "if self.is_asked:", LOSSY),
+             "if self.is_asked or self.backoff.is_due:", "if self.is_asked:", LOSSY),
     Mutation("only the sender of a message votes again", "Stable._is_unsettled",
              "return nakack.receiving and any(", "return False and any(", LOSSLESS),
     Mutation("a publish-only member is waited for", "Stable._vote",
@@ -369,15 +369,15 @@ MUTATIONS = [
              "        self.frame(dest, now, full_only)\n"
              "        if not full_only:\n"
              "            self.due.pop(dest, None)", WAITING),
-    # ------------------------------------------------------------------------- lives that come back
-    Mutation("how far departed lives had come is forgotten", "Multicast._retire",
+    # ------------------------------------------------------------------------- incarnations that come back
+    Mutation("how far departed incarnations had come is forgotten", "Multicast._retire",
              "            self.departed[window.stream.sender.incarnation] = window.stream\n",
              "", RETURNING),
     Mutation("an ack of more than this process has sent makes no sense", "Multicast._sent_of",
-             "return self.send_window.sent if self.stint else None", "return None", RETURNING),
-    Mutation("a life that comes back is looked for where it was", "StaticMembers._hear",
+             "return self.send_window.sent if self.epoch else None", "return None", RETURNING),
+    Mutation("an incarnation that comes back is looked for where it was", "StaticMembers._hear",
              "self._route()", "pass", RETURNING),
-    Mutation("let a life that came back say goodbye as its first process would",
+    Mutation("let an incarnation that came back say goodbye as its first process would",
              "StaticMembers._write",
              "self.incarnations | {self.local.incarnation}", "self.incarnations", RETURNING),
 ]

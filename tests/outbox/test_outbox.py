@@ -11,14 +11,14 @@ from outboxes import GROUP, batches_of, put
 from ringcast import ConfigError, MessageTooLargeError, OutboxError
 from ringcast.config import configure
 from ringcast.journal.manifest import write_json
-from ringcast.outbox.publisher import HeldOutbox
+from ringcast.outbox.publisher import OwnedOutbox
 from ringcast.outbox.store import META, PAYLOADS, Meta, Outbox, name_of, number_of
 from ringcast.spark.sink import Options, payloads
 
 
 @pytest.fixture
 def outbox(tmp_path):
-    with HeldOutbox(tmp_path / "o", GROUP, configure({}, "mcast-udp")) as held:
+    with OwnedOutbox(tmp_path / "o", GROUP, configure({}, "mcast-udp")) as held:
         yield held
 
 
@@ -87,13 +87,13 @@ def test_a_batch_whose_part_is_gone_does_not_come_to_be(outbox):
 
 def test_a_lock_that_is_only_looked_at_does_not_keep_a_publisher_out(tmp_path):
     config = configure({}, "mcast-udp")
-    HeldOutbox(tmp_path / "o", GROUP, config).release()
+    OwnedOutbox(tmp_path / "o", GROUP, config).release()
     over = threading.Event()
     looking = threading.Thread(target=lambda: [Outbox(tmp_path / "o").is_served() for _ in iter(over.is_set, True)])
     looking.start()
     try:
         for _ in range(10):
-            with HeldOutbox(tmp_path / "o", GROUP, config) as held:
+            with OwnedOutbox(tmp_path / "o", GROUP, config) as held:
                 assert held.is_served()
     finally:
         over.set()

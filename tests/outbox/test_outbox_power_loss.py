@@ -4,7 +4,7 @@ from outboxes import GROUP, put
 from powerloss import PowerLoss
 
 from ringcast.config import configure
-from ringcast.outbox.publisher import HeldOutbox
+from ringcast.outbox.publisher import OwnedOutbox
 from ringcast.outbox.store import BATCHES, PARTS, Outbox, number_of
 
 
@@ -55,12 +55,12 @@ def test_nothing_that_was_committed_or_finished_is_gone_after_a_power_loss(tmp_p
         promises.finished = number
         held.remove(number)
 
-    with HeldOutbox(path, GROUP, config) as held:
+    with OwnedOutbox(path, GROUP, config) as held:
         commit(0)
         commit(1)
         finish(held, 1)
         commit(2)
-    with HeldOutbox(path, GROUP, config) as held:
+    with OwnedOutbox(path, GROUP, config) as held:
         finish(held, 2)
         finish(held, 3)
         held.sweep(-1)

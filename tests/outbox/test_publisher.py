@@ -8,10 +8,10 @@ import pytest
 from outboxes import GROUP, NAMES, PATIENCE, Member, Publishing, batches_of, process, put, served, wait_for
 from ports import free_port
 
-from ringcast import Channel, ConfigError, JournalError, Life, OutboxError
+from ringcast import Channel, ConfigError, JournalError, OutboxError, Session
 from ringcast.config import configure
 from ringcast.journal.recorder import record, resume_of
-from ringcast.outbox.publisher import HeldOutbox
+from ringcast.outbox.publisher import OwnedOutbox
 from ringcast.outbox.store import BATCHES, PARTS, STATUS, Outbox, name_of
 from ringcast.spark import Journal, JournalReader
 
@@ -175,38 +175,38 @@ def test_a_recorder_that_restarts_while_the_publisher_is_dead_goes_on_from_its_j
 
 def test_two_publishers_of_one_outbox_are_one_too_many(tmp_path):
     config = configure({}, "mcast-udp")
-    with HeldOutbox(tmp_path / "o", GROUP, config), pytest.raises(OutboxError, match="has a publisher already"):
-        HeldOutbox(tmp_path / "o", GROUP, config)
-    with HeldOutbox(tmp_path / "o", GROUP, config) as held:
-        assert held.held.stint == 1
+    with OwnedOutbox(tmp_path / "o", GROUP, config), pytest.raises(OutboxError, match="has a publisher already"):
+        OwnedOutbox(tmp_path / "o", GROUP, config)
+    with OwnedOutbox(tmp_path / "o", GROUP, config) as held:
+        assert held.held.epoch == 1
 
 
 def test_an_outbox_belongs_to_one_group_and_other_directories_are_left_alone(tmp_path):
     config = configure({}, "mcast-udp")
-    HeldOutbox(tmp_path / "o", GROUP, config).release()
+    OwnedOutbox(tmp_path / "o", GROUP, config).release()
     with pytest.raises(OutboxError, match="outbox of group 'g'"):
-        HeldOutbox(tmp_path / "o", "other", config)
+        OwnedOutbox(tmp_path / "o", "other", config)
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("x")
     with pytest.raises(OutboxError, match="not an outbox"):
-        HeldOutbox(tmp_path / "mine", GROUP, config)
+        OwnedOutbox(tmp_path / "mine", GROUP, config)
     assert os.listdir(tmp_path / "mine") == ["thesis.txt"]
 
 
 def test_with_unsent_batches_the_size_of_a_datagram_stays(tmp_path):
-    with HeldOutbox(tmp_path / "o", GROUP, configure({}, "mcast-udp")) as held:
+    with OwnedOutbox(tmp_path / "o", GROUP, configure({}, "mcast-udp")) as held:
         put(held, "q", 0, rows("a", 0, 1))
     with pytest.raises(OutboxError, match="max_bundle_size=60000"):
-        HeldOutbox(tmp_path / "o", GROUP, configure({"max_bundle_size": 1500}, "mcast-udp"))
+        OwnedOutbox(tmp_path / "o", GROUP, configure({"max_bundle_size": 1500}, "mcast-udp"))
 
 
 def test_with_unsent_batches_the_largest_datagram_stays(tmp_path):
     """Which rows take several seqnos depends on it: on a wire, on its MTU."""
     options = {"max_bundle_size": 1000}
-    with HeldOutbox(tmp_path / "o", GROUP, configure(options | {"max_datagram": 8972}, "mcast-udp")) as held:
+    with OwnedOutbox(tmp_path / "o", GROUP, configure(options | {"max_datagram": 8972}, "mcast-udp")) as held:
         put(held, "q", 0, rows("a", 0, 1))
     with pytest.raises(OutboxError, match="max_datagram=8972"):
-        HeldOutbox(tmp_path / "o", GROUP, configure(options | {"max_datagram": 1472}, "mcast-udp"))
+        OwnedOutbox(tmp_path / "o", GROUP, configure(options | {"max_datagram": 1472}, "mcast-udp"))
 
 
 def spoil(path):
@@ -217,7 +217,7 @@ def spoil(path):
 
 @pytest.mark.parametrize("harm", ["flipped", "torn", "gone", "other"])
 def test_a_part_that_is_not_what_was_written_is_reported_and_not_sent(tmp_path, harm):
-    with HeldOutbox(tmp_path / "o", GROUP, configure({}, "nakack2-tcp")) as held:
+    with OwnedOutbox(tmp_path / "o", GROUP, configure({}, "nakack2-tcp")) as held:
         put(held, "q", 0, rows("good", 0, 10))
         put(held, "q", 1, rows("bad", 1, 1000))
         part = held.parts / held.manifest(2).parts[0].name
@@ -238,7 +238,7 @@ def test_a_part_that_is_not_what_was_written_is_reported_and_not_sent(tmp_path, 
 
 
 def test_a_manifest_that_is_damaged_is_reported_and_nothing_behind_it_is_sent(tmp_path):
-    with HeldOutbox(tmp_path / "o", GROUP, configure({}, "nakack2-tcp")) as held:
+    with OwnedOutbox(tmp_path / "o", GROUP, configure({}, "nakack2-tcp")) as held:
         for batch in range(3):
             put(held, "q", batch, rows("a", batch, 10))
         spoil(held.batches / name_of(2))
@@ -249,7 +249,7 @@ def test_a_manifest_that_is_damaged_is_reported_and_nothing_behind_it_is_sent(tm
 
 
 def test_files_that_no_batch_names_are_passed_over_and_go_after_a_while(tmp_path, caplog):
-    with HeldOutbox(tmp_path / "o", GROUP, configure({}, "nakack2-tcp")) as held:
+    with OwnedOutbox(tmp_path / "o", GROUP, configure({}, "nakack2-tcp")) as held:
         straggler = held.write_part(batches_of(rows("late", 0, 10)), 1 << 30)
         (held.parts / "foreign.txt").write_text("x")
         (held.batches / "foreign.json").write_text("{}")
@@ -261,7 +261,7 @@ def test_files_that_no_batch_names_are_passed_over_and_go_after_a_while(tmp_path
 
 
 def test_parts_that_a_batch_names_stay_however_old(tmp_path):
-    with HeldOutbox(tmp_path / "o", GROUP, configure({}, "nakack2-tcp")) as held:
+    with OwnedOutbox(tmp_path / "o", GROUP, configure({}, "nakack2-tcp")) as held:
         put(held, "q", 0, rows("a", 0, 10))
         loose = held.write_part(batches_of(rows("late", 0, 10)), 1 << 30)
         for path in (*held.parts.iterdir(), *held.batches.iterdir()):
@@ -279,8 +279,8 @@ def test_a_publisher_that_was_taken_out_while_alive_stops_and_says_so(tmp_path):
     assert "taken out of the group" in (tmp_path / "o" / STATUS).read_text()
 
 
-@pytest.mark.parametrize(("life", "options", "says"), [
-    (Life(5), {}, "deliver=False"), (Life(0), {"deliver": False}, "cannot be"), (Life(5, -1), {"deliver": False}, "cannot be")])
-def test_a_life_that_cannot_be_is_a_mistake_of_the_caller(life, options, says):
+@pytest.mark.parametrize(("session", "options", "says"), [
+    (Session(5), {}, "deliver=False"), (Session(0), {"deliver": False}, "cannot be"), (Session(5, -1), {"deliver": False}, "cannot be")])
+def test_a_session_that_cannot_be_is_a_mistake_of_the_caller(session, options, says):
     with pytest.raises(ConfigError, match=says):
-        Channel("g", life=life, stack="inproc", **options)
+        Channel("g", session=session, stack="inproc", **options)

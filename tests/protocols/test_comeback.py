@@ -1,4 +1,4 @@
-"""A life that comes back after its process died: it sends again what was not acknowledged, and nobody gets anything twice."""
+"""An incarnation that comes back after its process died: it sends again what was not acknowledged, and nobody gets anything twice."""
 
 import pytest
 
@@ -125,8 +125,8 @@ def test_nothing_is_acknowledged_that_is_still_in_hand_from_before(stack):
     group["A"].finish_after = None
     group["P"].send(*numbered(1, 3))
     group.run(500)
-    in_hand = group["A"].handed
-    assert in_hand == 3
+    outstanding = group["A"].handed
+    assert outstanding == 3
     group["P"].crash()
     group["A"].exclude("P")
     group.run(1000)
@@ -134,7 +134,7 @@ def test_nothing_is_acknowledged_that_is_still_in_hand_from_before(stack):
     group.run(2000)
     assert group["P"].multicast.send_window.ring.low == 0
     old = group["A"].multicast.departed[group["P"].incarnation]
-    assert old.in_hand == 3 and group["A"].multicast.early
+    assert old.outstanding == 3 and group["A"].multicast.early
     group["A"].finish_after = 0
     finish_what_is_in_hand(group["A"], group["P"].address, old)
     all_have(group, numbered(1, 3), "A")

@@ -110,12 +110,12 @@ def test_who_was_not_waited_for_and_acknowledges_is_waited_for_again():
 # ------------------------------------------------------------------------------------------------ a later beginning
 
 @pytest.mark.parametrize("stack", STACKS)
-@pytest.mark.parametrize("stint", [1, 1 << 60])
-def test_a_start_of_a_process_that_nobody_has_heard_of_moves_no_stream(stack, stint):
+@pytest.mark.parametrize("epoch", [1, 1 << 60])
+def test_a_start_of_a_process_that_nobody_has_heard_of_moves_no_stream(stack, epoch):
     group = group_of(stack)
     group["A"].send(*numbered(1, 20))
     group.settle()
-    forge(group, "A", multicast.START, multicast.LaterStart(40, group["B"].views[-1].id, stint), to="B")
+    forge(group, "A", multicast.START, multicast.LaterStart(40, group["B"].views[-1].id, epoch), to="B")
     group["A"].send(*numbered(21, 60))
     group.settle()
     assert_all_have(group, "A", numbered(1, 60))
@@ -123,7 +123,7 @@ def test_a_start_of_a_process_that_nobody_has_heard_of_moves_no_stream(stack, st
 
 @pytest.mark.parametrize("stack", STACKS)
 def test_a_life_that_comes_back_after_that_is_heard(stack):
-    """The forged stint is not kept in place of the true one."""
+    """The forged epoch is not kept in place of the true one."""
     group = Cluster("PAB", stack=stack).start("P", receiving=False).start("A", "B")
     group.run(1000)
     group["P"].send(*numbered(1, 20))
@@ -149,12 +149,12 @@ def hello(name, table, **fields):
 
 
 @pytest.mark.parametrize("generation", [FARTHEST + 2, HIGHEST, 2**22 - 1])
-@pytest.mark.parametrize("life", [0, 0x5555_0000_0005])
-def test_no_hello_takes_a_name_for_good(generation, life):
+@pytest.mark.parametrize("incarnation", [0, 0x5555_0000_0005])
+def test_no_hello_takes_a_name_for_good(generation, incarnation):
     """Somebody says of C that it is vacant, or another's, in the last generation there is: C comes back all the same."""
     group = group_of()
     for name, other in (("A", "B"), ("B", "A"), ("A", "C")):
-        forge(group, name, HELLO, hello(name, {"C": Line(generation, life)}), to=other)
+        forge(group, name, HELLO, hello(name, {"C": Line(generation, incarnation)}), to=other)
     group["A"].exclude("C")
     group.run(1000)
     group["C"].crash()

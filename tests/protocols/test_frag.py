@@ -150,13 +150,13 @@ def test_a_message_that_fills_a_window_is_acknowledged_part_by_part():
 def test_fragments_of_a_sender_that_stands_still_are_acknowledged():
     stream, parts = stream_of(), cut(PAYLOAD, 1, 1500)
     arrive(stream, parts[:2], 1)
-    stream.look(0)
+    stream.scan(0)
     assert stream.finished == 0
-    stream.look(0)
+    stream.scan(0)
     assert stream.finished == 2
 
 
-def looks(options):
+def scans(options):
     return int(options["frag_timeout"] / options["xmit_interval"]) + 2
 
 
@@ -167,8 +167,8 @@ def test_a_message_goes_by_age_only_when_its_sender_has_gone_on_without_it(goes_
     arrive(stream, parts[:2], 1)
     if goes_on:
         arrive(stream, [b"another message"], 3, flags=0, now=5)
-    for _ in range(looks(options)):
-        stream.look(10)
+    for _ in range(scans(options)):
+        stream.scan(10)
     assert len(stream.whole) == (not goes_on)
 
 
@@ -177,8 +177,8 @@ def test_a_message_does_not_age_while_anything_of_the_stream_is_missing():
     stream, parts = stream_of(**options), cut(PAYLOAD, 1, 1500)
     arrive(stream, parts[:2], 1)
     arrive(stream, parts[3:4], 4, now=5)
-    for _ in range(looks(options)):
-        stream.look(10)
+    for _ in range(scans(options)):
+        stream.scan(10)
     [batch] = arrive(stream, [parts[2], *parts[3:]], 3)
     assert batch.payloads == [PAYLOAD]
 

@@ -31,14 +31,14 @@ def arrive(ring, *seqnos):
 
 @given(SEQNO)
 def test_a_lost_repeat_is_asked_for_again_although_other_things_come(base):
-    """At each look another message is lost, and its repeat comes; only that of the first never does."""
+    """At each scan another message is lost, and its repeat comes; only that of the first never does."""
     ring, gaps = receiver(base)
     asked = []
-    for look in range(20):
-        number = base + 2 * look
+    for scan in range(20):
+        number = base + 2 * scan
         arrive(ring, number + 2)                                # the one before it is lost
-        ranges = gaps.look(ring)
-        asked += [look for first, _ in ranges if first == (base + 1) % MODULUS]
+        ranges = gaps.scan(ring)
+        asked += [scan for first, _ in ranges if first == (base + 1) % MODULUS]
         for first, last in ranges:
             if first != (base + 1) % MODULUS:
                 arrive(ring, *(seqno for seqno in range(first, first + (last - first) % MODULUS + 1)))
@@ -48,18 +48,18 @@ def test_a_lost_repeat_is_asked_for_again_although_other_things_come(base):
 def test_a_gap_is_asked_for_at_the_second_look_and_not_while_its_repeat_is_on_the_way():
     ring, gaps = receiver()
     arrive(ring, 1, 3)
-    assert [gaps.look(ring) for _ in range(4)] == [[], [(2, 2)], [], [(2, 2)]]
+    assert [gaps.scan(ring) for _ in range(4)] == [[], [(2, 2)], [], [(2, 2)]]
 
 
 @given(SEQNO)
 def test_announced_messages_are_not_asked_for_as_long_as_they_come(base):
-    """STABILITY overtakes 1000 messages that wait in the socket, of which each look sees 100."""
+    """STABILITY overtakes 1000 messages that wait in the socket, of which each scan sees 100."""
     ring, gaps = receiver(base)
     ring.announce((base + 1000) % MODULUS)
-    for look in range(10):
-        assert gaps.look(ring) == []
-        arrive(ring, *range(base + 100 * look + 1, base + 100 * look + 101))
-    assert gaps.look(ring) == []
+    for scan in range(10):
+        assert gaps.scan(ring) == []
+        arrive(ring, *range(base + 100 * scan + 1, base + 100 * scan + 101))
+    assert gaps.scan(ring) == []
 
 
 @given(SEQNO)
@@ -67,39 +67,39 @@ def test_a_lost_tail_is_asked_for_at_the_second_look_whatever_else_comes(base):
     ring, gaps = receiver(base)
     arrive(ring, base + 2)                                      # the first is lost, and so are the last two
     ring.announce((base + 4) % MODULUS)
-    assert gaps.look(ring) == []
+    assert gaps.scan(ring) == []
     arrive(ring, base + 1)                                      # late
-    assert gaps.look(ring) == [((base + 3) % MODULUS, (base + 4) % MODULUS)]
+    assert gaps.scan(ring) == [((base + 3) % MODULUS, (base + 4) % MODULUS)]
 
 
 def test_a_gap_in_what_was_announced_is_asked_for():
     ring, gaps = receiver()
     ring.announce(10)
-    assert gaps.look(ring) == []
+    assert gaps.scan(ring) == []
     arrive(ring, 1, 3)
-    assert gaps.look(ring) == [(2, 2)]
+    assert gaps.scan(ring) == [(2, 2)]
 
 
 def test_of_a_gap_that_was_asked_for_only_the_new_part_is():
     ring, gaps = receiver()
     arrive(ring, 1, 5)
-    assert [gaps.look(ring) for _ in range(2)] == [[], [(2, 4)]]
+    assert [gaps.scan(ring) for _ in range(2)] == [[], [(2, 4)]]
     arrive(ring, 3, 9)
-    assert [gaps.look(ring) for _ in range(3)] == [[], [(6, 8)], [(2, 2), (4, 4)]]
+    assert [gaps.scan(ring) for _ in range(3)] == [[], [(6, 8)], [(2, 2), (4, 4)]]
 
 
 def test_on_a_long_way_a_repeat_is_waited_for_as_long_as_repeats_take():
-    """Repeats take 10 looks; when that is learned, each gap is asked for once."""
+    """Repeats take 10 scans; when that is learned, each gap is asked for once."""
     ring, gaps = receiver()
     coming, asked = {}, []
-    for look in range(600):
-        arrive(ring, *coming.pop(look, ()))
-        if look % 5 == 0:
-            arrive(ring, 2 * look // 5 + 2)                     # the one before it is lost
-        for first, last in gaps.look(ring):
+    for scan in range(600):
+        arrive(ring, *coming.pop(scan, ()))
+        if scan % 5 == 0:
+            arrive(ring, 2 * scan // 5 + 2)                     # the one before it is lost
+        for first, last in gaps.scan(ring):
             for seqno in range(first, last + 1):
                 if seqno not in asked:
-                    coming.setdefault(look + 10, []).append(seqno)
+                    coming.setdefault(scan + 10, []).append(seqno)
                 asked.append(seqno)
     late = asked[len(asked) // 2:]
     assert len(late) == len(set(late)) > 20
@@ -108,9 +108,9 @@ def test_on_a_long_way_a_repeat_is_waited_for_as_long_as_repeats_take():
 def test_who_never_answers_is_asked_ever_more_rarely():
     ring, gaps = receiver()
     arrive(ring, 2)
-    looks = [look for look in range(1000) if gaps.look(ring)]
-    assert looks[:4] == [1, 3, 7, 15]
-    assert {later - earlier for earlier, later in zip(looks[5:], looks[6:], strict=False)} == {LONGEST_PATIENCE}
+    scans = [scan for scan in range(1000) if gaps.scan(ring)]
+    assert scans[:4] == [1, 3, 7, 15]
+    assert {later - earlier for earlier, later in zip(scans[5:], scans[6:], strict=False)} == {LONGEST_PATIENCE}
 
 
 def ranges_of(seqnos, base):
@@ -213,8 +213,8 @@ def test_what_a_paced_sender_left_out_is_asked_for_again_when_it_stops():
     """However long the patience has become: its repeats come, only not all of them at once."""
     ring, gaps = SeqnoTable(0), Gaps(0)
     ring.announce(100)
-    assert [ranges for _ in range(5) if (ranges := gaps.look(ring))] == [[(1, 100)]] * 2
-    gaps.patience.looks = 32                    # nothing came for long
+    assert [ranges for _ in range(5) if (ranges := gaps.scan(ring))] == [[(1, 100)]] * 2
+    gaps.patience.scans = 32                    # nothing came for long
     ring.add(1, b"")
     ring.remove()
-    assert [ranges for _ in range(4) if (ranges := gaps.look(ring))] == [[(2, 100)]]
+    assert [ranges for _ in range(4) if (ranges := gaps.scan(ring))] == [[(2, 100)]]

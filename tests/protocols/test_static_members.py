@@ -1,4 +1,4 @@
-"""Membership by a list given at start: tables become equal, views follow from them, a later life replaces an earlier one."""
+"""Membership by a list given at start: tables become equal, views follow from them, a later incarnation replaces an earlier one."""
 
 import re
 
@@ -294,7 +294,7 @@ def test_a_member_that_began_alone_is_let_in_by_those_who_know_a_former_life():
 
 
 def test_the_first_view_waits_until_everybody_has_heard_of_this_life():
-    """A HELLO that A sent before it heard of B's former life must not let the later one begin as if there had been none."""
+    """A HELLO that A sent before it heard of B's former incarnation must not let the later one begin as if there had been none."""
     for seed in range(10):
         group = Cluster("AB", seed=seed).start("A")
         early = hello_of(group["A"])
@@ -449,10 +449,10 @@ def test_a_member_of_a_version_that_does_not_tell_its_stack_is_let_in():
             super().start()
 
     class Mixed(Cluster):
-        life = Older
+        incarnation = Older
 
     group = Mixed("AB").start("A")
-    group.life = Member
+    group.incarnation = Member
     group.start("B")
     group.run(500)
     assert group["A"].views == group["B"].views != []

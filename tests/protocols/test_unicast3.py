@@ -319,9 +319,9 @@ def test_lives_that_come_and_go_do_not_fill_the_memory_of_a_slow_application():
 def test_whom_a_member_asked_for_its_first_seqno_is_forgotten_though_no_connection_ages():
     b = End(B, sync_min_interval=10)
     for number in range(100, 200):
-        life = Address("A", number)
-        b.view(life, B)
-        b.hear(*End(life, members=(life, B)).tell(B, b"1", b"2")[1:])
+        incarnation = Address("A", number)
+        b.view(incarnation, B)
+        b.hear(*End(incarnation, members=(incarnation, B)).tell(B, b"1", b"2")[1:])
         b.wait(10)
     assert b.layer.counters.syncs_sent == 100 and len(b.layer.syncs.last_sync_sent) < 5
 

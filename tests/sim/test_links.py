@@ -26,7 +26,7 @@ class Fleet:
         """From now on this member is nothing but its log."""
         member, log = self.group[name], self.log[name]
         member.arrive = lambda datagram: log.append(int(datagram)) if datagram.isdigit() else None
-        member.linked = lambda other: log.append(f"linked {self.group.lives[other].name}")
+        member.linked = lambda other: log.append(f"linked {self.group.incarnations[other].name}")
 
     def send(self, source, target, count=1):
         sent = [next(self.numbers) for _ in range(count)]
@@ -43,7 +43,7 @@ def test_both_ends_hear_of_a_new_connection_before_anything_comes_over_it(seed):
     group = Cluster("AB", seed=seed, network=Network(delay=(0, 5 * MS)), stack="nakack2-tcp")
     heard = []
 
-    class Watched(group.life):
+    class Watched(group.incarnation):
         def arrive(self, datagram):
             heard.append((self.name, "datagram"))
 
@@ -51,7 +51,7 @@ def test_both_ends_hear_of_a_new_connection_before_anything_comes_over_it(seed):
             heard.append((self.name, "linked"))
             super().linked(other)
 
-    group.life = Watched
+    group.incarnation = Watched
     group.start()
     group.run(200)
     for name in "AB":
@@ -118,7 +118,7 @@ def test_what_the_first_end_sends_at_once_reaches_the_other_right_behind_the_new
         sent = []
 
         def linked(other, name, fleet=fleet, sent=sent):
-            other = fleet.group.lives[other].name
+            other = fleet.group.incarnations[other].name
             fleet.log[name].append(f"linked {other}")
             if not sent:
                 sent.extend(fleet.send(name, other, 2))

@@ -65,7 +65,7 @@ def test_a_prefix_is_the_beginning_of_the_run():
     for run in (whole, part):
         run._advance(part.end - 1)
     assert whole.cluster.fingerprint == part.cluster.fingerprint and whole.cluster.num_done == part.cluster.num_done
-    assert [member.log for member in whole.cluster.lives.values()] == [member.log for member in part.cluster.lives.values()]
+    assert [member.log for member in whole.cluster.incarnations.values()] == [member.log for member in part.cluster.incarnations.values()]
 
 
 def test_a_failure_is_cut_to_the_shortest_prefix_that_fails_alike(monkeypatch):

@@ -14,7 +14,7 @@ from ringcast.sim.runs.run import simulate
 
 
 def as_it_was(settings):
-    """Before there were lives that come back, messages that wait, frames, and large messages."""
+    """Before there were incarnations that come back, messages that wait, frames, and large messages."""
     return msgspec.structs.replace(settings, returns=0, threads=0, joins=0, mtu=0, large=0)
 
 
@@ -45,7 +45,7 @@ EVERYTHING = [
     "unicast_undelivered", "unicast_xmit_rsps_sent", "unicast_highest_resent", "syncs_sent",
     "syncs_answered", "closes_received"]
 EVERYTHING_OF_NAKACK2 = [
-    "num_blockings", "num_left", "num_held", "num_let_go", "num_queued", "num_queue_dropped",
+    "num_blockings", "num_left", "num_held", "num_dropped_for_resync", "num_queued", "num_queue_dropped",
     "num_out_of_window", "num_duplicates", "resyncs_sent", "resyncs_received", "xmit_reqs_received",
     "xmit_rsps_received", "votes_received", "stability_received", "num_gone_undelivered",
     "unicast_msgs_delivered"]
@@ -66,7 +66,7 @@ QUICK = [("all kinds of faults", 0), ("harsh", 0), ("lost", 0), ("torn", 0), ("t
 KEPT = [(UNICAST, seed) for seed in (2, 4, 25, 32, 52, 112, 190, 237, 264, 845)] + [
     (SPLITS, 13), (SPLITS, 43),
     (TALKS, 3682), (TALKS, 4522), (TALKS, 4830),
-    # A HELLO of a member's second life came late. It took out the third life, whose generation was
+    # A HELLO of a member's second incarnation came late. It took out the third incarnation, whose generation was
     # the same.
     (TALKS, 4816),
     # The checkers did not know that what was sent before a grant became smaller is owed. Later it
@@ -93,15 +93,15 @@ KEPT_OF_WAITING = [
     (Settings(stack="mcast-tcp", members=3, partitions=0, **WAITING), 8),
     # A message that was framed when its receiver had left opened the connection again.
     (Settings(stack="mcast-tcp"), 121),
-    # A life that came back heard that its messages were stable before it sent them again, and never
+    # An incarnation that came back heard that its messages were stable before it sent them again, and never
     # purged them.
     (Settings(stack="nakack2-udp"), 52456),
 ]
 KEPT_OF_LIVES = [
     # The checkers did not know that a process may take out a member that it has not met yet.
     (Settings(stack="nakack2-tcp", exclusions=4, breaks=5, **RETURNS), 240),
-    # A member let a life in again that had seen no change of its view. The member waited for a
-    # START for ever, and the life for its ack.
+    # A member let an incarnation in again that had seen no change of its view. The member waited for a
+    # START for ever, and the incarnation for its ack.
     (Settings(), 40480),
 ]
 

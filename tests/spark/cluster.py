@@ -1,7 +1,7 @@
 """A Spark cluster in network namespaces: a master, two workers and a driver, each with an address
 of its own on one bridge.
 
-All of it lives in namespaces that end with this process, however it ends (`unshare --kill-child`).
+All of it incarnations in namespaces that end with this process, however it ends (`unshare --kill-child`).
 """
 
 import os

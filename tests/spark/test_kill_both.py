@@ -2,7 +2,7 @@
 every message that was sent, once.
 
 The moments are drawn: some fall into a start, some between two commits, some into a micro-batch or a sync. The next driver is
-started beside the one that is going to die, because most of its life would otherwise be the start of its JVM.
+started beside the one that is going to die, because most of its incarnation would otherwise be the start of its JVM.
 """
 
 import json
@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.kill, pytest.mark.spark, pytest.mark.timeout(420)]
 
 KILLS = {"driver": 5, "recorder": 15}
 PATIENCE = 120                          # seconds without any progress
-LONGEST = {"driver": 1.5, "recorder": 0.8}      # seconds that one lives after it has shown that it works, at most
+LONGEST = {"driver": 1.5, "recorder": 0.8}      # seconds that one incarnations after it has shown that it works, at most
 PUBLISHERS = ("p", "q")
 MEMBERS = ",".join((*PUBLISHERS, "recorder"))
 
@@ -175,7 +175,7 @@ def test_driver_and_recorder_killed_twenty_times_while_messages_flow_leave_a_tab
 
 
 def check_the_rest_and_all(spark, journal, table, checkpoint, sent):
-    """What no driver got to is read by one that lives; then the table is compared with what was sent."""
+    """What no driver got to is read by one that incarnations; then the table is compared with what was sent."""
     query = (spark.readStream.format("ringcast").load(str(journal)).select("sender", "seqno", "payload").writeStream.format("parquet")
              .option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start(str(table)))
     assert query.awaitTermination(PATIENCE)

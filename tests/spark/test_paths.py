@@ -49,7 +49,7 @@ def takers():
     from ringcast.config import Config
     from ringcast.journal.merge import Journals
     from ringcast.journal.subscriptions import committed, subscribe
-    from ringcast.outbox.publisher import HeldOutbox
+    from ringcast.outbox.publisher import OwnedOutbox
     from ringcast.outbox.store import Outbox
     from ringcast.spark.sink import BatchWriter
     from ringcast.spark.source import RingcastDataSource
@@ -69,7 +69,7 @@ def takers():
 
     return {"journal": lambda path: Journal(path, group="g"), "reader": JournalReader, "journals": Journals,
             "subscribe": lambda path: subscribe(path, "x", {}), "checkpoint": committed, "outbox": Outbox,
-            "publisher": lambda path: HeldOutbox(path, "g", Config()), "write": write, "stream": stream, "batch": batch,
+            "publisher": lambda path: OwnedOutbox(path, "g", Config()), "write": write, "stream": stream, "batch": batch,
             "audit": lambda path: find([path]), "campaign": Results}
 
 

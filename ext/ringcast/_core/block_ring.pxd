@@ -72,7 +72,7 @@ cdef struct Ring:                 # four cache lines, one for each kind of threa
     uint64_t pad_purger[4]
 
 
-cdef struct Position:             # where a seqno lives
+cdef struct Position:             # where a seqno incarnations
     uint64_t block
     uint32_t lap
     uint32_t bit

@@ -20,7 +20,7 @@ from ringcast.trace import KINDS
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-KEYS = ("kind", "member_id", "stint", "sender_id", "peer_id", "conn_id", "view_id", "flags")
+KEYS = ("kind", "member_id", "epoch", "sender_id", "peer_id", "conn_id", "view_id", "flags")
 TASKS = 2                               # for each core
 SMALL = 16_000_000                      # bytes of a trace that is read by the driver itself
 
@@ -31,7 +31,7 @@ GROUPED = pa.schema([(name, pa.int64()) for name in (*KEYS, *_NAMES)])
 
 MARKS = ("start", "resume", "view", "refuse", "dropped", "close")      # events that are few, and looked at one by one
 MARKED = pa.schema([
-    ("member", pa.string()), ("stint", pa.int32()), ("ev", pa.int64()), ("event", pa.string()), ("wall", pa.int64()),
+    ("member", pa.string()), ("epoch", pa.int32()), ("ev", pa.int64()), ("event", pa.string()), ("wall", pa.int64()),
     ("view_id", pa.int64()), ("sender", pa.string()), ("peer", pa.string()), ("first", pa.int64()), ("last", pa.int64()),
     ("count", pa.int64()), ("flags", pa.int32()), ("members", pa.list_(pa.string()))])
 
@@ -47,7 +47,7 @@ def marked(parts: Sequence[Path]) -> list[dict[str, Any]]:
     """The events that are few, in the order in which each member had them. (To read them takes less than to ask Spark for it.)"""
     with ThreadPoolExecutor(READERS) as pool:
         events: list[dict[str, Any]] = pa.concat_tables(pool.map(marks, parts)).to_pylist()
-    return sorted(events, key=lambda event: (event["member"], event["stint"], event["ev"]))
+    return sorted(events, key=lambda event: (event["member"], event["epoch"], event["ev"]))
 
 
 def are_small(parts: Sequence[Path]) -> bool:

@@ -33,14 +33,14 @@ SLOTS = 64                              # of the time, in each of which the leas
 FASTEST = 10_000_000_000                # nanoseconds: so long even the fastest message to a member that sends nothing may have taken
 TOLD = 1_000_000                        # nanoseconds: clocks that are less apart are not told of
 POINTS = pa.schema([(name, pa.int64()) for name in (
-    "member_id", "stint", "sender_id", "slot", "delay", "sent_from", "sent_to", "wall")])
+    "member_id", "epoch", "sender_id", "slot", "delay", "sent_from", "sent_to", "wall")])
 
 
 class Key(NamedTuple):
     """A clock: each process has its own."""
 
     member: str
-    stint: int
+    epoch: int
 
 
 @dataclass(frozen=True)
@@ -72,17 +72,17 @@ class Clocks:
 
     apart: dict[Key, Clock] = field(default_factory=dict)
     against: dict[Key, str] = field(default_factory=dict)       # the member whose clock the others of its group are compared with
-    periods: dict[str, list[tuple[int, int]]] = field(default_factory=dict)     # member with several processes: (sent_at, stint)
+    periods: dict[str, list[tuple[int, int]]] = field(default_factory=dict)     # member with several processes: (sent_at, epoch)
     loose: set[Key] = field(default_factory=set)        # clocks that cannot be as close to others as was said
 
-    def true(self, member: str, wall: int, stint: int = 0) -> int:
+    def true(self, member: str, wall: int, epoch: int = 0) -> int:
         """The time of an event by the clock that the others are compared with."""
-        clock = self.apart.get(Key(member, stint))
+        clock = self.apart.get(Key(member, epoch))
         return wall if clock is None else wall - clock.at(wall)
 
     def rows(self) -> list[dict[str, Any]]:
         """Tables like to have: a row for each clock that is apart."""
-        return [{"member": key.member, "stint": key.stint, "against": self.against[key], "ahead_s": clock.ahead / 1e9,
+        return [{"member": key.member, "epoch": key.epoch, "against": self.against[key], "ahead_s": clock.ahead / 1e9,
                  "within_s": None if clock.within is None else clock.within / 1e9, "rate_ppm": clock.rate * 1e6}
                 for key, clock in sorted(self.apart.items()) if abs(clock.ahead) >= max(TOLD, clock.within or 0) or self._drifts(clock)]
 
@@ -91,7 +91,7 @@ class Clocks:
 
     def sentences(self) -> Iterator[str]:
         for row in self.rows():
-            of = row["member"] + (f", process {row['stint']}" if row["stint"] else "")
+            of = row["member"] + (f", process {row['epoch']}" if row["epoch"] else "")
             known = "or its messages took that long" if row["within_s"] is None else f"known to {row['within_s'] * 1e3:.3g} ms"
             way = "ahead of" if row["ahead_s"] >= 0 else "behind"
             drift = f", and {'gains' if row['rate_ppm'] > 0 else 'loses'} {abs(row['rate_ppm']):.0f} µs a second" if (
@@ -103,26 +103,26 @@ def gather(spark: "SparkSession", parts: Sequence[Path], events: Sequence[Mappin
     """Read the least delays of each stream to one member, by slots of time; `events` are those of aggregates.marked."""
     spans: dict[tuple[str, int], tuple[int, int]] = {}
     for event in events:
-        low, high = spans.get(key := (event["member"], event["stint"]), (event["wall"], event["wall"]))
+        low, high = spans.get(key := (event["member"], event["epoch"]), (event["wall"], event["wall"]))
         spans[key] = min(low, event["wall"]), max(high, event["wall"])
     width = max(TOLD, max((high - low for low, high in spans.values()), default=0) // SLOTS)
-    has_stints = any(event["stint"] for event in events)
+    has_epochs = any(event["epoch"] for event in events)
     found: list[dict[str, Any]] = aggregates.collected(
-        spark, parts, lambda part: points(part, width, has_stints), POINTS).to_pylist()
+        spark, parts, lambda part: points(part, width, has_epochs), POINTS).to_pylist()
     return found
 
 
-def points(part: Path, width: int, has_stints: bool) -> pa.Table:
-    """Read one part. With `has_stints`, also when what its member sent left it: rows with `slot` -1."""
-    columns = ["kind", "member_id", "stint", "sender_id", "sent_at", "wall"]
-    table = aggregates.read(part, columns, ("deliver", "send") if has_stints else ("deliver",))
+def points(part: Path, width: int, has_epochs: bool) -> pa.Table:
+    """Read one part. With `has_epochs`, also when what its member sent left it: rows with `slot` -1."""
+    columns = ["kind", "member_id", "epoch", "sender_id", "sent_at", "wall"]
+    table = aggregates.read(part, columns, ("deliver", "send") if has_epochs else ("deliver",))
     is_send = pc.equal(table["kind"], KINDS["send"])
     foreign = pc.or_(is_send, pc.not_equal(table["sender_id"], table["member_id"]))
     table = table.filter(pc.and_(foreign, pc.greater(pc.fill_null(table["sent_at"], 0), 0)))
     is_send = pc.equal(table["kind"], KINDS["send"])
-    made = pa.table({name: table[name] for name in ("member_id", "stint", "sender_id", "sent_at", "wall")} | {
+    made = pa.table({name: table[name] for name in ("member_id", "epoch", "sender_id", "sent_at", "wall")} | {
         "slot": pc.if_else(is_send, -1, pc.divide(table["wall"], width)), "delay": pc.subtract(table["wall"], table["sent_at"])})
-    keys = ["member_id", "stint", "sender_id", "slot"]
+    keys = ["member_id", "epoch", "sender_id", "slot"]
     result = made.group_by(keys, use_threads=False).aggregate(
         [("delay", "min"), ("sent_at", "min"), ("sent_at", "max"), ("wall", "mean")])
     columns_ = [*(result[name] for name in keys), result["delay_min"], result["sent_at_min"], result["sent_at_max"],
@@ -146,9 +146,9 @@ def periods(rows: Sequence[Mapping[str, Any]], names: Mapping[int, str]) -> dict
     first: dict[str, dict[int, int]] = defaultdict(dict)
     for row in rows:
         if row["slot"] == -1 and row["member_id"] in names:
-            stints = first[names[row["member_id"]]]
-            stints[row["stint"]] = min(row["sent_from"], stints.get(row["stint"], row["sent_from"]))
-    return {member: sorted((wall, stint) for stint, wall in stints.items()) for member, stints in first.items()}
+            epochs = first[names[row["member_id"]]]
+            epochs[row["epoch"]] = min(row["sent_from"], epochs.get(row["epoch"], row["sent_from"]))
+    return {member: sorted((wall, epoch) for epoch, wall in epochs.items()) for member, epochs in first.items()}
 
 
 def _point(row: Mapping[str, Any], names: Mapping[int, str], periods: Mapping[str, list[tuple[int, int]]]) -> Point | None:
@@ -156,12 +156,12 @@ def _point(row: Mapping[str, Any], names: Mapping[int, str], periods: Mapping[st
     receiver, sender = names.get(row["member_id"]), names.get(row["sender_id"])
     if receiver is None or sender is None:
         return None
-    first, last = (stint_at(periods.get(sender, ()), row[name]) for name in ("sent_from", "sent_to"))
-    return Point(Key(receiver, row["stint"]), Key(sender, first), row["wall"], row["delay"]) if first == last else None
+    first, last = (epoch_at(periods.get(sender, ()), row[name]) for name in ("sent_from", "sent_to"))
+    return Point(Key(receiver, row["epoch"]), Key(sender, first), row["wall"], row["delay"]) if first == last else None
 
 
-def stint_at(periods: Sequence[tuple[int, int]], sent_at: int) -> int:
-    return max(((wall, stint) for wall, stint in periods if wall <= sent_at), default=(0, periods[0][1] if periods else 0))[1]
+def epoch_at(periods: Sequence[tuple[int, int]], sent_at: int) -> int:
+    return max(((wall, epoch) for wall, epoch in periods if wall <= sent_at), default=(0, periods[0][1] if periods else 0))[1]
 
 
 def connected(points: Sequence[Point]) -> list[list[Point]]:

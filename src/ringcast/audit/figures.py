@@ -88,8 +88,8 @@ def span(groups: Groups, clocks: Clocks) -> tuple[int, int]:
     """When the first view was installed, and when the last event was."""
     if not clocks.apart:
         return min(groups.begin, groups.end), groups.end
-    views = [clocks.true(member.name, wall, stint) for member in groups.members.values() for wall, stint, *_ in member.views]
-    end = max(clocks.true(member.name, member.last_wall, max(member.stints, default=0)) for member in groups.members.values())
+    views = [clocks.true(member.name, wall, epoch) for member in groups.members.values() for wall, epoch, *_ in member.views]
+    end = max(clocks.true(member.name, member.last_wall, max(member.epochs, default=0)) for member in groups.members.values())
     return min([*views, end]), end
 
 
@@ -103,16 +103,16 @@ def corrected(rows: "DataFrame", clocks: Clocks) -> "DataFrame":
     for key, clock in clocks.apart.items():
         shown = clock.ahead, clock.rate, clock.origin
         apart.append((*key, -FOREVER, FOREVER, *shown))
-        periods = clocks.periods.get(key.member) or [(-FOREVER, key.stint)]
+        periods = clocks.periods.get(key.member) or [(-FOREVER, key.epoch)]
         ends = [wall for wall, _ in periods[1:]] + [FOREVER]
-        sent += [(*key, begin, end, *shown) for (begin, stint), end in zip(periods, ends, strict=True) if stint == key.stint]
+        sent += [(*key, begin, end, *shown) for (begin, epoch), end in zip(periods, ends, strict=True) if epoch == key.epoch]
 
-    def joined(rows: "DataFrame", table: list[Any], time: str, who: str, has_stint: bool) -> "DataFrame":
-        columns = "member string, stint int, begin bigint, end bigint, ahead double, rate double, origin bigint"
+    def joined(rows: "DataFrame", table: list[Any], time: str, who: str, has_epoch: bool) -> "DataFrame":
+        columns = "member string, epoch int, begin bigint, end bigint, ahead double, rate double, origin bigint"
         names = {name.split()[0]: "clock_" + name.split()[0] for name in columns.split(", ")}
         table_ = F.broadcast(rows.sparkSession.createDataFrame(table, columns).withColumnsRenamed(names))
         same = [F.col(who) == F.col("clock_member"), F.col(time) >= F.col("clock_begin"), F.col(time) < F.col("clock_end")]
-        same += [F.col("stint") == F.col("clock_stint")] if has_stint else []
+        same += [F.col("epoch") == F.col("clock_epoch")] if has_epoch else []
         ahead = F.col("clock_ahead") + F.col("clock_rate") * (F.col(time) - F.col("clock_origin"))
         right = F.col(time) - F.coalesce(F.round(ahead).cast("bigint"), F.lit(0))
         return rows.join(table_, same, "left").withColumn(time, right).drop(*names.values())

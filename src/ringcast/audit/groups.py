@@ -69,7 +69,7 @@ class Got:
 
 
 @dataclass
-class Stint:
+class Epoch:
     """What one process of a member wrote."""
 
     rows: int = 0
@@ -96,24 +96,24 @@ class Member:
     """The trace of one member."""
 
     name: str
-    stints: dict[int, Stint] = field(default_factory=dict)
+    epochs: dict[int, Epoch] = field(default_factory=dict)
     last_wall: int = 0
     refused_at: int | None = None
-    views: list[tuple[int, int, int, tuple[str, ...]]] = field(default_factory=list)    # (wall, stint, id, members), in their order
+    views: list[tuple[int, int, int, tuple[str, ...]]] = field(default_factory=list)    # (wall, epoch, id, members), in their order
 
     @property
     def is_closed(self) -> bool:
         """Whether its trace ends properly, and so lacks nothing at its end."""
-        return all(stint.is_closed for stint in self.stints.values())
+        return all(epoch.is_closed for epoch in self.epochs.values())
 
     @property
-    def has_all_stints(self) -> bool:
-        """Whether there is a trace of each process of its life up to the last that there is one of."""
-        return len(self.stints) == max(self.stints, default=-1) + 1
+    def has_all_epochs(self) -> bool:
+        """Whether there is a trace of each process of its incarnation up to the last that there is one of."""
+        return len(self.epochs) == max(self.epochs, default=-1) + 1
 
     def hole(self) -> str | None:
         """What its trace lacks; None when it is whole."""
-        return next((hole for _, stint in sorted(self.stints.items()) if (hole := stint.hole()) is not None), None)
+        return next((hole for _, epoch in sorted(self.epochs.items()) if (hole := epoch.hole()) is not None), None)
 
 
 @dataclass
@@ -173,10 +173,10 @@ def _add(groups: Groups, row: Mapping[str, Any]) -> None:
 
 def _count(groups: Groups, row: Mapping[str, Any]) -> None:
     member = groups.members.setdefault(row["member"], Member(row["member"]))
-    stint = member.stints.setdefault(row["stint"], Stint())
-    stint.rows += row["rows"]
-    stint.last_ev = max(stint.last_ev, row["last_ev"])
-    stint.sum_ev += row["sum_ev"]
+    epoch = member.epochs.setdefault(row["epoch"], Epoch())
+    epoch.rows += row["rows"]
+    epoch.last_ev = max(epoch.last_ev, row["last_ev"])
+    epoch.sum_ev += row["sum_ev"]
     member.last_wall = max(member.last_wall, row["wall"])
     groups.num_rows += row["rows"]
     groups.end = max(groups.end, row["wall"])
@@ -223,13 +223,13 @@ def _note(groups: Groups, event: Mapping[str, Any]) -> None:
         groups.begins.setdefault((event["member"], Stream(event["sender"])), set()).add(event["last"] + 1)
     elif what == "view":
         groups.begin = min(groups.begin, event["wall"])
-        member.views.append((event["wall"], event["stint"], event["view_id"], tuple(event["members"])))
+        member.views.append((event["wall"], event["epoch"], event["view_id"], tuple(event["members"])))
     elif what == "refuse":
         member.refused_at = event["wall"] if member.refused_at is None else member.refused_at
     elif what == "dropped":
-        member.stints.setdefault(event["stint"], Stint()).dropped += event["count"]
+        member.epochs.setdefault(event["epoch"], Epoch()).dropped += event["count"]
     elif what == "close":
-        member.stints.setdefault(event["stint"], Stint()).is_closed = True
+        member.epochs.setdefault(event["epoch"], Epoch()).is_closed = True
 
 
 def suspects(groups: Groups) -> list[tuple[str, Stream]]:

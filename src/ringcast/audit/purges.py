@@ -36,7 +36,7 @@ FOREVER = 1 << 62
 NOTHING = -(1 << 62)                    # before all positions
 STATEMENT = ("last", "ord", "wall")     # columns of what a member said of a stream ...
 PURGE = ("ev", "last", "sent", "wall", "view_id")       # ... and of what its sender gave up
-SAID = pa.schema([("is_purge", pa.int64()), ("sender_id", pa.int64()), ("receiver_id", pa.int64()), ("stint", pa.int64()),
+SAID = pa.schema([("is_purge", pa.int64()), ("sender_id", pa.int64()), ("receiver_id", pa.int64()), ("epoch", pa.int64()),
                   ("ev", pa.int64()), ("sent", pa.int64()), ("rows", pa.binary())])
 EARLY = pa.schema([(name, pa.int64()) for name in ("sender_id", "receiver_id", "by_clock", "wall", "view_id", "known", "position")])
 
@@ -50,8 +50,8 @@ class Told:
     views: dict[int, dict[int, set[int]]] = field(default_factory=lambda: defaultdict(lambda: defaultdict(set)))  # sender: view: whom
     starts: dict[tuple[int, int], list[tuple[int, int, int, int]]] = field(default_factory=lambda: defaultdict(list))
     begins: dict[tuple[int, int], int] = field(default_factory=dict)        # (sender, receiver): the first position for it
-    refusals: dict[int, tuple[int, int]] = field(default_factory=dict)      # receiver: stint, wall
-    closed: dict[int, set[int]] = field(default_factory=lambda: defaultdict(set))       # receiver: stints
+    refusals: dict[int, tuple[int, int]] = field(default_factory=dict)      # receiver: epoch, wall
+    closed: dict[int, set[int]] = field(default_factory=lambda: defaultdict(set))       # receiver: epochs
 
     def note(self, event: Mapping[str, Any]) -> None:
         """Take one of the events that aggregates.marked reads, in their order."""
@@ -60,15 +60,15 @@ class Told:
             self.views[member][event["view_id"]] |= {id_of(name) for name in event["members"]} - {member}
         elif what == "start":
             key = id_of(event["sender"]), id_of(event["peer"])
-            self.starts[key].append((event["stint"], event["ev"], event["view_id"], event["first"] - 1))
+            self.starts[key].append((event["epoch"], event["ev"], event["view_id"], event["first"] - 1))
             self.begins[key] = min(event["first"], self.begins.get(key, FOREVER))
         elif what == "resume":
             key = id_of(event["sender"]), member
             self.begins[key] = min(event["last"] + 1, self.begins.get(key, FOREVER))
         elif what == "refuse":
-            self.refusals.setdefault(member, (event["stint"], event["wall"]))
+            self.refusals.setdefault(member, (event["epoch"], event["wall"]))
         elif what == "close":
-            self.closed[member].add(event["stint"])
+            self.closed[member].add(event["epoch"])
 
 
 def early_purges(spark: "SparkSession", parts: Sequence[Path], events: Sequence[Mapping[str, Any]],
@@ -97,7 +97,7 @@ def early_purges(spark: "SparkSession", parts: Sequence[Path], events: Sequence[
 
 def say(part: Path) -> pa.Table:
     """Read one part: a row for each stream that its member acknowledged, with all acks, and one for its purges."""
-    columns = ["kind", "member_id", "stint", "sender_id", "conn_id", "view_id", "ev", "last", "ord", "wall"]
+    columns = ["kind", "member_id", "epoch", "sender_id", "conn_id", "view_id", "ev", "last", "ord", "wall"]
     table = aggregates.read(part, columns, ("send", "retransmit", "ack", "purge"))
     table = table.filter(pc.and_(pc.is_null(table["conn_id"]), pc.is_valid(table["last"]))).drop_columns(["conn_id"])
     rows = {name: pc.fill_null(table[name], 0).to_numpy() for name in table.column_names}
@@ -117,7 +117,7 @@ def say(part: Path) -> pa.Table:
 
 def head(rows: Mapping[str, Numbers]) -> tuple[int, int]:
     """Tell where a part belongs among the others of its member."""
-    return int(rows["stint"][0]), int(rows["ev"].min())
+    return int(rows["epoch"][0]), int(rows["ev"].min())
 
 
 def matrix(rows: Mapping[str, Numbers], columns: Sequence[str], which: Numbers) -> Numbers:
@@ -137,7 +137,7 @@ def sent_before(rows: Mapping[str, Numbers], is_sent: Numbers) -> Numbers:
 
 def early(sender: int, said: pa.Table, told: Told, skew: int | None) -> Iterator[tuple[int | None, ...]]:
     """Judge one sender's purges by what was said of its stream: rows of EARLY."""
-    pieces = sorted(said.to_pylist(), key=lambda piece: (piece["stint"], piece["ev"]))
+    pieces = sorted(said.to_pylist(), key=lambda piece: (piece["epoch"], piece["ev"]))
     purges = purges_of([piece for piece in pieces if piece["is_purge"]])
     acks: dict[int, list[dict[str, Any]]] = defaultdict(list)
     for piece in pieces:
@@ -169,7 +169,7 @@ def purges_of(pieces: Sequence[Mapping[str, Any]]) -> Numbers:
     found, sent = [numpy.empty((len(PURGE), 0), numpy.int64)], NOTHING
     for piece in pieces:
         purges = decoded(piece["rows"], len(PURGE)).copy()
-        purges[0] = placed(piece["stint"], purges[0])
+        purges[0] = placed(piece["epoch"], purges[0])
         purges[2] = numpy.maximum(purges[2], sent)
         sent = max(sent, piece["sent"])
         found.append(purges)
@@ -180,21 +180,21 @@ def statements(sender: int, receiver: int, pieces: Sequence[Mapping[str, Any]], 
     """Put together what a receiver said: up to where it had acknowledged (one more entry, in front: nothing yet), the last message
     that it had been given then, and when. None of these ever goes back."""
     begin = told.begins.get((sender, receiver), NOTHING)
-    stints = sorted({0} | {piece["stint"] for piece in pieces})
+    epochs = sorted({0} | {piece["epoch"] for piece in pieces})
     found = []
-    for stint in stints:
+    for epoch in epochs:
         said = numpy.concatenate([numpy.empty((len(STATEMENT), 0), numpy.int64)] + [
-            decoded(piece["rows"], len(STATEMENT)) for piece in pieces if piece["stint"] == stint], axis=1)
+            decoded(piece["rows"], len(STATEMENT)) for piece in pieces if piece["epoch"] == epoch], axis=1)
         last, count, wall = said
         # what it was given in order has positions without a gap, or with gaps: it had come at least as far as this
         given = numpy.where((count > 0) & (begin != NOTHING), begin + count - 1, NOTHING)
         refused = told.refusals.get(receiver, (None, 0))
-        if refused[0] == stint:
+        if refused[0] == epoch:
             at = int(numpy.searchsorted(wall, refused[1]))
             last, given, wall = (numpy.insert(column, at, value) for column, value in (
                 (last, FOREVER), (given, given[at - 1] if at else NOTHING), (wall, refused[1])))
         found.append((last, given, wall))
-        if stint not in told.closed.get(receiver, ()):
+        if epoch not in told.closed.get(receiver, ()):
             ended = numpy.array([[FOREVER], [NOTHING], [wall[-1] if len(wall) else NOTHING]], numpy.int64)
             found.append((ended[0], ended[1], ended[2]))
     last, given, wall = (numpy.maximum.accumulate(numpy.concatenate(columns)) for columns in zip(*found, strict=True))
@@ -205,16 +205,16 @@ def starts(starts: Sequence[tuple[int, int, int, int]], purges: Numbers) -> Numb
     """Tell of each purge up to where nothing was for the receiver, as its sender had told it before, or told it in the same view."""
     ordered = sorted(starts)
     reached = numpy.maximum.accumulate(numpy.array([NOTHING, *(position for *_, position in ordered)], numpy.int64))
-    keys = numpy.array([placed(stint, ev) for stint, ev, *_ in ordered], numpy.int64)
+    keys = numpy.array([placed(epoch, ev) for epoch, ev, *_ in ordered], numpy.int64)
     known = reached[numpy.searchsorted(keys, purges[0])]
     for _, _, view_id, position in ordered:
         known = numpy.where(purges[-1] == view_id, numpy.maximum(known, position), known)
     return known
 
 
-def placed(stint: int, ev: Any) -> Any:
+def placed(epoch: int, ev: Any) -> Any:
     """One number for the place of an event among all of its member."""
-    return (stint << 48) + ev
+    return (epoch << 48) + ev
 
 
 def decoded(rows: bytes, columns: int) -> Numbers:

@@ -17,7 +17,7 @@ SHARES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p99.9": 0.999}
 COLUMNS = {                             # of tables that may have no rows
     **dict.fromkeys(("violations", "unproven"), ("wall", "kind", "member", "view_id", "stream", "position", "sentence", "sender")),
     "views": ("view_id", "sender", "members", "sent_to", "given_up_to", "least", "most", "status"), "members": ("member",),
-    "clocks": ("member", "stint", "against", "ahead_s", "within_s", "rate_ppm"),
+    "clocks": ("member", "epoch", "against", "ahead_s", "within_s", "rate_ppm"),
     "series": ("slot", "event", "member", "rows", "messages", "nbytes", "duration", "fill", "fullest"),
     "latency": ("slot", "member", "bucket", "messages"), "acked": ("slot", "sender", "member", "last")}
 MOST_VIEWS = 40                         # that are marked in a plot
@@ -160,8 +160,8 @@ def mark_views(figure: "go.Figure", audit: Audit, figures: Figures) -> None:
     """A line where each view was installed first, and one where each violation was."""
     first: dict[int, int] = {}
     for member in audit.groups.members.values():
-        for shown, stint, view_id, _ in member.views:
-            wall = audit.clocks.true(member.name, shown, stint)
+        for shown, epoch, view_id, _ in member.views:
+            wall = audit.clocks.true(member.name, shown, epoch)
             first[view_id] = min(wall, first.get(view_id, wall))
     for view_id, wall in sorted(first.items())[:MOST_VIEWS]:
         at = (wall - figures.begin) / 1e9

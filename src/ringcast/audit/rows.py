@@ -52,7 +52,7 @@ class Rows:
         self._holes = [dict(zip(HOLE, (*hole[:2], number[hole[2]], *hole[3:]), strict=True)) for hole in holes]
         self._events = self._select("deliver", "ack", "purge").join(F.broadcast(self._groups), ["member", "stream"]).cache()
         self._delivered = self._events.where(F.col("event") == "deliver")
-        self._sent = self._select(*SENT).drop("member", "stint", "event", "ev", "wall", "view_id").cache()
+        self._sent = self._select(*SENT).drop("member", "epoch", "event", "ev", "wall", "view_id").cache()
 
     def __enter__(self) -> "Rows":
         return self
@@ -67,7 +67,7 @@ class Rows:
         rows = self._rows.where(F.col("event").isin(*events) & F.col("first").isNotNull())
         streams = F.broadcast(self._streams)
         same = [rows[name].eqNullSafe(streams[name]) for name in ("sender", "peer", "conn_id")]
-        columns = ("member", "stint", "event", "ev", "wall", "view_id", "sender", "conn_id", "first", "last", "ord", "flags")
+        columns = ("member", "epoch", "event", "ev", "wall", "view_id", "sender", "conn_id", "first", "last", "ord", "flags")
         return rows.join(streams, same).select(*[rows[name] for name in columns], streams["stream"])
 
     def found(self) -> Iterator[Found]:
@@ -106,7 +106,7 @@ class Rows:
         """Messages that were delivered twice."""
         from pyspark.sql import functions as F
 
-        placed = self._delivered.withColumn("before", self._before(F.col("last"), "first", "stint", "ev"))
+        placed = self._delivered.withColumn("before", self._before(F.col("last"), "first", "epoch", "ev"))
         return placed.where(F.col("first") <= F.col("before")).withColumnRenamed("first", "position").select(*FOUND)
 
     def early(self) -> "DataFrame":
@@ -115,7 +115,7 @@ class Rows:
         from pyspark.sql import functions as F
 
         ordered = F.when((F.col("event") == "deliver") & F.col("ord").isNotNull(), F.col("last"))
-        rows = self._events.where(F.col("ord").isNotNull()).withColumn("reached", self._before(ordered, "stint", "ev"))
+        rows = self._events.where(F.col("ord").isNotNull()).withColumn("reached", self._before(ordered, "epoch", "ev"))
         known = F.coalesce("reached", F.col("begin") - 1)
         is_wrong = F.when(F.col("event") == "deliver", F.col("first") <= F.col("reached")).otherwise(F.col("last") > known)
         return rows.where(is_wrong).select(
@@ -141,7 +141,7 @@ class Rows:
 
         given = self._delivered.join(F.broadcast(self._asked), ["member", "stream"]).where(
             F.col("position").between(F.col("first"), F.col("last")))
-        first = F.min(F.struct("stint", "ev", "wall", "view_id")).alias("found")
+        first = F.min(F.struct("epoch", "ev", "wall", "view_id")).alias("found")
         return given.groupBy("number", "member", "stream", "position").agg(first).select(
             "number", "member", "stream", "position", "found.wall", "found.view_id")
 

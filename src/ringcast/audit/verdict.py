@@ -140,7 +140,7 @@ def read(spark: "SparkSession", parts: Sequence[Path]) -> "DataFrame":
         return spark.read.schema(
             "ev bigint, time bigint, wall bigint, member string, event string, view_id bigint, sender string, peer string, "
             "conn_id bigint, first bigint, last bigint, count bigint, ord bigint, flags int, nbytes bigint, sent_at bigint, "
-            "duration bigint, fill double, members array<string>, stint int, member_id bigint, sender_id bigint, peer_id bigint, "
+            "duration bigint, fill double, members array<string>, epoch int, member_id bigint, sender_id bigint, peer_id bigint, "
             "kind int").parquet(*map(str, parts))
     finally:
         spark.conf.set(LISTING, str(before))
@@ -227,10 +227,10 @@ class _Judge:
 
     def _is_told(self, stream: Stream) -> bool:
         """Whether the traces have all that was sent of a stream, up to where its sender's trace ends."""
-        return stream.sender in self.trusted and self.groups.members[stream.sender].has_all_stints
+        return stream.sender in self.trusted and self.groups.members[stream.sender].has_all_epochs
 
     def _begin(self, member: str, stream: Stream) -> int | None:
-        """The first position that is for the member: what its sender told it, or what it had from an earlier life; else where it
+        """The first position that is for the member: what its sender told it, or what it had from an earlier incarnation; else where it
         does begin."""
         got, sent = self.groups.got[member, stream], self.groups.sent.get(stream)
         if stream.conn_id is not None or member == stream.sender:
@@ -281,19 +281,19 @@ class _Judge:
         known: dict[tuple[int, str], tuple[frozenset[str], str]] = {}
         for member in self.groups.members.values():
             before: tuple[int, int] | None = None
-            for wall, stint, view_id, names in member.views:
+            for wall, epoch, view_id, names in member.views:
                 wrong = None
                 for name in names:
                     others, who = known.setdefault((view_id, name), (frozenset(names), member.name))
                     if others != frozenset(names):
                         wrong = f"{member.name} and {who} have different members in view {view_id}"
-                if before is not None and before[0] == stint and view_id <= before[1]:
+                if before is not None and before[0] == epoch and view_id <= before[1]:
                     wrong = f"{member.name} installed view {view_id} after view {before[1]}"
                 if member.name not in names:
                     wrong = f"{member.name} installed view {view_id}, which it is not in"
                 if wrong is not None:
-                    yield Violation(self.result.clocks.true(member.name, wall, stint), "view", member.name, view_id, None, None, wrong)
-                before = stint, view_id
+                    yield Violation(self.result.clocks.true(member.name, wall, epoch), "view", member.name, view_id, None, None, wrong)
+                before = epoch, view_id
 
     def _purges(self) -> Iterator[Violation]:
         for row in self.early:

@@ -31,7 +31,7 @@ AGAIN = 1.0                             # seconds until a run is told once more,
 Simulate = Callable[[int, Settings], Outcome]
 
 
-class TimeIsOver(BaseException):
+class RunTimeout(BaseException):
     """Not an Exception: nothing in a run that catches those may hold it up."""
 
 
@@ -53,7 +53,7 @@ def attempt(run: Planned, limit: float, grace: float, simulate: Simulate, words:
         with limited(limit, grace, words, run.name):
             outcome = simulate(run.seed, run.settings)
         return run.row_of(outcome, monotonic() - began)
-    except TimeIsOver:
+    except RunTimeout:
         return run.row(TIMEOUT, f"it was ended after {limit:g} seconds", traceback.format_exc(), monotonic() - began)
     except Exception as error:
         return run.row(ERROR, f"{type(error).__name__}: {error}", traceback.format_exc(), monotonic() - began)
@@ -61,7 +61,7 @@ def attempt(run: Planned, limit: float, grace: float, simulate: Simulate, words:
 
 @contextmanager
 def limited(limit: float, grace: float, words: TextIO | None, name: str) -> Iterator[None]:
-    """TimeIsOver after `limit` seconds; the end of the process `grace` seconds later, if that has no effect."""
+    """RunTimeout after `limit` seconds; the end of the process `grace` seconds later, if that has no effect."""
     file = words or sys.__stderr__
     assert file is not None
     if words is not None:
@@ -85,7 +85,7 @@ def limited(limit: float, grace: float, words: TextIO | None, name: str) -> Iter
 
 
 def end_it(number: int, frame: FrameType | None) -> None:
-    raise TimeIsOver
+    raise RunTimeout
 
 
 @contextmanager

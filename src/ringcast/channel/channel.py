@@ -30,7 +30,7 @@ from typing import Any, NoReturn, Self, TypeVar
 from ringcast import arguments
 from ringcast._core.batch import Batch, Message
 from ringcast._core.send_window import SendPort, SendWindow
-from ringcast.address import Address, Life
+from ringcast.address import Address, Session
 from ringcast.channel.callbacks import Callbacks, OnMessage, OnView
 from ringcast.channel.closing import Closing
 from ringcast.channel.driver import Driver
@@ -71,10 +71,10 @@ class Channel(SendPort):
     there too, with a Batch of messages that were sent to one member (`dest`) that left
     before it had acknowledged them. `deliver=False` makes a member that only sends: it
     gets no messages, and nobody waits for it. `resume` is the Digest of what this
-    member had got in an earlier life; senders that still have what follows it will send
+    member had got in an earlier incarnation; senders that still have what follows it will send
     that first. Without it, a member that comes back gets what was kept for its former
-    life, of which that may have finished a part. `life` makes several processes, one
-    after the other, one member with one stream (see Life), for which it takes
+    incarnation, of which that may have finished a part. `session` makes several processes, one
+    after the other, one member with one stream (see Session), for which it takes
     deliver=False: killed and started again, it sends again what not all had
     acknowledged, and members drop what they have. All of them must have the same
     max_bundle_size and max_datagram (off loopback: a network of the same MTU), and send
@@ -97,7 +97,7 @@ class Channel(SendPort):
     def __init__(self, group: str, *, name: str | None = None, members: Sequence[str] | None = None,
                  stack: str = "mcast-udp", on_message: OnMessage | None = None,
                  on_view: OnView | None = None, on_undelivered: OnMessage | None = None,
-                 deliver: bool = True, resume: Digest | None = None, life: Life | None = None,
+                 deliver: bool = True, resume: Digest | None = None, session: Session | None = None,
                  faults: Sequence[Layer] = (), **options: Any) -> None:
         self.config = configure(options, stack)
         self.stack = stack
@@ -111,24 +111,24 @@ class Channel(SendPort):
         deliver = arguments.boolean("deliver", deliver)
         resume = arguments.digest("resume", resume)
         faults = arguments.instances("faults", faults, Layer)
-        life = arguments.life(life, deliver) or Life(secrets.randbelow((1 << 64) - 1) + 1)
-        self.address = Address(name, life.incarnation)
+        session = arguments.session(session, deliver) or Session(secrets.randbelow((1 << 64) - 1) + 1)
+        self.address = Address(name, session.incarnation)
         with ExitStack() as undo:               # what a constructor that fails has opened is closed
             carrier = STACKS[stack].carrier
             self._transport = carrier.open(group, self.address.incarnation, self.config)
             undo.callback(self._transport.close)
             self.config = self.config.fitted(self._transport.max_datagram)
             # Not to be guessed, and above those of an earlier process.
-            conn_id = (life.stint << 32) + secrets.randbits(31)
+            conn_id = (session.epoch << 32) + secrets.randbits(31)
             self._endpoint = Endpoint(
                 stack, self.address, names, self.config, group=group,
                 physical=self._transport.physical, receive_budget=self._transport.receive_budget,
-                resume=resume, receiving=deliver, life=life, conn_id=conn_id,
-                timestamp=life.stint << 32, faults=faults,
+                resume=resume, receiving=deliver, session=session, conn_id=conn_id,
+                timestamp=session.epoch << 32, faults=faults,
                 anchor=time.time_ns() - time.monotonic_ns())
             writer = None
             if self.config.trace:
-                writer = Writer(self.config.trace, str(self.address), life.stint)
+                writer = Writer(self.config.trace, str(self.address), session.epoch)
             undo.pop_all()
         self._multicast = self._endpoint.multicast
         self._open_port(self._multicast.send_window)
@@ -360,7 +360,7 @@ class Channel(SendPort):
     def acknowledged(self) -> int:
         """Every member of the view has acknowledged this one's messages to everybody up
         to this seqno. A member that died is one until it is excluded, and then its next
-        life is."""
+        incarnation is."""
         return self._multicast.send_window.ring.low
 
     @property

@@ -9,7 +9,7 @@ import typer
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from ringcast.cli.app import Settings, StackName, app, console, path, settings
-from ringcast.outbox.publisher import KEEP_PARTS, HeldOutbox, Publisher, opening
+from ringcast.outbox.publisher import KEEP_PARTS, OwnedOutbox, Publisher, opening
 
 
 @app.command("publish")
@@ -33,7 +33,7 @@ def publish_command(
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
     config, join = opening(group, name=name, members=names, stack=stack, **settings(options))
-    with HeldOutbox(outbox, group, config) as held, Progress(SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn(),
+    with OwnedOutbox(outbox, group, config) as held, Progress(SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn(),
                                                              console=console, disable=quiet) as progress:
         task = progress.add_task(f"publishing {outbox} to {group}")
         publisher = Publisher(held, join, stop, keep_parts=keep_parts, on_progress=lambda total: progress.update(

@@ -11,7 +11,7 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from ringcast import Channel, ClosedError
 from ringcast.cli.app import Settings, StackName, app, console, path, settings
 from ringcast.cli.retention_options import KeepBytes, KeepFor, KeepUntilCommitted, retention_of
-from ringcast.journal.recorder import close_soon, close_when_alone, record, resume_of, staying
+from ringcast.journal.recorder import close_soon, close_when_alone, connected, record, resume_of
 from ringcast.journal.writer import Journal
 
 
@@ -56,7 +56,7 @@ def record_command(
             signal.signal(number, stop)
         progress = Progress(SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn(), console=console, disable=quiet)
         try:
-            with staying(channel), progress:
+            with connected(channel), progress:
                 task = progress.add_task(f"recording {group} to {directory}")
                 recorded = record(channel, journal, lambda total: progress.update(
                     task, description=f"recorded {total:,} messages of {group} to {directory}"), retention=retention)

@@ -97,7 +97,7 @@ def simulate_command(
     splits: Annotated[int | None, times("a member does not see another any more, for messages to single members")] = None,
     stack: Annotated[str, typer.Option(help=f"What the group runs on: {', '.join(NETWORKED)}.")] = "mcast-udp",
     breaks: Annotated[int | None, times("a connection breaks, where the stack has some")] = None,
-    returns: Annotated[int | None, times("a member that only sends dies and comes back as the same life")] = None,
+    returns: Annotated[int | None, times("a member that only sends dies and comes back as the same incarnation")] = None,
     threads: Annotated[int | None, typer.Option(
         help="Threads of each member that send to one destination, and their messages wait for bundle_delay; 0: each leaves at once.",
         show_default="drawn")] = None,
@@ -285,7 +285,7 @@ def show_sum(total: Counter[str]) -> None:
                         f"in a CPU second ({cpu:,.1f} CPU s in all)"),
         ("network", ", ".join(f"{total['num_' + name]:,} {name}" for name in
                               ("lost", "cut", "duplicated", "reordered", "damaged", "clogged", "overflows", "unsent"))),
-        ("members", f"{total['num_lives']:,} lives, {total['num_views']:,} views, {total['num_left']:,} left, "
+        ("members", f"{total['num_incarnations']:,} incarnations, {total['num_views']:,} views, {total['num_left']:,} left, "
                     f"{total['num_faults']:,} taken out alive, {total['num_blockings']:,} blockings"),
         ("repair", f"{total['xmit_reqs_sent']:,} requests, {total['xmit_rsps_sent']:,} messages repeated, "
                    f"{total['num_duplicates']:,} duplicates, {total['num_out_of_window']:,} beyond the window"),

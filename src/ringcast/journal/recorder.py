@@ -19,10 +19,10 @@ RETENTION_S = 10
 
 
 def resume_of(journal: Journal, members: Sequence[str]) -> Digest:
-    """How far the journal has got with all lives of `members`: the `resume` of the channel that goes on recording."""
+    """How far the journal has got with all incarnations of `members`: the `resume` of the channel that goes on recording."""
     digest = {sender: seqno for sender, seqno in Digest.from_names(journal.digest).items() if sender.name in members}
     if len(digest) > MAX_RESUME:
-        raise JournalError(f"this journal knows {len(digest)} lives of the members, more than the {MAX_RESUME} that a member can "
+        raise JournalError(f"this journal knows {len(digest)} incarnations of the members, more than the {MAX_RESUME} that a member can "
                            f"bring back to its group; record into a new directory")
     return Digest(digest)
 
@@ -101,7 +101,7 @@ def _append(journal: Journal, batch: Batch, reached: dict[str, int]) -> int:
 
 
 @contextmanager
-def staying(channel: Channel) -> Iterator[None]:
+def connected(channel: Channel) -> Iterator[None]:
     """Connect and leave, but on an error go without leaving: what is not recorded must not be given up by the others."""
     channel.connect()
     try:

@@ -275,7 +275,7 @@ class Tail:
 
     @classmethod
     def recover(cls, segment: Segment, seed: int, *, fsync: bool) -> "Tail | None":
-        """The tail as its last life left it, cut behind the last entry whose bytes are intact.
+        """The tail as its last process left it, cut behind the last entry whose bytes are intact.
 
         None, with the files removed, if nothing in it was durable.
         """

@@ -2,8 +2,8 @@
 
 Its stream is a function of the outbox: batches in the order of their numbers, parts in the order of the manifest, rows in the order of
 the file, each row the next seqno (a row larger than a datagram several, as many as its size says). The ledger keeps one point of that
-function that every member has acknowledged. Killed anywhere and started again, the publisher goes on as the same life from there
-(ringcast.Life), sends the rest again under the same seqnos, and members drop what they have.
+function that every member has acknowledged. Killed anywhere and started again, the publisher goes on as the same incarnation from there
+(ringcast.Session), sends the rest again under the same seqnos, and members drop what they have.
 
 One thread sends, and blocks where the group's windows are full; another watches what is acknowledged, writes the ledger, and only then
 removes what is finished.
@@ -26,7 +26,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ringcast import Channel, ClosedError, Life, RingcastError
+from ringcast import Channel, ClosedError, RingcastError, Session
 from ringcast.config import Config, configure
 from ringcast.errors import OutboxError
 from ringcast.journal.manifest import make_directory, sync_directory, write_json
@@ -63,7 +63,7 @@ GRACE = 5.0                             # seconds that a publisher that is stopp
 KEEP_PARTS = 86_400.0                   # seconds until a part goes that no batch names
 
 
-class HeldOutbox(Outbox):
+class OwnedOutbox(Outbox):
     """The outbox of a publisher, which holds its lock; made when it is not there. `config` is that of the publisher's channel.
     OutboxError when another publisher has it, or when it is another group's."""
 
@@ -105,12 +105,12 @@ class HeldOutbox(Outbox):
             time.sleep(LOCKING / 100)
 
     def _resume(self, bundle: int, datagram: int) -> Ledger:
-        """The ledger of the life that goes on, with a stint of its own, before anything is sent in that."""
+        """The ledger of the incarnation that goes on, with an epoch of its own, before anything is sent in that."""
         ledger = self.ledger()
         if ledger is None:
             ledger = Ledger(secrets.randbelow((1 << 64) - 1) + 1, 0, bundle, datagram)
         else:
-            ledger.stint += 1
+            ledger.epoch += 1
             if (ledger.bundle, ledger.datagram) != (bundle, datagram) and self.manifest(ledger.finished + 1) is not None:
                 raise OutboxError(f"{self.path} has batches that were begun with max_bundle_size={ledger.bundle} and "
                                   f"max_datagram={ledger.datagram}: pass the same until these are published.")
@@ -160,7 +160,7 @@ class HeldOutbox(Outbox):
             os.close(self._lock)
             self._lock = None
 
-    def __enter__(self) -> "HeldOutbox":
+    def __enter__(self) -> "OwnedOutbox":
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -174,12 +174,12 @@ def _written(path: Path) -> float:
         return float("inf")
 
 
-def opening(group: str, *, name: str, members: Sequence[str], stack: str, **options: Any) -> tuple[Config, Callable[[Life], Channel]]:
-    """What a HeldOutbox and a Publisher need, for a member with these arguments of Channel. A row that is larger than a datagram may
+def opening(group: str, *, name: str, members: Sequence[str], stack: str, **options: Any) -> tuple[Config, Callable[[Session], Channel]]:
+    """What a OwnedOutbox and a Publisher need, for a member with these arguments of Channel. A row that is larger than a datagram may
     wait for room in its middle for half a day (frag_timeout), for a publisher has nothing better to do."""
     options = {"frag_timeout": 86_400_000} | options
     config = fitted(configure(options, stack), stack)
-    return config, lambda life: Channel(group, name=name, members=members, stack=stack, deliver=False, life=life, **options)
+    return config, lambda session: Channel(group, name=name, members=members, stack=stack, deliver=False, session=session, **options)
 
 
 @dataclass(slots=True)
@@ -194,17 +194,17 @@ class Mark:
 
 
 class Publisher:
-    """Carries what is in `outbox` into the group, through the channel that `join` opens for a life of a member (deliver=False, not
-    connected yet). `keep_parts` in seconds, see HeldOutbox.sweep; `on_progress` is called with the number of rows that were
+    """Carries what is in `outbox` into the group, through the channel that `join` opens for an incarnation of a member (deliver=False, not
+    connected yet). `keep_parts` in seconds, see OwnedOutbox.sweep; `on_progress` is called with the number of rows that were
     acknowledged in this run, after each entry in the ledger. When `stop` is set, from any thread or a signal handler, run() ends:
     after what was begun is acknowledged, if that is soon.
     """
 
-    def __init__(self, outbox: HeldOutbox, join: Callable[[Life], Channel], stop: threading.Event, *, keep_parts: float = KEEP_PARTS,
+    def __init__(self, outbox: OwnedOutbox, join: Callable[[Session], Channel], stop: threading.Event, *, keep_parts: float = KEEP_PARTS,
                  on_progress: Callable[[int], object] | None = None) -> None:
         ledger = outbox.held
         self.outbox, self.ledger = outbox, ledger
-        self.channel = join(Life(ledger.incarnation, ledger.seqno, ledger.stint))
+        self.channel = join(Session(ledger.incarnation, ledger.seqno, ledger.epoch))
         config = self.channel.config
         if (config.max_bundle_size, config.max_datagram) != (ledger.bundle, ledger.datagram):
             raise OutboxError("The channel has another max_bundle_size or max_datagram than the outbox was opened with: pass the "

@@ -69,10 +69,10 @@ class Manifest(msgspec.Struct, forbid_unknown_fields=True):
 
 class Ledger(msgspec.Struct, forbid_unknown_fields=True):
     """How far the publisher has got: every member has acknowledged all batches up to the number `finished`, and `rows` of the one after
-    it; the last of these rows has the seqno `seqno` in the stream of the publisher's one life, to which the rest belongs as well."""
+    it; the last of these rows has the seqno `seqno` in the stream of the publisher's one incarnation, to which the rest belongs as well."""
 
     incarnation: int
-    stint: int
+    epoch: int = msgspec.field(name="stint")   # its name in the file since version 1
     bundle: int                         # max_bundle_size and max_datagram, from which follows how many seqnos a large row takes
     datagram: int = MAX_DATAGRAM
     finished: int = 0
@@ -200,7 +200,7 @@ class Outbox:
         """Makes the batch exist, unless it does; its number, 0 when it was finished before. Parts that turn out not to be wanted go."""
         for part in parts:
             try:
-                os.utime(self.parts / part.name)        # it is young: see HeldOutbox.sweep
+                os.utime(self.parts / part.name)        # it is young: see OwnedOutbox.sweep
             except OSError as error:
                 raise damaged(self.parts / part.name, "it is gone; perhaps it was older than the publisher's --keep-parts") from error
         draft = self.batches / f"{secrets.token_hex(16)}.tmp"

@@ -155,9 +155,9 @@ class Reassembly:
             if any(assembly.since < before for assembly in open_ones.values()):
                 self.give_up(open_ones)
 
-    def held_from(self, most: int) -> Seqno | None:
+    def first_incomplete(self, most: int) -> Seqno | None:
         """The seqno of the first fragment of the message that is being put together in order, if it has at most so many bytes: until
-        it is complete its fragments are not acknowledged, so that a member that dies gets it whole in its next life."""
+        it is complete its fragments are not acknowledged, so that a member that dies gets it whole in its next incarnation."""
         for assembly in self.ordered.values():
             if assembly.nbytes <= most:
                 return assembly.first

@@ -1,13 +1,13 @@
 """Negative acknowledgement: which gaps a receiver asks for and when, and what of it a sender sends again.
 
-A gap is asked for when it was there at the look before already, because what is on its way is not lost (decision 9). It has an age
+A gap is asked for when it was there at the scan before already, because what is on its way is not lost (decision 9). It has an age
 of its own: whatever else comes, it is asked for again when its repeat should have been here. How long that takes is learned from the
-repeats that come, as TCP learns its retransmission timeout (RFC 6298); time is counted in looks, so that a machine that slept has not
+repeats that come, as TCP learns its retransmission timeout (RFC 6298); time is counted in scans, so that a machine that slept has not
 missed anything.
 
 An announcement (HIGHEST, STABILITY) may overtake the messages that it announces, which then wait in
 the socket. So the end of a stream, of which nothing but its announcement has come, is asked for
-when it began with the same seqno at the look before: as long as it moves, messages come.
+when it began with the same seqno at the scan before: as long as it moves, messages come.
 
 What is asked for is clipped to what was sent and not yet purged, and repeats are paced by what gets through: they take what was
 acknowledged since, and a little in each interval, so that no request costs more than it should (decision 24).
@@ -23,66 +23,66 @@ from ringcast._core.window import Window
 from ringcast.protocols.seqnos import HALF, MODULUS, Range, Seqno, is_seqno, precedes, united, without
 from ringcast.stack import Instant
 
-MAX_RANGES = 2048                       # that are asked for at one look
+MAX_RANGES = 2048                       # that are asked for at one scan
 RANGE = 19                              # bytes of one in a request, at most: two numbers of 64 bits, and that they are two
 REQUEST = 64                            # bytes of a request besides, at most: header, conn-id, timestamp
-SHORTEST_PATIENCE = 2                   # looks until a gap is asked for again, at least
+SHORTEST_PATIENCE = 2                   # scans until a gap is asked for again, at least
 LONGEST_PATIENCE = 32                   # and at most, when nothing new comes of the sender ...
 LONGEST_ROUND_TRIP = 512                # ... and when it does: then repeats stand in a long queue
-LONGEST_SILENCE = 64                    # looks between two repeats of a thing while nothing changes
+LONGEST_SILENCE = 64                    # scans between two repeats of a thing while nothing changes
 SHARES = 32                             # parts of a window of which each interval may repeat one, whatever comes through
 
 
 class Gaps:
-    """What is missing in one receive window, from one look to the next."""
+    """What is missing in one receive window, from one scan to the next."""
 
-    __slots__ = ("asked", "flowed", "looks", "patience", "seen", "tail")
+    __slots__ = ("asked", "flowed", "scans", "patience", "seen", "tail")
 
     def __init__(self, offset: Seqno) -> None:
-        self.seen = offset              # HR at the last look: only gaps up to here are asked for
-        self.asked: Sequence[Ask] = ()  # oldest seqno first, as they were missing at the last look
+        self.seen = offset              # HR at the last scan: only gaps up to here are asked for
+        self.asked: Sequence[Ask] = ()  # oldest seqno first, as they were missing at the last scan
         self.patience = Patience()
-        self.looks = 0                  # so far
+        self.scans = 0                  # so far
         self.flowed = 0                 # the last one that saw something new
-        self.tail: Seqno | None = None  # where what was only announced began at the last look
+        self.tail: Seqno | None = None  # where what was only announced began at the last scan
 
-    def look(self, ring: Window) -> list[Range]:
-        """Return what to ask for now: gaps that were there at the last look, but not those whose repeats may be on the way."""
-        self.looks += 1
+    def scan(self, ring: Window) -> list[Range]:
+        """Return what to ask for now: gaps that were there at the last scan, but not those whose repeats may be on the way."""
+        self.scans += 1
         ranges = ring.missing(MAX_RANGES, self.seen)
         tail = announced(ring)
         moving = tail if tail != self.tail else None
         self.tail = tail
         if ring.hr != self.seen:
-            self.seen, self.flowed = ring.hr, self.looks
+            self.seen, self.flowed = ring.hr, self.scans
         if not ranges and not self.asked:
             return []
         missing = split(ranges, self.asked, (ring.hd + 1) % MODULUS)
         self._learn(missing)
         served = self._served(missing)
-        is_silent = self.looks - self.flowed > LONGEST_PATIENCE
-        patience = min(self.patience.looks, LONGEST_PATIENCE) if is_silent else self.patience.looks
+        is_silent = self.scans - self.flowed > LONGEST_PATIENCE
+        patience = min(self.patience.scans, LONGEST_PATIENCE) if is_silent else self.patience.scans
         wanted: list[Range] = []
         asked: list[Ask] = []
         again = False
         for ask in missing:
             if ask.at in served:
-                ask = ask._replace(served=self.looks)
-            is_late = ask.times > 0 and self.looks - ask.at >= patience
-            is_passed_over = ask.served > 0 and self.looks - ask.served >= SHORTEST_PATIENCE
+                ask = ask._replace(served=self.scans)
+            is_late = ask.times > 0 and self.scans - ask.at >= patience
+            is_passed_over = ask.served > 0 and self.scans - ask.served >= SHORTEST_PATIENCE
             is_coming = not ask.times and moving is not None and not precedes(ask.first, moving)
             if (not ask.times and not is_coming) or is_late or is_passed_over:
                 again |= is_late
                 wanted.append((ask.first, ask.last))
-                ask = Ask(ask.first, ask.last, self.looks, ask.times + 1)
+                ask = Ask(ask.first, ask.last, self.scans, ask.times + 1)
             asked.append(ask)
         self.asked = asked or ()
         if again:
-            self.patience.fail(self.looks, LONGEST_PATIENCE if is_silent else LONGEST_ROUND_TRIP)
+            self.patience.fail(self.scans, LONGEST_PATIENCE if is_silent else LONGEST_ROUND_TRIP)
         return united(wanted, ring.hd)
 
     def _served(self, missing: "list[Ask]") -> set[int]:
-        """Return the looks of those requests of which a part came since the last look. When no more of one comes, its other parts
+        """Return the scans of those requests of which a part came since the last scan. When no more of one comes, its other parts
         were lost again, or their sender may repeat only so much at a time: they are asked for without further patience."""
         before, after = sizes_of(self.asked), sizes_of(missing)
         return {at for at, size in after.items() if size < before[at]}
@@ -92,7 +92,7 @@ class Gaps:
         still = asked_once(missing)
         for at, size in asked_once(self.asked).items():
             if still.get(at, 0) < size:
-                self.patience.learn(self.looks - at, self.looks)
+                self.patience.learn(self.scans - at, self.scans)
 
 
 def announced(ring: Window) -> Seqno | None:
@@ -103,8 +103,8 @@ def announced(ring: Window) -> Seqno | None:
 
 
 class Ask(NamedTuple):
-    """A range that is missing and was asked for `times` times, the last time at look number `at`; other parts of that request came
-    at look number `served`, if that is not 0."""
+    """A range that is missing and was asked for `times` times, the last time at scan number `at`; other parts of that request came
+    at scan number `served`, if that is not 0."""
 
     first: Seqno
     last: Seqno
@@ -118,7 +118,7 @@ class Ask(NamedTuple):
 
 
 def sizes_of(asks: Iterable[Ask]) -> dict[int, int]:
-    """Return how many seqnos were asked for at each look."""
+    """Return how many seqnos were asked for at each scan."""
     sizes: dict[int, int] = {}
     for ask in asks:
         if ask.times:
@@ -127,7 +127,7 @@ def sizes_of(asks: Iterable[Ask]) -> dict[int, int]:
 
 
 def asked_once(asks: Iterable[Ask]) -> dict[int, int]:
-    """Return how many seqnos were asked for at each look, and not again."""
+    """Return how many seqnos were asked for at each scan, and not again."""
     return sizes_of(ask for ask in asks if ask.times == 1)
 
 
@@ -158,31 +158,31 @@ def behind(seqno: Seqno, base: Seqno) -> int:
 
 
 class Patience:
-    """How many looks a repeat is waited for: the time that repeats take, smoothed, and four times its variation (RFC 6298). Twice as
+    """How many scans a repeat is waited for: the time that repeats take, smoothed, and four times its variation (RFC 6298). Twice as
     long each time that no repeat has come for so long, until one that was asked for only once has come again."""
 
-    __slots__ = ("looks", "mean", "moved", "variation")
+    __slots__ = ("scans", "mean", "moved", "variation")
 
     def __init__(self) -> None:
-        self.looks = SHORTEST_PATIENCE
+        self.scans = SHORTEST_PATIENCE
         self.mean = self.variation = 0.0
-        self.moved = 0                  # the look at which it was doubled, or a repeat came, last
+        self.moved = 0                  # the scan at which it was doubled, or a repeat came, last
 
-    def learn(self, looks: int, look: int) -> None:
-        """A repeat took so many looks, and came at this one."""
-        self.moved = look
+    def learn(self, scans: int, scan: int) -> None:
+        """A repeat took so many scans, and came at this one."""
+        self.moved = scan
         if self.mean:
-            self.variation += (abs(looks - self.mean) - self.variation) / 4
-            self.mean += (looks - self.mean) / 8
+            self.variation += (abs(scans - self.mean) - self.variation) / 4
+            self.mean += (scans - self.mean) / 8
         else:
-            self.mean, self.variation = float(looks), looks / 2
-        self.looks = min(max(SHORTEST_PATIENCE, math.ceil(self.mean + 4 * self.variation)), LONGEST_ROUND_TRIP)
+            self.mean, self.variation = float(scans), scans / 2
+        self.scans = min(max(SHORTEST_PATIENCE, math.ceil(self.mean + 4 * self.variation)), LONGEST_ROUND_TRIP)
 
-    def fail(self, look: int, most: int) -> None:
-        """At this look something had to be asked for again; it will be waited for at most so long."""
-        if look - self.moved >= self.looks or self.looks > most:
-            self.moved = look
-            self.looks = min(2 * self.looks, most)
+    def fail(self, scan: int, most: int) -> None:
+        """At this scan something had to be asked for again; it will be waited for at most so long."""
+        if scan - self.moved >= self.scans or self.scans > most:
+            self.moved = scan
+            self.scans = min(2 * self.scans, most)
 
 
 def requests(ranges: list[Range], datagram: int) -> list[list[Range]]:
@@ -191,25 +191,25 @@ def requests(ranges: list[Range], datagram: int) -> list[list[Range]]:
     return [ranges[start:start + most] for start in range(0, len(ranges), most)]
 
 
-class Stillness:
-    """Whether something is to be said again at this look: ever more rarely while nothing changes, because then somebody is slow or
+class Backoff:
+    """Whether something is to be said again at this scan: ever more rarely while nothing changes, because then somebody is slow or
     dead, not in need of hearing it again."""
 
-    __slots__ = ("looks", "state")
+    __slots__ = ("scans", "state")
 
     def __init__(self) -> None:
-        self.looks = 0                  # since anything changed
+        self.scans = 0                  # since anything changed
         self.state: object = None
 
-    def look(self, state: object) -> int:
-        """Note the state; the number of looks since it changed."""
-        self.looks = self.looks + 1 if state == self.state else 0
+    def scan(self, state: object) -> int:
+        """Note the state; the number of scans since it changed."""
+        self.scans = self.scans + 1 if state == self.state else 0
         self.state = state
-        return self.looks
+        return self.scans
 
     @property
     def is_due(self) -> bool:
-        return self.looks & (self.looks - 1) == 0 or self.looks % LONGEST_SILENCE == 0
+        return self.scans & (self.scans - 1) == 0 or self.scans % LONGEST_SILENCE == 0
 
 
 def clipped(ranges: list[Range], low: Seqno, sent: Seqno) -> list[Range] | None:

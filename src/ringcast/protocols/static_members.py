@@ -2,7 +2,7 @@
 
 Every member keeps one table: for each listed name a generation and an incarnation, 0 meaning that the name is vacant (its member
 left or was taken out). Whoever changes a line raises its generation; of two lines for a name the one with the higher (generation,
-incarnation) wins, but for the first generation: there the one that was heard first stays, since the other may be a former life whose
+incarnation) wins, but for the first generation: there the one that was heard first stays, since the other may be a former incarnation whose
 HELLO comes late, and if it is alive it will raise the generation. (In later generations that holds for one that is in our view, against
 one that says itself that it has none.) So all tables become equal in whatever order they are heard.
 
@@ -16,22 +16,22 @@ HELLO carries the sender's table. It is repeated every hello_interval until ever
 equal one; it is answered when its sender asks, or when it shows a table other than ours; then there is silence. That a name is
 *occupied* is believed only from its owner, because the owner's HELLO also brings what the others need: where it can be reached,
 and, after a restart, the digest of what it already has. That a name is *vacant* is believed from anybody. The first view comes when
-all listed names are settled and every member has heard of this life, so that a former life of the same name gives way before.
+all listed names are settled and every member has heard of this incarnation, so that a former incarnation of the same name gives way before.
 
-A member whose name is taken by a later life of it, or that was taken out, stops with a sentence that says so. It may have been
+A member whose name is taken by a later incarnation of it, or that was taken out, stops with a sentence that says so. It may have been
 out of reach at the time, and all others agree already: so whoever gets anything from an incarnation that its table lacks says HELLO.
 (A member also stops when it formed a view without some, whom it excluded, and these know a line of its name that supersedes its own.)
 
-A life may come back after its process died (address.Life): with its old incarnation, so it takes over whatever generation its line has
-by now, and its view may be one that the others have already. What tells its processes apart is the stint, in the HELLO of whoever has
-heard of it: an earlier process's HELLO that comes late is no news any more, and the life has no view before everybody knows of the
-present stint, thus where it can be reached. To the layers above it is a member whose link broke and came back.
+An incarnation may come back after its process died (address.Session): with its old incarnation, so it takes over whatever generation its line has
+by now, and its view may be one that the others have already. What tells its processes apart is the epoch, in the HELLO of whoever has
+heard of it: an earlier process's HELLO that comes late is no news any more, and the incarnation has no view before everybody knows of the
+present epoch, thus where it can be reached. To the layers above it is a member whose link broke and came back.
 
-One datagram may say anything. So a line is not believed whose generation is far above ours: honest tables differ by as many lives as a
+One datagram may say anything. So a line is not believed whose generation is far above ours: honest tables differ by as many incarnations as a
 partition hides. (Who has no view yet knows nothing, and believes all but the last half of the generations there are.)
 
 A line that is believed only from its owner is never believed by those whom it did not reach before it died. They keep it as a
-rumour, so that exclude() supersedes it all the same; and excluding a name that was never heard of supersedes its first life.
+rumour, so that exclude() supersedes it all the same; and excluding a name that was never heard of supersedes its first incarnation.
 
 A HELLO names the terms that all members must share, the stack among them: members on different
 stacks understand each other's HELLO and nothing else. Nothing is taken from a member with other
@@ -85,7 +85,7 @@ class Hello(msgspec.Struct, array_like=True):
     asks: bool                          # the sender has not heard from everybody that they agree: please answer
     resume: Annotated[dict[int, int], Meta(max_length=MAX_RESUME)]   # {sender: highest seqno it has}
     installed: bool = True              # the sender has a view
-    stints: Annotated[dict[int, int], Meta(max_length=MAX_MEMBERS)] = {}     # of lives that have come back, the sender's among them
+    epochs: Annotated[dict[int, int], Meta(max_length=MAX_MEMBERS)] = {}     # of incarnations that have come back, the sender's among them
     terms: Annotated[dict[Name, Term], Meta(max_length=MAX_TERMS)] = {}     # what all must share
 
 
@@ -93,16 +93,16 @@ HELLO = Kind(3, "hello", Hello, traced=False)           # who I am and whom I kn
 
 
 class StaticMembers(Layer):
-    """The layer. `names` is the whole group, this member's name included; `resume` is what this member already has; `stint` says which
-    process of its life it is (address.Life); `terms` is what all must share (config.terms_of)."""
+    """The layer. `names` is the whole group, this member's name included; `resume` is what this member already has; `epoch` says which
+    process of its incarnation it is (address.Session); `terms` is what all must share (config.terms_of)."""
 
     def __init__(self, local: Address, names: tuple[str, ...], config: Config,
-                 resume: Digest | None = None, stint: int = 0,
+                 resume: Digest | None = None, epoch: int = 0,
                  terms: dict[str, str] | None = None) -> None:
         check_names(local.name, names)
         self.local = local
         self.terms = terms or {}
-        self.stints = {local.incarnation: stint} if stint else {}       # of lives that have come back, in the table
+        self.epochs = {local.incarnation: epoch} if epoch else {}       # of incarnations that have come back, in the table
         self.interval = milliseconds(config.hello_interval)
         self.resume = {sender.incarnation: seqno for sender, seqno in (resume or {}).items()}
         if len(self.resume) > MAX_RESUME:
@@ -139,7 +139,7 @@ class StaticMembers(Layer):
         if hello.name not in self.table or not all(map(is_seqno, numbers(hello))):
             return False
         self.num_hellos_received += 1
-        if hello.stints.get(sender, 0) < self.stints.get(sender, 0):
+        if hello.epochs.get(sender, 0) < self.epochs.get(sender, 0):
             return True
         if (differing := self._differing(hello)) is not None:
             self._refuse(hello, differing, now)
@@ -176,16 +176,16 @@ class StaticMembers(Layer):
             self._answer(now)
 
     def _hear(self, hello: Hello, sender: int, now: Instant) -> None:
-        """Somebody who is in the table. Of a life that has come back we learn at once where it is now; and once it has a view, that
+        """Somebody who is in the table. Of an incarnation that has come back we learn at once where it is now; and once it has a view, that
         what was on its way to and from it may be lost."""
         before, self.heard[hello.name] = self.heard.get(hello.name), hello
-        if not (stint := hello.stints.get(sender)):
+        if not (epoch := hello.epochs.get(sender)):
             return
-        self.stints[sender] = stint
-        self.above.returned(sender, stint, now)
+        self.epochs[sender] = epoch
+        self.above.returned(sender, epoch, now)
         if self.installed is not None and (before is None or before.physical != hello.physical):
             self._route()
-        if hello.installed and (before is None or not before.installed or before.stints.get(sender) != stint):
+        if hello.installed and (before is None or not before.installed or before.epochs.get(sender) != epoch):
             self.above.linked(sender, now)
 
     def _merge(self, hello: Hello, sender: int) -> bool:
@@ -212,7 +212,7 @@ class StaticMembers(Layer):
         return line.generation <= (self.table[name].generation + FARTHEST if known else HIGHEST)
 
     def _is_stale(self, hello: Hello, name: str, line: Line) -> bool:
-        """Of two lives with one generation, the one in our view was heard of by every member, so the other's HELLO was held back for
+        """Of two incarnations with one generation, the one in our view was heard of by every member, so the other's HELLO was held back for
         long. If that one is alive all the same, it raises its generation when it hears of the tie, as it has no view yet."""
         ours = self.table[name]
         return (name == hello.name and not hello.installed and line.generation == ours.generation and ours.incarnation != 0
@@ -223,10 +223,10 @@ class StaticMembers(Layer):
         self.heard.pop(name, None)
         self.incarnations = {line.incarnation for line in self.table.values()}
         known = self.incarnations | {self.local.incarnation}            # whose goodbye is not that of an earlier process
-        self.stints = {life: stint for life, stint in self.stints.items() if life in known}
+        self.epochs = {member: epoch for member, epoch in self.epochs.items() if member in known}
 
     def _contest(self, line: Line) -> bool:
-        """Somebody says that our name is another's, or vacant: a former life of ours gives way, a later one does not. Or that it is
+        """Somebody says that our name is another's, or vacant: a former incarnation of ours gives way, a later one does not. Or that it is
         ours, from a time that only an earlier process of ours has seen."""
         mine = self.table[self.local.name]
         if line.generation < mine.generation or line == mine:
@@ -269,14 +269,14 @@ class StaticMembers(Layer):
 
     def missing(self) -> list[str]:
         """What a starting member waits for: listed names that were neither heard nor are known to be vacant, and members that have
-        not heard of it. (A HELLO that is older than our start may hide that our name was another life's.)"""
+        not heard of it. (A HELLO that is older than our start may hide that our name was another incarnation's.)"""
         return [name for name, line in self.table.items() if line.generation == 0 or (
             self.installed is None and line.incarnation and name != self.local.name and not self._knows_us(name))]
 
     def _knows_us(self, name: str) -> bool:
         hello, line, me = self.heard.get(name), self.table[self.local.name], self.local.incarnation
         return (hello is not None and hello.table.get(self.local.name) == line
-                and (not line.incarnation or hello.stints.get(me, 0) == self.stints.get(me, 0)))
+                and (not line.incarnation or hello.epochs.get(me, 0) == self.epochs.get(me, 0)))
 
     def agreed(self) -> bool:
         """Whether every member in the table was last heard with a table equal to ours."""
@@ -285,7 +285,7 @@ class StaticMembers(Layer):
 
     def _is_settled(self, name: str) -> bool:
         """Whether nothing is left to be said about a comeback, theirs or ours."""
-        return self._knows_us(name) and (self.heard[name].installed or self.table[name].incarnation not in self.stints)
+        return self._knows_us(name) and (self.heard[name].installed or self.table[name].incarnation not in self.epochs)
 
     def _install(self, now: Instant) -> None:
         """Send the view up, once all listed names are settled and whenever it changes after that."""
@@ -333,7 +333,7 @@ class StaticMembers(Layer):
         self.last_hello, self.hello_due = now, False
         self.num_hellos_sent += 1
         body = Hello(self.local.name, self.stack.physical, self.table, not self.agreed(), self.resume,
-                     self.installed is not None, self.stints, self.terms)
+                     self.installed is not None, self.epochs, self.terms)
         self.below.send([self.stack.control(HELLO, body, EVERYONE)], now)
 
     def status(self) -> dict[str, int]:
@@ -348,8 +348,8 @@ def numbers(hello: Hello) -> Iterator[int]:
     yield from (line.incarnation for line in hello.table.values())
     yield from hello.resume
     yield from hello.resume.values()
-    yield from hello.stints
-    yield from hello.stints.values()
+    yield from hello.epochs
+    yield from hello.epochs.values()
 
 
 def check_names(local: str, names: tuple[str, ...]) -> None:

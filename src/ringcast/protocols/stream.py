@@ -32,7 +32,7 @@ class Stream:
     `own` is this member's own window, when its messages come back to it without a network; flags and send times are then the window's.
     """
 
-    __slots__ = ("config", "dest", "finished", "heard", "in_hand", "kept", "layer", "looks", "marks", "offset", "own", "ring",
+    __slots__ = ("config", "dest", "finished", "heard", "outstanding", "kept", "layer", "scans", "marks", "offset", "own", "ring",
                  "sender", "stamps", "unacked_bytes", "unacked_messages", "whole")
 
     def __init__(self, layer: Layer, sender: Address, dest: Address | None, ring: Window, config: Config, *,
@@ -45,11 +45,11 @@ class Stream:
         self.finished: Seqno = ring.low
         self.offset: Seqno = ring.low                   # where it begins for us
         self.kept: Seqno = ring.low                     # what keep() has counted
-        self.in_hand = 0                                # messages that the application has not finished
+        self.outstanding = 0                                # messages that the application has not finished
         self.heard: Instant = 0                         # when anything new of the sender came last
         self.unacked_messages = self.unacked_bytes = 0  # freed since the last ack
         self.whole: Reassembly | None = None            # once there are fragments
-        self.looks = 0                                  # since the last fragment came
+        self.scans = 0                                  # since the last fragment came
 
     # ------------------------------------------------------------------------------------------------------- coming in
 
@@ -80,7 +80,7 @@ class Stream:
         if self.own is not None:
             self.own.stamp(now + self.layer.stack.anchor)       # it may be faster here than on the wire
         if not self.marks.flags:
-            self.in_hand += len(payloads)
+            self.outstanding += len(payloads)
             sent_at = self.stamps.take(first, len(payloads))
             deliveries.append(Batch(self.sender, first, payloads, view_id, self.dest, 0, self, sent_at))
             return len(payloads)
@@ -92,7 +92,7 @@ class Stream:
         """A run of messages with the same flags becomes a batch for the application; fragments do when they are all there."""
         if run.flags & FRAGMENT:
             return self._assemble(run, deliveries, view_id, now)
-        self.in_hand += len(run)
+        self.outstanding += len(run)
         deliveries.append(run.addressed(self.sender, self.dest, view_id, self, self.stamps.take(run.first, len(run))))
         return len(run)
 
@@ -100,12 +100,12 @@ class Stream:
         """A whole message has the seqno of its last fragment."""
         if self.whole is None:
             self.whole = Reassembly(self.config.max_message_size, self.config.max_bytes)
-        self.looks = 0
+        self.scans = 0
         handed, seqno = 0, run.first
         for fragment in run.payloads:
             payload = self.whole.add(seqno, fragment, bool(run.flags & OOB), now)
             if payload is not None:
-                self.in_hand += 1
+                self.outstanding += 1
                 deliveries.append(Batch(self.sender, seqno, [payload], view_id, self.dest, run.flags & ~FRAGMENT, self,
                                         self.stamps.take(seqno, 1)))
                 handed += 1
@@ -116,17 +116,17 @@ class Stream:
 
     def finish(self, batch: Batch) -> None:
         """The application has finished a batch of this stream."""
-        self.in_hand -= len(batch)
+        self.outstanding -= len(batch)
         if not batch.flags & OOB:
             self._raise(batch.last)
         self._settle()
 
     def _settle(self) -> None:
-        if self.in_hand == 0:
+        if self.outstanding == 0:
             self._raise(self.ring.hd)
 
     def _raise(self, seqno: Seqno) -> None:
-        held = self.whole.held_from(self.config.max_bytes // SHARES) if self.whole and self.own is None else None
+        held = self.whole.first_incomplete(self.config.max_bytes // SHARES) if self.whole and self.own is None else None
         if held is not None and not precedes(seqno, held):
             seqno = (held - 1) % MODULUS
         self.finished = later(self.finished, seqno)
@@ -149,8 +149,8 @@ class Stream:
 
     def retire(self) -> None:
         """The sender is gone, and no more will be handed on: what is left is the place, HD of a ring that holds nothing, in case that
-        the same life comes back. It will send a large message that is not complete again, from the first fragment."""
-        first = self.whole.held_from(MODULUS) if self.whole else None
+        the same incarnation comes back. It will send a large message that is not complete again, from the first fragment."""
+        first = self.whole.first_incomplete(MODULUS) if self.whole else None
         self.ring = RingBuffer(1, self.ring.hd if first is None else (first - 1) % MODULUS)
         self.marks, self.stamps, self.whole = Marks(), Stamps(), None
 
@@ -161,18 +161,18 @@ class Stream:
         """Whether a large message is being put together."""
         return self.whole is not None and len(self.whole) > 0
 
-    def look(self, now: Instant) -> bool:
+    def scan(self, now: Instant) -> bool:
         """Of a message that stands still, the fragments that are here are acknowledged: its sender may have no room for the next.
         One whose sender has gone on without it for frag_timeout is given up. Whether `finished` may have risen.
 
-        Time is counted in looks, so that a machine that slept has not missed anything.
+        Time is counted in scans, so that a machine that slept has not missed anything.
         """
         if self.whole is None or self.ring.hd != self.ring.hr:
             return False
-        self.looks += 1
-        if self.looks * self.config.look_interval > self.config.frag_timeout:
+        self.scans += 1
+        if self.scans * self.config.look_interval > self.config.frag_timeout:
             self.whole.expire(self.heard)
-            self.looks = 0
-        if self.in_hand == 0 and self.looks > 1:
+            self.scans = 0
+        if self.outstanding == 0 and self.scans > 1:
             self.finished = later(self.finished, self.ring.hd)
         return True

@@ -42,22 +42,22 @@ class Checkers:
     def __init__(self, cluster: "Cluster") -> None:
         self.cluster = cluster
         self._views: dict[int, frozenset[int]] = {}                 # who is in the view of an id
-        self._lows: dict[int, int] = {}                             # LOW of each life's send window
+        self._lows: dict[int, int] = {}                             # LOW of each incarnation's send window
         self._starts: dict[tuple[int, int], int] = {}               # (receiver, sender): where the sender said that it begins
         self._said: dict[tuple[int, int], set[int]] = {}            # all that it ever said about that
-        self._dropped: set[tuple[int, int]] = set()                 # (receiver, sender): a process of that life took it out
-        self._met: dict[int, set[int]] = {}                         # whom the processes of a life that came back had in their views
+        self._dropped: set[tuple[int, int]] = set()                 # (receiver, sender): a process of that incarnation took it out
+        self._met: dict[int, set[int]] = {}                         # whom the processes of an incarnation that came back had in their views
         self._all_stay = True                                       # nobody left or was taken out
         self._freed: dict[tuple[int, int, int], int] = {}           # (sender, receiver, conn-id): what was freed of it
         self._kept_from: dict[Stream, int] = {}                     # LOW of windows that keep what is finished
-        self._kept: set[tuple[int, int]] = set()                    # (receiver, sender): nothing between two lives may be missing
+        self._kept: set[tuple[int, int]] = set()                    # (receiver, sender): nothing between two incarnations may be missing
 
     def violated(self, check: str, sentence: str) -> None:
         raise Violation(check, sentence, self.cluster.num_done, self.cluster.now)
 
     def came_back(self, member: "Member") -> None:
-        """A life goes on in another process, with what was acknowledged by all at some time."""
-        former = self.cluster.lives[member.incarnation]
+        """An incarnation goes on in another process, with what was acknowledged by all at some time."""
+        former = self.cluster.incarnations[member.incarnation]
         low = former.multicast.send_window.ring.low     # it may have died in the turn that raised it
         met = self._met.setdefault(member.incarnation, set())
         met |= {address.incarnation for view in former.views for address in view.members}
@@ -71,7 +71,7 @@ class Checkers:
 
     def delivered(self, receiver: "Member", batch: Batch) -> None:
         """FIFO, once, without a gap, and what was sent: per sender and receiver, from where the stream begins for it."""
-        sender = self.cluster.lives.get(batch.sender.incarnation)
+        sender = self.cluster.incarnations.get(batch.sender.incarnation)
         if sender is None or not batch.payloads:
             self.violated("forgery", f"{receiver.name} got {batch}, which nobody sent")
             return
@@ -130,13 +130,13 @@ class Checkers:
             talk.reached = max(talk.reached, number)
         windows = (receiver.unicast.receivers.get(sender.incarnation), *receiver.unicast.leaving)
         conn_id = next((entry.conn_id for entry in windows if entry is not None and entry.stream is batch.stream), 0)
-        talk.in_hand |= dict.fromkeys([(batch.stream, seqno) for seqno in seqnos(batch)], conn_id)
+        talk.outstanding |= dict.fromkeys([(batch.stream, seqno) for seqno in seqnos(batch)], conn_id)
 
     def done(self, receiver: "Member", batch: Batch) -> None:
         """An application has finished a batch that was for it alone."""
-        talk = self.cluster.lives[batch.sender.incarnation].talks[receiver.address]
+        talk = self.cluster.incarnations[batch.sender.incarnation].talks[receiver.address]
         for seqno in seqnos(batch):
-            talk.in_hand.pop((batch.stream, seqno), None)
+            talk.outstanding.pop((batch.stream, seqno), None)
 
     def undelivered(self, sender: "Member", batch: Batch) -> None:
         """A sender is told that messages to one member were not acknowledged: that member left, or refused them."""
@@ -149,16 +149,16 @@ class Checkers:
             if number < len(talk.said) and not batch.flags & FRAGMENT and talk.said[number] != payload:
                 self.violated("content", f"{sender.name} is told that {batch} is undelivered, with other payloads than it sent")
             talk.failed.add(number)
-        receiver = self.cluster.lives[batch.dest.incarnation]
+        receiver = self.cluster.incarnations[batch.dest.incarnation]
         if receiver.alive and receiver.receiving and sender.view_filter.sees(batch.dest):
             self.violated("gave up", f"{sender.name} gave up {batch} although {receiver.name} is there")
 
     def _begins(self, receiver: "Member", sender: "Member", batch: Batch) -> None:
-        """The first message is the one behind what the sender declared, or behind what an earlier life had finished."""
+        """The first message is the one behind what the sender declared, or behind what an earlier incarnation had finished."""
         before = (sender.log.begin_of(batch.first) - 1) % MODULUS
         begins = sender.offset if receiver is sender else self.finished(receiver, sender)
-        if sender.stint and before in self._said.get((receiver.incarnation, sender.incarnation), ()):
-            return                                      # an earlier process of its life said so
+        if sender.epoch and before in self._said.get((receiver.incarnation, sender.incarnation), ()):
+            return                                      # an earlier process of its incarnation said so
         if before != begins:
             self.violated("start", f"{receiver.name} got {batch} first; its stream of {sender.name} begins after {begins}")
         key = (receiver.incarnation, sender.incarnation)
@@ -195,7 +195,7 @@ class Checkers:
             if start is not None:
                 self._starts[key] = start               # anew, when it was taken out while it joined
                 self._said.setdefault(key, set()).add(start)
-                receiver = self.cluster.lives[address.incarnation]
+                receiver = self.cluster.incarnations[address.incarnation]
                 self._inherits(receiver, sender, before, start)
                 if address.name in {member.name for member in before} and self._brings_all(receiver, sender):
                     self._kept.add(key)
@@ -204,9 +204,9 @@ class Checkers:
 
     def _inherits(self, receiver: "Member", sender: "Member", before: tuple[Address, ...],
                   start: int) -> None:
-        """Check that a life gets what was kept for the one in whose place it came."""
+        """Check that an incarnation gets what was kept for the one in whose place it came."""
         for address in before:
-            former = self.cluster.lives[address.incarnation]
+            former = self.cluster.incarnations[address.incarnation]
             had = self.finished(former, sender)
             if (address.name == receiver.name and former.receiving and had is not None
                     and precedes(had, sender.log.end_before(start))):
@@ -214,12 +214,12 @@ class Checkers:
                                       f"{sender.name}, which kept what follows {had} for it")
 
     def _brings_all(self, receiver: "Member", sender: "Member") -> bool:
-        """Whether this life goes on from all that was meant for its former ones and that they had finished."""
-        former = [life for life in self.cluster.lives.values() if life.name == receiver.name and life is not receiver]
+        """Whether this incarnation goes on from all that was meant for its former ones and that they had finished."""
+        former = [other for other in self.cluster.incarnations.values() if other.name == receiver.name and other is not receiver]
         if sender.address not in receiver.resume or not former[-1].receiving:
             return False
         resumed = receiver.resume[sender.address]
-        had = [self.finished(life, sender) for life in former]
+        had = [self.finished(other, sender) for other in former]
         return not any(seqno is not None and precedes(resumed, seqno) for seqno in had)
 
     def vacated(self) -> None:
@@ -227,7 +227,7 @@ class Checkers:
         self._all_stay = False
 
     def stopped(self, member: "Member") -> None:
-        """A member gives up only when its name has a later life, or when views were formed without somebody: it may have been taken
+        """A member gives up only when its name has a later incarnation, or when views were formed without somebody: it may have been taken
         out, or have formed a view without those who knew better who has its name."""
         if self.cluster.members[member.name] is member and self._all_stay:
             self.violated("stopped", f"{member.name} stopped though nobody took it out: {member.fault}")
@@ -296,7 +296,7 @@ class Checkers:
             stream = window.stream
             if self._kept_from.get(stream, window.offset) != window.ring.low:
                 self._kept_from[stream] = window.ring.low
-                self._check_purge(self.cluster.lives[stream.sender.incarnation], window.ring.low, member)
+                self._check_purge(self.cluster.incarnations[stream.sender.incarnation], window.ring.low, member)
 
     def sent(self, member: "Member", datagram: bytes) -> None:
         """Without retransmission nothing is asked for, and no last seqno is announced."""
@@ -322,7 +322,7 @@ class Checkers:
             low = entry.highest_acked
             if low != self._freed.get(key, member.offset):
                 self._freed[key] = low
-                self._check_freed(member, self.cluster.lives[peer], entry)
+                self._check_freed(member, self.cluster.incarnations[peer], entry)
 
     def _check_freed(self, sender: "Member", receiver: "Member", entry: SenderEntry) -> None:
         """What a sender frees was finished, in this connection (U5): by what the receiver's layer says, and by its application."""
@@ -330,7 +330,7 @@ class Checkers:
         closed = receiver.unicast.closed.get(sender.incarnation)
         if not receiver.alive or receiver is sender:
             return
-        for (_, seqno), conn_id in sender.talks[receiver.address].in_hand.items():
+        for (_, seqno), conn_id in sender.talks[receiver.address].outstanding.items():
             if conn_id == entry.conn_id and not precedes(entry.highest_acked, seqno):
                 self.violated("purge", f"{sender.name} gave up its messages to {receiver.name} up to {entry.highest_acked}, whose "
                                        f"application has not finished {seqno}")
@@ -348,7 +348,7 @@ class Checkers:
         """Only what every member of the view has finished is purged, by the sender or by the member `at`; who came counts from where
         its stream starts."""
         for incarnation in (at or sender).multicast.members:
-            receiver = self.cluster.lives[incarnation]
+            receiver = self.cluster.incarnations[incarnation]
             if not receiver.receiving:
                 continue
             finished = self.finished(receiver, sender)
@@ -366,8 +366,8 @@ class Checkers:
         if begins is not None:
             begins = sender.log.end_of(begins)          # one in whose middle it came is not for it
         finished = receiver.finished.get(sender.incarnation)
-        if sender.stint and begins is not None and (window := receiver.multicast.windows.get(sender.incarnation)) is not None:
-            begins = later(begins, window.offset)       # as an earlier process of its life had said, or as it was before
+        if sender.epoch and begins is not None and (window := receiver.multicast.windows.get(sender.incarnation)) is not None:
+            begins = later(begins, window.offset)       # as an earlier process of its incarnation had said, or as it was before
         if begins is None or finished is None:
             return finished if begins is None else begins
         return later(begins, finished)
@@ -380,7 +380,7 @@ class Checkers:
         (Of those who stay, everybody gets everything, which is what is owed; of one that crashed, everybody has an unbroken
         beginning of its stream, and at least what it knew to be acknowledged: that is checked when it purges.)
         """
-        for sender in self.cluster.lives.values():
+        for sender in self.cluster.incarnations.values():
             if sender.left and sender.views and sender.multicast.unacked() == 0:
                 for receiver in self.cluster.living():
                     if receiver.receiving and receiver.address in sender.views[-1]:

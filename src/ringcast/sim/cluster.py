@@ -14,7 +14,7 @@ from ringcast.sim.checkers import Checkers
 from ringcast.sim.links import Links
 from ringcast.sim.member import Member
 from ringcast.sim.network import MS, Network
-from ringcast.sim.talk import Talk
+from ringcast.sim.talk import UnicastLog
 from ringcast.stack import EVERYONE
 from ringcast.stacks import STACKS
 from ringcast.view import View
@@ -40,15 +40,15 @@ class Observer:
 
 
 class Cluster:
-    """`names` lists the group, in an order that each life draws anew; `stack` is a channel's;
+    """`names` lists the group, in an order that each incarnation draws anew; `stack` is a channel's;
     keywords that are no arguments here are properties of every member's stack, or arguments of
     Member.
 
-    `cluster["A"]` is the present life of member A, `lives` all lives by incarnation; `observer` is told what happens. `fingerprint`
+    `cluster["A"]` is the present incarnation of member A, `incarnations` all incarnations by incarnation; `observer` is told what happens. `fingerprint`
     is a number that two runs share only if they were the same.
     """
 
-    life: type[Member] = Member             # what a start makes
+    member_type: type[Member] = Member             # what a start makes
 
     def __init__(self, names: Sequence[str], *, seed: int | str = 0, network: Network | None = None, stack: str = "mcast-udp",
                  **options: Any) -> None:
@@ -72,19 +72,19 @@ class Cluster:
         self.num_done = 0                               # taken out of it
         self.sent_datagrams = 0
         self.members: dict[str, Member] = {}
-        self.lives: dict[int, Member] = {}
+        self.incarnations: dict[int, Member] = {}
         self._bound: dict[str, Member] = {}             # who receives at an address
 
     def __getitem__(self, name: str) -> Member:
         return self.members[name]
 
     def start(self, *names: str, **options: Any) -> Self:
-        """Start these members, or all: a new life of each, while a former one may be dead or alive."""
+        """Start these members, or all: a new incarnation of each, while a former one may be dead or alive."""
         for name in names or self.names:
-            member = self.life(self, name, **(self.member_options | options))
-            if member.incarnation in self.lives:
+            member = self.member_type(self, name, **(self.member_options | options))
+            if member.incarnation in self.incarnations:
                 self.checkers.came_back(member)
-            self.members[name] = self.lives[member.incarnation] = member
+            self.members[name] = self.incarnations[member.incarnation] = member
             self._bound[member.physical] = member
             if self.links is not None:
                 self.links.born(member)
@@ -92,7 +92,7 @@ class Cluster:
         return self
 
     def listed(self) -> tuple[str, ...]:
-        """Return the group's names in the order in which a new life lists them."""
+        """Return the group's names in the order in which a new incarnation lists them."""
         return tuple(self._lists_rng.sample(self.names, len(self.names)))
 
     def unbind(self, member: Member) -> None:
@@ -101,9 +101,9 @@ class Cluster:
         if self.links is not None:
             self.links.died(member)
 
-    def talk(self, sender: Member, receiver: Address) -> Talk:
-        """What a life has to say to one other life."""
-        return sender.talks.setdefault(receiver, Talk())
+    def talk(self, sender: Member, receiver: Address) -> UnicastLog:
+        """What an incarnation has to say to one other incarnation."""
+        return sender.talks.setdefault(receiver, UnicastLog())
 
     def living(self) -> list[Member]:
         return [member for member in self.members.values() if member.alive]
@@ -189,9 +189,9 @@ class Cluster:
             member.resume_now()
 
     def delivered(self) -> int:
-        """Messages that applications were handed, in all lives."""
-        to_all = sum(len(payloads) - payloads.count(None) for member in self.lives.values() for payloads in member.got.values())
-        return to_all + sum(member.unicast.counters.unicast_msgs_delivered for member in self.lives.values())
+        """Messages that applications were handed, in all incarnations."""
+        to_all = sum(len(payloads) - payloads.count(None) for member in self.incarnations.values() for payloads in member.got.values())
+        return to_all + sum(member.unicast.counters.unicast_msgs_delivered for member in self.incarnations.values())
 
     def owed(self) -> str | None:
         """What is still to come, in a sentence: a sender without room, a message not delivered, an ack; or None when all is done."""
@@ -220,7 +220,7 @@ class Cluster:
             for address, talk in sender.talks.items():
                 if talk.backlog:
                     return f"{sender.name} is blocked: it has {len(talk.backlog)} messages to {address} and no room"
-                receiver = self.lives[address.incarnation]
+                receiver = self.incarnations[address.incarnation]
                 if receiver.alive and receiver.receiving and (unheard := talk.unheard()):
                     return f"{receiver.name} was not given {len(unheard)} messages that {sender.name} sent to it, from {unheard[0]} on"
         return None

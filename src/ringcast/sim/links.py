@@ -1,7 +1,7 @@
 """Connections in a simulation: between two link events a link loses nothing and keeps the order, as
 transport/tcp/transport.py promises.
 
-Each pair of lives has a link. It breaks when one of them dies, when the network between them is cut, and when a fault says so; what
+Each pair of incarnations has a link. It breaks when one of them dies, when the network between them is cut, and when a fault says so; what
 was on its way is lost then, and so is what an end sends that has not noticed. As soon as there is a way again there is a new one: one
 end knows of it first, and what it sends at once reaches the other just after that has been told.
 """
@@ -46,7 +46,7 @@ class Links:
         self.num_broken = 0
 
     def born(self, member: "Member") -> None:
-        """A new life: everybody who lives will have a link to it."""
+        """A new incarnation: everybody who is alive will have a link to it."""
         for other in self.cluster.living():
             if other is not member:
                 self.links[frozenset((member.incarnation, other.incarnation))] = Link(
@@ -60,8 +60,8 @@ class Links:
 
     def partners(self, member: "Member") -> list["Member"]:
         """To whom it believes to have a link."""
-        lives = self.cluster.lives
-        return [lives[end] for pair, link in self.links.items() if member.incarnation in pair and link.ends[member.incarnation].number
+        incarnations = self.cluster.incarnations
+        return [incarnations[end] for pair, link in self.links.items() if member.incarnation in pair and link.ends[member.incarnation].number
                 for end in pair - {member.incarnation}]
 
     # ---------------------------------------------------------------------------------------------------- making and breaking
@@ -112,7 +112,7 @@ class Links:
             member.linked(other.incarnation)
 
     def break_link(self, a: str, b: str) -> None:
-        """The connection between the present lives of these two breaks; one end may notice late."""
+        """The connection between the present incarnations of these two breaks; one end may notice late."""
         members = [self.cluster.members[name] for name in (a, b) if name in self.cluster.members]
         if len(members) < 2:
             return
@@ -134,7 +134,7 @@ class Links:
     # ---------------------------------------------------------------------------------------------------------------- carrying
 
     def carry(self, source: "Member", target: "Member", datagram: bytes) -> None:
-        """One datagram from one life to another, behind all that was sent before it."""
+        """One datagram from one incarnation to another, behind all that was sent before it."""
         link = self.links.get(frozenset((source.incarnation, target.incarnation)))
         if link is None or not link.ends[source.incarnation].number:
             return

@@ -1,4 +1,4 @@
-"""What a life sent to everybody, by seqno: for the checkers, which ask what was in a stream.
+"""What an incarnation sent to everybody, by seqno: for the checkers, which ask what was in a stream.
 
 A message in fragments has the seqno of its last fragment; the places of the others are empty.
 """

@@ -1,4 +1,4 @@
-"""One life of a member in a simulation: an endpoint, and the clock, the socket and the application around it.
+"""One incarnation of a member in a simulation: an endpoint, and the clock, the socket and the application around it.
 
 Where Channel has threads and a transport, there are events here and a network that a seed rules. The endpoint is the one that ships.
 Every turn ends with the checkers.
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from ringcast._core.batch import Batch
 from ringcast._core.send_window import FULL, LARGE, SendWindow
-from ringcast.address import Address, Life
+from ringcast.address import Address, Session
 from ringcast.config import configure, milliseconds
 from ringcast.digest import Digest
 from ringcast.endpoint import Endpoint, Fragments
@@ -22,7 +22,7 @@ from ringcast.protocols.multicast.nakack2 import Nakack2
 from ringcast.protocols.seqnos import MODULUS, precedes
 from ringcast.protocols.stream import Stream
 from ringcast.sim.log import Log
-from ringcast.sim.talk import Talk
+from ringcast.sim.talk import UnicastLog
 from ringcast.sim.threads import PreemptedBundler, Threads
 from ringcast.sim.view_filter import ViewFilter
 from ringcast.stack import Effects, Instant
@@ -59,7 +59,7 @@ class Member:
     stands before its first conn-id and its first timestamp; `socket_bytes` is what its socket buffer holds; `turn_time` is how long
     a turn keeps it busy, in nanoseconds. With `threads` its application sends from so many threads for each destination, and messages
     wait for company (bundler.py); with 0 they leave in the instant in which they are sent. All other keywords are properties of the
-    stack. With `former`, a process that died, it goes on as the same life: it sends again what follows seqno `acked`, which every
+    stack. With `former`, a process that died, it goes on as the same incarnation: it sends again what follows seqno `acked`, which every
     member had acknowledged.
 
     The application takes at most `limit` messages in hand and has finished each batch `finish_after` nanoseconds after it got it
@@ -75,21 +75,21 @@ class Member:
         self.physical = physical or name
         self.clock = clock or Clock()
         self.address: Address = former.address if former else Address(name, cluster.rng.getrandbits(63) + 1)
-        self.stint: int = former.stint + 1 if former else 0
+        self.epoch: int = former.epoch + 1 if former else 0
         self.incarnation = self.address.incarnation
         self.config = configure(cluster.options | options, cluster.stack).fitted(cluster.network.largest)
         self.resume = resume or Digest()
         self.receiving = receiving
         self.offset: int = former.offset if former else offset
         self.base = acked if former else offset         # the seqno before the first message of this process
-        counters += self.stint << 32
+        counters += self.epoch << 32
         budget = socket_bytes // 2 if receive_budget is None else receive_budget        # the kernel counts twice what is sent
         self.lossless = STACKS[cluster.stack].is_lossless       # it reads its socket as fast as it likes: nothing overflows
         self.view_filter = ViewFilter()
         self.threads = Threads(self, threads, cluster.thread_rng)
         self.endpoint = Endpoint(
             cluster.stack, self.address, cluster.listed(), self.config, group="simulated", physical=self.physical,
-            receive_budget=budget, resume=resume, receiving=receiving, life=Life(self.incarnation, self.base, self.stint),
+            receive_budget=budget, resume=resume, receiving=receiving, session=Session(self.incarnation, self.base, self.epoch),
             conn_id=counters, timestamp=counters, first_unicast=offset, anchor=cluster.now - self.clock.read(cluster.now),
             filters=[self.view_filter], bundler=partial(PreemptedBundler, self.threads))
         self.stack, self.members = self.endpoint.stack, self.endpoint.members
@@ -109,14 +109,14 @@ class Member:
         self._waiting_since: dict[Address | None, int] = {}     # whose window has no room, and since when
 
         self.backlog: list[bytes] = []          # what the application wants to send and has no room for
-        self.log: Log = former.log if former else Log(self.offset)      # what this life sent
+        self.log: Log = former.log if former else Log(self.offset)      # what this incarnation sent
         if former is not None and former.large is not None and not former.again:
             del self.log[len(self.log) - former.large.sent:]    # it died in the middle; this process sends all of it
             self.backlog = [former.large.payload]
         self.again: list[bytes] = self.log.after(self.base)  # of this, what is to be sent again
         self.large: Fragments | None = None     # the message to everybody that is going out in fragments
         self._begins_to_send = bool(self.again or self.backlog)
-        self.talks: dict[Address, Talk] = {}    # what it has to say to single members
+        self.talks: dict[Address, UnicastLog] = {}    # what it has to say to single members
         self._begins_to_say: set[Address] = set()
         self.got: dict[Address, list[bytes | None]] = {}       # what it was handed, by sender
         self.first: dict[Address, int] = {}             # the seqno of the first of these
@@ -635,6 +635,6 @@ class Member:
         return [size] * (len(payload) // size + 1)
 
     def durable(self) -> Digest:
-        """What its application has finished, as a journal would have kept it: the next life may go on from there."""
-        lives = self.cluster.lives
-        return Digest({lives[sender].address: seqno for sender, seqno in self.finished.items() if sender != self.incarnation})
+        """What its application has finished, as a journal would have kept it: the next incarnation may go on from there."""
+        incarnations = self.cluster.incarnations
+        return Digest({incarnations[sender].address: seqno for sender, seqno in self.finished.items() if sender != self.incarnation})

@@ -12,8 +12,8 @@ from ringcast.protocols.seqnos import MODULUS, Seqno
 from ringcast.protocols.unicast3.control import ConnId
 
 
-class Talk:
-    """All that one life of a member has to say to one life of another."""
+class UnicastLog:
+    """All that one incarnation of a member has to say to one incarnation of another."""
 
     def __init__(self, base: int = 0) -> None:
         self.base = base
@@ -23,7 +23,7 @@ class Talk:
         self.heard = -1                         # number of the last one that was delivered in order
         self.reached = -1                       # the highest that ever was
         self.heard_oob: set[int] = set()        # numbers of OOB messages that were delivered
-        self.in_hand: dict[tuple[Any, Seqno], ConnId] = {}      # what the receiving application has not finished, by the stream
+        self.outstanding: dict[tuple[Any, Seqno], ConnId] = {}      # what the receiving application has not finished, by the stream
         self.stream: Any = None                 # what they came through
         self.backlog: list[tuple[bytes, int]] = []      # what waits for room, with its flags
         self.large: Fragments | None = None     # the message that is going out in fragments

@@ -1,4 +1,4 @@
-"""The trace of a simulated group: what every life of every member did, as live members write it (ringcast.trace).
+"""The trace of a simulated group: what every incarnation of every member did, as live members write it (ringcast.trace).
 
 Walls show the simulation's time, as does `sent_at`, though a member stamps its messages by a clock that is wrong. Positions
 count from where the plan lets each member's seqnos begin.
@@ -65,8 +65,8 @@ class Trace(Observer):
 
     def sent(self, member: Member, dest: int, datagram: bytes) -> None:
         recorder = self._recorder(member)
-        if dest in self.cluster.lives:
-            recorder.names[dest] = str(self.cluster.lives[dest].address)
+        if dest in self.cluster.incarnations:
+            recorder.names[dest] = str(self.cluster.incarnations[dest].address)
         recorder.sent(dest, datagram, *self._clocks(member))
 
     def delivered(self, member: Member, batch: Batch) -> None:
@@ -84,7 +84,7 @@ class Trace(Observer):
     def _recorder(self, member: Member) -> Recorder:
         recorder = self.recorders.get(member)
         if recorder is None:
-            writer = Writer(self.directory, str(member.address), member.stint, threaded=False)
+            writer = Writer(self.directory, str(member.address), member.epoch, threaded=False)
             recorder = TimedRecorder(writer, member.address, member.multicast, member.unicast, offset_of=self._offset_of)
             recorder.low, recorder.left = member.base, self._left
             self.recorders[member] = recorder
@@ -92,7 +92,7 @@ class Trace(Observer):
         return recorder
 
     def _offset_of(self, incarnation: int) -> Seqno:
-        member = self.cluster.lives.get(incarnation)
+        member = self.cluster.incarnations.get(incarnation)
         return member.offset if member is not None else 0
 
     def _clocks(self, member: Member) -> tuple[int, int]:

@@ -13,7 +13,7 @@ Options, of both unless marked:
 - `endingOffsets` (batch): `latest` (default) or a JSON digest of the last messages to read; senders it does not name are not read.
 - `startingTimestamp`, `endingTimestamp` (batch): instead of offsets: from each sender's first message that was sent then or later,
   and up to the last before the first one sent then or later. Milliseconds since 1970, or ISO 8601.
-- `senders`: only these, with commas between: NAME for all lives of a member, NAME#INCARNATION for one. A batch read of one that no
+- `senders`: only these, with commas between: NAME for all incarnations of a member, NAME#INCARNATION for one. A batch read of one that no
   journal knows is an error; a stream waits for it, and logs that it does.
 - `failOnDataLoss` (default true): an error if messages in the range were purged, or never reached a recorder, or the journal
   ends before the offset. With false they are passed over. Also an error, of streams: a batch runs again, the journal of several that

@@ -13,7 +13,7 @@ when a trace is switched on, and not before.
 """
 
 FRAGMENT, PART = 8, 1 << 12             # flags of a part of a message: of each, and of each but the last
-VERSION_KEY, VERSION = b"ringcast.trace", b"1"      # in the metadata of a part file
+VERSION_KEY, VERSION = b"ringcast.trace", b"2"      # in the metadata of a part file
 SUFFIX, UNFINISHED = ".parquet", ".part"
 
 SENT = "sent "                          # and the name of a kind: an event of a layer that this release does not know

@@ -58,7 +58,7 @@ class Recorder:
         self.has_refused = False
 
     def resumes(self, digest: Digest, time: int, wall: int) -> None:
-        """What this member has from an earlier life."""
+        """What this member has from an earlier incarnation."""
         for sender, seqno in digest.items():
             self._row(time, wall, "resume", sender=str(sender), last=self._position(sender.incarnation, seqno))
 

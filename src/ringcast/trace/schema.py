@@ -6,7 +6,7 @@
 | `time` | nanoseconds on the member's monotonic clock |
 | `wall` | nanoseconds since 1970 by the same clock's anchor to wall time; in a simulation, since its begin |
 | `member` | whose event it is, as `name#incarnation` |
-| `stint` | of a life that several processes lead one after the other (ringcast.Life), which of them; `ev` is counted in each |
+| `epoch` | of an incarnation that several processes lead one after the other (ringcast.Session), which of them; `ev` is counted in each |
 | `event` | see below |
 | `view_id` | the view that the member had |
 | `sender` | whose stream `first` to `last` belong to |
@@ -28,7 +28,7 @@ at seqno 0, so that seqnos wrap; positions do not.)
 
 Events: `send` and `retransmit` (messages, to everybody or to `peer`), `deliver`, `ack` (this member says that it has finished the
 stream of `sender` up to `last`), `xmit_req` (it asks for messages again), `start` (it says from which position on `peer` gets its
-stream), `resume` (it had finished the stream of `sender` up to `last` in an earlier life), `refuse` (it takes no messages from now
+stream), `resume` (it had finished the stream of `sender` up to `last` in an earlier incarnation), `refuse` (it takes no messages from now
 on), `purge` (it gave up its messages up to `last`), `view`, `blocked` (a send waited for room for `duration`), `window` (its send
 window: `first` to `last` are not purged, `ord` is HD), `dropped` (the trace had no room for `count` events before this one), `close`
 (the trace ends properly; `flags` is 1 when the member left in good order, `count` is what was not acknowledged). A datagram of a
@@ -53,7 +53,7 @@ SCHEMA = arrow.schema([
     ("view_id", arrow.int64()), ("sender", NAME), ("peer", NAME), ("conn_id", arrow.int64()), ("first", arrow.int64()),
     ("last", arrow.int64()), ("count", arrow.int64()), ("ord", arrow.int64()), ("flags", arrow.int32()), ("nbytes", arrow.int64()),
     ("sent_at", arrow.int64()), ("duration", arrow.int64()), ("fill", arrow.float64()), ("members", arrow.list_(arrow.string())),
-    ("stint", arrow.int32()), ("member_id", arrow.int64()), ("sender_id", arrow.int64()), ("peer_id", arrow.int64()),
+    ("epoch", arrow.int32()), ("member_id", arrow.int64()), ("sender_id", arrow.int64()), ("peer_id", arrow.int64()),
     ("kind", arrow.int32()),
 ], metadata={VERSION_KEY: VERSION, SEALED_KEY: SEALED})
 RISING = ("ev", "time", "wall", "first", "last", "ord", "sent_at")       # among the events of one kind, by little

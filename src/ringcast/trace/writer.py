@@ -35,9 +35,9 @@ def needed() -> ModuleType:
     return schema
 
 
-def folder_of(directory: Path | str, member: str, stint: int = 0) -> Path:
+def folder_of(directory: Path | str, member: str, epoch: int = 0) -> Path:
     """Where a member (`name#incarnation`) writes; the name may hold anything, so what is unusual in a path is replaced."""
-    return Path(directory) / (re.sub(r"[^A-Za-z0-9_.-]", "_", member) + (f".{stint}" if stint else ""))
+    return Path(directory) / (re.sub(r"[^A-Za-z0-9_.-]", "_", member) + (f".{epoch}" if epoch else ""))
 
 
 def make(folder: Path) -> Path:
@@ -53,7 +53,7 @@ def make(folder: Path) -> Path:
 
 
 class Writer:
-    """The trace of one member, `name#incarnation`, in a folder of `directory`; `stint` says which process of its life this is.
+    """The trace of one member, `name#incarnation`, in a folder of `directory`; `epoch` says which process of its incarnation this is.
 
     ConfigError when pyarrow is missing, or the folder cannot be made or has something in it. With `threaded` False parts are written
     by who appends, as a simulation has it, whose events take no time.
@@ -61,10 +61,10 @@ class Writer:
     Threads: append may be called by any; close once.
     """
 
-    def __init__(self, directory: Path | str, member: str, stint: int = 0, threaded: bool = True) -> None:
+    def __init__(self, directory: Path | str, member: str, epoch: int = 0, threaded: bool = True) -> None:
         self._schema = needed()
-        self.folder = make(folder_of(directory, member, stint))
-        self.member, self.stint = member, stint
+        self.folder = make(folder_of(directory, member, epoch))
+        self.member, self.epoch = member, epoch
         self.num_events = 0                             # all that happened, the dropped ones included
         self.num_parts = 0
         self._rows: list[tuple[Any, ...]] = []
@@ -140,7 +140,7 @@ class Writer:
 
         ev, time, wall, event, view_id, sender, peer, *others = zip(*rows, strict=True)
         num_rows = len(rows)
-        columns = (ev, time, wall, [self.member] * num_rows, event, view_id, sender, peer, *others, [self.stint] * num_rows,
+        columns = (ev, time, wall, [self.member] * num_rows, event, view_id, sender, peer, *others, [self.epoch] * num_rows,
                    [id_of(self.member)] * num_rows, self._ids_of(sender), self._ids_of(peer), [number_of(each) for each in event])
         arrays = [pyarrow.array(column, field.type) for column, field in zip(columns, self._schema.SCHEMA, strict=True)]
         return pyarrow.table(arrays, schema=self._schema.SCHEMA)

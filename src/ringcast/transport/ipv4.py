@@ -59,7 +59,7 @@ def endpoint(physical: object, loopback: bool) -> tuple[str, int] | None:
 
 
 @contextmanager
-def explained(protocol: str, sentences: Mapping[int, str]) -> Iterator[None]:
+def os_errors_as(protocol: str, sentences: Mapping[int, str]) -> Iterator[None]:
     """Turn the errors named into the sentence that says what to do, and any other into the kernel's own words."""
     try:
         yield
@@ -70,7 +70,7 @@ def explained(protocol: str, sentences: Mapping[int, str]) -> Iterator[None]:
         raise TransportError(code, sentence) from error
 
 
-def absent(interface: str) -> dict[int, str]:
+def no_such_interface(interface: str) -> dict[int, str]:
     """For who binds to the address of an interface."""
     sentence = f"no interface that is up has the address {interface}; choose one that `ip -4 address` lists, or bring it up"
     return {errno.EADDRNOTAVAIL: sentence, errno.ENODEV: sentence}

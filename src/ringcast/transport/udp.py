@@ -27,7 +27,14 @@ from ringcast._core.sockets import MAX_DATAGRAM, Receiver, Sender, SockAddr, dro
 from ringcast.config import MIN_DATAGRAM
 from ringcast.errors import ConfigError, TransportError
 from ringcast.transport import EVERYONE
-from ringcast.transport.ipv4 import absent, check_interface, check_range, endpoint, explained, parse_address
+from ringcast.transport.ipv4 import (
+    check_interface,
+    check_range,
+    endpoint,
+    no_such_interface,
+    os_errors_as,
+    parse_address,
+)
 from ringcast.transport.lifetime import Shared
 
 if TYPE_CHECKING:
@@ -95,7 +102,7 @@ class UdpTransport(Shared):
             self.max_datagram = min(max_datagram, _probe_route(group_address, port, interface))
             if not self._loopback:
                 _forbid_fragments(self._unicast)
-            with explained("UDP", {}):
+            with os_errors_as("UDP", {}):
                 drop_own(self._multicast.fileno(), interface, own_port)
                 granted = [size_receive_buffer(each, receive_buffer) for each in (self._unicast, self._multicast)]
                 self._receiver = Receiver([self._unicast.fileno(), self._multicast.fileno()], slots)
@@ -185,13 +192,13 @@ def _check_group(group_address: str, port: int) -> None:
 
 def _socket() -> socket.socket:
     """A closed-on-exec, non-blocking UDP socket."""
-    with explained("UDP", {}):
+    with os_errors_as("UDP", {}):
         return socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
 
 
 def _open_unicast(unicast: socket.socket, interface: str, ttl: int, send_buffer: int) -> int:
     """Bind and set up the socket that sends; returns its port."""
-    with explained("UDP", absent(interface)):
+    with os_errors_as("UDP", no_such_interface(interface)):
         unicast.bind((interface, 0))
         unicast.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, socket.inet_aton(interface))
         unicast.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_TTL, ttl)
@@ -211,7 +218,7 @@ def _open_multicast(multicast: socket.socket, group_address: str, port: int, int
         errno.ENODEV: f"the interface {interface} cannot join {group_address}; choose one that is up and has multicast",
         errno.ENOBUFS: "this machine is in too many multicast groups; raise net.ipv4.igmp_max_memberships",
     }
-    with explained("UDP", sentences):
+    with os_errors_as("UDP", sentences):
         multicast.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         multicast.bind((group_address, port))
         multicast.setsockopt(socket.IPPROTO_IP, IP_MULTICAST_ALL, 0)     # only what this socket itself has joined
@@ -231,7 +238,7 @@ def _probe_route(group_address: str, port: int, interface: str) -> int:
     its packets."""
     lost = f"no multicast route to {group_address}: the interface of {interface} is down; bring it up (`ip link set`)"
     down = {errno.ENETUNREACH: lost, errno.EHOSTUNREACH: lost, errno.ENODEV: lost}
-    with explained("UDP", down | absent(interface)), _socket() as probe:
+    with os_errors_as("UDP", down | no_such_interface(interface)), _socket() as probe:
         probe.bind((interface, 0))
         probe.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, socket.inet_aton(interface))
         probe.connect((group_address, port))
@@ -243,5 +250,5 @@ def _probe_route(group_address: str, port: int, interface: str) -> int:
 
 
 def _forbid_fragments(unicast: socket.socket) -> None:
-    with explained("UDP", {}):
+    with os_errors_as("UDP", {}):
         unicast.setsockopt(socket.IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_PROBE)

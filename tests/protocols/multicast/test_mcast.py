@@ -286,7 +286,7 @@ def test_decision_10_a_join_under_load_stalls_nobody(seed):
 
 
 def test_decision_10_a_member_that_comes_back_goes_on_behind_what_it_has():
-    """The recorder's life: killed, started again with the digest of what it had made durable; nothing between is lost."""
+    """The recorder's incarnation: killed, started again with the digest of what it had made durable; nothing between is lost."""
     group = cluster("AB")
     group["A"].send(*payloads("A", 1, 20))
     group.settle()
@@ -542,17 +542,17 @@ def test_decision_24_lives_that_come_and_go_do_not_fill_the_memory_of_a_slow_app
 
 
 def test_decision_24_oob_messages_of_lives_that_come_and_go_do_not_flood_a_slow_application():
-    """The layer alone; the lives are hostile and begin to send at once."""
+    """The layer alone; the incarnations are hostile and begin to send at once."""
     local = Address("B", 2)
     layer = mcast.Mcast(local, configure({"capacity": 8}), ReceiveBudget(1 << 20))
     stack = Stack([layer], local=local, group="g")
     handed = 0
     for number in range(100, 200):
-        life = Address("A", number)
-        other = Stack([mcast.Mcast(life, configure({}), ReceiveBudget(1 << 20))], local=life, group="g")
+        incarnation = Address("A", number)
+        other = Stack([mcast.Mcast(incarnation, configure({}), ReceiveBudget(1 << 20))], local=incarnation, group="g")
         window = other.layers[0].send_window
         window.push_many(payloads("A", 1, 8), 0, Flag.OOB)
-        layer.view(View(number, (life, local)), {}, 0)
+        layer.view(View(number, (incarnation, local)), {}, 0)
         stack.receive([other.control(multicast.START, multicast.Start(0, number)).data, *window.frame(other.header(multicast.DATA))], 0)
         stack.deliver(-handed, 0)
         handed += sum(map(len, stack.take().deliveries))

@@ -279,8 +279,8 @@ def test_what_was_held_in_part_is_delivered_once(ring):
     group = cluster(own={"B": {"capacity": 4}}, use_ring_buffer=ring)
     a, b = group["A"], group["B"]
     messages = [b"%d" % number for number in range(1, 11)]
-    got_by_b, in_hand = [], []
-    group.checkers.delivered = lambda receiver, batch: (got_by_b.extend(batch.payloads), in_hand.append(batch)) if (
+    got_by_b, outstanding = [], []
+    group.checkers.delivered = lambda receiver, batch: (got_by_b.extend(batch.payloads), outstanding.append(batch)) if (
         receiver is b) else None
     for number, message in enumerate(messages, 1):
         a.multicast.send_window.push_many([message], 0, int(Flag.OOB) if number in (2, 8) else 0)
@@ -290,8 +290,8 @@ def test_what_was_held_in_part_is_delivered_once(ring):
     a.turn()
     group.run(2)
     assert b.held and sorted(map(int, got_by_b)) == [1, 2, 3, 4]
-    while in_hand:
-        b.finish(in_hand.pop(0))
+    while outstanding:
+        b.finish(outstanding.pop(0))
         group.run(1)
     assert sorted(map(int, got_by_b)) == list(range(1, 11)) and not b.held
     assert [number for number in map(int, got_by_b) if number not in (2, 8)] == [1, 3, 4, 5, 6, 7, 9, 10]
@@ -357,7 +357,7 @@ def test_a_gap_is_reported_after_gap_timeout_and_then_at_doubling_distances():
 
 def test_the_distances_stop_doubling():
     standstill = nakack2.Standstill()
-    reports = [look for look in range(1, 2000) if standstill.look(7, 1)]
+    reports = [scan for scan in range(1, 2000) if standstill.scan(7, 1)]
     distances = [later - earlier for earlier, later in itertools.pairwise(reports)]
     assert distances[:7] == [2, 4, 8, 16, 32, 64, 64] and set(distances[7:]) == {64}
 

@@ -16,9 +16,9 @@ from typing import Any
 from ringcast import Batch, Channel, View
 from ringcast.cli.demo import flights
 from ringcast.config import configure
-from ringcast.journal.recorder import close_when_alone, record, resume_of, staying
+from ringcast.journal.recorder import close_when_alone, connected, record, resume_of
 from ringcast.journal.writer import Journal
-from ringcast.outbox.publisher import HeldOutbox, Publisher
+from ringcast.outbox.publisher import OwnedOutbox, Publisher
 from ringcast.protocols.faults import Discard, Duplicate, Fault, Shuffle
 
 RECORDER = "recorder"
@@ -125,7 +125,7 @@ def keep(plan: Plan, directory: Path, recorded: Any, outcomes: "mp.SimpleQueue[O
 
         channel = plan.channel(RECORDER, resume=resume_of(journal, plan.names), on_view=on_view, oob_in_order=True)
         verifier = Verifier(plan.total)
-        with staying(channel):
+        with connected(channel):
             outcome.delivered = record(channel, journal, lambda total: recorded.__setitem__(plan.publishers, total), verifier)
             outcome.status = channel.status()
     outcome.seconds = verifier.ended - verifier.began
@@ -135,7 +135,7 @@ def keep(plan: Plan, directory: Path, recorded: Any, outcomes: "mp.SimpleQueue[O
 
 def carry(plan: Plan, outbox: Path, stopped: Any, outcomes: "mp.SimpleQueue[Outcome]") -> None:
     """Publish what Spark writes into the outbox, until the event `stopped` is set."""
-    with HeldOutbox(outbox, plan.group, configure(plan.options, plan.stack)) as held:
-        publisher = Publisher(held, lambda life: plan.channel(SPARK, deliver=False, life=life), stopped)
+    with OwnedOutbox(outbox, plan.group, configure(plan.options, plan.stack)) as held:
+        publisher = Publisher(held, lambda session: plan.channel(SPARK, deliver=False, session=session), stopped)
         publisher.run()
         outcomes.put(Outcome(SPARK, sent=publisher.acknowledged, status=publisher.channel.status()))

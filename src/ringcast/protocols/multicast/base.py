@@ -24,13 +24,13 @@ from ringcast.config import MAX_MEMBERS, Config, milliseconds
 from ringcast.digest import Digest
 from ringcast.kinds import Kind, takes
 from ringcast.protocols.budget import ReceiveBudget, aim, fit
-from ringcast.protocols.retransmission import Gaps, Pace, Stillness, clipped, requests
+from ringcast.protocols.retransmission import Backoff, Gaps, Pace, clipped, requests
 from ringcast.protocols.seqnos import MODULUS, Range, Seqno, count, is_seqno, precedes, united
 from ringcast.protocols.stream import Stream
 from ringcast.stack import EVERYONE, Instant, Layer, Packet
 from ringcast.view import View
 
-MOST_DEPARTED = 1024                    # lives that are gone, of which it is remembered how far their streams got
+MOST_DEPARTED = 1024                    # incarnations that are gone, of which it is remembered how far their streams got
 MOST_LEAVING = 4                        # windows of members that are gone, kept for a slow application; more in a larger group
 SHARES = 4                              # reports of what is finished that a window is cut into at least
 
@@ -41,9 +41,9 @@ class Start(msgspec.Struct, array_like=True):
 
 
 class LaterStart(Start, array_like=True):
-    """A START of a life that has come back."""
+    """A START of an incarnation that has come back."""
 
-    stint: int = 0                      # by which of its processes
+    epoch: int = 0                      # by which of its processes
 
 
 class XmitReq(msgspec.Struct, array_like=True):
@@ -69,7 +69,7 @@ class ReceiveWindow:
     offset: Seqno                       # where the stream begins for us
     gaps: Gaps
     started: bool                       # its START has come; before that nothing is delivered, reported or asked for
-    stint: int = 0                      # which process of the sender's life said so
+    epoch: int = 0                      # which process of the sender's incarnation said so
     report_due: bool = True             # a repeat came, or the window is new: say (again) what is finished
 
     @property
@@ -100,10 +100,10 @@ class Counters:
 
 class Multicast(Layer):
     """The common part of a layer. `budget` is what this member's socket buffer holds, shared among all who send to it. `resume` is the
-    digest of what the application already has, from an earlier life of this member. A member that is not `receiving` takes no
-    messages, not even its own, and nobody waits for it. Its own first message has the seqno after `offset`. With a `stint`
-    of more than 0 an earlier process of the same life had sent more than that: members may have it, and what is sent again is nothing
-    new to them (address.Life). Where the transport is `lossless`, datagrams are lost only when a
+    digest of what the application already has, from an earlier incarnation of this member. A member that is not `receiving` takes no
+    messages, not even its own, and nobody waits for it. Its own first message has the seqno after `offset`. With an `epoch`
+    of more than 0 an earlier process of the same incarnation had sent more than that: members may have it, and what is sent again is nothing
+    new to them (address.Session). Where the transport is `lossless`, datagrams are lost only when a
     connection breaks.
 
     `send_window` and its ring may be used by any thread (see SendWindow); everything else belongs to the stack's owner.
@@ -113,14 +113,14 @@ class Multicast(Layer):
     counters: Counters
 
     def __init__(self, local: Address, config: Config, budget: ReceiveBudget, *, resume: Digest | None = None,
-                 receiving: bool = True, offset: Seqno = 0, stint: int = 0,
+                 receiving: bool = True, offset: Seqno = 0, epoch: int = 0,
                  lossless: bool = False) -> None:
         self.local = local
         self.lossless = lossless
         self.config = config
         self.resume = resume or Digest()
         self.receiving = receiving
-        self.stint = stint
+        self.epoch = epoch
         self.budget = budget
         self.interval = milliseconds(config.xmit_interval)
         self.receive_bytes = config.max_bytes           # in a receive window
@@ -130,18 +130,18 @@ class Multicast(Layer):
         self.own = Stream(self, local, None, window, config, own=self.send_window)
         self.windows: dict[int, ReceiveWindow] = {}     # by the sender's incarnation
         self.leaving: list[ReceiveWindow] = []          # windows of members that are gone, not yet emptied
-        self.departed: dict[int, Stream] = {}           # retired streams of members that are gone, in case that a life comes back
+        self.departed: dict[int, Stream] = {}           # retired streams of members that are gone, in case that an incarnation comes back
         self.members: dict[int, Address] = {}
         self.view_id = 0
         self.joiners: dict[int, Seqno] = {}             # members that have not answered their START
         self.early: dict[int, LaterStart] = {}          # STARTs of views, and of processes, that are not known
-        self.stints: dict[int, int] = {}                # of lives that have come back: which process speaks for each
+        self.epochs: dict[int, int] = {}                # of incarnations that have come back: which process speaks for each
         self.requests: dict[int, list[Range]] = {}      # of this turn
         self.early_deliveries: list[Batch] = []         # OOB messages of this turn
         self.is_flooded = False                         # the application has too much in hand for any more OOB messages
         self.pace = Pace()
-        self.next_look: Instant | None = None           # the deadline
-        self.stillness = Stillness()                    # of what was sent and purged
+        self.next_scan: Instant | None = None           # the deadline
+        self.backoff = Backoff()                    # of what was sent and purged
         self.turn = 0                                   # whose window delivers first
 
     # ------------------------------------------------------------------------------- what the two do each in its way
@@ -222,7 +222,7 @@ class Multicast(Layer):
         if not is_seqno(seqno):
             return None
         if precedes(self.send_window.sent, seqno):
-            return self.send_window.sent if self.stint else None
+            return self.send_window.sent if self.epoch else None
         return seqno
 
     # ----------------------------------------------------------------------------------------------- receiving
@@ -274,23 +274,23 @@ class Multicast(Layer):
         Only in the view that both have: a member may be taken out while it joins and be let in again, and a START of the first
         time that comes late would open a window on messages that were given up in between.
 
-        A life that comes back begins with what we have, or before; but what an earlier process of it gave up when it had taken us out
+        An incarnation that comes back begins with what we have, or before; but what an earlier process of it gave up when it had taken us out
         (and died before anybody heard of it), we cannot get any more. Its membership told us of that process before it had a view to
-        START in; a START of any other process is not of this life, and must not move its stream.
+        START in; a START of any other process is not of this incarnation, and must not move its stream.
         """
-        if not is_seqno(start.seqno) or start.stint < 0:
+        if not is_seqno(start.seqno) or start.epoch < 0:
             return False
         if sender not in self.windows:
             self._digest(self.members[sender])
         window = self.windows.get(sender)
         if not self.receiving:
             self._answer_start(sender, now)
-        elif start.view_id != self.view_id or start.stint > self.stints.get(sender, 0) or self._has_in_hand(sender):
+        elif start.view_id != self.view_id or start.epoch > self.epochs.get(sender, 0) or self._has_outstanding(sender):
             self._keep(sender, start)
         else:
-            if window is None or (precedes(window.ring.hd, start.seqno) and (not window.started or start.stint > window.stint)):
+            if window is None or (precedes(window.ring.hd, start.seqno) and (not window.started or start.epoch > window.epoch)):
                 window = self._open_window(self.members[sender], start.seqno)
-            window.started, window.stint = True, max(window.stint, start.stint)
+            window.started, window.epoch = True, max(window.epoch, start.epoch)
             self._answer_start(sender, now)
         return True
 
@@ -301,17 +301,17 @@ class Multicast(Layer):
         if len(self.early) > MAX_MEMBERS:
             del self.early[next(iter(self.early))]
 
-    def returned(self, member: int, stint: int, now: Instant) -> None:
-        """From now on STARTs of this process of a life are believed."""
-        if self.stints.get(member) != stint:
-            self.stints.pop(member, None)
-            self.stints[member] = stint
-            if len(self.stints) > MAX_MEMBERS:
-                del self.stints[next(iter(self.stints))]        # it will be told again, if it is still there
-            self._heed_early_starts(now)
-        self.above.returned(member, stint, now)
+    def returned(self, member: int, epoch: int, now: Instant) -> None:
+        """From now on STARTs of this process of an incarnation are believed."""
+        if self.epochs.get(member) != epoch:
+            self.epochs.pop(member, None)
+            self.epochs[member] = epoch
+            if len(self.epochs) > MAX_MEMBERS:
+                del self.epochs[next(iter(self.epochs))]        # it will be told again, if it is still there
+            self._apply_deferred_starts(now)
+        self.above.returned(member, epoch, now)
 
-    def _heed_early_starts(self, now: Instant) -> None:
+    def _apply_deferred_starts(self, now: Instant) -> None:
         for sender in [sender for sender in self.early if sender in self.members]:
             self._on_start(sender, self.early.pop(sender), now)
 
@@ -419,7 +419,7 @@ class Multicast(Layer):
             window = windows[(self.turn + step) % len(windows)]
             stream = window.stream if window else self.own
             handed += stream.take(limit - handed, self.stack.effects.deliveries, self.view_id, now)
-            if stream.marks.flags or stream.in_hand == 0:
+            if stream.marks.flags or stream.outstanding == 0:
                 self._report_finished(window, now)      # what the application never sees needs no finishing
         self.turn += 1
         if self.leaving:
@@ -436,8 +436,8 @@ class Multicast(Layer):
         window = self.windows.get(batch.sender.incarnation)
         if batch.stream is self.own or (window is not None and batch.stream is window.stream):
             self._report_finished(window, now)
-        elif batch.sender.incarnation in self.early and not self._has_in_hand(batch.sender.incarnation):
-            self._heed_early_starts(now)
+        elif batch.sender.incarnation in self.early and not self._has_outstanding(batch.sender.incarnation):
+            self._apply_deferred_starts(now)
             self._report_again(now)
             self._arm(now)
 
@@ -451,13 +451,13 @@ class Multicast(Layer):
                 if member not in members}
         self._remove_leavers(members)
         self.members, self.view_id = members, view.id
-        self.stints = {member: stint for member, stint in self.stints.items() if member in members}
+        self.epochs = {member: epoch for member, epoch in self.epochs.items() if member in members}
         for member in joined:
             self._admit(member, resumes.get(member), kept.get(members[member].name))
             self._digest(members[member])
         self._start_joiners(now)
         self._start_others(now)
-        self._heed_early_starts(now)
+        self._apply_deferred_starts(now)
         self._installed(now)
         self.stack.effects.writable = True
         self.stack.effects.views.append(view)
@@ -477,7 +477,7 @@ class Multicast(Layer):
 
     def _admit(self, member: int, resume: Seqno | None, kept: Seqno | None) -> None:
         """Wait for `member` from where its stream starts: with what comes next; or, when it comes in
-        the place of a former life of its name, with what was `kept` for that; or, when it comes
+        the place of a former incarnation of its name, with what was `kept` for that; or, when it comes
         back with a part of the stream, with all that is still here."""
         start = self.send_window.sent if kept is None else kept
         if resume is not None and not precedes(start, resume):
@@ -492,24 +492,24 @@ class Multicast(Layer):
             self._send_start(member, seqno, now)
 
     def _start_others(self, now: Instant) -> None:
-        """Of a life that came back, START to those as well who answered one: it may not know that they took it out and let it in again
+        """Of an incarnation that came back, START to those as well who answered one: it may not know that they took it out and let it in again
         meanwhile, as an earlier process of it, and then they wait for a START. Whoever does not is told nothing new."""
-        if self.stint:
+        if self.epoch:
             for member in self.members:
                 if member not in self.joiners and member != self.local.incarnation:
                     self._send_start(member, self.send_window.ring.low, now)
 
     def _send_start(self, member: int, seqno: Seqno, now: Instant) -> None:
-        start = LaterStart(seqno, self.view_id, self.stint) if self.stint else Start(seqno, self.view_id)
+        start = LaterStart(seqno, self.view_id, self.epoch) if self.epoch else Start(seqno, self.view_id)
         self._send_control(START, start, member, now)
 
     def _digest(self, sender: Address) -> None:
         """On reception of digest D: the window of a new member begins at D[P], and collects what comes. Its START may still move
-        it forward: what the sender gave up meanwhile cannot be asked for, so nothing of it is delivered before. For a life that comes
+        it forward: what the sender gave up meanwhile cannot be asked for, so nothing of it is delivered before. For an incarnation that comes
         back D[P] is where it was when it left, as soon as the application has finished what it had of it."""
         self._retire([window for window in self.leaving if window.stream.sender == sender])
         departed = self.departed.get(sender.incarnation)
-        if not self.receiving or self._has_in_hand(sender.incarnation):
+        if not self.receiving or self._has_outstanding(sender.incarnation):
             return
         if departed is not None:
             del self.departed[sender.incarnation]
@@ -517,9 +517,9 @@ class Multicast(Layer):
         elif sender in self.resume:
             self._open_window(sender, self.resume[sender])
 
-    def _has_in_hand(self, departed: int) -> bool:
+    def _has_outstanding(self, departed: int) -> bool:
         """Whether the application is still at work on what a member had sent before it left."""
-        return departed in self.departed and self.departed[departed].in_hand > 0
+        return departed in self.departed and self.departed[departed].outstanding > 0
 
     def _retire(self, windows: list[ReceiveWindow]) -> None:
         """Of the streams of members that are gone nothing more is delivered."""
@@ -552,16 +552,16 @@ class Multicast(Layer):
     # ------------------------------------------------------------------------------------------------------ timer
 
     def deadline(self) -> Instant | None:
-        return self.next_look
+        return self.next_scan
 
-    def _repeats_itself(self) -> bool:
-        """Whether HIGHEST and START are due at this look."""
-        self.stillness.look((self.send_window.sent, self.send_window.ring.low, len(self.joiners)))
-        return self.stillness.is_due
+    def _announcement_due(self) -> bool:
+        """Whether HIGHEST and START are due at this scan."""
+        self.backoff.scan((self.send_window.sent, self.send_window.ring.low, len(self.joiners)))
+        return self.backoff.is_due
 
-    def _say_again(self, now: Instant) -> None:
+    def _resend_announcements(self, now: Instant) -> None:
         """START and HIGHEST, ever more rarely while nothing changes."""
-        if self._repeats_itself():
+        if self._announcement_due():
             self._start_joiners(now)
             if self._has_unacked():
                 self._send_control(HIGHEST, Highest(self.send_window.sent), EVERYONE, now)
@@ -569,7 +569,7 @@ class Multicast(Layer):
 
     def _ask(self, sender: int, window: ReceiveWindow, now: Instant) -> None:
         """XMIT-REQ for what is missing, to its sender."""
-        for ranges in requests(window.gaps.look(window.ring), self.config.max_datagram):
+        for ranges in requests(window.gaps.scan(window.ring), self.config.max_datagram):
             self.counters.xmit_reqs_sent += 1
             self.counters.num_missing_asked += count(ranges)
             self._send_control(XMIT_REQ, XmitReq(ranges), sender, now)
@@ -584,13 +584,13 @@ class Multicast(Layer):
             for window in self.windows.values())
 
     def _arm(self, now: Instant) -> None:
-        if self.next_look is None and self._is_busy():
-            self.next_look = now + self.interval
+        if self.next_scan is None and self._is_busy():
+            self.next_scan = now + self.interval
 
     def change_interval(self, interval: int, now: Instant) -> None:
         """xmit_interval, in nanoseconds, from now on."""
         self.interval = interval
-        self.next_look = None
+        self.next_scan = None
         self._arm(now)
 
     # ------------------------------------------------------------------------------------------------------ status

@@ -23,7 +23,7 @@ from ringcast.kinds import Kind, takes
 from ringcast.protocols.budget import ReceiveBudget
 from ringcast.protocols.multicast import base as multicast
 from ringcast.protocols.multicast.base import HIGHEST, Highest, Multicast, ReceiveWindow
-from ringcast.protocols.retransmission import Stillness
+from ringcast.protocols.retransmission import Backoff
 from ringcast.protocols.seqnos import Seqno, is_seqno, precedes
 from ringcast.stack import Instant
 
@@ -49,14 +49,14 @@ class Mcast(Multicast):
     counters: Counters
 
     def __init__(self, local: Address, config: Config, budget: ReceiveBudget, *, resume: Digest | None = None,
-                 receiving: bool = True, offset: Seqno = 0, stint: int = 0,
+                 receiving: bool = True, offset: Seqno = 0, epoch: int = 0,
                  lossless: bool = False) -> None:
         super().__init__(local, config, budget, resume=resume, receiving=receiving, offset=offset,
-                         stint=stint, lossless=lossless)
+                         epoch=epoch, lossless=lossless)
         self.acks = AckTable()
         self.budgets: dict[int, int] = {}               # bytes that each member grants us
         self.refusals: dict[int, bool] = {}             # members that grant none: whether they were asked if that is so
-        self.doubts = Stillness()                       # how often to ask
+        self.doubts = Backoff()                       # how often to ask
         self.counters = Counters()
 
     def make_window(self, offset: Seqno, max_bytes: int) -> RingBuffer:
@@ -75,7 +75,7 @@ class Mcast(Multicast):
         if seqno is None or ack.budget < 0:
             return False
         self.counters.acks_received += 1
-        self._wait_again(member, seqno)
+        self._track_acks_again(member, seqno)
         start = self.joiners.get(member)
         if start is not None and not precedes(seqno, start):
             self._started(member)
@@ -89,19 +89,19 @@ class Mcast(Multicast):
     def _on_refusal(self, member: int) -> None:
         """Believe that a member takes no messages when it says so again after it was asked."""
         if self.refusals.get(member):
-            self._wait_no_more(member)
+            self._stop_tracking_acks(member)
         elif member in self.acks:
             self.refusals.setdefault(member, False)
 
     def _ask_refusers(self, now: Instant) -> None:
         """Ask whether it is true: who takes no messages answers every HIGHEST with that."""
-        self.doubts.look(tuple(self.refusals))
+        self.doubts.scan(tuple(self.refusals))
         if self.doubts.is_due:
             for member in self.refusals:
                 self.refusals[member] = True
                 self._send_control(HIGHEST, Highest(self.send_window.sent), member, now)
 
-    def _wait_again(self, member: int, seqno: Seqno) -> None:
+    def _track_acks_again(self, member: int, seqno: Seqno) -> None:
         """An ACK with a grant says that its member takes messages; wait for it, if what it needs is still here."""
         self.refusals.pop(member, None)
         if member not in self.acks and not precedes(seqno, self.send_window.ring.low):
@@ -130,7 +130,7 @@ class Mcast(Multicast):
         self._fit_budgets()
         self._purge()
 
-    def _wait_no_more(self, member: int) -> None:
+    def _stop_tracking_acks(self, member: int) -> None:
         self._started(member)
         self.refusals.pop(member, None)
         if self.budgets.pop(member, None) is not None:
@@ -180,7 +180,7 @@ class Mcast(Multicast):
         self.receiving = False
         for sender in self.windows:
             self._acknowledge(sender, now)
-        self._wait_no_more(self.local.incarnation)
+        self._stop_tracking_acks(self.local.incarnation)
 
     def _report_finished(self, window: ReceiveWindow | None, now: Instant) -> None:
         """Of what is finished, tell the sender; of our own messages, count this member among those who have them."""
@@ -196,15 +196,15 @@ class Mcast(Multicast):
 
     def tick(self, now: Instant) -> None:
         """Every xmit_interval, while anything is missing, unacknowledged or unknown; then silence."""
-        self.next_look = None
+        self.next_scan = None
         for sender, window in self.windows.items():
             if window.started:
                 self._ask(sender, window, now)
-            if window.stream.look(now):
+            if window.stream.scan(now):
                 window.stream.free()
             if window.stream.unacked_messages:
                 self._acknowledge(sender, now)
-        self._say_again(now)
+        self._resend_announcements(now)
         self._ask_refusers(now)
         self._arm(now)
 

@@ -5,7 +5,7 @@ Nobody acknowledges single messages. A receiver asks for gaps; what all have fin
 purges it. The window is a SeqnoTable, which takes the memory of what it holds, or a RingBuffer. With discard_delivered_msgs a
 receiver gives up a message when its application has finished it, else when it is stable.
 
-xmit_interval <= 0 is for a transport that loses nothing while a connection stands: no looks for gaps, no HIGHEST, and STABLE's
+xmit_interval <= 0 is for a transport that loses nothing while a connection stands: no scans for gaps, no HIGHEST, and STABLE's
 rounds ask for nothing; the window is there for the order alone. What such a transport can lose, it loses when a connection breaks:
 then the receiver says up to where it has everything (RESYNC) and the sender goes on from there. Nothing may be dropped on the way
 into the window, so a datagram without room is held, and no more is read of its sender until it has found some.
@@ -60,7 +60,7 @@ RESYNC = Kind(16, "resync", Resync, about="seqno", traced=False)        # after 
 @dataclass(slots=True)
 class Counters(multicast.Counters):
     num_held: int = 0                   # datagrams that had to wait for room
-    num_let_go: int = 0                 # datagrams without room behind a gap, which are asked for again
+    num_dropped_for_resync: int = 0                 # datagrams without room behind a gap, which are asked for again
     num_queued: int = 0                 # messages that came before their window existed
     num_queue_dropped: int = 0          # of those, messages that the queue did not keep
     num_gaps: int = 0                   # gaps that stood for gap_timeout without retransmission
@@ -69,24 +69,24 @@ class Counters(multicast.Counters):
 
 
 class Standstill:
-    """A window that waits for a message without retransmission. Time is counted in looks, so that a machine that slept has not
+    """A window that waits for a message without retransmission. Time is counted in scans, so that a machine that slept has not
     missed anything."""
 
-    __slots__ = ("hd", "looks", "reports")
+    __slots__ = ("hd", "scans", "reports")
 
     def __init__(self) -> None:
         self.hd: Seqno = 0
-        self.looks = 0                  # since HD moved, or since the last report
+        self.scans = 0                  # since HD moved, or since the last report
         self.reports = 0
 
-    def look(self, hd: Seqno, most: float) -> bool:
-        """Whether it stands for `most` looks, and twice as many each time it was reported."""
+    def scan(self, hd: Seqno, most: float) -> bool:
+        """Whether it stands for `most` scans, and twice as many each time it was reported."""
         if hd != self.hd:
-            self.hd, self.looks, self.reports = hd, 0, 0
-        self.looks += 1
-        if self.looks < most * (1 << self.reports):
+            self.hd, self.scans, self.reports = hd, 0, 0
+        self.scans += 1
+        if self.scans < most * (1 << self.reports):
             return False
-        self.looks, self.reports = 0, min(self.reports + 1, MAX_REPORTS)
+        self.scans, self.reports = 0, min(self.reports + 1, MAX_REPORTS)
         return True
 
 
@@ -123,9 +123,9 @@ class Nakack2(Multicast):
     stability: Stability
 
     def __init__(self, local: Address, config: Config, budget: ReceiveBudget, *, resume: Digest | None = None,
-                 receiving: bool = True, offset: Seqno = 0, stint: int = 0, lossless: bool = False) -> None:
+                 receiving: bool = True, offset: Seqno = 0, epoch: int = 0, lossless: bool = False) -> None:
         super().__init__(local, config, budget, resume=resume, receiving=receiving, offset=offset,
-                         stint=stint, lossless=lossless)
+                         epoch=epoch, lossless=lossless)
         if lossless:
             self.receive_bytes = UNLIMITED              # see _has_room
         self.counters = Counters()
@@ -191,14 +191,14 @@ class Nakack2(Multicast):
         if packet.sender in self.held:
             self._hold(packet)
         elif not self._place(window, packet, now):
-            if self._is_stuck(window, packet):
-                self._let_go([packet], window, now)
+            if self._blocked_by_gap(window, packet):
+                self._drop_and_resync([packet], window, now)
             else:
                 self._hold(packet)
 
     def _place(self, window: ReceiveWindow, packet: Packet, now: Instant) -> bool:
         """Add what a datagram holds to the window; whether all of it found its place."""
-        if self.lossless and self._is_tight(window, packet):
+        if self.lossless and self._over_byte_limit(window, packet):
             self._discard(window)
             if not self._has_room(window, packet):
                 return False
@@ -219,32 +219,32 @@ class Nakack2(Multicast):
         """What is finished and was kept for others, must not take the room of what comes; how many messages that were."""
         return window.ring.stable(window.stream.finished)
 
-    def _is_tight(self, window: ReceiveWindow, packet: Packet) -> bool:
+    def _over_byte_limit(self, window: ReceiveWindow, packet: Packet) -> bool:
         """Whether a datagram is too much, in bytes, for what a window holds as a rule."""
         return window.ring.nbytes > 0 and window.ring.nbytes + len(packet.data) > ROOM * self.config.max_bytes
 
     def _has_room(self, window: ReceiveWindow, packet: Packet) -> bool:
         """More is taken while the application has nothing to do, because then only what its sender repeats brings it on; and whatever
         the size, what comes next in order."""
-        if not self._is_tight(window, packet):
+        if not self._over_byte_limit(window, packet):
             return True
-        if window.stream.in_hand or window.is_deliverable:
+        if window.stream.outstanding or window.is_deliverable:
             return False
         first = wire.first_seqno(packet.data)
         return window.ring.nbytes + len(packet.data) <= MOST_ROOM * self.config.max_bytes or (
             first is not None and not precedes((window.ring.hd + 1) % MODULUS, first))
 
-    def _is_stuck(self, window: ReceiveWindow, packet: Packet) -> bool:
+    def _blocked_by_gap(self, window: ReceiveWindow, packet: Packet) -> bool:
         """Whether there will be no room for it before something comes that is missing, so that its sender must be read on."""
         ring = window.ring
-        if window.stream.in_hand or window.is_deliverable:
+        if window.stream.outstanding or window.is_deliverable:
             return False
         first = wire.first_seqno(packet.data)
         return ring.num_missing > 0 or (first is not None and precedes((ring.hr + 1) % MODULUS, first))
 
-    def _let_go(self, packets: Collection[Packet], window: ReceiveWindow, now: Instant) -> None:
+    def _drop_and_resync(self, packets: Collection[Packet], window: ReceiveWindow, now: Instant) -> None:
         """What a RESYNC asks for comes again, behind what is missing."""
-        self.counters.num_let_go += len(packets)
+        self.counters.num_dropped_for_resync += len(packets)
         sender = window.stream.sender.incarnation
         if sender not in self.awaited:
             self._resync(sender, window, now)
@@ -265,8 +265,8 @@ class Nakack2(Multicast):
             self.stack.effects.arrived = True
             while packets and self._place(window, packets[0], now):
                 packets.popleft()
-            if packets and self._is_stuck(window, packets[0]):
-                self._let_go(packets, window, now)
+            if packets and self._blocked_by_gap(window, packets[0]):
+                self._drop_and_resync(packets, window, now)
                 packets.clear()
             if not packets:
                 del self.held[sender]
@@ -422,7 +422,7 @@ class Nakack2(Multicast):
         stream = self.own if window is None else window.stream
         before = stream.unacked_bytes
         if stream.is_incomplete:
-            self._arm(now)                              # its sender may have no room for the rest: see Stream.look
+            self._arm(now)                              # its sender may have no room for the rest: see Stream.scan
         if not (stream.keep() if window is None or not self.config.discard_delivered_msgs else stream.free()):
             return
         self.unreported_bytes += stream.unacked_bytes - before
@@ -470,14 +470,14 @@ class Nakack2(Multicast):
             self.stack.effects.writable = True
 
     def _purge(self) -> None:
-        """Free what was sent and all have finished. A life that comes back may have heard of that before it sends the messages
+        """Free what was sent and all have finished. An incarnation that comes back may have heard of that before it sends the messages
         again, and will not hear of it twice."""
-        if self._waits_for_nobody():
+        if self._has_no_ackers():
             self._purge_to(self.send_window.sent)
-        elif self.stint and (seqno := self.stability.known_of(self.local.incarnation)) is not None:
+        elif self.epoch and (seqno := self.stability.known_of(self.local.incarnation)) is not None:
             self._purge_to(seqno)
 
-    def _waits_for_nobody(self) -> bool:
+    def _has_no_ackers(self) -> bool:
         return not self.receiving and self.members.keys() == {self.local.incarnation}
 
     def stop_receiving(self, now: Instant) -> None:
@@ -491,16 +491,16 @@ class Nakack2(Multicast):
     def tick(self, now: Instant) -> None:
         """Every xmit_interval, while anything is missing, not stable or unknown. Without retransmission, while something stands still
         that should not."""
-        self.next_look = None
+        self.next_scan = None
         for sender, window in self.windows.items():
             if window.started and self.retransmits:
                 self._ask(sender, window, now)
             elif window.started:
                 self._watch(sender, window, now)
-            if window.stream.look(now):
+            if window.stream.scan(now):
                 self._report_finished(window, now)
         if self.retransmits:
-            self._say_again(now)
+            self._resend_announcements(now)
         self._answer_resyncs(now)
         self._arm(now)
 
@@ -510,7 +510,7 @@ class Nakack2(Multicast):
             self.standing.pop(sender, None)
             return
         standstill = self.standing.setdefault(sender, Standstill())
-        if standstill.look(window.ring.hd, self.config.gap_timeout / self.config.look_interval):
+        if standstill.scan(window.ring.hd, self.config.gap_timeout / self.config.look_interval):
             self.counters.num_gaps += 1
             first, last = window.ring.missing(1)[0]
             self.stack.effects.warnings.append(
@@ -527,8 +527,8 @@ class Nakack2(Multicast):
         return bool(self.joiners) or self._has_unacked() or any(window.ring.hd != window.ring.hr for window in windows)
 
     def _arm(self, now: Instant) -> None:
-        if self.next_look is None and self._is_busy():
-            self.next_look = now + self._pause()
+        if self.next_scan is None and self._is_busy():
+            self.next_scan = now + self._pause()
 
     # ------------------------------------------------------------------------------------------------------ status
 

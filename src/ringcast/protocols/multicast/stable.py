@@ -25,7 +25,7 @@ from ringcast.address import Address
 from ringcast.config import MAX_MEMBERS, Config, milliseconds
 from ringcast.kinds import Kind, takes
 from ringcast.protocols.multicast.nakack2 import Nakack2
-from ringcast.protocols.retransmission import Stillness
+from ringcast.protocols.retransmission import Backoff
 from ringcast.protocols.seqnos import MODULUS, Seqno, is_seqno, later, precedes
 from ringcast.stack import EVERYONE, Instant, Layer
 from ringcast.view import View
@@ -84,7 +84,7 @@ class Stable(Layer):
         self.has_refused = False                        # this member has said so in this view
         self.last_look: Instant | None = None          # at whether to vote
         self.next_vote: Instant | None = None           # the deadline
-        self.stillness = Stillness()
+        self.backoff = Backoff()
         self.counters = Counters()
 
     @property
@@ -151,9 +151,9 @@ class Stable(Layer):
     def tick(self, now: Instant) -> None:
         """Every stable_interval, while anything is not settled; the same again at doubling distances."""
         self.next_vote, self.last_look = None, now
-        self.stillness.look((self.view_id, self.nakack.send_window.sent, self.nakack.unreported_bytes,
+        self.backoff.scan((self.view_id, self.nakack.send_window.sent, self.nakack.unreported_bytes,
                              tuple(self.known.values())))
-        if self.is_asked or self.stillness.is_due:
+        if self.is_asked or self.backoff.is_due:
             self._vote(now)
         self._arm(now)
 
@@ -186,7 +186,7 @@ class Stable(Layer):
             self._tell(member, now)
 
     def _possible(self, member: int, vote: Vote) -> Vote:
-        """What of a vote can be true: nobody has finished more than a window of what we do not know to be sent. (But of a life that
+        """What of a vote can be true: nobody has finished more than a window of what we do not know to be sent. (But of an incarnation that
         has come back everybody may have far more than it has sent again.)"""
         digest = dict(vote.digest)
         for sender, (finished, _) in vote.digest.items():
@@ -197,7 +197,7 @@ class Stable(Layer):
 
     def _sent_by(self, sender: int) -> Seqno | None:
         """The highest seqno of a stream that we know of: from its sender's vote, and from what has come; None if it may be any."""
-        if self.nakack.stints.get(sender) or (sender == self.local.incarnation and self.nakack.stint):
+        if self.nakack.epochs.get(sender) or (sender == self.local.incarnation and self.nakack.epoch):
             return None
         window = self.nakack.windows.get(sender)
         received = window.ring.hr if window is not None and window.started else None

@@ -1,4 +1,4 @@
-"""The layer: what arrives, what is sent, acks, the retransmit task, and the life of the connections."""
+"""The layer: what arrives, what is sent, acks, the retransmit task, and how connections begin and end."""
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -15,7 +15,7 @@ from ringcast.config import Config, milliseconds
 from ringcast.errors import NotMemberError
 from ringcast.kinds import Kind, takes
 from ringcast.protocols.budget import ReceiveBudget, fit
-from ringcast.protocols.retransmission import Gaps, Stillness, clipped, requests
+from ringcast.protocols.retransmission import Backoff, Gaps, clipped, requests
 from ringcast.protocols.seqnos import MODULUS, Range, Seqno, is_seqno, precedes
 from ringcast.protocols.stream import Stream
 from ringcast.protocols.unicast3 import control
@@ -101,8 +101,8 @@ class Unicast3(Layer):
         self.unacked: dict[int, SenderEntry] = {}       # what the retransmit task looks at ...
         self.gapped: dict[int, ReceiverEntry] = {}      # ... on either side
         self.acks: list[tuple[Instant, int]] = []       # a heap of when acks are due; an entry's ack_at says whether it still is
-        self.refusals = Stillness()                     # of who does not know that we take no more messages
-        self.next_look: Instant | None = None
+        self.refusals = Backoff()                     # of who does not know that we take no more messages
+        self.next_scan: Instant | None = None
         self.next_reap: Instant | None = None
         self.num_active, self.counted_at = 1, -RECOUNT
         self.counters = Counters()
@@ -475,7 +475,7 @@ class Unicast3(Layer):
             handed += entry.stream.take(limit - handed, self.stack.effects.deliveries, self.view_id, now)
             if entry.is_deliverable:
                 self.ready[sender] = entry              # behind the others
-            if entry.stream.marks.flags or not entry.stream.in_hand:
+            if entry.stream.marks.flags or not entry.stream.outstanding:
                 self._free(sender, entry, now)
         return handed
 
@@ -584,7 +584,7 @@ class Unicast3(Layer):
             if entry.state is not State.CLOSED and peer != self.local.incarnation:
                 self._say_close(peer, entry.conn_id, now)
 
-    # ---------------------------------------------------------------------------------------------- life of entries
+    # ---------------------------------------------------------------------------------------------- connections
 
     def _say_close(self, peer: int, conn_id: ConnId, now: Instant) -> None:
         self.counters.closes_sent += 1
@@ -657,7 +657,7 @@ class Unicast3(Layer):
         for sender_entry in list(self.senders.values()):
             self._carry_out(self._age(sender_entry, sender_entry.num_unacked() == 0, now), sender_entry, now)
         for sender, entry in list(self.receivers.items()):
-            if entry.stream.in_hand or entry.is_deliverable:
+            if entry.stream.outstanding or entry.is_deliverable:
                 entry.touched = now                     # the application comes first
             elif self._age(entry, entry.is_idle, now) & Act.REMOVE:
                 self._close_receiver(sender)
@@ -681,7 +681,7 @@ class Unicast3(Layer):
     # ------------------------------------------------------------------------------------------------------ timer
 
     def deadline(self) -> Instant | None:
-        due = [instant for instant in (self.next_look, self.next_reap) if instant is not None]
+        due = [instant for instant in (self.next_scan, self.next_reap) if instant is not None]
         if self.acks:
             due.append(self.acks[0][0])
         if self.own_ready:
@@ -691,8 +691,8 @@ class Unicast3(Layer):
     def tick(self, now: Instant) -> None:
         """Acks that are due; and every xmit_interval, while anything is missing, unacknowledged or unknown, the retransmit task."""
         self._acknowledge_due(now)
-        if self.next_look is not None and self.next_look <= now:
-            self.next_look = None
+        if self.next_scan is not None and self.next_scan <= now:
+            self.next_scan = None
             self._retransmit(now)
             self._arm(now)
         if self.next_reap is not None and self.next_reap <= now:
@@ -708,13 +708,13 @@ class Unicast3(Layer):
             elif entry.stands_still():
                 self.counters.unicast_highest_resent += self._repeat(entry, [(entry.highest_sent, entry.highest_sent)], now)
         for peer, gapped in list(self.gapped.items()):
-            if gapped.stream.look(now):
+            if gapped.stream.scan(now):
                 self._free(peer, gapped, now)
             if gapped.is_busy:
                 self._ask(peer, gapped, now)
             else:
                 del self.gapped[peer]
-        self.refusals.look(tuple(self.untold()))
+        self.refusals.scan(tuple(self.untold()))
         if self.refusals.is_due:
             self._refuse_all(now)
         for peer, conn_id in self.syncs.take_due(now).items():
@@ -725,13 +725,13 @@ class Unicast3(Layer):
 
     def _ask(self, peer: int, entry: ReceiverEntry, now: Instant) -> None:
         """XMIT-REQ for what is missing, to its sender, as long as that is in the view."""
-        for ranges in requests(entry.gaps.look(entry.ring), self.config.max_datagram) if peer in self.members else ():
+        for ranges in requests(entry.gaps.scan(entry.ring), self.config.max_datagram) if peer in self.members else ():
             self.counters.unicast_xmit_reqs_sent += 1
             self._send_control(control.XMIT_REQ, control.XmitReq(entry.conn_id, ranges, self.timestamps.next()), peer, now)
 
     def _arm(self, now: Instant) -> None:
-        if self.next_look is None and (self.unacked or self.gapped or self.syncs.wanted or self.early.size or self.untold()):
-            self.next_look = now + self.interval
+        if self.next_scan is None and (self.unacked or self.gapped or self.syncs.wanted or self.early.size or self.untold()):
+            self.next_scan = now + self.interval
 
     # ------------------------------------------------------------------------------------------------------ status
 

@@ -39,7 +39,7 @@ class ReceiverEntry:
     @property
     def is_idle(self) -> bool:
         """Whether nothing is left to do for it: all that came was finished and acknowledged."""
-        return self.ring.low == self.ring.hr and not self.stream.in_hand and not self.stream.is_incomplete and self.ack_at is None
+        return self.ring.low == self.ring.hr and not self.stream.outstanding and not self.stream.is_incomplete and self.ack_at is None
 
     def on(self, event: Event, now: Instant) -> int:
         """Go to the state that the table says; what else is to be done."""

@@ -7,7 +7,7 @@ from ringcast._core.send_window import SendWindow
 from ringcast._core.window import Window
 from ringcast.address import Address
 from ringcast.protocols.frag import FRAGMENT, rejoin
-from ringcast.protocols.retransmission import Pace, Stillness
+from ringcast.protocols.retransmission import Backoff, Pace
 from ringcast.protocols.seqnos import MODULUS, Seqno, precedes
 from ringcast.protocols.unicast3.control import ConnId, Timestamp, XmitReq
 from ringcast.protocols.unicast3.states import TABLE, Act, Event, State
@@ -31,7 +31,7 @@ class SenderEntry:
     was_granted: bool = False                           # the receiver has taken messages
     is_doubted: bool = False                            # it seems to take none any more, and was sent one to see if it refuses that
     answered: Instant | None = None                     # when a SEND_FIRST_SEQNO was answered last
-    stillness: Stillness = field(default_factory=Stillness)
+    backoff: Backoff = field(default_factory=Backoff)
     pace: Pace = field(default_factory=Pace)
 
     @property
@@ -97,9 +97,9 @@ class SenderEntry:
         return not precedes(self.highest_acked, request.ranges[0][0]) and precedes(self.last_timestamp_received, request.timestamp)
 
     def stands_still(self) -> bool:
-        """Look at HA and HS: whether the highest message is to be sent again, because neither has moved since the last look."""
-        looks = self.stillness.look((self.highest_acked, self.highest_sent))
-        return looks > 0 and self.stillness.is_due
+        """Look at HA and HS: whether the highest message is to be sent again, because neither has moved since the last scan."""
+        scans = self.backoff.scan((self.highest_acked, self.highest_sent))
+        return scans > 0 and self.backoff.is_due
 
     def give_up(self, local: Address, view_id: int) -> list[Batch]:
         """What nobody acknowledged, for the application that sent it; the window is empty and closed then."""

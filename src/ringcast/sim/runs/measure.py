@@ -129,11 +129,11 @@ class Meter(Observer):
     def stop(self) -> None:
         """The load is over, and what was under way has had its time."""
         self.stopped_at = self.cluster.now
-        lives = self.cluster.lives.values()
-        self.messages = sum(len(member.log) - member.log.count(None) for member in lives)
-        self.payload = sum(len(payload or b"") for member in lives for payload in member.log)
-        self.blocked = sum(member.blocked_for for member in lives)
-        senders = {member.name for member in lives if member.log}
+        incarnations = self.cluster.incarnations.values()
+        self.messages = sum(len(member.log) - member.log.count(None) for member in incarnations)
+        self.payload = sum(len(payload or b"") for member in incarnations for payload in member.log)
+        self.blocked = sum(member.blocked_for for member in incarnations)
+        senders = {member.name for member in incarnations if member.log}
         for name in self.cluster.members:
             if senders - {name}:
                 self.delivered_by[name] += 0            # who was handed nothing is a receiver all the same

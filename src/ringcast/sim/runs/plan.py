@@ -59,7 +59,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     splits: int | None = None           # times that one member's view lacks another, but not the other way round
     stack: str = "mcast-udp"            # a channel's
     breaks: int | None = None           # of connections, where the stack has some
-    returns: int | None = None          # times that a member dies and comes back as the same life
+    returns: int | None = None          # times that a member dies and comes back as the same incarnation
     threads: int | None = None          # of each application that send to one destination; 0: a message leaves as soon as it is sent
     joins: int | None = None            # times that a member leaves and joins again while others send
     steady: float | None = None         # messages a simulated second that each sender has to send all the time; 0: what finds room
@@ -118,7 +118,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         if self.mtu:
             raise ConfigError("under a steady load datagrams travel whole; leave out mtu")
         if self.returns:
-            raise ConfigError("under a steady load nobody comes back as the same life; leave out returns")
+            raise ConfigError("under a steady load nobody comes back as the same incarnation; leave out returns")
         if self.bandwidth is not None and not 0.1 <= self.bandwidth <= 10_000:
             raise ConfigError(f"bandwidth is megabytes a second, from 0.1 to 10000, not {self.bandwidth:g}")
 
@@ -145,7 +145,7 @@ class Start(msgspec.Struct, frozen=True):
     receiving: bool
     counters: int                       # what stands before its first conn-id and its first timestamp
     options: dict[str, Any] = {}        # of its stack, where they are not those of all
-    returns: bool = False               # when it is dead in the end, it comes back as the same life
+    returns: bool = False               # when it is dead in the end, it comes back as the same incarnation
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -345,7 +345,7 @@ def talks(rng: Random, names: str, settings: Settings, duration: int) -> list[Ac
 
 def large_messages(rng: Random, names: str, settings: Settings, duration: int) -> list[Action]:
     """Messages to everybody that go out in fragments: only on request, because runs with them show what is not mended yet. A
-    receiver that takes a life out forgets fragments that it has acknowledged, and a late ack of these makes the life's next
+    receiver that takes an incarnation out forgets fragments that it has acknowledged, and a late ack of these makes the incarnation's next
     process give up what is asked for again (mcast-udp, seed 43, --loss 0.2 --crashes 2 --partitions 2 --large 5)."""
     return [Action(rng.randrange(duration), "send", rng.choice(names), (1, rng.choice([70_000, 150_000])))
             for _ in range(settings.large or 0)]
@@ -429,7 +429,7 @@ def slow(rng: Random, names: str, at: int, duration: int) -> list[Action]:
 
 
 def exclusion(rng: Random, names: str, at: int, duration: int) -> list[Action]:
-    """Somebody takes a member out, which may be alive; it may come back later as a new life."""
+    """Somebody takes a member out, which may be alive; it may come back later as a new incarnation."""
     if len(names) < 2:
         return []
     by, who = rng.sample(names, 2)
@@ -453,7 +453,7 @@ def jump(rng: Random, names: str, at: int, duration: int) -> list[Action]:
 
 def returns(rng: Random, names: str, settings: Settings, duration: int, starts: dict[str, Start],
             actions: list[Action]) -> list[Action]:
-    """In some runs a member that only sends, half of all that is sent, dies and comes back as the same life, at its address or another
+    """In some runs a member that only sends, half of all that is sent, dies and comes back as the same incarnation, at its address or another
     one; perhaps it was taken out meanwhile. It has nothing to say to single members."""
     wanted = pick(settings.returns, rng.choice([0, 0, 0, 0, 0, 0, 0, 1, 3, 10]))
     if not wanted or len(names) < 2:

@@ -144,7 +144,7 @@ class Run:
                            physical=f"{former.name}{self.moves}" if moves else former.physical, **start.options)
 
     def _return(self, former: Member, lag: int, moves: bool) -> None:
-        """Another process goes on as the same life, with what it had written down of its acks: `lag` messages less than there were."""
+        """Another process goes on as the same incarnation, with what it had written down of its acks: `lag` messages less than there were."""
         self.moves += moves
         low = former.multicast.send_window.ring.low
         acked = former.log.end_before((low - min(lag, (low - former.base) % MODULUS)) % MODULUS)
@@ -276,7 +276,7 @@ class Run:
         return 2 * milliseconds(config.conn_close_timeout) + (ROUNDS + waiting) * (step + acks)
 
     def _part(self) -> None:
-        """A life that has come back leaves like any other: everybody hears of it before it stops saying so."""
+        """An incarnation that has come back leaves like any other: everybody hears of it before it stops saying so."""
         for member in [member for member in self.cluster.living() if self.plan.starts[member.name].returns]:
             member.leave()
             self._advance(self.cluster.now + milliseconds(member.config.leave_timeout))
@@ -300,12 +300,12 @@ class Run:
 
     def _num_unasked(self) -> int:
         """Datagrams so far, but for the CLOSE that ends an idle connection after its time."""
-        return self.cluster.sent_datagrams - sum(life.unicast.counters.closes_sent for life in self.cluster.lives.values())
+        return self.cluster.sent_datagrams - sum(member.unicast.counters.closes_sent for member in self.cluster.incarnations.values())
 
     def _counters(self) -> dict[str, int]:
-        """What happened how often, over all lives: a campaign that never reached a thing has not tested it."""
+        """What happened how often, over all incarnations: a campaign that never reached a thing has not tested it."""
         sums = {name: getattr(self.cluster.network, name) for name in SUMMED}
-        for member in self.cluster.lives.values():
+        for member in self.cluster.incarnations.values():
             sums["num_blockings"] = sums.get("num_blockings", 0) + member.blocked
             sums["num_waits"] = sums.get("num_waits", 0) + member.num_waits
             sums["num_ahead"] = sums.get("num_ahead", 0) + member.num_ahead
@@ -317,8 +317,8 @@ class Run:
             for name, value in member.stack.status().items():
                 if name not in POINTERS:
                     sums[name] = sums.get(name, 0) + value
-        sums["num_lives"] = len(self.cluster.lives)
-        sums["num_comebacks"] = sum(life.stint for life in self.cluster.lives.values())
+        sums["num_incarnations"] = len(self.cluster.incarnations)
+        sums["num_comebacks"] = sum(member.epoch for member in self.cluster.incarnations.values())
         return sums
 
 

@@ -52,7 +52,7 @@ class Play:
 
     def __init__(self) -> None:
         self.group: ScriptedCluster | None = None
-        self.life_options: dict[str, dict[str, Any]] = {}      # what each member starts with
+        self.member_options_by_name: dict[str, dict[str, Any]] = {}      # what each member starts with
         self.since = 0                              # when the group was ready
         self.counted: dict[int, dict[str, int]] = {}           # each member's counters at that time
         self.watched = 0                            # how much of the history was before `watch`

@@ -19,7 +19,7 @@ from ringcast.sim.cluster import Cluster, Observer
 from ringcast.sim.links import Links
 from ringcast.sim.member import Member
 from ringcast.sim.network import MS, Network
-from ringcast.sim.talk import Talk
+from ringcast.sim.talk import UnicastLog
 from ringcast.stack import EVERYONE, Instant
 
 ANY = "*"
@@ -154,13 +154,13 @@ class ScriptedMember(Member):
     """Its application sends messages one by one, and waits, as a thread does that is blocked in send().
 
     Messages to one other member carry their numbers, as those to everybody do: 1, 2, 3 (or from the offset on), through all
-    connections. What this member got of such is in `told`, in the order of delivery; what it has in hand, in `in_hand`.
+    connections. What this member got of such is in `told`, in the order of delivery; what it has in hand, in `outstanding`.
     """
 
     def __init__(self, cluster: "ScriptedCluster", name: str, **options: Any) -> None:
         super().__init__(cluster, name, **options)
         self.told: dict[Address, list[int]] = {}
-        self.in_hand: list[Batch] = []
+        self.outstanding: list[Batch] = []
         self.refused: dict[Address, list[int]] = {}         # what it could not send, because there is nobody to take it
 
     def submit(self, payloads: Sequence[bytes]) -> None:
@@ -203,21 +203,21 @@ class ScriptedMember(Member):
     def _take(self, batch: Batch, now: Instant) -> None:
         if batch.dest is not None:
             self.told.setdefault(batch.sender, []).extend(map(int, batch.payloads))
-            self.in_hand.append(batch)
+            self.outstanding.append(batch)
         super()._take(batch, now)
 
     def _finish(self, batch: Batch, now: Instant) -> None:
         if batch.dest is not None:
-            self._let_go(batch)
+            self._drop_and_resync(batch)
         super()._finish(batch, now)
 
-    def _let_go(self, batch: Batch) -> None:
+    def _drop_and_resync(self, batch: Batch) -> None:
         """Of the batches in hand, take out what is finished: one of them, or the beginning of one."""
-        for place, each in enumerate(self.in_hand):
+        for place, each in enumerate(self.outstanding):
             if each.stream is batch.stream and each.flags == batch.flags and each.first == batch.first:
                 rest = Batch(each.sender, (batch.last + 1) % MODULUS, each.payloads[len(batch):], each.view_id, each.dest,
                              each.flags, each.stream)
-                self.in_hand[place:place + 1] = [rest] if rest.payloads else []
+                self.outstanding[place:place + 1] = [rest] if rest.payloads else []
                 return
 
 
@@ -231,7 +231,7 @@ class Recorder(Observer):
         header = wire.open_datagram(datagram, member.stack.group)
         assert header is not None           # a member of this group made it
         kind = member.stack.kind(header.kind)
-        to = ANY if dest == EVERYONE else self.cluster.lives[dest].name
+        to = ANY if dest == EVERYONE else self.cluster.incarnations[dest].name
         said = connection_of(kind, datagram)
         self.history.append(Sent(self.cluster.now, member.name, to, kind, kind.ranges(datagram), datagram, said))
 
@@ -239,7 +239,7 @@ class Recorder(Observer):
 class ScriptedCluster(Cluster):
     """The group; datagrams take `delay` nanoseconds."""
 
-    life = ScriptedMember
+    member_type = ScriptedMember
     links: ScriptedLinks | None
 
     def __init__(self, names: Sequence[str], *, delay: int, **options: Any) -> None:
@@ -249,12 +249,12 @@ class ScriptedCluster(Cluster):
             self.links = ScriptedLinks(self)
         self.observer = Recorder(self, self.script.history)
 
-    def talk(self, sender: Member, receiver: Address) -> Talk:
-        return sender.talks.setdefault(receiver, Talk(base=(sender.offset + 1) % MODULUS))
+    def talk(self, sender: Member, receiver: Address) -> UnicastLog:
+        return sender.talks.setdefault(receiver, UnicastLog(base=(sender.offset + 1) % MODULUS))
 
     def kinds(self) -> set[str]:
         """Return the names of all kinds that the members' stacks know."""
-        return {kind.name for member in self.lives.values() for kind in member.stack.kinds.values()}
+        return {kind.name for member in self.incarnations.values() for kind in member.stack.kinds.values()}
 
     def is_at_rest(self) -> bool:
         """Whether nothing happens any more, but that idle connections will be closed some day."""

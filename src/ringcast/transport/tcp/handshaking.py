@@ -228,9 +228,9 @@ class Handshaking:
         if record is None:
             self._end(shake, "handshakes_refused")
         elif record.member == self._member:
-            self._meet_myself(shake)
+            self._on_self_connection(shake)
         elif shake.dialed is None and record.kind == Kind.PROPOSE:
-            return self._judge(shake, record, linked)
+            return self._on_propose(shake, record, linked)
         elif shake.dialed and shake.peer is None and record.kind == Kind.HELLO:
             self._propose(shake, shake.dialed, record, linked)
         elif shake.peer is not None and record.kind in (Kind.ACCEPT, Kind.REFUSE):
@@ -239,7 +239,7 @@ class Handshaking:
             self._end(shake, "handshakes_refused")
         return None
 
-    def _meet_myself(self, shake: Handshake) -> None:
+    def _on_self_connection(self, shake: Handshake) -> None:
         if shake.dialed:
             self._dialing.met(shake.dialed, self._member)
         self._end(shake, "self_connections")
@@ -260,11 +260,11 @@ class Handshaking:
         if not self._say(shake, Kind.PROPOSE, shake.number):
             self._end(shake, "dials_failed")
 
-    def _judge(self, shake: Handshake, proposal: Record,
+    def _on_propose(self, shake: Handshake, proposal: Record,
                linked: Collection[int]) -> Agreement | None:
         """Accept or refuse a proposal. Anybody can propose, in any name: so while a
         link stands, only the host where it ends may replace it. (Who goes on as the
-        same life on another host waits until the link of its former process has
+        same incarnation on another host waits until the link of its former process has
         ended.)"""
         peer = self._dialing.peer(proposal.member)
         numbers = peer.numbers

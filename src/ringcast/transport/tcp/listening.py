@@ -11,7 +11,7 @@ import errno
 import socket
 from collections.abc import Mapping
 
-from ringcast.transport.ipv4 import absent, explained
+from ringcast.transport.ipv4 import no_such_interface, os_errors_as
 
 BACKLOG = 128                           # connections that wait in the kernel to be accepted
 
@@ -35,8 +35,8 @@ def listen(interface: str, port: int, port_range: int, buffers: Mapping[int, int
         errno.EADDRINUSE: f"other programs use all ports {port}..{last} of {interface}; "
                           "stop one, or choose another port or port_range",
         errno.EACCES: f"no permission to use port {port}; choose a port above 1023",
-        **absent(interface)}
-    with explained("TCP", sentences):
+        **no_such_interface(interface)}
+    with os_errors_as("TCP", sentences):
         for candidate in range(port, last + 1):
             listener = open_socket(buffers)
             try:

@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING
 
 from ringcast.errors import ClosedError, ConfigError, MessageTooLargeError
 from ringcast.transport import EVERYONE
-from ringcast.transport.ipv4 import check_interface, check_range, endpoint, explained
+from ringcast.transport.ipv4 import check_interface, check_range, endpoint, os_errors_as
 from ringcast.transport.lifetime import Shared
 from ringcast.transport.tcp import liveness
 from ringcast.transport.tcp.dialing import FOREVER, MILLISECOND, Dialing, Endpoint
@@ -138,7 +138,7 @@ class TcpTransport(Shared):
         buffers = {socket.SO_RCVBUF: receive_buffer, socket.SO_SNDBUF: send_buffer}
         with ExitStack() as undo:
             listener = undo.enter_context(listen(interface, port, port_range, buffers))
-            with explained("TCP", {}):
+            with os_errors_as("TCP", {}):
                 self._epoll = undo.enter_context(select.epoll())
                 self._event = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
             undo.pop_all()
@@ -415,7 +415,7 @@ class TcpTransport(Shared):
 
     def _look_for_the_dead(self, now: int) -> int:
         """Cut links whose peer is gone, and return when to look again."""
-        next_look = now + self._link_timeout // 4
+        next_scan = now + self._link_timeout // 4
         for link in self._links.values():
             if link.standing:
                 left = liveness.time_left(link.socket, self._link_timeout)
@@ -425,8 +425,8 @@ class TcpTransport(Shared):
                                 "is cut", link.peer, *link.endpoint)
                     link.cut()
                 elif left is not None:
-                    next_look = min(next_look, now + left)
-        return next_look
+                    next_scan = min(next_scan, now + left)
+        return next_scan
 
     # ---------------------------------------------------------------------------------------- links
 

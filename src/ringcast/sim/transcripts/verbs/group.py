@@ -156,7 +156,7 @@ def held(window: Window) -> list[int]:
 
 # Options of a member that are not the stack's: `receiving=false` refuses all messages (Channel: deliver=False), `counters=6` makes 7
 # its first conn-id and its first timestamp.
-OF_A_LIFE = {"offset": number, "counters": number, "socket_bytes": number, "receive_budget": number, "receiving": truth}
+MEMBER_OPTIONS = {"offset": number, "counters": number, "socket_bytes": number, "receive_budget": number, "receiving": truth}
 
 
 @does("members")
@@ -180,14 +180,14 @@ def members(words: Words) -> Act:
     if stack not in NETWORKED:
         raise Mistake(f"there is no stack {stack!r}; there are {', '.join(NETWORKED)}")
     common, *own = (option_values(each, stack) for each in options.values())
-    of_lives = {key: common.pop(key) for key in OF_A_LIFE if key in common}
-    lives = {name: of_lives | each for name, each in zip(names, own, strict=True)}
+    of_all = {key: common.pop(key) for key in MEMBER_OPTIONS if key in common}
+    incarnations = {name: of_all | each for name, each in zip(names, own, strict=True)}
 
     def act(play: Play) -> None:
         play.group = ScriptedCluster(names, delay=delay, stack=stack, **common)
-        play.life_options = lives
+        play.member_options_by_name = incarnations
         for name in names:
-            play.group.start(name, **lives[name])
+            play.group.start(name, **incarnations[name])
         settle_group(play.group)
         play.group.script.history.clear()
         play.since = play.group.now
@@ -198,8 +198,8 @@ def members(words: Words) -> Act:
 def option_values(options: dict[str, str], stack: str) -> dict[str, Any]:
     """Options with their units taken off; those of the stack are checked by its own rules."""
     values: dict[str, Any] = {key: duration(value) / MS if value.endswith("s") else value for key, value in options.items()}
-    configure({key: value for key, value in values.items() if key not in OF_A_LIFE}, stack)
-    return {key: OF_A_LIFE[key](value) if key in OF_A_LIFE else value for key, value in values.items()}
+    configure({key: value for key, value in values.items() if key not in MEMBER_OPTIONS}, stack)
+    return {key: MEMBER_OPTIONS[key](value) if key in MEMBER_OPTIONS else value for key, value in values.items()}
 
 
 def settle_group(group: ScriptedCluster) -> None:
@@ -254,8 +254,8 @@ def finish(words: Words) -> Act:
     name, sender, seqnos = words.member(), words.member(), words.seqnos()
 
     def act(play: Play) -> None:
-        in_hand = {address.name: batch for address, batch in in_hands(play.member(name)).items()}
-        batch = in_hand.get(sender)
+        outstanding = {address.name: batch for address, batch in in_hands(play.member(name)).items()}
+        batch = outstanding.get(sender)
         if batch is None or batch.first != seqnos[0] or precedes(batch.last, seqnos[-1]):
             there = f"{batch.first}..{batch.last}" if batch else "nothing"
             raise Mistake(f"{name}'s application has {there} of {sender} in hand")
@@ -270,7 +270,7 @@ def release(words: Words) -> Act:
 
     def act(play: Play) -> None:
         play.member(name).finish_after = 0
-        for batch in (*in_hands(play.member(name)).values(), *play.member(name).in_hand):
+        for batch in (*in_hands(play.member(name)).values(), *play.member(name).outstanding):
             play.member(name).finish(batch)
     return act
 
@@ -315,7 +315,7 @@ def crash(words: Words) -> Act:
 
 @does("restart")
 def restart(words: Words) -> Act:
-    """`restart C [digest A=10 B=3]`: a new life of C, which knows nothing, or has a digest of what it already got."""
+    """`restart C [digest A=10 B=3]`: a new incarnation of C, which knows nothing, or has a digest of what it already got."""
     name = words.member()
     digest = {}
     if words.skip("digest"):
@@ -325,7 +325,7 @@ def restart(words: Words) -> Act:
         if play.member(name).alive:
             raise Mistake(f"{name} is alive; let it crash or leave before")
         resume = Digest({play.member(sender).address: seqno for sender, seqno in digest.items()})
-        play.cluster.start(name, resume=resume, **play.life_options[name])
+        play.cluster.start(name, resume=resume, **play.member_options_by_name[name])
     return act
 
 
@@ -523,7 +523,7 @@ def acks(words: Words) -> Act:
         if not isinstance(layer, mcast.Mcast):
             raise Mistake("only MCAST has acks; with NAKACK2, STABLE has votes")
         table = layer.acks
-        actual = {life.name: str(table.get(incarnation)) for incarnation, life in play.cluster.lives.items() if incarnation in table}
+        actual = {member.name: str(table.get(incarnation)) for incarnation, member in play.cluster.incarnations.items() if incarnation in table}
         actual = {key: value for key, value in actual.items() if key != name or key in expected} | {"min": str(table.minimum)}
         if any(expected.get(key) != value for key, value in actual.items() if key != "min") or expected.keys() - actual.keys():
             raise Unlike(" ".join(f"{key}={value}" for key, value in actual.items()))

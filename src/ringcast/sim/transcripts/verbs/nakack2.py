@@ -70,7 +70,7 @@ def held(words: Words) -> Act:
 
     def act(play: Play) -> None:
         layer = nakack2_of(play, name)
-        play_facts(play, expected, {play.cluster.lives[sender].name: str(len(packets)) for sender, packets in layer.held.items()})
+        play_facts(play, expected, {play.cluster.incarnations[sender].name: str(len(packets)) for sender, packets in layer.held.items()})
     return act
 
 
@@ -83,7 +83,7 @@ def unread(words: Words) -> Act:
     def act(play: Play) -> None:
         assert play.cluster.links is not None
         mine = play.member(name).incarnation
-        waiting = {play.cluster.lives[other].name: str(len(link.ends[mine].waiting))
+        waiting = {play.cluster.incarnations[other].name: str(len(link.ends[mine].waiting))
                    for pair, link in play.cluster.links.links.items() if mine in pair
                    for other in pair - {mine} if link.ends[mine].waiting}
         play_facts(play, expected, waiting)
@@ -107,7 +107,7 @@ def stability(words: Words) -> Act:
 
     def act(play: Play) -> None:
         known = stable_of(play, name).known
-        play_facts(play, expected, {play.cluster.lives[sender].name: str(seqno) for sender, seqno in known.items()})
+        play_facts(play, expected, {play.cluster.incarnations[sender].name: str(seqno) for sender, seqno in known.items()})
     return act
 
 
@@ -120,7 +120,7 @@ def votes(words: Words) -> Act:
     def act(play: Play) -> None:
         vote = stable_of(play, name).votes.get(play.member(of).incarnation)
         digest = vote.digest if vote is not None else {}
-        play_facts(play, expected, {play.cluster.lives[sender].name: str(finished) for sender, (finished, _) in digest.items()})
+        play_facts(play, expected, {play.cluster.incarnations[sender].name: str(finished) for sender, (finished, _) in digest.items()})
     return act
 
 
@@ -132,7 +132,7 @@ def slowest(words: Words) -> Act:
 
     def act(play: Play) -> None:
         member = stable_of(play, name).slowest()
-        play.expect(expected, play.cluster.lives[member].name if member is not None else "none")
+        play.expect(expected, play.cluster.incarnations[member].name if member is not None else "none")
     return act
 
 

@@ -41,14 +41,14 @@ def done(words: Words) -> Act:
     def act(play: Play) -> None:
         member = play.member(name)
         left = list(numbers)
-        for batch in [each for each in member.in_hand if each.sender == play.member(sender).address]:
+        for batch in [each for each in member.outstanding if each.sender == play.member(sender).address]:
             told = list(map(int, batch.payloads))
             if left and told[:len(left)] == left[:len(told)]:
                 member.finish(part := beginning(batch, len(left)))
                 del left[:len(part)]
         if left:
-            in_hand = [int(payload) for each in member.in_hand for payload in each.payloads]
-            raise Mistake(f"{name}'s application has {collapsed(in_hand)} in hand")
+            outstanding = [int(payload) for each in member.outstanding for payload in each.payloads]
+            raise Mistake(f"{name}'s application has {collapsed(outstanding)} in hand")
     return act
 
 
