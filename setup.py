@@ -1,4 +1,5 @@
-"""Builds the compiled core. `RINGCAST_BUILD` picks a row of VARIANTS; everything else is in pyproject.toml."""
+"""Builds the compiled core. `RINGCAST_BUILD` picks a row of VARIANTS; everything else
+is in pyproject.toml."""
 
 import os
 from pathlib import Path
@@ -6,18 +7,27 @@ from pathlib import Path
 from Cython.Build import cythonize
 from setuptools import Extension, setup
 
-WARNINGS = ["-Wall", "-Wextra", "-Wno-unused-parameter", "-Wno-missing-field-initializers", "-Werror"]
+WARNINGS = ["-Wall", "-Wextra", "-Wno-unused-parameter", "-Wno-missing-field-initializers",
+            "-Werror"]
 
 #                compile flags                                                  link flags                directives
 VARIANTS = {
-    "release":  (["-O3"],                                                       [],                       {}),
-    "debug":    (["-Og", "-g", "-UNDEBUG"],                                     [],                       {}),
-    "coverage": (["-O0", "-DCYTHON_TRACE_NOGIL=1", "-DCYTHON_USE_SYS_MONITORING=0"], [],                  {"linetrace": True}),
-    "tsan":     (["-O1", "-g", "-fsanitize=thread"],                            ["-fsanitize=thread"],    {}),
-    "asan":     (["-O1", "-g", "-fsanitize=address", "-fno-omit-frame-pointer"], ["-fsanitize=address"],  {}),
-    "ubsan":    (["-O1", "-g", "-fsanitize=undefined", "-fno-sanitize-recover=undefined"], ["-fsanitize=undefined"], {}),
-    # with CC=clang: the fuzzer sees which branches are taken, and AddressSanitizer watches
-    "fuzz":     (["-O1", "-g", "-fsanitize=address,fuzzer-no-link"],            ["-fsanitize=address,fuzzer-no-link"], {}),
+    "release":  (["-O3"],
+                 [],                       {}),
+    "debug":    (["-Og", "-g", "-UNDEBUG"],
+                 [],                       {}),
+    "coverage": (["-O0", "-DCYTHON_TRACE_NOGIL=1", "-DCYTHON_USE_SYS_MONITORING=0"],
+                 [],                  {"linetrace": True}),
+    "tsan":     (["-O1", "-g", "-fsanitize=thread"],
+                 ["-fsanitize=thread"],    {}),
+    "asan":     (["-O1", "-g", "-fsanitize=address", "-fno-omit-frame-pointer"],
+                 ["-fsanitize=address"],  {}),
+    "ubsan":    (["-O1", "-g", "-fsanitize=undefined", "-fno-sanitize-recover=undefined"],
+                 ["-fsanitize=undefined"], {}),
+    # with CC=clang: the fuzzer sees which branches are taken, and AddressSanitizer
+    # watches
+    "fuzz":     (["-O1", "-g", "-fsanitize=address,fuzzer-no-link"],
+                 ["-fsanitize=address,fuzzer-no-link"], {}),
 }
 
 DIRECTIVES = {
@@ -51,7 +61,8 @@ extensions = [
 
 
 def compiled():
-    """Cython's output for the chosen variant; a warning of Cython's is an error, as one of the C compiler's is."""
+    """Cython's output for the chosen variant; a warning of Cython's is an error, as one
+    of the C compiler's is."""
     from Cython.Compiler import Options
 
     Options.warning_errors = True
@@ -59,7 +70,8 @@ def compiled():
         extensions,
         include_path=["ext"],
         compiler_directives={**DIRECTIVES, **directives},
-        # The coverage plugin looks for the generated C beside its source; every other build keeps the tree clean.
+        # The coverage plugin looks for the generated C beside its source; every other
+        # build keeps the tree clean.
         build_dir=None if variant == "coverage" else f"build/cython-{variant}",
         annotate=variant == "debug",
         force=variant != "release",

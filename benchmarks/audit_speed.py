@@ -1,8 +1,11 @@
-"""How many trace rows a second the audit judges: python benchmarks/audit_speed.py [millions of rows] [rounds]
+"""How many trace rows a second the audit judges: python benchmarks/audit_speed.py
+[millions of rows] [rounds]
 
-Eight members, of which each sends to all; every range of 50 messages is one row where it is sent and one at each receiver, every
-third delivery is followed by an ack, and every sixth range by a purge. Beside the guarantees, in the same rounds, the window form
-(lag over each stream) that proves no more than the order of the deliveries. A first round, in which Spark starts, is not counted.
+Eight members, of which each sends to all; every range of 50 messages is one row where
+it is sent and one at each receiver, every third delivery is followed by an ack, and
+every sixth range by a purge. Beside the guarantees, in the same rounds, the window form
+(lag over each stream) that proves no more than the order of the deliveries. A first
+round, in which Spark starts, is not counted.
 """
 
 import statistics
@@ -27,14 +30,18 @@ LEAD = 1 + len(MEMBERS)                 # rows in front: the view, and where the
 
 
 def columns(me: int, steps: int) -> dict[str, numpy.ndarray]:
-    """The rows of one member for `steps` ranges of each sender: codes and numbers, without the rows in front."""
+    """The rows of one member for `steps` ranges of each sender: codes and numbers,
+    without the rows in front."""
     step = numpy.arange(steps, dtype=numpy.int64)
     pieces = []
 
-    def add(event: int, sender: int, steps: numpy.ndarray, delay: int, claims: bool = False, reach: int = 1) -> None:
+    def add(event: int, sender: int, steps: numpy.ndarray, delay: int, claims: bool = False,
+            reach: int = 1) -> None:
         first = (steps - reach + 1) * RUN + 1
-        ordinal = (steps + 1) * RUN if claims else steps * RUN if event == 1 else numpy.full(len(steps), -1)
-        pieces.append((steps * 100_000 + sender * 1000 + delay, numpy.full(len(steps), event), numpy.full(len(steps), sender), first,
+        ordinal = (steps + 1) * RUN if claims else steps * RUN if event == 1 else numpy.full(
+            len(steps), -1)
+        pieces.append((steps * 100_000 + sender * 1000 + delay, numpy.full(len(steps), event),
+                       numpy.full(len(steps), sender), first,
                        (steps + 1) * RUN, ordinal, steps * 100_000 + sender * 1000))
 
     add(0, me, step, 0)
@@ -44,7 +51,8 @@ def columns(me: int, steps: int) -> dict[str, numpy.ndarray]:
             add(2, sender, step[2::3], 21_000 + me, True, 3)
     add(3, me, step[5::6], 60_000, True, 6)
     names = ("wall", "event", "sender", "first", "last", "ord", "sent_at")
-    table = {name: numpy.concatenate([piece[index] for piece in pieces]) for index, name in enumerate(names)}
+    table = {name: numpy.concatenate([piece[index] for piece in pieces]) for index,
+             name in enumerate(names)}
     order = numpy.argsort(table["wall"], kind="stable")
     return {name: column[order] for name, column in table.items()}
 
@@ -59,17 +67,22 @@ def write(directory: Path, rows: int) -> int:
         data = columns(me, steps)
         count = len(data["wall"])
         front = [{"event": "view", "view_id": 1, "members": MEMBERS, "flags": 0, "wall": -1}]
-        front += [{"event": "start", "sender": name, "peer": other, "first": 1, "flags": 0, "wall": -1} for other in MEMBERS]
+        front += [{"event": "start", "sender": name, "peer": other, "first": 1, "flags": 0,
+                   "wall": -1} for other in MEMBERS]
         close = {"event": "close", "flags": 1, "wall": 1 << 50, "ev": LEAD + count}
         common = {"time": -1, "member": name, "view_id": 1, "epoch": 0, "member_id": id_of(name)}
-        front = [{"ev": number, "peer_id": id_of(row.get("peer")), "sender_id": id_of(row.get("sender")), "kind": KINDS[row["event"]]}
+        front = [{"ev": number, "peer_id": id_of(row.get("peer")),
+                  "sender_id": id_of(row.get("sender")), "kind": KINDS[row["event"]]}
                  | common | row for number, row in enumerate([*front, close])]
         close = front.pop()
         for number, start in enumerate(range(0, count, PART_ROWS)):
-            part = table(name, {key: column[start:start + PART_ROWS] for key, column in data.items()}, LEAD + start)
+            part = table(name,
+                         {key: column[start:start + PART_ROWS] for key, column in data.items()},
+                         LEAD + start)
             ends = [arrow.Table.from_pylist(front, SCHEMA)] * (start == 0) + [part]
             ends += [arrow.Table.from_pylist([close], SCHEMA)] * (start + PART_ROWS >= count)
-            schema.write(arrow.concat_tables(ends).unify_dictionaries(), folder / part_name(number + 1))
+            schema.write(arrow.concat_tables(ends).unify_dictionaries(),
+                         folder / part_name(number + 1))
         total += LEAD + count + 1
     return total
 
@@ -83,16 +96,24 @@ def table(name: str, data: dict[str, numpy.ndarray], start: int) -> arrow.Table:
 
     known = {
         "ev": numpy.arange(start, start + count), "time": data["wall"], "wall": data["wall"],
-        "member": coded(numpy.zeros(count), arrow.array([name])), "event": coded(data["event"], events),
-        "view_id": numpy.ones(count), "sender": coded(data["sender"], arrow.array(MEMBERS)), "first": data["first"],
+        "member": coded(numpy.zeros(count), arrow.array([name])),
+        "event": coded(data["event"], events),
+        "view_id": numpy.ones(count), "sender": coded(data["sender"], arrow.array(MEMBERS)),
+        "first": data["first"],
         "last": data["last"],
-        "count": data["last"] - data["first"] + 1, "ord": arrow.array(data["ord"], mask=data["ord"] < 0), "flags": numpy.zeros(count),
-        "nbytes": numpy.full(count, 100 * RUN), "sent_at": arrow.array(data["sent_at"], mask=data["event"] > 1)}
+        "count": data["last"] - data["first"] + 1,
+        "ord": arrow.array(data["ord"], mask=data["ord"] < 0), "flags": numpy.zeros(count),
+        "nbytes": numpy.full(count, 100 * RUN),
+        "sent_at": arrow.array(data["sent_at"], mask=data["event"] > 1)}
     ids = numpy.array([0, *map(id_of, MEMBERS)])
-    known |= {"epoch": numpy.zeros(count), "member_id": numpy.full(count, id_of(name)), "sender_id": ids[data["sender"] + 1],
-              "peer_id": numpy.zeros(count), "kind": numpy.array([KINDS[event.as_py()] for event in events])[data["event"]]}
-    arrays = [arrow.array(known[field.name]).cast(field.type) if isinstance(known.get(field.name), numpy.ndarray) else (
-        known[field.name].cast(field.type) if field.name in known else arrow.nulls(count, field.type)) for field in SCHEMA]
+    known |= {"epoch": numpy.zeros(count), "member_id": numpy.full(count, id_of(name)),
+              "sender_id": ids[data["sender"] + 1],
+              "peer_id": numpy.zeros(count),
+              "kind": numpy.array([KINDS[event.as_py()] for event in events])[data["event"]]}
+    arrays = [arrow.array(known[field.name]).cast(field.type)
+              if isinstance(known.get(field.name), numpy.ndarray) else (
+known[field.name].cast(field.type) if field.name in known else arrow.nulls(count, field.type))
+              for field in SCHEMA]
     return arrow.table(arrays, schema=SCHEMA)
 
 
@@ -101,13 +122,15 @@ def main() -> None:
     rounds = int(sys.argv[2]) if len(sys.argv) > 2 else 5
     with tempfile.TemporaryDirectory() as directory:
         rows = write(Path(directory), int(millions * 1e6))
-        spark = session(master="local[2]", conf={"spark.sql.shuffle.partitions": "2", "spark.ui.showConsoleProgress": "false"})
+        spark = session(master="local[2]", conf={"spark.sql.shuffle.partitions": "2",
+                                                 "spark.ui.showConsoleProgress": "false"})
         spark.sparkContext.setLogLevel("ERROR")
         parts = find([directory]).parts
         print(f"{rows:,} rows in {len(parts)} parts, {sum(path.stat().st_size for path in parts) / 1e6:.0f} MB")
         speeds: dict[str, list[float]] = {"guarantees": [], "window form": []}
         for turn in range(rounds + 1):
-            for name, work in (("guarantees", lambda: judge(spark, directory)), ("window form", lambda: lag(spark, parts))):
+            for name, work in (("guarantees", lambda: judge(spark, directory)),
+                               ("window form", lambda: lag(spark, parts))):
                 began = time.perf_counter()
                 work()
                 speed = rows / (time.perf_counter() - began) / 1e6

@@ -1,16 +1,21 @@
-"""How fast Spark reads a journal, as a ratio to its own Parquet source; and why segments are Arrow IPC and not Parquet.
+"""How fast Spark reads a journal, as a ratio to its own Parquet source; and why
+segments are Arrow IPC and not Parquet.
 
     python benchmarks/spark_source.py [--rounds 9] [--size 100 --size 1000] [--text] [--formats]
 
-Held still: 4 senders, 2,000,000 messages of 100 B or 400,000 of 1 KB, in sealed segments, which do not compress, or with --text
-are flight records; all eight columns; `ringcast.spark.session` on local[2], writing to the `noop` sink; files in the page cache. The
-peer reads a Parquet copy of the same rows, written by Spark with its defaults. Sources take turns, round by round, after eight rounds
-that are not counted (the JVM compiles its way through Arrow slower than through its own Parquet reader); the ratio is the median over
-the rounds of (time of Parquet / time of ringcast), with its quartiles. CPU seconds are those of the JVM and the Python workers
+Held still: 4 senders, 2,000,000 messages of 100 B or 400,000 of 1 KB, in sealed
+segments, which do not compress, or with --text are flight records; all eight columns;
+`ringcast.spark.session` on local[2], writing to the `noop` sink; files in the page
+cache. The peer reads a Parquet copy of the same rows, written by Spark with its
+defaults. Sources take turns, round by round, after eight rounds that are not counted
+(the JVM compiles its way through Arrow slower than through its own Parquet reader); the
+ratio is the median over the rounds of (time of Parquet / time of ringcast), with its
+quartiles. CPU seconds are those of the JVM and the Python workers
 together: on a machine that is busy with other things they say more than the clock.
 
-With --formats the stored columns of the same rows are written as one file in each format, and read back by a plain Python
-source that does nothing else, so that what differs is the format alone.
+With --formats the stored columns of the same rows are written as one file in each
+format, and read back by a plain Python source that does nothing else, so that what
+differs is the format alone.
 """
 
 import argparse
@@ -33,13 +38,17 @@ WARMUP = 8
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--size", type=int, action="append", choices=sorted(ROWS))
-    parser.add_argument("--text", action="store_true", help="payloads are text of real records instead of noise")
-    parser.add_argument("--formats", action="store_true", help="compare formats of segments instead")
+    parser.add_argument("--text", action="store_true",
+                        help="payloads are text of real records instead of noise")
+    parser.add_argument("--formats", action="store_true",
+                        help="compare formats of segments instead")
     arguments = parser.parse_args()
-    spark = session("ringcast-benchmarks", master="local[2]", conf={"spark.ui.showConsoleProgress": "false"})
+    spark = session("ringcast-benchmarks", master="local[2]",
+                    conf={"spark.ui.showConsoleProgress": "false"})
     spark.sparkContext.setLogLevel("OFF")
     with tempfile.TemporaryDirectory() as folder:
         for size in arguments.size or sorted(ROWS):
@@ -53,9 +62,11 @@ def ratio(spark, journal, size, rounds):
     """ringcast beside parquet, in turns."""
     copy = f"{journal}.parquet"
     spark.read.format("ringcast").load(str(journal)).write.parquet(copy)
-    frames = {"ringcast": spark.read.format("ringcast").load(str(journal)), "parquet": spark.read.parquet(copy)}
+    frames = {"ringcast": spark.read.format("ringcast").load(str(journal)),
+              "parquet": spark.read.parquet(copy)}
     times, cpus = alternate(frames, rounds)
-    ratios = [parquet / ours for ours, parquet in zip(times["ringcast"], times["parquet"], strict=True)]
+    ratios = [parquet / ours for ours, parquet in zip(times["ringcast"], times["parquet"],
+                                                      strict=True)]
     low, middle, high = statistics.quantiles(ratios, n=4)
     for name in frames:
         print(f"{size:5} B {name:9} {ROWS[size] / statistics.median(times[name]) / 1e6:6.2f} Mrows/s"
@@ -94,7 +105,7 @@ def cpu_seconds():
     return sum(used.get(pid, 0) for pid in ours - {os.getpid()})
 
 
-# ------------------------------------------------------------------------------------------------------------- formats
+# ------------------------------------------------------------------------------------------ formats
 
 def write_ipc(path, table, codec=None):
     options = pa.ipc.IpcWriteOptions(compression=codec)
@@ -145,7 +156,8 @@ class FilesReader(DataSourceReader):
 
 
 def formats(spark, journal, size, rounds):
-    """The same rows in each format: written, on disk, and read through a Python source."""
+    """The same rows in each format: written, on disk, and read through a Python
+    source."""
     spark.dataSource.register(Files)
     reader = JournalReader(journal)
     tables = [pa.Table.from_batches([batch for _, batch in reader.stored(sender, extent.low, extent.high)]).combine_chunks()

@@ -1,8 +1,10 @@
-"""What TcpTransport itself takes: one sender and two receivers, each a process, and round trips between two.
+"""What TcpTransport itself takes: one sender and two receivers, each a process, and
+round trips between two.
 
     python benchmarks/tcp_transport.py [seconds]
 
-Nothing is on top of the transport. Beside it the same with bare sockets, in the same run.
+Nothing is on top of the transport. Beside it the same with bare sockets, in the same
+run.
 """
 
 import multiprocessing
@@ -17,7 +19,7 @@ from ringcast.transport.tcp.transport import TcpTransport
 
 GROUP = 7
 FRAME = 60_000
-OWED = 8 << 20                  # bytes that the sender lets wait, as the send windows of the layers do
+OWED = 8 << 20              # bytes that the sender lets wait, as the send windows of the layers do
 
 
 def datagram(member, size):
@@ -43,7 +45,8 @@ def receive(port, member, seconds, results):
 
 def throughput(port, seconds):
     results = multiprocessing.Queue()
-    receivers = [multiprocessing.Process(target=receive, args=(port, member, seconds, results)) for member in (2, 3)]
+    receivers = [multiprocessing.Process(target=receive, args=(port, member, seconds, results))
+                 for member in (2, 3)]
     for each in receivers:
         each.start()
     sender, batch = opened(1, port), [(EVERYONE, datagram(1, FRAME))] * 16
@@ -122,7 +125,8 @@ def bare_receive(listener, seconds, results):
 def bare_throughput(seconds):
     results, batch = multiprocessing.Queue(), [datagram(1, FRAME)] * 16
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        receivers = [multiprocessing.Process(target=bare_receive, args=(listener, seconds, results)) for _ in (2, 3)]
+        receivers = [multiprocessing.Process(target=bare_receive, args=(listener, seconds, results))
+                     for _ in (2, 3)]
         for each in receivers:
             each.start()
         connections = [socket.create_connection(listener.getsockname()) for _ in receivers]

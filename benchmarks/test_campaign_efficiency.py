@@ -1,9 +1,12 @@
-"""What Spark costs a campaign: the same runs on the same cores by a pool of processes, in turns.
+"""What Spark costs a campaign: the same runs on the same cores by a pool of processes,
+in turns.
 
-What it holds still: a group of three with a steady load of 0.3 simulated seconds at nine combinations of capacity and interval, 24
-seeds of each (6 when it is only run to see that it works), 5 % loss, two cores. The peer is multiprocessing.Pool, which hands out eight
-runs at a time and keeps nothing; a campaign writes its rows to disk, and bounds the time of every run. Both have started and warmed up
-before. Run it with --benchmark-enable -s; the ratio is the median of those of neighbours.
+What it holds still: a group of three with a steady load of 0.3 simulated seconds at
+nine combinations of capacity and interval, 24 seeds of each (6 when it is only run to
+see that it works), 5 % loss, two cores. The peer is multiprocessing.Pool, which hands
+out eight runs at a time and keeps nothing; a campaign writes its rows to disk, and
+bounds the time of every run. Both have started and warmed up before. Run it with
+--benchmark-enable -s; the ratio is the median of those of neighbours.
 """
 
 import multiprocessing
@@ -37,7 +40,8 @@ def test_campaign_beside_a_pool(benchmark, tmp_path):
 
     with multiprocessing.get_context("spawn").Pool(CORES) as pool:
         def in_turns():
-            for name, carry_out in (("pool", lambda: pool.map(one, runs, chunksize=8)), ("spark", lambda: by_spark(runs))):
+            for name, carry_out in (("pool", lambda: pool.map(one, runs, chunksize=8)),
+                                    ("spark", lambda: by_spark(runs))):
                 began = perf_counter()
                 carry_out()
                 taken[name].append(perf_counter() - began)

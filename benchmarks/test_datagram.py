@@ -1,11 +1,15 @@
-"""One datagram on its way: bytes in, messages out of the window, and the other way round.
+"""One datagram on its way: bytes in, messages out of the window, and the other way
+round.
 
-Held still: one thread; one datagram of 60 KB, warm in the cache, whose messages are new, in order and without a gap; a window of
-32,768 seqnos that is empty before and after; all objects are freed at the end of each call. So a figure divided by the messages
-of the datagram (printed with it) is the cost per message. `pytest benchmarks --benchmark-enable`; `-s -k ratios` prints ratios.
+Held still: one thread; one datagram of 60 KB, warm in the cache, whose messages are
+new, in order and without a gap; a window of 32,768 seqnos that is empty before and
+after; all objects are freed at the end of each call. So a figure divided by the
+messages of the datagram (printed with it) is the cost per message. `pytest benchmarks
+--benchmark-enable`; `-s -k ratios` prints ratios.
 
-The floor for receiving is `struct.unpack` with one `100s` a message: the standard library's own C loop that does nothing but make
-the bytes objects. `wire.read_data` alone is shown too: it makes the same objects and checks the lengths.
+The floor for receiving is `struct.unpack` with one `100s` a message: the standard
+library's own C loop that does nothing but make the bytes objects. `wire.read_data`
+alone is shown too: it makes the same objects and checks the lengths.
 """
 
 import struct
@@ -27,7 +31,8 @@ CAPACITY = 32_768
 SIZES = [100, 1000]
 GROUP = 7
 HEADER = wire.make_header(multicast.DATA, GROUP, 1, 0)
-RUN = struct.Struct("<QIIq")            # first seqno, count, bytes, send time: what precedes the lengths of a run of messages
+RUN = struct.Struct("<QIIq")  # first seqno, count, bytes, send time: what precedes the lengths of a
+                              # run of messages
 
 
 def messages_of(size):
@@ -44,7 +49,8 @@ def datagram_of(messages):
 
 
 class Arriving:
-    """A datagram that comes again and again, each time with the seqnos that follow; as the transport's memory does, it stays."""
+    """A datagram that comes again and again, each time with the seqnos that follow; as
+    the transport's memory does, it stays."""
 
     def __init__(self, size):
         self.count = len(messages_of(size))
@@ -77,7 +83,8 @@ def read_alone(arriving):
 
 
 def receive(arriving):
-    """What the core does with a data datagram once its check has passed: parse, place, take out in order."""
+    """What the core does with a data datagram once its check has passed: parse, place,
+    take out in order."""
     ring = RingBuffer(CAPACITY)
 
     def act():
@@ -128,12 +135,14 @@ def open_alone(arriving):
     return lambda: wire.open_datagram(arriving.whole, GROUP)
 
 
-RECEIVING = {"bytes objects alone": bytes_alone, "read_data alone": read_alone, "read, add, remove": receive,
+RECEIVING = {"bytes objects alone": bytes_alone, "read_data alone": read_alone,
+             "read, add, remove": receive,
              "struct and dict": receive_in_python, "check alone": open_alone}
 
 
 def frame(messages, ring=None):
-    """push() for each message, then one frame; the window is emptied again, as acks would."""
+    """push() for each message, then one frame; the window is emptied again, as acks
+    would."""
     window = SendWindow(RingBuffer(CAPACITY) if ring is None else ring)
 
     def act():
@@ -178,7 +187,8 @@ def call_for_each(send, messages):
 
 @pytest.fixture(scope="module")
 def channel():
-    """A member alone in its group that only sends: what it frames is freed at once, so the window never fills."""
+    """A member alone in its group that only sends: what it frames is freed at once, so
+    the window never fills."""
     with Channel("benchmark", stack="inproc", deliver=False) as alone:
         yield alone
 
@@ -212,7 +222,8 @@ def test_send(benchmark, sender, size, channel):
 
 
 def compare(act, other, count, rounds=41, repeats=20):
-    """The two in turns: nanoseconds per message of `act`, and the quartiles of act / other of neighbouring rounds."""
+    """The two in turns: nanoseconds per message of `act`, and the quartiles of act /
+    other of neighbouring rounds."""
     def taken(each):
         start = time.perf_counter_ns()
         for _ in range(repeats):
@@ -220,23 +231,31 @@ def compare(act, other, count, rounds=41, repeats=20):
         return (time.perf_counter_ns() - start) / repeats / count
 
     pairs = [(taken(act), taken(other)) for _ in range(rounds)]
-    return median(mine for mine, _ in pairs), quantiles([mine / theirs for mine, theirs in pairs], n=4)
+    return median(mine for mine, _ in pairs), quantiles([mine / theirs for mine, theirs in pairs],
+                                                        n=4)
 
 
 def test_ratios_are_printed_and_never_judged(channel):
-    """Claims are ratios of neighbours in one run: they carry over to another machine, and its load does not fail a build."""
+    """Claims are ratios of neighbours in one run: they carry over to another machine,
+    and its load does not fail a build."""
     print(f"\n{'':58} ns/message  ratio [quartiles]")
     for size, goal in zip(SIZES, [1.6, 1.3], strict=True):
         arriving, messages = Arriving(size), messages_of(size)
         thousand = [bytes(size)] * 1000
         for title, act, other, count in [
-            (f"receive / bytes objects alone (goal: at most {goal})", receive(arriving), bytes_alone(arriving), arriving.count),
+            (f"receive / bytes objects alone (goal: at most {goal})", receive(arriving),
+             bytes_alone(arriving), arriving.count),
             ("receive / read_data alone", receive(arriving), read_alone(arriving), arriving.count),
-            ("receive / struct and dict", receive(arriving), receive_in_python(arriving), arriving.count),
-            ("check of the bytes / bytes objects alone", open_alone(arriving), bytes_alone(arriving), arriving.count),
-            ("push and frame / append and join", frame(messages), join_in_python(messages), len(messages)),
-            ("push and frame, table / ring", frame_from_table(messages), frame(messages), len(messages)),
-            ("Channel.send / naive send", call_for_each(channel.send, thousand), call_for_each(Nowhere().send, thousand), 1000),
+            ("receive / struct and dict", receive(arriving), receive_in_python(arriving),
+             arriving.count),
+            ("check of the bytes / bytes objects alone", open_alone(arriving),
+             bytes_alone(arriving), arriving.count),
+            ("push and frame / append and join", frame(messages), join_in_python(messages),
+             len(messages)),
+            ("push and frame, table / ring", frame_from_table(messages), frame(messages),
+             len(messages)),
+            ("Channel.send / naive send", call_for_each(channel.send, thousand),
+             call_for_each(Nowhere().send, thousand), 1000),
         ]:
             each, (low, middle, high) = compare(act, other, count)
             print(f"{size:5} B  {title:50} {each:10.1f}  {middle:.2f} [{low:.2f} - {high:.2f}]")

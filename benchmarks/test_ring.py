@@ -1,8 +1,9 @@
 """The windows against their floors and plain-Python peers, in one run.
 
-Held still in every benchmark: one thread, GIL build, one payload of 100-byte `bytes` objects made beforehand (except
-where the making is the point), windows of 4,096 seqnos that never run full, no gaps. Per round 1,000 messages, so
-the figure divided by 1,000 is per message. A table is empty after each round, so it makes and gives back all its
+Held still in every benchmark: one thread, GIL build, one payload of 100-byte `bytes`
+objects made beforehand (except where the making is the point), windows of 4,096 seqnos
+that never run full, no gaps. Per round 1,000 messages, so the figure divided by 1,000
+is per message. A table is empty after each round, so it makes and gives back all its
 rows. `pytest benchmarks --benchmark-enable`; `-s -k ratios` prints the ratios."""
 
 import runpy
@@ -99,7 +100,8 @@ def list_copies():
 
 
 def parse():
-    """600 messages of 100 bytes out of one datagram, in Python: the floor that a window comes on top of."""
+    """600 messages of 100 bytes out of one datagram, in Python: the floor that a window
+    comes on top of."""
     return [DATAGRAM[at:at + 100] for at in range(0, len(DATAGRAM), 100)]
 
 
@@ -139,10 +141,12 @@ def test_batch(benchmark, name):
     benchmark(BATCHES[name])
 
 
-@pytest.mark.parametrize("name", ["ring", "ring bounded in bytes", "table", "two empty calls", "dict window"])
+@pytest.mark.parametrize("name", ["ring", "ring bounded in bytes", "table", "two empty calls",
+                                  "dict window"])
 @pytest.mark.benchmark(group="1,000 messages one by one")
 def test_one_by_one(benchmark, name, empty):
-    windows = {"ring": window(), "ring bounded in bytes": window(2**24), "table": table(), "two empty calls": empty,
+    windows = {"ring": window(), "ring bounded in bytes": window(2**24), "table": table(),
+               "two empty calls": empty,
                "dict window": DictWindow()}
     benchmark(one_by_one(windows[name]))
 
@@ -155,7 +159,8 @@ def test_datagram(benchmark, name):
 
 @pytest.mark.benchmark(group="missing: 64k seqnos, 1 % gaps")
 @pytest.mark.parametrize("name", ["missing", "num_missing"])
-@pytest.mark.parametrize("make", [RingBuffer, lambda capacity: SeqnoTable(capacity=capacity)], ids=["ring", "table"])
+@pytest.mark.parametrize("make", [RingBuffer, lambda capacity: SeqnoTable(capacity=capacity)],
+                         ids=["ring", "table"])
 def test_missing(benchmark, make, name):
     ring = make(65536)
     for first in range(2, 65536, 100):
@@ -175,10 +180,13 @@ def nanoseconds(act, messages, rounds=21, repeats=20):
 
 
 def test_ratios_are_printed_and_never_judged(empty):
-    """The goals are ratios, which carry over to another machine; the load of a shared one must not fail a build."""
+    """The goals are ratios, which carry over to another machine; the load of a shared
+    one must not fail a build."""
     batch = {name: nanoseconds(act, COUNT) for name, act in BATCHES.items()}
-    single = {name: nanoseconds(one_by_one(held), COUNT) for name, held in {"ring": window(), "table": table(), "floor": empty}.items()}
-    parsed = {"ring": nanoseconds(parse_and_deliver(window()), 600), "floor": nanoseconds(parse, 600)}
+    single = {name: nanoseconds(one_by_one(held), COUNT) for name,
+              held in {"ring": window(), "table": table(), "floor": empty}.items()}
+    parsed = {"ring": nanoseconds(parse_and_deliver(window()), 600),
+              "floor": nanoseconds(parse, 600)}
     print()
     for name, value in batch.items():
         print(f"{name:44} {value:8.2f} ns a message")
@@ -188,7 +196,8 @@ def test_ratios_are_printed_and_never_judged(empty):
         ("batch / dict window", batch["ring"] / batch["dict window"], 0.04),
         ("one by one / two empty calls", single["ring"] / single["floor"], 1.6),
         ("table / ring, batch", batch["table"] / batch["ring"], 1.5),
-        ("table / ring, bounded in bytes", batch["table bounded in bytes"] / batch["ring bounded in bytes"], 1.5),
+        ("table / ring, bounded in bytes", batch["table bounded in bytes"]
+         / batch["ring bounded in bytes"], 1.5),
         ("table / ring, one by one", single["table"] / single["ring"], 1.5),
         ("parse and deliver / parse alone", parsed["ring"] / parsed["floor"], 1.6),
     ]:

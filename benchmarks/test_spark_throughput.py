@@ -1,8 +1,10 @@
-"""How fast the journal is written, and how fast Spark reads it, each beside the plainest thing that does the same job.
+"""How fast the journal is written, and how fast Spark reads it, each beside the
+plainest thing that does the same job.
 
-Held still: 4 senders, appends of 1,000 messages, a sync every 20 appends, payloads of 100 B or 1 KB that do not compress;
-Spark local[2] writing to its `noop` sink. The peers: bare Arrow streams with the same fsyncs of the data, but no checksum,
-digest or sealing; Spark's own Parquet source over the same rows. Run with:
+Held still: 4 senders, appends of 1,000 messages, a sync every 20 appends, payloads of
+100 B or 1 KB that do not compress; Spark local[2] writing to its `noop` sink. The
+peers: bare Arrow streams with the same fsyncs of the data, but no checksum, digest or
+sealing; Spark's own Parquet source over the same rows. Run with:
 
     pytest benchmarks/test_spark_throughput.py --benchmark-enable --benchmark-columns=median,stddev,rounds
 
@@ -21,7 +23,8 @@ from ringcast.spark import Journal, session
 ROWS = {100: 2_000_000, 1000: 400_000}
 SENDERS = [f"{name}#{number:016x}" for number, name in enumerate("ABCD", 1)]
 APPEND, APPENDS_PER_SYNC = 1000, 20
-STRIDE = 1009  # a prime above every payload size: payloads neither overlap their neighbours nor come again
+STRIDE = 1009  # a prime above every payload size: payloads neither overlap their neighbours nor
+               # come again
 
 pytestmark = pytest.mark.parametrize("size", ROWS)
 
@@ -29,8 +32,9 @@ pytestmark = pytest.mark.parametrize("size", ROWS)
 def appends(size, text=False):
     """(sender, first seqno, payloads) of every append, and None where a sync belongs.
 
-    No two payloads are alike: Parquet would shrink them, and then read something else than we do. Unless it is to be `text`: then
-    they are flight records, as many of them in one payload as its size asks for.
+    No two payloads are alike: Parquet would shrink them, and then read something else
+    than we do. Unless it is to be `text`: then they are flight records, as many of them
+    in one payload as its size asks for.
     """
     noise = b"\n".join(lines()) if text else os.urandom(1 << 24)
     for number in range(ROWS[size] // APPEND):
@@ -65,7 +69,8 @@ def write_bare(path, size):
         else:
             sender, first, payloads = step
             seqnos = pa.array(range(first, first + len(payloads)))
-            writers[sender].write_batch(pa.record_batch([seqnos, pa.array(payloads, pa.binary())], schema=schema))
+            writers[sender].write_batch(pa.record_batch([seqnos, pa.array(payloads, pa.binary())],
+                                                        schema=schema))
     for sender, file in files.items():
         writers[sender].close()
         file.close()
@@ -73,7 +78,8 @@ def write_bare(path, size):
 
 @pytest.fixture(scope="module")
 def spark():
-    running = session("ringcast-benchmarks", master="local[2]", conf={"spark.ui.showConsoleProgress": "false"})
+    running = session("ringcast-benchmarks", master="local[2]",
+                      conf={"spark.ui.showConsoleProgress": "false"})
     running.sparkContext.setLogLevel("OFF")
     yield running
     running.stop()
@@ -85,7 +91,8 @@ def tables(spark, tmp_path_factory):
     folder = tmp_path_factory.mktemp("tables")
     for size in ROWS:
         write_journal(folder / f"ringcast-{size}", size)
-        spark.read.format("ringcast").load(str(folder / f"ringcast-{size}")).write.parquet(str(folder / f"parquet-{size}"))
+        spark.read.format("ringcast").load(str(folder / f"ringcast-{size}")).write.parquet(
+            str(folder / f"parquet-{size}"))
     return folder
 
 
@@ -98,7 +105,8 @@ def report(benchmark, size):
 def test_append_and_sync(benchmark, tmp_path, size, write):
     benchmark.group = f"write {size} B"
     path = tmp_path / "out"
-    benchmark.pedantic(write, (path, size), setup=lambda: shutil.rmtree(path, ignore_errors=True), rounds=3)
+    benchmark.pedantic(write, (path, size), setup=lambda: shutil.rmtree(path, ignore_errors=True),
+                       rounds=3)
     report(benchmark, size)
 
 
@@ -106,7 +114,8 @@ def test_append_and_sync(benchmark, tmp_path, size, write):
 def test_batch_read(benchmark, spark, tables, size, kind):
     benchmark.group = f"batch read {size} B"
     frame = spark.read.format(kind).load(str(tables / f"{kind}-{size}"))
-    benchmark.pedantic(lambda: frame.write.format("noop").mode("overwrite").save(), rounds=4, warmup_rounds=2)
+    benchmark.pedantic(lambda: frame.write.format("noop").mode("overwrite").save(), rounds=4,
+                       warmup_rounds=2)
     report(benchmark, size)
 
 
@@ -119,7 +128,8 @@ def test_stream_read(benchmark, spark, tables, tmp_path, size, kind):
     checkpoints = iter(range(100))
 
     def run():
-        sink = frame.writeStream.format("noop").option("checkpointLocation", str(tmp_path / str(next(checkpoints))))
+        sink = frame.writeStream.format("noop").option("checkpointLocation",
+                                                       str(tmp_path / str(next(checkpoints))))
         assert sink.trigger(availableNow=True).start().awaitTermination(120)
 
     benchmark.pedantic(run, rounds=3, warmup_rounds=1)

@@ -1,9 +1,12 @@
-"""60 KB datagrams between two processes over UDP on loopback: sendmmsg/recvmmsg against Python's own sendto/recv.
+"""60 KB datagrams between two processes over UDP on loopback: sendmmsg/recvmmsg against
+Python's own sendto/recv.
 
-Held still: the datagram (60,000 bytes), one sending and one receiving process, the receive buffer, and a window of
-WINDOW datagrams on the way (the receiver tells how many it has, so that nothing is lost and the slower side decides). Each
-round moves ROUND datagrams; every one is read in full by nobody: what is timed is the way through the kernel and back.
-Messages per second are datagrams per second times what a datagram carries (60 of 1,000 B, some 550 of 100 B).
+Held still: the datagram (60,000 bytes), one sending and one receiving process, the
+receive buffer, and a window of WINDOW datagrams on the way (the receiver tells how many
+it has, so that nothing is lost and the slower side decides). Each round moves ROUND
+datagrams; every one is read in full by nobody: what is timed is the way through the
+kernel and back. Messages per second are datagrams per second times what a datagram
+carries (60 of 1,000 B, some 550 of 100 B).
 
 Run: python -m pytest benchmarks/test_system_calls.py --benchmark-enable
 """
@@ -64,7 +67,8 @@ def send_one_by_one(sock, address):
 
 
 def pump(send, pipe):
-    """ROUND datagrams, never more than WINDOW beyond what the receiver has confirmed."""
+    """ROUND datagrams, never more than WINDOW beyond what the receiver has
+    confirmed."""
     sent = confirmed = 0
     while confirmed < ROUND:
         if sent < ROUND and sent - confirmed <= WINDOW - BATCH:

@@ -1,7 +1,7 @@
 """What a trace costs: python benchmarks/trace_cost.py [thousands of messages] [rounds]
 
-One of two members in this process sends messages of 100 bytes to both, with a trace and without, in turns; the ratio is that of the
-medians.
+One of two members in this process sends messages of 100 bytes to both, with a trace and
+without, in turns; the ratio is that of the medians.
 """
 
 import secrets
@@ -33,7 +33,8 @@ def throughput(stack: str, messages: int, trace: str) -> float:
     """Messages a second."""
     counters = {name: Counter(messages) for name in "AB"}
     port = 20_000 + secrets.randbelow(40_000)
-    channels = [Channel("cost", name=name, members=["A", "B"], stack=stack, port=port, on_message=counter, trace=trace)
+    channels = [Channel("cost", name=name, members=["A", "B"], stack=stack, port=port,
+                        on_message=counter, trace=trace)
                 for name, counter in counters.items()]
     joining = [threading.Thread(target=channel.connect) for channel in channels]
     for thread in joining:

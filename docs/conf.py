@@ -1,4 +1,5 @@
-"""Tell Sphinx how to make a site of these pages: `make docs`. Warnings are errors there."""
+"""Tell Sphinx how to make a site of these pages: `make docs`. Warnings are errors
+there."""
 
 project = "ringcast"
 author = "the ringcast developers"

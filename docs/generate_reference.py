@@ -2,9 +2,9 @@
 
     python docs/generate_reference.py
 
-A test generates it again and compares, so the page stays true. The meaning of an option is the
-comment beside it in config.py; that of a counter the comment beside it in its class `Counters`, or
-a line of MEANINGS here; that of a command its help.
+A test generates it again and compares, so the page stays true. The meaning of an option
+is the comment beside it in config.py; that of a counter the comment beside it in its
+class `Counters`, or a line of MEANINGS here; that of a command its help.
 """
 
 import importlib
@@ -162,7 +162,8 @@ def comments(source: str) -> dict[int, tuple[int, str]]:
 
 
 def fields(source: str) -> Iterator[tuple[str, str, str]]:
-    """Yield each annotated field of a source, with its section and the comment beside it."""
+    """Yield each annotated field of a source, with its section and the comment beside
+    it."""
     said, lines, section = comments(source), source.splitlines(), ""
     for number, line in enumerate(lines, 1):
         column, text = said.get(number, (0, ""))
@@ -249,7 +250,8 @@ def status_of(stack: str) -> dict[str, int]:
 
 
 def counted() -> Iterator[tuple[str, str]]:
-    """Yield the counters of all classes called Counters that have a comment, and the comment."""
+    """Yield the counters of all classes called Counters that have a comment, and the
+    comment."""
     for path in sorted(SOURCES.rglob("*.py")):
         for body in COUNTERS_CLASS.findall(path.read_text()):
             yield from ((name, text) for name, _, text in fields(body) if text)

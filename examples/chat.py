@@ -13,7 +13,8 @@ from ringcast import Batch, Channel, Flag, View
 
 
 def show(batch: Batch) -> None:
-    """Print messages. A thread of the channel calls this with messages of one sender."""
+    """Print messages. A thread of the channel calls this with messages of one
+    sender."""
     for message in batch:
         print(f"{message.sender.name}: {message.payload.decode(errors='replace')}", flush=True)
 

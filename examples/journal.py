@@ -18,9 +18,11 @@ MEMBERS = ["station", "recorder"]
 
 
 def run_recorder(directory: str) -> None:
-    """Write every message to disk before it is acknowledged, until the station has left.
+    """Write every message to disk before it is acknowledged, until the station has
+    left.
 
-    Started again on the same directory, it goes on where the journal ends (`resume`)."""
+    Started again on the same directory, it goes on where the journal ends
+    (`resume`)."""
     with Journal(directory, group="weather", recorder="recorder") as journal:
         channel = Channel("weather", name="recorder", members=MEMBERS, stack="inproc",
                           oob_in_order=True, resume=resume_of(journal, MEMBERS),

@@ -38,7 +38,7 @@ def answer(port: int) -> None:
 
 
 def ask(questions: list[str], port: int) -> None:
-    """Ask one question after the other. Only one answer is on its way, so a batch has one."""
+    """Ask one question after the other. A batch has one answer: no other is on its way."""
     answers: SimpleQueue[bytes] = SimpleQueue()
     with Channel("questions", name="asker", members=MEMBERS, port=port,
                  on_message=lambda batch: answers.put(batch.payloads[0])) as channel:

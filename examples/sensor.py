@@ -4,7 +4,8 @@
     python examples/sensor.py receive archive       # in another one
     python examples/sensor.py send                  # in a third one
 
-The sender ends when all have acknowledged all readings; the receivers end when the sender has left.
+The sender ends when all have acknowledged all readings; the receivers end when the
+sender has left.
 """
 
 import argparse
@@ -17,7 +18,8 @@ READINGS = 10_000
 
 
 def send(port: int) -> None:
-    """Send the readings. This member takes no messages (deliver=False), so nobody waits for it."""
+    """Send the readings. This member takes no messages (deliver=False), so nobody waits
+    for it."""
     with Channel("sensor", name="sensor", members=MEMBERS, port=port, deliver=False) as channel:
         for number in range(READINGS):
             channel.send(f"{number} {20 + number % 7 / 10:.1f}".encode())

@@ -1,4 +1,5 @@
-"""Spark reads a journal as a stream: it writes the warm hours of the weather journal to a table.
+"""Spark reads a journal as a stream: it writes the warm hours of the weather journal to
+a table.
 
     python examples/journal.py weather.journal
     python examples/warm_hours.py weather.journal warm

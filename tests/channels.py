@@ -10,19 +10,22 @@ from ports import WORKER, free_port
 from ringcast import Channel
 
 numbers = itertools.count()
-STACKS = ["inproc", "nakack2-tcp", "mcast-tcp", *(pytest.param(stack, marks=pytest.mark.udp) for stack in ("mcast-udp", "nakack2-udp"))]
-DEFAULTS = {"stack": "inproc"}          # of the channels that joined() makes
-PATIENCE = 60                           # seconds after which a test that waits for an event has failed
+STACKS = ["inproc", "nakack2-tcp", "mcast-tcp", *(pytest.param(stack, marks=pytest.mark.udp)
+                                                  for stack in ("mcast-udp", "nakack2-udp"))]
+DEFAULTS = {"stack": "inproc"}      # of the channels that joined() makes
+PATIENCE = 60                       # seconds after which a test that waits for an event has failed
 
 
 def use_stack(monkeypatch, stack):
-    """From now on, until the test ends, groups are of this stack, each test's at ports of its own."""
+    """From now on, until the test ends, groups are of this stack, each test's at ports
+    of its own."""
     monkeypatch.setitem(DEFAULTS, "stack", stack)
     monkeypatch.setitem(DEFAULTS, "port", free_port())
 
 
 def new_group():
-    """Return the name of a group that no other test has, nor another worker of this run."""
+    """Return the name of a group that no other test has, nor another worker of this
+    run."""
     return f"test-{WORKER}-{next(numbers)}"
 
 
@@ -30,7 +33,8 @@ def new_group():
 def joined(names, per_member=None, **kwargs):
     """Channels of one group, connected side by side, closed side by side."""
     group = new_group()
-    channels = [Channel(group, name=name, members=list(names), **(DEFAULTS | kwargs | (per_member or {}).get(name, {})))
+    channels = [Channel(group, name=name, members=list(names),
+                        **(DEFAULTS | kwargs | (per_member or {}).get(name, {})))
                 for name in names]
     try:
         side_by_side([channel.connect for channel in channels])
@@ -73,5 +77,6 @@ class Collector:
             self.done.set()
 
     def wait(self):
-        assert self.done.wait(PATIENCE), {name: len(payloads) for name, payloads in self.by_sender.items()}
+        assert self.done.wait(PATIENCE), {name: len(payloads) for name,
+                                          payloads in self.by_sender.items()}
         return self.by_sender

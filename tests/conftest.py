@@ -10,9 +10,10 @@ settings.register_profile("ringcast", deadline=None, print_blob=True)
 settings.load_profile("ringcast")
 
 
-# Where tests share what takes long to make: all of one line run in one worker, one after the other.
-# Most tests that start Spark need the same session; the others start a machine of their own, with
-# memory and patience for one at a time. Tests of the core compile a helper; seeds are simulated once.
+# Where tests share what takes long to make: all of one line run in one worker, one
+# after the other. Most tests that start Spark need the same session; the others start a
+# machine of their own, with memory and patience for one at a time. Tests of the core
+# compile a helper; seeds are simulated once.
 TOGETHER = {
     "spark": ("tests/spark/", "tests/audit/", "tests/campaign/", "tests/cli/test_demo.py"),
     "core": ("tests/core/",),
@@ -26,7 +27,8 @@ def pytest_xdist_make_scheduler(config, log):
 
     class Together(LoadScopeScheduling):
         def _split_scope(self, nodeid):
-            """Return the line of TOGETHER that a test is of, or the test itself: it runs anywhere."""
+            """Return the line of TOGETHER that a test is of, or the test itself: it
+            runs anywhere."""
             for name, places in TOGETHER.items():
                 if nodeid.startswith(places):
                     return name
@@ -45,8 +47,8 @@ def pytest_collection_modifyitems(items):
 def interrupts():
     """Let Ctrl-C end the processes that tests start, as at a terminal.
 
-    A shell makes what it runs in the background (`&`) ignore SIGINT; children inherit that, and
-    a test that interrupts one would wait for it in vain.
+    A shell makes what it runs in the background (`&`) ignore SIGINT; children inherit
+    that, and a test that interrupts one would wait for it in vain.
     """
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -54,7 +56,8 @@ def interrupts():
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory):
-    """One Spark session for all tests that need one: it takes longer to start than most of them take to run."""
+    """One Spark session for all tests that need one: it takes longer to start than most
+    of them take to run."""
     from ringcast.errors import RingcastError
     from ringcast.spark.session import find_java, session
 

@@ -1,9 +1,9 @@
 """Shows that a lock guards what it is said to guard.
 
-A test that runs threads side by side fails only now and then when a lock is missing, and under the
-interpreter's own lock almost never. So `guard` turns the attributes that a lock protects into
-properties which fail at once when somebody uses them without holding it: one thread suffices, and
-a `with` that is taken away is found each time.
+A test that runs threads side by side fails only now and then when a lock is missing,
+and under the interpreter's own lock almost never. So `guard` turns the attributes that
+a lock protects into properties which fail at once when somebody uses them without
+holding it: one thread suffices, and a `with` that is taken away is found each time.
 """
 
 from concurrent.futures import ThreadPoolExecutor
@@ -34,7 +34,8 @@ class Guard:
 
 
 def guard(thing, lock, *written, read=()):
-    """From now on `written` may be assigned, and `read` used at all, by who holds the lock only."""
+    """From now on `written` may be assigned, and `read` used at all, by who holds the
+    lock only."""
     guarded = Guard(lock)
     values = {name: thing.__dict__.pop(name) for name in (*written, *read)}
 
@@ -68,5 +69,6 @@ def _checked(name):
     return method
 
 
-for _name in ("__getitem__", "__setitem__", "__iter__", "get", "pop", "setdefault", "values", "items"):
+for _name in ("__getitem__", "__setitem__", "__iter__", "get", "pop", "setdefault", "values",
+              "items"):
     setattr(GuardedDict, _name, _checked(_name))

@@ -1,4 +1,5 @@
-"""A group with an outbox in one process: a publisher on a thread, and a member that keeps what it gets."""
+"""A group with an outbox in one process: a publisher on a thread, and a member that
+keeps what it gets."""
 
 import subprocess
 import sys
@@ -25,13 +26,15 @@ def wait_for(condition):
 
 
 def batches_of(payloads, rows=1000):
-    return [pa.RecordBatch.from_arrays([pa.array(payloads[start:start + rows], pa.binary())], schema=PAYLOADS)
+    return [pa.RecordBatch.from_arrays([pa.array(payloads[start:start + rows], pa.binary())],
+                                       schema=PAYLOADS)
             for start in range(0, len(payloads), rows)]
 
 
 def put(outbox, query, batch, *parts):
     """A batch whose parts have these payloads."""
-    return outbox.commit(query, batch, [outbox.write_part(batches_of(payloads), 1 << 40) for payloads in parts])
+    return outbox.commit(query, batch, [outbox.write_part(batches_of(payloads), 1 << 40)
+                                        for payloads in parts])
 
 
 class Publishing(threading.Thread):
@@ -39,7 +42,8 @@ class Publishing(threading.Thread):
 
     def __init__(self, path, names=NAMES, keep_parts=3600.0, **options):
         super().__init__()
-        config, join = opening(GROUP, name="spark", members=names, **({"stack": "nakack2-tcp"} | options))
+        config, join = opening(GROUP, name="spark", members=names,
+                               **({"stack": "nakack2-tcp"} | options))
         self.held = OwnedOutbox(path, GROUP, config)
         self.stop = threading.Event()
         self.publisher, self.error = Publisher(self.held, join, self.stop, keep_parts=keep_parts), None
@@ -62,13 +66,16 @@ class Publishing(threading.Thread):
 
 
 class Member:
-    """Keeps the payloads that it gets from the publisher; `hold` keeps it from finishing any."""
+    """Keeps the payloads that it gets from the publisher; `hold` keeps it from
+    finishing any."""
 
     def __init__(self, name="r", names=NAMES, **options):
         self.got, self.may_finish = [], threading.Event()
         self.may_finish.set()
-        defaults = {"stack": "nakack2-tcp", "leave_timeout": 100.0}      # often the publisher is dead when this one leaves
-        self.channel = Channel(GROUP, name=name, members=names, on_message=self._take, **(defaults | options))
+        # often the publisher is dead when this one leaves
+        defaults = {"stack": "nakack2-tcp", "leave_timeout": 100.0}
+        self.channel = Channel(GROUP, name=name, members=names, on_message=self._take,
+                               **(defaults | options))
         self.connecting = threading.Thread(target=self.channel.connect)
         self.connecting.start()
 
@@ -98,6 +105,8 @@ def served(path, keep_parts=3600.0, **options):
 def process(path, port, *more, stack="nakack2-tcp", names=NAMES):
     """`ringcast publish` as a process of its own."""
     code = "from ringcast.cli import main; main()"
-    command = [sys.executable, "-c", code, "publish", str(path), "--group", GROUP, "--members", ",".join(names), "--quiet"]
-    return subprocess.Popen([*command, "--set", f"port={port}", "--stack", stack, *more], stdout=subprocess.PIPE,
+    command = [sys.executable, "-c", code, "publish", str(path), "--group", GROUP, "--members",
+               ",".join(names), "--quiet"]
+    return subprocess.Popen([*command, "--set", f"port={port}", "--stack", stack, *more],
+                            stdout=subprocess.PIPE,
                             stderr=subprocess.PIPE, text=True)

@@ -1,4 +1,5 @@
-"""Ports for the groups that tests start, apart from those of the other workers of a run."""
+"""Ports for the groups that tests start, apart from those of the other workers of a
+run."""
 
 import os
 import random
@@ -10,7 +11,8 @@ WORKER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
 
 
 def free_port(count=32):
-    """Return the first of `count` ports in a row that nobody uses, neither with TCP nor with UDP."""
+    """Return the first of `count` ports in a row that nobody uses, neither with TCP nor
+    with UDP."""
     share = range(FIRST + WORKER % SHARES * SHARE, FIRST + (WORKER % SHARES + 1) * SHARE)
     while True:
         first = random.SystemRandom().choice(share[:-count])

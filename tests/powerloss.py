@@ -1,9 +1,10 @@
 """A model of a disk that loses power: what was not synced may be gone.
 
-After a power loss a file has the bytes of its last fsync (none, if there was no fsync), and a
-directory has either the names of its last fsync or those that it has now: each directory for
-itself, so every combination is looked at. `PowerLoss` watches the calls that change a directory,
-and before each of them (and after the last) builds what may be left, for a check of the test's.
+After a power loss a file has the bytes of its last fsync (none, if there was no fsync),
+and a directory has either the names of its last fsync or those that it has now: each
+directory for itself, so every combination is looked at. `PowerLoss` watches the calls
+that change a directory, and before each of them (and after the last) builds what may be
+left, for a check of the test's.
 """
 
 import itertools
@@ -15,7 +16,8 @@ CHANGES = ("fsync", "link", "mkdir", "rename", "replace", "unlink")
 
 
 class PowerLoss:
-    """Watches all below `root` and calls `check(copy of root)` for each state that may be left."""
+    """Watches all below `root` and calls `check(copy of root)` for each state that may
+    be left."""
 
     def __init__(self, root, scratch, monkeypatch, check):
         self.root, self.scratch, self.check = Path(root), Path(scratch), check
@@ -54,8 +56,10 @@ class PowerLoss:
             self.contents[inode] = path.read_bytes()
 
     def now(self, directory):
-        """What `directory` has now: {name: None for a directory, else the file's inode}."""
-        return {entry.name: None if entry.is_dir() else entry.inode() for entry in os.scandir(directory)}
+        """What `directory` has now: {name: None for a directory, else the file's
+        inode}."""
+        return {entry.name: None if entry.is_dir() else entry.inode()
+                for entry in os.scandir(directory)}
 
     def look(self):
         """Check every state that a power loss at this moment may leave."""
@@ -77,7 +81,8 @@ class PowerLoss:
         """All paths below `directory`, with the bytes of files."""
         for name, inode in sorted(names.get(directory, {}).items()):
             path = directory / name
-            yield str(path.relative_to(self.root)), None if inode is None else self.contents.get(inode, b"")
+            yield str(path.relative_to(self.root)), None if inode is None else self.contents.get(
+                inode, b"")
             if inode is None:
                 yield from self.state(names, path)
 

@@ -1,10 +1,20 @@
-"""A caller's mistake raises at once, in one sentence that says what to do (decision 24)."""
+"""A caller's mistake raises at once, in one sentence that says what to do (decision
+24)."""
 
 import threading
 
 import pytest
 
-from ringcast import Address, Channel, ConfigError, Digest, Flag, NotMemberError, RingcastError, Session
+from ringcast import (
+    Address,
+    Channel,
+    ConfigError,
+    Digest,
+    Flag,
+    NotMemberError,
+    RingcastError,
+    Session,
+)
 from ringcast.errors import JoinTimeoutError
 
 NAN, INF = float("nan"), float("inf")
@@ -18,10 +28,13 @@ OF_A_CHANNEL = {
     "a name of bytes": (TypeError, "name is a str, not bytes", {"name": b"A"}),
     "an empty name": (ConfigError, "name is empty", {"name": ""}),
     "a long name": (ConfigError, "at most 64", {"name": "ä" * 33}),
-    "members as one text": (TypeError, "members is a list of names, not str", {"name": "A", "members": "AB"}),
+    "members as one text": (TypeError, "members is a list of names, not str",
+                            {"name": "A", "members": "AB"}),
     "members that are no list": (TypeError, "members is a list of names", {"members": 5}),
-    "a member that is no text": (TypeError, "each of members is a str", {"name": "A", "members": ["A", 1]}),
-    "members without this one": (ConfigError, "lacks this member's own name", {"name": "A", "members": ["B"]}),
+    "a member that is no text": (TypeError, "each of members is a str",
+                                 {"name": "A", "members": ["A", 1]}),
+    "members without this one": (ConfigError, "lacks this member's own name",
+                                 {"name": "A", "members": ["B"]}),
     "a member twice": (ConfigError, "names somebody twice", {"name": "A", "members": ["A", "A"]}),
     "messages to a number": (TypeError, "on_message is a function", {"on_message": 5}),
     "views to a text": (TypeError, "on_view is a function", {"on_view": "print"}),
@@ -31,9 +44,12 @@ OF_A_CHANNEL = {
     "resume by names": (TypeError, "Address to a seqno", {"resume": Digest({"B": 1})}),
     "resume at a part of a seqno": (TypeError, "Address to a seqno", {"resume": Digest({A: 1.5})}),
     "resume before the first seqno": (ConfigError, "a seqno is in", {"resume": Digest({A: -1})}),
-    "an incarnation that is none": (TypeError, "session is a ringcast.Session", {"incarnation": 5, "deliver": False}),
-    "an incarnation of words": (TypeError, "no int", {"incarnation": Session("x", 1, 1), "deliver": False}),
-    "an incarnation that cannot be": (ConfigError, "cannot be", {"incarnation": Session(0), "deliver": False}),
+    "an incarnation that is none": (TypeError, "session is a ringcast.Session",
+                                    {"incarnation": 5, "deliver": False}),
+    "an incarnation of words": (TypeError, "no int", {"incarnation": Session("x", 1, 1),
+                                                      "deliver": False}),
+    "an incarnation that cannot be": (ConfigError, "cannot be",
+                                      {"incarnation": Session(0), "deliver": False}),
     "an incarnation that receives": (ConfigError, "only send", {"incarnation": Session(1)}),
     "faults that are no list": (TypeError, "faults is a list of Layer", {"faults": 5}),
     "a fault that is no layer": (TypeError, "5 is none", {"faults": [5]}),
@@ -104,7 +120,8 @@ FLAGS = {
 def test_wrong_flags_raise_at_once_and_nothing_is_sent(channel, case):
     error, sentence, flags = FLAGS[case]
     before = channel.status()["hr"]
-    for send in (lambda: channel.send(b"", flags=flags), lambda: channel.send_many([b""], flags=flags)):
+    for send in (lambda: channel.send(b"", flags=flags),
+                 lambda: channel.send_many([b""], flags=flags)):
         with pytest.raises(error, match=sentence) as caught:
             send()
         assert one_sentence(caught)
@@ -142,10 +159,13 @@ def test_send_many_takes_any_iterable_of_messages(channel):
 @pytest.mark.parametrize(("call", "error", "sentence"), [
     (lambda channel: channel.exclude(5), TypeError, "name is a str"),
     (lambda channel: channel.exclude("Z"), ConfigError, "not in the list"),
-    (lambda channel: setattr(channel, "xmit_interval", "3"), TypeError, "xmit_interval is a number"),
+    (lambda channel: setattr(channel, "xmit_interval", "3"), TypeError,
+     "xmit_interval is a number"),
     (lambda channel: setattr(channel, "xmit_interval", NAN), ConfigError, "nan"),
-    (lambda channel: setattr(channel, "xmit_interval", INF), ConfigError, "milliseconds up to 86400000"),
-], ids=["exclude a number", "exclude a stranger", "an interval of text", "no number", "an endless interval"])
+    (lambda channel: setattr(channel, "xmit_interval", INF), ConfigError,
+     "milliseconds up to 86400000"),
+], ids=["exclude a number", "exclude a stranger", "an interval of text", "no number",
+        "an endless interval"])
 def test_other_calls_check_their_arguments_too(channel, call, error, sentence):
     with pytest.raises(error, match=sentence) as caught:
         call(channel)
@@ -159,13 +179,16 @@ def test_timeouts_may_be_as_long_as_a_thread_can_wait(channel):
 
 
 def test_a_join_that_takes_too_long_names_who_is_missing():
-    with pytest.raises(JoinTimeoutError, match="^B, C of group 'arguments' did not appear within 0 s; start every listed member"):
+    with pytest.raises(JoinTimeoutError,
+                       match="^B, C of group 'arguments' did not appear within 0 s; start every "
+                             "listed member"):
         Channel("arguments", name="A", members=["A", "B", "C"], stack="inproc").connect(0)
 
 
 def test_a_join_that_takes_too_long_says_so_when_nobody_is_missing(monkeypatch):
     channel = Channel("arguments", name="A", stack="inproc")
-    monkeypatch.setattr(channel._endpoint.members, "start", lambda now: None)        # the view does not come
+    # the view does not come
+    monkeypatch.setattr(channel._endpoint.members, "start", lambda now: None)
     with pytest.raises(JoinTimeoutError, match="^joining group 'arguments' took more than 0 s"):
         channel.connect(0)
 

@@ -1,4 +1,5 @@
-"""Channels on real threads: what a program that embeds ringcast relies on, whatever the stack. In one process."""
+"""Channels on real threads: what a program that embeds ringcast relies on, whatever the
+stack. In one process."""
 
 import logging
 import queue
@@ -35,8 +36,10 @@ def stack(request, monkeypatch):
 def test_every_member_gets_what_every_member_sends():
     collectors = {name: Collector(3000) for name in "ABC"}
     with joined("ABC", {name: {"on_message": collectors[name]} for name in "ABC"}) as channels:
-        sent = {channel.address.name: [b"%s%d" % (channel.address.name.encode(), k) for k in range(1000)] for channel in channels}
-        side_by_side([lambda c=channel: [c.send(payload) for payload in sent[c.address.name]] for channel in channels])
+        sent = {channel.address.name: [b"%s%d" % (channel.address.name.encode(), k)
+                                       for k in range(1000)] for channel in channels}
+        side_by_side([lambda c=channel: [c.send(payload) for payload in sent[c.address.name]]
+                      for channel in channels])
         for collector in collectors.values():
             assert collector.wait() == sent
 
@@ -82,7 +85,8 @@ def test_everything_arrives_over_a_network_that_loses_repeats_and_reorders(stack
     rng = Random(3)
     collectors = {name: Collector(9000) for name in "ABC"}
     options = {name: {"on_message": collectors[name],
-                      "faults": [Discard(0.1, Random(rng.random())), Duplicate(0.05, Random(rng.random())),
+                      "faults": [Discard(0.1, Random(rng.random())),
+                                 Duplicate(0.05, Random(rng.random())),
                                  Shuffle(0.05, Random(rng.random()))]} for name in "ABC"}
     with joined("ABC", options, max_bundle_size=512) as channels:
         sent = {channel.address.name: [b"%d" % k for k in range(3000)] for channel in channels}
@@ -95,7 +99,8 @@ def test_everything_arrives_over_a_network_that_loses_repeats_and_reorders(stack
 def test_decision_14_many_sending_threads_one_order_everywhere():
     collectors = {name: Collector(4000) for name in "AB"}
     with joined("AB", {name: {"on_message": collectors[name]} for name in "AB"}) as (a, b):
-        side_by_side([lambda t=thread: [a.send(b"%d-%d" % (t, k)) for k in range(1000)] for thread in range(4)])
+        side_by_side([lambda t=thread: [a.send(b"%d-%d" % (t, k)) for k in range(1000)]
+                      for thread in range(4)])
         at_a, at_b = (collectors[name].wait()["A"] for name in "AB")
         assert at_a == at_b
         for thread in range(4):
@@ -107,20 +112,22 @@ def test_decision_14_many_sending_threads_one_order_everywhere():
 def test_a_message_waits_for_company_no_longer_than_its_delay():
     """Not until the next look for gaps, which here is a minute away."""
     collector = Collector(2)
-    with joined("AB", {"A": {"deliver": False}, "B": {"on_message": collector}}, xmit_interval=60_000, bundle_delay=400) as (a, _):
+    with joined("AB", {"A": {"deliver": False}, "B": {"on_message": collector}},
+                xmit_interval=60_000, bundle_delay=400) as (a, _):
         a.send(b"first")
         a.send(b"right behind")
         assert collector.done.wait(PATIENCE / 3)
 
 
-# ----------------------------------------------------------------------------------------------------- blocked senders
+# ---------------------------------------------------------------------------------- blocked senders
 
 def test_decision_12_a_blocked_sender_gives_up_at_its_timeout_and_burns_no_seqno():
     with joined("AB", {"A": {"deliver": False}}, capacity=10, max_undelivered=1) as (a, b):
         a.send_many([b"%d" % k for k in range(10)])
         with pytest.raises(SendTimeoutError, match="slowest to acknowledge is B"):
             a.send(b"given up", timeout=0.05)
-        with pytest.raises(SendTimeoutError, match="3 of 5 messages were sent|0 of 5 messages were sent"):
+        with pytest.raises(SendTimeoutError,
+                           match="3 of 5 messages were sent|0 of 5 messages were sent"):
             a.send_many([b"given up"] * 5, timeout=0.05)
         stream = b.batches()
         got = []
@@ -152,7 +159,8 @@ def test_decision_12_a_blocked_sender_is_released_by_close():
 
 
 def test_decision_12_a_blocked_sender_is_released_when_the_slowest_is_taken_out():
-    with joined("ABC", {"A": {"deliver": False}, "B": {"on_message": lambda batch: None}}, capacity=4) as (a, b, c):
+    with joined("ABC", {"A": {"deliver": False}, "B": {"on_message": lambda batch: None}},
+                capacity=4) as (a, b, c):
         a.send_many([b"x"] * 4)
         sender = threading.Thread(target=lambda: a.send(b"y"))
         sender.start()
@@ -190,7 +198,7 @@ def test_a_slow_application_is_not_sent_more_than_its_window():
         assert b.status()["num_undelivered"] <= 10
 
 
-# -------------------------------------------------------------------------------------------------------- the receiver
+# ------------------------------------------------------------------------------------- the receiver
 
 def test_decision_2_an_exception_in_a_callback_loses_nothing_and_repeats_nothing(caplog):
     got = []
@@ -271,11 +279,12 @@ def test_status_has_the_texts_names():
     with joined("AB", {"A": {"deliver": False}, "B": {"deliver": False}}) as (a, _):
         a.send(b"x")
         wait_for(lambda: a.status()["low"] == 1)
-        assert {"low", "hd", "hr", "sent", "xmit_reqs_sent", "num_blockings", "num_missing", "view_id"} <= a.status().keys()
+        assert {"low", "hd", "hr", "sent", "xmit_reqs_sent", "num_blockings", "num_missing",
+                "view_id"} <= a.status().keys()
         assert a.status()["hr"] == 1
 
 
-# -------------------------------------------------------------------------------------------------------- life cycle
+# --------------------------------------------------------------------------------------- life cycle
 
 def test_connect_names_who_is_missing():
     channel = Channel(new_group(), name="A", members=["A", "B", "C"], stack="inproc")
@@ -369,7 +378,7 @@ def test_a_returning_member_goes_on_where_its_digest_ends():
     a.close()
 
 
-# ------------------------------------------------------------------------------------------------------------- misuse
+# ------------------------------------------------------------------------------------------- misuse
 
 @pytest.mark.parametrize(("kwargs", "says"), [
     ({"stack": "carrier-pigeon"}, "choose one of"),
@@ -437,7 +446,8 @@ def test_a_message_says_when_it_left_and_the_same_to_everybody(stack):
                 done.set()
         return take
 
-    with joined("ABC", {name: {"on_message": taker(name), "faults": lost if name == "B" else []} for name in "ABC"}) as (a, b, _):
+    with joined("ABC", {name: {"on_message": taker(name), "faults": lost if name == "B"
+                               else []} for name in "ABC"}) as (a, b, _):
         a.send_many([b"x" * 50] * 1000)
         a.send(b"y" * 200_000)
         a.send(b"z", flags=Flag.OOB)

@@ -1,4 +1,5 @@
-"""Whatever a callback raises, the next one follows; and an exception from elsewhere ends a channel loudly, or not at all."""
+"""Whatever a callback raises, the next one follows; and an exception from elsewhere
+ends a channel loudly, or not at all."""
 
 import asyncio
 import ctypes
@@ -81,14 +82,15 @@ def test_on_undelivered_may_raise_anything(error):
 
 
 def throw(error, thread):
-    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), ctypes.py_object(error))
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident),
+                                               ctypes.py_object(error))
 
 
 @pytest.mark.parametrize("role", ["callbacks", "driver"])
 def test_an_exception_thrown_into_a_thread_of_the_channel_halts_it_loudly(role, caplog):
     with joined("AB", {"B": {"on_view": print}}, stack="inproc") as (a, b):
         [thread] = [thread for thread in b._threads.started if thread.name.endswith(role)]
-        while thread.is_alive():                        # it may hit a callback, which may raise anything: then again
+        while thread.is_alive():    # it may hit a callback, which may raise anything: then again
             throw(SystemExit, thread)
             b._transport.wake()
             a.send(b"something to do")
@@ -101,7 +103,8 @@ def test_an_exception_thrown_into_a_thread_of_the_channel_halts_it_loudly(role, 
 
 
 def interrupted(channel, name, error):
-    """Let a method of this object raise once, as a signal handler would in the middle of it."""
+    """Let a method of this object raise once, as a signal handler would in the middle
+    of it."""
     original = getattr(channel, name)
 
     def interrupt(*args, **kwargs):
@@ -144,7 +147,8 @@ def test_an_iterator_that_is_interrupted_in_a_turn_acknowledges_nothing_that_it_
                     taken.append(message.payload)
                     if len(taken) == 1:
                         stop_driver(b)
-                        interrupted(b._endpoint.stack, "deliver", error)         # what it had taken out of the window is lost
+                        # what it had taken out of the window is lost
+                        interrupted(b._endpoint.stack, "deliver", error)
                         a.send(b"2")
 
         a.send(b"1")

@@ -33,7 +33,8 @@ class Hangs:
 
 def test_a_callback_that_hangs_does_not_keep_close(stack, caplog):
     hangs = Hangs()
-    with joined("AB", {"A": {"deliver": False}, "B": {"on_message": hangs}}, leave_timeout=500) as (a, b):
+    with joined("AB", {"A": {"deliver": False}, "B": {"on_message": hangs}}, leave_timeout=500) as (
+            a, b):
         a.send(b"1")
         assert hangs.called.wait(PATIENCE)
         a.send(b"2", b.address)
@@ -58,15 +59,17 @@ def test_a_callback_that_hangs_does_not_keep_close(stack, caplog):
 
 def test_after_an_exclusion_close_waits_for_the_living_only(stack):
     lost = Collector(3)
-    with joined("ABC", {"A": {"on_undelivered": lost, "deliver": False}, "B": {"on_message": Collector(1)}}, leave_timeout=30_000) \
+    with joined("ABC",
+                {"A": {"on_undelivered": lost, "deliver": False}, "B": {"on_message": Collector(1)}}, leave_timeout=30_000) \
             as (a, b, c):
         c.close(0, leave=False)
         a.send_many([b"1", b"2", b"3"], c.address)
         a.send(b"to all")
         a.exclude("C")
-        assert lost.wait() == {"A": [b"1", b"2", b"3"]}          # at once: conn_close_timeout is never waited for here
+        assert lost.wait() == {"A": [b"1", b"2", b"3"]}  # at once: conn_close_timeout is never
+                                                         # waited for here
         assert a.status()["unicast_unacked"] == 0
-        assert a.close(None) == 0                       # for ever, if there were anything to wait for
+        assert a.close(None) == 0                   # for ever, if there were anything to wait for
 
 
 def test_what_was_lost_is_told_before_close_returns():
@@ -86,20 +89,24 @@ def test_when_all_close_at_once_under_loss_nothing_that_all_have_is_reported(sta
     rng = random.Random(7)
     for _ in range(3):
         collectors = {name: Collector(120) for name in "ABC"}
-        options = {name: {"on_message": collectors[name], "faults": [Discard(0.25, random.Random(rng.random()))]} for name in "ABC"}
+        options = {name: {"on_message": collectors[name],
+                          "faults": [Discard(0.25, random.Random(rng.random()))]} for name in "ABC"}
         if stack.endswith("tcp"):
-            options = {name: {"on_message": collectors[name]} for name in "ABC"}        # what is lost below TCP, TCP repeats
+            # what is lost below TCP, TCP repeats
+            options = {name: {"on_message": collectors[name]} for name in "ABC"}
         with joined("ABC", options, leave_timeout=5000) as channels:
             def talk(channel, dest):
                 for number in range(30):
                     channel.send(b"%d" % number)
                     channel.send(b"%d" % number, dest)
 
-            side_by_side([lambda c=c, d=d: talk(c, d) for c, d in zip(channels, "BCA", strict=True)])
+            side_by_side([lambda c=c, d=d: talk(c, d) for c,
+                          d in zip(channels, "BCA", strict=True)])
             for collector in collectors.values():
                 collector.wait()
             unacked = {}
-            side_by_side([lambda c=c, unacked=unacked: unacked.update({c.address.name: c.close(30)}) for c in channels])
+            side_by_side([lambda c=c, unacked=unacked: unacked.update({c.address.name: c.close(30)})
+                          for c in channels])
         assert unacked == {"A": 0, "B": 0, "C": 0}
     assert "acknowledged" not in caplog.text
 

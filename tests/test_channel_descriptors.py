@@ -21,7 +21,8 @@ def stack(request):
 
 @pytest.fixture
 def none_left():
-    """A channel opens its first descriptors once; what a test opens after this must be gone at its end."""
+    """A channel opens its first descriptors once; what a test opens after this must be
+    gone at its end."""
     before = open_files()
     yield
     assert open_files() == before

@@ -29,7 +29,8 @@ def drop(channels):
             if thread.name.startswith(name):
                 thread.join(PATIENCE)
                 assert not thread.is_alive()
-    return [str(each.message) for each in caught if each.category is ResourceWarning and "dropped" in str(each.message)]
+    return [str(each.message) for each in caught if each.category is ResourceWarning
+            and "dropped" in str(each.message)]
 
 
 @pytest.mark.parametrize("how", ["iterator", "callbacks"])
@@ -40,7 +41,8 @@ def test_a_dropped_channel_warns_and_leaves_its_group(stack, how):
     def on_view(view):
         if view.names == ("A",):
             left.set()
-    a = Channel(group, name="A", members=["A", "B"], stack=stack, on_view=on_view, on_message=lambda batch: None)
+    a = Channel(group, name="A", members=["A", "B"], stack=stack, on_view=on_view,
+                on_message=lambda batch: None)
     others = [Channel(group, name="B", members=["A", "B"], stack=stack, **options)]
     side_by_side([a.connect, others[0].connect])
     others[0].send(b"last words")

@@ -1,4 +1,5 @@
-"""A channel in another process than the one that opened it: its copy refuses everything, and the parent does not notice."""
+"""A channel in another process than the one that opened it: its copy refuses
+everything, and the parent does not notice."""
 
 import json
 import multiprocessing
@@ -30,11 +31,16 @@ def what_a_child_may_do(channel, member):
         with channel:
             pass
 
-    calls = {"send": lambda: channel.send(b"child"), "send to one": lambda: channel.send(b"child", member),
-             "send by name": lambda: channel.send(b"child", member.name), "send_many": lambda: channel.send_many([b"child"] * 3),
-             "send unreliably": lambda: channel.send(b"child", flags=4), "send a large one": lambda: channel.send(bytes(200_000)),
-             "iterate": iterate, "exclude": lambda: channel.exclude(member.name), "xmit_interval": set_interval,
-             "connect": channel.connect, "with": enter, "status": lambda: bool(channel.status()), "close": channel.close,
+    calls = {"send": lambda: channel.send(b"child"),
+             "send to one": lambda: channel.send(b"child", member),
+             "send by name": lambda: channel.send(b"child", member.name),
+             "send_many": lambda: channel.send_many([b"child"] * 3),
+             "send unreliably": lambda: channel.send(b"child", flags=4),
+             "send a large one": lambda: channel.send(bytes(200_000)),
+             "iterate": iterate, "exclude": lambda: channel.exclude(member.name),
+             "xmit_interval": set_interval,
+             "connect": channel.connect, "with": enter, "status": lambda: bool(channel.status()),
+             "close": channel.close,
              "send after close": lambda: channel.send(b"child")}
     outcome = {}
     for name, call in calls.items():
@@ -46,7 +52,8 @@ def what_a_child_may_do(channel, member):
 
 
 def in_a_fork(call):
-    """What `call` returns in a forked child; a child that hangs is killed by its alarm."""
+    """What `call` returns in a forked child; a child that hangs is killed by its
+    alarm."""
     readable, writable = os.pipe()
     child = os.fork()
     if child == 0:
@@ -68,7 +75,8 @@ def check(outcome):
     answers = {name: outcome.pop(name) for name in ("status", "close")}
     assert answers == {"status": "True", "close": "0"}
     for name, said in outcome.items():
-        assert said.startswith("ClosedError: this channel belongs to the process that opened it"), (name, said)
+        assert said.startswith("ClosedError: this channel belongs to the process that opened it"), (
+            name, said)
 
 
 def test_a_forked_copy_raises_and_the_parent_goes_on(stack):
@@ -90,7 +98,8 @@ def test_a_forked_copy_raises_and_the_parent_goes_on(stack):
 
 
 def test_a_fork_may_come_while_another_thread_is_at_work(stack):
-    with joined("AB") as (a, b), a._driver.turn:               # somebody has a turn, and will never give it back in the child
+    with joined("AB") as (a, b), a._driver.turn:  # somebody has a turn, and will never give it back
+                                                  # in the child
         check(in_a_fork(lambda: what_a_child_may_do(a, b.address)))
 
 
@@ -117,7 +126,8 @@ def test_multiprocessing(stack, method):
     with joined("AB") as (a, b):
         child = context.Process(target=child_of_multiprocessing, args=(a, b.address, theirs))
         if method != "fork":
-            with pytest.raises(RingcastError, match="a channel stays in the process that opened it"):
+            with pytest.raises(RingcastError,
+                               match="a channel stays in the process that opened it"):
                 child.start()
         else:
             child.start()
@@ -143,8 +153,10 @@ def test_leaving_a_with_in_the_child_is_no_goodbye(stack):
 
 
 def descriptors():
-    return {number: os.readlink(f"/proc/self/fd/{number}") for number in map(int, os.listdir("/proc/self/fd"))
-            if os.path.exists(f"/proc/self/fd/{number}") or os.path.islink(f"/proc/self/fd/{number}")}
+    return {number: os.readlink(f"/proc/self/fd/{number}")
+            for number in map(int, os.listdir("/proc/self/fd"))
+            if os.path.exists(f"/proc/self/fd/{number}")
+            or os.path.islink(f"/proc/self/fd/{number}")}
 
 
 def test_a_child_keeps_no_descriptor_of_the_parents_channels(stack):

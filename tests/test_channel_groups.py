@@ -1,4 +1,5 @@
-"""Channels whose arguments do not match those of the others in their group. In one process."""
+"""Channels whose arguments do not match those of the others in their group. In one
+process."""
 
 
 import pytest
@@ -10,7 +11,8 @@ from ringcast import Channel, RingcastError
 
 @pytest.fixture
 def group():
-    """What all members of a test's group share: a name, and ports that nobody else uses."""
+    """What all members of a test's group share: a name, and ports that nobody else
+    uses."""
     return {"group": new_group(), "port": free_port()}
 
 
@@ -49,7 +51,8 @@ def test_a_member_on_another_stack_is_refused_and_the_group_goes_on(group, stack
     with caplog.at_level("WARNING", "ringcast"), pytest.raises(RingcastError, match=sentence):
         stranger.connect()
     assert a.fault is None and a.view.names == ("A",)
-    assert caplog.text.count("'B' has stack=") <= 1     # over TCP the link may be gone before A has heard B
+    assert caplog.text.count("'B' has stack=") <= 1  # over TCP the link may be gone before A has
+                                                     # heard B
     a.send(b"still here")
     assert got.wait() == {"A": [b"still here"]}
     a.close()
@@ -77,13 +80,14 @@ def test_what_is_kept_for_a_member_that_died_is_for_its_next_life(group, stack, 
     side_by_side([a.connect, b.connect])
     a.send_many([b"%d" % number for number in range(1, 11)])
     if ends == "dies":
-        b._halt(None)                                   # as if killed: its threads stop in the middle
+        b._halt(None)                               # as if killed: its threads stop in the middle
     b.close(leave=False)
     with Channel(**ours, name="B") as later:
         assert a.acknowledged == 0
         assert a.close(timeout=0.2) == 10               # it has read nothing yet
         messages = [next(each) for each in [iter(later)] for _ in range(10)]
-        assert [message.payload for message in messages] == [b"%d" % number for number in range(1, 11)]
+        assert [message.payload for message in messages] == [b"%d" % number
+                                                             for number in range(1, 11)]
 
 
 @pytest.mark.parametrize("stack", STACKS)

@@ -1,4 +1,5 @@
-"""Channels over TCP: connections that break, members that stand still, and NAKACK2 without retransmission in between."""
+"""Channels over TCP: connections that break, members that stand still, and NAKACK2
+without retransmission in between."""
 
 import ctypes
 import os
@@ -32,14 +33,16 @@ def nakack(monkeypatch):
 
 
 def connections(port):
-    """Descriptors of this process's established connections with an end at the ports from `port` on."""
+    """Descriptors of this process's established connections with an end at the ports
+    from `port` on."""
     found = []
     for name in os.listdir("/proc/self/fd"):
         try:
             if os.readlink(f"/proc/self/fd/{name}").startswith("socket:"):
                 with socket.socket(fileno=os.dup(int(name))) as each:
                     ends = (each.getsockname(), each.getpeername())
-                    if each.family == socket.AF_INET and any(port <= end[1] < port + 32 for end in ends):
+                    if each.family == socket.AF_INET and any(port <= end[1] < port + 32
+                                                             for end in ends):
                         found.append(int(name))
         except OSError:
             pass                                        # it is gone, it listens, or it is no socket
@@ -47,12 +50,14 @@ def connections(port):
 
 
 def cut(descriptor):
-    """Break a connection as the network would: what is in its buffers at both ends is lost (connect to AF_UNSPEC)."""
+    """Break a connection as the network would: what is in its buffers at both ends is
+    lost (connect to AF_UNSPEC)."""
     LIBC.connect(descriptor, bytes(16), 16)
 
 
 def cut_one(channel, rng):
-    """Break one of the connections that this process has at the group's ports; whether there was any."""
+    """Break one of the connections that this process has at the group's ports; whether
+    there was any."""
     found = connections(channel.config.port)
     if found:
         cut(rng.choice(found))
@@ -60,7 +65,8 @@ def cut_one(channel, rng):
 
 
 class InOrder:
-    """An on_message that checks that sender's messages are 0, 1, 2, ... as 8 bytes, and can be waited for."""
+    """An on_message that checks that sender's messages are 0, 1, 2, ... as 8 bytes, and
+    can be waited for."""
 
     def __init__(self, expected):
         self.expected = expected
@@ -71,7 +77,8 @@ class InOrder:
     def __call__(self, batch):
         first = self.next.get(batch.sender.name, 0)
         numbers = range(first, first + len(batch))
-        if batch.payloads != [number.to_bytes(8, "little") for number in numbers] and self.fault is None:
+        if batch.payloads != [number.to_bytes(8,
+                                              "little") for number in numbers] and self.fault is None:
             self.fault = f"of {batch.sender} came {batch.first}.. instead of {first}"
             self.done.set()
         self.next[batch.sender.name] = first + len(batch)
@@ -84,16 +91,19 @@ class InOrder:
 
 def send_numbers(channel, count, step=500):
     for first in range(0, count, step):
-        channel.send_many([number.to_bytes(8, "little") for number in range(first, min(count, first + step))])
+        channel.send_many([number.to_bytes(8, "little")
+                           for number in range(first, min(count, first + step))])
 
 
 @pytest.mark.prove
 @pytest.mark.timeout(600)
 def test_a_million_messages_through_a_thousand_cut_connections_without_retransmission(nakack):
-    """The senders keep step with the cuts, so that every one hits a stream that flows."""
+    """The senders keep step with the cuts, so that every one hits a stream that
+    flows."""
     rng = random.Random(5)
     collectors = {name: InOrder(1_000_000) for name in "AB"}
-    with joined("AB", {name: {"on_message": collectors[name]} for name in "AB"}, xmit_interval=0) as (a, b):
+    with joined("AB", {name: {"on_message": collectors[name]} for name in "AB"},
+                xmit_interval=0) as (a, b):
         lost = [0]
 
         def cutting():
@@ -111,7 +121,8 @@ def test_a_million_messages_through_a_thousand_cut_connections_without_retransmi
                 while lost[0] < 1000 * first // count:
                     time.sleep(0.001)
 
-        side_by_side([cutting, send], patience=400)     # a connection that was of no use is dialed again ever more rarely
+        side_by_side([cutting, send], patience=400)  # a connection that was of no use is dialed
+                                                     # again ever more rarely
         for collector in collectors.values():
             collector.wait()
         statuses = [channel.status() for channel in (a, b)]
@@ -122,7 +133,8 @@ def test_a_million_messages_through_a_thousand_cut_connections_without_retransmi
 
 
 def send_while(channels, disturb):
-    """Every channel sends 20,000 numbers; until all have, `disturb` is called again and again."""
+    """Every channel sends 20,000 numbers; until all have, `disturb` is called again and
+    again."""
     sent = threading.Event()
 
     def disturbing():
@@ -130,7 +142,8 @@ def send_while(channels, disturb):
             disturb()
 
     def send():
-        side_by_side([lambda channel=channel: send_numbers(channel, 20_000, 50) for channel in channels])
+        side_by_side([lambda channel=channel: send_numbers(channel, 20_000, 50)
+                      for channel in channels])
         sent.set()
 
     side_by_side([disturbing, send])
@@ -139,7 +152,8 @@ def send_while(channels, disturb):
 def test_everything_arrives_while_connections_break(stack):
     rng = random.Random(6)
     collectors = {name: InOrder(60_000) for name in "ABC"}
-    with joined("ABC", {name: {"on_message": collectors[name]} for name in "ABC"}, capacity=1000) as channels:
+    with joined("ABC", {name: {"on_message": collectors[name]} for name in "ABC"},
+                capacity=1000) as channels:
         def cutting():
             cut_one(channels[0], rng)
             time.sleep(0.01)
@@ -155,7 +169,8 @@ def test_messages_to_one_arrive_while_connections_break(stack):
     collector = InOrder(10_000)
     with joined("AB", {"B": {"on_message": collector}}) as (a, b):
         for first in range(0, 10_000, 100):
-            a.send_many([number.to_bytes(8, "little") for number in range(first, first + 100)], dest="B")
+            a.send_many([number.to_bytes(8, "little") for number in range(first, first + 100)],
+                        dest="B")
             if first % 1000 == 0:
                 cut_one(a, rng)
         collector.wait()
@@ -164,7 +179,8 @@ def test_messages_to_one_arrive_while_connections_break(stack):
 def test_decision_22_the_mode_changes_under_load_and_nothing_is_lost(nakack):
     rng = random.Random(8)
     collectors = {name: InOrder(60_000) for name in "ABC"}
-    with joined("ABC", {name: {"on_message": collectors[name]} for name in "ABC"}, become_server_queue_size=1) as channels:
+    with joined("ABC", {name: {"on_message": collectors[name]} for name in "ABC"},
+                become_server_queue_size=1) as channels:
         def switching():
             rng.choice(channels).xmit_interval = rng.choice([0, -1, 1.0, 3.0])
             if rng.random() < 0.3:
@@ -193,8 +209,10 @@ def test_the_interval_can_be_read_and_is_refused_where_nothing_else_retransmits(
 
 @pytest.mark.parametrize("use_ring_buffer", [True, False])
 def test_a_slow_application_stops_its_sender_and_nothing_grows(nakack, use_ring_buffer):
-    """Decision 20: what has no room stays in the network, and the sender waits for it."""
-    with joined("AB", {"A": {"deliver": False}}, capacity=2000, max_bytes=200_000, max_undelivered=100,
+    """Decision 20: what has no room stays in the network, and the sender waits for
+    it."""
+    with joined("AB", {"A": {"deliver": False}}, capacity=2000, max_bytes=200_000,
+                max_undelivered=100,
                 use_ring_buffer=use_ring_buffer) as (a, b):
         sent = 0
         with pytest.raises(SendTimeoutError, match="the slowest to acknowledge is B"):
@@ -216,7 +234,8 @@ def test_a_slow_application_stops_its_sender_and_nothing_grows(nakack, use_ring_
 def test_windows_of_different_size_at_the_two_ends_lose_nothing(nakack):
     """The receiver has less room than the sender sends at once."""
     collector = InOrder(20_000)
-    with joined("AB", {"A": {"deliver": False, "capacity": 10_000}, "B": {"on_message": collector, "capacity": 10, "max_bytes": 1000}},
+    with joined("AB", {"A": {"deliver": False, "capacity": 10_000},
+                       "B": {"on_message": collector, "capacity": 10, "max_bytes": 1000}},
                 use_ring_buffer=True) as (a, _):
         send_numbers(a, 20_000)
         collector.wait()
@@ -237,9 +256,11 @@ with Channel("{group}", name="C", members=list("ABC"), stack="nakack2-tcp", port
 @pytest.mark.kill
 def test_a_member_that_is_stopped_and_continued_has_missed_nothing(nakack):
     port, group = free_port(), new_group()
-    process = subprocess.Popen([sys.executable, "-c", MEMBER.format(group=group, port=port)], stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen([sys.executable, "-c", MEMBER.format(group=group, port=port)],
+                               stdout=subprocess.PIPE, text=True)
     collectors = {name: Collector(30_001) for name in "AB"}
-    channels = [Channel(group, name=name, members=list("ABC"), stack="nakack2-tcp", port=port, on_message=collectors[name],
+    channels = [Channel(group, name=name, members=list("ABC"), stack="nakack2-tcp", port=port,
+                        on_message=collectors[name],
                         max_bytes=1 << 20)
                 for name in "AB"]
     try:
@@ -265,9 +286,11 @@ def test_a_member_that_is_stopped_and_continued_has_missed_nothing(nakack):
 @pytest.mark.kill
 def test_a_member_that_dies_is_excluded_and_the_others_go_on(nakack):
     port, group = free_port(), new_group()
-    process = subprocess.Popen([sys.executable, "-c", MEMBER.format(group=group, port=port)], stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen([sys.executable, "-c", MEMBER.format(group=group, port=port)],
+                               stdout=subprocess.PIPE, text=True)
     collectors = {name: Collector(2000) for name in "AB"}
-    channels = [Channel(group, name=name, members=list("ABC"), stack="nakack2-tcp", port=port, on_message=collectors[name],
+    channels = [Channel(group, name=name, members=list("ABC"), stack="nakack2-tcp", port=port,
+                        on_message=collectors[name],
                         capacity=500)
                 for name in "AB"]
     try:

@@ -1,4 +1,5 @@
-"""close(), status() and send() in a signal handler, whatever it interrupts: they answer, raise a sentence, or are done soon after."""
+"""close(), status() and send() in a signal handler, whatever it interrupts: they
+answer, raise a sentence, or are done soon after."""
 
 import subprocess
 import sys
@@ -11,8 +12,9 @@ from channels import PATIENCE, STACKS, joined, use_stack
 
 from ringcast import Message, RingcastError
 
-# A process whose main thread does one thing with a channel all the time. A second thread sends it a signal as soon as the handler of
-# the one before has run; the last of them closes the channel.
+# A process whose main thread does one thing with a channel all the time. A second
+# thread sends it a signal as soon as the handler of the one before has run; the last of
+# them closes the channel.
 PROGRAM = """
 import random, signal, sys, threading
 from ringcast import Channel, ClosedError, RingcastError
@@ -117,14 +119,16 @@ print(handled, refused, "done")
 def test_a_handler_may_come_at_any_time(stack, doing, monkeypatch):
     use_stack(monkeypatch, stack)
     from channels import DEFAULTS
-    program = subprocess.run([sys.executable, "-X", "faulthandler", "-c", PROGRAM, stack, str(DEFAULTS["port"]), doing, "2"],
+    program = subprocess.run([sys.executable, "-X", "faulthandler", "-c", PROGRAM, stack,
+                              str(DEFAULTS["port"]), doing, "2"],
                              capture_output=True, text=True, timeout=3 * PATIENCE, check=False)
     assert program.returncode == 0, program.stderr
     assert program.stdout.split()[-1] == "done" and "Traceback" not in program.stderr, program.stderr
 
 
 class Once:
-    """Calls `body` in the middle of a method of `owner`, the first time that this thread comes there."""
+    """Calls `body` in the middle of a method of `owner`, the first time that this
+    thread comes there."""
 
     def __init__(self, owner, name, body):
         self.original, self.body, self.thread, self.outcome = getattr(owner, name), body, None, []
@@ -144,18 +148,23 @@ class Once:
 
 BODIES = {
     "status": lambda a: a.status(), "digest": lambda a: a.digest(), "send": lambda a: a.send(b"2"),
-    "send to one": lambda a: a.send(b"2", "B"), "send a large one": lambda a: a.send(bytes(200_000)),
-    "send_many": lambda a: a.send_many([b"2"]), "exclude": lambda a: a.exclude("B"), "iterate": lambda a: next(iter(a)),
+    "send to one": lambda a: a.send(b"2", "B"),
+    "send a large one": lambda a: a.send(bytes(200_000)),
+    "send_many": lambda a: a.send_many([b"2"]), "exclude": lambda a: a.exclude("B"),
+    "iterate": lambda a: next(iter(a)),
     "close": lambda a: a.close(), "close and wait": lambda a: a.close(None)}
 ANSWERS = {"status": dict, "digest": dict, "send": type(None), "close": int, "close and wait": int}
-PLACES = {"in a turn": ("_end_turn", "send"), "in a poll": ("_poll", "iterate"), "while it takes": ("_take_some", "iterate"),
-          "while it opens a window": ("_open_window", "to one"), "while it looks": ("status", "status")}
+PLACES = {"in a turn": ("_end_turn", "send"), "in a poll": ("_poll", "iterate"),
+          "while it takes": ("_take_some", "iterate"),
+          "while it opens a window": ("_open_window", "to one"),
+          "while it looks": ("status", "status")}
 
 
 @pytest.mark.parametrize("body", BODIES)
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("stack", ["inproc", "mcast-tcp"])
-def test_a_handler_that_interrupts_a_call_of_the_channel_never_waits_for_it(stack, place, body, monkeypatch):
+def test_a_handler_that_interrupts_a_call_of_the_channel_never_waits_for_it(stack, place, body,
+                                                                            monkeypatch):
     use_stack(monkeypatch, stack)
     method, doing = PLACES[place]
     with joined("AB") as (a, b):
@@ -168,7 +177,8 @@ def test_a_handler_that_interrupts_a_call_of_the_channel_never_waits_for_it(stac
             if place != "in a poll":
                 b.send(b"to A")
             try:
-                {"send": lambda: a.send(b"1"), "iterate": lambda: next(iter(a), None), "to one": lambda: a.send(b"1", "B"),
+                {"send": lambda: a.send(b"1"), "iterate": lambda: next(iter(a), None),
+                 "to one": lambda: a.send(b"1", "B"),
                  "status": a.status}[doing]()
             except RingcastError:
                 assert a._state.closing

@@ -1,4 +1,5 @@
-"""Messages to one member, flags and large messages, on real threads; over both transports."""
+"""Messages to one member, flags and large messages, on real threads; over both
+transports."""
 
 import random
 import threading
@@ -16,7 +17,8 @@ from ringcast.stack import Layer, Packet
 
 
 class Reader:
-    """Iterates a channel on a thread of its own; keeps (sender, payload, to one, flags) in the order of delivery."""
+    """Iterates a channel on a thread of its own; keeps (sender, payload, to one, flags)
+    in the order of delivery."""
 
     def __init__(self, channel):
         self.got = []
@@ -27,7 +29,8 @@ class Reader:
     def read(self, channel):
         for message in channel:
             with self.changed:
-                self.got.append((message.sender.name, message.payload, message.dest is not None, message.flags))
+                self.got.append((message.sender.name, message.payload, message.dest is not None,
+                                 message.flags))
                 self.changed.notify_all()
 
     def wait(self, count):
@@ -57,13 +60,16 @@ def reading(names, per_member=None, **options):
 
 
 class Closer(Layer):
-    """Says CLOSE in the name of whoever sends to one member, for each of the conn-ids that somebody would try first."""
+    """Says CLOSE in the name of whoever sends to one member, for each of the conn-ids
+    that somebody would try first."""
 
     def receive(self, packets, now):
         self.above.receive(packets, now)
-        forged = [self.stack.control(control.CLOSE, control.Close(conn_id)) for conn_id in range(1, 65)]
+        forged = [self.stack.control(control.CLOSE, control.Close(conn_id))
+                  for conn_id in range(1, 65)]
         for sender in {packet.sender for packet in packets if packet.kind == control.MESSAGE}:
-            self.above.receive([Packet(control.CLOSE, sender, packet.dest, packet.data) for packet in forged], now)
+            self.above.receive([Packet(control.CLOSE, sender, packet.dest,
+                                       packet.data) for packet in forged], now)
 
 
 def test_the_conn_id_that_a_close_needs_is_not_guessed(stack):
@@ -89,7 +95,8 @@ def test_messages_to_one_come_to_that_one_only_beside_those_to_everybody(stack):
 
 
 def test_many_threads_send_to_many_members_and_each_pair_keeps_its_order(stack):
-    faults = {name: {"faults": [Discard(0.02, random.Random(name)), Duplicate(0.02, random.Random(name)),
+    faults = {name: {"faults": [Discard(0.02, random.Random(name)),
+                                Duplicate(0.02, random.Random(name)),
                                 Delay(0.02, random.Random(name), 3_000_000)]} for name in "ABC"}
     with reading("ABC", faults, capacity=100, **stack) as (channels, readers):
         def talk(channel, thread):
@@ -97,24 +104,29 @@ def test_many_threads_send_to_many_members_and_each_pair_keeps_its_order(stack):
                 for dest in "ABC":
                     channel.send(b"%d.%d" % (thread, number), dest)
 
-        side_by_side([lambda c=channel, t=thread: talk(c, t) for channel in channels for thread in range(3)])
+        side_by_side([lambda c=channel, t=thread: talk(c, t) for channel in channels
+                      for thread in range(3)])
         for reader in readers:
             reader.wait(3 * 3 * 200)
             for sender in "ABC":
                 for thread in range(3):
-                    mine = [payload for payload in reader.to_me(sender) if payload.startswith(b"%d." % thread)]
+                    mine = [payload for payload in reader.to_me(sender)
+                            if payload.startswith(b"%d." % thread)]
                     assert mine == [b"%d.%d" % (thread, number) for number in range(200)]
 
 
 def test_large_messages_of_many_threads_arrive_whole(stack):
     rng = random.Random(3)
     payloads = [rng.randbytes(rng.choice([10, 70_000, 300_000])) for _ in range(24)]
-    with reading("AB", per_member={"B": {"faults": [Discard(0.03, random.Random(4))]}}, **stack) as ((a, _), (to_a, to_b)):
-        side_by_side([lambda start=start: [a.send(payload, dest) for payload in payloads[start::4] for dest in (None, "B")]
+    with reading("AB", per_member={"B": {"faults": [Discard(0.03, random.Random(4))]}},
+                 **stack) as ((a, _), (to_a, to_b)):
+        side_by_side([lambda start=start: [a.send(payload, dest) for payload in payloads[start::4]
+                                           for dest in (None, "B")]
                       for start in range(4)])
         to_b.wait(48), to_a.wait(24)
         assert sorted(to_b.to_me("A")) == sorted(payloads)
-        assert sorted(payload for _, payload, to_one, _ in to_b.got if not to_one) == sorted(payloads)
+        assert sorted(payload for _, payload, to_one, _ in to_b.got if not to_one) == sorted(
+            payloads)
         assert sorted(payload for _, payload, *_ in to_a.got) == sorted(payloads)
 
 
@@ -186,7 +198,7 @@ def test_a_blocked_sender_is_told_when_its_receiver_leaves_and_the_application_w
                 outcome.append((number, str(error)))
 
         sender = threading.Thread(target=send)
-        sender.start()                                  # B takes nothing, so A fills the window and blocks
+        sender.start()                          # B takes nothing, so A fills the window and blocks
         while a.status()["num_blockings"] == 0:
             sender.join(0.01)
         b.close(0, leave=False)
@@ -195,7 +207,8 @@ def test_a_blocked_sender_is_told_when_its_receiver_leaves_and_the_application_w
         [(number, error)] = outcome
         assert number == 4 and "not in the view" in error
         assert told.wait(PATIENCE)
-        assert [(batch.dest, batch.payloads) for batch in lost] == [(b.address, [b"0", b"1", b"2", b"3"])]
+        assert [(batch.dest, batch.payloads) for batch in lost] == [(b.address,
+                                                                     [b"0", b"1", b"2", b"3"])]
 
 
 def test_a_full_connection_times_out_and_says_who_is_slow():
@@ -274,7 +287,8 @@ def test_views_come_to_a_callback_while_a_thread_iterates():
 
 
 def test_a_message_that_goes_into_another_connection_than_was_tried_first_is_sent(stack):
-    """Its connection was closed and nobody was told yet: the port that send() remembers leads to a window that takes nothing."""
+    """Its connection was closed and nobody was told yet: the port that send() remembers
+    leads to a window that takes nothing."""
     with reading("AB", xmit_interval=60_000, **stack) as ((a, b), (_, to_b)):
         for send in (a.send, lambda payload, dest: a.send_many([payload], dest)):
             before = len(to_b.got)

@@ -1,4 +1,5 @@
-"""Rules of the house that a program can check: what layers may not touch, what is never done, what documents claim."""
+"""Rules of the house that a program can check: what layers may not touch, what is never
+done, what documents claim."""
 
 import ast
 import re
@@ -29,7 +30,8 @@ def relative(path):
 
 @pytest.mark.parametrize("path", LAYERS, ids=relative)
 def test_layers_have_no_clock_no_thread_and_no_io(path):
-    forbidden = {"time", "datetime", "threading", "socket", "select", "asyncio", "queue", "os", "secrets", "logging", "subprocess"}
+    forbidden = {"time", "datetime", "threading", "socket", "select", "asyncio", "queue", "os",
+                 "secrets", "logging", "subprocess"}
     assert forbidden.isdisjoint(name.partition(".")[0] for name in imports(path))
 
 
@@ -42,13 +44,18 @@ def test_decision_24_nothing_is_unpickled_or_evaluated(path):
 
 
 def test_layers_point_downward():
-    """_core knows no layer, protocols know the stack and the core, spark and cli know the public names."""
-    below = {"protocols": {"channel", "transport.udp", "transport.inproc", "spark", "cli"}, "transport": {"channel", "spark", "cli"},
-             **dict.fromkeys(("spark", "journal", "outbox", "audit"), {"stack", "protocols", "_core", "cli"})}
+    """_core knows no layer, protocols know the stack and the core, spark and cli know
+    the public names."""
+    below = {"protocols": {"channel", "transport.udp", "transport.inproc", "spark", "cli"},
+             "transport": {"channel", "spark", "cli"},
+             **dict.fromkeys(("spark", "journal", "outbox", "audit"),
+                             {"stack", "protocols", "_core", "cli"})}
     for room, strangers in below.items():
         for path in (ROOT / "src/ringcast" / room).rglob("*.py"):
-            known = {name.removeprefix("ringcast.") for name in imports(path) if name.startswith("ringcast.")}
-            assert not {name for name in known for stranger in strangers if name == stranger or name.startswith(stranger + ".")}, path
+            known = {name.removeprefix("ringcast.") for name in imports(path)
+                     if name.startswith("ringcast.")}
+            assert not {name for name in known for stranger in strangers if name == stranger
+                        or name.startswith(stranger + ".")}, path
 
 
 def test_atomics_are_in_one_place():
@@ -86,13 +93,16 @@ def test_the_make_targets_that_the_documents_name_are_there():
 
 
 def test_the_commands_that_the_readme_names_are_there():
-    named = set(re.findall(r"ringcast (\w+)", " ".join(re.findall(r"`ringcast \w+", (ROOT / "README.md").read_text()))))
+    named = set(re.findall(r"ringcast (\w+)",
+                           " ".join(re.findall(r"`ringcast \w+", (ROOT / "README.md").read_text()))))
     listed = subprocess.run([sys.executable, "-c", "from ringcast.cli import main; main()", "--help"], capture_output=True, text=True)
-    assert named and all(re.search(rf"^\W*{name}\b", listed.stdout, re.MULTILINE) for name in named), listed.stdout + listed.stderr
+    assert named and all(re.search(rf"^\W*{name}\b", listed.stdout,
+                                   re.MULTILINE) for name in named), listed.stdout + listed.stderr
 
 
 def test_ruff_finds_nothing():
-    run = subprocess.run([sys.executable, "-m", "ruff", "check", "."], capture_output=True, text=True, cwd=ROOT)
+    run = subprocess.run([sys.executable, "-m", "ruff", "check", "."], capture_output=True,
+                         text=True, cwd=ROOT)
     assert run.returncode == 0, run.stdout
 
 

@@ -1,4 +1,5 @@
-"""Who gets what was delivered, when it is finished, and that each lock of a channel is needed."""
+"""Who gets what was delivered, when it is finished, and that each lock of a channel is
+needed."""
 
 import gc
 import threading
@@ -28,7 +29,8 @@ def test_a_new_iterator_for_each_message_gets_all_in_order(stack):
         got = []
 
         def read():
-            while (message := next(iter(b), None)) is not None:         # the eleventh time says that the tenth is finished
+            while (message := next(iter(b), None)) is not None:  # the eleventh time says that the
+                                                                 # tenth is finished
                 got.append(message.payload)
 
         reader = threading.Thread(target=read)
@@ -70,11 +72,12 @@ def test_what_an_iterator_was_left_with_is_not_finished_by_another_thread():
         assert batch.payloads == [b"4"]
         first.close()
         got = []
-        thread = threading.Thread(target=lambda: got.extend(message.payload for message in islice(b, 2)))
+        thread = threading.Thread(target=lambda: got.extend(message.payload
+                                                            for message in islice(b, 2)))
         thread.start()
         thread.join(PATIENCE)
         assert got == [b"2", b"3"]
-        assert b.digest()[a.address] == 0               # nobody has asked for another one after any of these
+        assert b.digest()[a.address] == 0   # nobody has asked for another one after any of these
 
 
 def test_break_finishes_nothing_before_the_next_is_asked_for():
@@ -108,7 +111,8 @@ def test_the_rest_wakes_a_thread_that_waits():
 
 
 def test_flags_and_send_times_stay_with_the_rest():
-    batch = Batch(A, 7, [b"a", b"b", b"c"], 5, None, 2, None, b"".join(each.to_bytes(8, "little") for each in (1, 2, 3)))
+    batch = Batch(A, 7, [b"a", b"b", b"c"], 5, None, 2, None,
+                  b"".join(each.to_bytes(8, "little") for each in (1, 2, 3)))
     inbox = Inbox(lambda condition: None, lambda batches: None, lambda: None, set())
     inbox.put([batch])
     held = []
@@ -119,10 +123,11 @@ def test_flags_and_send_times_stay_with_the_rest():
     held.pop().drop()
     assert inbox.take(held)
     [rest] = held[0].batches
-    assert (rest.first, rest.payloads, rest.flags, list(rest.sent_at), rest.view_id) == (8, [b"b", b"c"], 2, [2, 3], 5)
+    assert (rest.first, rest.payloads, rest.flags, list(rest.sent_at), rest.view_id) == (8,
+                                                                                         [b"b", b"c"], 2, [2, 3], 5)
 
 
-# ------------------------------------------------------------------------------------------------------------- locks
+# -------------------------------------------------------------------------------------------- locks
 
 
 class Watched:
@@ -153,7 +158,8 @@ class Removed(Watched):
 
 
 class Gate:
-    """Put around what a lock protects: who comes first waits until somebody else has come too, or waits for the lock."""
+    """Put around what a lock protects: who comes first waits until somebody else has
+    come too, or waits for the lock."""
 
     def __init__(self):
         self.contended, self.counting = threading.Event(), threading.Lock()
@@ -233,7 +239,8 @@ def both_finish(lock, gate, monkeypatch):
     side_by_side([lambda hand=hand: inbox.finished(hand) for hand in hands])
 
 
-LOCKS = {"the turn": both_look, "the turn of senders": both_send, "large messages": both_send_large, "taking": both_take,
+LOCKS = {"the turn": both_look, "the turn of senders": both_send, "large messages": both_send_large,
+         "taking": both_take,
          "finishing": both_finish}
 
 
@@ -261,8 +268,8 @@ def test_a_bell_that_rings_between_the_look_and_the_sleep_is_heard():
     def condition():
         if has_changed:
             return True
-        has_changed.append(1)                           # another thread changes it right after we looked ...
-        bell.ring()                                     # ... and rings before we sleep
+        has_changed.append(1)               # another thread changes it right after we looked ...
+        bell.ring()                         # ... and rings before we sleep
         return False
 
     waiting = threading.Thread(target=bell.wait_for, args=(condition, at(None)), daemon=True)

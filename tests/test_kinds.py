@@ -1,4 +1,5 @@
-"""A kind is declared once, beside its layer: the stack splits packets by it, and whoever looks at datagrams reads it there."""
+"""A kind is declared once, beside its layer: the stack splits packets by it, and
+whoever looks at datagrams reads it there."""
 
 from dataclasses import replace
 
@@ -33,7 +34,8 @@ STRANGE = 99                            # a number that nobody declares
 
 
 class Echo(Layer):
-    """A layer that somebody else wrote: it pings, shouts, and remembers what it has heard."""
+    """A layer that somebody else wrote: it pings, shouts, and remembers what it has
+    heard."""
 
     def __init__(self):
         self.heard = []
@@ -66,7 +68,8 @@ class Above(Layer):
         self.got = []
 
     def receive(self, packets, now):
-        self.got.append([(packet.kind, bytes(packet.data[wire.HEADER_SIZE:])) for packet in packets])
+        self.got.append([(packet.kind, bytes(packet.data[wire.HEADER_SIZE:]))
+                         for packet in packets])
 
 
 def said(kind, body, sender=OTHER):
@@ -82,7 +85,7 @@ def ping(number):
     return said(PING, msgspec.msgpack.encode(Ping(number)))
 
 
-# ---------------------------------------------------------------------------------------------------------- the split
+# ---------------------------------------------------------------------------------------- the split
 
 def test_a_packet_goes_to_the_method_that_takes_its_kind_and_all_others_go_up_in_one_batch():
     above, echo = Above(), Echo()
@@ -104,8 +107,9 @@ def test_nothing_goes_up_of_a_batch_that_is_all_for_the_layer():
     assert above.got == [] and echo.batches == 1
 
 
-@pytest.mark.parametrize("body", [b"", b"\xc1", b"\x91\xa1x", msgspec.msgpack.encode([]), msgspec.msgpack.encode(Ping(-1)),
-                                  b"\x91" * 5000, b"\x91\xa1\xff"], ids=repr)
+@pytest.mark.parametrize("body",
+                         [b"", b"\xc1", b"\x91\xa1x", msgspec.msgpack.encode([]), msgspec.msgpack.encode(Ping(-1)),
+                          b"\x91" * 5000, b"\x91\xa1\xff"], ids=repr)
 def test_a_body_that_cannot_be_decoded_or_makes_no_sense_is_counted(body):
     stack = stack_of(Above(), Echo())
     stack.receive([said(PING, body)], 0)
@@ -142,11 +146,12 @@ def test_what_a_method_returns_goes_up_in_the_place_of_what_it_took():
             return Packet(STRANGE, packet.sender, packet.dest, packet.data)
 
     above = Above()
-    stack_of(above, Opener()).receive([said(STRANGE, b"1"), said(SHOUT, b"2"), said(STRANGE, b"3")], 0)
+    stack_of(above, Opener()).receive([said(STRANGE, b"1"), said(SHOUT, b"2"), said(STRANGE, b"3")],
+                                      0)
     assert above.got == [[(STRANGE, b"1"), (STRANGE, b"2"), (STRANGE, b"3")]]
 
 
-# --------------------------------------------------------------------------------------------------- the declarations
+# --------------------------------------------------------------------------------- the declarations
 
 @pytest.mark.parametrize("number, name", [(int(PING), "pong"), (77, "ping")])
 def test_two_layers_of_a_stack_cannot_have_one_number_or_one_name(number, name):
@@ -162,7 +167,8 @@ def test_two_layers_of_a_stack_cannot_have_one_number_or_one_name(number, name):
 
 
 def test_two_methods_of_a_layer_cannot_take_one_kind():
-    with pytest.raises(TypeError, match=r"Twice takes Kind\(200, 'ping'\) in two methods, _on_ping and _again; one must go"):
+    with pytest.raises(TypeError,
+                       match=r"Twice takes Kind\(200, 'ping'\) in two methods, _on_ping and _again; one must go"):
         class Twice(Echo):
             @takes(PING)
             def _again(self, sender, ping, now):
@@ -171,11 +177,13 @@ def test_two_methods_of_a_layer_cannot_take_one_kind():
 
 @pytest.mark.parametrize("number", [0, 256, -1])
 def test_a_kind_is_one_byte(number):
-    with pytest.raises(ValueError, match=f"the kind 'ping' has the number {number}; it may have 1 to 255"):
+    with pytest.raises(ValueError,
+                       match=f"the kind 'ping' has the number {number}; it may have 1 to 255"):
         Kind(number, "ping")
 
 
-@pytest.mark.parametrize("stack, has, lacks", [("mcast-udp", mcast.ACK, stable.VOTE), ("nakack2-tcp", stable.VOTE, mcast.ACK)])
+@pytest.mark.parametrize("stack, has, lacks", [("mcast-udp", mcast.ACK, stable.VOTE),
+                                               ("nakack2-tcp", stable.VOTE, mcast.ACK)])
 def test_a_stack_knows_the_kinds_of_its_layers_and_no_others(stack, has, lacks):
     kinds = Cluster("A", stack=stack).start()["A"].stack.kinds
     assert kinds[has] is has and lacks not in kinds
@@ -189,18 +197,20 @@ def test_a_kind_that_no_layer_takes_has_a_name_all_the_same():
 
 def test_what_a_datagram_says():
     ack = said(control.ACK, msgspec.msgpack.encode(control.Ack(5, 7, 9, 1000)))
-    assert (control.ACK.ranges(ack), control.ACK.conn_id(ack), control.ACK.timestamp(ack)) == ([(7, 7)], 5, 9)
+    assert (control.ACK.ranges(ack), control.ACK.conn_id(ack), control.ACK.timestamp(ack)) == (
+        [(7, 7)], 5, 9)
     refusal = said(control.ACK, msgspec.msgpack.encode(control.Ack(5, None, 9, 0)))
     assert control.ACK.ranges(refusal) == [] and control.ACK.conn_id(refusal) == 5
     request = said(multicast.XMIT_REQ, msgspec.msgpack.encode(multicast.XmitReq([(2, 2), (5, 6)])))
     assert multicast.XMIT_REQ.ranges(request) == [(2, 2), (5, 6)] and multicast.XMIT_REQ.conn_id(request) is None
     vote = said(stable.VOTE, msgspec.msgpack.encode(stable.Vote(1, True, 1, {})))
     assert stable.VOTE.ranges(vote) == [] and stable.VOTE.timestamp(vote) is None
-    for kind, datagram in ((multicast.START, b""), (control.CLOSE, b"\xc1"), (multicast.DATA, b"x" * 40), (SHOUT, b"hello")):
+    for kind, datagram in ((multicast.START, b""), (control.CLOSE, b"\xc1"),
+                           (multicast.DATA, b"x" * 40), (SHOUT, b"hello")):
         assert kind.ranges(said(kind, datagram)) == [] and kind.timestamp(said(kind, datagram)) is None
 
 
-# ----------------------------------------------------------------------------------------------- who looks at datagrams
+# --------------------------------------------------------------------------- who looks at datagrams
 
 class Visited(ScriptedMember):
     """A simulated member whose stack has the layer on top."""
@@ -211,7 +221,8 @@ class Visited(ScriptedMember):
 
 
 def add_echo(monkeypatch, stack):
-    monkeypatch.setitem(STACKS, stack, replace(STACKS[stack], extra=(lambda local, config, multicast: Echo(),)))
+    monkeypatch.setitem(STACKS, stack,
+                        replace(STACKS[stack], extra=(lambda local, config, multicast: Echo(),)))
 
 
 @pytest.mark.parametrize("stack", ["mcast-udp", "nakack2-udp", "nakack2-tcp"])
@@ -225,12 +236,15 @@ def test_a_transcript_calls_a_strangers_kind_by_its_name(monkeypatch, stack):
     monkeypatch.setattr(ScriptedCluster, "incarnation", Visited)
     table = VERBS | {"pings": Entry(pings, expects=False)}
     play = Transcript("it.txt", f"members A B stack={stack}\n{'' if 'tcp' in stack else 'drop A>B ping 3'}\npings A 3\npings A 4\n"
-                      "run 10ms\nsent A>* ping 3 4\nsend A 1\nsettle\ndelivered B A 1", table).play()
+                                "run 10ms\nsent A>* ping 3 4\nsend A 1\nsettle\ndelivered B A 1",
+                      table).play()
     a, b = play.member("A"), play.member("B")
-    assert b.endpoint.layer(Echo).heard == [(a.incarnation, number) for number in ((3, 4) if "tcp" in stack else (4,))]
+    assert b.endpoint.layer(Echo).heard == [(a.incarnation, number)
+                                            for number in ((3, 4) if "tcp" in stack else (4,))]
     assert any(str(each).startswith("A>*  ping 4") for each in play.group.script.history)
     with pytest.raises(Mismatch, match=r"(?s)instead: 3.*A>\*  ping 3"):
-        Transcript("it.txt", f"members A B stack={stack}\npings A 3\nrun 10ms\nsent A>* ping 5", table).play()
+        Transcript("it.txt", f"members A B stack={stack}\npings A 3\nrun 10ms\nsent A>* ping 5",
+                   table).play()
 
 
 def test_a_trace_and_a_measurement_have_a_strangers_kinds(tmp_path, monkeypatch):
@@ -247,9 +261,12 @@ def test_a_trace_and_a_measurement_have_a_strangers_kinds(tmp_path, monkeypatch)
         group["A"].act(Echo.shout, b"hello")
         group.settle()
     path = trace.recorders[group["A"]].writer.folder
-    rows = [row for part in sorted(path.glob("*.parquet")) for row in parquet.read_table(part).to_pylist()]
+    rows = [row for part in sorted(path.glob("*.parquet"))
+            for row in parquet.read_table(part).to_pylist()]
     assert sorted(row["ev"] for row in rows) == [*range(len(rows))]
     size = wire.HEADER_SIZE
-    assert [(row["event"], row["peer"], row["nbytes"]) for row in rows if row["event"].startswith("sent ")] == [
-        ("sent ping", None, size + 2), ("sent shout", None, size + 5)]
-    assert meter.datagrams == {"control": 1, "data": 1} and meter.nbytes == {"control": size + 2, "data": size + 5}
+    assert [(row["event"], row["peer"],
+             row["nbytes"]) for row in rows if row["event"].startswith("sent ")] == [
+("sent ping", None, size + 2), ("sent shout", None, size + 5)]
+    assert meter.datagrams == {"control": 1, "data": 1} and meter.nbytes == {"control": size + 2,
+                                                                             "data": size + 5}

@@ -1,4 +1,5 @@
-"""What a channel writes when its option `trace` is set; and that a trace never holds its member up."""
+"""What a channel writes when its option `trace` is set; and that a trace never holds
+its member up."""
 
 import random
 import subprocess
@@ -22,14 +23,16 @@ from ringcast.trace.writer import Writer, folder_of
 
 def read(directory):
     """All rows of all members."""
-    parts = [parquet.read_table(path).cast(SCHEMA) for path in sorted(Path(directory).glob("*/*.parquet"))]
+    parts = [parquet.read_table(path).cast(SCHEMA)
+             for path in sorted(Path(directory).glob("*/*.parquet"))]
     return arrow.concat_tables(parts).unify_dictionaries()
 
 
 def rows(table, event, **wanted):
     table = table.filter(compute.equal(table["event"], event))
     for name, value in wanted.items():
-        table = table.filter(compute.is_null(table[name]) if value is None else compute.equal(table[name], value))
+        table = table.filter(compute.is_null(table[name]) if value is None
+                             else compute.equal(table[name], value))
     return table
 
 
@@ -37,11 +40,13 @@ def total(table, event, **wanted):
     return compute.sum(rows(table, event, **wanted)["count"]).as_py() or 0
 
 
-@pytest.mark.parametrize("stack", ["inproc", "nakack2-tcp", pytest.param("mcast-udp", marks=pytest.mark.udp)])
+@pytest.mark.parametrize("stack", ["inproc", "nakack2-tcp",
+                                   pytest.param("mcast-udp", marks=pytest.mark.udp)])
 def test_every_message_sent_and_delivered_is_in_the_trace(tmp_path, stack):
     port = free_port()
     ears = {name: Collector(2 * 3000 + 1) for name in "AB"}
-    with joined("AB", {name: {"on_message": ear} for name, ear in ears.items()}, stack=stack, port=port, trace=str(tmp_path)) as group:
+    with joined("AB", {name: {"on_message": ear} for name, ear in ears.items()}, stack=stack,
+                port=port, trace=str(tmp_path)) as group:
         for channel in group:
             channel.send_many([b"x" * 100] * 2999)
             channel.send(b"y" * 200_000)
@@ -67,8 +72,10 @@ def test_every_message_sent_and_delivered_is_in_the_trace(tmp_path, stack):
 def test_loss_shows_as_requests_and_retransmissions(tmp_path):
     port = free_port()
     ear = Collector(4000)
-    per_member = {"A": {"deliver": False}, "B": {"on_message": ear, "faults": [Discard(0.2, random.Random(1))]}}
-    with joined("AB", per_member, port=port, trace=str(tmp_path), max_bundle_size=2000) as (sender, _):
+    per_member = {"A": {"deliver": False}, "B": {"on_message": ear,
+                                                 "faults": [Discard(0.2, random.Random(1))]}}
+    with joined("AB", per_member, port=port, trace=str(tmp_path), max_bundle_size=2000) as (sender,
+                                                                                            _):
         sender.send_many([b"x" * 100] * 4000)
         ear.wait()
     table = read(tmp_path)
@@ -89,12 +96,14 @@ def test_a_blocked_send_says_how_long_it_waited(tmp_path):
 def test_without_the_option_nothing_is_imported_or_written(tmp_path):
     code = ("import sys; from ringcast import Channel\nwith Channel('g', stack='inproc') as c: c.send(b'x')\n"
             "sys.exit('pyarrow' in sys.modules)")
-    assert subprocess.run([sys.executable, "-c", code], cwd=tmp_path).returncode == 0 and not list(tmp_path.iterdir())
+    assert subprocess.run([sys.executable, "-c", code], cwd=tmp_path).returncode == 0 and not list(
+        tmp_path.iterdir())
 
 
 def test_without_pyarrow_the_option_says_what_to_install(tmp_path):
     code = ("import sys; sys.modules['pyarrow'] = None\nfrom ringcast import Channel, ConfigError\n"
-            "try: Channel('g', stack='inproc', trace='t')\nexcept ConfigError as error: print(error)")
+            "try: Channel('g', stack='inproc', trace='t')\nexcept ConfigError as error: "
+            "print(error)")
     run = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
     assert "pip install" in run.stdout and not list(tmp_path.iterdir()), run.stderr
 
@@ -118,7 +127,8 @@ def test_each_process_of_a_life_has_a_trace_of_its_own(tmp_path):
     for epoch in (0, 1):
         mine = table.filter(compute.equal(table["epoch"], epoch))
         assert sorted(mine["ev"].to_pylist()) == list(range(len(mine))) and total(mine, "send") == 1
-    assert set(table["member_id"].to_pylist()) == {77} and set(table["member"].to_pylist()) == {"A#000000000000004d"}
+    assert set(table["member_id"].to_pylist()) == {77} and set(table["member"].to_pylist()) == {
+        "A#000000000000004d"}
 
 
 def test_a_member_name_with_a_slash_stays_within_the_directory(tmp_path):
@@ -145,7 +155,8 @@ def test_a_pause_leaves_no_empty_part_and_does_not_end_the_trace(tmp_path, caplo
         writer.append(at, at, "view", 1)
         for _ in range(3):
             writer._flush()
-        assert sorted(path.name for path in writer.folder.iterdir()) == [f"{number:06d}.parquet" for number in range(1, at + 2)]
+        assert sorted(path.name for path in writer.folder.iterdir()) == [f"{number:06d}.parquet"
+                                                                         for number in range(1, at + 2)]
     writer.close()
     assert writer.num_parts == 2 and read(tmp_path)["ev"].to_pylist() == [0, 1] and not caplog.records
 
@@ -169,7 +180,8 @@ def test_a_disk_that_fails_ends_the_trace_and_not_the_channel(monkeypatch, tmp_p
 
 
 def test_a_part_that_is_being_written_has_another_name(monkeypatch, tmp_path):
-    """A crash at any moment leaves whole parts, and at most one that is known to be none."""
+    """A crash at any moment leaves whole parts, and at most one that is known to be
+    none."""
     writer = Writer(tmp_path, "A#0000000000000001", threaded=False)
     writer.append(1, 1, "view", 1)
     monkeypatch.setattr(writing.os, "replace", lambda *_: (_ for _ in ()).throw(OSError("crash")))

@@ -1,8 +1,10 @@
-"""Check the arguments of public calls, so that a wrong one raises at once (decision 24).
+"""Check the arguments of public calls, so that a wrong one raises at once (decision
+24).
 
-Each function takes the argument's name and the value that the caller gave. It returns the value in
-the form that the code behind it uses, or raises one sentence that says what to pass instead:
-TypeError for a value of the wrong type, ConfigError for one that is outside its range.
+Each function takes the argument's name and the value that the caller gave. It returns
+the value in the form that the code behind it uses, or raises one sentence that says
+what to pass instead: TypeError for a value of the wrong type, ConfigError for one that
+is outside its range.
 """
 
 import threading
@@ -45,7 +47,8 @@ def member_name(argument: str, value: Any) -> str:
 
 
 def member_names(value: Any) -> tuple[str, ...]:
-    """Return the names of all members. A str is refused: its letters are hardly what was meant."""
+    """Return the names of all members. A str is refused: its letters are hardly what
+    was meant."""
     if isinstance(value, str | bytes) or not isinstance(value, Iterable):
         raise TypeError(f"members is a list of names, not {kind(value)}")
     return tuple(member_name("each of members", name) for name in value)
@@ -59,7 +62,8 @@ def callback(argument: str, value: Any) -> Any:
 
 
 def boolean(argument: str, value: Any) -> bool:
-    """Return True or False; other values have a truth, but seldom the one that was meant."""
+    """Return True or False; other values have a truth, but seldom the one that was
+    meant."""
     if not isinstance(value, bool):
         raise TypeError(f"{argument} is True or False, not {kind(value)}")
     return value
@@ -90,7 +94,8 @@ def session(value: Any, deliver: bool) -> Session | None:
     if deliver:
         raise ConfigError("an incarnation that goes on in another process is for members that only send; "
                           "pass deliver=False, or use resume")
-    if not (0 < value.incarnation < MODULUS and 0 <= value.seqno < MODULUS and 0 <= value.epoch < 1 << 31):
+    if not (0 < value.incarnation < MODULUS and 0 <= value.seqno < MODULUS
+            and 0 <= value.epoch < 1 << 31):
         raise ConfigError(f"{value} cannot be: an incarnation has 64 bits and is not 0, a seqno has "
                           "64 bits, an epoch is less than 2**31")
     return value
@@ -127,7 +132,8 @@ def flags(value: Any) -> int:
 
 
 def payloads(value: Any) -> list[bytes]:
-    """Return the messages of one send_many as a list; the window checks each of them."""
+    """Return the messages of one send_many as a list; the window checks each of
+    them."""
     if type(value) is list:
         return value
     if isinstance(value, str | bytes | bytearray | memoryview) or not isinstance(value, Iterable):

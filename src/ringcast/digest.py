@@ -1,4 +1,5 @@
-"""How far somebody has got with each sender's stream: a map from sender to highest seqno, inclusive."""
+"""How far somebody has got with each sender's stream: a map from sender to highest
+seqno, inclusive."""
 
 from collections.abc import Mapping
 
@@ -10,7 +11,8 @@ from ringcast.address import Address
 class Digest(dict[Address, int]):
     """{sender: highest seqno delivered}. A seqno of 0 means nothing yet.
 
-    The JSON form is canonical (senders sorted, as `name#incarnation`), because Spark compares offsets as text.
+    The JSON form is canonical (senders sorted, as `name#incarnation`), because Spark
+    compares offsets as text.
     """
 
     def to_json(self) -> str:
@@ -23,5 +25,6 @@ class Digest(dict[Address, int]):
 
     @classmethod
     def from_names(cls, seqnos: Mapping[str, int]) -> "Digest":
-        """From `{"name#incarnation": seqno}`, the form of journals; ValueError when a key is no member address."""
+        """From `{"name#incarnation": seqno}`, the form of journals; ValueError when a
+        key is no member address."""
         return cls({Address.parse(sender): seqno for sender, seqno in seqnos.items()})

@@ -1,12 +1,13 @@
 """A member without clock, thread or socket.
 
-An endpoint is a stack, and what every member does around it: it bundles messages into datagrams,
-cuts messages that are too large for one, counts what the application has in hand, and leaves in good
-order. Channel gives it threads and a transport, the simulator a simulated world, the fuzzer a program
-of bytes: so what they prove is the object that ships.
+An endpoint is a stack, and what every member does around it: it bundles messages into
+datagrams, cuts messages that are too large for one, counts what the application has in
+hand, and leaves in good order. Channel gives it threads and a transport, the simulator
+a simulated world, the fuzzer a program of bytes: so what they prove is the object that
+ships.
 
-Its owner calls one method at a time (the windows may be used by any thread, see SendWindow), tells it
-the time, and then performs what `take` returns:
+Its owner calls one method at a time (the windows may be used by any thread, see
+SendWindow), tells it the time, and then performs what `take` returns:
 
     endpoint.receive(datagrams, links, now)     # what came
     endpoint.finish(batches, now)               # what the application is done with
@@ -40,10 +41,12 @@ if TYPE_CHECKING:
 
 
 class Endpoint:
-    """One member. `stack` is a row of ringcast.stacks.STACKS; the other arguments, and all keywords,
-    are those of build_stack. `bundler` makes the object that decides when datagrams leave.
+    """One member. `stack` is a row of ringcast.stacks.STACKS; the other arguments, and
+    all keywords, are those of build_stack. `bundler` makes the object that decides when
+    datagrams leave.
 
-    `max_undelivered` may be changed at any time: messages that the application may have in hand.
+    `max_undelivered` may be changed at any time: messages that the application may have
+    in hand.
     """
 
     def __init__(self, stack: str, local: Address, names: Sequence[str], config: Config, *,
@@ -54,9 +57,10 @@ class Endpoint:
         self.unicast = self.stack.layer(Unicast3)
         self.unreliable = self.stack.layer(Unreliable)
         self.members = self.stack.layer(StaticMembers)
-        self.bundler: Bundler = bundler(self.multicast, self.unicast, milliseconds(config.bundle_delay))
+        self.bundler: Bundler = bundler(self.multicast, self.unicast,
+                                        milliseconds(config.bundle_delay))
         self.max_undelivered = config.max_undelivered
-        self.undelivered = 0                            # messages handed to the application, not finished
+        self.undelivered = 0                    # messages handed to the application, not finished
         self.view: View | None = None
         self.leaving: Leaving | None = None
 
@@ -71,14 +75,15 @@ class Endpoint:
     # ----------------------------------------------------------------------------------- sending
 
     def window(self, dest: Dest, now: Instant) -> SendWindow:
-        """Return where messages to `dest` go, of a new connection if there is none. NotMemberError
-        when `dest` is not in the view."""
+        """Return where messages to `dest` go, of a new connection if there is none.
+        NotMemberError when `dest` is not in the view."""
         if dest is None:
             return self.multicast.send_window
         return self.unicast.connection(dest, now).window
 
     def send_unreliable(self, payload: bytes, dest: Dest, flags: int, now: Instant) -> None:
-        """Send a message without a seqno. NotMemberError when `dest` is not in the view."""
+        """Send a message without a seqno. NotMemberError when `dest` is not in the
+        view."""
         if dest is not None and (self.view is None or dest not in self.view):
             raise NotMemberError(f"{dest} is not in the view, which is {self.view}")
         self.unreliable.send_one(payload, dest, flags, now)
@@ -90,15 +95,16 @@ class Endpoint:
     # --------------------------------------------------------------------------------- receiving
 
     def receive(self, datagrams: "Sequence[Buffer]", links: Sequence[int], now: Instant) -> None:
-        """Bring in what came: first the members with new connections, then datagrams."""
+        """Bring in what came: first the members with new connections, then
+        datagrams."""
         if links:
             self.stack.linked(links, now)
         if datagrams:
             self.stack.receive(datagrams, now)
 
     def finish(self, batches: Iterable[Batch], now: Instant) -> bool:
-        """Note what the application has finished: it may be acknowledged. When the application had
-        its hands full it gets more. Return whether it got any."""
+        """Note what the application has finished: it may be acknowledged. When the
+        application had its hands full it gets more. Return whether it got any."""
         was_full = self.undelivered >= self.max_undelivered
         for batch in batches:
             self.undelivered -= len(batch)
@@ -114,8 +120,8 @@ class Endpoint:
     # -------------------------------------------------------------------------------------- time
 
     def tick(self, now: Instant) -> None:
-        """Do what is due: what the layers wait for, bundles that have waited, the next step of
-        leaving."""
+        """Do what is due: what the layers wait for, bundles that have waited, the next
+        step of leaving."""
         self.stack.tick(now)
         if self.bundler.due:
             self.bundler.flush_due(now)
@@ -148,8 +154,8 @@ class Endpoint:
         self.unicast.stop_receiving(now)
 
     def leave(self, by: Instant | None, now: Instant) -> None:
-        """Leave in good order, step by step with each tick; `has_left` says when that is done. At `by`
-        wait no longer for acks (None: wait for ever)."""
+        """Leave in good order, step by step with each tick; `has_left` says when that
+        is done. At `by` wait no longer for acks (None: wait for ever)."""
         if self.leaving is None:
             self.stop_receiving(now)
             self.bundler.flush_all(now)
@@ -158,7 +164,8 @@ class Endpoint:
 
     @property
     def has_left(self) -> bool:
-        """Whether leaving is over: the others know, or have not said so for leave_timeout."""
+        """Whether leaving is over: the others know, or have not said so for
+        leave_timeout."""
         return self.leaving is not None and self.leaving.is_over
 
     def status(self) -> dict[str, int]:
@@ -168,12 +175,14 @@ class Endpoint:
 
 def sooner(one: Instant | None, other: Instant | None) -> Instant | None:
     """Return the earlier of two instants; None is never."""
-    return min(one, other) if one is not None and other is not None else one if other is None else other
+    return min(one,
+               other) if one is not None and other is not None else one if other is None else other
 
 
 class Leaving:
-    """The way out of a group, in three steps. First everybody acknowledges what was sent, and learns
-    what was finished here. Then this member says goodbye. Then the others have a view without it.
+    """The way out of a group, in three steps. First everybody acknowledges what was
+    sent, and learns what was finished here. Then this member says goodbye. Then the
+    others have a view without it.
 
     `by` may be brought forward by any thread."""
 
@@ -181,8 +190,8 @@ class Leaving:
         self.endpoint = endpoint
         self.by = by                                    # when it waits no longer for acks
         self.patience = milliseconds(endpoint.config.leave_timeout)
-        self.told_by = now + self.patience              # ... nor for others to learn what was finished
-        self.gone_by: Instant | None = None             # ... nor for their views
+        self.told_by = now + self.patience          # ... nor for others to learn what was finished
+        self.gone_by: Instant | None = None         # ... nor for their views
         self.is_over = False
 
     @property
@@ -214,8 +223,9 @@ class Leaving:
 
 
 class Fragments:
-    """A message that is too large for a datagram, on its way into a send window. All fragments go into
-    one window: a new connection gets all of them. In each stream one such message is sent at a time."""
+    """A message that is too large for a datagram, on its way into a send window. All
+    fragments go into one window: a new connection gets all of them. In each stream one
+    such message is sent at a time."""
 
     def __init__(self, payload: bytes, flags: int, config: Config) -> None:
         frag.check_size(payload, config.max_message_size)
@@ -228,7 +238,8 @@ class Fragments:
     def push(self, window: SendWindow) -> int:
         """Push what has room; return how many fragments that were."""
         if window is not self.window:
-            number = (window.ring.hr + 1) % MODULUS     # the same whenever this incarnation sends the message
+            number = (window.ring.hr + 1) % MODULUS  # the same whenever this incarnation sends the
+                                                     # message
             self.window, self.sent = window, 0
             self.pieces = frag.cut(self.payload, number, self.bundle)
         taken = window.push_many(self.pieces, self.sent, self.flags)

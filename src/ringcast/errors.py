@@ -1,7 +1,9 @@
-"""What ringcast raises. Every message is one sentence that says what happened and what to do.
+"""What ringcast raises. Every message is one sentence that says what happened and what
+to do.
 
-Only a caller's own mistake, the local machine or the passing of a stated time raises; what a remote peer sends never does
-(decision 24). Each class also derives from the built-in exception that a caller would look for.
+Only a caller's own mistake, the local machine or the passing of a stated time raises;
+what a remote peer sends never does (decision 24). Each class also derives from the
+built-in exception that a caller would look for.
 """
 
 
@@ -14,7 +16,8 @@ class ConfigError(RingcastError, ValueError):
 
 
 class MessageTooLargeError(RingcastError, ValueError):
-    """A payload above max_message_size, or one without reliability that does not fit a datagram; nothing was sent."""
+    """A payload above max_message_size, or one without reliability that does not fit a
+    datagram; nothing was sent."""
 
 
 class ClosedError(RingcastError):
@@ -34,22 +37,26 @@ class JoinTimeoutError(RingcastError, TimeoutError):
 
 
 class TransportError(RingcastError, OSError):
-    """The operating system refused a socket, an address or a route; `errno` is its own number for why."""
+    """The operating system refused a socket, an address or a route; `errno` is its own
+    number for why."""
 
     def __str__(self) -> str:
         return self.strerror or super().__str__()
 
 
 class JournalError(RingcastError):
-    """A journal that cannot be read or written as it stands: damaged, full, locked, or of another version."""
+    """A journal that cannot be read or written as it stands: damaged, full, locked, or
+    of another version."""
 
 
 class OutboxError(RingcastError):
-    """An outbox that cannot be read or written as it stands, or that has another publisher."""
+    """An outbox that cannot be read or written as it stands, or that has another
+    publisher."""
 
 
 class AckTimeoutError(OutboxError, TimeoutError):
-    """What was put into an outbox was not acknowledged by every member within the timeout, or nobody publishes it."""
+    """What was put into an outbox was not acknowledged by every member within the
+    timeout, or nobody publishes it."""
 
 
 class TraceError(RingcastError):

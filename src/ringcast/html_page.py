@@ -1,4 +1,5 @@
-"""The pages that commands leave behind: text, tables and plots in one file that needs no network and no server."""
+"""The pages that commands leave behind: text, tables and plots in one file that needs
+no network and no server."""
 
 import html
 from collections.abc import Sequence
@@ -17,7 +18,8 @@ td:first-child,th:first-child{text-align:left}.verdict{font-size:1.2rem;font-wei
 
 
 def check() -> None:
-    """RingcastError when no page can be drawn: call it before the work whose result the page is to show."""
+    """RingcastError when no page can be drawn: call it before the work whose result the
+    page is to show."""
     try:
         import plotly  # noqa: F401
     except ImportError as error:
@@ -25,7 +27,8 @@ def check() -> None:
 
 
 def write(path: Path, title: str, verdict: str, parts: "Sequence[str | go.Figure]") -> None:
-    """Write a page: its title, what it comes to in one sentence, then the parts: HTML as it stands, or plots."""
+    """Write a page: its title, what it comes to in one sentence, then the parts: HTML
+    as it stands, or plots."""
     pieces, with_library = [], True
     for part in parts:
         if isinstance(part, str):
@@ -47,5 +50,6 @@ def text(sentence: str) -> str:
 def table(titles: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
     """A table of text; the caller formats its numbers."""
     head = "".join(f"<th>{html.escape(title)}</th>" for title in titles)
-    body = "".join("<tr>" + "".join(f"<td>{html.escape(str(cell))}</td>" for cell in row) + "</tr>" for row in rows)
+    body = "".join("<tr>" + "".join(f"<td>{html.escape(str(cell))}</td>" for cell in row) + "</tr>"
+                   for row in rows)
     return f"<table><tr>{head}</tr>{body}</table>"

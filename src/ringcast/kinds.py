@@ -1,4 +1,5 @@
-"""Kinds of datagrams. A layer declares each of its kinds once, next to the rule that needs it:
+"""Kinds of datagrams. A layer declares each of its kinds once, next to the rule that
+needs it:
 
     PING = Kind(20, "ping", Ping, about="seqno")        # beside the body, a msgspec Struct
 
@@ -6,9 +7,10 @@
         @takes(PING)
         def _on_ping(self, sender: int, ping: Ping, now: Instant) -> bool: ...
 
-A kind is the number that stands in the header of its datagrams, together with what others must
-know of it: transcripts, traces, measurements and fuzzers ask the kinds of a stack (Stack.kinds).
-There is no list of all kinds; a stack refuses two layers that declare the same number.
+A kind is the number that stands in the header of its datagrams, together with what
+others must know of it: transcripts, traces, measurements and fuzzers ask the kinds of a
+stack (Stack.kinds). There is no list of all kinds; a stack refuses two layers that
+declare the same number.
 """
 
 from collections.abc import Callable, Iterator
@@ -30,10 +32,12 @@ class Kind(int):
     """A kind of datagrams: its number on the wire, and
 
     - `name`, by which transcripts and traces know it;
-    - `body`, what a control datagram carries; None when the layer reads the datagram itself;
-    - `about`, the field of the body that says which seqnos it is about: one, or a list of ranges;
-    - `messages_at`, where the messages stand in the datagram, if it carries messages with seqnos;
-      what stands between the header and the messages is a conn-id;
+    - `body`, what a control datagram carries; None when the layer reads the datagram
+      itself;
+    - `about`, the field of the body that says which seqnos it is about: one, or a list
+      of ranges;
+    - `messages_at`, where the messages stand in the datagram, if it carries messages
+      with seqnos; what stands between the header and the messages is a conn-id;
     - `measured`, how a measurement counts it: data, repeat or control;
     - `traced`, False to keep its datagrams out of traces.
     """
@@ -61,7 +65,8 @@ class Kind(int):
         return f"Kind({int(self)}, {self.name!r})"
 
     def decode(self, datagram: "Buffer") -> Any:
-        """Return the body of a control datagram, or None when it is not what it should be."""
+        """Return the body of a control datagram, or None when it is not what it should
+        be."""
         if self._decoder is None:
             return None
         try:
@@ -90,7 +95,8 @@ class Kind(int):
 
 
 def joined(runs: "list[tuple[int, int, int, int, int, int]]") -> list[Range]:
-    """Return the seqnos of a datagram's runs, cut where there is a gap or the flags change."""
+    """Return the seqnos of a datagram's runs, cut where there is a gap or the flags
+    change."""
     ranges: list[Range] = []
     last_flags = None
     for first, count, flags, *_ in runs:
@@ -106,9 +112,9 @@ def joined(runs: "list[tuple[int, int, int, int, int, int]]") -> list[Range]:
 def takes(*kinds: Kind) -> Callable[[Method], Method]:
     """Mark the method of a layer that takes packets of these kinds.
 
-    For a kind with a body the method gets the sender, the decoded body and the instant, and
-    returns False when the body makes no sense; for one without, the packet and the instant.
-    In a subclass a method of the same name takes its place.
+    For a kind with a body the method gets the sender, the decoded body and the instant,
+    and returns False when the body makes no sense; for one without, the packet and the
+    instant. In a subclass a method of the same name takes its place.
     """
     def mark(method: Method) -> Method:
         method.__dict__["takes"] = kinds
@@ -117,7 +123,8 @@ def takes(*kinds: Kind) -> Callable[[Method], Method]:
 
 
 def declared(layer: type) -> Iterator[tuple[Kind, str]]:
-    """Yield the kinds that methods of a class are marked with, and the names of these methods."""
+    """Yield the kinds that methods of a class are marked with, and the names of these
+    methods."""
     for name, method in vars(layer).items():
         for kind in getattr(method, "__dict__", {}).get("takes", ()):
             yield kind, name

@@ -1,4 +1,5 @@
-"""What an application gets: one message, or a batch of one sender's consecutive messages; and the flags that it may send with."""
+"""What an application gets: one message, or a batch of one sender's consecutive
+messages; and the flags that it may send with."""
 
 import enum
 

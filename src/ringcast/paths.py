@@ -1,7 +1,9 @@
-"""Paths as users give them: with or without the scheme `file:`, and always on a file system that is mounted.
+"""Paths as users give them: with or without the scheme `file:`, and always on a file
+system that is mounted.
 
-Spark's users write URIs. Taken as a path, `s3a://bucket/journal` would be a folder `s3a:` under the working
-directory, which nobody else writes to. So whatever takes a path from a user takes it through `local_path`.
+Spark's users write URIs. Taken as a path, `s3a://bucket/journal` would be a folder
+`s3a:` under the working directory, which nobody else writes to. So whatever takes a
+path from a user takes it through `local_path`.
 """
 
 import os
@@ -11,14 +13,17 @@ from urllib.parse import unquote
 
 from ringcast.errors import ConfigError
 
-_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:(?=/)|file:", re.IGNORECASE)     # one letter and "/": no scheme
+# one letter and "/": no scheme
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:(?=/)|file:", re.IGNORECASE)
 _LOCAL_HOSTS = ("", "localhost")
 
 
 def local_path(given: str | os.PathLike[str]) -> Path:
-    """Return the local path that a path or a `file:` URI names, the URI's percent-encoding decoded.
+    """Return the local path that a path or a `file:` URI names, the URI's
+    percent-encoding decoded.
 
-    ConfigError for every other scheme, for a URI that names another machine, and for one whose path is relative.
+    ConfigError for every other scheme, for a URI that names another machine, and for
+    one whose path is relative.
     """
     text = os.fspath(given)
     scheme = _SCHEME.match(text)

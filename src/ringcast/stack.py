@@ -1,8 +1,10 @@
 """Layers, the stack they form, and the Effects that come out of it.
 
-A layer is a state machine: it reads no clock, socket, thread or random source. Time comes in as `now`, integer nanoseconds on a
-clock that never goes back; what a layer wants done is appended to the stack's Effects, which the driver takes and performs. The
-same objects run over sockets (channel.py) and in a simulated network, where a seed replays a run exactly.
+A layer is a state machine: it reads no clock, socket, thread or random source. Time
+comes in as `now`, integer nanoseconds on a clock that never goes back; what a layer
+wants done is appended to the stack's Effects, which the driver takes and performs. The
+same objects run over sockets (channel.py) and in a simulated network, where a seed
+replays a run exactly.
 """
 
 import hashlib
@@ -26,10 +28,11 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 class Packet(msgspec.Struct, gc=False):
-    """One datagram between two layers, header included. `sender` and `dest` are incarnations; dest 0 is everyone.
+    """One datagram between two layers, header included. `sender` and `dest` are
+    incarnations; dest 0 is everyone.
 
-    `data` of a received packet may be a view of the transport's memory, good only until the turn ends: a layer that keeps a
-    packet keeps `copy()`.
+    `data` of a received packet may be a view of the transport's memory, good only until
+    the turn ends: a layer that keeps a packet keeps `copy()`.
     """
 
     kind: int
@@ -43,29 +46,39 @@ class Packet(msgspec.Struct, gc=False):
 
 @dataclass(slots=True)
 class Effects:
-    """What one turn asks of the outside. Perform the fields in their order; then the value is dead.
+    """What one turn asks of the outside. Perform the fields in their order; then the
+    value is dead.
 
     Views come before the deliveries that follow their installation in the same turn.
     """
 
-    routes: dict[int, str] | None = None                # where members can be reached: transport.connect()
-    packets: list[tuple[int, bytes]] = field(default_factory=list)     # (dest, datagram), dest 0 is everyone
+    routes: dict[int, str] | None = None                            # where members can be reached:
+                                                                    # transport.connect()
+    packets: list[tuple[int, bytes]] = field(default_factory=list)  # (dest, datagram), dest 0 is
+                                                                    # everyone
     views: list[View] = field(default_factory=list)
-    deliveries: list[Batch] = field(default_factory=list)              # FIFO per sender
-    failures: list[Batch] = field(default_factory=list)                # own messages to one member that nobody acknowledged
-    closed: list[Address] = field(default_factory=list)                # whose windows for messages to one member are gone
-    writable: bool = False                              # a send window has room again, or its member left
-    arrived: bool = False                               # what had no room has come into its window: deliver
-    held: set[int] | None = None                        # whose packets there is no room for: transport.hold()
-    warnings: list[str] = field(default_factory=list)   # what an operator should know
-    fault: str | None = None                            # the member cannot go on: close the channel with this sentence
+    deliveries: list[Batch] = field(default_factory=list)  # FIFO per sender
+    failures: list[Batch] = field(default_factory=list)    # own messages to one member that nobody
+                                                           # acknowledged
+    closed: list[Address] = field(default_factory=list)    # whose windows for messages to one
+                                                           # member are gone
+    writable: bool = False                                 # a send window has room again, or its
+                                                           # member left
+    arrived: bool = False                                  # what had no room has come into its
+                                                           # window: deliver
+    held: set[int] | None = None                           # whose packets there is no room for:
+                                                           # transport.hold()
+    warnings: list[str] = field(default_factory=list)      # what an operator should know
+    fault: str | None = None                               # the member cannot go on: close the
+                                                           # channel with this sentence
 
 
 class Layer:
     """One protocol. Each method passes on what it does not handle.
 
-    A layer takes the packets of the kinds that its methods are marked with (kinds.py) and passes
-    all others up. `above`, `below`, `stack` and `handlers` are set by the stack.
+    A layer takes the packets of the kinds that its methods are marked with (kinds.py)
+    and passes all others up. `above`, `below`, `stack` and `handlers` are set by the
+    stack.
     """
 
     kinds: ClassVar[dict[Kind, str]] = {}       # with the names of the methods that take them
@@ -89,7 +102,8 @@ class Layer:
         self.below.send(packets, now)
 
     def receive(self, packets: list[Packet], now: Instant) -> None:
-        """Hand each packet of a kind of this layer to its method, and pass all others up, in order.
+        """Hand each packet of a kind of this layer to its method, and pass all others
+        up, in order.
 
         A method may return a packet that goes up in the place of the one that it took.
         """
@@ -106,37 +120,46 @@ class Layer:
             self.above.receive(others, now)
 
     def received(self, now: Instant) -> None:
-        """Do what is done once for a batch, after all its packets that were for this layer."""
+        """Do what is done once for a batch, after all its packets that were for this
+        layer."""
 
-    def on_control(self, kind: Kind, handle: Callable[..., bool], packet: Packet, now: Instant) -> None:
-        """Decode a control packet and hand its body to the method that takes the kind."""
+    def on_control(self, kind: Kind, handle: Callable[..., bool], packet: Packet,
+                   now: Instant) -> None:
+        """Decode a control packet and hand its body to the method that takes the
+        kind."""
         body = kind.decode(packet.data)
         if body is None or not handle(packet.sender, body, now):
             self.count_bad()
 
     def count_bad(self) -> None:
-        """Count a datagram that cannot be decoded or makes no sense (a peer cannot make us raise, decision 24): as malformed, unless
-        the layer has a counter of its own."""
+        """Count a datagram that cannot be decoded or makes no sense (a peer cannot make
+        us raise, decision 24): as malformed, unless the layer has a counter of its
+        own."""
         self.stack.malformed += 1
 
     def view(self, view: View, resumes: dict[int, int], now: Instant) -> None:
-        """A new view, on its way up. `resumes` says of returning members how far they already have our stream."""
+        """A new view, on its way up. `resumes` says of returning members how far they
+        already have our stream."""
         self.above.view(view, resumes, now)
 
     def linked(self, member: int, now: Instant) -> None:
-        """There is a new connection to a member, which may not be in the view; what was on its way before may be lost."""
+        """There is a new connection to a member, which may not be in the view; what was
+        on its way before may be lost."""
         self.above.linked(member, now)
 
     def returned(self, member: int, epoch: int, now: Instant) -> None:
-        """An incarnation has come back: its process number `epoch` speaks for it from now on."""
+        """An incarnation has come back: its process number `epoch` speaks for it from
+        now on."""
         self.above.returned(member, epoch, now)
 
     def left(self, members: set[int], now: Instant) -> None:
-        """These members left or were taken out. The view that lacks them has come before; nothing of theirs counts any more."""
+        """These members left or were taken out. The view that lacks them has come
+        before; nothing of theirs counts any more."""
         self.above.left(members, now)
 
     def deliver(self, limit: int, now: Instant) -> int:
-        """Append at most `limit` messages to the deliveries of the Effects; how many those were."""
+        """Append at most `limit` messages to the deliveries of the Effects; how many
+        those were."""
         return 0
 
     def delivered(self, batch: Batch, now: Instant) -> None:
@@ -192,14 +215,17 @@ def group_id(group: str) -> int:
 
 
 class Stack:
-    """Layers from the application (first) to the wire (last), and one Effects that they fill.
+    """Layers from the application (first) to the wire (last), and one Effects that they
+    fill.
 
-    Single owner: whoever drives the stack calls one method at a time. `physical` is where this member can be reached,
-    opaque to the stack. `local` is this member; its incarnation is the `sender` of all that goes out. `anchor` is what to add to an
+    Single owner: whoever drives the stack calls one method at a time. `physical` is
+    where this member can be reached, opaque to the stack. `local` is this member; its
+    incarnation is the `sender` of all that goes out. `anchor` is what to add to an
     instant to get wall time, in nanoseconds since 1970.
     """
 
-    def __init__(self, layers: Sequence[Layer], *, local: Address, group: str, physical: str = "", anchor: int = 0) -> None:
+    def __init__(self, layers: Sequence[Layer], *, local: Address, group: str, physical: str = "",
+                 anchor: int = 0) -> None:
         if not layers:
             raise ValueError("a stack needs at least one layer")
         self.local = local
@@ -212,7 +238,7 @@ class Stack:
         self.layers = list(layers)
         self._delivering = [layer for layer in layers if type(layer).deliver is not Layer.deliver]
         self._timed = [layer for layer in layers if type(layer).deadline is not Layer.deadline]
-        self._first = 0                                 # who of those that deliver does so first in the next turn
+        self._first = 0                 # who of those that deliver does so first in the next turn
         self._top, self._bottom = _Top(), _Bottom()
         chain: list[Layer] = [self._top, *self.layers, self._bottom]
         for above, below in zip(chain, chain[1:], strict=False):
@@ -229,9 +255,11 @@ class Stack:
             for other in self.kinds.values():
                 if other == kind or other.name == kind.name:
                     raise ValueError(f"{type(layer).__name__} declares the kind {int(kind)}, {kind.name!r}, and a layer above it "
-                                     f"{int(other)}, {other.name!r}; in a stack each number and each name stands for one kind")
+                                     f"{int(other)}, {other.name!r}; in a stack each number and "
+                                     f"each name stands for one kind")
             handle = getattr(layer, method)
-            layer.handlers[int(kind)] = partial(layer.on_control, kind, handle) if kind.body else handle
+            layer.handlers[int(kind)] = partial(layer.on_control, kind,
+                                                handle) if kind.body else handle
             self.kinds[int(kind)] = kind
 
     def layer(self, wanted: type[LayerT]) -> LayerT:
@@ -242,7 +270,8 @@ class Stack:
         raise LookupError(f"this stack has no layer {wanted.__name__}")
 
     def kind(self, number: int) -> Kind:
-        """Return the kind with this number; one that no layer takes has a name all the same."""
+        """Return the kind with this number; one that no layer takes has a name all the
+        same."""
         return self.kinds.get(number) or Kind(number, f"kind {number}")
 
     def start(self, now: Instant) -> None:
@@ -255,17 +284,20 @@ class Stack:
 
     def control(self, kind: int, body: Any, dest: int = EVERYONE) -> Packet:
         """A control packet from this member; `body` is a msgspec Struct."""
-        data = wire.make_datagram(kind, self.group, self.local.incarnation, dest, msgspec.msgpack.encode(body))
+        data = wire.make_datagram(kind, self.group, self.local.incarnation, dest,
+                                  msgspec.msgpack.encode(body))
         return Packet(kind, self.local.incarnation, dest, data)
 
     def receive(self, datagrams: "Sequence[Buffer]", now: Instant) -> None:
-        """Whatever came from the network. Datagrams that are not ours, or not for us, are counted and dropped."""
+        """Whatever came from the network. Datagrams that are not ours, or not for us,
+        are counted and dropped."""
         packets = []
         for datagram in datagrams:
             header = wire.open_datagram(datagram, self.group)
             if header is None:
                 self.malformed += 1
-            elif header.sender == self.local.incarnation or header.dest not in (EVERYONE, self.local.incarnation):
+            elif header.sender == self.local.incarnation or header.dest not in (EVERYONE,
+                                                                                self.local.incarnation):
                 self.not_for_me += 1
             else:
                 packets.append(Packet(header.kind, header.sender, header.dest, datagram))
@@ -273,20 +305,24 @@ class Stack:
             self._bottom.above.receive(packets, now)
 
     def linked(self, members: Sequence[int], now: Instant) -> None:
-        """The transport has new connections to these members; what was on its way to and from them before may be lost."""
+        """The transport has new connections to these members; what was on its way to
+        and from them before may be lost."""
         for member in members:
             self._bottom.above.linked(member, now)
 
     def deliver(self, limit: int, now: Instant) -> int:
-        """Hand messages to the application, which has room for `limit`; how many. The layers take turns in being the first."""
+        """Hand messages to the application, which has room for `limit`; how many. The
+        layers take turns in being the first."""
         handed = 0
         for step in range(len(self._delivering)):
-            handed += self._delivering[(self._first + step) % len(self._delivering)].deliver(limit - handed, now)
+            handed += self._delivering[(self._first + step) % len(self._delivering)].deliver(
+                limit - handed, now)
         self._first += 1
         return handed
 
     def delivered(self, batch: Batch, now: Instant) -> None:
-        """The application has finished a batch; it goes back to the layer that delivered it."""
+        """The application has finished a batch; it goes back to the layer that
+        delivered it."""
         if batch.stream is not None:
             batch.stream.layer.delivered(batch, now)
 
@@ -313,7 +349,8 @@ class Stack:
 
     def status(self) -> dict[str, int]:
         """Pointers and counters of all layers in one table."""
-        merged = {"malformed": self.malformed, "not_for_me": self.not_for_me, "unhandled": self._top.unhandled}
+        merged = {"malformed": self.malformed, "not_for_me": self.not_for_me,
+                  "unhandled": self._top.unhandled}
         for layer in self.layers:
             merged.update(layer.status())
         return merged

@@ -1,7 +1,8 @@
-"""The stacks that a group can run on, by name: one table, and the stack that is built from a row of it.
+"""The stacks that a group can run on, by name: one table, and the stack that is built
+from a row of it.
 
-Whoever adds a layer to a stack, or a stack to the table, does it here; channel, simulator and fuzzer
-build what this file says.
+Whoever adds a layer to a stack, or a stack to the table, does it here; channel,
+simulator and fuzzer build what this file says.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -31,10 +32,11 @@ Extra = Callable[[Address, Config, Multicast], Layer]
 
 @dataclass(frozen=True)
 class Carrier:
-    """What carries datagrams between members. `open` makes the transport of a member, from the group's
-    name, the member's incarnation and its configuration; errors as that transport's constructor has.
-    `largest_datagram` says, in bytes, what it will take. A lossless one loses datagrams only when a
-    connection breaks. A local one joins members of one process."""
+    """What carries datagrams between members. `open` makes the transport of a member,
+    from the group's name, the member's incarnation and its configuration; errors as
+    that transport's constructor has. `largest_datagram` says, in bytes, what it will
+    take. A lossless one loses datagrams only when a connection breaks. A local one
+    joins members of one process."""
 
     open: Callable[[str, int, Config], Transport]
     largest_datagram: Callable[[Config], int] = lambda config: MAX_DATAGRAM
@@ -44,8 +46,9 @@ class Carrier:
 
 @dataclass(frozen=True)
 class StackSpec:
-    """What the name of a stack stands for. `defaults` are the properties in which it differs from
-    others; `extra` makes layers of its own, which stand above all others, the topmost first."""
+    """What the name of a stack stands for. `defaults` are the properties in which it
+    differs from others; `extra` makes layers of its own, which stand above all others,
+    the topmost first."""
 
     multicast: type[Multicast]
     carrier: Carrier
@@ -59,7 +62,8 @@ class StackSpec:
 
     @property
     def votes(self) -> bool:
-        """Whether members agree by STABLE on what all have; else each sender counts acks."""
+        """Whether members agree by STABLE on what all have; else each sender counts
+        acks."""
         return issubclass(self.multicast, Nakack2)
 
     @property
@@ -106,34 +110,38 @@ NETWORKED = tuple(name for name, spec in STACKS.items() if not spec.carrier.is_l
 
 
 def fitted(config: Config, stack: str) -> Config:
-    """Return the configuration that a channel will have: its datagrams fit the interface. Errors as
-    the transport of `stack` has."""
+    """Return the configuration that a channel will have: its datagrams fit the
+    interface. Errors as the transport of `stack` has."""
     return config.fitted(STACKS[stack].carrier.largest_datagram(config))
 
 
 def build_stack(
         name: str, local: Address, names: Sequence[str], config: Config, *, group: str,
         receive_budget: int, physical: str = "", anchor: int = 0, resume: Digest | None = None,
-        receiving: bool = True, session: Session | None = None, conn_id: int = 0, timestamp: int = 0,
+        receiving: bool = True, session: Session | None = None, conn_id: int = 0,
+        timestamp: int = 0,
         first_unicast: int = 0, filters: Sequence[Layer] = (), faults: Sequence[Layer] = ()) -> Stack:
     """Build the stack of one member.
 
     Args:
         name: a row of STACKS.
         local: this member; `names` are those of all members, its own included.
-        receive_budget: bytes that may be on their way to this member before some are lost.
+        receive_budget: bytes that may be on their way to this member before some are
+          lost.
         physical: where this member can be reached; opaque.
         anchor: what to add to an instant to get wall time, nanoseconds since 1970.
         resume: what a former incarnation of this member had finished.
         receiving: whether it takes messages.
-        session: which process of an incarnation this is, and the seqno that its stream goes on from.
-        conn_id, timestamp, first_unicast: what stands before the first of UNICAST3's.
+        session: which process of an incarnation this is, and the seqno that its stream
+        goes on from. conn_id, timestamp, first_unicast: what stands before the first of
+        UNICAST3's.
         filters: layers between messages to single members and messages to all.
         faults: layers next to the wire.
     """
     spec, budget = STACKS[name], ReceiveBudget(receive_budget)
     epoch, seqno = (session.epoch, session.seqno) if session else (0, 0)
-    multicast = spec.multicast(local, config, budget, resume=resume, receiving=receiving, offset=seqno,
+    multicast = spec.multicast(local, config, budget, resume=resume, receiving=receiving,
+                               offset=seqno,
                                epoch=epoch, lossless=spec.is_lossless)
     layers = [
         *(make(local, config, multicast) for make in spec.extra),

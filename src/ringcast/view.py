@@ -6,10 +6,11 @@ from ringcast.address import Address
 
 
 class View(msgspec.Struct, frozen=True, array_like=True):
-    """The members at one time, in the order of their names, under an id that only grows.
+    """The members at one time, in the order of their names, under an id that only
+    grows.
 
-    Two views with the same id have the same members in the same order. `in` takes an Address;
-    `names` is for people.
+    Two views with the same id have the same members in the same order. `in` takes an
+    Address; `names` is for people.
     """
 
     id: int

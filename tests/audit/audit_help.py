@@ -1,4 +1,5 @@
-"""Traces made by hand: what three members of a group wrote, row by row, so that any one thing can be made wrong in it."""
+"""Traces made by hand: what three members of a group wrote, row by row, so that any one
+thing can be made wrong in it."""
 
 from zlib import crc32
 
@@ -9,8 +10,9 @@ SIZE = 10                               # messages in a row
 
 
 class Group:
-    """A, B and C, whose names begin with that of the group. A sends 100 messages in view 1, which all get, acknowledge and see purged;
-    then C leaves, D comes, and A sends 50 more in view 2."""
+    """A, B and C, whose names begin with that of the group. A sends 100 messages in
+    view 1, which all get, acknowledge and see purged; then C leaves, D comes, and A
+    sends 50 more in view 2."""
 
     def __init__(self, name):
         self.name = name
@@ -44,21 +46,25 @@ class Group:
 
     def view(self, number, members, ms):
         for member in members:
-            self.add(member, ms, "view", view_id=number, members=[self.address(each) for each in members])
+            self.add(member, ms, "view", view_id=number,
+                     members=[self.address(each) for each in members])
 
     def round(self, first, members, ms):
         last = first + SIZE - 1
         sent_at = int(ms * MS)
         self.add("A", ms, "send", sender="A", first=first, last=last, nbytes=1000, sent_at=sent_at)
         for delay, member in enumerate(members, 1):
-            self.add(member, ms + delay, "deliver", sender="A", first=first, last=last, nbytes=1000, sent_at=sent_at)
+            self.add(member, ms + delay, "deliver", sender="A", first=first, last=last, nbytes=1000,
+                     sent_at=sent_at)
             if member != "A":
-                self.add(member, ms + delay + 0.5, "ack", sender="A", first=first, last=last, nbytes=50)
+                self.add(member, ms + delay + 0.5, "ack", sender="A", first=first, last=last,
+                         nbytes=50)
         self.add("A", ms + 5, "purge", sender="A", first=first, last=last)
 
     def find(self, member, event, last=None):
-        return next(index for index, row in enumerate(self.rows[member]) if row["event"] == event and (
-            last is None or row.get("last") == last))
+        return next(index for index, row in enumerate(self.rows[member]) if row["event"] == event
+                    and (
+last is None or row.get("last") == last))
 
     def take(self, member, event, last=None):
         return self.rows[member].pop(self.find(member, event, last))
@@ -71,7 +77,9 @@ class Group:
             for number, row in enumerate(rows):
                 row = dict(row)
                 view_id = row.pop("view_id", view_id)
-                if "ord" not in row and row.get("first") is not None and row["event"] in ("deliver", "ack", "purge"):
+                if "ord" not in row and row.get("first") is not None and row["event"] in ("deliver",
+                                                                                          "ack",
+                                                                                          "purge"):
                     key = row["sender"], row.get("conn_id")
                     if row["event"] != "deliver":
                         row["ord"] = delivered.get(key, 0)

@@ -1,4 +1,5 @@
-"""A simulated group whose traces are taken apart, changed in one thing, and written again under another name.
+"""A simulated group whose traces are taken apart, changed in one thing, and written
+again under another name.
 
     python tests/audit/planted_help.py 113      # make the run that is kept anew, from a seed
 """
@@ -22,30 +23,35 @@ from ringcast.trace.writer import folder_of
 BEGIN = 1_700_000_000_000_000_000       # wall of the beginning
 MASK = (1 << 64) - 1
 KEPT = Path(__file__).with_name("planted.parquet")
-SETTINGS = Settings(members=4, messages=200, loss=0.1, crashes=0, partitions=0, pauses=0, exclusions=0, leaves=1, jumps=0,
+SETTINGS = Settings(members=4, messages=200, loss=0.1, crashes=0, partitions=0, pauses=0,
+                    exclusions=0, leaves=1, jumps=0,
                     unicast=30, returns=0, breaks=0, splits=0, slow=0)
 
 
 def kept():
-    """Return the rows of each member, in their order, by its letter; a second incarnation of D is D'.
+    """Return the rows of each member, in their order, by its letter; a second
+    incarnation of D is D'.
 
-    They are those of one simulated run, kept as a file: what is planted and what it is found as
-    depends on the run, and a run depends on every rule of the protocols.
+    They are those of one simulated run, kept as a file: what is planted and what it is
+    found as depends on the run, and a run depends on every rule of the protocols.
     """
     members, letters = {}, {}
     for row in parquet.read_table(KEPT).cast(SCHEMA).to_pylist():
-        letter = row["member"][0] + "'" * sum(each[0] == row["member"][0] and each != row["member"] for each in letters)
+        letter = row["member"][0] + "'" * sum(each[0] == row["member"][0] and each != row["member"]
+                                              for each in letters)
         members.setdefault(letters.setdefault(row["member"], letter), []).append(row)
     return members
 
 
 def keep(seed):
-    """Simulate a run and keep its rows, incarnation after incarnation, each in its order."""
+    """Simulate a run and keep its rows, incarnation after incarnation, each in its
+    order."""
     run = Run(draw(seed, SETTINGS))
     with TemporaryDirectory() as directory:
         with Trace(run.cluster, Path(directory) / "trace"):
             assert not run.outcome().check
-        tables = [parquet.read_table(path).cast(SCHEMA) for path in sorted(Path(directory).rglob("*.parquet"))]
+        tables = [parquet.read_table(path).cast(SCHEMA)
+                  for path in sorted(Path(directory).rglob("*.parquet"))]
     rows = sorted(arrow.concat_tables(tables).to_pylist(), key=lambda row: (row["wall"], row["ev"]))
     incarnations = list(dict.fromkeys(row["member"] for row in rows))
     rows.sort(key=lambda row: (row["member"][0], incarnations.index(row["member"]), row["ev"]))
@@ -53,7 +59,8 @@ def keep(seed):
 
 
 class Copy:
-    """One group; `rows` may be changed. Everything that a recorder counts is counted when it is written."""
+    """One group; `rows` may be changed. Everything that a recorder counts is counted
+    when it is written."""
 
     def __init__(self, rows, name):
         self.name = name
@@ -77,14 +84,17 @@ class Copy:
         return self.rows[member][0]["member"]
 
     def find(self, member, *events, sender=None, to_one=False, over=None):
-        """The rows of some events, of one stream, that have to do with positions from first to last (`over`)."""
+        """The rows of some events, of one stream, that have to do with positions from
+        first to last (`over`)."""
         sender = sender and self.address(sender)
-        return [row for row in self.rows[member] if row["event"] in events and (sender is None or row["sender"] == sender) and (
-            (row["conn_id"] is not None) == to_one) and (sender is None or row["first"] is not None) and (
-            over is None or (row["first"] <= over[1] and row["last"] >= over[0]))]
+        return [row for row in self.rows[member] if row["event"] in events
+                and (sender is None or row["sender"] == sender) and (
+(row["conn_id"] is not None) == to_one) and (sender is None or row["first"] is not None) and (
+over is None or (row["first"] <= over[1] and row["last"] >= over[0]))]
 
     def take(self, member, rows):
-        self.rows[member] = [row for row in self.rows[member] if not any(row is each for each in rows)]
+        self.rows[member] = [row for row in self.rows[member]
+                             if not any(row is each for each in rows)]
 
     def move(self, member, row, before):
         """Put a row in front of another, at the time of that one."""
@@ -94,7 +104,8 @@ class Copy:
         self.rows[member].insert(at, row)
 
     def skew(self, member, ahead, rate=0.0):
-        """Set a member's clock: `ahead` nanoseconds, and `rate` more for each one from the beginning."""
+        """Set a member's clock: `ahead` nanoseconds, and `rate` more for each one from
+        the beginning."""
         mine = self.address(member)
         for rows in self.rows.values():
             for row in rows:
@@ -114,7 +125,8 @@ class Copy:
                     given[key] = row["ord"] + row["count"]
                 elif row["event"] in ("ack", "purge") and row["ord"] is not None:
                     row["ord"] = given.get(key, 0)
-                row |= {"member_id": id_of(row["member"]), "sender_id": id_of(row["sender"]), "peer_id": id_of(row["peer"]),
+                row |= {"member_id": id_of(row["member"]), "sender_id": id_of(row["sender"]),
+                        "peer_id": id_of(row["peer"]),
                         "kind": KINDS[row["event"]]}
             folder = folder_of(directory, rows[0]["member"], rows[0]["epoch"])
             folder.mkdir(parents=True)

@@ -1,4 +1,5 @@
-"""The audit finds every kind of violation, names the first message that shows it, and finds nothing where nothing is wrong."""
+"""The audit finds every kind of violation, names the first message that shows it, and
+finds nothing where nothing is wrong."""
 
 import shutil
 from collections import defaultdict
@@ -8,12 +9,17 @@ import pytest
 from audit_help import Group
 from pyarrow import parquet
 
-from ringcast.audit import aggregates, files as audit_files, groups as audit_groups, verdict as auditing
+from ringcast.audit import (
+    aggregates,
+    files as audit_files,
+    groups as audit_groups,
+    verdict as auditing,
+)
 from ringcast.audit.rows import Rows
 from ringcast.trace import PART, part_name
 from ringcast.trace.schema import SCHEMA
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]      # the fixtures audit some hundred traces
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]  # the fixtures audit some hundred traces
 
 
 def gap(group):
@@ -29,7 +35,8 @@ def gap_at_the_begin(group):
 
 
 def duplicate(group):
-    group.rows["B"].insert(group.find("B", "deliver", 60), dict(group.rows["B"][group.find("B", "deliver", 50)]))
+    group.rows["B"].insert(group.find("B", "deliver", 60),
+                           dict(group.rows["B"][group.find("B", "deliver", 50)]))
 
 
 def overlap(group):
@@ -87,7 +94,8 @@ def view_id_goes_back(group):
 
 def view_without_itself(group):
     for member in "ABD":
-        (view,) = [row for row in group.rows[member] if row["event"] == "view" and row["view_id"] == 2]
+        (view,) = [row for row in group.rows[member] if row["event"] == "view"
+                   and row["view_id"] == 2]
         view["members"] = [group.address(each) for each in "AD"]
 
 
@@ -96,22 +104,28 @@ def missing_event(group):
 
 
 def dropped_events(group):
-    group.rows["B"][group.find("B", "deliver", 50)] = {"wall": 43_000_000, "event": "dropped", "count": 3}
+    group.rows["B"][group.find("B", "deliver", 50)] = {"wall": 43_000_000, "event": "dropped",
+                                                       "count": 3}
 
 
 # what is planted: (kinds that are found at the member, message of the first, member)
 VIOLATIONS = {
-    gap: ({"gap"}, 41, "B"), gap_at_the_begin: ({"gap"}, 101, "D"), duplicate: ({"duplicate"}, 41, "B"),
-    overlap: ({"duplicate"}, 38, "B"), inversion: ({"order"}, 41, "B"), one_lacks_the_tail_of_a_view: ({"set", "purge"}, 141, "B"),
-    ack_before_delivery: ({"ack"}, 41, "B"), purge_before_ack: ({"purge"}, 41, "B"), purge_before_own_delivery: ({"purge"}, 41, "A"),
-    more_than_was_sent: ({"forged"}, 151, "B"), from_before_the_begin: ({"start"}, 91, "D"), view_of_others: ({"view"}, None, "B"),
+    gap: ({"gap"}, 41, "B"), gap_at_the_begin: ({"gap"}, 101, "D"),
+    duplicate: ({"duplicate"}, 41, "B"),
+    overlap: ({"duplicate"}, 38, "B"), inversion: ({"order"}, 41, "B"),
+    one_lacks_the_tail_of_a_view: ({"set", "purge"}, 141, "B"),
+    ack_before_delivery: ({"ack"}, 41, "B"), purge_before_ack: ({"purge"}, 41, "B"),
+    purge_before_own_delivery: ({"purge"}, 41, "A"),
+    more_than_was_sent: ({"forged"}, 151, "B"), from_before_the_begin: ({"start"}, 91, "D"),
+    view_of_others: ({"view"}, None, "B"),
     view_id_goes_back: ({"view"}, None, "B"), view_without_itself: ({"view"}, None, "B"),
 }
 HOLES = (missing_event, dropped_events)
 
 
 def fragments(group):
-    """A large message in three parts: 41, 43 and 44, with a small one between; and the first part of one that was given up."""
+    """A large message in three parts: 41, 43 and 44, with a small one between; and the
+    first part of one that was given up."""
     rows = group.rows["A"]
     at = group.find("A", "send", 50)
     parts = [dict(rows[at], first=first, last=first, count=1) for first in range(41, 51)]
@@ -123,20 +137,24 @@ def fragments(group):
     for member in "ABC":
         rows = group.rows[member]
         at = group.find(member, "deliver", 50)
-        rows[at:at + 1] = [dict(rows[at], first=first, last=last, count=last - first + 1) for first, last in ((42, 42), (44, 49))]
+        rows[at:at + 1] = [dict(rows[at], first=first, last=last, count=last - first + 1) for first,
+                           last in ((42, 42), (44, 49))]
 
 
 def out_of_band(group):
     """Message 45 is OOB and comes late to B, 46 early; neither is a gap."""
     rows = group.rows["A"]
     at = group.find("A", "send", 50)
-    rows[at:at + 1] = [dict(rows[at], first=41, last=44, count=4), dict(rows[at], first=45, last=46, count=2, flags=1),
+    rows[at:at + 1] = [dict(rows[at], first=41, last=44, count=4),
+                       dict(rows[at], first=45, last=46, count=2, flags=1),
                        dict(rows[at], first=47, last=50, count=4)]
     for member in "ABC":
         rows = group.rows[member]
         at = group.find(member, "deliver", 50)
-        rows[at:at + 1] = [dict(rows[at], first=46, last=46, count=1, flags=1), dict(rows[at], first=41, last=44, count=4),
-                           dict(rows[at], first=47, last=50, count=4), dict(rows[at], first=45, last=45, count=1, flags=1)]
+        rows[at:at + 1] = [dict(rows[at], first=46, last=46, count=1, flags=1),
+                           dict(rows[at], first=41, last=44, count=4),
+                           dict(rows[at], first=47, last=50, count=4),
+                           dict(rows[at], first=45, last=45, count=1, flags=1)]
 
 
 def not_looped_back(group):
@@ -145,7 +163,8 @@ def not_looped_back(group):
 
 
 def crashed_with_less(group):
-    """A sends five more and dies without a word; B got some of them and D none, and nobody promised otherwise."""
+    """A sends five more and dies without a word; B got some of them and D none, and
+    nobody promised otherwise."""
     group.rows["A"].pop()
     for member in "BD":
         group.rows[member].pop()
@@ -157,7 +176,8 @@ def crashed_with_less(group):
 
 
 def lost_tail_of_a_crash(group):
-    """B crashed, and what it did in its last second is not in its trace: A knows more of it than it says."""
+    """B crashed, and what it did in its last second is not in its trace: A knows more
+    of it than it says."""
     del group.rows["B"][group.find("B", "deliver", 150):]
 
 
@@ -172,29 +192,34 @@ def to_one_member(group):
 
 
 def without_reliability(group):
-    group.rows["B"].insert(-1, {"wall": 300_000_000, "event": "deliver", "sender": group.address("A"), "count": 1, "flags": 4})
+    group.rows["B"].insert(-1, {"wall": 300_000_000, "event": "deliver",
+                                "sender": group.address("A"), "count": 1, "flags": 4})
 
 
-HEALTHY = (fragments, out_of_band, not_looped_back, crashed_with_less, lost_tail_of_a_crash, to_one_member, without_reliability)
+HEALTHY = (fragments, out_of_band, not_looped_back, crashed_with_less, lost_tail_of_a_crash,
+           to_one_member, without_reliability)
 
 
 def fragments_with_a_gap(group):
     fragments(group)
     rows = group.rows["B"]
-    index = next(index for index, row in enumerate(rows) if row["event"] == "deliver" and row["first"] == 44)
+    index = next(index for index, row in enumerate(rows) if row["event"] == "deliver"
+                 and row["first"] == 44)
     rows[index].update(first=45, count=5)
 
 
 def out_of_band_lost(group):
     out_of_band(group)
     rows = group.rows["B"]
-    del rows[next(index for index, row in enumerate(rows) if row["event"] == "deliver" and row["first"] == 45)]
+    del rows[next(index for index, row in enumerate(rows) if row["event"] == "deliver"
+                  and row["first"] == 45)]
 
 
 def out_of_band_twice(group):
     out_of_band(group)
     rows = group.rows["B"]
-    index = next(index for index, row in enumerate(rows) if row["event"] == "deliver" and row["first"] == 46)
+    index = next(index for index, row in enumerate(rows) if row["event"] == "deliver"
+                 and row["first"] == 46)
     rows.insert(index, dict(rows[index]))
 
 
@@ -254,7 +279,8 @@ def test_nothing_is_found_that_was_not_planted(result):
     planted = {plant.__name__ for plant in VIOLATIONS}
     assert {violation.member.rpartition("-")[0] for violation in result[0].violations} == planted
     assert len(result[0].incomplete) == len(HOLES) and result[0].status == 1
-    assert result[0].verdict.startswith("BROKEN") and result[0].violations == sorted(result[0].violations, key=lambda each: each.wall)
+    assert result[0].verdict.startswith("BROKEN") and result[0].violations == sorted(
+        result[0].violations, key=lambda each: each.wall)
 
 
 def test_ordinals_and_windows_come_to_the_same(result):
@@ -311,7 +337,7 @@ def test_large_traces_are_read_by_spark_and_come_to_the_same(spark, tmp_path, mo
     assert [row["member"] for row in one.clocks.rows()] == [group.address("C")]
 
 
-# ------------------------------------------------------------------------------------------------------------- the files
+# ---------------------------------------------------------------------------------------- the files
 
 @pytest.fixture
 def one(tmp_path):
@@ -342,7 +368,8 @@ def test_a_part_that_is_damaged_inside_is_left_out(spark, one):
 def test_a_part_that_was_taken_away_is_missed(one):
     part_of(one, 2).unlink()
     files = audit_files.find([one])
-    assert [path.name for path in files.missing] == [part_name(2)] and list(files.incomplete()) == [Group("one").address("B")]
+    assert [path.name for path in files.missing] == [part_name(2)] and list(files.incomplete()) == [
+        Group("one").address("B")]
 
 
 def test_a_foreign_file_is_reported_and_not_read(one):

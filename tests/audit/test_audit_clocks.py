@@ -14,16 +14,18 @@ NAMES = {1: "A#1", 2: "B#2", 3: "C#3"}
 
 
 def messages(clocks, pairs, seconds=30, seed=1):
-    """The rows of a group whose clocks show `clocks[member](true time)`: one a second and pair, each 0.2 ms or a little longer on its
-    way."""
+    """The rows of a group whose clocks show `clocks[member](true time)`: one a second
+    and pair, each 0.2 ms or a little longer on its way."""
     rng = random.Random(seed)
     rows = []
     for second in range(seconds):
         for sender, receiver in pairs:
             left = BEGIN + second * SECOND
             came = left + 200_000 + int(rng.expovariate(1 / 100_000))
-            sent_at, wall = (clocks.get(who, lambda true: true)(at) for who, at in ((sender, left), (receiver, came)))
-            rows.append({"member_id": receiver, "epoch": 0, "sender_id": sender, "slot": second, "delay": wall - sent_at,
+            sent_at, wall = (clocks.get(who, lambda true: true)(at) for who,
+                             at in ((sender, left), (receiver, came)))
+            rows.append({"member_id": receiver, "epoch": 0, "sender_id": sender, "slot": second,
+                         "delay": wall - sent_at,
                          "sent_from": sent_at, "sent_to": sent_at, "wall": wall})
     return rows
 
@@ -56,7 +58,8 @@ def test_who_only_receives_is_compared_by_the_fastest_message(ahead):
 
 def test_a_member_that_got_old_messages_only_is_not_blamed():
     rows = messages({}, ALL)
-    late = rows[0] | {"member_id": 4, "sender_id": 1, "delay": FASTEST - 1, "wall": rows[0]["wall"] + FASTEST}
+    late = rows[0] | {"member_id": 4, "sender_id": 1, "delay": FASTEST - 1,
+                      "wall": rows[0]["wall"] + FASTEST}
     assert not estimate([*rows, late], NAMES | {4: "D#4"}).apart
 
 
@@ -77,11 +80,14 @@ def test_a_clock_that_drifts_is_put_right_from_beginning_to_end(rate, pairs):
 def test_each_process_of_a_life_has_a_clock_of_its_own():
     """The second process of A runs where the clock is an hour behind."""
     first = messages({}, [(1, 2), (2, 1)])
-    second = [row | {"delay": row["delay"] + HOUR, "sent_from": row["sent_from"] - HOUR, "sent_to": row["sent_to"] - HOUR}
-              if row["sender_id"] == 1 else row | {"epoch": 1, "wall": row["wall"] - HOUR, "delay": row["delay"] - HOUR}
+    second = [row | {"delay": row["delay"] + HOUR, "sent_from": row["sent_from"] - HOUR,
+                     "sent_to": row["sent_to"] - HOUR}
+              if row["sender_id"] == 1 else row | {"epoch": 1, "wall": row["wall"] - HOUR,
+                                                   "delay": row["delay"] - HOUR}
               for row in messages({}, [(1, 2), (2, 1)], seed=2)]
     left = [{"member_id": 1, "epoch": epoch, "sender_id": 1, "slot": -1, "delay": 0, "wall": 0,
-             "sent_from": BEGIN - epoch * HOUR, "sent_to": BEGIN - epoch * HOUR + 60 * SECOND} for epoch in (0, 1)]
+             "sent_from": BEGIN - epoch * HOUR, "sent_to": BEGIN - epoch * HOUR + 60 * SECOND}
+            for epoch in (0, 1)]
     clocks = estimate([*first, *second, *left], NAMES)
     assert set(clocks.apart) == {Key("A#1", 1)}
     assert clocks.true("A#1", BEGIN - HOUR, epoch=1) == pytest.approx(BEGIN, abs=500_000)
@@ -90,4 +96,5 @@ def test_each_process_of_a_life_has_a_clock_of_its_own():
 def test_a_promise_about_clocks_that_messages_refute_does_not_hold():
     rows = messages({2: lambda true: true + HOUR}, ALL)
     assert estimate(rows, NAMES, skew=10_000_000).loose and not estimate(messages({}, ALL), NAMES, skew=0).loose
-    assert not estimate(messages({2: lambda true: true + 5_000_000}, ALL), NAMES, skew=10_000_000).loose
+    assert not estimate(messages({2: lambda true: true + 5_000_000}, ALL), NAMES,
+                        skew=10_000_000).loose

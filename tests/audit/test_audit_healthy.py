@@ -1,4 +1,5 @@
-"""The audit of groups that did nothing wrong: live ones with loss, flags, fragments and a view change; simulated ones with faults."""
+"""The audit of groups that did nothing wrong: live ones with loss, flags, fragments and
+a view change; simulated ones with faults."""
 
 import random
 import threading
@@ -16,9 +17,10 @@ from ringcast.sim.runs.run import Run
 from ringcast.sim.trace import Trace
 from ringcast.trace import PART
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]      # the fixtures audit some hundred traces
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]  # the fixtures audit some hundred traces
 
-SEEDS = {"mcast-udp": range(10), "nakack2-tcp": range(20, 25), "nakack2-udp": range(40, 45)}      # incarnations are drawn by the seed
+# incarnations are drawn by the seed
+SEEDS = {"mcast-udp": range(10), "nakack2-tcp": range(20, 25), "nakack2-udp": range(40, 45)}
 WORDS = 400
 
 
@@ -40,10 +42,12 @@ def talk(directory, stack):
     """A, B and C say all kinds of things, C leaves, and the others go on."""
     ears = {name: Ear("AB") for name in "ABC"}
     lossy = "udp" in stack
-    per_member = {name: {"on_message": ear, "faults": [Discard(0.1, random.Random(name))] if lossy else []}
+    per_member = {name: {"on_message": ear, "faults": [Discard(0.1, random.Random(name))] if lossy
+                         else []}
                   for name, ear in ears.items()}
     port = free_port()
-    with joined("ABC", per_member, stack=stack, port=port, trace=str(directory), max_bundle_size=2000) as group:
+    with joined("ABC", per_member, stack=stack, port=port, trace=str(directory),
+                max_bundle_size=2000) as group:
         for number in range(WORDS):
             for channel in group:
                 channel.send_many([b"x" * 50] * 20)
@@ -80,7 +84,8 @@ def test_live_groups_pass_with_loss_flags_fragments_and_a_view_change(result):
     groups = result[0].groups
     assert result[0].status == 0 and result[0].verdict.startswith("no promise was broken"), result[0].verdict
     assert len(groups.members) == 9 and all(member.is_closed for member in groups.members.values())
-    assert any(sent.flags & PART for sent in groups.sent.values()) and any(got.flags & Flag.OOB for got in groups.got.values())
+    assert any(sent.flags & PART for sent in groups.sent.values()) and any(got.flags & Flag.OOB
+                                                                           for got in groups.got.values())
     assert any(stream.conn_id is not None for _, stream in groups.got) and len({row["view_id"] for row in result[0].views}) > 3
 
 
@@ -98,7 +103,8 @@ def test_figures_of_live_groups_are_those_of_their_traces(result):
     assert sum(numbers.slowest.values()) == 0 or numbers.slowest_member()[0] in audit_.groups.members
 
 
-def test_simulated_groups_pass_with_crashes_restarts_exclusions_and_seqnos_that_wrap(spark, tmp_path):
+def test_simulated_groups_pass_with_crashes_restarts_exclusions_and_seqnos_that_wrap(spark,
+                                                                                     tmp_path):
     faults, offsets = set(), set()
     for stack, seeds in SEEDS.items():
         for seed in seeds:
@@ -114,4 +120,5 @@ def test_simulated_groups_pass_with_crashes_restarts_exclusions_and_seqnos_that_
     assert result.status == 0 and not result.incomplete and not result.untraced, result.verdict
     assert not list(result.clocks.sentences())
     assert any(not member.is_closed for member in result.groups.members.values())
-    assert all(-(2**40) < got.first <= got.last < 2**40 for got in result.groups.got.values() if got.first is not None)
+    assert all(-(2**40) < got.first <= got.last < 2**40 for got in result.groups.got.values()
+               if got.first is not None)

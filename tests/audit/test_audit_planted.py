@@ -1,5 +1,6 @@
-"""The catalogue of what an audit must find: each violation is planted into the trace of a simulated group in which nothing was wrong,
-and the first message that is named is the right one."""
+"""The catalogue of what an audit must find: each violation is planted into the trace of
+a simulated group in which nothing was wrong, and the first message that is named is the
+right one."""
 
 import pytest
 from planted_help import Copy, kept
@@ -7,9 +8,10 @@ from planted_help import Copy, kept
 from ringcast.audit.figures import figures, percentile
 from ringcast.audit.verdict import audit
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]      # the fixtures audit some hundred traces
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]  # the fixtures audit some hundred traces
 
-# In the run that is kept A, B, C and D send; C says something to D alone; D leaves, and comes back.
+# In the run that is kept A, B, C and D send; C says something to D alone; D leaves, and
+# comes back.
 ONE = {"sender": "C", "to_one": True}
 
 
@@ -24,7 +26,9 @@ def span(row):
 
 def first_given(group, position, members):
     """Who was given this message, or what comes behind it, first."""
-    return min((each["wall"], member) for member in members for each in group.find(member, "deliver", sender="C")
+    return min((each["wall"], member) for member in members for each in group.find(member,
+                                                                                   "deliver",
+                                                                                   sender="C")
                if each["last"] >= position)[1]
 
 
@@ -71,14 +75,16 @@ def never_sent_though_later_ones_were(group):
 def left_out_by_its_sender(group):
     row = nth(group)
     for member in group.rows:
-        group.take(member, [each for each in group.find(member, "deliver", "send", "retransmit", sender="C")
+        group.take(member, [each for each in group.find(member, "deliver", "send", "retransmit",
+                                                        sender="C")
                             if span(each) == span(row) or each["first"] == row["first"]])
     return ["send"], row["first"], first_given(group, row["last"] + 1, "ABCD")
 
 
 def end_of_a_closed_trace_missing(group):
     row = nth(group, number=-1)
-    group.take("C", [each for each in group.find("C", "send", "retransmit", sender="C") if each["last"] >= row["first"]])
+    group.take("C", [each for each in group.find("C", "send", "retransmit", sender="C")
+                     if each["last"] >= row["first"]])
     return ["forged"], row["first"], first_given(group, row["first"], "ABD")
 
 
@@ -97,21 +103,25 @@ def of_a_stranger(group):
 
 def different_sets_in_one_view(group):
     row = nth(group, number=-2)
-    group.take("B", [each for each in group.find("B", "deliver", "ack", sender="C") if each["last"] >= row["first"]])
+    group.take("B", [each for each in group.find("B", "deliver", "ack", sender="C")
+                     if each["last"] >= row["first"]])
     return ["purge", "set"], row["first"], "B"
 
 
 def given_up_and_never_acknowledged(group):
     row = nth(group, number=20)
-    group.take("B", [each for each in group.find("B", "ack", sender="C") if each["last"] >= row["first"]])
+    group.take("B", [each for each in group.find("B", "ack", sender="C")
+                     if each["last"] >= row["first"]])
     return ["purge"], row["first"], "B"
 
 
 def given_up_before_it_was_acknowledged(group):
-    """B acknowledges nothing for a while, in which it is given what C sent after it had given up what lies before."""
+    """B acknowledges nothing for a while, in which it is given what C sent after it had
+    given up what lies before."""
     rows = group.find("B", "deliver", sender="C")
     low, high = rows[8]["first"], rows[24]["last"]
-    group.take("B", [each for each in group.find("B", "ack", sender="C") if low <= each["last"] <= high])
+    group.take("B", [each for each in group.find("B", "ack", sender="C")
+                     if low <= each["last"] <= high])
     return ["purge"], low, "B"
 
 
@@ -144,12 +154,14 @@ def two_members_with_one_incarnation(group):
         for row in rows:
             for column in ("member", "sender", "peer"):
                 row[column] = new if row[column] == old else row[column]
-            row["members"] = row["members"] and [new if each == old else each for each in row["members"]]
+            row["members"] = row["members"] and [new if each == old else each
+                                                 for each in row["members"]]
     return ["member"], None, "D"
 
 
 def from_before_the_stream_begins(group):
-    starts = [each for each in group.find("C", "start", sender="C") if each["peer"] == group.address("B")]
+    starts = [each for each in group.find("C", "start", sender="C")
+              if each["peer"] == group.address("B")]
     for row in starts:
         row["first"] = 9
     return ["start"], 1, "B"
@@ -192,27 +204,36 @@ def acknowledged_before_delivery_by_one(group):
     return ["ack"], row["first"], "D"
 
 
-PLANTS = (lost, lost_at_the_beginning, twice, out_of_order, never_sent, never_sent_though_later_ones_were, left_out_by_its_sender,
-          end_of_a_closed_trace_missing, given_to_who_is_not_in_the_view, of_a_stranger, different_sets_in_one_view,
-          given_up_and_never_acknowledged, given_up_before_it_was_acknowledged, acknowledged_before_delivery,
-          acknowledged_and_never_delivered, own_messages_not_delivered, one_own_message_not_delivered,
-          two_members_with_one_incarnation, from_before_the_stream_begins, view_ids_go_back, one_view_of_different_members,
+PLANTS = (lost, lost_at_the_beginning, twice, out_of_order, never_sent,
+          never_sent_though_later_ones_were, left_out_by_its_sender,
+          end_of_a_closed_trace_missing, given_to_who_is_not_in_the_view, of_a_stranger,
+          different_sets_in_one_view,
+          given_up_and_never_acknowledged, given_up_before_it_was_acknowledged,
+          acknowledged_before_delivery,
+          acknowledged_and_never_delivered, own_messages_not_delivered,
+          one_own_message_not_delivered,
+          two_members_with_one_incarnation, from_before_the_stream_begins, view_ids_go_back,
+          one_view_of_different_members,
           lost_to_one, twice_to_one, never_sent_to_one, acknowledged_before_delivery_by_one)
 
 HOUR = 3600 * 10**9
-SKEWED = {                              # members whose clocks are wrong: nanoseconds, and nanoseconds for each one that passes
-    "ahead": {"B": (HOUR, 0.0)}, "behind": {"A": (-HOUR, 0.0)}, "both_ways": {"A": (HOUR, 0.0), "B": (-2 * HOUR, 0.0)},
+SKEWED = {  # members whose clocks are wrong: nanoseconds, and nanoseconds for each one that passes
+    "ahead": {"B": (HOUR, 0.0)}, "behind": {"A": (-HOUR, 0.0)},
+    "both_ways": {"A": (HOUR, 0.0), "B": (-2 * HOUR, 0.0)},
     "drifting": {"C": (HOUR, 0.01)}}
-PLANTED_AND_SKEWED = (lost, twice, never_sent, given_up_and_never_acknowledged, given_up_before_it_was_acknowledged)
+PLANTED_AND_SKEWED = (lost, twice, never_sent, given_up_and_never_acknowledged,
+                      given_up_before_it_was_acknowledged)
 
 
 @pytest.fixture(scope="module")
 def planted(tmp_path_factory):
-    """Each plant in a group of its own, some of them again with clocks that are wrong, and groups as they should be."""
+    """Each plant in a group of its own, some of them again with clocks that are wrong,
+    and groups as they should be."""
     directory, expected, rows = tmp_path_factory.mktemp("planted"), {}, kept()
     groups = [("untouched", None, {}), *((name, None, skews) for name, skews in SKEWED.items()),
               *((plant.__name__, plant, {}) for plant in PLANTS),
-              *((f"skewed_{plant.__name__}", plant, {"B": (HOUR, 0.0), "C": (-HOUR, 0.0)}) for plant in PLANTED_AND_SKEWED)]
+              *((f"skewed_{plant.__name__}", plant, {"B": (HOUR, 0.0), "C": (-HOUR, 0.0)})
+                for plant in PLANTED_AND_SKEWED)]
     for name, plant, skews in groups:
         group = Copy(rows, name)
         if plant is not None:
@@ -237,7 +258,8 @@ def of(found, name):
     return [violation for violation in found if violation.member.startswith(name + "-")]
 
 
-@pytest.mark.parametrize("name", [*(plant.__name__ for plant in PLANTS), *(f"skewed_{plant.__name__}" for plant in PLANTED_AND_SKEWED)])
+@pytest.mark.parametrize("name", [*(plant.__name__ for plant in PLANTS),
+                                  *(f"skewed_{plant.__name__}" for plant in PLANTED_AND_SKEWED)])
 def test_what_is_planted_is_found_and_its_first_message_named(result, planted, name):
     kinds, position, member = planted[1][name]
     found = of(result[0].violations, name)
@@ -248,7 +270,8 @@ def test_what_is_planted_is_found_and_its_first_message_named(result, planted, n
 
 @pytest.mark.parametrize("name", ["untouched", "nobody_knows", *SKEWED])
 def test_nothing_is_found_where_nothing_was_planted(result, name):
-    """Before, clocks an hour apart made acks come an hour after the purges that they allowed: BROKEN."""
+    """Before, clocks an hour apart made acks come an hour after the purges that they
+    allowed: BROKEN."""
     assert of([*result[0].violations, *result[0].unproven], name) == []
 
 
@@ -265,12 +288,14 @@ def test_clocks_that_are_apart_are_told_as_clocks(result, name):
 
 
 def test_latencies_are_those_by_one_clock(result):
-    """Before, those of a member whose clock is an hour behind were unknown, and those of one ahead an hour."""
+    """Before, those of a member whose clock is an hour behind were unknown, and those
+    of one ahead an hour."""
     audit_, rows = result
     numbers = figures(rows.where("member like 'untouched-%' or member like 'ahead-%' or member like 'behind-%'"), audit_.groups,
                       audit_.clocks)
     members = {row["member"] for row in numbers.latency}
-    right = {name.partition("#")[0].removeprefix("untouched-"): name for name in members if name.startswith("untouched-")}
+    right = {name.partition("#")[0].removeprefix("untouched-"): name for name in members
+             if name.startswith("untouched-")}
     assert numbers.duration < 600 and len(members) > 10
     for name in members:
         letter = name.partition("#")[0].rpartition("-")[2]

@@ -1,4 +1,5 @@
-"""What is said in time for a purge is judged by what came before what; without Spark."""
+"""What is said in time for a purge is judged by what came before what; without
+Spark."""
 
 import pyarrow as arrow
 import pytest
@@ -22,11 +23,13 @@ def judged(group, directory, skew=None, part_rows=10_000):
     said = said.filter(arrow.compute.equal(said["sender_id"], sender))
     names = {id_of(group.address(member)): member for member in "ABCD"}
     rows = [dict(zip(EARLY.names, row, strict=True)) for row in early(sender, said, told, skew)]
-    return [(names[row["receiver_id"]], row["by_clock"], row["known"], row["position"]) for row in rows]
+    return [(names[row["receiver_id"]], row["by_clock"], row["known"], row["position"])
+            for row in rows]
 
 
 def late(group):
-    """B acknowledges 41 to 50 with 51 to 60, which A sent when it had given up the former."""
+    """B acknowledges 41 to 50 with 51 to 60, which A sent when it had given up the
+    former."""
     group.take("B", "ack", 50)
     group.rows["B"][group.find("B", "ack", 60)]["first"] = 41
 
@@ -42,7 +45,8 @@ def test_clocks_do_not_matter(tmp_path, hours, part_rows):
 
 @pytest.mark.parametrize("part_rows", [5, 7, 10_000])
 @pytest.mark.parametrize("hours", [0, 1, -1])
-def test_an_ack_that_was_sent_after_what_followed_the_purge_is_late_by_any_clock(tmp_path, hours, part_rows):
+def test_an_ack_that_was_sent_after_what_followed_the_purge_is_late_by_any_clock(tmp_path, hours,
+                                                                                 part_rows):
     group = Group("late")
     late(group)
     for row in group.rows["B"]:

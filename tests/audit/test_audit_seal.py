@@ -1,4 +1,5 @@
-"""A part of a trace that is damaged is told as that, wherever the damage is; it is never read as other rows."""
+"""A part of a trace that is damaged is told as that, wherever the damage is; it is
+never read as other rows."""
 
 import random
 

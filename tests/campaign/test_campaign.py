@@ -1,4 +1,5 @@
-"""Campaigns on Spark: the same results as without it, whatever runs and workers do; and the command."""
+"""Campaigns on Spark: the same results as without it, whatever runs and workers do; and
+the command."""
 
 import _thread
 import os
@@ -30,7 +31,8 @@ ERROR, HANGS, DIES, IS_DEAF, STOPS = 100, 101, 102, 103, 104         # seeds tha
 
 
 def planted(seed, settings):
-    """What goes wrong here goes wrong in a worker; the workers get this function by value, as they cannot import it."""
+    """What goes wrong here goes wrong in a worker; the workers get this function by
+    value, as they cannot import it."""
     import ctypes
     import os
     import signal
@@ -46,7 +48,8 @@ def planted(seed, settings):
         os.kill(os.getpid(), signal.SIGKILL)
     if seed == 103:
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGALRM})
-        ctypes.PyDLL(None).sleep(600)       # in compiled code, with the interpreter's lock, and no signal wakes it
+        ctypes.PyDLL(None).sleep(600)  # in compiled code, with the interpreter's lock, and no
+                                       # signal wakes it
     if seed == 104:
         os.kill(os.getpid(), signal.SIGSTOP)
     return simulate(seed, settings)
@@ -84,7 +87,8 @@ def test_the_results_are_those_of_the_simulator(whole):
 def test_the_replay_command_gives_the_same_run(whole):
     runs, folder = whole
     row = rows_of(Results(folder), runs)[runs[-1].name]
-    run = subprocess.run([sys.executable, "-c", "from ringcast.cli import main; main()", *shlex.split(row["replay"])[1:]],
+    run = subprocess.run([sys.executable, "-c", "from ringcast.cli import main; main()",
+                          *shlex.split(row["replay"])[1:]],
                          capture_output=True, text=True, timeout=60)
     assert run.returncode == 0, run.stderr
     assert f"{row['deliveries']} deliveries, {row['events']} events" in run.stdout
@@ -103,7 +107,8 @@ def test_a_campaign_goes_on_where_it_was_stopped(spark, whole, tmp_path):
     assert 0 < len(there) < len(runs) and {run.name for run in again.to_run} == {run.name for run in runs} - there
     again.run()
     kept, first = rows_of(Results(tmp_path), runs), rows_of(Results(folder), runs)
-    assert kept.keys() == first.keys() and all(kept[name]["fingerprint"] == row["fingerprint"] for name, row in first.items())
+    assert kept.keys() == first.keys() and all(kept[name]["fingerprint"] == row["fingerprint"]
+                                               for name, row in first.items())
     assert spark.read.parquet(str(folder)).count() == len(runs)
 
 
@@ -113,24 +118,29 @@ def test_the_figures_of_a_point_are_those_of_its_runs(spark, whole):
     rows = table.to_pylist()
     rows[0]["status"] = "broken"
     found = points(spark, type(table).from_pylist(rows, table.schema))
-    assert [(each.loss, each.capacity) for each in found] == [(0.0, 16), (0.0, 64), (0.05, 16), (0.05, 64)]
+    assert [(each.loss, each.capacity) for each in found] == [(0.0, 16), (0.0, 64), (0.05, 16),
+                                                              (0.05, 64)]
     for each in found:
-        ok = [row for row in rows if (row["loss"], row["capacity"]) == (each.loss, each.capacity) and row["status"] == "ok"]
+        ok = [row for row in rows if (row["loss"], row["capacity"]) == (each.loss, each.capacity)
+              and row["status"] == "ok"]
         spoilt = (rows[0]["loss"], rows[0]["capacity"]) == (each.loss, each.capacity)
         assert each.runs == 3 and each.ok == len(ok) == 3 - spoilt
         assert each.throughput == pytest.approx(sum(row["throughput"] for row in ok) / len(ok))
-        wire, payload = (sum(sum(dict(row["sent_bytes"]).values()) for row in ok), sum(row["payload_bytes"] for row in ok))
+        wire, payload = (sum(sum(dict(row["sent_bytes"]).values()) for row in ok),
+                         sum(row["payload_bytes"] for row in ok))
         assert each.overhead == pytest.approx(wire / payload - 1)
         merged = {}
         for row in ok:
             for latency in row["latency"]:
                 merged[latency["class"]] = merged.get(latency["class"], 0) + latency["count"]
         slowest = max(row["latency_max"] for row in ok)
-        assert [each.p50, each.p99] == [min(percentile(merged, share), slowest) / 1e6 for share in (0.5, 0.99)]
+        assert [each.p50, each.p99] == [min(percentile(merged, share), slowest) / 1e6
+                                        for share in (0.5, 0.99)]
 
 
 def test_where_nothing_was_sent_there_are_no_figures(spark):
-    runs = plan(Settings(duration=0.1, steady=0.3), {"loss": [0.0], "capacity": [16], "xmit_interval": [3.0]}, [1])
+    runs = plan(Settings(duration=0.1, steady=0.3),
+                {"loss": [0.0], "capacity": [16], "xmit_interval": [3.0]}, [1])
     results = Results()
     Campaign(spark, runs, results).run()
     (found,) = points(spark, results.rows_of(run.name for run in runs))
@@ -138,18 +148,23 @@ def test_where_nothing_was_sent_there_are_no_figures(spark):
 
 
 def test_whatever_a_run_does_the_others_have_their_rows(spark):
-    """An error, a hang in Python, a hang in compiled code, a dead process, one that stands still: each is a row that says so."""
+    """An error, a hang in Python, a hang in compiled code, a dead process, one that
+    stands still: each is a row that says so."""
     runs, results = runs_of(IS_DEAF, STOPS, HANGS, ERROR, DIES, *range(6)), Results()
     Campaign(spark, runs, results, limit=LIMIT, grace=1.0, simulate=planted).run()
     rows = {row["seed"]: row for row in rows_of(results, runs).values()}
     assert {seed: row["status"] for seed, row in rows.items()} == {
-        ERROR: "error", HANGS: "timeout", DIES: "died", IS_DEAF: "timeout", STOPS: "timeout", **dict.fromkeys(range(6), "ok")}
-    assert rows[ERROR]["error"] == "ValueError: planted" and "in planted" in rows[ERROR]["traceback"]
+        ERROR: "error", HANGS: "timeout", DIES: "died", IS_DEAF: "timeout", STOPS: "timeout",
+        **dict.fromkeys(range(6), "ok")}
+    assert rows[ERROR]["error"] == "ValueError: planted" and "in planted" in rows[ERROR][
+        "traceback"]
     assert f"ended after {LIMIT:.0f} seconds" in rows[HANGS]["error"] and "in planted" in rows[HANGS]["traceback"]
     assert "nor when it was told to" in rows[STOPS]["error"]
-    assert "nor when it was told to" in rows[IS_DEAF]["error"] and "in planted" in rows[IS_DEAF]["traceback"]
+    assert "nor when it was told to" in rows[IS_DEAF]["error"] and "in planted" in rows[IS_DEAF][
+        "traceback"]
     assert "Python worker exited unexpectedly" in rows[DIES]["traceback"] and "\tat org.apache" not in rows[DIES]["traceback"]
-    assert all(shlex.split(row["replay"])[3] == str(seed) and row["version"] for seed, row in rows.items())
+    assert all(shlex.split(row["replay"])[3] == str(seed) and row["version"] for seed,
+               row in rows.items())
 
 
 def test_an_interrupt_ends_it_and_keeps_what_is_finished(spark, tmp_path):
@@ -165,7 +180,7 @@ def test_an_interrupt_ends_it_and_keeps_what_is_finished(spark, tmp_path):
     with pytest.raises(KeyboardInterrupt):
         campaign.run()
     assert Results(tmp_path).done() == {runs[0].name, runs[2].name}
-    assert time.monotonic() - began < 60                # and not the 300 seconds that a run may take
+    assert time.monotonic() - began < 60            # and not the 300 seconds that a run may take
 
 
 def test_what_is_no_runs_fault_ends_the_campaign(spark, monkeypatch):
@@ -191,7 +206,7 @@ def test_what_is_no_runs_fault_ends_the_campaign(spark, monkeypatch):
         Campaign(spark, runs_of(0), Results(), simulate=Unknown()).run()
 
 
-# ------------------------------------------------------------------------------------------------------------ the command
+# -------------------------------------------------------------------------------------- the command
 
 class Lent:
     """The session of all tests, which nobody is to stop."""
@@ -213,7 +228,8 @@ def lent(spark, monkeypatch):
 
 def carry_out(results, seeds=range(2), **paths):
     axes = {name: list(values) for name, values in AXES.items()}
-    return command.run(FIXED, axes, seeds, master="", results=results, limit=60.0, report=paths.get("report"))
+    return command.run(FIXED, axes, seeds, master="", results=results, limit=60.0,
+                       report=paths.get("report"))
 
 
 def test_the_command_answers_in_a_table_a_sentence_and_a_page(lent, whole, tmp_path, capsys):
@@ -247,8 +263,10 @@ def test_an_interrupted_command_says_what_is_kept(lent, whole, monkeypatch, caps
 
 
 def test_settings_become_axes():
-    fixed, axes = command.order(Settings(), {"capacity": "8,64", "ack_threshold": "5"}, loss=(0.0, 0.1), members=None)
-    assert fixed == Settings(options={"ack_threshold": "5"}) and axes == {"loss": [0.0, 0.1], "capacity": [8, 64]}
+    fixed, axes = command.order(Settings(), {"capacity": "8,64", "ack_threshold": "5"},
+                                loss=(0.0, 0.1), members=None)
+    assert fixed == Settings(options={"ack_threshold": "5"}) and axes == {"loss": [0.0, 0.1],
+                                                                          "capacity": [8, 64]}
     run = plan(*command.order(Settings(), {"xmit_interval": "2.5"}, members=(2,)), [1])[0]
     assert run.settings.options["xmit_interval"] == 2.5 and run.settings.members == 2 and msgspec.json.encode(run)
 

@@ -1,4 +1,5 @@
-"""What a campaign runs, how it is cut into chunks, what becomes of rows, and what is chosen: all that needs no Spark."""
+"""What a campaign runs, how it is cut into chunks, what becomes of rows, and what is
+chosen: all that needs no Spark."""
 
 import shlex
 import signal
@@ -23,23 +24,27 @@ SMALL = Settings(duration=0.02)
 
 
 def small(count=1, **settings):
-    return plan(msgspec.structs.replace(SMALL, **settings), {"loss": [0.01], "capacity": [64], "xmit_interval": [3]}, range(count))
+    return plan(msgspec.structs.replace(SMALL, **settings),
+                {"loss": [0.01], "capacity": [64], "xmit_interval": [3]}, range(count))
 
 
 def test_a_campaign_is_the_product_of_its_axes_one_seed_after_the_other():
-    runs = plan(SMALL, {"loss": [0.0, 0.1], "members": [2, 3], "capacity": [8, 64], "xmit_interval": [1, 5]}, range(7, 9))
+    runs = plan(SMALL,
+                {"loss": [0.0, 0.1], "members": [2, 3], "capacity": [8, 64], "xmit_interval": [1, 5]}, range(7, 9))
     assert [run.seed for run in runs] == [7] * 16 + [8] * 16
     assert len({run.point for run in runs}) == 16 and len({run.name for run in runs}) == 32
     assert all(run.settings.steady == 0.0 for run in runs)
     default = plan(Settings(), {}, [1])
     assert {run.settings.options["capacity"] for run in default} == set(AXES["capacity"])
-    assert len(default) == len({run.name for run in default}) == len(plan(Settings(), {"loss": AXES["loss"] * 2}, [1]))
+    assert len(default) == len({run.name for run in default}) == len(plan(Settings(),
+                                                                          {"loss": AXES["loss"] * 2}, [1]))
 
 
 def test_a_run_has_one_name_however_it_is_written():
     name = small()[0].name
     assert name == small(steady=0.0, options={"capacity": "9"})[0].name
-    assert name not in {small(steady=5.0)[0].name, small(2)[1].name, small(options={"ack_threshold": "7"})[0].name}
+    assert name not in {small(steady=5.0)[0].name, small(2)[1].name,
+                        small(options={"ack_threshold": "7"})[0].name}
     assert small(options={"ack_threshold": "7"})[0].name == small(options={"ack_threshold": 7})[0].name
 
 
@@ -50,16 +55,19 @@ def test_another_version_is_another_run(monkeypatch):
 
 
 @pytest.mark.parametrize(("fixed", "axes", "seeds", "says"), [
-    (Settings(), {"members": [1]}, [1], "2 members or more"), (Settings(), {"loss": [1.5]}, [1], "probability"),
-    (Settings(stack="nakack2-tcp"), {"loss": [0.1]}, [1], "lose nothing"), (Settings(), {}, [], "at least one"),
-    (Settings(messages=5), {}, [1], "number of messages"), (Settings(options={"capacty": 3}), {}, [1], "capacity"),
+    (Settings(), {"members": [1]}, [1], "2 members or more"),
+    (Settings(), {"loss": [1.5]}, [1], "probability"),
+    (Settings(stack="nakack2-tcp"), {"loss": [0.1]}, [1], "lose nothing"),
+    (Settings(), {}, [], "at least one"),
+    (Settings(messages=5), {}, [1], "number of messages"), (Settings(options={"capacty": 3}), {},
+                                                            [1], "capacity"),
 ])
 def test_what_cannot_be_run_is_said_before_anything_runs(fixed, axes, seeds, says):
     with pytest.raises(ConfigError, match=says):
         plan(fixed, axes, seeds)
 
 
-# ----------------------------------------------------------------------------------------------------------------- rows
+# --------------------------------------------------------------------------------------------- rows
 
 def test_a_row_has_all_parameters_and_figures_of_its_run():
     run = small(loss=0.2, members=2)[0]                     # the axes have the last word
@@ -67,10 +75,13 @@ def test_a_row_has_all_parameters_and_figures_of_its_run():
     row = table_of([attempt(run, 60, 5, simulate)]).to_pylist()[0]
     outcome = simulate(run.seed, run.settings)
     assert row["status"] == "ok" and row["fingerprint"] == outcome.fingerprint and dict(row["counters"]) == outcome.counters
-    assert (row["seed"], row["loss"], row["members"], row["capacity"], row["xmit_interval"]) == (0, 0.01, 3, 64, 3.0)
+    assert (row["seed"], row["loss"], row["members"], row["capacity"], row["xmit_interval"]) == (0,
+                                                                                                 0.01, 3, 64, 3.0)
     assert row["throughput"] == outcome.measured.throughput and row["latency_p99"] == outcome.measured.percentile(0.99)
     assert {each["class"]: each["count"] for each in row["latency"]} == outcome.measured.latency
-    assert set(row) == set(SCHEMA.names) and shlex.split(row["replay"])[:4] == ["ringcast", "simulate", "--seed", "0"]
+    assert set(row) == set(SCHEMA.names) and shlex.split(row["replay"])[:4] == ["ringcast",
+                                                                                "simulate",
+                                                                                "--seed", "0"]
 
 
 def test_an_error_becomes_a_row_that_says_all():
@@ -79,7 +90,8 @@ def test_an_error_becomes_a_row_that_says_all():
 
     run = small()[0]
     row = table_of([attempt(run, 60, 5, broken)]).to_pylist()[0]
-    assert (row["status"], row["error"]) == ("error", "ValueError: planted") and "in broken" in row["traceback"]
+    assert (row["status"], row["error"]) == ("error", "ValueError: planted") and "in broken" in row[
+        "traceback"]
     assert row["capacity"] == 64 and row["version"] and "--set capacity=64" in row["replay"] and row["throughput"] is None
 
 
@@ -110,13 +122,15 @@ def test_rows_survive_and_what_is_torn_or_foreign_is_not_read(tmp_path):
     rows = table_of([run.row("ok") for run in runs])
     Results(tmp_path).add(rows)
     whole, = tmp_path.glob("part-*.parquet")
-    (tmp_path / f".{whole.name}.tmp").write_bytes(whole.read_bytes()[:500])             # of a driver that was killed
+    # of a driver that was killed
+    (tmp_path / f".{whole.name}.tmp").write_bytes(whole.read_bytes()[:500])
     (tmp_path / "part-torn.parquet").write_bytes(whole.read_bytes()[:500])
     parquet.write_table(arrow.table({"run": ["abc"]}), tmp_path / "part-foreign.parquet")
-    Results(tmp_path).add(rows.slice(0, 1))                                             # by two campaigns at a time
+    Results(tmp_path).add(rows.slice(0, 1))  # by two campaigns at a time
     again = Results(tmp_path)
     assert again.done() == {run.name for run in runs}
-    assert sorted(path.name for path in again.strange) == ["part-foreign.parquet", "part-torn.parquet"]
+    assert sorted(path.name for path in again.strange) == ["part-foreign.parquet",
+                                                           "part-torn.parquet"]
     assert sorted(again.rows_of([run.name for run in runs[:2]])["seed"].to_pylist()) == [0, 1]
     assert Results().rows_of(["none"]).num_rows == 0
 
@@ -127,7 +141,7 @@ def test_results_where_no_folder_can_be_are_a_mistake_of_the_caller(tmp_path):
         Results(tmp_path / "file")
 
 
-# ---------------------------------------------------------------------------------------------------------------- chunks
+# ------------------------------------------------------------------------------------------- chunks
 
 def drain(queue, seconds):
     chunks = []
@@ -167,45 +181,55 @@ def test_the_time_of_a_job_runs_from_when_a_core_works_on_it():
     assert job.seconds() >= 0 and job.is_late() and job.is_cancelled
 
 
-# ---------------------------------------------------------------------------------------------------------------- answer
+# ------------------------------------------------------------------------------------------- answer
 
 def point(throughput, p99, overhead, capacity=64, xmit_interval=3.0, loss=0.0, members=3):
     p50, ok = (None, 0) if p99 is None else (p99 / 2, 2)
-    return Point(loss, members, capacity, xmit_interval, 2, ok, throughput, throughput, throughput, p50, p99, overhead, 1.0)
+    return Point(loss, members, capacity, xmit_interval, 2, ok, throughput, throughput, throughput,
+                 p50, p99, overhead, 1.0)
 
 
 def test_the_choice_follows_its_rule():
     assert choose([point(None, None, None)]) is None
     best = point(970, 3.0, 0.2)
-    assert choose([point(1000, 4.0, 0.1), best, point(500, 1.0, 0.1)]) is best          # nearly the highest, and quicker
-    assert choose([point(1000, 11.0, 0.1), best, point(500, 1.0, 0.1)]) is best         # 11 times the shortest is not reasonable
-    assert choose([point(2000, 2.0, 1.5), best, point(500, 1.0, 0.1)]) is best          # nor is so much on the wire
+    # nearly the highest, and quicker
+    assert choose([point(1000, 4.0, 0.1), best, point(500, 1.0, 0.1)]) is best
+    # 11 times the shortest is not reasonable
+    assert choose([point(1000, 11.0, 0.1), best, point(500, 1.0, 0.1)]) is best
+    # nor is so much on the wire
+    assert choose([point(2000, 2.0, 1.5), best, point(500, 1.0, 0.1)]) is best
     assert choose([best, best._replace(capacity=32), best._replace(overhead=0.1, capacity=128)]).capacity == 128
     assert choose([best, best._replace(capacity=32), point(None, None, None)]).capacity == 32
-    assert choose([point(900, 1.0, 5.0), point(1000, 20.0, 0.1)]).throughput == 900     # overhead counts among the quick ones
+    # overhead counts among the quick ones
+    assert choose([point(900, 1.0, 5.0), point(1000, 20.0, 0.1)]).throughput == 900
 
 
 def test_the_answer_is_a_sentence_and_a_row_for_each_loss_and_group():
-    of = [point(1000, 1.0, 0.01), point(800, 2.0, 0.5, loss=0.05, capacity=1024), point(None, None, None, loss=0.1)]
+    of = [point(1000, 1.0, 0.01), point(800, 2.0, 0.5, loss=0.05, capacity=1024),
+          point(None, None, None, loss=0.1)]
     assert len(groups(of)) == 3
     sentence = report.verdict(of, 0)
     assert sentence.startswith("For 0.05 loss and 3 members take a capacity of 1,024 and an xmit_interval of 3 ms (800 messages/s")
     assert report.verdict(of, 4).startswith("4 of 6 runs failed. For") and report.verdict(of[2:], 2).endswith("Nothing was measured.")
     rows = report.answers(of)
-    assert [row[:3] for row in rows] == [("0", "3", "64"), ("0.05", "3", "1,024"), ("0.1", "3", "64")]
+    assert [row[:3] for row in rows] == [("0", "3", "64"), ("0.05", "3", "1,024"),
+                                         ("0.1", "3", "64")]
     assert rows[2][4] == "no run was ok" and {len(row) for row in rows} == {len(report.TITLES)}
 
 
 def test_the_page_is_whole_and_needs_no_network(tmp_path):
-    of = [point(1000 * capacity, interval, 0.1, capacity, interval, loss) for loss in (0.0, 0.1) for capacity in (8, 64)
+    of = [point(1000 * capacity, interval, 0.1, capacity, interval, loss) for loss in (0.0, 0.1)
+          for capacity in (8, 64)
           for interval in (1.0, 3.0)]
     of[0] = point(None, None, None, 8, 1.0)
-    report.write(tmp_path / "page.html", of, small()[0], [("died", "its <process> died", "ringcast simulate --seed 3")])
+    report.write(tmp_path / "page.html", of, small()[0],
+                 [("died", "its <process> died", "ringcast simulate --seed 3")])
     page = (tmp_path / "page.html").read_text()
     assert "<script src" not in page and "<link" not in page and "@import" not in page
     assert page.count("<h2>") == 3 and "its &lt;process&gt; died" in page and "ringcast simulate --seed 3" in page
     assert report.verdict(of, 1) in page and "1,000 bytes" in page and "wires of 125 MB/s with a delay of 0.2 ms" in page
     figure = report.heat_maps(groups(of)[0])
-    assert [trace.name for trace in figure.data] == ["messages/s", "99 % within (ms)", "overhead (%)"]
+    assert [trace.name for trace in figure.data] == ["messages/s", "99 % within (ms)",
+                                                     "overhead (%)"]
     assert [list(row) for row in figure.data[0].z] == [[None, 8000], [64000, 64000]] and list(figure.data[0].y) == ["8", "64"]
-    assert {(shape.x0, shape.y0) for shape in figure.layout.shapes} == {(-0.5, 0.5)}         # 64 and 1 ms
+    assert {(shape.x0, shape.y0) for shape in figure.layout.shapes} == {(-0.5, 0.5)}  # 64 and 1 ms

@@ -31,12 +31,14 @@ class Judgement(NamedTuple):
 def finished(tmp_path):
     """A run as it is when nothing went wrong, without having run."""
     run = Run(PLAN, tmp_path)
-    run.outcomes = [Outcome("publisher-1", 500, PLAN.total), Outcome("publisher-2", 500, PLAN.total),
+    run.outcomes = [Outcome("publisher-1", 500, PLAN.total),
+                    Outcome("publisher-2", 500, PLAN.total),
                     Outcome("recorder", 0, PLAN.total), Outcome("spark", len(LATE))]
     run.announced = list(enumerate(LATE, 1))
     run.expected = flights.expected(PLAN.messages)
     run.computed = list(run.expected)
-    run.streams = {"publisher-1#0000000000000001": (500, 500, 1, 500), "publisher-2#0000000000000002": (500, 500, 1, 500)}
+    run.streams = {"publisher-1#0000000000000001": (500, 500, 1, 500),
+                   "publisher-2#0000000000000002": (500, 500, 1, 500)}
     return run
 
 
@@ -53,16 +55,22 @@ def spoil_result(run):
     (spoil_result, "2 rows of the result differ"),
     (lambda run: run.computed.pop(), "1 rows of the result differ"),
     (lambda run: run.computed.insert(0, run.computed[0]), "repeated"),
-    (lambda run: setattr(run.outcomes[2], "delivered", 299), f"recorder got 299 messages, not {1000 + len(LATE)}"),
-    (lambda run: setattr(run.outcomes[0], "unacked", 4), "4 messages of publisher-1 were not acknowledged"),
-    (lambda run: run.outcomes[1].faults_found.append("after seqno 3 came 5"), "publisher-2: after seqno 3 came 5"),
-    (lambda run: run.streams.update({"publisher-2#0000000000000002": (501, 500, 1, 500)}), "of publisher-2, which sent 500"),
+    (lambda run: setattr(run.outcomes[2], "delivered", 299),
+     f"recorder got 299 messages, not {1000 + len(LATE)}"),
+    (lambda run: setattr(run.outcomes[0], "unacked", 4),
+     "4 messages of publisher-1 were not acknowledged"),
+    (lambda run: run.outcomes[1].faults_found.append("after seqno 3 came 5"),
+     "publisher-2: after seqno 3 came 5"),
+    (lambda run: run.streams.update({"publisher-2#0000000000000002": (501, 500, 1, 500)}),
+     "of publisher-2, which sent 500"),
     (lambda run: run.streams.pop("publisher-1#0000000000000001"), "None of publisher-1"),
-    (lambda run: run.streams.update({"stranger#0000000000000003": (1, 1, 1, 1)}), "stranger, which sent nothing"),
+    (lambda run: run.streams.update({"stranger#0000000000000003": (1, 1, 1, 1)}),
+     "stranger, which sent nothing"),
     (lambda run: run.announced.pop(), f"{len(LATE) - 1} flights were announced and {len(LATE)} of the file are late"),
     (lambda run: run.announced.append((len(LATE), LATE[-1])), "each once"),
     (lambda run: run.announced.__setitem__(0, (1, "another")), "they differ in 2"),
-    (lambda run: setattr(run, "audit", Judgement(1, "BROKEN: a message came twice")), "BROKEN: a message came twice"),
+    (lambda run: setattr(run, "audit", Judgement(1, "BROKEN: a message came twice")),
+     "BROKEN: a message came twice"),
 ])
 def test_every_difference_is_told(tmp_path, spoil, says):
     run = finished(tmp_path)
@@ -71,7 +79,8 @@ def test_every_difference_is_told(tmp_path, spoil, says):
     assert says in difference
 
 
-@pytest.mark.parametrize(("firsts", "found"), [([1, 11, 21], 0), ([1, 21], 1), ([1, 11, 11], 1), ([11, 1], 2), ([2], 1)],
+@pytest.mark.parametrize(("firsts", "found"), [([1, 11, 21], 0), ([1, 21], 1), ([1, 11, 11], 1),
+                                               ([11, 1], 2), ([2], 1)],
                          ids=["in order", "gap", "twice", "swapped", "late start"])
 def test_the_verifier_sees_gaps_repeats_and_swaps(firsts, found):
     verifier = Verifier(30)
@@ -98,10 +107,13 @@ def test_the_figures_of_the_file_are_what_a_loop_over_it_gives():
     names = list(flights.COLUMNS)
     for line in flights.lines()[:2000]:
         row = dict(zip(names, line.decode().split(","), strict=True))
-        delays.setdefault((row["carrier"], int(row["hour"])), []).append(None if row["dep_delay"] == "NA" else int(row["dep_delay"]))
+        delays.setdefault((row["carrier"], int(row["hour"])), []).append(None
+                                                                         if row["dep_delay"] == "NA"
+                                                                         else int(row["dep_delay"]))
     known = {key: [delay for delay in each if delay is not None] for key, each in delays.items()}
     assert flights.expected(2000) == sorted(
-        (*key, len(delays[key]), len(each), sum(each) if each else None, min(each, default=None), max(each, default=None))
+        (*key, len(delays[key]), len(each), sum(each) if each else None, min(each, default=None),
+         max(each, default=None))
         for key, each in known.items())
 
 
@@ -115,7 +127,8 @@ def test_without_its_data_the_demo_says_what_to_install(monkeypatch):
 @pytest.mark.spark
 @pytest.mark.udp
 def test_the_demo_runs_and_writes_its_report(tmp_path):
-    run = subprocess.run([*COMMAND, "--messages", "9000", "--loss", "0.05", "--publishers", "2", "--keep", "kept"],
+    run = subprocess.run([*COMMAND, "--messages", "9000", "--loss", "0.05", "--publishers", "2",
+                          "--keep", "kept"],
                          capture_output=True, text=True, cwd=tmp_path, timeout=170)
     assert run.returncode == 0, run.stdout + run.stderr
     assert "Nothing was lost, repeated or out of order" in run.stdout
@@ -125,13 +138,16 @@ def test_the_demo_runs_and_writes_its_report(tmp_path):
     assert f"no promise was broken in {3 * (9000 + late):,} deliveries of 4 members" in run.stdout
     page = (tmp_path / "ringcast-demo.html").read_text()
     assert page.count("plotly-graph-div") >= 6 and str(tmp_path / "ringcast-demo.html") in run.stdout
-    assert {path.name for path in (tmp_path / "kept").iterdir()} == {"journal", "table", "checkpoints", "outbox", "traces"}
+    assert {path.name for path in (tmp_path / "kept").iterdir()} == {"journal", "table",
+                                                                     "checkpoints", "outbox",
+                                                                     "traces"}
 
 
 @pytest.mark.spark
 @pytest.mark.udp
 def test_the_demo_runs_over_connections_without_retransmission(tmp_path):
-    run = subprocess.run([*COMMAND, "--stack", "nakack2-tcp", "--messages", "3000", "--publishers", "2"],
+    run = subprocess.run([*COMMAND, "--stack", "nakack2-tcp", "--messages", "3000",
+                          "--publishers", "2"],
                          capture_output=True, text=True, cwd=tmp_path, timeout=170)
     assert run.returncode == 0, run.stdout + run.stderr
     assert "Nothing was lost, repeated or out of order" in run.stdout and "0 retransmitted" in run.stdout
@@ -142,11 +158,14 @@ def test_the_demo_runs_over_connections_without_retransmission(tmp_path):
     (["--stack", "nakack2-tcp", "--loss", "0.1"], "asks for nothing again"),
     (["--stack", "nakack"], "'nakack' is not one of mcast-udp"),
     (["--stack", "inproc"], "on which processes meet"),
-    (["--loss", "2"], "--loss"), (["--publishers", "0"], "--publishers"), (["--messages", "400000"], "--messages"),
-    (["--frobnicate"], "--frobnicate"), (["--keep", "."], "name a new directory"), (["--set", "prot=1"], "did you mean 'port'"),
+    (["--loss", "2"], "--loss"), (["--publishers", "0"], "--publishers"),
+    (["--messages", "400000"], "--messages"),
+    (["--frobnicate"], "--frobnicate"), (["--keep", "."], "name a new directory"),
+    (["--set", "prot=1"], "did you mean 'port'"),
 ])
 def test_what_cannot_be_has_status_2(tmp_path, options, says):
-    run = subprocess.run([*COMMAND, *options], capture_output=True, text=True, cwd=tmp_path, timeout=60)
+    run = subprocess.run([*COMMAND, *options], capture_output=True, text=True, cwd=tmp_path,
+                         timeout=60)
     assert run.returncode == 2
     assert says in run.stderr
     assert list(Path(tmp_path).iterdir()) == []

@@ -1,4 +1,5 @@
-"""`ringcast publish`: it goes on where it was, ends in order on a signal, and says in one sentence why it cannot."""
+"""`ringcast publish`: it goes on where it was, ends in order on a signal, and says in
+one sentence why it cannot."""
 
 import signal
 import subprocess
@@ -36,7 +37,7 @@ def test_it_publishes_until_it_is_told_to_end_and_says_how_much(tmp_path, publis
         running.send_signal(signal.SIGTERM)
         said, complained = running.communicate(timeout=PATIENCE)
         assert (running.returncode, said, complained) == (0, "1000 messages published\n", "")
-        wait_for(lambda: member.channel.view.names == ("r",))      # it has left: nobody waits for it
+        wait_for(lambda: member.channel.view.names == ("r",))  # it has left: nobody waits for it
         assert "was stopped" in outbox.status().state and not outbox.is_served()
 
 
@@ -82,5 +83,6 @@ def test_told_to_end_while_nobody_is_there_it_ends_at_once(tmp_path, publisher):
 
 def test_inproc_is_refused_where_processes_meet(tmp_path):
     run = subprocess.run([sys.executable, "-c", "from ringcast.cli import main; main()", "publish", str(tmp_path / "o"), "--group", "g",
-                          "--members", "spark", "--stack", "inproc"], capture_output=True, text=True)
+                          "--members", "spark", "--stack", "inproc"], capture_output=True,
+                         text=True)
     assert run.returncode == 2 and "on which processes meet" in run.stderr

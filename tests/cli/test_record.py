@@ -21,8 +21,10 @@ def catches(process, number):
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=str)
 def test_a_recorder_that_is_stopped_while_it_joins_says_so_and_nothing_else(tmp_path, number):
     recorder = subprocess.Popen(
-        [sys.executable, "-c", "from ringcast.cli import main; main()", "record", str(tmp_path / "j"), "--group", "g",
-         "--members", "a,r", "--name", "r", "--quiet", "--stack", "mcast-tcp", "--set", f"port={free_port()}"],
+        [sys.executable, "-c", "from ringcast.cli import main; main()", "record",
+         str(tmp_path / "j"), "--group", "g",
+         "--members", "a,r", "--name", "r", "--quiet", "--stack", "mcast-tcp", "--set",
+         f"port={free_port()}"],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
         wait_for(lambda: catches(recorder, signal.SIGTERM) or recorder.poll() is not None)
@@ -30,7 +32,9 @@ def test_a_recorder_that_is_stopped_while_it_joins_says_so_and_nothing_else(tmp_
         out, said = recorder.communicate(timeout=PATIENCE)
     finally:
         recorder.kill()
-    assert (out, said) == ("", "ringcast: stopped before all members were there; nothing was recorded\n")
+    assert (out, said) == ("",
+                           "ringcast: stopped before all members were there; nothing was "
+                           "recorded\n")
     assert recorder.returncode == 128 + number
     with Journal(tmp_path / "j", group="g", recorder="r") as journal:
         assert journal.digest == {}

@@ -23,11 +23,13 @@ from ringcast.trace.schema import SCHEMA
 
 def ringcast(*words):
     code = "from ringcast.cli import main; main()"
-    return subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, timeout=120)
+    return subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True,
+                          timeout=120)
 
 
 def test_seeds_run_on_all_cores_and_are_summed_up():
-    run = ringcast("simulate", "--seeds", "20", "--loss", "0.1", "--members", "3", "--messages", "100")
+    run = ringcast("simulate", "--seeds", "20", "--loss", "0.1", "--members", "3",
+                   "--messages", "100")
     assert run.returncode == 0, run.stderr
     assert "no promise was broken in 20 runs" in run.stdout
     assert re.search(r"runs +20, of which 0 failed", run.stdout)
@@ -63,7 +65,8 @@ def is_running(pid):
 
 
 def workers_of(pid):
-    """Processes whose parent this is and that run something (not the tracker of resources)."""
+    """Processes whose parent this is and that run something (not the tracker of
+    resources)."""
     found = []
     for path in Path("/proc").glob("[0-9]*"):
         try:
@@ -76,20 +79,29 @@ def workers_of(pid):
 
 
 def test_one_seed_shows_its_plan_and_is_the_same_each_time():
-    first, second = (ringcast("simulate", "--seed", "7", "--crashes", "1", "--set", "capacity=5") for _ in range(2))
+    first, second = (ringcast("simulate", "--seed", "7", "--crashes", "1", "--set", "capacity=5")
+                     for _ in range(2))
     assert first.returncode == 0 and first.stdout == second.stdout
     assert "capacity=5" in first.stdout and "crash" in first.stdout and "fingerprint" in first.stdout
 
 
 @pytest.mark.parametrize(("words", "says"), [
-    (["--loss", "1.5"], "probability"), (["--seeds", "0"], "--seeds"), (["--workers", "-1"], "--workers"),
-    (["--actions", "3"], "add --seed"), (["--set", "xmit_intervall=3"], "did you mean 'xmit_interval'"),
-    (["--seed", "1", "--trace", "/proc/nowhere"], "cannot be written"), (["--set", "trace=x"], "--seed N --trace DIR"),
-    (["--stack", "inproc"], "no stack 'inproc' to simulate"), (["--stack", "mcast-tcp", "--loss", "0.1"], "give breaks"),
-    (["--breaks", "2"], "no connections that could break"), (["--loss", "0,0.1"], "add --spark"), (["--loss", "0;1"], "not a number"),
-    (["--results", "rows"], "add --spark"), (["--senders", "1"], "for a steady load"), (["--spark", "--seed", "1"], "leave one of"),
-    (["--spark", "--members", "2,1"], "2 members or more"), (["--spark", "--set", "capacity=8,x"], "capacity"),
-    (["--spark", "--limit", "0"], "--limit is 0"), (["--spark", "--report", "/nowhere/at/all.html"], "no folder"),
+    (["--loss", "1.5"], "probability"), (["--seeds", "0"], "--seeds"),
+    (["--workers", "-1"], "--workers"),
+    (["--actions", "3"], "add --seed"), (["--set", "xmit_intervall=3"],
+                                         "did you mean 'xmit_interval'"),
+    (["--seed", "1", "--trace", "/proc/nowhere"], "cannot be written"),
+    (["--set", "trace=x"], "--seed N --trace DIR"),
+    (["--stack", "inproc"], "no stack 'inproc' to simulate"),
+    (["--stack", "mcast-tcp", "--loss", "0.1"], "give breaks"),
+    (["--breaks", "2"], "no connections that could break"), (["--loss", "0,0.1"], "add --spark"),
+    (["--loss", "0;1"], "not a number"),
+    (["--results", "rows"], "add --spark"), (["--senders", "1"], "for a steady load"),
+    (["--spark", "--seed", "1"], "leave one of"),
+    (["--spark", "--members", "2,1"], "2 members or more"), (["--spark", "--set", "capacity=8,x"],
+                                                             "capacity"),
+    (["--spark", "--limit", "0"], "--limit is 0"), (["--spark", "--report", "/nowhere/at/all.html"],
+                                                    "no folder"),
     (["--spark", "--results", "/proc/nowhere"], "cannot be kept"),
 ])
 def test_what_cannot_be_is_one_sentence_and_status_2(words, says):
@@ -105,7 +117,8 @@ def test_every_stack_can_be_simulated(stack):
 
 def test_a_failure_is_listed_with_its_replay_and_status_1(monkeypatch, capsys):
     failed = Outcome(seed=5, check="gap", sentence="gap: somebody got it wrong", actions=9)
-    monkeypatch.setattr(command, "outcomes", lambda seeds, fixed, workers: iter([failed, Outcome(seed=6, deliveries=99)]))
+    monkeypatch.setattr(command, "outcomes", lambda seeds, fixed,
+                        workers: iter([failed, Outcome(seed=6, deliveries=99)]))
     monkeypatch.setattr(command, "shortest_prefix", lambda seed, fixed, outcome: Outcome(
         seed=seed, check="gap", sentence="gap: shorter", actions=4))
     assert command.run_all(range(5, 7), Settings(loss=0.2, options={"capacity": "3"}), 1) == 1
@@ -119,9 +132,11 @@ def test_a_replay_command_means_the_same_settings():
     settings = Settings(**{name: 3 for name in Settings.__struct_fields__ if name not in ("options", "loss", "stack")}, loss=0.25,
                         stack="mcast-tcp", options={"capacity": "7", "xmit_interval": "2.5"})
     words = shlex.split(command.replay(11, settings, 2))
-    assert words[:4] == ["ringcast", "simulate", "--seed", "11"] and words[-2:] == ["--actions", "2"]
+    assert words[:4] == ["ringcast", "simulate", "--seed", "11"] and words[-2:] == ["--actions",
+                                                                                    "2"]
     given = dict(zip(words[4:-2:2], words[5:-2:2], strict=True))
-    assert all(float(given[f"--{name}"]) == getattr(settings, name) for name in Settings.__struct_fields__
+    assert all(float(given[f"--{name}"]) == getattr(settings,
+                                                    name) for name in Settings.__struct_fields__
                if name not in ("options", "stack")) and given["--stack"] == "mcast-tcp"
     help_text = ringcast("simulate", "--help").stdout
     assert [option for option in given if option not in help_text] == []
@@ -133,11 +148,13 @@ def test_a_trace_has_every_event_of_the_run(tmp_path):
         outcome = run.outcome()
     assert not outcome.check
     parts = [parquet.read_table(path) for path in sorted(tmp_path.glob("*/*.parquet"))]
-    assert all(part.schema.names == SCHEMA.names and part.schema.metadata[VERSION_KEY] == VERSION for part in parts)
+    assert all(part.schema.names == SCHEMA.names and part.schema.metadata[VERSION_KEY] == VERSION
+               for part in parts)
     table = arrow.concat_tables(parts, promote_options="permissive").unify_dictionaries()
     assert table.num_rows == trace.num_events
     count = Counter(table["event"].to_pylist())
-    assert set(count) - {"blocked", "refuse"} == {"send", "deliver", "ack", "xmit_req", "retransmit", "purge", "view", "start",
+    assert set(count) - {"blocked", "refuse"} == {"send", "deliver", "ack", "xmit_req",
+                                                  "retransmit", "purge", "view", "start",
                                                   "window", "close"}
     assert count["view"] == outcome.counters["num_views"]
     assert count["ack"] <= outcome.counters["acks_sent"] + outcome.counters["unicast_acks_sent"]
@@ -152,16 +169,22 @@ def test_a_trace_has_every_event_of_the_run(tmp_path):
     incarnations = run.cluster.incarnations.values()
     assert messages("deliver") + messages("deliver", to_one) == outcome.deliveries
     assert messages("deliver", to_one) == outcome.counters["unicast_msgs_delivered"] > 0
-    to_others = to_one.filter(compute.not_equal(to_one["sender"].cast("string"), to_one["peer"].cast("string")))
+    to_others = to_one.filter(compute.not_equal(to_one["sender"].cast("string"),
+                                                to_one["peer"].cast("string")))
     assert messages("send", to_others) >= messages("deliver", to_others) > 0
-    assert messages("send") == sum(member.multicast.send_window.sent - member.offset for member in incarnations) % 2**64
+    assert messages("send") == sum(member.multicast.send_window.sent - member.offset
+                                   for member in incarnations) % 2**64
     assert messages("retransmit") == outcome.counters["xmit_rsps_sent"]
-    assert messages("purge") == sum((member.multicast.send_window.ring.low - member.offset) % 2**64 for member in incarnations)
+    assert messages("purge") == sum((member.multicast.send_window.ring.low - member.offset) % 2**64
+                                    for member in incarnations)
     assert messages("xmit_req") == outcome.counters["num_missing_asked"]
     assert all(wall >= 0 for wall in table["wall"].to_pylist())
     assert compute.max(table["wall"]).as_py() <= run.cluster.now
     delivered = to_all.filter(compute.equal(to_all["event"], "deliver"))
     assert compute.sum(delivered["nbytes"]).as_py() == sum(
-        len(payload or b"") for member in incarnations for payloads in member.got.values() for payload in payloads)
+        len(payload or b"") for member in incarnations for payloads in member.got.values()
+        for payload in payloads)
     members = table.filter(compute.equal(table["event"], "view"))["members"].to_pylist()
-    assert sorted(map(tuple, members)) == sorted(tuple(map(str, view.members)) for member in incarnations for view in member.views)
+    assert sorted(map(tuple, members)) == sorted(tuple(map(str, view.members))
+                                                 for member in incarnations
+                                                 for view in member.views)

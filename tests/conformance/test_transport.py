@@ -1,4 +1,5 @@
-"""What the contract in ringcast/transport/__init__.py promises of every transport, over UDP, in one process and over TCP."""
+"""What the contract in ringcast/transport/__init__.py promises of every transport, over
+UDP, in one process and over TCP."""
 
 import random
 import struct
@@ -19,7 +20,8 @@ PATIENCE = 60.0                         # seconds; only a failing test ever wait
 
 
 def udp():
-    place = {"group_address": f"239.255.{random.randrange(1, 255)}.{random.randrange(1, 255)}", "port": free_port(1)}
+    place = {"group_address": f"239.255.{random.randrange(1, 255)}.{random.randrange(1, 255)}",
+             "port": free_port(1)}
     return lambda member: UdpTransport(**place)
 
 
@@ -33,14 +35,16 @@ def tcp():
     return lambda member: TcpTransport(member=member, **place)
 
 
-KINDS = {"udp": (udp, "send_unknown"), "inproc": (inproc, "unknown_dest"), "tcp": (tcp, "send_unlinked")}
+KINDS = {"udp": (udp, "send_unknown"), "inproc": (inproc, "unknown_dest"),
+         "tcp": (tcp, "send_unlinked")}
 
 
 def datagram(sender, payload=b""):
     return struct.pack("<HBBIQQQ", 0x4352, 1, 1, 0, sender, EVERYONE, 0) + payload
 
 
-@pytest.fixture(params=[pytest.param(name, marks=pytest.mark.udp if name == "udp" else ()) for name in KINDS])
+@pytest.fixture(params=[pytest.param(name, marks=pytest.mark.udp if name == "udp" else ())
+                        for name in KINDS])
 def kind(request):
     return request.param
 
@@ -82,13 +86,16 @@ def test_a_datagram_to_one_reaches_it_alone(members):
 def test_a_datagram_to_everyone_reaches_all_others(members):
     a, b, c = members
     a.put([(EVERYONE, datagram(1, b"all"))])
-    assert poll(members, lambda a, b, c: b and c) == [[], [datagram(1, b"all")], [datagram(1, b"all")]]
+    assert poll(members, lambda a, b, c: b and c) == [[], [datagram(1, b"all")],
+                                                      [datagram(1, b"all")]]
 
 
 def test_one_put_may_hold_datagrams_to_several_and_to_everyone(members, kind):
     a, b, c = members
-    a.put([(EVERYONE, datagram(1, b"1")), (2, datagram(1, b"2")), (EVERYONE, datagram(1, b"3")), (3, datagram(1, b"4"))])
-    got = [[each[32:] for each in mine] for mine in poll((b, c), lambda b, c: len(b) == len(c) == 3)]
+    a.put([(EVERYONE, datagram(1, b"1")), (2, datagram(1, b"2")), (EVERYONE, datagram(1, b"3")),
+           (3, datagram(1, b"4"))])
+    got = [[each[32:] for each in mine] for mine in poll((b, c), lambda b,
+                                                         c: len(b) == len(c) == 3)]
     if kind == "udp":                       # two sockets, so that the order is not kept
         got = [sorted(mine) for mine in got]
     assert got == [[b"1", b"2", b"3"], [b"1", b"3", b"4"]]
@@ -134,7 +141,8 @@ def test_an_unknown_member_is_counted_and_the_rest_is_sent(members, kind):
 def test_an_oversized_datagram_raises_and_nothing_of_its_put_is_sent(members):
     a, b, _ = members
     with pytest.raises(MessageTooLargeError):
-        a.put([(EVERYONE, datagram(1, b"first")), (EVERYONE, datagram(1, bytes(a.max_datagram - 31)))])
+        a.put([(EVERYONE, datagram(1, b"first")),
+               (EVERYONE, datagram(1, bytes(a.max_datagram - 31)))])
     a.put([(EVERYONE, datagram(1, b"second"))])
     assert poll([b], lambda b: b) == [[datagram(1, b"second")]]
 

@@ -1,6 +1,8 @@
-"""What every delivery window does, whatever it is made of. A new window joins by one line in WINDOWS.
+"""What every delivery window does, whatever it is made of. A new window joins by one
+line in WINDOWS.
 
-Window capacity is ROOM here: a window of fixed size has exactly that, one that grows has at least that."""
+Window capacity is ROOM here: a window of fixed size has exactly that, one that grows
+has at least that."""
 
 import itertools
 import random
@@ -17,7 +19,8 @@ WINDOWS = {
     "RingBuffer": lambda offset: RingBuffer(ROOM, offset),
     "RingBuffer bounded in bytes": lambda offset: RingBuffer(ROOM, offset, max_bytes=2**20),
     "SeqnoTable": lambda offset: SeqnoTable(offset, capacity=ROOM),
-    "SeqnoTable bounded in bytes": lambda offset: SeqnoTable(offset, capacity=ROOM, max_bytes=2**20),
+    "SeqnoTable bounded in bytes": lambda offset: SeqnoTable(offset, capacity=ROOM,
+                                                             max_bytes=2**20),
 }
 OFFSETS = [0, 2**63 - 3, 2**64 - 3]
 
@@ -55,7 +58,8 @@ def test_a_run_that_is_partly_old_partly_there_and_partly_new_adds_only_the_new(
     window.add(5, "e")
     window.add(40, "m")
     assert window.add_many(2, [f"run{seqno}" for seqno in range(2, 42)]) == 36
-    assert [window.get(seqno) for seqno in (3, 4, 5, 6, 40, 41)] == [None, "run4", "e", "run6", "m", "run41"]
+    assert [window.get(seqno) for seqno in (3, 4, 5, 6, 40, 41)] == [None, "run4", "e", "run6", "m",
+                                                                     "run41"]
     assert window.add_many(2**63, ["far"]) == 0 and window.add_many(3, []) == 0
 
 
@@ -203,12 +207,14 @@ def machine(make, offset):
         @invariant()
         def agrees_with_the_model(self):
             window, model = self.window, self.model
-            assert (window.low, window.hd, window.hr) == tuple(map(seqno, (model.low, model.hd, model.hr)))
+            assert (window.low, window.hd, window.hr) == tuple(map(seqno,
+                                                                   (model.low, model.hd, model.hr)))
             gaps = [step for first, last in window.missing()
                     for step in range((first - offset) % 2**64, (last - offset) % 2**64 + 1)]
             assert gaps == model.missing() and window.num_missing == len(gaps)
             assert len(window) == len(model.held)
-            assert window.nbytes == sum(len(item) for item in model.held.values() if isinstance(item, bytes))
+            assert window.nbytes == sum(len(item) for item in model.held.values()
+                                        if isinstance(item, bytes))
             for step in range(model.low - 1, model.low + ROOM + 2):
                 assert window.get(seqno(step)) == model.held.get(step)
 

@@ -8,7 +8,8 @@ from ringcast._core.seqno_table import SeqnoTable
 
 WINDOWS = {
     "RingBuffer": RingBuffer,
-    "SeqnoTable": lambda capacity, offset=0, **bound: SeqnoTable(offset, capacity=capacity, **bound),
+    "SeqnoTable": lambda capacity, offset=0, **bound: SeqnoTable(offset, capacity=capacity,
+                                                                 **bound),
 }
 
 

@@ -67,7 +67,8 @@ def test_acks_compare_by_serial_arithmetic(start):
 @pytest.mark.parametrize("call, error", [
     (lambda acks: acks.ack("A", -1), ValueError), (lambda acks: acks.add("B", 2**64), ValueError),
     (lambda acks: acks.ack("A", "1"), TypeError), (lambda acks: acks.ack([], 1), TypeError),
-    (lambda acks: acks.adjust(["B"], None), TypeError), (lambda acks: acks.adjust(None, 1), TypeError),
+    (lambda acks: acks.adjust(["B"], None), TypeError), (lambda acks: acks.adjust(None, 1),
+                                                         TypeError),
     (lambda acks: AckTable("A", -1), ValueError), (lambda acks: AckTable(5), TypeError),
 ])
 def test_misuse_raises_and_changes_nothing(call, error):

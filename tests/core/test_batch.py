@@ -9,14 +9,16 @@ A = Address("A", 1)
 
 def test_iterating_yields_messages_with_consecutive_seqnos():
     batch = Batch(A, 10, [b"x", b"", b"zz"], 4)
-    assert [(m.sender, m.seqno, m.payload) for m in batch] == [(A, 10, b"x"), (A, 11, b""), (A, 12, b"zz")]
+    assert [(m.sender, m.seqno, m.payload) for m in batch] == [(A, 10, b"x"), (A, 11, b""),
+                                                               (A, 12, b"zz")]
     assert (len(batch), batch.first, batch.last, batch.nbytes, batch.view_id) == (3, 10, 12, 3, 4)
 
 
 def test_a_batch_can_be_iterated_twice_and_by_two_at_once():
     batch = Batch(A, 1, [b"x", b"y"])
     first, second = iter(batch), iter(batch)
-    assert [next(first).seqno, next(second).seqno, next(first).seqno, next(second).seqno] == [1, 1, 2, 2]
+    assert [next(first).seqno, next(second).seqno, next(first).seqno, next(second).seqno] == [1, 1,
+                                                                                              2, 2]
     assert len(list(batch)) == 2
 
 

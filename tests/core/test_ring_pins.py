@@ -1,4 +1,5 @@
-"""RingBuffer's pins: a compiled reader that lets the GIL go keeps its block, and the consumer does not wait for it."""
+"""RingBuffer's pins: a compiled reader that lets the GIL go keeps its block, and the
+consumer does not wait for it."""
 
 import sys
 

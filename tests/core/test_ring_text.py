@@ -1,4 +1,5 @@
-"""Decision 1: the schedules that break the text's lock-free add, replayed against the text and against ours."""
+"""Decision 1: the schedules that break the text's lock-free add, replayed against the
+text and against ours."""
 
 from text_ring import TextRing, Thread
 
@@ -6,7 +7,8 @@ from ringcast._core.ring_buffer import RingBuffer
 
 
 def text_accepts_one_twice(ring):
-    """The shortest counterexample (ring.md 1.2): two adders of a missing seqno and one remover."""
+    """The shortest counterexample (ring.md 1.2): two adders of a missing seqno and one
+    remover."""
     t1, t2, t3 = Thread(ring.add(1)), Thread(ring.remove()), Thread(ring.add(1))
     t1.upto("#3 HD read again")          # T1: all checks passed, about to CAS
     t3.upto("#2 element read")           # T3: likewise, one check left
@@ -27,7 +29,7 @@ def test_the_text_then_delivers_the_stale_element_in_place_of_another():
     ring = TextRing(2)
     text_accepts_one_twice(ring)
     assert Thread(ring.add(2)).finish() and Thread(ring.remove()).finish() == 2
-    assert not Thread(ring.add(3)).finish()          # the real 3 is refused: its slot holds the stale 1
+    assert not Thread(ring.add(3)).finish()      # the real 3 is refused: its slot holds the stale 1
     assert Thread(ring.add(4)).finish()
     assert Thread(ring.remove()).finish() == 1       # 1 is delivered at position 3, and 3 is lost
 

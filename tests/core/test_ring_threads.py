@@ -1,5 +1,6 @@
-"""Contention without the GIL. Contents and the winner of each seqno are checked: a count alone sees no false accept,
-because every false accept displaces a true one (ring.md 1.3)."""
+"""Contention without the GIL. Contents and the winner of each seqno are checked: a
+count alone sees no false accept, because every false accept displaces a true one
+(ring.md 1.3)."""
 
 import random
 import sys
@@ -26,8 +27,10 @@ def test_a_seqno_is_found_without_dividing(native, capacity):
     bare = native.Bare(capacity, 5, 1)
     rng = random.Random(capacity)
     blocks = bare.position(0)[3]
-    edges = [k * blocks * 32 + step for k in (1, 2, 2**20, 2**64 // (blocks * 32)) for step in (-33, -32, -1, 0, 1, 31, 32)]
-    for distance in [*(edge for edge in edges if 0 <= edge < 2**64), 2**64 - 1, *(rng.getrandbits(64) for _ in range(20_000))]:
+    edges = [k * blocks * 32 + step for k in (1, 2, 2**20, 2**64 // (blocks * 32))
+             for step in (-33, -32, -1, 0, 1, 31, 32)]
+    for distance in [*(edge for edge in edges if 0 <= edge < 2**64), 2**64 - 1,
+                     *(rng.getrandbits(64) for _ in range(20_000))]:
         lap, block = divmod(distance >> 5, blocks)
         assert bare.position(distance) == (block, lap % 2**32, distance % 32, blocks)
 
@@ -53,7 +56,8 @@ def test_readers_with_pins_see_the_right_item_while_the_consumer_shares(native, 
 @pytest.mark.parametrize("capacity, offset", SHAPES)
 def test_retained_items_survive_until_the_purger_frees_each_once(native, capacity, offset):
     bare = native.Bare(capacity, offset, COUNT)
-    wrong, freed, seen, *wins = run_together((bare.consume, False), (bare.free_behind,), (bare.read,),
+    wrong, freed, seen, *wins = run_together((bare.consume, False), (bare.free_behind,),
+                                             (bare.read,),
                                              (bare.add_all, 1), (bare.add_all, min(5, capacity)))
     assert (wrong, freed, seen[1]) == (0, COUNT, 0)
     assert winners(wins) == {1}
@@ -70,7 +74,8 @@ def hasty_interpreter():
 
 @pytest.fixture
 def drained(make, hasty_interpreter):
-    """(ring, drain, out): one thread at a time takes out what is ready, as the thread that delivers would."""
+    """(ring, drain, out): one thread at a time takes out what is ready, as the thread
+    that delivers would."""
     ring, out, delivering = make(64), [], threading.Lock()
 
     def drain(nullify=True):

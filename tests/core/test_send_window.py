@@ -1,4 +1,5 @@
-"""The send window: take a seqno, store, hand down; nothing burns a seqno and nothing leaves out of order."""
+"""The send window: take a seqno, store, hand down; nothing burns a seqno and nothing
+leaves out of order."""
 
 import pytest
 
@@ -12,7 +13,8 @@ HEADER = wire.make_header(1, 7, 1, 0)
 def framed(window, **kwargs):
     """(seqno, payload) pairs in the order in which they leave."""
     return [(batch.first + k, payload) for datagram in window.frame(HEADER, **kwargs)
-            for batch in wire.read_data(datagram, 0, 1 << 20).batches for k, payload in enumerate(batch.payloads)]
+            for batch in wire.read_data(datagram, 0, 1 << 20).batches for k,
+            payload in enumerate(batch.payloads)]
 
 
 def test_messages_leave_in_the_order_of_their_seqnos_and_once(make):

@@ -1,4 +1,5 @@
-"""What SeqnoTable alone does: its memory follows what it holds. What it has in common with RingBuffer is in test_window_*.py."""
+"""What SeqnoTable alone does: its memory follows what it holds. What it has in common
+with RingBuffer is in test_window_*.py."""
 
 import random
 import sys
@@ -32,7 +33,7 @@ class Item:
         self.finaliser()
 
 
-# --- what it costs -----------------------------------------------------------------------------------------------
+#  what it costs -----------------------------------------------------------------------------------------------
 
 def test_an_empty_table_costs_two_hundred_bytes_also_after_it_was_used():
     assert EMPTY <= 200
@@ -64,7 +65,8 @@ def test_a_row_goes_when_its_last_item_does_whether_low_follows_or_not():
     assert size(table) == EMPTY
 
 
-@pytest.mark.parametrize("capacity, most", [(100, ROW), (32_768, 2048 + 64 + ROW), (2**20, 2**16 + 64 + ROW)])
+@pytest.mark.parametrize("capacity, most", [(100, ROW), (32_768, 2048 + 64 + ROW),
+                                            (2**20, 2**16 + 64 + ROW)])
 @pytest.mark.parametrize("offset", [0, NEAR_THE_WRAP])
 def test_a_message_far_ahead_costs_a_row_and_a_pointer_for_each_page(capacity, most, offset):
     table = SeqnoTable(offset, capacity=capacity)
@@ -76,7 +78,8 @@ def test_a_message_far_ahead_costs_a_row_and_a_pointer_for_each_page(capacity, m
 
 
 def test_a_full_window_costs_no_more_than_a_ring_of_its_capacity():
-    """However the messages lie: one in each row is the worst that a hostile sender can do."""
+    """However the messages lie: one in each row is the worst that a hostile sender can
+    do."""
     table, ring = SeqnoTable(capacity=32_768), RingBuffer(32_768)
     for seqno in range(1, 32_769, 32):
         assert table.add(seqno, b"")
@@ -123,7 +126,8 @@ def test_a_thousand_idle_connections_cost_what_one_window_of_fixed_size_does():
         received.add_many(1, [b"x"] * 50)
         for table in sent, received:
             table.remove_many()
-    assert sum(sys.getsizeof(table) for pair in idle for table in pair) < 2 * sys.getsizeof(RingBuffer(32_768))
+    assert sum(sys.getsizeof(table) for pair in idle for table in pair) < 2 * sys.getsizeof(
+        RingBuffer(32_768))
 
 
 def test_a_stream_with_a_hundred_messages_in_flight_stays_small_across_the_wrap():
@@ -146,10 +150,11 @@ def test_the_directory_shrinks_under_a_stream_that_never_stops():
     assert len(table) == 2000 and size(table) <= EMPTY + 64 * ROW + 9 * PAGE + 16 * 8
 
 
-# --- against the other window ------------------------------------------------------------------------------------
+#  against the other window ------------------------------------------------------------------------------------
 
 def acts(dice, ring):
-    """Something to do with a window, whichever it is: far and near, runs and single ones, old and too far."""
+    """Something to do with a window, whichever it is: far and near, runs and single
+    ones, old and too far."""
     low, hd, hr = ring.low, ring.hd, ring.hr
 
     def around(edge, spread):
@@ -160,12 +165,16 @@ def acts(dice, ring):
     limit, nullify = dice.choice([0, 1, 31, 400]), dice.random() < 0.7
     return dice.choice([
         lambda window: window.add(seqno, run[0]), lambda window: window.add_many(seqno, run),
-        lambda window: window.add_many((window.hd + 1) % 2**64, run), lambda window: window.send_many(run),
+        lambda window: window.add_many((window.hd + 1) % 2**64, run),
+        lambda window: window.send_many(run),
         lambda window: window.send(run[0]), lambda window: window.announce(seqno),
-        lambda window: window.remove_many(limit, nullify), lambda window: window.remove_many(limit, nullify),
-        lambda window: window.remove(nullify), lambda window: window.stable(seqno), lambda window: window.stable(window.hd),
+        lambda window: window.remove_many(limit, nullify),
+        lambda window: window.remove_many(limit, nullify),
+        lambda window: window.remove(nullify), lambda window: window.stable(seqno),
+        lambda window: window.stable(window.hd),
         lambda window: window.missing(3, seqno), lambda window: window.get(seqno),
-        lambda window: (first := window.next_seqno, got := window.reserve(limit % 50)) and window.add_many(first, [b"r"] * got),
+        lambda window: (first := window.next_seqno, got := window.reserve(limit % 50))
+        and window.add_many(first, [b"r"] * got),
     ])
 
 
@@ -174,19 +183,22 @@ def acts(dice, ring):
 def test_it_answers_as_a_ring_of_its_capacity_does(seed, max_bytes):
     dice = random.Random(seed)
     offset = dice.choice([0, 17, NEAR_THE_WRAP])
-    table, ring = SeqnoTable(offset, capacity=5000, max_bytes=max_bytes), RingBuffer(5000, offset, max_bytes=max_bytes)
+    table, ring = SeqnoTable(offset, capacity=5000, max_bytes=max_bytes), RingBuffer(5000, offset,
+                                                                                     max_bytes=max_bytes)
     for _ in range(3000):
         act = acts(dice, ring)
         assert act(table) == act(ring)
-        assert ((table.low, table.hd, table.hr, table.next_seqno, table.num_missing, len(table), table.nbytes)
-                == (ring.low, ring.hd, ring.hr, ring.next_seqno, ring.num_missing, len(ring), ring.nbytes))
+        assert ((table.low, table.hd, table.hr, table.next_seqno, table.num_missing, len(table),
+                 table.nbytes)
+                == (ring.low, ring.hd, ring.hr, ring.next_seqno, ring.num_missing, len(ring),
+                    ring.nbytes))
         if dice.random() < 0.05:
             assert table.missing() == ring.missing()
     table.close()
     assert size(table) == EMPTY
 
 
-# --- no memory ---------------------------------------------------------------------------------------------------
+#  no memory ---------------------------------------------------------------------------------------------------
 
 def state(table):
     return table.low, table.hd, table.hr, table.next_seqno, len(table), table.missing(), table.nbytes, size(table)
@@ -234,7 +246,8 @@ def test_a_send_that_finds_no_memory_raises_and_burns_no_seqno(native):
 def test_a_run_is_sent_as_far_as_there_is_memory(native):
     table = SeqnoTable(max_bytes=1000)
     assert native.Starving.send_run(table, [b"four"] * 64, 1) == (32, True)
-    assert (table.hr, table.next_seqno, len(table), table.nbytes, size(table)) == (32, 33, 32, 128, EMPTY + ROW)
+    assert (table.hr, table.next_seqno, len(table), table.nbytes, size(table)) == (32, 33, 32, 128,
+                                                                                   EMPTY + ROW)
     assert table.send_many([b"four"] * 10) == 10 and table.missing() == []
 
 
@@ -249,11 +262,12 @@ def test_what_is_reserved_can_be_added_without_memory(native):
     assert native.Starving.add(table, 4, "item", 0) == (True, False)
     table.remove_many()
     assert native.Starving.add(table, 5, "item", 0) == (True, False)
-    assert table.add_many(5, ["item"] * 100) == 98      # 5 and 40 are there; the window is not full, so what follows them fits too
+    assert table.add_many(5, ["item"] * 100) == 98  # 5 and 40 are there; the window is not full, so
+                                                    # what follows them fits too
     assert len(table.remove_many()) == 100 and size(table) == EMPTY
 
 
-# --- rows and finalisers -----------------------------------------------------------------------------------------
+#  rows and finalisers -----------------------------------------------------------------------------------------
 
 def test_finalisers_that_add_far_ahead_while_rows_are_freed_meet_a_sound_table():
     """The directory grows and shrinks under the stable() that releases them."""
@@ -290,10 +304,12 @@ def test_finalisers_that_deliver_and_free_during_close_get_or_release_each_item_
 
 
 def test_a_finaliser_that_moves_low_during_close_leaves_nothing_unreleased():
-    """Rows are counted from LOW's page: when LOW goes to 272 meanwhile, the row of 273 is the first again."""
+    """Rows are counted from LOW's page: when LOW goes to 272 meanwhile, the row of 273
+    is the first again."""
     table, last = SeqnoTable(), Item(lambda: None)
     alive = weakref.ref(last)
-    table.add_many(1, [Item(lambda: (table.remove_many(240), table.stable(272)))] + ["retained"] * 31 + ["later"] * 300 + [last])
+    table.add_many(1, [Item(lambda: (table.remove_many(240), table.stable(272)))] + ["retained"]
+                   * 31 + ["later"] * 300 + [last])
     del last
     table.remove_many(32, nullify=False)
     table.close()

@@ -1,4 +1,5 @@
-"""Facts about the batch system calls. Everything is on loopback; a port is whatever the kernel had free."""
+"""Facts about the batch system calls. Everything is on loopback; a port is whatever the
+kernel had free."""
 
 import errno
 import gc
@@ -14,7 +15,14 @@ from contextlib import closing, contextmanager
 import pytest
 from hypothesis import given, strategies as st
 
-from ringcast._core.sockets import MAX_DATAGRAM, Receiver, Sender, SockAddr, drop_own, size_receive_buffer
+from ringcast._core.sockets import (
+    MAX_DATAGRAM,
+    Receiver,
+    Sender,
+    SockAddr,
+    drop_own,
+    size_receive_buffer,
+)
 from ringcast.errors import MessageTooLargeError
 
 SECOND = 10**9
@@ -28,7 +36,8 @@ def udp_socket():
 
 
 def refused_socket():
-    """A UDP socket connected to a port where nobody listens: what it sends comes back as an ICMP error."""
+    """A UDP socket connected to a port where nobody listens: what it sends comes back
+    as an ICMP error."""
     sock = udp_socket()
     with udp_socket() as gone:
         sock.connect(gone.getsockname())
@@ -41,7 +50,8 @@ def open_files():
 
 
 class Pair:
-    """A socket with a sender, and a socket with a receiver that the sender knows as 1."""
+    """A socket with a sender, and a socket with a receiver that the sender knows as
+    1."""
 
     def __init__(self, segments=False, **options):
         self.source, self.target = udp_socket(), udp_socket()
@@ -73,7 +83,8 @@ def running(work):
     thread.join()
 
 
-# -- What goes in comes out -----------------------------------------------------------------------------------------------
+# -- What goes in comes out
+# -----------------------------------------------------------------------------------------------
 
 def test_a_batch_arrives_whole_and_in_order(pair):
     datagrams = [b"%d" % each for each in range(8)]
@@ -124,13 +135,16 @@ def test_a_thousand_datagrams_go_in_one_call(pair):
     assert got == 1_000
 
 
-# -- Segments --------------------------------------------------------------------------------------------------------------
+# -- Segments
+# --------------------------------------------------------------------------------------------------------------
 
-UDP_SEGMENTED = 104                     # UDP_GRO: a reader of this option gets a burst in the piece in which it was sent
-NO_CHECKSUM = 11                        # SO_NO_CHECK: without checksums the kernel takes no segments
+UDP_SEGMENTED = 104  # UDP_GRO: a reader of this option gets a burst in the piece in which it was
+                     # sent
+NO_CHECKSUM = 11     # SO_NO_CHECK: without checksums the kernel takes no segments
 
 
-@given(st.lists(st.tuples(st.integers(1, 2), st.sampled_from([0, 1, 7, 1000, 1000, 1000, 1472])), max_size=150))
+@given(st.lists(st.tuples(st.integers(1, 2), st.sampled_from([0, 1, 7, 1000, 1000, 1000, 1472])),
+                max_size=150))
 def test_whatever_the_sizes_segments_arrive_as_the_datagrams_they_are(plan):
     with closing(Pair(segments=True, slots=256)) as one, closing(Pair(slots=256)) as other:
         routes = {1: one.routes[1], 2: other.routes[1]}
@@ -139,13 +153,16 @@ def test_whatever_the_sizes_segments_arrive_as_the_datagrams_they_are(plan):
         packets = [(dest, bytes([number % 256]) * size) for number, (dest, size) in enumerate(plan)]
         assert one.sender.send_many(packets, routes) == len(plan)
         for dest, pair in ((1, one), (2, other)):
-            assert [bytes(each) for each in pair.receiver.receive(0)] == [data for to, data in packets if to == dest]
+            assert [bytes(each) for each in pair.receiver.receive(0)] == [data for to,
+                                                                          data in packets
+                                                                          if to == dest]
         assert one.sender.datagrams == len(plan)
         assert one.sender.bytes == sum(size for _, size in plan)
         assert one.sender.segments and one.sender.errors == one.sender.dropped == 0
 
 
-@pytest.mark.parametrize("segments, pieces", [(True, [64 * 1000, 3100]), (False, [1000] * 67 + [100])])
+@pytest.mark.parametrize("segments, pieces", [(True, [64 * 1000, 3100]),
+                                              (False, [1000] * 67 + [100])])
 def test_datagrams_of_one_size_go_to_the_kernel_in_one_piece(segments, pieces):
     with closing(Pair(segments=segments, slots=256)) as pair:
         size_receive_buffer(pair.target, 4 << 20)
@@ -168,7 +185,8 @@ def test_an_icmp_error_costs_no_segments():
         sender = Sender(source.fileno(), segments=True)
         sender.send_many([(1, b"to nobody")], {1: SockAddr(*source.getpeername())})
         datagrams = [bytes([each]) * 100 for each in range(30)]
-        assert sender.send_many([(1, each) for each in datagrams], pair.routes) == 30       # the error of the first waits here
+        # the error of the first waits here
+        assert sender.send_many([(1, each) for each in datagrams], pair.routes) == 30
         assert [bytes(each) for each in pair.receiver.receive(None)] == datagrams
         assert sender.segments and sender.errors == 0
 
@@ -187,7 +205,8 @@ def test_the_largest_datagram_is_one_that_udp_knows(largest):
         Sender(0, largest)
 
 
-# -- Views ----------------------------------------------------------------------------------------------------------------
+# -- Views
+# ----------------------------------------------------------------------------------------------------------------
 
 def test_views_are_read_only_and_show_the_next_datagram_after_the_next_call(pair):
     pair.send(b"first")
@@ -220,7 +239,8 @@ def test_a_buffer_is_free_again_after_a_refused_batch(pair):
     datagram.append(0)
 
 
-# -- Waiting and waking ---------------------------------------------------------------------------------------------------
+# -- Waiting and waking
+# ---------------------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize("timeout", [0, -1, 1, 10**6])
 def test_without_datagrams_the_answer_is_empty_when_the_time_has_passed(pair, timeout):
@@ -245,7 +265,7 @@ def test_a_wake_before_the_wait_makes_it_return_at_once(pair):
 
 
 def test_a_wake_from_another_thread_ends_the_wait(pair):
-    for _ in range(200):                    # before the wait, in it, or between: whichever way it falls
+    for _ in range(200):                # before the wait, in it, or between: whichever way it falls
         with running(pair.receiver.wake):
             assert pair.receiver.receive(None) == []
 
@@ -287,8 +307,10 @@ def test_the_gil_is_free_during_the_wait(pair):
 
 @contextmanager
 def interrupts(handler):
-    """Signals this thread again and again until the block is left: one that comes just before the wait is not enough."""
-    left, main, old = threading.Event(), threading.get_ident(), signal.signal(signal.SIGINT, handler)
+    """Signals this thread again and again until the block is left: one that comes just
+    before the wait is not enough."""
+    left, main, old = threading.Event(), threading.get_ident(), signal.signal(signal.SIGINT,
+                                                                              handler)
 
     def interrupt():
         while not left.wait(0.001):
@@ -356,13 +378,15 @@ def test_a_second_thread_in_receive_is_refused(pair):
     assert "one reading thread" in refused[0]
 
 
-# -- What the network does is counted -------------------------------------------------------------------------------------
+# -- What the network does is counted
+# -------------------------------------------------------------------------------------
 
 def test_a_truncated_datagram_is_counted_and_dropped_and_its_neighbours_are_not():
     with closing(Pair(datagram_size=100)) as pair:
         pair.send(b"a" * 100, b"b" * 101, b"c" * 99)
         assert [bytes(each) for each in pair.receiver.receive(None)] == [b"a" * 100, b"c" * 99]
-        assert (pair.receiver.truncated, pair.receiver.datagrams, pair.receiver.bytes) == (1, 2, 199)
+        assert (pair.receiver.truncated, pair.receiver.datagrams, pair.receiver.bytes) == (1, 2,
+                                                                                           199)
 
 
 def test_an_icmp_error_is_counted_by_the_receiver_and_does_not_raise():
@@ -400,7 +424,8 @@ def test_a_refused_datagram_is_counted_by_the_sender_and_the_next_ones_are_tried
 
 
 def test_an_unreachable_address_is_counted_and_the_next_datagram_goes_out(pair):
-    pair.routes[2] = SockAddr("255.255.255.255", 9)         # the kernel forbids broadcast without SO_BROADCAST
+    pair.routes[2] = SockAddr("255.255.255.255", 9)  # the kernel forbids broadcast without
+                                                     # SO_BROADCAST
     packets = [(1, b"before"), (2, b"nowhere"), (1, b"after")]
     assert pair.sender.send_many(packets, pair.routes) == 2
     assert [bytes(each) for each in pair.receiver.receive(None)] == [b"before", b"after"]
@@ -424,10 +449,12 @@ with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
 """
 
 
-@pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("tc"), reason="slows a loopback of its own down: root and tc")
+@pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("tc"),
+                    reason="slows a loopback of its own down: root and tc")
 def test_a_full_send_buffer_drops_the_rest_and_does_not_wait():
     slow_loopback = "ip link set lo up && tc qdisc add dev lo root tbf rate 1kbit burst 2kb limit 1mb"
-    # The shell and its tools crash with a sanitizer's library in them; the program gets it back.
+    # The shell and its tools crash with a sanitizer's library in them; the program gets
+    # it back.
     script = f'{slow_loopback} && exec env LD_PRELOAD="$PRELOAD" "$0" -c "$1"'
     environment = {**os.environ, "LD_PRELOAD": "", "PRELOAD": os.environ.get("LD_PRELOAD", "")}
     command = ["unshare", "-n", "sh", "-c", script, sys.executable, FULL_BUFFER]
@@ -435,7 +462,8 @@ def test_a_full_send_buffer_drops_the_rest_and_does_not_wait():
     assert done.returncode == 0, done.stderr
 
 
-# -- What this program does wrong raises ----------------------------------------------------------------------------------
+# -- What this program does wrong raises
+# ----------------------------------------------------------------------------------
 
 def test_an_oversized_datagram_raises_and_nothing_of_its_batch_is_sent(pair):
     with pytest.raises(MessageTooLargeError, match="65508 bytes does not fit"):
@@ -444,7 +472,8 @@ def test_an_oversized_datagram_raises_and_nothing_of_its_batch_is_sent(pair):
     assert (pair.sender.datagrams, pair.sender.calls) == (0, 0)
 
 
-@pytest.mark.parametrize("packets", [[(1, "text")], [(1, None)], [1], [(1,)], [(1, b"", b"")], None, [([], b"")]])
+@pytest.mark.parametrize("packets", [[(1, "text")], [(1, None)], [1], [(1,)], [(1, b"", b"")], None,
+                                     [([], b"")]])
 def test_what_is_not_a_packet_raises_and_nothing_of_its_batch_is_sent(pair, packets):
     with pytest.raises((TypeError, ValueError)):
         pair.sender.send_many(packets and [(1, b"first"), *packets], pair.routes)
@@ -489,7 +518,8 @@ def test_a_closed_receiver_refuses_to_receive_and_ignores_wakes(pair):
 
 
 def test_close_is_refused_while_somebody_receives(pair):
-    """A signal that comes just before the wait closes the receiver, rightly; then it is tried again with a new one."""
+    """A signal that comes just before the wait closes the receiver, rightly; then it is
+    tried again with a new one."""
     for _ in range(1000):
         receiver = Receiver([pair.target.fileno()])
         try:
@@ -504,14 +534,16 @@ def test_close_is_refused_while_somebody_receives(pair):
 
 
 @pytest.mark.parametrize("options", [
-    {"slots": 0}, {"slots": 1025}, {"datagram_size": 0}, {"datagram_size": 65537}, {"fds": []}, {"fds": [0] * 1025},
+    {"slots": 0}, {"slots": 1025}, {"datagram_size": 0}, {"datagram_size": 65537}, {"fds": []},
+    {"fds": [0] * 1025},
 ])
 def test_impossible_sizes_are_refused(options):
     with pytest.raises(ValueError):
         Receiver(**{"fds": [0], **options})
 
 
-@pytest.mark.parametrize("host", ["", "localhost", "127.1", "127.0.0.1 ", "127.0.0.1\0", "::1", "1.2.3.256", "é"])
+@pytest.mark.parametrize("host", ["", "localhost", "127.1", "127.0.0.1 ", "127.0.0.1\0", "::1",
+                                  "1.2.3.256", "é"])
 def test_a_host_that_is_not_four_numbers_is_refused(host):
     with pytest.raises(ValueError):
         SockAddr(host, 1)
@@ -540,14 +572,17 @@ def test_close_and_collection_both_give_the_eventfd_back():
     assert open_files() == before
 
 
-# -- Options --------------------------------------------------------------------------------------------------------------
+# -- Options
+# --------------------------------------------------------------------------------------------------------------
 
 def test_own_datagrams_vanish_in_the_kernel_and_those_of_others_arrive(pair):
     drop_own(pair.target.fileno(), *pair.source.getsockname())
     with udp_socket() as other:
         pair.send(b"own", b"own" * 20_000, b"")
-        Sender(other.fileno()).send_many([(1, b"other"), (1, b"o" * MAX_DATAGRAM), (1, b"")], pair.routes)
-        assert [bytes(each) for each in pair.receiver.receive(None)] == [b"other", b"o" * MAX_DATAGRAM, b""]
+        Sender(other.fileno()).send_many([(1, b"other"), (1, b"o" * MAX_DATAGRAM), (1, b"")],
+                                         pair.routes)
+        assert [bytes(each) for each in pair.receiver.receive(None)] == [b"other",
+                                                                         b"o" * MAX_DATAGRAM, b""]
         assert pair.receiver.receive(0) == []
 
 

@@ -1,4 +1,5 @@
-"""Send times of a window's messages: what is filled in is taken out, whatever the order, the growth and the wrap."""
+"""Send times of a window's messages: what is filled in is taken out, whatever the
+order, the growth and the wrap."""
 
 from array import array
 
@@ -43,7 +44,8 @@ def test_growing_keeps_what_the_window_still_needs():
     assert taken(stamps, 2**64 - 3, 8 + 100) == [1] * 8 + [2] * 100
 
 
-@pytest.mark.parametrize("low, first, count", [(10, 10, 1), (10, 5, 2), (0, 1, 2**27), (0, 2**63, 1)])
+@pytest.mark.parametrize("low, first, count", [(10, 10, 1), (10, 5, 2), (0, 1, 2**27),
+                                               (0, 2**63, 1)])
 def test_what_no_window_holds_is_refused(low, first, count):
     with pytest.raises(ValueError, match="are not within"):
         Stamps().fill(low, first, count, 1)

@@ -1,4 +1,5 @@
-"""Decisions 2 to 7 of the design for every window, each named after its number; decision 1 is in test_ring_text.py."""
+"""Decisions 2 to 7 of the design for every window, each named after its number;
+decision 1 is in test_ring_text.py."""
 
 import threading
 
@@ -35,9 +36,11 @@ def test_decision_2_whatever_the_schedule_the_last_drain_finds_the_rest(make):
 def test_decision_3_pointers_keep_their_order_and_only_nullified_slots_are_empty(make):
     ring = make(5, 7)
     for step in (lambda: ring.add(12, "e"), lambda: ring.add(8, "a"), lambda: ring.remove(False),
-                 lambda: ring.add(9, "b"), lambda: ring.remove(), lambda: ring.announce(99), lambda: ring.stable(9),
+                 lambda: ring.add(9, "b"), lambda: ring.remove(), lambda: ring.announce(99),
+                 lambda: ring.stable(9),
                  lambda: ring.announce(99),
-                 lambda: ring.add_many(1, list(range(30))), lambda: ring.remove_many(2), lambda: ring.stable(99)):
+                 lambda: ring.add_many(1, list(range(30))), lambda: ring.remove_many(2),
+                 lambda: ring.stable(99)):
         before = ring.low
         step()
         assert before <= ring.low <= ring.hd <= ring.hr <= ring.low + ring.capacity
@@ -106,7 +109,7 @@ def test_decision_7_an_add_beyond_the_bytes_is_refused_but_the_next_in_order_is_
 
 def test_decision_7_a_run_is_cut_to_what_fits_and_duplicates_cost_nothing(make):
     ring = make(100, max_bytes=10)
-    assert ring.add_many(2, [b"12345", b"1234", b"123", b"1"]) == 3      # 2, 3 and 5; 4 does not fit
+    assert ring.add_many(2, [b"12345", b"1234", b"123", b"1"]) == 3  # 2, 3 and 5; 4 does not fit
     assert ring.missing() == [(1, 1), (4, 4)]
     assert ring.add_many(2, [b"12345", b"1234", b"123", b"1"]) == 0 and ring.nbytes == 10
     assert ring.add_many(1, [b"next", b"12345"]) == 1 and ring.nbytes == 14

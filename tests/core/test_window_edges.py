@@ -1,4 +1,5 @@
-"""The edges of every window: capacity, arguments, refusals, the C API. What a window is for is in tests/conformance."""
+"""The edges of every window: capacity, arguments, refusals, the C API. What a window is
+for is in tests/conformance."""
 
 import pytest
 
@@ -52,10 +53,13 @@ def test_the_largest_capacity_takes_its_last_seqno(make):
 
 
 @pytest.mark.parametrize("call", [
-    lambda ring: ring.add(-1, b""), lambda ring: ring.add(2**64, b""), lambda ring: ring.add_many(2**64, [b""]),
+    lambda ring: ring.add(-1, b""), lambda ring: ring.add(2**64, b""),
+    lambda ring: ring.add_many(2**64, [b""]),
     lambda ring: ring.get(-1), lambda ring: ring.stable(-1), lambda ring: ring.announce(2**64),
-    lambda ring: ring.missing(-1), lambda ring: ring.missing(0, -1), lambda ring: ring.remove_many(-1),
-    lambda ring: ring.reserve(-1), lambda ring: ring.send_many([b""], 2), lambda ring: ring.send_many([b""], -1),
+    lambda ring: ring.missing(-1), lambda ring: ring.missing(0, -1),
+    lambda ring: ring.remove_many(-1),
+    lambda ring: ring.reserve(-1), lambda ring: ring.send_many([b""], 2),
+    lambda ring: ring.send_many([b""], -1),
 ])
 def test_impossible_numbers_raise_value_error_and_change_nothing(make, call):
     ring = make(4)
@@ -66,9 +70,12 @@ def test_impossible_numbers_raise_value_error_and_change_nothing(make, call):
 
 
 @pytest.mark.parametrize("call", [
-    lambda ring: ring.add("1", b""), lambda ring: ring.add(1.0, b""), lambda ring: ring.add(None, b""),
-    lambda ring: ring.add(1, None), lambda ring: ring.add_many(1, [b"", None]), lambda ring: ring.add_many(1, (b"",)),
-    lambda ring: ring.add_many(1, None), lambda ring: ring.send(None), lambda ring: ring.send_many([b"", None]),
+    lambda ring: ring.add("1", b""), lambda ring: ring.add(1.0, b""),
+    lambda ring: ring.add(None, b""),
+    lambda ring: ring.add(1, None), lambda ring: ring.add_many(1, [b"", None]),
+    lambda ring: ring.add_many(1, (b"",)),
+    lambda ring: ring.add_many(1, None), lambda ring: ring.send(None),
+    lambda ring: ring.send_many([b"", None]),
     lambda ring: ring.send_many(None), lambda ring: ring.stable("1"),
 ])
 def test_wrong_types_raise_type_error_and_change_nothing(make, call):
@@ -80,7 +87,8 @@ def test_wrong_types_raise_type_error_and_change_nothing(make, call):
 
 
 @pytest.mark.parametrize("arguments, bound, error", [
-    ((1, 2**64), {}, ValueError), ((1, -1), {}, ValueError), ((-1,), {}, ValueError), ((1,), {"max_bytes": -1}, ValueError),
+    ((1, 2**64), {}, ValueError), ((1, -1), {}, ValueError), ((-1,), {}, ValueError),
+    ((1,), {"max_bytes": -1}, ValueError),
     (("4",), {}, TypeError), ((4, "0"), {}, TypeError), ((4,), {"max_bytes": None}, TypeError),
 ])
 def test_a_window_that_cannot_be_is_not_made(make, arguments, bound, error):
@@ -93,7 +101,8 @@ def test_a_window_of_no_kind_is_not_made():
         Window()
 
 
-@pytest.mark.parametrize("call", [lambda: RingBuffer(), lambda: RingBuffer(4, 0, 0), lambda: SeqnoTable(0, 4)])
+@pytest.mark.parametrize("call", [lambda: RingBuffer(), lambda: RingBuffer(4, 0, 0),
+                                  lambda: SeqnoTable(0, 4)])
 def test_bounds_are_told_apart_by_name(call):
     with pytest.raises(TypeError):
         call()

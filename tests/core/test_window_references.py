@@ -1,4 +1,5 @@
-"""The window owns one reference per item and gives it away or drops it exactly once; finalisers may call back."""
+"""The window owns one reference per item and gives it away or drops it exactly once;
+finalisers may call back."""
 
 import gc
 import sys
@@ -17,7 +18,8 @@ class Item:
 
 
 def references_left(make, act):
-    """How many references to one object remain after act(window of 40, object), with the window gone."""
+    """How many references to one object remain after act(window of 40, object), with
+    the window gone."""
     item, ring = object(), make(40)
     before = sys.getrefcount(item)
     act(ring, item)
@@ -28,8 +30,10 @@ def references_left(make, act):
 @pytest.mark.parametrize("act", [
     lambda ring, item: [ring.add(s, item) for s in (1, 1, 2, 40, 41, 2**63)],
     lambda ring, item: (ring.add_many(1, [item] * 60), ring.add_many(20, [item] * 60)),
-    lambda ring, item: (ring.add_many(1, [item] * 40), ring.remove(), ring.remove_many(3), ring.remove_many()),
-    lambda ring, item: (ring.add_many(1, [item] * 40), ring.remove(False), ring.remove_many(9, False), ring.get(30)),
+    lambda ring, item: (ring.add_many(1, [item] * 40), ring.remove(), ring.remove_many(3),
+                        ring.remove_many()),
+    lambda ring, item: (ring.add_many(1, [item] * 40), ring.remove(False),
+                        ring.remove_many(9, False), ring.get(30)),
     lambda ring, item: (ring.add_many(1, [item] * 40), ring.remove_many(0, False), ring.stable(33)),
     lambda ring, item: (ring.add_many(3, [item] * 9), ring.close()),
     lambda ring, item: (ring.send(item), ring.send_many([item] * 50), ring.stable(9)),
@@ -81,7 +85,8 @@ def test_a_finaliser_that_calls_every_method_finds_low_moved(make):
     ring, seen = make(40), []
 
     def finaliser():
-        seen.append((ring.low, ring.get(1), ring.add(ring.low + 40, "new"), ring.remove(), ring.stable(40), len(ring)))
+        seen.append((ring.low, ring.get(1), ring.add(ring.low + 40, "new"), ring.remove(),
+                     ring.stable(40), len(ring)))
 
     ring.add_many(1, [Item(finaliser) for _ in range(40)])
     assert len(ring.remove_many(nullify=False)) == 40
@@ -101,7 +106,8 @@ def test_a_wish_of_a_nested_stable_is_carried_out_by_the_outer_call(make):
 
 def test_a_finaliser_that_raises_is_reported_and_the_purge_goes_on(make, monkeypatch):
     reported = []
-    monkeypatch.setattr(sys, "unraisablehook", lambda unraisable: reported.append(unraisable.exc_type))
+    monkeypatch.setattr(sys, "unraisablehook",
+                        lambda unraisable: reported.append(unraisable.exc_type))
 
     def finaliser():
         raise RuntimeError("from an item")
@@ -116,7 +122,8 @@ def test_a_finaliser_that_raises_is_reported_and_the_purge_goes_on(make, monkeyp
 
 def test_a_finaliser_in_close_that_closes_again_releases_each_item_once(make):
     ring, gone = make(100), []
-    ring.add_many(1, [Item(lambda k=k: (gone.append((k, ring.get(100))), ring.close())) for k in range(100)])
+    ring.add_many(1, [Item(lambda k=k: (gone.append((k, ring.get(100))), ring.close()))
+                      for k in range(100)])
     ring.close()
     assert sorted(gone) == [(k, None) for k in range(100)]
     assert not ring.add(1, "late")

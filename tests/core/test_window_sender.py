@@ -1,4 +1,5 @@
-"""The sender's side: room first, then the seqno, then the store, in one step (decision 13)."""
+"""The sender's side: room first, then the seqno, then the store, in one step (decision
+13)."""
 
 import pytest
 
@@ -48,7 +49,8 @@ def test_a_window_bounded_in_bytes_refuses_a_send_unless_it_is_empty(make):
     assert ring.remove_many(nullify=False) == [b"longer than the bound", b""]
     assert not ring.send(b"delivered, yet kept until stable")
     assert ring.stable(1) == 1
-    assert ring.send_many([b"12345", b"1234", b"12", b"1"]) == 2         # a prefix, though the last would fit
+    assert ring.send_many([b"12345", b"1234", b"12", b"1"]) == 2  # a prefix, though the last would
+                                                                  # fit
     assert (ring.nbytes, ring.next_seqno) == (9, 5)
 
 

@@ -1,4 +1,5 @@
-"""Datagrams <-> bytes: what is packed is read back, and whatever is damaged is either understood or refused as a whole."""
+"""Datagrams <-> bytes: what is packed is read back, and whatever is damaged is either
+understood or refused as a whole."""
 
 import struct
 from array import array
@@ -32,7 +33,8 @@ def pack(payloads, limit=60_000, offset=0, ranges=None):
 
 def messages(datagram, low=0, capacity=1 << 20):
     arrivals = wire.read_data(datagram, low, capacity)
-    return {batch.first + k: payload for batch in arrivals.batches for k, payload in enumerate(batch.payloads)}
+    return {batch.first + k: payload for batch in arrivals.batches for k,
+            payload in enumerate(batch.payloads)}
 
 
 def run(first, *payloads, count=None, size=None, flags=0, sent_at=0):
@@ -47,8 +49,10 @@ def test_a_header_is_read_back():
     assert (opened.kind, opened.sender, opened.dest) == (6, 2**64 - 1, 42)
 
 
-@pytest.mark.parametrize("datagram", [b"", b"x", bytes(32), bytes(1000), HEADER, wire.make_datagram(1, GROUP + 1, 77, 0, b"")],
-                         ids=["empty", "one byte", "zeros", "many zeros", "no check", "other group"])
+@pytest.mark.parametrize("datagram", [b"", b"x", bytes(32), bytes(1000), HEADER,
+                                      wire.make_datagram(1, GROUP + 1, 77, 0, b"")],
+                         ids=["empty", "one byte", "zeros", "many zeros", "no check",
+                              "other group"])
 def test_what_is_not_ours_has_no_header(datagram):
     assert wire.open_datagram(datagram, GROUP) is None
 
@@ -81,7 +85,8 @@ def test_packed_datagrams_carry_their_check():
 
 @example([b""], 100, 2**64 - 1)
 @example([b"a", b"b"], 100, 2**64 - 2)
-@given(st.lists(st.binary(max_size=300), min_size=1, max_size=200), st.integers(100, 4000), st.integers(0, 2**64 - 1))
+@given(st.lists(st.binary(max_size=300), min_size=1, max_size=200), st.integers(100, 4000),
+       st.integers(0, 2**64 - 1))
 def test_packed_messages_are_read_back_in_order(payloads, limit, offset):
     datagrams, count = pack(payloads, limit, offset)
     assert count == len(payloads)
@@ -119,7 +124,8 @@ def test_what_is_purged_or_was_never_there_is_left_out(make):
 
 
 def test_packing_stops_at_the_budget():
-    datagrams, count = wire.pack(ring_of([b"x" * 100] * 50), Marks(), Stamps(), [(1, 50)], 500, HEADER, 1200)
+    datagrams, count = wire.pack(ring_of([b"x" * 100] * 50), Marks(), Stamps(), [(1, 50)], 500,
+                                 HEADER, 1200)
     assert 1200 <= sum(map(len, datagrams)) <= 1700
     assert count == sum(len(messages(datagram)) for datagram in datagrams) < 50
 
@@ -131,9 +137,12 @@ def test_the_largest_payload_fits_one_udp_datagram_behind_the_longest_prefix():
 
 
 @pytest.mark.parametrize(("first", "old", "inside", "beyond"), [
-    (95, 3, 0, 0), (98, 3, 0, 0), (99, 2, 1, 0), (101, 0, 3, 0), (108, 0, 3, 0), (109, 0, 2, 1), (110, 0, 1, 2), (111, 0, 0, 3),
+    (95, 3, 0, 0), (98, 3, 0, 0), (99, 2, 1, 0), (101, 0, 3, 0), (108, 0, 3, 0), (109, 0, 2, 1),
+    (110, 0, 1, 2), (111, 0, 0, 3),
 ])
-def test_decision_4_only_messages_above_low_and_up_to_low_plus_capacity_become_objects(first, old, inside, beyond):
+def test_decision_4_only_messages_above_low_and_up_to_low_plus_capacity_become_objects(first, old,
+                                                                                       inside,
+                                                                                       beyond):
     arrivals = wire.read_data(HEADER + run(first, b"a", b"b", b"c"), 100, 10)
     assert (arrivals.old, sum(map(len, arrivals.batches)), arrivals.beyond) == (old, inside, beyond)
 
@@ -143,15 +152,18 @@ def test_decision_6_seqnos_wrap(low):
     first = (low + 1) % 2**64
     arrivals = wire.read_data(HEADER + run(first, b"a", b"b", b"c", b"d"), low, 3)
     assert [batch.first for batch in arrivals.batches] == [first]
-    assert (arrivals.old, arrivals.batches[0].payloads, arrivals.beyond) == (0, [b"a", b"b", b"c"], 1)
+    assert (arrivals.old, arrivals.batches[0].payloads, arrivals.beyond) == (0, [b"a", b"b", b"c"],
+                                                                             1)
     assert wire.read_data(HEADER + run(first, b"a"), (low + 1) % 2**64, 3).old == 1
 
 
 @pytest.mark.parametrize("body", [
     b"", run(1), run(1, b"abc")[:-1], run(1, b"abc") + b"x", run(1, b"abc", size=2), run(1, b"abc", size=4), run(1, b"abc", count=2),
-    run(1, b"abc", count=2**16 - 1), run(1, b"abc", size=2**32 - 1), run(1, b"abc", count=2**16 - 1, size=2**32 - 1),
+    run(1, b"abc", count=2**16 - 1), run(1, b"abc", size=2**32 - 1), run(1, b"abc", count=2**16 - 1,
+                                                                         size=2**32 - 1),
     run(1, b"abc", count=2**15, size=2**31), run(1, b"abc") + run(4, b"x", size=9),
-], ids=["no run", "empty run", "short", "trailing byte", "size too small", "size too big", "count too big", "largest count",
+], ids=["no run", "empty run", "short", "trailing byte", "size too small", "size too big",
+        "count too big", "largest count",
         "largest size", "both largest", "large size", "second run damaged"])
 def test_a_damaged_body_is_refused_as_a_whole(body):
     assert wire.read_data(HEADER + body, 0, 100) is None
@@ -189,17 +201,20 @@ def test_any_bytes_like_datagram_is_read():
 
 def test_a_run_carries_when_its_messages_left_their_sender():
     batches = wire.read_data(HEADER + run(5, b"a", b"b", sent_at=-7) + run(7, b"c", sent_at=2**63 - 1), 0, 100).batches
-    assert [(batch.first, len(batch), batch.stamp) for batch in batches] == [(5, 2, -7), (7, 1, 2**63 - 1)]
+    assert [(batch.first, len(batch), batch.stamp) for batch in batches] == [(5, 2, -7),
+                                                                             (7, 1, 2**63 - 1)]
 
 
 def test_a_repeat_carries_the_times_of_the_first_sending():
     stamps = Stamps()
     stamps.fill(0, 1, 3, 100)
     stamps.fill(0, 4, 2, 200)
-    (datagram,), count = wire.pack(ring_of([b"x"] * 6), Marks(), stamps, [(2, 6)], 60_000, HEADER, 1 << 30)
+    (datagram,), count = wire.pack(ring_of([b"x"] * 6), Marks(), stamps, [(2, 6)], 60_000, HEADER,
+                                   1 << 30)
     assert count == 5
-    assert [(batch.first, batch.last, batch.stamp) for batch in wire.read_data(datagram, 0, 100).batches] == [
-        (2, 3, 100), (4, 5, 200), (6, 6, 0)]
+    assert [(batch.first, batch.last,
+             batch.stamp) for batch in wire.read_data(datagram, 0, 100).batches] == [
+(2, 3, 100), (4, 5, 200), (6, 6, 0)]
 
 
 def test_the_runs_of_a_datagram_are_listed_without_its_messages():
@@ -210,13 +225,17 @@ def test_the_runs_of_a_datagram_are_listed_without_its_messages():
     window.push_many([b"f" * 20, b"g" * 30], 0, 8)
     (datagram,) = window.frame(wire.make_header(1, 7, 5, 0), now=77)
     runs = wire.list_runs(datagram)
-    assert [run[:5] for run in runs] == [(1, 3, 0, 6, 77), (4, 1, 1, 1, 77), (5, 1, 0, 5, 77), (6, 1, 8, 20, 77), (7, 1, 8, 30, 77)]
-    assert [datagram[run[5]:run[5] + run[3]] for run in runs] == [b"abbccc", b"o", b"quiet", b"f" * 20, b"g" * 30]
-    assert [run[2] for run in wire.list_runs(datagram, wire.HEADER_SIZE, window.marks)] == [0, 1, 2, 8, 8]
+    assert [run[:5] for run in runs] == [(1, 3, 0, 6, 77), (4, 1, 1, 1, 77), (5, 1, 0, 5, 77),
+                                         (6, 1, 8, 20, 77), (7, 1, 8, 30, 77)]
+    assert [datagram[run[5]:run[5] + run[3]] for run in runs] == [b"abbccc", b"o", b"quiet",
+                                                                  b"f" * 20, b"g" * 30]
+    assert [run[2] for run in wire.list_runs(datagram, wire.HEADER_SIZE, window.marks)] == [0, 1,
+                                                                                            2, 8, 8]
     assert wire.list_runs(datagram[:-1]) == [] and wire.list_runs(b"") == [] and wire.list_runs(datagram, 10) == []
 
 
 def test_a_batch_is_cut_where_its_send_times_change():
     times = array("q", [5, 5, 9]).tobytes()
-    assert wire.runs_of(Batch(None, 1, [b"a", b"bb", b"c"], sent_at=times)) == [(2, 3, 5), (1, 1, 9)]
+    assert wire.runs_of(Batch(None, 1, [b"a", b"bb", b"c"], sent_at=times)) == [(2, 3, 5),
+                                                                                (1, 1, 9)]
     assert wire.runs_of(Batch(None, 1, [b"a", b"bb"])) == [(2, 3, 0)] and wire.runs_of(Batch(None, 1, [])) == []

@@ -1,6 +1,8 @@
-"""The text's RingBuffer (RingBuffer.txt, correctness check #1) one access a step, to replay schedules against it.
+"""The text's RingBuffer (RingBuffer.txt, correctness check #1) one access a step, to
+replay schedules against it.
 
-Each of add() and remove() is a generator; every next() performs one read or write of a shared word."""
+Each of add() and remove() is a generator; every next() performs one read or write of a
+shared word."""
 
 
 class TextRing:
@@ -12,7 +14,8 @@ class TextRing:
         return (seqno - 1) % self.capacity
 
     def add(self, seqno):
-        """The text's four steps, after the test that the seqno is not beyond the window."""
+        """The text's four steps, after the test that the seqno is not beyond the
+        window."""
         if seqno <= self.hd:
             return False
         yield "#1 HD read"

@@ -1,4 +1,5 @@
-"""The layers that the page adds work: its code blocks, in the simulator and over UDP."""
+"""The layers that the page adds work: its code blocks, in the simulator and over
+UDP."""
 
 import re
 from dataclasses import replace
@@ -61,7 +62,8 @@ def test_what_is_forwarded_comes_from_the_coordinator_whatever_is_lost(page):
     for member in group.living():
         came = [payload for payload in member.got[first.address] if len(payload) < 10]
         for each in "ABC":
-            assert [payload for payload in came if payload[:1] == each.encode()] == [f"{each}{n}".encode() for n in range(20)]
+            assert [payload for payload in came if payload[:1] == each.encode()] == [
+                f"{each}{n}".encode() for n in range(20)]
         assert came == [payload for payload in second.got[first.address] if len(payload) < 10]
 
 
@@ -108,5 +110,6 @@ def test_both_work_over_udp(page, monkeypatch):
 
 def test_what_waits_is_bounded(page):
     group = Cluster("A", stack="forward-udp")
-    layer = page["ForwardToCoord"](group.start()["A"].address, group["A"].config, group["A"].multicast)
+    layer = page["ForwardToCoord"](group.start()["A"].address, group["A"].config,
+                                   group["A"].multicast)
     assert [layer.forward(b"", 0) for _ in range(1001)] == [True] * 1000 + [False]

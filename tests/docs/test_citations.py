@@ -1,4 +1,5 @@
-"""What code and tests cite stands in the documents, and what the documents name is there."""
+"""What code and tests cite stands in the documents, and what the documents name is
+there."""
 
 import re
 from functools import cache
@@ -48,7 +49,8 @@ def described(prefix):
 
 
 def comments(path, text):
-    """Return the parts of a source where rules are cited. (In code, R1 may be a member.)"""
+    """Return the parts of a source where rules are cited. (In code, R1 may be a
+    member.)"""
     if path.suffix in (".txt", ".h", ".c"):
         return "\n".join(re.findall(r"(?:^|\s)(?:#|//|/\*).*", text))
     return "\n".join(re.findall(r'"""[\s\S]*?"""|#.*', text))

@@ -1,16 +1,19 @@
-"""Groups of processes on a wire of their own that loses frames, for tests that run as root on Linux.
+"""Groups of processes on a wire of their own that loses frames, for tests that run as
+root on Linux.
 
     python lab.py '{"members": ["A", "B"], "loss": 0.01, "timeout": 60, "command": [...]}'
 
-runs `command` once for each member, in a network namespace of its own, whose only way out is a
-veth pair (MTU 1500) to one bridge. Frames that arrive are dropped at random, by nftables, before
-the kernel looks at them: each receiver loses others, and data is lost as control is. The kernel
-hands whole bursts (GSO) through a veth pair in one piece, so that one drop would take all of a
-burst; real wires carry frames, so bursts are cut here (gso_max_segs).
+runs `command` once for each member, in a network namespace of its own, whose only way
+out is a veth pair (MTU 1500) to one bridge. Frames that arrive are dropped at random,
+by nftables, before the kernel looks at them: each receiver loses others, and data is
+lost as control is. The kernel hands whole bursts (GSO) through a veth pair in one
+piece, so that one drop would take all of a burst; real wires carry frames, so bursts
+are cut here (gso_max_segs).
 
-A member is told its name and address (LAB_MEMBER, LAB_ADDRESS), says "ready" as its first line,
-and is told "go" when its wire is there. All of this happens in namespaces that end with the
-process, however it ends (`unshare --kill-child`): nothing is left to be removed.
+A member is told its name and address (LAB_MEMBER, LAB_ADDRESS), says "ready" as its
+first line, and is told "go" when its wire is there. All of this happens in namespaces
+that end with the process, however it ends (`unshare --kill-child`): nothing is left to
+be removed.
 """
 
 import json
@@ -37,7 +40,8 @@ def refusal():
 
 
 def run_group(members, command, *, loss, timeout):
-    """Run a group in a box; return what each member printed last, as JSON, by its name."""
+    """Run a group in a box; return what each member printed last, as JSON, by its
+    name."""
     plan = {"members": members, "command": command, "loss": loss, "timeout": timeout}
     box = subprocess.run([*BOX, sys.executable, __file__, json.dumps(plan)], capture_output=True,
                          text=True, timeout=timeout + 60)
@@ -46,7 +50,8 @@ def run_group(members, command, *, loss, timeout):
 
 
 def plain():
-    """Return an environment in which tools run that a sanitizer's library would make crash."""
+    """Return an environment in which tools run that a sanitizer's library would make
+    crash."""
     return {**os.environ, "LD_PRELOAD": ""}
 
 
@@ -68,7 +73,8 @@ class Wire:
         tool("ip", "link", "set", "hub", "up")
 
     def plug(self, process):
-        """Give a process, which is in a network namespace of its own, a way to the bridge."""
+        """Give a process, which is in a network namespace of its own, a way to the
+        bridge."""
         number = len(self.ends) + 1
         inside = ["nsenter", f"--net=/proc/{process.pid}/ns/net"]
         tool("ip", "link", "add", f"p{number}", "type", "veth", "peer", "name", "eth0",
@@ -82,8 +88,8 @@ class Wire:
         self.ends.append(inside)
 
     def finish(self):
-        """Tell all whose address belongs to which end (no ARP, whose loss costs a second); then
-        frames get lost."""
+        """Tell all whose address belongs to which end (no ARP, whose loss costs a
+        second); then frames get lost."""
         for mine, inside in enumerate(self.ends, 1):
             for number in range(1, len(self.ends) + 1):
                 if number != mine:

@@ -2,8 +2,9 @@
 
     python talker.py STACK NAMES SENDERS COUNT SIZE RATE WHOM PATIENCE
 
-Each of SENDERS (a string of names, one letter each) sends COUNT messages of SIZE bytes, RATE a
-second (0: as fast as they find room), to everybody or (WHOM "one") to the member after it.
+Each of SENDERS (a string of names, one letter each) sends COUNT messages of SIZE bytes,
+RATE a second (0: as fast as they find room), to everybody or (WHOM "one") to the member
+after it.
 """
 
 import json
@@ -75,8 +76,10 @@ def main(stack, names, senders, count, size, rate, whom, patience):
     pause = max(ear.longest, 0.0 if complete else time.monotonic() - ear.last)
     took, status = ear.last - ear.began, channel.status()
     unacked = channel.close(60)
-    kept = ("xmit_reqs_sent", "num_missing_asked", "xmit_rsps_sent", "unicast_xmit_rsps_sent", "unicast_highest_resent",
-            "num_duplicates", "unicast_duplicates", "send_errors", "send_dropped", "datagrams_sent", "send_calls", "datagrams_received")
+    kept = ("xmit_reqs_sent", "num_missing_asked", "xmit_rsps_sent", "unicast_xmit_rsps_sent",
+            "unicast_highest_resent",
+            "num_duplicates", "unicast_duplicates", "send_errors", "send_dropped", "datagrams_sent",
+            "send_calls", "datagrams_received")
     print(json.dumps({"counts": ear.counts, "errors": ear.errors[:5], "pause": pause, "took": took,
                       "unacked": unacked} | {name: status.get(name) for name in kept}))
 

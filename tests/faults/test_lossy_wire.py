@@ -1,4 +1,5 @@
-"""A wire that loses frames stops nobody: everything arrives, once, in order and without a pause."""
+"""A wire that loses frames stops nobody: everything arrives, once, in order and without
+a pause."""
 
 import sys
 from pathlib import Path
@@ -6,13 +7,15 @@ from pathlib import Path
 import pytest
 from lab import refusal, run_group
 
-pytestmark = [pytest.mark.prove, pytest.mark.udp, pytest.mark.skipif(bool(refusal()), reason=f"no lossy wire: {refusal()}")]
+pytestmark = [pytest.mark.prove, pytest.mark.udp,
+              pytest.mark.skipif(bool(refusal()), reason=f"no lossy wire: {refusal()}")]
 TALKER = [sys.executable, str(Path(__file__).with_name("talker.py"))]
 PAUSE = 5.0                             # seconds; 0.1 are usual, and a busy machine has its own
 
 
 def check(said, names, senders, count, whom):
-    """Everybody got all that was sent to it, once and in order, and was never kept waiting."""
+    """Everybody got all that was sent to it, once and in order, and was never kept
+    waiting."""
     after = dict(zip(names, names[1:] + names[:1], strict=True))
     for name, report in said.items():
         print(name, report)
@@ -28,12 +31,14 @@ def test_large_messages_come_over_a_wire_that_loses_frames(stack):
     check(run_group(["A", "B"], command, loss=0.01, timeout=150), "AB", "A", 60, "all")
 
 
-@pytest.mark.parametrize("stack, whom", [("mcast-udp", "all"), ("nakack2-udp", "all"), ("mcast-udp", "one")])
+@pytest.mark.parametrize("stack, whom", [("mcast-udp", "all"), ("nakack2-udp", "all"),
+                                         ("mcast-udp", "one")])
 @pytest.mark.parametrize("names, senders, count, rate, loss", [
     pytest.param("AB", "A", 30_000, 0, 0.01, id="1-percent-at-full-speed"),
     pytest.param("ABC", "ABC", 6_000, 2000, 0.05, id="5-percent-of-three-senders"),
 ])
-def test_frames_are_lost_and_messages_come_without_a_pause(stack, whom, names, senders, count, rate, loss):
+def test_frames_are_lost_and_messages_come_without_a_pause(stack, whom, names, senders, count,
+                                                           rate, loss):
     command = [*TALKER, stack, names, senders, str(count), "1000", str(rate), whom, "60"]
     said = run_group(list(names), command, loss=loss, timeout=150)
     check(said, names, senders, count, whom)

@@ -1,9 +1,12 @@
-"""What must hold of an honest member after every turn, whatever the others say: its memory is bounded, and so is what it answers.
+"""What must hold of an honest member after every turn, whatever the others say: its
+memory is bounded, and so is what it answers.
 
-And nobody purges what somebody who is there has not finished. Of all this one thing is exempt: under NAKACK2 the coordinator of the
-view is trusted with STABILITY, so a hostile one can make its members purge too early, and what was purged never comes to who lacks it;
-and it can make them wait for what was never sent, so that the rest of a large message may not find room.
-A hostile member that is not the coordinator cannot, and neither of them can make a member deliver twice, out of order or with a gap.
+And nobody purges what somebody who is there has not finished. Of all this one thing is
+exempt: under NAKACK2 the coordinator of the view is trusted with STABILITY, so a
+hostile one can make its members purge too early, and what was purged never comes to who
+lacks it; and it can make them wait for what was never sent, so that the rest of a large
+message may not find room. A hostile member that is not the coordinator cannot, and
+neither of them can make a member deliver twice, out of order or with a gap.
 """
 
 import reference
@@ -20,7 +23,8 @@ from ringcast.protocols.unreliable import UNRELIABLE
 from ringcast.stack import EVERYONE
 
 LOOK, GREETING = milliseconds(CONFIG.xmit_interval), milliseconds(CONFIG.hello_interval) // 10
-SYNC, STABLE, GAP = (milliseconds(time) for time in (CONFIG.sync_min_interval, CONFIG.stable_interval, CONFIG.gap_timeout))
+SYNC, STABLE, GAP = (milliseconds(time) for time in (CONFIG.sync_min_interval,
+                                                     CONFIG.stable_interval, CONFIG.gap_timeout))
 LARGEST = 700                           # bytes of a data datagram here: a bundle, or one payload
 LIMIT = 100                             # messages that an application takes in hand, at most
 
@@ -34,7 +38,7 @@ def check(member: Honest, now: int) -> None:
     check_unicast_answers(member, now)
 
 
-# ------------------------------------------------------------------------------------------------------------- memory
+# ------------------------------------------------------------------------------------------- memory
 
 def check_stream(stream: Stream, most: int = CONFIG.max_bytes + LARGEST) -> None:
     """The window's bounds (R1), the flags of what is in it, and fragments."""
@@ -49,9 +53,11 @@ def check_stream(stream: Stream, most: int = CONFIG.max_bytes + LARGEST) -> None
 
 
 def check_fragments(assemblies: dict[int, frag.Assembly], most: int) -> None:
-    """Their bytes, and their number: each takes memory of its own, however small it is."""
+    """Their bytes, and their number: each takes memory of its own, however small it
+    is."""
     assert sum(assembly.nbytes for assembly in assemblies.values()) <= most
-    assert all(assembly.nbytes == sum(map(len, assembly.parts.values())) for assembly in assemblies.values())
+    assert all(assembly.nbytes == sum(map(len, assembly.parts.values()))
+               for assembly in assemblies.values())
     assert sum(len(assembly.parts) for assembly in assemblies.values()) <= 2 + 2 * most // frag.SMALLEST
 
 
@@ -60,8 +66,10 @@ def check_multicast(member: Honest) -> None:
     lossless = isinstance(layer, nakack2.Nakack2) and layer.lossless
     check_stream(layer.own)
     for window in (*layer.windows.values(), *layer.leaving):
-        handed = (window.ring.hd - window.ring.low) % MODULUS   # what comes next always has room, and stays until LOW passes it
-        check_stream(window.stream, nakack2.MOST_ROOM * CONFIG.max_bytes if lossless else CONFIG.max_bytes + (1 + handed) * LARGE)
+        handed = (window.ring.hd - window.ring.low) % MODULUS  # what comes next always has room,
+                                                               # and stays until LOW passes it
+        check_stream(window.stream, nakack2.MOST_ROOM * CONFIG.max_bytes if lossless
+                     else CONFIG.max_bytes + (1 + handed) * LARGE)
     others = layer.members.keys() - {member.incarnation}
     assert layer.windows.keys() | layer.joiners.keys() <= others and len(layer.members) <= len(NAMES)
     if isinstance(layer, nakack2.Nakack2):
@@ -82,13 +90,15 @@ def check_nakack2(layer: nakack2.Nakack2) -> None:
     assert queue.bound == (0 if not layer.retransmits else layer.config.become_server_queue_size)
     assert not queue.bound or queue.num_messages <= queue.bound
     assert len(queue.incomplete) <= MAX_MEMBERS
-    assert layer.held.keys() <= layer.windows.keys() and all(layer.held.values()) and (layer.lossless or not layer.held)
+    assert layer.held.keys() <= layer.windows.keys() and all(layer.held.values()) and (
+        layer.lossless or not layer.held)
     tables = layer.resyncs.keys() | layer.answered.keys() | layer.standing.keys()
     assert tables | others <= layer.members.keys() - {layer.local.incarnation}
 
 
 def check_stable(layer: stable.Stable) -> None:
-    """Votes only of members, and on members. What a coordinator says of others is as much as one datagram holds."""
+    """Votes only of members, and on members. What a coordinator says of others is as
+    much as one datagram holds."""
     members = set(layer.members)
     assert layer.votes.keys() | layer.known.keys() <= members
     assert len(layer.early) <= MAX_MEMBERS
@@ -109,7 +119,8 @@ def waiting(member: Honest) -> int:
 
 
 def check_connections(member: Honest, now: int) -> None:
-    """Windows of those who are there, and of few who are gone; of what is closed or early, as little as is said."""
+    """Windows of those who are there, and of few who are gone; of what is closed or
+    early, as little as is said."""
     unicast = member.unicast
     most_gone, most_leaving = max(layer.MOST_GONE, len(NAMES)), max(layer.MOST_LEAVING, len(NAMES))
     kept = [entry.stream for entry in (*unicast.receivers.values(), *unicast.leaving)]
@@ -121,30 +132,35 @@ def check_connections(member: Honest, now: int) -> None:
         assert all(precedes(entry.ring.low, seqno) for seqno in entry.window.marks.flags)
     assert len(unicast.receivers.keys() - unicast.members.keys()) <= most_gone and len(unicast.leaving) <= most_leaving
     assert len(unicast.closed) <= CONFIG.max_closed_connections and len(unicast.closed.streams) <= memory.MOST_STREAMS
-    assert unicast.closed.streams.keys() == {peer for peer, closed in unicast.closed.entries.items() if closed.stream is not None}
+    assert unicast.closed.streams.keys() == {peer for peer, closed in unicast.closed.entries.items()
+                                             if closed.stream is not None}
     early = unicast.early
     assert early.size == sum(map(len, early.packets.values())) <= memory.MOST_EARLY_OF_ALL
     assert all(0 < len(packets) <= memory.MOST_EARLY for packets in early.packets.values())
     assert unicast.unacked.keys() <= unicast.senders.keys() and unicast.gapped.keys() | unicast.ready.keys() <= unicast.receivers.keys()
-    assert all(unicast.receivers[peer] is entry for table in (unicast.gapped, unicast.ready) for peer, entry in table.items())
+    assert all(unicast.receivers[peer] is entry for table in (unicast.gapped, unicast.ready)
+               for peer, entry in table.items())
     assert unicast.refusing | unicast.syncs.wanted.keys() <= unicast.members.keys() and not unicast.early_deliveries
     assert len(unicast.syncs.last_sync_sent) <= most_gone + len(NAMES)
     assert len(unicast.acks) <= member.num_arrived + member.num_finished
 
 
 def check_hands(member: Honest) -> None:
-    """OOB messages come at once, but not without an end when the application takes nothing. (Those of one turn are not counted.)"""
+    """OOB messages come at once, but not without an end when the application takes
+    nothing. (Those of one turn are not counted.)"""
     assert sum(len(batch) for batch, _ in member.outstanding) <= LIMIT + CONFIG.capacity + member.most_messages
 
 
 def check_finished(sender: Honest, members: tuple[Honest, ...], trusting: bool) -> bool:
-    """What a sender gives up was finished by all whom it was for. Only a coordinator can make it give up more, because nobody but the
-    coordinator sees the votes: of those who are `trusting` it is said that they were misled, by False."""
+    """What a sender gives up was finished by all whom it was for. Only a coordinator
+    can make it give up more, because nobody but the coordinator sees the votes: of
+    those who are `trusting` it is said that they were misled, by False."""
     for dest in (EVERYONE, *HONEST):
         said = sender.said.get(dest, [])
         while (number := sender.purged[dest]) < len(said) and not precedes(said[number].window.ring.low, said[number].seqno):
             for receiver in members:
-                if dest in (EVERYONE, receiver.incarnation) and not (receiver is sender and said[number].flags & DONT_LOOPBACK):
+                if dest in (EVERYONE, receiver.incarnation) and not (receiver is sender
+                                                                     and said[number].flags & DONT_LOOPBACK):
                     finished = number in receiver.heard[sender.incarnation, dest].finished
                     if trusting and dest == EVERYONE and not finished:
                         return False
@@ -153,23 +169,27 @@ def check_finished(sender: Honest, members: tuple[Honest, ...], trusting: bool) 
     return True
 
 
-# ------------------------------------------------------------------------------------------------------------ answers
+# ------------------------------------------------------------------------------------------ answers
 
 def check_answers(member: Honest, now: int) -> None:
-    """No amplification: what goes out is bounded by what came in and by time, whatever it was."""
+    """No amplification: what goes out is bounded by what came in and by time, whatever
+    it was."""
     sent, looks = member.sent, 1 + now // LOOK
     answers = member.num_arrived + member.num_finished
     assert sent[HELLO] <= 1 + now // GREETING
-    assert sent[multicast.HIGHEST] <= len(NAMES) * looks     # to all, and to each who says that it takes no messages
+    assert sent[multicast.HIGHEST] <= len(NAMES) * looks  # to all, and to each who says that it
+                                                          # takes no messages
     assert sent[multicast.XMIT_REQ] <= (len(NAMES) - 1) * looks
     assert sent[multicast.START] <= len(NAMES) * (looks + member.num_views) + member.num_links
     assert sent[mcast.ACK] <= answers + (len(NAMES) - 1) * looks + member.num_turns
     assert sent[UNRELIABLE] == member.num_shouted
     check_rounds(member, now)
     member.resent = [each for each in member.resent if each[0] > now - nakack2.RESYNC_PAUSE]
-    windows = 2 + member.num_links + nakack2.RESYNC_PAUSE // LOOK       # RESYNCs, one more for each link; and repeats
+    windows = 2 + member.num_links + nakack2.RESYNC_PAUSE // LOOK  # RESYNCs, one more for each
+                                                                   # link; and repeats
     for dest in {dest for _, dest, _ in member.resent}:
-        assert sum(size for _, to, size in member.resent if to == dest) <= windows * (CONFIG.max_bytes + LARGEST)
+        assert sum(size for _, to, size in member.resent if to == dest) <= windows * (
+            CONFIG.max_bytes + LARGEST)
     member.repeats = [each for each in member.repeats if each[0] > now - LOOK]
     for dest in {dest for _, dest, _ in member.repeats}:
         size = sum(size for _, to, size in member.repeats if to == dest)
@@ -177,7 +197,8 @@ def check_answers(member: Honest, now: int) -> None:
 
 
 def check_rounds(member: Honest, now: int) -> None:
-    """NAKACK2's words to one member are answers, or of a link or a view; STABLE votes by its interval, or when much is finished."""
+    """NAKACK2's words to one member are answers, or of a link or a view; STABLE votes
+    by its interval, or when much is finished."""
     sent, arrived = member.sent, member.arrived
     assert sent[nakack2.STARTED] <= arrived[multicast.START]
     if isinstance(member.multicast, nakack2.Nakack2):
@@ -198,7 +219,8 @@ def check_unicast_answers(member: Honest, now: int) -> None:
     assert sent[control.ACK] <= data + member.num_finished + member.num_turns * peers
     assert sent[control.XMIT_REQ] <= peers * looks
     assert sent[control.SEND_FIRST_SEQNO] <= min(data, peers * (1 + now // SYNC) + member.num_views)
-    assert counters.syncs_answered <= min(arrived[control.SEND_FIRST_SEQNO], counters.conns_opened + peers * (1 + now // SYNC))
+    assert counters.syncs_answered <= min(arrived[control.SEND_FIRST_SEQNO],
+                                          counters.conns_opened + peers * (1 + now // SYNC))
     # A refusal that comes again is answered with CLOSE again, until the leaver knows.
     assert sent[control.CLOSE] <= arrived[control.XMIT_REQ] + arrived[control.ACK] + counters.conns_closed
 
@@ -211,7 +233,8 @@ def note(member: Honest, kind: int, dest: int, datagram: bytes, now: int) -> Non
         member.repeats.append((now, EVERYONE, len(datagram)))
     elif kind in (control.MESSAGE, control.FIRST):
         uttered = member.uttered.setdefault(dest, set())
-        payloads = [payload for _, _, run in reference.runs(datagram[reference.CONNECTION:]) for payload in run]
+        payloads = [payload for _, _, run in reference.runs(datagram[reference.CONNECTION:])
+                    for payload in run]
         repeated = sum(len(payload) for payload in payloads if payload in uttered)
         uttered.update(payloads)
         if repeated:

@@ -1,7 +1,10 @@
-"""The target `tcp`: what a peer may send over a TCP connection, before it is a link and after.
+"""The target `tcp`: what a peer may send over a TCP connection, before it is a link and
+after.
 
-What is read must not depend on how the bytes were cut into reads: it is compared with a reference that sees all of them at once. What
-is no frame ends the link, behind all whole frames before it; nothing raises, and a link keeps one buffer or the part of one frame.
+What is read must not depend on how the bytes were cut into reads: it is compared with a
+reference that sees all of them at once. What is no frame ends the link, behind all
+whole frames before it; nothing raises, and a link keeps one buffer or the part of one
+frame.
 """
 
 import hashlib
@@ -18,11 +21,13 @@ GROUP, PEER = 0xABCD1234, 0x2222_0000_0002
 SIZES = (SMALLEST, SMALLEST + 1, 40, 100, 600, LARGEST - 1, LARGEST)
 LENGTHS = (0, 1, SMALLEST - 1, LARGEST + 1, 1 << 16, 1 << 31, (1 << 32) - 1)
 CUTS = (1, 2, 3, 4, 5, 12, 19, 20, 21, 36, 1000, READ, READ + 1)
-WAIT, ERROR = BlockingIOError, ConnectionResetError           # not instances: those collect all that raised them
+WAIT, ERROR = BlockingIOError, ConnectionResetError  # not instances: those collect all that raised
+                                                     # them
 
 
 class Socket:
-    """One that has nothing to send, and gives what `arrivals` hold, read by read: bytes, or an error to be raised."""
+    """One that has nothing to send, and gives what `arrivals` hold, read by read:
+    bytes, or an error to be raised."""
 
     def __init__(self) -> None:
         self.arrivals: deque[bytes | type[OSError]] = deque()
@@ -53,18 +58,21 @@ def run(data: bytes) -> None:
     split(program, stream, [program.choice(CUTS) for _ in range(program.byte() % 16)])
 
 
-# --------------------------------------------------------------------------------------------------------------- handshakes
+# --------------------------------------------------------------------------------------- handshakes
 
 def handshake(program: Program, numbers: Numbers) -> None:
-    """A record, or nearly one, is read as the reference does; and whatever number it says, what we propose is above our link's."""
-    number, member = (abs(program.choice([*EDGES, 1 << 62, (1 << 62) + 1, numbers.highest, numbers.stood + 1])) for _ in range(2))
+    """A record, or nearly one, is read as the reference does; and whatever number it
+    says, what we propose is above our link's."""
+    number, member = (abs(program.choice([*EDGES, 1 << 62, (1 << 62) + 1, numbers.highest,
+                                          numbers.stood + 1])) for _ in range(2))
     kind = program.byte()
     raw = write(GROUP, Record(kind, member, number, ("127.0.0.1", 7700)))
     assert len(raw) == SIZE
     damaged = bytearray(raw)
     for _ in range(program.byte() % 3):
         damaged[program.byte() % SIZE] = program.byte()
-    for each in (raw, bytes(damaged), resealed(bytes(damaged)), (program.bytes(SIZE) + bytes(SIZE))[:SIZE]):
+    for each in (raw, bytes(damaged), resealed(bytes(damaged)),
+                 (program.bytes(SIZE) + bytes(SIZE))[:SIZE]):
         record = read(each, GROUP)
         assert (record and tuple(record)) == reference.record(each, GROUP)
         if record is not None:
@@ -77,7 +85,8 @@ def resealed(raw: bytes) -> bytes:
 
 
 def heed(record: Record, numbers: Numbers, peer_is_smaller: bool) -> None:
-    """As tcp.py does: a proposal that is allowed, or an answer to our own, or a refusal."""
+    """As tcp.py does: a proposal that is allowed, or an answer to our own, or a
+    refusal."""
     is_allowed = record.kind == Kind.PROPOSE and numbers.allows(record.number, peer_is_smaller)
     if is_allowed or (record.kind == Kind.ACCEPT and 0 < numbers.proposed == record.number):
         numbers.stand(record.number)
@@ -86,10 +95,11 @@ def heed(record: Record, numbers: Numbers, peer_is_smaller: bool) -> None:
         numbers.give_up()
     elif record.kind == Kind.HELLO and not numbers.proposed:
         assert numbers.propose() > numbers.stood
-    assert numbers.stood <= numbers.highest < 1 << 63 and (not numbers.proposed or numbers.stood < numbers.proposed <= numbers.highest)
+    assert numbers.stood <= numbers.highest < 1 << 63 and (not numbers.proposed or numbers.stood
+                                                           < numbers.proposed <= numbers.highest)
 
 
-# -------------------------------------------------------------------------------------------------------------------- frames
+# ------------------------------------------------------------------------------------------- frames
 
 def a_piece(program: Program) -> bytes:
     """A frame of the peer, or somebody else's, or what is none, or any bytes."""
@@ -105,7 +115,8 @@ def a_piece(program: Program) -> bytes:
 
 
 def split(program: Program, stream: bytes, cuts: list[int]) -> None:
-    """Read it in such parts, the last of which repeats, until it ends or the link refuses it."""
+    """Read it in such parts, the last of which repeats, until it ends or the link
+    refuses it."""
     expected, is_well = reference.frames(stream, PEER)
     socket, spare = Socket(), [ReadBuffer() for _ in range(program.byte() % 2)]
     for buffer in spare:
@@ -139,5 +150,6 @@ def split(program: Program, stream: bytes, cuts: list[int]) -> None:
 
 def check(link: Link, spare: list[ReadBuffer]) -> None:
     assert len(spare) <= SPARE_BUFFERS and len(link._rest) < 4 + LARGEST
-    assert link._buffer is None or (len(link._buffer.writable) == READ and not link._rest and link._end - link._start < 4 + LARGEST)
+    assert link._buffer is None or (len(link._buffer.writable) == READ and not link._rest
+                                    and link._end - link._start < 4 + LARGEST)
     assert link._buffer not in spare

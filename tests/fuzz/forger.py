@@ -1,5 +1,6 @@
-"""Single datagrams in the name of the other honest member (docs/threats.md): each that has a bound, once in a program. Nothing of it
-may be lost, repeated or held up by that, so unlike what Hostile says in another's name this leaves all promises as they are."""
+"""Single datagrams in the name of the other honest member (docs/threats.md): each that
+has a bound, once in a program. Nothing of it may be lost, repeated or held up by that,
+so unlike what Hostile says in another's name this leaves all promises as they are."""
 
 import msgspec
 from group import Group
@@ -14,7 +15,8 @@ from ringcast.stack import EVERYONE
 
 
 class Forger(Group):
-    """A group in which B, besides all else, says one thing of each kind in the name of A or C."""
+    """A group in which B, besides all else, says one thing of each kind in the name of
+    A or C."""
 
     def __init__(self, data: bytes, *arguments: str) -> None:
         self.forged: set[str] = set()
@@ -28,8 +30,9 @@ class Forger(Group):
         if (said := word(self, target, other)) is not None:
             self.forged.add(word.__name__)
             kind, body = said
-            datagram = wire.make_datagram(kind, self.id, other.incarnation, EVERYONE, msgspec.msgpack.encode(body))
-            target.arriving.insert(0, datagram)         # at once: the network makes no second one of it
+            datagram = wire.make_datagram(kind, self.id, other.incarnation, EVERYONE,
+                                          msgspec.msgpack.encode(body))
+            target.arriving.insert(0, datagram)     # at once: the network makes no second one of it
             self.turn(target, 1)
 
     def a_refusal(self, target: Honest, other: Honest) -> "tuple[int, object]":
@@ -38,10 +41,12 @@ class Forger(Group):
         return stable.VOTE, [target.view_id, False, 0, {other.incarnation: (0, 0)}]
 
     def a_later_start(self, target: Honest, other: Honest) -> "tuple[int, object]":
-        return multicast.START, [other.multicast.send_window.sent + self.program.byte() % 8, target.view_id, 1 + self.program.byte()]
+        return multicast.START, [other.multicast.send_window.sent + self.program.byte() % 8,
+                                 target.view_id, 1 + self.program.byte()]
 
     def a_last_generation(self, target: Honest, other: Honest) -> "tuple[int, object]":
-        table = {self.program.choice(("A", "B", "C")): Line(2**22 - 1, self.program.choice((0, 5, 2**63)))}
+        table = {self.program.choice(("A", "B", "C")): Line(2**22 - 1,
+                                                            self.program.choice((0, 5, 2**63)))}
         return HELLO, Hello(other.name, other.name, target.members.table | table, False, {})
 
     def a_timestamp(self, target: Honest, other: Honest) -> "tuple[int, object] | None":
@@ -57,7 +62,8 @@ class Forger(Group):
         entry = target.unicast.senders.get(other.incarnation)
         if entry is None or not entry.was_granted:
             return None
-        return control.ACK, [entry.conn_id, 0, ((entry.last_timestamp_received or 0) + 1) % 2**64, 0]
+        return control.ACK, [entry.conn_id, 0, ((entry.last_timestamp_received or 0) + 1) % 2**64,
+                             0]
 
     def a_request(self, target: Honest, other: Honest) -> "tuple[int, object]":
         ring = target.multicast.send_window.ring
@@ -69,7 +75,8 @@ class Forger(Group):
         far = self.program.choice((1 << 20, 1 << 61, 1 << 62, 1 << 63))
         return stable.VOTE, [target.view_id, True, 1500, {target.incarnation: (far, far)}]
 
-    WORDS = (a_refusal, a_later_start, a_last_generation, a_timestamp, a_refusal_of_one, a_request, a_far_vote)
+    WORDS = (a_refusal, a_later_start, a_last_generation, a_timestamp, a_refusal_of_one, a_request,
+             a_far_vote)
     TALK = (*(Group.speak, Group.take_all, Group.finish, forge_once) * 8, *(Group.wait,) * 4)
     ACTS = (*Group.ACTS, *TALK)
 

@@ -4,9 +4,11 @@
     python tests/fuzz/fuzz.py TARGET build/fuzz/crash-...          # run one input again
     python tests/fuzz/fuzz.py --merge                              # make the corpus of the repository anew, as small as it gets
 
-The core is built by clang with its branches visible to the fuzzer and AddressSanitizer watching; the Python layers are instrumented
-by atheris. Inputs that reach something new are kept in build/fuzz/; the corpus in the repository is the best of them, in one file
-for each target. An input that breaks a promise is left in build/fuzz/ and the run fails.
+The core is built by clang with its branches visible to the fuzzer and AddressSanitizer
+watching; the Python layers are instrumented by atheris. Inputs that reach something new
+are kept in build/fuzz/; the corpus in the repository is the best of them, in one file
+for each target. An input that breaks a promise is left in build/fuzz/ and the run
+fails.
 """
 
 import os
@@ -22,11 +24,13 @@ HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 WORK = ROOT / "build" / "fuzz"
 TARGETS = ("decoder", "stack", "nakack2-udp", "nakack2-tcp", "tcp")
-DEFAULTS = ["-max_total_time=60", "-timeout=10", "-max_len=600", "-print_final_stats=1", f"-artifact_prefix={WORK}/"]
+DEFAULTS = ["-max_total_time=60", "-timeout=10", "-max_len=600", "-print_final_stats=1",
+            f"-artifact_prefix={WORK}/"]
 
 
 def clang() -> str:
-    found = [path for name in ("clang", *(f"clang-{number}" for number in range(22, 13, -1))) if (path := shutil.which(name))]
+    found = [path for name in ("clang", *(f"clang-{number}" for number in range(22, 13, -1)))
+             if (path := shutil.which(name))]
     if not found:
         raise SystemExit("make fuzz needs clang, which shows the fuzzer the core's branches; install it (Debian: clang-16)")
     return found[0]
@@ -38,19 +42,23 @@ def environment(package: Path) -> dict[str, str]:
     runtime = Path(atheris.path()) / "asan_with_fuzzer.so"
     if not runtime.exists():
         raise SystemExit(f"this build of atheris has no {runtime.name}; install atheris from a wheel")
-    # No stack of every allocation: it is most of the time that AddressSanitizer takes, and a find can be run again with it.
+    # No stack of every allocation: it is most of the time that AddressSanitizer takes,
+    # and a find can be run again with it.
     options = "detect_leaks=0:symbolize=0:quarantine_size_mb=16:malloc_context_size=0"
-    return os.environ | {"LD_PRELOAD": str(runtime), "ASAN_OPTIONS": options, "PYTHONMALLOC": "malloc", "PYTHONPATH": str(package)}
+    return os.environ | {"LD_PRELOAD": str(runtime), "ASAN_OPTIONS": options,
+                         "PYTHONMALLOC": "malloc", "PYTHONPATH": str(package)}
 
 
 def build() -> Path:
     compiler = clang()
-    sanitize = runpy.run_path(str(ROOT / "tests" / "sanitizers" / "sanitize.py"), run_name="sanitize")
+    sanitize = runpy.run_path(str(ROOT / "tests" / "sanitizers" / "sanitize.py"),
+                              run_name="sanitize")
     return sanitize["build"]("fuzz", {"CC": compiler, "LDSHARED": f"{compiler} -shared"})
 
 
 def harness(package: Path, target: str, *arguments: str) -> int:
-    """Run the process that is fuzzed. libFuzzer starts itself again to merge, by the first word of its command."""
+    """Run the process that is fuzzed. libFuzzer starts itself again to merge, by the
+    first word of its command."""
     script = WORK / f"{target}.sh"
     script.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{HERE / "harness.py"}" {target} "$0" "$@"\n')
     script.chmod(0o755)
@@ -93,7 +101,8 @@ def merge(package: Path, target: str) -> int:
 def main(words: list[str]) -> int:
     options = [word for word in words if word.startswith("-") and word != "--merge"]
     inputs = [word for word in words if Path(word).is_file()]
-    names = [word for word in words if word not in options and word not in inputs and word != "--merge"]
+    names = [word for word in words if word not in options and word not in inputs
+             and word != "--merge"]
     if any(name not in TARGETS for name in names):
         raise SystemExit(f"the targets are {', '.join(TARGETS)}, not {' '.join(names)}")
     package = build()

@@ -1,15 +1,20 @@
-"""The target `stack`: bytes as a program for a group of three, A and C honest (the stacks that are shipped), B hostile.
+"""The target `stack`: bytes as a program for a group of three, A and C honest (the
+stacks that are shipped), B hostile.
 
-The program says what happens next: B, or somebody who is no member, puts datagrams of any kind and content into what an honest member
-receives; the honest ones send to everybody and to each other, deliver and finish; the network loses, repeats and reorders; time
-passes. After every turn the promises are checked, and at the end, when B has said its last and was taken out, that nothing is owed to
-anybody.
+The program says what happens next: B, or somebody who is no member, puts datagrams of
+any kind and content into what an honest member receives; the honest ones send to
+everybody and to each other, deliver and finish; the network loses, repeats and
+reorders; time passes. After every turn the promises are checked, and at the end, when B
+has said its last and was taken out, that nothing is owed to anybody.
 
-What is *not* promised, because nothing is authenticated: that B's own messages make sense; that somebody stays in the view whom
-B calls vacant or replaced; that C's messages are C's once B has sent something well formed in C's name, or that C gets what is meant
-for it once B has acknowledged it, or closed C's connection. From there on only those promises are checked that hold all the same:
-bounds, answers, what a member says to itself, and that each seqno of a stream comes once and in order. And once connections of B's
-many incarnations have driven out of a member's memory what it knew of a closed connection of C's, what C said in it may come again.
+What is *not* promised, because nothing is authenticated: that B's own messages make
+sense; that somebody stays in the view whom B calls vacant or replaced; that C's
+messages are C's once B has sent something well formed in C's name, or that C gets what
+is meant for it once B has acknowledged it, or closed C's connection. From there on only
+those promises are checked that hold all the same: bounds, answers, what a member says
+to itself, and that each seqno of a stream comes once and in order. And once connections
+of B's many incarnations have driven out of a member's memory what it knew of a closed
+connection of C's, what C said in it may come again.
 """
 
 import msgspec
@@ -25,14 +30,15 @@ from ringcast.stack import EVERYONE, Effects, group_id
 class Group(Hostile):
     """One run of a program."""
 
-    leads = False                               # B is the coordinator of every view that it is in
-    spoke_early = False                         # B, before anybody had a view: perhaps nobody has one yet
+    leads = False                       # B is the coordinator of every view that it is in
+    spoke_early = False                 # B, before anybody had a view: perhaps nobody has one yet
 
     def __init__(self, data: bytes, members: tuple[Honest, ...] | None = None) -> None:
         super().__init__(data, members or (Honest("A"), Honest("C")), group_id("fuzz"))
         self.now = 0
-        self.misled = False                     # an honest member has purged too early, because its coordinator B said so
-        self.apart = False                      # a view without one of the honest members was installed
+        self.misled = False  # an honest member has purged too early, because its coordinator B said
+                             # so
+        self.apart = False   # a view without one of the honest members was installed
         self.begin()
 
     def begin(self) -> None:
@@ -49,7 +55,8 @@ class Group(Hostile):
                 self.turn(member, len(member.arriving))
             self.now += GREETING
         for member in self.members:
-            assert self.spoke_early or member.view_id and member.multicast.joiners.keys() == {HOSTILE}
+            assert self.spoke_early or member.view_id and member.multicast.joiners.keys() == {
+                HOSTILE}
 
     def before_views(self) -> None:
         """What B says before anybody has a view."""
@@ -60,7 +67,7 @@ class Group(Hostile):
             act(self, self.program.choice(self.members))
         self.settle()
 
-    # -------------------------------------------------------------------------------- what the honest ones and the network do
+    # ------------------------------------------------------ what the honest ones and the network do
 
     def send(self, member: Honest) -> None:
         for _ in range(1 + self.program.byte() % 5):
@@ -71,7 +78,8 @@ class Group(Hostile):
     def speak(self, member: Honest) -> None:
         """To one member or all, in any way there is."""
         other = self.members[member is self.members[0]]
-        dest = self.program.choice((other.incarnation, other.incarnation, self.incarnation_of(member), EVERYONE, member.incarnation))
+        dest = self.program.choice((other.incarnation, other.incarnation,
+                                    self.incarnation_of(member), EVERYONE, member.incarnation))
         for _ in range(1 + self.program.byte() % 5):
             flags = self.program.choice((0, 0, OOB, DONT_LOOPBACK))
             size = self.program.byte()
@@ -81,7 +89,8 @@ class Group(Hostile):
 
     def shout(self, member: Honest) -> None:
         other = self.members[member is self.members[0]]
-        dest = self.program.choice((other.incarnation, EVERYONE, self.incarnation_of(member), member.incarnation))
+        dest = self.program.choice((other.incarnation, EVERYONE, self.incarnation_of(member),
+                                    member.incarnation))
         member.shout(dest, self.program.byte(), self.program.choice((0, DONT_LOOPBACK)), self.now)
         self.turn(member)
 
@@ -106,7 +115,8 @@ class Group(Hostile):
             member.arriving.insert(self.program.byte() % len(member.arriving), datagram)
 
     def wait(self, member: Honest) -> None:
-        self.now += self.program.choice((1, LOOK // 3, LOOK, LOOK, 3 * LOOK, 10 * GREETING, 1_000_000_000))
+        self.now += self.program.choice((1, LOOK // 3, LOOK, LOOK, 3 * LOOK, 10 * GREETING,
+                                         1_000_000_000))
         for each in self.members:
             self.turn(each)
 
@@ -118,14 +128,19 @@ class Group(Hostile):
             member.members.exclude("B", self.now)
         self.turn(member)
 
-    ACTS = (Hostile.nonsense, Hostile.sealed_nonsense, Hostile.sealed_nonsense, Hostile.forged_numbers, Hostile.forged_numbers,
-            Hostile.forged_numbers, Hostile.forged_request, Hostile.forged_request, Hostile.forged_hello, Hostile.forged_hello,
-            Hostile.forged_data, Hostile.forged_data, Hostile.forged_data, Hostile.a_life_of_b, send, send, send, finish, finish,
+    ACTS = (Hostile.nonsense, Hostile.sealed_nonsense, Hostile.sealed_nonsense,
+            Hostile.forged_numbers, Hostile.forged_numbers,
+            Hostile.forged_numbers, Hostile.forged_request, Hostile.forged_request,
+            Hostile.forged_hello, Hostile.forged_hello,
+            Hostile.forged_data, Hostile.forged_data, Hostile.forged_data, Hostile.a_life_of_b,
+            send, send, send, finish, finish,
             take_some, take_all, take_all, lose, disorder, wait, wait, slow_down, exclude,
-            speak, speak, speak, shout, Hostile.forged_messages, Hostile.forged_messages, Hostile.forged_messages,
-            Hostile.forged_control, Hostile.forged_control, Hostile.forged_control, Hostile.heed, Hostile.forged_shout)
+            speak, speak, speak, shout, Hostile.forged_messages, Hostile.forged_messages,
+            Hostile.forged_messages,
+            Hostile.forged_control, Hostile.forged_control, Hostile.forged_control, Hostile.heed,
+            Hostile.forged_shout)
 
-    # ------------------------------------------------------------------------------------------------------- a turn
+    # --------------------------------------------------------------------------------------- a turn
 
     def turn(self, member: Honest, count: int = 0) -> None:
         """As the driver does it, with `count` of the datagrams that are arriving."""
@@ -156,14 +171,16 @@ class Group(Hostile):
         return datagrams
 
     def expect(self, member: Honest, datagrams: list[bytes]) -> None:
-        """Count what the stack must refuse, and say why; note what has flags, which comes out of order or in parts."""
+        """Count what the stack must refuse, and say why; note what has flags, which
+        comes out of order or in parts."""
         member.num_arrived += len(datagrams)
         num_messages = waiting(member)
         for datagram in datagrams:
             header = wire.open_datagram(datagram, self.id)
             if header is None:
                 member.refused["malformed"] += 1
-            elif header.sender == member.incarnation or header.dest not in (EVERYONE, member.incarnation):
+            elif header.sender == member.incarnation or header.dest not in (EVERYONE,
+                                                                            member.incarnation):
                 member.refused["not_for_me"] += 1
             elif header.kind not in member.stack.kinds:
                 member.refused["unhandled"] += 1
@@ -190,7 +207,8 @@ class Group(Hostile):
             member.view_id = view.id
             member.num_views += 1
             self.apart |= any(other.address not in view for other in self.members)
-        senders = {each.incarnation: each for each in self.members if each is member or not self.spoofed}
+        senders = {each.incarnation: each for each in self.members if each is member
+                   or not self.spoofed}
         for batch in effects.deliveries:
             member.take(batch, senders, self.apart)
         for batch in effects.failures:
@@ -205,14 +223,16 @@ class Group(Hostile):
     def note_memories(self, member: Honest) -> None:
         """Of whose connections nothing is known any more."""
         unicast = member.unicast
-        known = {sender for sender in HONEST if sender in unicast.receivers or unicast.closed.get(sender) is not None}
+        known = {sender for sender in HONEST if sender in unicast.receivers
+                 or unicast.closed.get(sender) is not None}
         member.forgot |= member.remembered - known
         member.remembered = known
 
-    # --------------------------------------------------------------------------------------------------------- the end
+    # -------------------------------------------------------------------------------------- the end
 
     def settle(self) -> None:
-        """B is silent and taken out, the network loses nothing: the honest members get everything, and can go on."""
+        """B is silent and taken out, the network loses nothing: the honest members get
+        everything, and can go on."""
         for member in self.members:
             member.limit = LIMIT
             self.take_all(member)               # what B said last
@@ -226,7 +246,8 @@ class Group(Hostile):
             if not any(member.arriving for member in self.members):
                 if self.owed() is None:
                     break
-                self.now = max(self.now + 1, min(member.stack.deadline() or self.now + LOOK for member in self.members))
+                self.now = max(self.now + 1, min(member.stack.deadline() or self.now + LOOK
+                                                 for member in self.members))
         for member in self.members:
             status = member.stack.status()
             assert {name: status[name] for name in member.refused} == member.refused

@@ -1,12 +1,14 @@
-"""The targets `nakack2-udp` and `nakack2-tcp`: the group of group.py on these stacks. The first byte of the input says how it is set
-up, the rest is the program.
+"""The targets `nakack2-udp` and `nakack2-tcp`: the group of group.py on these stacks.
+The first byte of the input says how it is set up, the rest is the program.
 
-Over TCP what B says to an honest member comes in its order and is lost only when the connection breaks, which B may do at any time;
-between the honest members nothing is lost. Whom a member holds, of him it reads nothing, and later all in its order.
+Over TCP what B says to an honest member comes in its order and is lost only when the
+connection breaks, which B may do at any time; between the honest members nothing is
+lost. Whom a member holds, of him it reads nothing, and later all in its order.
 
-What is not promised besides what group.py says: when B is the coordinator, that nobody purges before all have finished (a coordinator
-is trusted with STABILITY), and so that everything arrives. Everything else holds then too. In about half of all programs B never
-speaks in C's name, so that the promises hold to the end.
+What is not promised besides what group.py says: when B is the coordinator, that nobody
+purges before all have finished (a coordinator is trusted with STABILITY), and so that
+everything arrives. Everything else holds then too. In about half of all programs B
+never speaks in C's name, so that the promises hold to the end.
 """
 
 from typing import Any
@@ -22,7 +24,8 @@ from ringcast.protocols.multicast import base as multicast, nakack2, stable
 from ringcast.protocols.seqnos import precedes
 from ringcast.stacks import STACKS
 
-LEADS, RING_BUFFER, KEEPS, RETRANSMITS, SPOOFS, EARLY, IMPATIENT = (1 << bit for bit in range(7))      # of the first byte
+# of the first byte
+LEADS, RING_BUFFER, KEEPS, RETRANSMITS, SPOOFS, EARLY, IMPATIENT = (1 << bit for bit in range(7))
 MOST_EARLY = 4                          # acts of B between two HELLOs
 
 
@@ -33,11 +36,13 @@ class Nakack2Group(HostileNakack2, Group):
         modes = data[0] if data else 0
         self.leads, self.may_spoof, self.spoke_early = bool(modes & LEADS), bool(modes & SPOOFS), bool(modes & EARLY)
         names = ("B", "A", "C") if self.leads else NAMES
-        options: dict[str, Any] = {"use_ring_buffer": bool(modes & RING_BUFFER), "discard_delivered_msgs": not modes & KEEPS,
+        options: dict[str, Any] = {"use_ring_buffer": bool(modes & RING_BUFFER),
+                                   "discard_delivered_msgs": not modes & KEEPS,
                    "gap_timeout": CONFIG.gap_timeout if modes & IMPATIENT else 1000}
         if STACKS[stack].is_lossless:
             options["xmit_interval"] = 3 if modes & RETRANSMITS else 0
-        super().__init__(data[1:], (Honest("A", stack, names, **options), Honest("C", stack, names, **options)))
+        super().__init__(data[1:], (Honest("A", stack, names, **options),
+                                    Honest("C", stack, names, **options)))
 
     def before_views(self) -> None:
         if self.spoke_early:
@@ -55,7 +60,8 @@ class Nakack2Group(HostileNakack2, Group):
         super().settle()
 
     def awaits_the_unsent(self) -> bool:
-        """Whether an honest member believes of another that it has sent more than it has."""
+        """Whether an honest member believes of another that it has sent more than it
+        has."""
         sent = {each.incarnation: each.multicast.send_window.sent for each in self.members}
         return any(precedes(sent[sender], window.ring.hr) for each in self.members
                    for sender, window in each.multicast.windows.items() if sender in sent)
@@ -71,7 +77,8 @@ class Nakack2Group(HostileNakack2, Group):
             self.say(member, kind, msgspec.msgpack.encode(fields))
             self.turn(member, len(member.arriving))
 
-    EARLY_ACTS = (*HostileNakack2.ACTS, Hostile.forged_data, Hostile.forged_numbers, Hostile.a_life_of_b)
+    EARLY_ACTS = (*HostileNakack2.ACTS, Hostile.forged_data, Hostile.forged_numbers,
+                  Hostile.a_life_of_b)
     ACTS = (*Group.ACTS, *HostileNakack2.ACTS, insist)
 
 
@@ -83,7 +90,8 @@ class LinkedGroup(Nakack2Group):
 
     def begin(self) -> None:
         for member in self.members:
-            member.news = [other.incarnation for other in self.members if other is not member] + [self.incarnation_of(member)]
+            member.news = [other.incarnation for other in self.members if other is not member] + [
+                self.incarnation_of(member)]
         super().begin()
 
     def put(self, target: Honest, datagram: bytes) -> None:
@@ -101,7 +109,8 @@ class LinkedGroup(Nakack2Group):
         return taken
 
     def break_link(self, member: Honest) -> None:
-        """Of what B has on its way, the last is lost; there is a new connection at once, or nobody notices before it is used."""
+        """Of what B has on its way, the last is lost; there is a new connection at
+        once, or nobody notices before it is used."""
         incarnation, most = self.incarnation_of(member), self.program.byte()
         for at in range(len(member.arriving) - 1, -1, -1):
             header = wire.open_datagram(member.arriving[at], self.id)
@@ -113,7 +122,8 @@ class LinkedGroup(Nakack2Group):
     def link_event(self, member: Honest) -> None:
         """With anybody, and often."""
         other = self.members[member is self.members[0]]
-        whom = self.program.choice((self.incarnation_of(member), other.incarnation, self.somebody(member)))
+        whom = self.program.choice((self.incarnation_of(member), other.incarnation,
+                                    self.somebody(member)))
         member.news += [whom] * (1 + self.program.byte() % 9)
 
     def switch(self, member: Honest) -> None:
@@ -124,5 +134,6 @@ class LinkedGroup(Nakack2Group):
         """One of B's at a time, and time for it."""
         self.turn(member, 1)
 
-    ACTS = (*(act for act in Nakack2Group.ACTS if act not in (Group.lose, Group.disorder)), break_link,
+    ACTS = (*(act for act in Nakack2Group.ACTS if act not in (Group.lose, Group.disorder)),
+            break_link,
             break_link, link_event, switch, first_of_b)

@@ -1,4 +1,5 @@
-"""What the hostile member B does, and somebody who is no member: datagrams of any kind and content in what an honest one receives."""
+"""What the hostile member B does, and somebody who is no member: datagrams of any kind
+and content in what an honest one receives."""
 
 import struct
 from typing import Any
@@ -19,10 +20,11 @@ from ringcast.protocols.unreliable import UNRELIABLE
 from ringcast.stack import EVERYONE
 
 HOSTILE, STRANGER = INCARNATIONS["B"], 0x4444_0000_0004
-EDGES = [0, 1, 2, 3, 7, 8, 9, 63, 64, 255, 256, 2**22 - 1, 2**31, 2**32, 2**53, 2**63 - 1, 2**63, 2**63 + 1, 2**64 - 2, 2**64 - 1,
+EDGES = [0, 1, 2, 3, 7, 8, 9, 63, 64, 255, 256, 2**22 - 1, 2**31, 2**32, 2**53, 2**63 - 1, 2**63,
+         2**63 + 1, 2**64 - 2, 2**64 - 1,
          -1, -2**31, -2**63]
-STAMP = 8                               # bytes in front of a message without a seqno: when it was sent
-STEPS = (0, 0, 0, 1, 1, 2, -1, 8)       # from a number that means something
+STAMP = 8                           # bytes in front of a message without a seqno: when it was sent
+STEPS = (0, 0, 0, 1, 1, 2, -1, 8)   # from a number that means something
 MESSAGES = (multicast.DATA, multicast.REPEAT)
 CONNECTIONS = (control.MESSAGE, control.FIRST)
 
@@ -50,8 +52,9 @@ class Program:
 
 
 class Hostile:
-    """The acts of B in a group of honest `members`. `spoofed` says that B spoke in the name of one of them, and well; where it may not
-    do that, it is a stranger instead."""
+    """The acts of B in a group of honest `members`. `spoofed` says that B spoke in the
+    name of one of them, and well; where it may not do that, it is a stranger
+    instead."""
 
     may_spoof = True
 
@@ -60,18 +63,21 @@ class Hostile:
         self.members = members
         self.id = group
         self.spoofed = False
-        self.num_said = 0                       # by B, the timestamps of what it acknowledges and asks
+        self.num_said = 0                   # by B, the timestamps of what it acknowledges and asks
 
-    # -------------------------------------------------------------------------------------------------------- numbers
+    # -------------------------------------------------------------------------------------- numbers
 
     def number(self, target: Honest) -> int:
         """An edge, or next to a pointer of the one who is to receive it."""
         which, windows, unicast = self.program.byte(), target.multicast.windows, target.unicast
         if which < 64:
             return EDGES[which % len(EDGES)]
-        rings = [target.multicast.send_window.ring, *(windows[sender].ring for sender in sorted(windows))]
-        rings += [table[peer].ring for table in (unicast.receivers, unicast.senders) for peer in sorted(table)]
-        pointers = [target.view_id, *INCARNATIONS.values(), *(each for ring in rings for each in (ring.low, ring.hd, ring.hr))]
+        rings = [target.multicast.send_window.ring,
+                 *(windows[sender].ring for sender in sorted(windows))]
+        rings += [table[peer].ring for table in (unicast.receivers, unicast.senders)
+                  for peer in sorted(table)]
+        pointers = [target.view_id, *INCARNATIONS.values(),
+                    *(each for ring in rings for each in (ring.low, ring.hd, ring.hr))]
         return (pointers[which % len(pointers)] + self.program.byte() % 32 - 8) % MODULUS
 
     def conn_id(self, target: Honest) -> int:
@@ -79,7 +85,8 @@ class Hostile:
         which, unicast, incarnation = self.program.byte(), target.unicast, self.incarnation_of(target)
         if which >= 240:
             return EDGES[which % len(EDGES)]
-        known = [table[incarnation].conn_id for table in (unicast.receivers, unicast.closed.entries, unicast.senders) if incarnation in table]
+        known = [table[incarnation].conn_id for table in (unicast.receivers, unicast.closed.entries,
+                                                          unicast.senders) if incarnation in table]
         known.append(unicast.conn_ids.last)
         return (known[which // len(STEPS) % len(known)] + STEPS[which % len(STEPS)]) % MODULUS
 
@@ -92,13 +99,14 @@ class Hostile:
         """The present one of B, as the target knows it."""
         return target.members.table["B"].incarnation or HOSTILE
 
-    # ---------------------------------------------------------------------------------------------------------- words
+    # ---------------------------------------------------------------------------------------- words
 
     def forge(self, target: Honest, kind: int, body: bytes) -> None:
         """Into what the target receives: behind the rest, or before it."""
         other = self.members[target is self.members[0]]
         sender = self.program.choice([self.incarnation_of(target)] * 10 + [
-            STRANGER, STRANGER, 0, 2**64 - 1, target.incarnation, other.incarnation if self.may_spoof else STRANGER, HOSTILE])
+            STRANGER, STRANGER, 0, 2**64 - 1, target.incarnation, other.incarnation
+            if self.may_spoof else STRANGER, HOSTILE])
         dest = self.program.choice((EVERYONE, target.incarnation, HOSTILE, 77))
         if sender == other.incarnation and dest in (EVERYONE, target.incarnation):
             if kind == UNRELIABLE:
@@ -114,7 +122,8 @@ class Hostile:
         self.put(target, self.program.bytes(200))
 
     def sealed_nonsense(self, target: Honest) -> None:
-        """Of one of the first kinds, as the inputs of the corpus have it, or of any that the target's stack knows."""
+        """Of one of the first kinds, as the inputs of the corpus have it, or of any
+        that the target's stack knows."""
         number = self.program.byte()
         kind = number % 17 if number < 255 else self.program.choice(sorted(target.stack.kinds))
         self.forge(target, kind, self.program.bytes(255))
@@ -122,10 +131,12 @@ class Hostile:
     def forged_numbers(self, target: Honest) -> None:
         kind = self.program.choice((mcast.ACK, mcast.ACK, multicast.START, multicast.HIGHEST))
         count = 1 if kind == multicast.HIGHEST else 2
-        self.forge(target, kind, msgspec.msgpack.encode([self.number(target) for _ in range(count)]))
+        self.forge(target, kind,
+                   msgspec.msgpack.encode([self.number(target) for _ in range(count)]))
 
     def forged_request(self, target: Honest) -> None:
-        self.forge(target, multicast.XMIT_REQ, msgspec.msgpack.encode([self.ranges(target, target.multicast.send_window.ring)]))
+        self.forge(target, multicast.XMIT_REQ,
+                   msgspec.msgpack.encode([self.ranges(target, target.multicast.send_window.ring)]))
 
     def ranges(self, target: Honest, ring: Any) -> list[tuple[int, int]]:
         ranges = [(self.number(target), self.number(target)) for _ in range(self.program.byte() % 8)] or [(ring.low, ring.hr)]
@@ -134,7 +145,8 @@ class Hostile:
     def forged_hello(self, target: Honest) -> None:
         names = ["B", "B", "B", "A", "C", "D", ""]
         incarnations = [HOSTILE, 0, STRANGER, *INCARNATIONS.values(), 2**64 - 1, -1]
-        table = {self.program.choice(names): Line(self.program.choice((1, 1, 2, 3, 9, 2**22 - 1)), self.program.choice(incarnations))
+        table = {self.program.choice(names): Line(self.program.choice((1, 1, 2, 3, 9, 2**22 - 1)),
+                                                  self.program.choice(incarnations))
                  for _ in range(self.program.byte() % 5)}
         resume = {self.number(target): self.number(target) for _ in range(self.program.byte() % 3)}
         name, has = self.program.choice(names), self.program.byte()
@@ -144,51 +156,66 @@ class Hostile:
     def forged_data(self, target: Honest) -> None:
         body = b""
         for _ in range(1 + self.program.byte() % 3):
-            payloads = [bytes(self.program.choice((0, 1, 20, 250))) for _ in range(1 + self.program.byte() % 6)]
+            payloads = [bytes(self.program.choice((0, 1, 20, 250)))
+                        for _ in range(1 + self.program.byte() % 6)]
             body += a_run(self.number(target), 0, payloads)
         self.forge(target, self.program.choice(MESSAGES), body)
 
     def a_life_of_b(self, target: Honest) -> None:
         """B comes back as somebody else, opens its streams and fills the window."""
         line = target.members.table["B"]
-        incarnation = HOSTILE + (self.program.byte() << 32)          # the upper half is what the id of a view sees
+        incarnation = HOSTILE + (self.program.byte() << 32)  # the upper half is what the id of a
+                                                             # view sees
         table = target.members.table | {"B": Line(min(line.generation + 1, 2**22 - 1), incarnation)}
         hello = msgspec.msgpack.encode(Hello("B", "b", table, False, {}))
         view_id = sum(line.weight for line in table.values())
         body = a_run(1, 0, [bytes(100)])
-        for kind, content in ((HELLO, hello), (multicast.START, msgspec.msgpack.encode([0, view_id])), (multicast.DATA, body),
+        for kind, content in ((HELLO, hello),
+                              (multicast.START, msgspec.msgpack.encode([0, view_id])),
+                              (multicast.DATA, body),
                               (control.FIRST, (1).to_bytes(8, "little") + body)):
-            target.arriving.append(wire.make_datagram(kind, self.id, incarnation, EVERYONE, content))
+            target.arriving.append(wire.make_datagram(kind, self.id, incarnation, EVERYONE,
+                                                      content))
 
-    # ------------------------------------------------------------------------------------------- words of connections
+    # ------------------------------------------------------------------------- words of connections
 
     def forged_messages(self, target: Honest) -> None:
         """Runs with flags, in a connection or to everybody."""
         kind = self.program.choice((*CONNECTIONS, *CONNECTIONS, *MESSAGES))
-        prefix = (self.conn_id(target) % MODULUS).to_bytes(8, "little") if kind in CONNECTIONS else b""
+        prefix = (self.conn_id(target) % MODULUS).to_bytes(8,
+                                                           "little") if kind in CONNECTIONS else b""
         body = b""
         for _ in range(1 + self.program.byte() % 3):
             flags = self.program.choice((0, 0, 0, 1, 1, 8, 9, 2, 4, 256, 0xFFFF))
             number, count = self.program.byte(), self.program.choice((2, 3, 1, 0, 9, 2**32 - 1))
             index = self.program.choice((0, 1, 2, self.next_part(target, number)))
-            sizes = [self.program.choice((1, 0, 20, 256)) for _ in range(1 + self.program.byte() % 6)]
-            heads = [HEAD.pack(number, index + step, count) if flags & 8 else b"" for step in range(len(sizes))]
-            body += a_run(self.number(target), flags, [head + bytes(size) for head, size in zip(heads, sizes, strict=True)])
+            sizes = [self.program.choice((1, 0, 20, 256))
+                     for _ in range(1 + self.program.byte() % 6)]
+            heads = [HEAD.pack(number, index + step, count) if flags & 8 else b""
+                     for step in range(len(sizes))]
+            body += a_run(self.number(target), flags,
+                          [head + bytes(size) for head, size in zip(heads, sizes, strict=True)])
         self.forge(target, kind, prefix + body)
 
     def next_part(self, target: Honest, number: int) -> int:
         """Of a message that the target is putting together."""
         incarnation = self.incarnation_of(target)
-        streams = [table[incarnation].stream for table in (target.unicast.receivers, target.multicast.windows) if incarnation in table]
-        found = [stream.whole.ordered[number] for stream in streams if stream.whole is not None and number in stream.whole.ordered]
+        streams = [table[incarnation].stream for table in (target.unicast.receivers,
+                                                           target.multicast.windows)
+                   if incarnation in table]
+        found = [stream.whole.ordered[number] for stream in streams if stream.whole is not None
+                 and number in stream.whole.ordered]
         return len(found[0].parts) if found else 0
 
     def forged_control(self, target: Honest) -> None:
-        """What the other end of a connection says; now and then with a field too few or too many, or a wrong one."""
-        kind = self.program.choice((control.ACK, control.XMIT_REQ, control.SEND_FIRST_SEQNO, control.CLOSE))
+        """What the other end of a connection says; now and then with a field too few or
+        too many, or a wrong one."""
+        kind = self.program.choice((control.ACK, control.XMIT_REQ, control.SEND_FIRST_SEQNO,
+                                    control.CLOSE))
         fields: list[Any] = [self.conn_id(target)]
         if kind == control.ACK:
-            fields += [self.number(target), self.timestamp(target), self.program.choice((1500, 1, 300, 2**64 - 1, 0, -1))]
+            fields += [self.number(target), self.timestamp(target),
+                       self.program.choice((1500, 1, 300, 2**64 - 1, 0, -1))]
         elif kind == control.XMIT_REQ:
             entry = target.unicast.senders.get(self.incarnation_of(target))
             ring = target.multicast.send_window.ring if entry is None else entry.ring
@@ -210,15 +237,18 @@ class Hostile:
             self.num_said += 1
             seqno = (entry.highest_sent - self.program.byte() % 3) % MODULUS
             ack = msgspec.msgpack.encode([entry.conn_id, seqno, self.num_said, 1500])
-            target.arriving.append(wire.make_datagram(control.ACK, self.id, incarnation, target.incarnation, ack))
+            target.arriving.append(wire.make_datagram(control.ACK, self.id, incarnation,
+                                                      target.incarnation, ack))
 
     def forged_shout(self, target: Honest) -> None:
         self.forge(target, UNRELIABLE, self.program.bytes(20))
 
 
 def a_run(first: int, flags: int, payloads: list[bytes]) -> bytes:
-    head = reference.RUN.pack(first % MODULUS, len(payloads), flags, sum(map(len, payloads)), first % 1000)
-    return head + b"".join(struct.pack("<H", len(payload)) for payload in payloads) + b"".join(payloads)
+    head = reference.RUN.pack(first % MODULUS, len(payloads), flags, sum(map(len, payloads)),
+                              first % 1000)
+    return head + b"".join(struct.pack("<H",
+                                       len(payload)) for payload in payloads) + b"".join(payloads)
 
 
 def runs_of(kind: int, body: bytes) -> "list[reference.Run] | None":

@@ -1,4 +1,5 @@
-"""What B does to NAKACK2 and STABLE, besides what it does to any stack: forges their words, floods, and now and then does its part."""
+"""What B does to NAKACK2 and STABLE, besides what it does to any stack: forges their
+words, floods, and now and then does its part."""
 
 from typing import Any
 
@@ -16,13 +17,16 @@ Digest = dict[int, tuple[int, int]]
 
 
 class HostileNakack2(Hostile):
-    """The acts; whether B is the coordinator, whose STABILITY is believed, is the group's."""
+    """The acts; whether B is the coordinator, whose STABILITY is believed, is the
+    group's."""
 
-    # ---------------------------------------------------------------------------------------------------------- words
+    # ---------------------------------------------------------------------------------------- words
 
     def forged_word(self, target: Honest) -> None:
-        """STARTED and RESYNC, VOTE and STABILITY; now and then with a field too few or too many, or a wrong one."""
-        kind = self.program.choice((nakack2.STARTED, nakack2.RESYNC, stable.VOTE, stable.STABILITY, stable.VOTE, stable.STABILITY))
+        """STARTED and RESYNC, VOTE and STABILITY; now and then with a field too few or
+        too many, or a wrong one."""
+        kind = self.program.choice((nakack2.STARTED, nakack2.RESYNC, stable.VOTE, stable.STABILITY,
+                                    stable.VOTE, stable.STABILITY))
         if kind == nakack2.STARTED:
             fields: list[Any] = [self.number(target), bool(self.program.byte() & 3)]
         elif kind == nakack2.RESYNC:
@@ -32,10 +36,12 @@ class HostileNakack2(Hostile):
             if kind == stable.VOTE:
                 fields.insert(1, bool(self.program.byte() & 7))
             else:
-                fields.append({self.somebody(target): self.somebody(target) for _ in range(self.program.byte() % 4)})
+                fields.append({self.somebody(target): self.somebody(target)
+                               for _ in range(self.program.byte() % 4)})
         damage = self.program.byte()
         if damage >= 240:
-            fields[damage % len(fields)] = self.program.choice((None, "", -1, [], 2**64 - 1, 1.5, {}, {1: 1}, True))
+            fields[damage % len(fields)] = self.program.choice((None, "", -1, [], 2**64 - 1, 1.5,
+                                                                {}, {1: 1}, True))
         elif damage >= 230:
             fields = fields[:-1] if damage & 1 else [*fields, 0]
         self.forge(target, kind, msgspec.msgpack.encode(fields))
@@ -49,14 +55,17 @@ class HostileNakack2(Hostile):
         return target.view_id + 1 + self.program.byte()
 
     def somebody(self, target: Honest) -> int:
-        return self.program.choice((*HONEST, self.incarnation_of(target), HOSTILE, STRANGER, 0, -1, 2**64 - 1))
+        return self.program.choice((*HONEST, self.incarnation_of(target), HOSTILE, STRANGER, 0, -1,
+                                    2**64 - 1))
 
     def a_digest(self, target: Honest) -> Digest:
         """Of members and others; in places as large as it may be, and one more."""
-        many = self.program.choice((0, 0, 0, 0, 0, 0, MAX_MEMBERS - 1, MAX_MEMBERS, MAX_MEMBERS + 1))
+        many = self.program.choice((0, 0, 0, 0, 0, 0, MAX_MEMBERS - 1, MAX_MEMBERS,
+                                    MAX_MEMBERS + 1))
         first = self.program.byte() << 16 if many else 0
         digest = {first + number: (1, 1) for number in range(many)}
-        return digest | {self.somebody(target): (self.number(target), self.number(target)) for _ in range(self.program.byte() % 4)}
+        return digest | {self.somebody(target): (self.number(target), self.number(target))
+                         for _ in range(self.program.byte() % 4)}
 
     def forged_start(self, target: Honest) -> None:
         """Of the present view, so that it opens a stream."""
@@ -68,21 +77,26 @@ class HostileNakack2(Hostile):
         window = target.multicast.windows.get(self.incarnation_of(target))
         first = (window.ring.hr if window else 0) + self.program.choice((1, 1, 1, 2, 9, 20))
         flags = self.program.choice((0, 0, 0, 1))
-        sizes = [self.program.choice((0, 20, 250, LARGE)) for _ in range(1 + self.program.byte() % 12)]
-        while sum(sizes) > 4 * LARGE:                           # a datagram of any size finds room in a window that is empty
+        sizes = [self.program.choice((0, 20, 250, LARGE))
+                 for _ in range(1 + self.program.byte() % 12)]
+        while sum(sizes) > 4 * LARGE:  # a datagram of any size finds room in a window that is empty
             sizes.pop()
-        self.say(target, self.program.choice((multicast.DATA, multicast.REPEAT)), a_run(first, flags, [bytes(size) for size in sizes]))
+        self.say(target, self.program.choice((multicast.DATA, multicast.REPEAT)),
+                 a_run(first, flags, [bytes(size) for size in sizes]))
 
     def say(self, target: Honest, kind: int, body: bytes, sender: int | None = None) -> None:
         """Behind the rest."""
-        target.arriving.append(wire.make_datagram(kind, self.id, self.incarnation_of(target) if sender is None else sender, EVERYONE, body))
+        target.arriving.append(wire.make_datagram(kind, self.id, self.incarnation_of(target)
+                                                  if sender is None else sender, EVERYONE, body))
 
-    # --------------------------------------------------------------------------------------------------------- floods
+    # --------------------------------------------------------------------------------------- floods
 
     def flood_queue(self, target: Honest) -> None:
-        """Messages of many who are no members, and of those the STARTs that make them wait."""
+        """Messages of many who are no members, and of those the STARTs that make them
+        wait."""
         view_id, count = self.another_view_id(target), 1 + self.program.byte()
-        first, body = self.program.byte() << 8, a_run(1, 0, [bytes(self.program.byte())] * (1 + self.program.byte() % 12))
+        first, body = self.program.byte() << 8, a_run(1, 0, [bytes(self.program.byte())]
+                                                      * (1 + self.program.byte() % 12))
         for number in range(count):
             sender = STRANGER + (first + number << 32)
             self.say(target, multicast.START, msgspec.msgpack.encode([0, view_id]), sender)
@@ -92,7 +106,8 @@ class HostileNakack2(Hostile):
         """STARTs, as many as are kept and more."""
         first, view_id = self.program.byte() << 8, self.another_view_id(target)
         for number in range(MAX_MEMBERS - 4 + self.program.byte() % 8):
-            self.say(target, multicast.START, msgspec.msgpack.encode([0, view_id]), STRANGER + (first + number << 32))
+            self.say(target, multicast.START, msgspec.msgpack.encode([0, view_id]),
+                     STRANGER + (first + number << 32))
 
     def flood_requests(self, target: Honest) -> None:
         """RESYNC and XMIT-REQ for everything, in turn or all the same."""
@@ -107,24 +122,29 @@ class HostileNakack2(Hostile):
         """Of others each time."""
         for number in range(1 + self.program.byte() % 8):
             digest = {(number << 32) + each: (1, 1) for each in range(MAX_MEMBERS)}
-            self.say(target, stable.VOTE, msgspec.msgpack.encode([target.view_id, True, 1500, digest]))
+            self.say(target, stable.VOTE,
+                     msgspec.msgpack.encode([target.view_id, True, 1500, digest]))
 
-    # ------------------------------------------------------------------------------------------------------- its part
+    # ------------------------------------------------------------------------------------- its part
 
     def agree(self, target: Honest) -> None:
         """B has its window, and has finished all that it was sent."""
         incarnation, layer = self.incarnation_of(target), target.multicast
         if incarnation in layer.joiners:
-            self.say(target, nakack2.STARTED, msgspec.msgpack.encode([layer.joiners[incarnation], True]))
-        digest = {target.incarnation: (layer.send_window.sent, layer.send_window.sent), incarnation: (0, 0)}
-        digest |= {sender: (window.ring.hr, window.ring.hr) for sender, window in layer.windows.items()}
+            self.say(target, nakack2.STARTED,
+                     msgspec.msgpack.encode([layer.joiners[incarnation], True]))
+        digest = {target.incarnation: (layer.send_window.sent, layer.send_window.sent),
+                  incarnation: (0, 0)}
+        digest |= {sender: (window.ring.hr, window.ring.hr) for sender,
+                   window in layer.windows.items()}
         self.say(target, stable.VOTE, msgspec.msgpack.encode([target.view_id, True, 1500, digest]))
 
     def conclude(self, target: Honest) -> None:
         """As an honest coordinator: what both honest members have finished."""
         digest: Digest = {}
         for sender in HONEST:
-            windows = [each.multicast.windows.get(sender) for each in self.members if each.incarnation != sender]
+            windows = [each.multicast.windows.get(sender) for each in self.members
+                       if each.incarnation != sender]
             own = next(each.multicast.own for each in self.members if each.incarnation == sender)
             if windows[0] is not None:
                 finished = min((own.finished, windows[0].stream.finished))
@@ -136,7 +156,9 @@ class HostileNakack2(Hostile):
     def mislead(self, target: Honest) -> None:
         """Everything that was sent is finished by all, whoever says so."""
         digest = {each.incarnation: (each.multicast.send_window.sent,) * 2 for each in self.members}
-        self.say(target, stable.STABILITY, msgspec.msgpack.encode([target.view_id, self.program.choice(GRANTS), digest, {}]))
+        self.say(target, stable.STABILITY,
+                 msgspec.msgpack.encode([target.view_id, self.program.choice(GRANTS), digest, {}]))
 
-    ACTS = (forged_word, forged_word, forged_word, forged_word, forged_start, forged_stream, forged_stream, forged_stream, flood_queue,
+    ACTS = (forged_word, forged_word, forged_word, forged_word, forged_start, forged_stream,
+            forged_stream, forged_stream, flood_queue,
             flood_early, flood_requests, flood_votes, agree, agree, agree, conclude, mislead)

@@ -1,4 +1,5 @@
-"""The wire format in plain Python, written from the text at the top of wire.pyx: what the compiled decoder must agree with."""
+"""The wire format in plain Python, written from the text at the top of wire.pyx: what
+the compiled decoder must agree with."""
 
 import hashlib
 import struct
@@ -6,7 +7,7 @@ import struct
 MODULUS = 1 << 64
 HEADER = 32
 RUN = struct.Struct("<QHHIq")
-CONNECTION = 40                         # what stands in front of the runs of a connection: the header, and the conn-id
+CONNECTION = 40     # what stands in front of the runs of a connection: the header, and the conn-id
 OOB, FRAGMENT = 1, 8
 WIRE_FLAGS = OOB | FRAGMENT             # those that travel
 ODD = 0xD6E8FEB86659FD93
@@ -26,7 +27,8 @@ def folded(x: int) -> int:
 
 
 def checksum(datagram: bytes) -> int:
-    """Of all but the check itself: each word goes into the lane whose turn it is, the last word padded by zeros."""
+    """Of all but the check itself: each word goes into the lane whose turn it is, the
+    last word padded by zeros."""
     lanes = [0x9E3779B97F4A7C15 ^ len(datagram), *struct.unpack_from("<QQQ", datagram)]
     rest = datagram[HEADER:]
     for word in struct.unpack(f"<{(len(rest) + 7) // 8}Q", rest + bytes(-len(rest) % 8)):
@@ -77,15 +79,16 @@ def runs(body: bytes) -> list[Run] | None:
 
 def first_seqno(datagram: bytes, prefix: int) -> int | None:
     """Of the first run, whatever is behind it; None when a run's head does not fit."""
-    return int.from_bytes(datagram[prefix:prefix + 8], "little") if len(datagram) >= prefix + RUN.size else None
+    return int.from_bytes(datagram[prefix:prefix + 8],
+                          "little") if len(datagram) >= prefix + RUN.size else None
 
 
 def accepted(datagram: bytes, low: int, capacity: int, prefix: int = HEADER) -> tuple[list[Run], int, int] | None:
-    """What a window is offered of a datagram: the runs without what is outside of it, how many messages are old, how many beyond;
-    None when it is not well formed.
+    """What a window is offered of a datagram: the runs without what is outside of it,
+    how many messages are old, how many beyond; None when it is not well formed.
 
-    Serial arithmetic says of a run's first message whether it is old; the others stand so many steps behind that one, also where the
-    circle's other side lies between them.
+    Serial arithmetic says of a run's first message whether it is old; the others stand
+    so many steps behind that one, also where the circle's other side lies between them.
     """
     found = runs(datagram[prefix:])
     if found is None:
@@ -93,7 +96,8 @@ def accepted(datagram: bytes, low: int, capacity: int, prefix: int = HEADER) -> 
     inside = []
     old = beyond = 0
     for first, flags, payloads in found:
-        behind = (low + 1 - first) % MODULUS            # how many steps before the first acceptable seqno the run begins
+        behind = (low + 1 - first) % MODULUS  # how many steps before the first acceptable seqno the
+                                              # run begins
         if behind >= MODULUS // 2:
             behind -= MODULUS
         start, end = (min(max(0, behind + step), len(payloads)) for step in (0, capacity))
@@ -114,7 +118,8 @@ def messages(inside: list[Run]) -> dict[int, tuple[bytes, int]]:
 
 
 def frames(stream: bytes, peer: int) -> tuple[list[bytes], bool]:
-    """The whole frames at the beginning of what a TCP peer sends, and whether what follows them can still become one."""
+    """The whole frames at the beginning of what a TCP peer sends, and whether what
+    follows them can still become one."""
     found, at = [], 0
     while len(stream) - at >= 4:
         length = int.from_bytes(stream[at:at + 4], "little")
@@ -132,9 +137,11 @@ def frames(stream: bytes, peer: int) -> tuple[list[bytes], bool]:
 
 
 def record(raw: bytes, group: int) -> tuple[int, int, int, tuple[str, int]] | None:
-    """(kind, member, number, endpoint) of a handshake's record, or None when it is not one of ours."""
+    """(kind, member, number, endpoint) of a handshake's record, or None when it is not
+    one of ours."""
     magic, version, kind, port, its_group = struct.unpack_from("<4sBBHI", raw)
     member, number = struct.unpack_from("<QQ", raw, 16)
     if magic != b"RCtl" or version != 1 or its_group != group or raw[32:] != hashlib.blake2b(raw[:32], digest_size=8).digest():
         return None
-    return (kind, member, number, (".".join(map(str, raw[12:16])), port)) if member and number <= 1 << 62 else None
+    return (kind, member, number, (".".join(map(str, raw[12:16])),
+                                   port)) if member and number <= 1 << 62 else None

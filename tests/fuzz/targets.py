@@ -1,4 +1,5 @@
-"""What the fuzzer calls with arbitrary bytes, and what must hold whatever they are. Plain functions: the tests call them too."""
+"""What the fuzzer calls with arbitrary bytes, and what must hold whatever they are.
+Plain functions: the tests call them too."""
 
 import struct
 from array import array
@@ -6,7 +7,18 @@ from array import array
 import byte_stream
 from group import Group
 from group_nakack2 import LinkedGroup, Nakack2Group
-from reference import CONNECTION, HEADER, MODULUS, OOB, WIRE_FLAGS, accepted, first_seqno, messages, opened, seal
+from reference import (
+    CONNECTION,
+    HEADER,
+    MODULUS,
+    OOB,
+    WIRE_FLAGS,
+    accepted,
+    first_seqno,
+    messages,
+    opened,
+    seal,
+)
 
 from ringcast._core import wire
 from ringcast._core.marks import Marks
@@ -23,10 +35,12 @@ LIMIT = 200                             # bytes of a datagram that is packed aga
 
 
 def decoder(data: bytes) -> None:
-    """Bytes: low u64, capacity u16, a place to damage u16, then a body; the first of all of them are also taken for a datagram."""
+    """Bytes: low u64, capacity u16, a place to damage u16, then a body; the first of
+    all of them are also taken for a datagram."""
     same_verdict(data)
     if len(data) >= HEADER:
-        short = data[:2 * HEADER + data[3] % 8]         # the reference is slow; eight lengths have all that a check can meet
+        short = data[:2 * HEADER + data[3] % 8]  # the reference is slow; eight lengths have all
+                                                 # that a check can meet
         same_verdict(seal(short))
         same_verdict(seal(struct.pack("<HBBI", 0x4352, 1, data[3], GROUP) + short[8:]))
     if len(data) < INPUT:
@@ -34,14 +48,17 @@ def decoder(data: bytes) -> None:
     low, capacity, place = struct.unpack_from("<QHH", data)
     sealed_datagram(data[INPUT:], low, place)
     capacity = 1 + capacity % 128
-    read_and_packed_again(data[INPUT:], RingBuffer(capacity, low), wire.make_header(multicast.REPEAT, GROUP, 1, 0))
-    read_and_packed_again(data[INPUT:], SeqnoTable(low, capacity=capacity), wire.make_header(control.MESSAGE, GROUP, 1, 2) + data[:8])
+    read_and_packed_again(data[INPUT:], RingBuffer(capacity, low),
+                          wire.make_header(multicast.REPEAT, GROUP, 1, 0))
+    read_and_packed_again(data[INPUT:], SeqnoTable(low, capacity=capacity),
+                          wire.make_header(control.MESSAGE, GROUP, 1, 2) + data[:8])
     for prefix in (HEADER, CONNECTION, HEADER + place % 64):        # whatever stands there
         same_reading(data, low, capacity, prefix)
 
 
 def exact(datagram: bytes) -> array:
-    """In memory that ends where the datagram ends, so that a read of the byte behind it is seen; `bytes` have one more."""
+    """In memory that ends where the datagram ends, so that a read of the byte behind it
+    is seen; `bytes` have one more."""
     return array("B", datagram)[:]          # the array itself has room to grow, its copy has none
 
 
@@ -53,7 +70,10 @@ def same_verdict(datagram: bytes) -> None:
 def same_reading(datagram: bytes, low: int, capacity: int, prefix: int) -> "wire.Arrivals | None":
     """Of the body exactly that is read which it says."""
     assert wire.first_seqno(exact(datagram), prefix) == first_seqno(datagram, prefix)
-    arrivals, expected = wire.read_data(exact(datagram), low, capacity, prefix), accepted(datagram, low, capacity, prefix)
+    arrivals, expected = wire.read_data(exact(datagram), low, capacity, prefix), accepted(datagram,
+                                                                                          low,
+                                                                                          capacity,
+                                                                                          prefix)
     if expected is None:
         assert arrivals is None
         return None
@@ -67,14 +87,16 @@ def sealed_datagram(body: bytes, low: int, place: int) -> None:
     """What the compiled core sealed is opened again, and damage is found."""
     datagram = wire.make_datagram(multicast.DATA, GROUP, low, place, body)
     header = wire.open_datagram(exact(datagram), GROUP)
-    assert header is not None and (header.kind, header.sender, header.dest) == (multicast.DATA, low, place)
+    assert header is not None and (header.kind, header.sender, header.dest) == (multicast.DATA,
+                                                                                low, place)
     damaged = bytearray(datagram)
     damaged[place % len(damaged)] ^= 1 + place % 255
     assert wire.open_datagram(damaged, GROUP) is None
 
 
 def read_and_packed_again(body: bytes, ring: Window, prefix: bytes) -> None:
-    """What was read behind `prefix` is in the window with its flags; packed from there it is read as it was; it comes out once."""
+    """What was read behind `prefix` is in the window with its flags; packed from there
+    it is read as it was; it comes out once."""
     arrivals = same_reading(prefix + body, ring.low, ring.capacity, len(prefix))
     if arrivals is None or not arrivals.batches:
         return
@@ -127,8 +149,10 @@ def nakack2_tcp(data: bytes) -> None:
 
 
 def tcp(data: bytes) -> None:
-    """Bytes: what a peer sends over a TCP connection, and how that is cut (byte_stream.py)."""
+    """Bytes: what a peer sends over a TCP connection, and how that is cut
+    (byte_stream.py)."""
     byte_stream.run(data)
 
 
-TARGETS = {"decoder": decoder, "stack": stack, "nakack2-udp": nakack2_udp, "nakack2-tcp": nakack2_tcp, "tcp": tcp}
+TARGETS = {"decoder": decoder, "stack": stack, "nakack2-udp": nakack2_udp,
+           "nakack2-tcp": nakack2_tcp, "tcp": tcp}

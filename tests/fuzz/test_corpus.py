@@ -1,4 +1,5 @@
-"""What the fuzzer found worth keeping, run again without it: no promise is broken, and what was found once stays mended."""
+"""What the fuzzer found worth keeping, run again without it: no promise is broken, and
+what was found once stays mended."""
 
 import random
 
@@ -20,7 +21,8 @@ def test_the_corpus_breaks_no_promise(target):
         TARGETS[target](data)
 
 
-@pytest.mark.parametrize("data", [data for target in TARGETS for data in found(target)], ids=lambda data: data[:8].hex())
+@pytest.mark.parametrize("data", [data for target in TARGETS for data in found(target)],
+                         ids=lambda data: data[:8].hex())
 def test_what_was_found_once_stays_mended(data):
     for target in TARGETS.values():
         target(data)
@@ -49,12 +51,14 @@ def test_single_datagrams_in_anothers_name_break_no_promise(target):
 
 
 def test_the_corpus_reaches_what_the_promises_are_about():
-    """Some programs end with everything delivered and purged, B as the coordinator or not; in some it misled, held or resent."""
+    """Some programs end with everything delivered and purged, B as the coordinator or
+    not; in some it misled, held or resent."""
     groups = [LinkedGroup(data) for data in inputs("nakack2-tcp")]
     for group in groups:
         group.run()
     kept = [group for group in groups if not (group.apart or group.spoofed or group.misled)]
-    assert {True, False} == {group.leads for group in kept if all(each.said[EVERYONE] for each in group.members)}
+    assert {True, False} == {group.leads for group in kept
+                             if all(each.said[EVERYONE] for each in group.members)}
     counters = [each.multicast.counters for group in groups for each in group.members]
     reached = ("num_held", "num_queued", "num_queue_dropped", "resyncs_received", "num_gaps")
     assert not [name for name in reached if not any(getattr(each, name) for each in counters)]

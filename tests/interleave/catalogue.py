@@ -1,17 +1,21 @@
-"""The programs of small threads over the shipped ring, by what they bring together. Verbs: see VERBS in programs.pyx.
+"""The programs of small threads over the shipped ring, by what they bring together.
+Verbs: see VERBS in programs.pyx.
 
-`used` puts the first seqno at each place of a block, and near the end of a lap; with blocks of 2 a lap is 4 or 6 seqnos.
+`used` puts the first seqno at each place of a block, and near the end of a lap; with
+blocks of 2 a lap is 4 or 6 seqnos.
 """
 
 from dataclasses import replace
 
 from explore import Program
 
-USED = (0, 1, 3)                # first of a block; last of it; last of a lap where there are two blocks
+USED = (0, 1, 3)            # first of a block; last of it; last of a lap where there are two blocks
 
 
-def shapes(program: Program, capacities: tuple[int, ...], used: tuple[int, ...] = USED) -> list[Program]:
-    return [replace(program, capacity=capacity, used=count) for capacity in capacities for count in used]
+def shapes(program: Program, capacities: tuple[int, ...], used: tuple[int, ...] = USED) -> list[
+        Program]:
+    return [replace(program, capacity=capacity, used=count) for capacity in capacities
+            for count in used]
 
 
 ADD_ADD = [
@@ -30,7 +34,8 @@ ADD_REMOVE = [
     *shapes(Program(("add 2; add 1", "remove 2"), accepted=(1, 2)), (2, 3)),
     *shapes(Program(("add_run 1 2", "add 2", "remove 2"), accepted=(1, 2)), (2, 3)),
     # A late add of a seqno whose slot comes round again, once and twice.
-    *shapes(Program(("add 1", "; ".join(f"add {number}; remove" for number in range(1, 10)))), (1, 2, 3)),
+    *shapes(Program(("add 1", "; ".join(f"add {number}; remove" for number in range(1, 10)))),
+            (1, 2, 3)),
     *shapes(Program(("add 5", "add 1; remove; add 2; remove; add 3; remove; add 4; remove")), (1,)),
     *shapes(Program(("add 1; add 2", "remove; remove; remove"), offset=2**64 - 3), (1, 2)),
 ]
@@ -41,8 +46,10 @@ REMOVE_STABLE = [
     *shapes(Program(("keep 2; keep", "stable 2; add 3; stable 3; add 4; add 5"), before="add 1; add 2"), (2,)),
     *shapes(Program(("keep", "stable 2; add 3", "stable 1"), before="add 1; add 2; keep"), (2,)),
     *shapes(Program(("stable 2", "stable 1"), before="add 1; add 2; keep 2", freed=2), (2, 3)),
-    *shapes(Program(("stable 2", "stable 1", "stable 2"), before="add 1; add 2; keep 2", freed=2), (2,)),
-    *shapes(Program(("stable 3", "stable 1; stable 2"), before="add_run 1 3; keep 3", freed=3), (3,)),
+    *shapes(Program(("stable 2", "stable 1", "stable 2"), before="add 1; add 2; keep 2", freed=2),
+            (2,)),
+    *shapes(Program(("stable 3", "stable 1; stable 2"), before="add_run 1 3; keep 3", freed=3),
+            (3,)),
 ]
 
 GET_PURGE = [
@@ -54,7 +61,8 @@ GET_PURGE = [
     *shapes(Program(("get 1", "stable 1; add 2; keep; stable 2; add 3; keep; stable 3; add 4; keep; stable 4; add 5"),
                     before="add 1; keep"), (1,)),
     *shapes(Program(("get 1", "remove; add 2; remove; add 3; remove; add 4; remove; add 5; remove"), before="add 1"), (1,)),
-    *shapes(Program(("get 1", "remove; add 2; add 3; remove 2; add 4; add 5"), before="add 1"), (2,)),
+    *shapes(Program(("get 1", "remove; add 2; add 3; remove 2; add 4; add 5"), before="add 1"),
+            (2,)),
 ]
 
 MISSING_ADD = [
@@ -64,7 +72,8 @@ MISSING_ADD = [
     *shapes(Program(("missing", "add 2; remove 2; add 4; add 3; remove 2; add 6; add 5; remove 2"), before="add 1; add 3"), (3,), (0,)),
 ]
 
-WAKE_UP = [                     # decision 2: what is there to deliver is delivered, whoever looked while it was claimed only
+WAKE_UP = [  # decision 2: what is there to deliver is delivered, whoever looked while it was
+             # claimed only
     *shapes(Program(("add 1; drain", "add 1; drain"), accepted=(1,), delivered=1), (1, 2, 3)),
     *shapes(Program(("add 1; drain", "add 2; drain"), accepted=(1, 2), delivered=2), (2, 3)),
     *shapes(Program(("add 1; drain", "add 2; drain", "drain"), accepted=(1, 2), delivered=2), (2,)),
@@ -79,8 +88,10 @@ SENDERS = [
 BLOCKED_SENDER = [              # decision 12: a purge that makes room releases whoever waits for it
     *shapes(Program(("send_or_wait", "stable 1"), before="send; keep", accepted=(2,)), (1,)),
     *shapes(Program(("send_or_wait", "stable 1", "stable 2"), before="send; send; keep 2", accepted=(3,)), (2,)),
-    *shapes(Program(("send_or_wait", "stable 1", "keep"), before="send; send; keep", accepted=(3,)), (2,)),
-    Program(("send_or_wait", "send_or_wait", "stable 2"), capacity=2, before="send; send; keep 2", accepted=(3, 4)),
+    *shapes(Program(("send_or_wait", "stable 1", "keep"), before="send; send; keep", accepted=(3,)),
+            (2,)),
+    Program(("send_or_wait", "send_or_wait", "stable 2"), capacity=2, before="send; send; keep 2",
+            accepted=(3, 4)),
 ]
 
 ONLOOKERS = [
@@ -92,15 +103,19 @@ ONLOOKERS = [
     *shapes(Program(("add 1", "close", "get 1")), (1, 2)),
 ]
 
-GROUPS = {"add/add": ADD_ADD, "add/remove": ADD_REMOVE, "remove/stable": REMOVE_STABLE, "get/purge": GET_PURGE,
-          "missing/add": MISSING_ADD, "wake-up of the drainer": WAKE_UP, "senders": SENDERS, "blocked sender/purge": BLOCKED_SENDER,
+GROUPS = {"add/add": ADD_ADD, "add/remove": ADD_REMOVE, "remove/stable": REMOVE_STABLE,
+          "get/purge": GET_PURGE,
+          "missing/add": MISSING_ADD, "wake-up of the drainer": WAKE_UP, "senders": SENDERS,
+          "blocked sender/purge": BLOCKED_SENDER,
           "onlookers": ONLOOKERS}
 
 # With blocks of 32, as shipped: across the edge of a block, and of a lap of 64.
 AS_SHIPPED = [
     *shapes(Program(("add 1; add 2", "add 1", "remove 2")), (1, 2, 3), (31, 63)),
     *shapes(Program(("add_run 1 3", "add 2", "remove 3"), accepted=(1, 2, 3)), (3,), (30, 62)),
-    *shapes(Program(("get 1", "stable 2", "stable 1"), before="add 1; add 2; keep 2"), (2,), (31, 63)),
+    *shapes(Program(("get 1", "stable 2", "stable 1"), before="add 1; add 2; keep 2"), (2,),
+            (31, 63)),
     *shapes(Program(("missing", "add 1; add 2", "remove 2")), (2, 3), (31, 63)),
-    *shapes(Program(("send_or_wait", "stable 2"), before="send; send; keep 2", accepted=(3,)), (2,), (30, 31, 62, 63)),
+    *shapes(Program(("send_or_wait", "stable 2"), before="send; send; keep 2", accepted=(3,)), (2,),
+            (30, 31, 62, 63)),
 ]

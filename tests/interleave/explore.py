@@ -1,7 +1,9 @@
-"""Builds the explorer with the shipped core, or with a changed copy of it, and runs programs of small threads under it.
+"""Builds the explorer with the shipped core, or with a changed copy of it, and runs
+programs of small threads under it.
 
-The sources are copied, so that a test may change one line. In the copy a block has 2 seqnos unless a test says 32: a window
-of one to three messages then wraps after four to eight of them, and a lap is short enough to try everything.
+The sources are copied, so that a test may change one line. In the copy a block has 2
+seqnos unless a test says 32: a window of one to three messages then wraps after four to
+eight of them, and a lap is short enough to try everything.
 """
 
 import importlib.util
@@ -27,7 +29,8 @@ ORDERS = {0: "relaxed", 2: "acquire", 3: "release", 4: "acq_rel"}
 
 @dataclass(frozen=True)
 class Change:
-    """One place of a source, otherwise written; `file` is a source of the core, or programs.pyx."""
+    """One place of a source, otherwise written; `file` is a source of the core, or
+    programs.pyx."""
 
     name: str
     file: str
@@ -38,7 +41,8 @@ class Change:
 def sized(size: int) -> list[Change]:
     shift = size.bit_length() - 1
     return [Change("size", "block_ring.pxd", "    BLOCK = 32 ", f"    BLOCK = {size} "),
-            Change("shift", "block_ring.pxd", "    BLOCK_SHIFT = 5\n", f"    BLOCK_SHIFT = {shift}\n")]
+            Change("shift", "block_ring.pxd", "    BLOCK_SHIFT = 5\n",
+                   f"    BLOCK_SHIFT = {shift}\n")]
 
 
 def changed(text: str, change: Change) -> str:
@@ -48,16 +52,19 @@ def changed(text: str, change: Change) -> str:
 
 
 def compile_c(*arguments: str) -> None:
-    """One call of the C compiler, without what a sanitizer's run adds: the memory is the explorer's."""
+    """One call of the C compiler, without what a sanitizer's run adds: the memory is
+    the explorer's."""
     compiler = shlex.split(os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc")
     environment = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
-    subprocess.run([*compiler, "-std=gnu11", "-fPIC", "-fvisibility=hidden", "-U_FORTIFY_SOURCE", "-w", f"-I{HERE}", *arguments],
+    subprocess.run([*compiler, "-std=gnu11", "-fPIC", "-fvisibility=hidden", "-U_FORTIFY_SOURCE",
+                    "-w", f"-I{HERE}", *arguments],
                    check=True, env=environment)
 
 
 @cache
 def explorer() -> tempfile.TemporaryDirectory:
-    """A folder with the compiled search; it is the same for every build of the programs."""
+    """A folder with the compiled search; it is the same for every build of the
+    programs."""
     folder = tempfile.TemporaryDirectory(prefix="ringcast-explorer-")
     compile_c("-O2", "-c", str(HERE / "explorer.c"), "-o", f"{folder.name}/explorer.o")
     return folder
@@ -67,7 +74,8 @@ def build(block: int = 2, change: Change | None = None) -> ModuleType:
     """The compiled programs, over the core as shipped or with one change."""
     with tempfile.TemporaryDirectory(prefix="ringcast-interleave-") as folder:
         copy_sources(Path(folder), [*sized(block), *([change] if change else [])])
-        # A change is found after few schedules: there the compiler takes longer than the search.
+        # A change is found after few schedules: there the compiler takes longer than
+        # the search.
         library = compile_programs(Path(folder), "-O0" if change else "-O1")
         spec = importlib.util.spec_from_file_location("programs", library)
         module = importlib.util.module_from_spec(spec)
@@ -93,19 +101,23 @@ def compile_programs(folder: Path, optimisation: str) -> Path:
     if compile_single(str(folder / "programs.pyx"), options, full_module_name="programs").num_errors:
         raise RuntimeError("Cython refuses the programs; its words are above")
     library = folder / f"programs{sysconfig.get_config_var('EXT_SUFFIX')}"
-    compile_c(optimisation, "-fsanitize=thread", "-DEXPLORER_PROGRAM", "-include", str(HERE / "explorer.h"),
+    compile_c(optimisation, "-fsanitize=thread", "-DEXPLORER_PROGRAM", "-include",
+              str(HERE / "explorer.h"),
               f"-I{folder}/ringcast/_core", f"-I{sysconfig.get_path('include')}",
               "-c", str(folder / "programs.c"), "-o", str(folder / "programs.o"))
-    compile_c("-shared", str(folder / "programs.o"), f"{explorer().name}/explorer.o", "-o", str(library))
+    compile_c("-shared", str(folder / "programs.o"), f"{explorer().name}/explorer.o", "-o",
+              str(library))
     return library
 
 
 @dataclass(frozen=True)
 class Program:
-    """Threads, one string each, their verbs separated by `;` (see VERBS in programs.pyx).
+    """Threads, one string each, their verbs separated by `;` (see VERBS in
+    programs.pyx).
 
-    Seqnos count from 1, the first that the threads can add, after `used` that came and went; `before` is done first.
-    At the end `accepted` must have been accepted, `delivered` be the highest delivered seqno, and `freed` be LOW."""
+    Seqnos count from 1, the first that the threads can add, after `used` that came and
+    went; `before` is done first. At the end `accepted` must have been accepted,
+    `delivered` be the highest delivered seqno, and `freed` be LOW."""
 
     threads: tuple[str, ...]
     capacity: int = 1
@@ -146,21 +158,25 @@ def lines(text: str) -> list[str]:
 
 def prepare(programs: ModuleType, program: Program) -> None:
     programs.prepare(program, lines(program.before), [lines(text) for text in program.threads],
-                     any(verb in text for text in program.threads for verb in ("text_", "tell", "cross")))
+                     any(verb in text for text in program.threads
+                         for verb in ("text_", "tell", "cross")))
 
 
 def explore(programs: ModuleType, program: Program, memory: int = INTERLEAVED, plain: bool = False,
             most_states: int = 1 << 18) -> Answer:
-    """Every schedule of the program; the answer names the first that fails, step by step.
+    """Every schedule of the program; the answer names the first that fails, step by
+    step.
 
-    `plain` goes through them one by one, without merging equal states. Beyond most_states the search gives up, and says so."""
+    `plain` goes through them one by one, without merging equal states. Beyond
+    most_states the search gives up, and says so."""
     prepare(programs, program)
     answer = Answer(**programs.search(memory, plain, most_states))
     return replay(programs, program, answer.schedule, memory) if answer.failure else answer
 
 
 def replay(programs: ModuleType, program: Program, schedule: str, memory: int = INTERLEAVED) -> Answer:
-    """One run along a schedule; beyond its end, and where it is wrong, the first thread that can goes on."""
+    """One run along a schedule; beyond its end, and where it is wrong, the first thread
+    that can goes on."""
     prepare(programs, program)
     found, steps = programs.replay(memory, schedule.encode())
     return replace(Answer(**found), trace=[describe(step, memory) for step in steps])
@@ -168,8 +184,11 @@ def replay(programs: ModuleType, program: Program, schedule: str, memory: int = 
 
 def describe(step: tuple, memory: int) -> str:
     thread, kind, word, before, after, swapped, older, order, file, line = step
-    what = ["reads {w} = {b:#x}", "writes {w} = {a:#x}", "updates {w} {b:#x} -> {a:#x}" if swapped else "fails to swap {w} = {b:#x}",
-            "reads {w} = {b:#x}", "writes {w}", "is woken by {w} = {b:#x}"][kind].format(w=word, b=before, a=after)
+    what = ["reads {w} = {b:#x}", "writes {w} = {a:#x}", "updates {w} {b:#x} -> {a:#x}" if swapped
+            else "fails to swap {w} = {b:#x}",
+            "reads {w} = {b:#x}", "writes {w}", "is woken by {w} = {b:#x}"][kind].format(w=word,
+                                                                                         b=before,
+                                                                                         a=after)
     detail = [ORDERS[order]] if memory == WEAK else []
     detail += [f"{older} stores ago"] if older else []
     detail += [f"{Path(file).name}:{line}"] if line else []
@@ -177,17 +196,20 @@ def describe(step: tuple, memory: int) -> str:
 
 
 def accesses() -> Iterator[tuple[int, str, str]]:
-    """(line, function, text from the access on) of every access of block_ring.pxd that has an order."""
+    """(line, function, text from the access on) of every access of block_ring.pxd that
+    has an order."""
     function = None
     for line, text in enumerate((CORE / "block_ring.pxd").read_text().splitlines(), 1):
         if head := re.match(r"cdef inline .*?(\w+)\(", text):
             function = head.group(1)
         code = text.partition("#")[0]
-        for found in re.finditer(r"\b\w+_(acquire|release|acq_rel)(_relaxed)?\(", code) if function else ():
+        for found in re.finditer(r"\b\w+_(acquire|release|acq_rel)(_relaxed)?\(",
+                                 code) if function else ():
             yield line, function, code[found.start():]
 
 
 def line_of(function: str, access: str) -> int:
     """The line of the one access of a function that begins with these words."""
-    (line,) = [line for line, name, text in accesses() if name == function and text.startswith(access)]
+    (line,) = [line for line, name, text in accesses() if name == function
+               and text.startswith(access)]
     return line

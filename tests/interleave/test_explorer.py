@@ -1,4 +1,5 @@
-"""What the explorer itself is worth: it finds what is known to be wrong, and its reduction loses nothing."""
+"""What the explorer itself is worth: it finds what is known to be wrong, and its
+reduction loses nothing."""
 
 import pytest
 from explore import INTERLEAVED, WEAK, Program, explore, replay
@@ -9,20 +10,23 @@ TEXT_DOUBLE_ACCEPT = Program(("text_add 1", "text_add 1", "text_remove"))
 
 
 def test_the_texts_ring_accepts_a_seqno_twice_with_two_adders_and_a_remover(shipped):
-    """RingBuffer.txt, correctness check #1, fails (decision 1). Should this ever pass, the explorer is broken."""
+    """RingBuffer.txt, correctness check #1, fails (decision 1). Should this ever pass,
+    the explorer is broken."""
     answer = explore(shipped, TEXT_DOUBLE_ACCEPT)
     assert answer.failure == "a seqno is accepted twice"
 
 
 def test_the_texts_ring_delivers_a_stale_item_in_the_place_of_another_after_wrap(shipped):
-    """Looking at contents only: the item of the late add comes out one lap later, under a seqno that is not its own."""
+    """Looking at contents only: the item of the late add comes out one lap later, under
+    a seqno that is not its own."""
     program = Program(("text_add 1", "text_add 1; text_remove; text_add 2; text_remove; text_add 3; text_add 4; text_remove"),
                       capacity=2, contents_only=True)
     assert explore(shipped, program).failure == "an item is not the one that was accepted under this seqno"
 
 
 def test_the_texts_ring_of_one_slot_refuses_the_next_seqno_for_ever_after_a_late_add(shipped):
-    program = Program(("text_add 1", "text_add 1; text_remove; text_add 2"), capacity=1, contents_only=True, accepted=(2,))
+    program = Program(("text_add 1", "text_add 1; text_remove; text_add 2"), capacity=1,
+                      contents_only=True, accepted=(2,))
     assert explore(shipped, program).failure == "a seqno is refused that had room"
 
 
@@ -30,13 +34,15 @@ def test_the_texts_ring_of_one_slot_refuses_the_next_seqno_for_ever_after_a_late
 def test_the_texts_ring_is_right_with_one_adder(shipped, capacity):
     adds = "; ".join(f"text_add {number}" for number in (1, 2, 1, 3, 2))
     for memory in (INTERLEAVED, WEAK):
-        answer = explore(shipped, Program((adds, "text_remove; text_remove; text_remove"), capacity=capacity), memory)
+        answer = explore(shipped,
+                         Program((adds, "text_remove; text_remove; text_remove"), capacity=capacity), memory)
         assert answer.failure is None, answer
 
 
 def test_the_texts_ring_is_right_with_late_adds_of_what_was_there_before(shipped):
     """The case that the text's own argument is about."""
-    answer = explore(shipped, Program(("text_add 1", "text_add 1", "text_remove"), capacity=2, before="text_add 1"))
+    answer = explore(shipped, Program(("text_add 1", "text_add 1", "text_remove"), capacity=2,
+                                      before="text_add 1"))
     assert answer.failure is None, answer
 
 
@@ -44,7 +50,8 @@ def test_a_failing_schedule_is_printed_one_step_a_line_and_can_be_replayed(shipp
     answer = explore(shipped, TEXT_DOUBLE_ACCEPT)
     first, *steps, last = str(answer).splitlines()
     assert first == answer.failure and last == f"replay: {answer.schedule}"
-    assert len(steps) == len(answer.schedule) and all(step[:3] in ("T1 ", "T2 ", "T3 ") for step in steps)
+    assert len(steps) == len(answer.schedule) and all(step[:3] in ("T1 ", "T2 ", "T3 ")
+                                                      for step in steps)
     assert replay(shipped, TEXT_DOUBLE_ACCEPT, answer.schedule) == answer
 
 
@@ -66,9 +73,11 @@ def test_a_failing_schedule_of_the_weak_memory_can_be_replayed_with_what_its_loa
     (("get 1", "keep"), "add 1"),
 ])
 def test_merging_equal_states_loses_no_schedule_and_no_end(shipped, memory, threads, before):
-    """The plain search visits every schedule; the reduced one counts as many, and ends in the same states."""
+    """The plain search visits every schedule; the reduced one counts as many, and ends
+    in the same states."""
     program = Program(threads, capacity=2, before=before)
-    reduced, plain = explore(shipped, program, memory), explore(shipped, program, memory, plain=True)
+    reduced, plain = explore(shipped, program, memory), explore(shipped, program, memory,
+                                                                plain=True)
     assert (reduced.failure, reduced.schedules, reduced.ends) == (None, plain.schedules, plain.ends)
     assert reduced.states < plain.states
 
@@ -77,7 +86,7 @@ def test_a_search_that_is_too_large_says_that_it_gave_up(shipped):
     assert explore(shipped, Program(("add 1", "add 1", "remove")), most_states=100).gave_up
 
 
-# --- the weak memory is C11's ------------------------------------------------------------------------------------------
+#  the weak memory is C11's ------------------------------------------------------------------------------------------
 
 def test_a_release_store_and_the_acquire_load_that_sees_it_order_what_is_around_them(shipped):
     assert explore(shipped, Program(("tell", "hear 1")), WEAK).failure is None

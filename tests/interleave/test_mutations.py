@@ -1,4 +1,5 @@
-"""The explorer finds faults planted in the shipped ring: so where it finds none, it has looked."""
+"""The explorer finds faults planted in the shipped ring: so where it finds none, it has
+looked."""
 
 import pytest
 from explore import WEAK, Change, Program, build, changed, explore, line_of
@@ -7,7 +8,8 @@ from mutations import MUTATIONS, judge
 pytestmark = pytest.mark.prove
 
 
-@pytest.mark.parametrize("change, program", [pytest.param(change, program, id=change.name) for change, program in MUTATIONS])
+@pytest.mark.parametrize("change, program", [pytest.param(change, program, id=change.name)
+                                             for change, program in MUTATIONS])
 def test_a_planted_fault_is_found(change, program):
     assert judge(change, program).failure is not None
 
@@ -17,10 +19,13 @@ def test_without_the_faults_their_programs_are_right(shipped):
 
 
 def test_the_lap_that_a_reader_looks_at_and_the_order_of_its_pin_make_up_for_each_other():
-    """Without either, a stale LOW and a full bit of the next lap pass for the seqno that the reader asked for."""
+    """Without either, a stale LOW and a full bit of the next lap pass for the seqno
+    that the reader asked for."""
     blind = build(change=Change("a reader does not look at the lap", "block_ring.pxd",
-                                "return load_relaxed(&block.claim) >> 32 == at.lap", "return load_relaxed(&block.claim) >= 0"))
-    program = Program(("get 1", "remove; add 2; remove; add 3; remove; add 4; remove; add 5"), before="add 1")
+                                "return load_relaxed(&block.claim) >> 32 == at.lap",
+                                "return load_relaxed(&block.claim) >= 0"))
+    program = Program(("get 1", "remove; add 2; remove; add 3; remove; add 4; remove; add 5"),
+                      before="add 1")
     assert explore(blind, program, WEAK).failure is None
     blind.weaken([(line_of("pin_slot", "fetch_add_acquire"), 0)])
     assert explore(blind, program, WEAK).failure == "an item is not the one that was accepted under this seqno"

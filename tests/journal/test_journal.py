@@ -1,4 +1,5 @@
-"""The writer's contract: order, no repeats, what a sync covers, and one clear sentence for everything that is wrong."""
+"""The writer's contract: order, no repeats, what a sync covers, and one clear sentence
+for everything that is wrong."""
 
 import json
 import os
@@ -36,7 +37,8 @@ def test_what_was_synced_is_read_back_with_every_column(path):
     row = batch[0]
     assert row.pop("sent_at").isoformat() == "2023-11-14T22:13:20.123456+00:00"
     assert row.pop("delivered_at").isoformat() == "2023-11-14T22:13:21.123456+00:00"
-    assert row == {"cluster": "g", "sender": A, "seqno": 2, "view_id": 7, "flags": 0, "payload": b"2"}
+    assert row == {"cluster": "g", "sender": A, "seqno": 2, "view_id": 7, "flags": 0,
+                   "payload": b"2"}
 
 
 def test_many_appends_of_several_views_become_one_record_batch(path):
@@ -56,7 +58,8 @@ def test_every_message_keeps_its_own_time_of_sending_and_its_batchs_flags(path):
         journal.append(A, 1, [b"1"], view_id=1, sent_at=1000, delivered_at=1)
         journal.sync()
         times = array("q", [1000, *sent])
-        assert journal.append(A, 1, [b"%d" % n for n in range(1, 6)], view_id=1, sent_at=times, delivered_at=9_999, flags=9) == 4
+        assert journal.append(A, 1, [b"%d" % n for n in range(1, 6)], view_id=1, sent_at=times,
+                              delivered_at=9_999, flags=9) == 4
         table = pa.Table.from_batches(JournalReader(path).read(A, 1, 9))
     assert table.num_rows == 1  # the rest is not synced; now it is
     table = pa.Table.from_batches(JournalReader(path).read(A, 1, 9))
@@ -66,7 +69,8 @@ def test_every_message_keeps_its_own_time_of_sending_and_its_batchs_flags(path):
 
 
 def test_seqnos_that_are_no_messages_are_neither_rows_nor_missing(path):
-    """A large message takes several seqnos and has the last; in the tail, after sealing, and over a restart."""
+    """A large message takes several seqnos and has the last; in the tail, after
+    sealing, and over a restart."""
     there = [3, 4, 7, 8, 9, 20]
     with open_journal(path) as journal:
         for void, first, last in ((2, 3, 4), (2, 7, 9), (10, 20, 20)):
@@ -81,9 +85,11 @@ def test_seqnos_that_are_no_messages_are_neither_rows_nor_missing(path):
     assert JournalReader(path).extents() == {A: Extent(1, 20)}
     for first in range(1, 22):
         for last in range(first, 22):
-            assert seqnos(path, A, first, last) == [seqno for seqno in there if first <= seqno <= last]
+            assert seqnos(path, A, first, last) == [seqno for seqno in there
+                                                    if first <= seqno <= last]
     with open_journal(path) as journal:
-        assert journal.append(A, 20, [b"20", b"21"], view_id=1, sent_at=1, delivered_at=1, void=10) == 1
+        assert journal.append(A, 20, [b"20", b"21"], view_id=1, sent_at=1, delivered_at=1,
+                              void=10) == 1
         journal.append(A, 25, [b"25"], view_id=1, sent_at=1, delivered_at=1, void=3)
         journal.sync()
         assert seqnos(path, A, 20) == [20, 21, 25]
@@ -111,7 +117,8 @@ def test_a_new_sender_may_start_anywhere(path):
 
 
 @pytest.mark.parametrize("first, last", [(7, 8), (5, 9), (4, 4), (2, 8), (1, 5)])
-def test_a_gap_or_an_overlap_with_what_is_not_durable_is_refused_and_changes_nothing(path, first, last):
+def test_a_gap_or_an_overlap_with_what_is_not_durable_is_refused_and_changes_nothing(path,
+                                                                                     first, last):
     with open_journal(path) as journal:
         record(journal, A, 1, 3)
         journal.sync()
@@ -158,10 +165,12 @@ def test_segments_are_sealed_when_full_and_any_arrow_tool_opens_them(path):
             record(journal, A, first, first + 2)
             journal.sync()
         pieces = JournalReader(path).segments(A)
-        assert [(piece.first, piece.last, piece.sealed) for piece in pieces] == [(1, 6, True), (7, 9, False)]
+        assert [(piece.first, piece.last, piece.sealed) for piece in pieces] == [(1, 6, True),
+                                                                                 (7, 9, False)]
         assert seqnos(path, A) == list(range(1, 10))
     sealed = sorted(path.glob("*/*.arrow"))
-    assert [file.name for file in sealed] == [f"{1:020d}-{6:020d}.arrow", f"{7:020d}-{9:020d}.arrow"]
+    assert [file.name for file in sealed] == [f"{1:020d}-{6:020d}.arrow",
+                                              f"{7:020d}-{9:020d}.arrow"]
     assert pa.ipc.open_file(sealed[0]).read_all().column("seqno").to_pylist() == [1, 2, 3, 4, 5, 6]
     assert not list(path.glob("*/*.arrows"))
 
@@ -213,14 +222,16 @@ def test_lost_messages_are_recorded_and_reading_goes_on_behind_them(path):
 
 
 def test_senders_with_names_that_no_file_could_have(path):
-    names = ["../../x#00000000000000a1", "ö" * 300 + "#00000000000000a1", "ö" * 300 + "#00000000000000a2", ".#00000000000000a1"]
+    names = ["../../x#00000000000000a1", "ö" * 300 + "#00000000000000a1",
+             "ö" * 300 + "#00000000000000a2", ".#00000000000000a1"]
     with open_journal(path) as journal:
         for number, name in enumerate(names, 1):
             record(journal, name, number, number)
     assert [seqnos(path, name) for name in names] == [[1], [2], [3], [4]]
     assert sorted(JournalReader(path).digest()) == sorted(names)
     with open_journal(path) as journal:
-        assert journal.digest == {name: number for number, name in enumerate(sorted(names, key=names.index), 1)}
+        assert journal.digest == {name: number for number,
+                                  name in enumerate(sorted(names, key=names.index), 1)}
 
 
 def test_a_second_writer_is_told_what_to_do(path):
@@ -267,7 +278,8 @@ def test_impossible_arguments_raise_and_leave_the_journal_usable(path, arguments
         assert journal.sync() == {A: 1}
 
 
-@pytest.mark.parametrize("option, value", [("segment_rows", 0), ("segment_bytes", 0), ("group", "")])
+@pytest.mark.parametrize("option, value", [("segment_rows", 0), ("segment_bytes", 0),
+                                           ("group", "")])
 def test_impossible_options_raise_and_leave_no_trace(path, option, value):
     with pytest.raises(ValueError, match=option):
         open_journal(path, **{option: value})
@@ -286,7 +298,8 @@ def test_another_version_is_refused_by_writer_and_reader(path, version):
     body = json.dumps({"format": "ringcast-journal", "version": version, "group": "g", "news": 1})
     (path / "journal.json").write_text(f'{{"crc32":{zlib.crc32(body.encode())},"body":{body}}}')
     for opener in (open_journal, JournalReader):
-        with pytest.raises(JournalError, match=f"version {version}.*use the ringcast version that wrote it"):
+        with pytest.raises(JournalError,
+                           match=f"version {version}.*use the ringcast version that wrote it"):
             opener(path)
 
 
@@ -351,5 +364,6 @@ from ringcast.spark import Journal, JournalReader, session
 import ringcast.spark.session, pyspark_ringcast
 print(callable(ringcast.spark.session), pyspark_ringcast.DefaultSource.name())
 """
-    output = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
+    output = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True,
+                            check=True).stdout
     assert output.splitlines() == ["[]", "True ringcast"]

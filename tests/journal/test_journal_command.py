@@ -33,7 +33,8 @@ def checkpoint(tmp_path):
 
 
 def run(*arguments):
-    result = CliRunner().invoke(journal_app, [str(argument) for argument in arguments], env={"COLUMNS": "200"})
+    result = CliRunner().invoke(journal_app, [str(argument) for argument in arguments],
+                                env={"COLUMNS": "200"})
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
     return result.stdout
@@ -74,11 +75,13 @@ def test_show_puts_several_journals_together(path, tmp_path):
 def test_a_stream_that_is_held_up_is_shown_for_how_far(path, tmp_path):
     with Journal(tmp_path / "k", group="flights", fsync=False) as journal:
         record(journal, A, 1, 6)
-    assert cells(run("show", tmp_path).partition("together")[2], A) == [A, "1", "6", "-", "7..9 (3)"]
+    assert cells(run("show", tmp_path).partition("together")[2], A) == [A, "1", "6", "-",
+                                                                        "7..9 (3)"]
 
 
 def test_purge_removes_what_a_checkpoint_has_committed(path, checkpoint):
-    assert re.fullmatch(rf"{path}: [\d,]+ bytes freed\n", run("purge", path, "--checkpoint", checkpoint))
+    assert re.fullmatch(rf"{path}: [\d,]+ bytes freed\n",
+                        run("purge", path, "--checkpoint", checkpoint))
     assert seqnos(path, A) == [5, 6, 9]
     subscribe(path, "slow", {A: 0})
     assert "freed" in run("purge", path, "--keep-until-committed", "slow", "--keep-for", "1s")
@@ -107,13 +110,15 @@ def test_purge_wants_to_be_told_what_may_go_and_every_command_a_journal(path, tm
 
 
 @pytest.mark.parametrize("text, units, value", [
-    ("90m", SECONDS, 5400), ("7 D", SECONDS, 604800), ("20G", BYTES, 20 << 30), ("512", BYTES, 512), ("1k", BYTES, 1024)])
+    ("90m", SECONDS, 5400), ("7 D", SECONDS, 604800), ("20G", BYTES, 20 << 30), ("512", BYTES, 512),
+    ("1k", BYTES, 1024)])
 def test_quantities(text, units, value):
     assert quantity("--x", text, units) == value
 
 
 @pytest.mark.parametrize("text, units", [
-    ("90", SECONDS), ("0s", SECONDS), ("1y", SECONDS), ("-1G", BYTES), ("1.5G", BYTES), ("", BYTES)])
+    ("90", SECONDS), ("0s", SECONDS), ("1y", SECONDS), ("-1G", BYTES), ("1.5G", BYTES),
+    ("", BYTES)])
 def test_quantities_that_cannot_be(text, units):
     with pytest.raises(ConfigError, match="--x must be a whole number"):
         quantity("--x", text, units)

@@ -1,4 +1,5 @@
-"""Reading: exact ranges, beside a writer that appends and seals, and never beyond the digest."""
+"""Reading: exact ranges, beside a writer that appends and seals, and never beyond the
+digest."""
 
 import shutil
 import threading
@@ -14,7 +15,8 @@ from ringcast.spark import Journal, JournalReader
 
 @pytest.fixture(scope="module")
 def mixed(tmp_path_factory):
-    """Messages 11..60 of A without 31..35: sealed segments, a tail, batches of many sizes."""
+    """Messages 11..60 of A without 31..35: sealed segments, a tail, batches of many
+    sizes."""
     path = tmp_path_factory.mktemp("mixed") / "journal"
     journal = Journal(path, group="g", segment_rows=9, fsync=False)
     first = 11
@@ -45,7 +47,8 @@ def test_a_projection_builds_only_its_columns_in_its_order(mixed):
 
     schema = pa.schema([ROWS.field("payload"), ROWS.field("seqno")])
     batches = list(JournalReader(mixed).read(A, 40, 41, schema))
-    assert [batch.to_pylist() for batch in batches] == [[{"payload": b"40", "seqno": 40}, {"payload": b"41", "seqno": 41}]]
+    assert [batch.to_pylist() for batch in batches] == [[{"payload": b"40", "seqno": 40},
+                                                         {"payload": b"41", "seqno": 41}]]
     assert batches[0].schema == schema
 
 
@@ -111,7 +114,8 @@ def test_a_reader_beside_a_sealing_writer_sees_every_message_once(tmp_path):
     try:
         while not done.is_set() or reads < 3:
             high = JournalReader(path).digest()[A]
-            assert seqnos(path, A, max(1, high - 300), high) == list(range(max(1, high - 300), high + 1))
+            assert seqnos(path, A, max(1, high - 300), high) == list(range(max(1, high - 300),
+                                                                           high + 1))
             reads += 1
     finally:
         writer.join()

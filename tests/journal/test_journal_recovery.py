@@ -1,4 +1,5 @@
-"""After a crash, a torn write, flipped bytes or a full disk: the durable prefix or a clear error, never a wrong row."""
+"""After a crash, a torn write, flipped bytes or a full disk: the durable prefix or a
+clear error, never a wrong row."""
 
 import errno
 import os
@@ -21,7 +22,8 @@ def open_journal(path, **options):
 
 @pytest.fixture
 def two_syncs(tmp_path):
-    """A journal that died just before its second digest: messages 1..5 confirmed, 6..9 in the files but not confirmed."""
+    """A journal that died just before its second digest: messages 1..5 confirmed, 6..9
+    in the files but not confirmed."""
     path = tmp_path / "journal"
     journal = open_journal(path)
     record(journal, A, 1, 5)
@@ -43,12 +45,15 @@ def assert_goes_on_from(path: Path, high: int) -> None:
         assert seqnos(path, A) == list(range(1, high + 1))
         record(journal, A, high + 1, high + 2)
         journal.sync()
-        assert seqnos(path, A) == list(range(1, high + 3))  # from the mended tail, before it is sealed
+        assert seqnos(path, A) == list(range(1, high + 3))  # from the mended tail, before it is
+                                                            # sealed
 
 
 @pytest.mark.prove
 @pytest.mark.parametrize("suffix", [".arrows", ".idx"])
-def test_a_tail_cut_anywhere_in_its_last_batch_opens_with_exactly_the_confirmed_prefix(two_syncs, tmp_path, suffix):
+def test_a_tail_cut_anywhere_in_its_last_batch_opens_with_exactly_the_confirmed_prefix(two_syncs,
+                                                                                       tmp_path,
+                                                                                       suffix):
     path, confirmed = two_syncs
     [name] = [file.relative_to(path) for file in confirmed if file.suffix == suffix]
     start, end = confirmed[path / name], (path / name).stat().st_size
@@ -61,7 +66,8 @@ def test_a_tail_cut_anywhere_in_its_last_batch_opens_with_exactly_the_confirmed_
         shutil.rmtree(copy)
 
 
-def test_a_tail_whose_unconfirmed_bytes_never_reached_the_disk_opens_with_the_confirmed_prefix(two_syncs, tmp_path):
+def test_a_tail_whose_unconfirmed_bytes_never_reached_the_disk_opens_with_the_confirmed_prefix(
+        two_syncs, tmp_path):
     path, confirmed = two_syncs
     [data] = [file for file in confirmed if file.suffix == ".arrows"]
     with open(data, "r+b") as file:  # the power went: the length is there, the bytes are zeros
@@ -71,7 +77,8 @@ def test_a_tail_whose_unconfirmed_bytes_never_reached_the_disk_opens_with_the_co
 
 
 @pytest.mark.parametrize("suffix", [".arrows", ".idx"])
-def test_a_tail_cut_below_the_digest_is_reported_and_nothing_is_given_up_silently(two_syncs, tmp_path, suffix):
+def test_a_tail_cut_below_the_digest_is_reported_and_nothing_is_given_up_silently(two_syncs,
+                                                                                  tmp_path, suffix):
     path, confirmed = two_syncs
     [file] = [file for file in confirmed if file.suffix == suffix]
     os.truncate(file, confirmed[file] - 1)
@@ -115,7 +122,8 @@ def test_a_senders_folder_that_vanished_is_reported(tmp_path):
 
 @pytest.fixture(scope="module")
 def damaged(tmp_path_factory):
-    """A sealed segment (1..6), a tail (7..9), another sender; every byte of it will be flipped."""
+    """A sealed segment (1..6), a tail (7..9), another sender; every byte of it will be
+    flipped."""
     path = tmp_path_factory.mktemp("damaged") / "journal"
     journal = open_journal(path, segment_rows=5)
     record(journal, A, 1, 6)
@@ -128,7 +136,8 @@ def damaged(tmp_path_factory):
 
 
 @pytest.mark.prove
-@pytest.mark.parametrize("pattern", ["journal.json", "digest.json", "A*/*.arrows", "A*/*7.idx", "A*/*.arrow", "A*/*6.idx"])
+@pytest.mark.parametrize("pattern", ["journal.json", "digest.json", "A*/*.arrows", "A*/*7.idx",
+                                     "A*/*.arrow", "A*/*6.idx"])
 def test_a_flipped_byte_anywhere_is_an_error_or_harmless_for_a_reader(damaged, pattern):
     [file] = damaged.glob(pattern)
     good = file.read_bytes()
@@ -144,19 +153,23 @@ def test_a_flipped_byte_anywhere_is_an_error_or_harmless_for_a_reader(damaged, p
                 errors += 1
     finally:
         file.write_bytes(good)
-    exact = pattern.endswith((".json", ".idx"))  # Arrow files also have a schema, a footer and padding, which we do not need
+    exact = pattern.endswith((".json", ".idx"))  # Arrow files also have a schema, a footer and
+                                                 # padding, which we do not need
     assert errors == len(good) if exact else errors > len(good) // 3
 
 
 @pytest.mark.prove
-@pytest.mark.parametrize("pattern", ["journal.json", "digest.json", "A*/sender.json", "A*/*.arrows", "A*/*7.idx"])
-def test_a_flipped_byte_anywhere_is_an_error_or_harmless_for_the_next_writer(damaged, tmp_path, pattern):
+@pytest.mark.parametrize("pattern", ["journal.json", "digest.json", "A*/sender.json", "A*/*.arrows",
+                                     "A*/*7.idx"])
+def test_a_flipped_byte_anywhere_is_an_error_or_harmless_for_the_next_writer(damaged, tmp_path,
+                                                                             pattern):
     [file] = damaged.glob(pattern)
     good = file.read_bytes()
     for at in range(0, len(good), 1 if len(good) < 200 else 7):
         copy = tmp_path / "copy"
         shutil.copytree(damaged, copy)
-        (copy / file.relative_to(damaged)).write_bytes(good[:at] + bytes([good[at] ^ (1 << at % 8)]) + good[at + 1 :])
+        (copy / file.relative_to(damaged)).write_bytes(good[:at] + bytes([good[at] ^ (1 << at % 8)])
+                                                       + good[at + 1 :])
         try:
             journal = open_journal(copy)
         except JournalError:
@@ -198,7 +211,8 @@ def test_an_interrupted_sealing_leaves_the_tail_or_the_segment(tmp_path, monkeyp
         with monkeypatch.context() as patch:
             patch.setattr(os, "replace", dying)
             if step == 2:
-                patch.setattr("ringcast.journal.segments.remove", lambda segment: dying(".data.tmp"))
+                patch.setattr("ringcast.journal.segments.remove",
+                              lambda segment: dying(".data.tmp"))
             record(journal, A, 1, 4)
             with pytest.raises(KeyboardInterrupt):
                 journal.sync()
@@ -224,7 +238,8 @@ steps = st.lists(
 @pytest.mark.prove
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(steps=steps, segment_rows=st.integers(1, 12))
-def test_any_history_reads_back_as_what_was_synced_once_and_in_order(tmp_path_factory, steps, segment_rows):
+def test_any_history_reads_back_as_what_was_synced_once_and_in_order(tmp_path_factory, steps,
+                                                                     segment_rows):
     path = tmp_path_factory.mktemp("history") / "journal"
     journal = open_journal(path, segment_rows=segment_rows)
     durable = {A: [], B: []}  # the model: seqnos that must be there
@@ -266,12 +281,14 @@ def test_any_history_reads_back_as_what_was_synced_once_and_in_order(tmp_path_fa
         for name in durable:
             assert seqnos(path, name) == durable[name]
         assert JournalReader(path).digest() == journal.digest
-        assert journal.digest == {name: high[name] - len(pending[name]) for name in (A, B) if high[name] > len(pending[name])}
+        assert journal.digest == {name: high[name] - len(pending[name]) for name in (A, B)
+                                  if high[name] > len(pending[name])}
     journal.close()
 
 
 def fill_until_refused(path: Path, step: int, segment_rows: int) -> dict[str, int]:
-    """Appends and syncs until the disk says no; returns the last digest that a sync confirmed."""
+    """Appends and syncs until the disk says no; returns the last digest that a sync
+    confirmed."""
     confirmed: dict[str, int] = {}
     with pytest.raises(JournalError) as refusal:
         journal = open_journal(path, segment_rows=segment_rows, fsync=True)
@@ -289,8 +306,10 @@ def fill_until_refused(path: Path, step: int, segment_rows: int) -> dict[str, in
 
 
 @pytest.mark.parametrize("step, segment_rows, largest", [(1, 100, 4000), (7, 7, 1350)])
-def test_no_room_at_any_point_loses_nothing_that_was_confirmed(tmp_path, step, segment_rows, largest):
-    """The largest file a process may write stands for the disk: it hits every kind of file, wherever it is just too small."""
+def test_no_room_at_any_point_loses_nothing_that_was_confirmed(tmp_path, step, segment_rows,
+                                                               largest):
+    """The largest file a process may write stands for the disk: it hits every kind of
+    file, wherever it is just too small."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     stages = set()
     for limit in [*range(1, 200, 23), *range(200, largest, largest // 30)]:
@@ -306,14 +325,16 @@ def test_no_room_at_any_point_loses_nothing_that_was_confirmed(tmp_path, step, s
             record(journal, A, high + 1, high + 3)
         assert seqnos(path, A) == list(range(1, high + 4))
         stages.add((high, high > confirmed.get(A, 0)))
-    assert len(stages) > 5 if step == 1 else stages == {(0, False), (7, True)}  # in a batch; in the index or the sealed file
+    # in a batch; in the index or the sealed file
+    assert len(stages) > 5 if step == 1 else stages == {(0, False), (7, True)}
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small file system needs root")
 def test_a_full_file_system_loses_nothing_that_was_confirmed(tmp_path):
     mount = tmp_path / "small"
     mount.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=128k", "tmpfs", mount], capture_output=True)
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=128k", "tmpfs", mount],
+                             capture_output=True)
     if mounted.returncode:
         pytest.skip("this machine does not let us mount a tmpfs")
     try:
@@ -351,7 +372,8 @@ def test_a_failed_fsync_stops_the_journal_and_confirms_nothing(tmp_path, monkeyp
     assert_goes_on_from(path, 2)
 
 
-def test_every_new_name_and_all_bytes_are_fsynced_before_the_digest_names_them(tmp_path, monkeypatch):
+def test_every_new_name_and_all_bytes_are_fsynced_before_the_digest_names_them(tmp_path,
+                                                                               monkeypatch):
     synced: list[str] = []
     for name in ("fsync", "fdatasync"):
 

@@ -1,4 +1,5 @@
-"""kill -9 at points nobody chose: the journal keeps what it confirmed. (With a group and a driver: test_kill_both.py.)"""
+"""kill -9 at points nobody chose: the journal keeps what it confirmed. (With a group
+and a driver: test_kill_both.py.)"""
 
 import json
 import os
@@ -39,13 +40,15 @@ def test_a_recorder_killed_at_any_point_keeps_what_it_confirmed_once(tmp_path):
     chance = random.Random(7)
     for _ in range(6):
         recorder = subprocess.Popen(
-            [sys.executable, "-c", RECORDER, str(path), A, B], stdout=subprocess.PIPE, text=True, start_new_session=True
+            [sys.executable, "-c", RECORDER, str(path), A, B], stdout=subprocess.PIPE, text=True,
+            start_new_session=True
         )
         try:
             lines = [recorder.stdout.readline() for _ in range(chance.randint(1, 60))]
         finally:
             kill_group(recorder)
-        lines += recorder.stdout.read().splitlines(keepends=True)  # confirmed, and printed, before the kill hit
+        lines += recorder.stdout.read().splitlines(keepends=True)  # confirmed, and printed, before
+                                                                   # the kill hit
         confirmed = json.loads([line for line in lines if line.endswith("\n")][-1])
         digest = JournalReader(path).digest()
         for sender in (A, B):

@@ -1,4 +1,5 @@
-"""Several journals of one group: a message is there once, whoever recorded it; what is waited for, and what is lost."""
+"""Several journals of one group: a message is there once, whoever recorded it; what is
+waited for, and what is lost."""
 
 import json
 import os
@@ -23,12 +24,14 @@ def extents(draw):
     low = draw(st.integers(1, TOP))
     high = draw(st.integers(low - 1, TOP))
     edges = sorted(draw(st.sets(st.integers(low, max(low, high)), max_size=4)))
-    lost = [(first, last) for first, last in zip(edges[::2], edges[1::2], strict=False) if last <= high]
+    lost = [(first, last) for first, last in zip(edges[::2], edges[1::2], strict=False)
+            if last <= high]
     return Extent(low, high, lost, draw(st.integers(1, low)))
 
 
 def holds(extent, seqno):
-    return extent.low <= seqno <= extent.high and not any(first <= seqno <= last for first, last in extent.lost)
+    return extent.low <= seqno <= extent.high and not any(first <= seqno <= last for first,
+                                                          last in extent.lost)
 
 
 journals = st.lists(st.tuples(extents(), st.booleans()), min_size=1, max_size=4)
@@ -53,8 +56,10 @@ def test_the_rule_seqno_by_seqno(each, behind):
 def test_a_range_is_covered_once_by_journals_that_have_it(found, first, last):
     parts = list(cover(found, first, last))
     numbers = [seqno for part in parts for seqno in range(part.first, part.last + 1)]
-    assert numbers == [seqno for seqno in range(first, last + 1) if any(extent and holds(extent, seqno) for extent in found)]
-    assert all(holds(found[part.journal], seqno) for part in parts for seqno in range(part.first, part.last + 1))
+    assert numbers == [seqno for seqno in range(first, last + 1)
+                       if any(extent and holds(extent, seqno) for extent in found)]
+    assert all(holds(found[part.journal], seqno) for part in parts
+               for seqno in range(part.first, part.last + 1))
 
 
 @pytest.fixture
@@ -70,7 +75,8 @@ def open_journal(folder, name, **options):
 def read(folder, sender, first=1, last=TOP, *, strict=False):
     found = []
     for batch in Journals(folder).read(sender, first, last, ROWS, strict=strict):
-        assert batch.column("payload").to_pylist() == [b"%d" % seqno for seqno in batch.column("seqno").to_pylist()]
+        assert batch.column("payload").to_pylist() == [b"%d" % seqno
+                                                       for seqno in batch.column("seqno").to_pylist()]
         found += batch.column("seqno").to_pylist()
     return found
 

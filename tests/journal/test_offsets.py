@@ -35,7 +35,8 @@ def test_a_step_is_bounded_makes_progress_never_goes_back_and_forgets_nobody(sta
     backlog = sum(max(0, target[name] - start.get(name, 0)) for name in target)
     assert total(start, end) == (backlog if limit is None else min(limit, backlog))
     assert list(end) == sorted({*start, *target})
-    assert all(start.get(name, 0) <= end[name] <= max(start.get(name, 0), target.get(name, 0)) for name in end)
+    assert all(start.get(name, 0) <= end[name] <= max(start.get(name, 0), target.get(name, 0))
+               for name in end)
 
 
 @given(start=offsets, target=offsets, limit=st.integers(1, 40))
@@ -50,7 +51,9 @@ def test_steps_reach_the_target_and_then_the_text_no_longer_changes(start, targe
 
 
 def test_a_quiet_sender_does_not_wait_for_a_busy_one():
-    assert advance({"A": 0, "B": 0, "C": 0}, {"A": 1000, "B": 3, "C": 500}, {}, 103) == {"A": 50, "B": 3, "C": 50}
+    assert advance({"A": 0, "B": 0, "C": 0}, {"A": 1000, "B": 3, "C": 500}, {}, 103) == {"A": 50,
+                                                                                         "B": 3,
+                                                                                         "C": 50}
 
 
 def test_a_new_sender_begins_at_its_lowest_message():
@@ -67,7 +70,8 @@ def test_the_text_of_an_offset_does_not_depend_on_the_order_of_arrival():
 
 
 @given(
-    lengths=st.lists(st.tuples(senders, st.integers(1, 40)), max_size=6, unique_by=lambda pair: pair[0]),
+    lengths=st.lists(st.tuples(senders, st.integers(1, 40)), max_size=6,
+                     unique_by=lambda pair: pair[0]),
     rows=st.integers(1, 50),
 )
 def test_a_cut_covers_every_message_once_in_order_in_full_partitions(lengths, rows):
@@ -82,7 +86,8 @@ def test_a_cut_covers_every_message_once_in_order_in_full_partitions(lengths, ro
 
 def test_small_senders_share_a_partition_and_a_large_one_is_spread():
     spans = [Range("A", 1, 3), Range("B", 1, 2), Range("C", 1, 9)]
-    assert cut(spans, 7) == [[Range("A", 1, 3), Range("B", 1, 2), Range("C", 1, 2)], [Range("C", 3, 9)]]
+    assert cut(spans, 7) == [[Range("A", 1, 3), Range("B", 1, 2), Range("C", 1, 2)],
+                             [Range("C", 3, 9)]]
 
 
 def test_losses_name_what_was_purged_never_recorded_or_is_gone():
@@ -96,7 +101,8 @@ def test_losses_name_what_was_purged_never_recorded_or_is_gone():
 
 
 def test_an_offset_beyond_the_journal_is_noticed():
-    assert overtaken({"A": 6, "B": 2, "C": 0}, {"A": 5}) == [Loss("A", 6, 6, "not recorded"), Loss("B", 1, 2, "not recorded")]
+    assert overtaken({"A": 6, "B": 2, "C": 0}, {"A": 5}) == [Loss("A", 6, 6, "not recorded"),
+                                                             Loss("B", 1, 2, "not recorded")]
     assert overtaken({"A": 5}, {"A": 5}) == []
 
 

@@ -1,4 +1,5 @@
-"""The recorder: on disk before it is acknowledged, whatever kills it; and `ringcast record`, the command around it."""
+"""The recorder: on disk before it is acknowledged, whatever kills it; and `ringcast
+record`, the command around it."""
 
 import itertools
 import os
@@ -38,7 +39,8 @@ def rows(path):
     for sender, high in reader.digest().items():
         batches = list(reader.read(sender, 1, high))
         found[sender] = [pair for batch in batches
-                         for pair in zip(batch.column("seqno").to_pylist(), batch.column("payload").to_pylist(), strict=True)]
+                         for pair in zip(batch.column("seqno").to_pylist(),
+                                         batch.column("payload").to_pylist(), strict=True)]
     return found
 
 
@@ -57,13 +59,16 @@ def joined(*channels):
 
 def pair(**options):
     group = f"recorder-{next(numbers)}"
-    return joined(Channel(group, name="p", members=["p", "r"], stack="inproc", deliver=False, **options),
-                  Channel(group, name="r", members=["p", "r"], stack="inproc", oob_in_order=True, **options))
+    return joined(Channel(group, name="p", members=["p", "r"], stack="inproc", deliver=False,
+                          **options),
+                  Channel(group, name="r", members=["p", "r"], stack="inproc", oob_in_order=True,
+                          **options))
 
 
 @pytest.fixture
 def ended():
-    """Notes a process or channel, and returns it: it is ended with the test, however that ends."""
+    """Notes a process or channel, and returns it: it is ended with the test, however
+    that ends."""
     things = []
 
     def note(thing):
@@ -164,7 +169,8 @@ def test_messages_that_the_sender_had_purged_are_noted_as_lost(tmp_path):
         record(Delivering(Batch(a, 1, [b"1", b"2"]), Batch(a, 11, [b"11", b"12"]), Batch(a, 13, [b"13"])), journal)
         assert journal.digest == {str(a): 13}
     assert JournalReader(tmp_path / "j").extents()[str(a)].lost == [(3, 10)]
-    assert rows(tmp_path / "j") == {str(a): [(1, b"1"), (2, b"2"), (11, b"11"), (12, b"12"), (13, b"13")]}
+    assert rows(tmp_path / "j") == {str(a): [(1, b"1"), (2, b"2"), (11, b"11"), (12, b"12"),
+                                             (13, b"13")]}
 
 
 def test_what_comes_again_after_a_restart_is_written_once(tmp_path):
@@ -206,7 +212,8 @@ def test_retention_is_enforced_while_nothing_is_delivered(tmp_path, monkeypatch)
     a = Address("a", 1)
     channel = Waiting(Batch(a, 1, [b"1", b"2"]))
     with Journal(tmp_path, group="g") as journal:
-        recording = threading.Thread(target=record, args=(channel, journal), kwargs={"retention": Retention(subscriptions=("s",))})
+        recording = threading.Thread(target=record, args=(channel, journal),
+                                     kwargs={"retention": Retention(subscriptions=("s",))})
         recording.start()
         wait_for(lambda: rows(tmp_path) == {str(a): [(1, b"1"), (2, b"2")]})
         subscribe(tmp_path, "s", {str(a): 2})
@@ -226,10 +233,11 @@ def test_retention_that_fails_ends_the_recording_without_leaving_the_group(tmp_p
     assert channel.left is False
 
 
-# --------------------------------------------------------------------------------------------------------- the command
+# -------------------------------------------------------------------------------------- the command
 
 def command(path, port, *options, members="p,recorder", group="g"):
-    return [sys.executable, "-c", "from ringcast.cli import main; main()", "record", str(path), "--group", group, "--members", members,
+    return [sys.executable, "-c", "from ringcast.cli import main; main()", "record", str(path),
+            "--group", group, "--members", members,
             "--set", f"port={port}", "--quiet", *options]
 
 
@@ -240,11 +248,13 @@ def command(path, port, *options, members="p,recorder", group="g"):
 def test_killed_again_and_again_it_keeps_every_message_once(tmp_path, ended, stack):
     port = free_port()
     path, count = tmp_path / "journal", 60_000
-    publisher = ended(Channel("g", name="p", members=["p", "recorder"], stack=stack, port=port, deliver=False, capacity=2000,
+    publisher = ended(Channel("g", name="p", members=["p", "recorder"], stack=stack, port=port,
+                              deliver=False, capacity=2000,
                               max_bundle_size=4000))
 
     def start():
-        return ended(subprocess.Popen(command(path, port, "--stop-when-alone", "--stack", stack), stdout=subprocess.PIPE, text=True))
+        return ended(subprocess.Popen(command(path, port, "--stop-when-alone", "--stack", stack),
+                                      stdout=subprocess.PIPE, text=True))
 
     def durable():
         try:
@@ -254,7 +264,8 @@ def test_killed_again_and_again_it_keeps_every_message_once(tmp_path, ended, sta
 
     recorder = start()
     publisher.connect()
-    sender = threading.Thread(target=publisher.send_many, args=([payload for _, payload in sent(count)],))
+    sender = threading.Thread(target=publisher.send_many,
+                              args=([payload for _, payload in sent(count)],))
     sender.start()
     for goal in (5_000, 20_000, 21_000, 45_000):
         wait_for(lambda goal=goal: durable() >= goal)
@@ -271,7 +282,8 @@ def test_killed_again_and_again_it_keeps_every_message_once(tmp_path, ended, sta
 @pytest.mark.udp
 def test_it_ends_in_order_on_sigterm(tmp_path):
     port = free_port()
-    with subprocess.Popen(command(tmp_path / "j", port), stdout=subprocess.PIPE, text=True) as recorder:
+    with subprocess.Popen(command(tmp_path / "j", port), stdout=subprocess.PIPE,
+                          text=True) as recorder:
         try:
             with Channel("g", name="p", members=["p", "recorder"], port=port, deliver=False) as publisher:
                 publisher.send_many([payload for _, payload in sent(100)])
@@ -288,10 +300,12 @@ def test_it_ends_in_order_on_sigterm(tmp_path):
 def test_it_ends_on_sigterm_while_others_go_on_sending(tmp_path):
     port = free_port()
     over = threading.Event()
-    with subprocess.Popen(command(tmp_path / "j", port), stdout=subprocess.PIPE, text=True) as recorder:
+    with subprocess.Popen(command(tmp_path / "j", port), stdout=subprocess.PIPE,
+                          text=True) as recorder:
         try:
             with Channel("g", name="p", members=["p", "recorder"], port=port, deliver=False) as publisher:
-                sender = threading.Thread(target=lambda: [publisher.send(b"x" * 100) for _ in iter(over.is_set, True)])
+                sender = threading.Thread(target=lambda: [publisher.send(b"x" * 100)
+                                                          for _ in iter(over.is_set, True)])
                 sender.start()
                 wait_for(lambda: publisher.status()["low"] > 10_000)
                 recorder.send_signal(signal.SIGTERM)
@@ -310,21 +324,25 @@ def test_it_ends_on_sigterm_while_others_go_on_sending(tmp_path):
 def test_a_full_disk_ends_it_with_one_sentence_and_nothing_acknowledged_is_lost(tmp_path, ended):
     port = free_port()
     path, count = tmp_path / "journal", 3000
-    publisher = ended(Channel("g", name="p", members=["p", "recorder"], port=port, deliver=False, capacity=1000,
+    publisher = ended(Channel("g", name="p", members=["p", "recorder"], port=port, deliver=False,
+                              capacity=1000,
                               max_bundle_size=2000))
 
     def cramped():
         resource.setrlimit(resource.RLIMIT_FSIZE, (70_000, 70_000))
 
-    recorder = ended(subprocess.Popen(command(path, port), stderr=subprocess.PIPE, text=True, preexec_fn=cramped))
+    recorder = ended(subprocess.Popen(command(path, port), stderr=subprocess.PIPE, text=True,
+                                      preexec_fn=cramped))
     publisher.connect()
-    sender = threading.Thread(target=publisher.send_many, args=([payload for _, payload in sent(count)],))
+    sender = threading.Thread(target=publisher.send_many,
+                              args=([payload for _, payload in sent(count)],))
     sender.start()
     complaint = recorder.communicate(timeout=PATIENCE)[1]
     assert recorder.returncode == 2 and complaint.startswith("ringcast: ") and complaint.count("\n") == 1, complaint
     acknowledged = publisher.status()["low"]
     kept = [seqno for seqno, _ in rows(path).get(str(publisher.address), [])]
-    assert kept == list(range(1, len(kept) + 1)) and len(kept) >= acknowledged      # what was synced last may not have been told
+    # what was synced last may not have been told
+    assert kept == list(range(1, len(kept) + 1)) and len(kept) >= acknowledged
     recorder = ended(subprocess.Popen(command(path, port, "--stop-when-alone")))
     sender.join(PATIENCE)
     assert publisher.close(timeout=PATIENCE) == 0
@@ -369,22 +387,26 @@ def other_group(path):
 @pytest.mark.parametrize(("prepare", "options", "says"), [
     (foreign, (), "is not a"), (other_version, (), "version|damaged"), (other_group, (), "another"),
     (lambda path: None, ("--set", "prot=1"), "did you mean 'port'"), (lambda path: None, ("--set", "port"), "--set NAME=VALUE"),
-    (lambda path: None, ("--set", "interface=192.0.2.1", "--set", "insecure=true"), "ip -4 address"),
+    (lambda path: None, ("--set", "interface=192.0.2.1", "--set", "insecure=true"),
+     "ip -4 address"),
     (lambda path: None, ("--keep-for", "7"), "--keep-for must be a whole number from 1 with a unit"),
     (lambda path: None, ("--keep-until-committed", "a b"), "subscription's name"),
     (lambda path: None, ("--stack", "inproc"), "on which processes meet"),
     (lambda path: None, ("--name", "x"), "add it"), (lambda path: None, ("--set", "join_timeout=50"), "p of group 'g' did not appear"),
-], ids=["foreign directory", "other version", "other group", "unknown property", "no value", "no such interface", "no unit", "no name",
+], ids=["foreign directory", "other version", "other group", "unknown property", "no value",
+        "no such interface", "no unit", "no name",
         "no network", "not a member", "nobody comes"])
 def test_what_cannot_be_is_one_sentence_and_status_2(tmp_path, prepare, options, says):
     prepare(tmp_path / "j")
-    run = subprocess.run(command(tmp_path / "j", 45_678, *options), capture_output=True, text=True, timeout=PATIENCE)
+    run = subprocess.run(command(tmp_path / "j", 45_678, *options), capture_output=True, text=True,
+                         timeout=PATIENCE)
     assert run.returncode == 2, run.stderr
     assert run.stderr.startswith("ringcast: ") and run.stderr.count("\n") == 1
     assert re.search(says, run.stderr), run.stderr
 
 
-def test_large_and_oob_messages_are_recorded_in_order_and_messages_to_the_recorder_are_not(tmp_path, ended):
+def test_large_and_oob_messages_are_recorded_in_order_and_messages_to_the_recorder_are_not(tmp_path,
+                                                                                           ended):
     publisher, recorder = map(ended, pair())
     large = bytes(range(256)) * 1000
     with Journal(tmp_path, group="g") as journal:
@@ -393,18 +415,22 @@ def test_large_and_oob_messages_are_recorded_in_order_and_messages_to_the_record
         publisher.send(b"oob", flags=Flag.OOB)
         publisher.send(b"gone with the wind", flags=Flag.NO_RELIABILITY)
         publisher.send(b"3")
-        closing = threading.Thread(target=lambda: (publisher.close(PATIENCE), recorder.close(PATIENCE)))
+        closing = threading.Thread(target=lambda: (publisher.close(PATIENCE),
+                                                   recorder.close(PATIENCE)))
         closing.start()
         record(recorder, journal)
         closing.join(PATIENCE)
         [(sender, extent)] = JournalReader(tmp_path).extents().items()
-    rows = [row for batch in JournalReader(tmp_path).read(sender, 1, extent.high) for row in batch.to_pylist()]
+    rows = [row for batch in JournalReader(tmp_path).read(sender, 1, extent.high)
+            for row in batch.to_pylist()]
     assert [row["payload"] for row in rows] == [b"1", large, b"2", b"oob", b"3"]
-    assert extent.lost == [] and [row["seqno"] for row in rows] == [1, *range(extent.high - 3, extent.high + 1)]
+    assert extent.lost == [] and [row["seqno"] for row in rows] == [1, *range(extent.high - 3,
+                                                                              extent.high + 1)]
     assert extent.high > 5
 
 
 def test_a_channel_that_lets_messages_overtake_cannot_be_recorded(tmp_path, ended):
     [channel] = joined(ended(Channel("g", name="r", stack="inproc")))
-    with Journal(tmp_path, group="g") as journal, pytest.raises(ConfigError, match="oob_in_order=True"):
+    with Journal(tmp_path, group="g") as journal, pytest.raises(ConfigError,
+                                                                match="oob_in_order=True"):
         record(channel, journal)

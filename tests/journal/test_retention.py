@@ -1,4 +1,5 @@
-"""Retention: what limits and subscriptions let go, in whole segments, and that dying at any step leaves nothing wrong."""
+"""Retention: what limits and subscriptions let go, in whole segments, and that dying at
+any step leaves nothing wrong."""
 
 import os
 import shutil
@@ -55,7 +56,8 @@ def test_the_oldest_goes_until_the_journal_is_small_enough(path):
         limit = size_of(path) // 2
         freed = Retention(keep_bytes=limit).enforce(journal)
         assert freed > 0 and size_of(path) <= limit
-        assert kept(path) == {A: [7, 8, 9, 10], B: [5, 6, 7, 8, 9, 10]} or kept(path) == {A: [7, 8, 9, 10], B: [7, 8, 9, 10]}
+        assert kept(path) == {A: [7, 8, 9, 10], B: [5, 6, 7, 8, 9, 10]} or kept(path) == {
+            A: [7, 8, 9, 10], B: [7, 8, 9, 10]}
         assert Retention(keep_bytes=limit).enforce(journal) == 0
 
 
@@ -79,7 +81,8 @@ def test_limits_remove_nothing_that_a_named_stream_still_needs(path):
         assert kept(path) == {A: [5, 6, 7, 8, 9, 10], B: list(range(1, 11))}
         subscribe(path, "slow", {A: 10, B: 10})
         Retention(keep_ns=8 * HOUR, subscriptions=("slow",)).enforce(journal, now=11 * HOUR)
-        assert kept(path) == {A: [5, 6, 7, 8, 9, 10], B: [3, 4, 5, 6, 7, 8, 9, 10]}  # of A, which it had let go, nothing comes back
+        # of A, which it had let go, nothing comes back
+        assert kept(path) == {A: [5, 6, 7, 8, 9, 10], B: [3, 4, 5, 6, 7, 8, 9, 10]}
 
 
 def test_a_sender_that_is_purged_altogether_keeps_its_place_over_a_restart(path):
@@ -87,7 +90,8 @@ def test_a_sender_that_is_purged_altogether_keeps_its_place_over_a_restart(path)
         record(journal, B, 1, 1)
         assert Retention(subscriptions=("s",)).enforce(journal, committed=[{A: 3, B: 1}]) == 0
         subscribe(path, "s", {A: 3, B: 1})
-        assert Retention(subscriptions=("s",)).enforce(journal) > 0  # the open segments too: all of them is committed
+        # the open segments too: all of them is committed
+        assert Retention(subscriptions=("s",)).enforce(journal) > 0
         assert kept(path) == {A: [], B: []} and journal.digest == {A: 3, B: 1}
     with Journal(path, group="g", fsync=False) as journal:
         assert journal.digest == {A: 3, B: 1}
@@ -113,7 +117,8 @@ def test_lost_ranges_go_with_the_messages_around_them(path):
     assert seqnos(path, A) == [10, 11]
 
 
-@pytest.mark.parametrize("options", [{"keep_ns": 0}, {"keep_bytes": -1}, {"subscriptions": ("a b",)}, {"subscriptions": ("../x",)}])
+@pytest.mark.parametrize("options", [{"keep_ns": 0}, {"keep_bytes": -1},
+                                     {"subscriptions": ("a b",)}, {"subscriptions": ("../x",)}])
 def test_limits_and_names_that_cannot_be_are_refused(options):
     with pytest.raises(ConfigError):
         Retention(**options)
@@ -124,7 +129,8 @@ def test_retention_that_names_nothing_removes_nothing(path):
         assert Retention().keeps_everything and Retention().enforce(journal) == 0
 
 
-def test_dying_at_any_step_of_a_purge_leaves_all_or_what_the_digest_says(path, tmp_path, monkeypatch):
+def test_dying_at_any_step_of_a_purge_leaves_all_or_what_the_digest_says(path, tmp_path,
+                                                                         monkeypatch):
     """Every file that is renamed or removed is a step."""
     crash(filled(path))
     steps = 0
@@ -142,8 +148,10 @@ def test_dying_at_any_step_of_a_purge_leaves_all_or_what_the_digest_says(path, t
 
         journal = Journal(copy, group="g", segment_rows=2, fsync=False)
         with monkeypatch.context() as patch:
-            patch.setattr(os, "replace", lambda *arguments, real=os.replace: dying(real, *arguments))
-            patch.setattr(Path, "unlink", lambda *arguments, real=Path.unlink, **options: dying(real, *arguments, **options))
+            patch.setattr(os, "replace", lambda *arguments,
+                          real=os.replace: dying(real, *arguments))
+            patch.setattr(Path, "unlink", lambda *arguments, real=Path.unlink,
+                          **options: dying(real, *arguments, **options))
             try:
                 journal.purge({A: 6, B: 10})
                 died = False
@@ -213,7 +221,8 @@ def checkpoint(tmp_path, offsets, commits):
 
 
 def test_a_checkpoint_tells_what_its_query_has_committed_last(tmp_path):
-    log = {number: f'v1\n{{"batchWatermarkMs":0}}\n{{"{A}":{number * 10}}}' for number in range(9, 12)}
+    log = {number: f'v1\n{{"batchWatermarkMs":0}}\n{{"{A}":{number * 10}}}'
+           for number in range(9, 12)}
     assert committed(checkpoint(tmp_path / "c", log, {9: "v1\n{}", 10: "v1\n{}"})) == {A: 100}
     mixed = {0: f'v1\n{{}}\n{{"logOffset":4}}\n{{"{A}":3}}\n-'}
     assert committed(checkpoint(tmp_path / "m", mixed, {0: "v1\n{}"})) == {A: 3}
@@ -227,7 +236,8 @@ def test_a_checkpoint_tells_what_its_query_has_committed_last(tmp_path):
     ({0: f'v2\n{{}}\n{{"{A}":3}}'}, {0: ""}, "format v2"),
     ({0: ""}, {0: ""}, "has 0 offsets"),
 ])
-def test_a_checkpoint_that_does_not_tell_is_refused_with_the_reason(tmp_path, offsets, commits, says):
+def test_a_checkpoint_that_does_not_tell_is_refused_with_the_reason(tmp_path, offsets,
+                                                                    commits, says):
     with pytest.raises(JournalError, match=says):
         committed(checkpoint(tmp_path / "c", offsets, commits))
     with pytest.raises(JournalError, match="not the checkpoint of a streaming query"):

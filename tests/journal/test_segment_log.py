@@ -1,4 +1,5 @@
-"""The log of segments: planning and reading a few messages costs the same in a journal of any length; and it is only a hint."""
+"""The log of segments: planning and reading a few messages costs the same in a journal
+of any length; and it is only a hint."""
 
 import os
 import pickle
@@ -14,7 +15,8 @@ from ringcast.spark import Journal, JournalReader
 
 
 class Counter:
-    """How many files were opened and directories listed; interpreters never forget an audit hook, so there is one for all."""
+    """How many files were opened and directories listed; interpreters never forget an
+    audit hook, so there is one for all."""
 
     def __init__(self):
         self.seen = None
@@ -85,10 +87,11 @@ def test_planning_and_reading_a_micro_batch_cost_the_same_whatever_lies_before_i
             made["parts"] = reader.partitions({A: last - 8}, made["end"])
 
         def read():
-            made["rows"] = [seqno for part in pickle.loads(pickle.dumps(made["parts"])) for batch in reader.read(part)
+            made["rows"] = [seqno for part in pickle.loads(pickle.dumps(made["parts"]))
+                            for batch in reader.read(part)
                             for seqno in batch.column("seqno").to_pylist()]
 
-        plan()                                                  # what is opened only once, such as modules
+        plan()                                          # what is opened only once, such as modules
         counts = COUNTER.of(plan), COUNTER.of(read)
         assert made["rows"] == list(range(last - 7, last))
         return counts
@@ -105,8 +108,10 @@ def test_a_readers_range_costs_the_same_whatever_lies_around_it(two):
     def costs(path, last):
         reader = JournalReader(path)
         assert seqnos(path, A, last - 5, last) == list(range(last - 5, last + 1))
-        return [COUNTER.of(what) for what in (lambda: list(reader.read(A, 21, 24)), lambda: reader.entries(A, 21, 24),
-                                              lambda: reader.segments(A, 21, 24), lambda: reader.segments(A))]
+        return [COUNTER.of(what) for what in (lambda: list(reader.read(A, 21, 24)),
+                                              lambda: reader.entries(A, 21, 24),
+                                              lambda: reader.segments(A, 21, 24),
+                                              lambda: reader.segments(A))]
 
     short, long = (costs(*each) for each in two)
     assert long == short
@@ -142,7 +147,8 @@ def test_whatever_becomes_of_the_log_every_message_is_there(tmp_path, harm):
     assert harmless(path) == before
     crash(Journal(path, group="g", fsync=False))                # its writer makes it anew
     assert harmless(path) == before
-    assert not any(event.startswith("list") for event in COUNTER.of(lambda: list(JournalReader(path).read(A, 5, 9))))
+    assert not any(event.startswith("list")
+                   for event in COUNTER.of(lambda: list(JournalReader(path).read(A, 5, 9))))
 
 
 def test_the_log_of_another_group_is_not_believed(tmp_path):

@@ -1,4 +1,5 @@
-"""Two recorders of one group: one is killed and comes back, the other is killed for good, and a stream has every message once."""
+"""Two recorders of one group: one is killed and comes back, the other is killed for
+good, and a stream has every message once."""
 
 import os
 import signal
@@ -22,7 +23,8 @@ MEMBERS = "p,r1,r2"
 
 
 class Follower:
-    """Reads as a stream does, step by step, and checks that nothing is missing or there twice."""
+    """Reads as a stream does, step by step, and checks that nothing is missing or there
+    twice."""
 
     def __init__(self, folder):
         self.folder = folder
@@ -38,7 +40,8 @@ class Follower:
         for sender, first, last in spans:
             found = []
             for batch in journals.read(sender, first, last, ROWS, strict=True):
-                found += zip(batch.column("seqno").to_pylist(), batch.column("payload").to_pylist(), strict=True)
+                found += zip(batch.column("seqno").to_pylist(), batch.column("payload").to_pylist(),
+                             strict=True)
             assert found == [(seqno, b"message %d" % seqno) for seqno in range(first, last + 1)]
         self.offset = end
         return sum(end.values())
@@ -66,13 +69,15 @@ def test_a_stream_over_two_recorders_has_everything_once_whichever_dies(tmp_path
         os.kill(recorders[name].pid, signal.SIGKILL)
         recorders[name].wait()
 
-    publisher = Channel("g", name="p", members=MEMBERS.split(","), port=port, deliver=False, capacity=2000, max_bundle_size=4000)
+    publisher = Channel("g", name="p", members=MEMBERS.split(","), port=port, deliver=False,
+                        capacity=2000, max_bundle_size=4000)
     follower = Follower(folder)
     try:
         start("r1")
         start("r2")
         publisher.connect()
-        sender = threading.Thread(target=publisher.send_many, args=([b"message %d" % (k + 1) for k in range(count)],))
+        sender = threading.Thread(target=publisher.send_many,
+                                  args=([b"message %d" % (k + 1) for k in range(count)],))
         sender.start()
         follower.reach(3_000)
         kill("r1")

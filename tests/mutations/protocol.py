@@ -1,9 +1,9 @@
 """Deliberate mistakes in the protocol code, each of which the simulator must catch.
 
-A mutation names a function by its qualified name ("Mcast._purge"), whichever file of the package
-it is in; a class may stand for a function. It replaces `old`, which occurs there once, by `new`.
-These are mistakes that somebody could make: the texts' own slips, what an earlier version did, a
-line forgotten, a comparison turned round.
+A mutation names a function by its qualified name ("Mcast._purge"), whichever file of
+the package it is in; a class may stand for a function. It replaces `old`, which occurs
+there once, by `new`; any white space stands for any other. These are mistakes that somebody could make: the texts' own slips,
+what an earlier version did, a line forgotten, a comparison turned round.
 
     python tests/mutations/protocol.py          # all: simulate seeds until one fails, list them
     python tests/mutations/protocol.py purge    # those whose name, or whose function, has this word
@@ -11,6 +11,7 @@ line forgotten, a comparison turned round.
 
 import ast
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -95,7 +96,8 @@ MUTATIONS = [
              "for first, last in ranges[:MAX_RANGES]:",
              "for first, last in ranges[:1]:\n"
              "        last = first"),
-    Mutation("ask only for gaps, not for a lost tail (no HIGHEST)", "Multicast._resend_announcements",
+    Mutation("ask only for gaps, not for a lost tail (no HIGHEST)",
+             "Multicast._resend_announcements",
              "if self._has_unacked():", "if False:"),
     Mutation("announce the highest seqno once", "Multicast._announcement_due",
              "return self.backoff.is_due", "return self.backoff.scans == 0"),
@@ -205,9 +207,7 @@ MUTATIONS = [
              " closed.by_sender:",
              "if False:", TO_ONE),
     Mutation("an older connection replaces a newer one", "Unicast3._is_new",
-             "return (entry is None or precedes(entry.conn_id, conn_id)) and (closed is None or"
-             " precedes(closed.conn_id, conn_id))",
-             "return True", TO_ONE),
+             "return all(known is None or precedes(known.conn_id, conn_id)", "return all(True", TO_ONE),
     Mutation("SEND_FIRST_SEQNO is not answered", "Unicast3._on_send_first_seqno",
              "self._repeat_as(control.FIRST, entry, [(lowest, lowest)], now)", "pass", TO_ONE),
     Mutation("what was given up is not reported", "Unicast3._carry_out",
@@ -369,7 +369,7 @@ MUTATIONS = [
              "        self.frame(dest, now, full_only)\n"
              "        if not full_only:\n"
              "            self.due.pop(dest, None)", WAITING),
-    # ------------------------------------------------------------------------- incarnations that come back
+    # ------------------------------------------------------------------ incarnations that come back
     Mutation("how far departed incarnations had come is forgotten", "Multicast._retire",
              "            self.departed[window.stream.sender.incarnation] = window.stream\n",
              "", RETURNING),
@@ -385,7 +385,8 @@ MUTATIONS = [
 
 @dataclass(frozen=True)
 class Place:
-    """Where a function or a class stands: a file, the first line and the last, counted from 1."""
+    """Where a function or a class stands: a file, the first line and the last, counted
+    from 1."""
     path: Path
     first: int
     last: int
@@ -414,7 +415,8 @@ def definitions(
 
 
 def mutate(mutation: Mutation) -> tuple[Path, str]:
-    """Return the file that a mutation changes, and the text of this file with the mistake."""
+    """Return the file that a mutation changes, and the text of this file with the
+    mistake."""
     there = places().get(mutation.function, [])
     if len(there) != 1:
         raise ValueError(f"{mutation.name}: bring it up to date; {mutation.function} is defined"
@@ -422,10 +424,14 @@ def mutate(mutation: Mutation) -> tuple[Path, str]:
     place = there[0]
     lines = place.path.read_text().splitlines(keepends=True)
     body = "".join(lines[place.first - 1:place.last])
-    if body.count(mutation.old) != 1:
+    # Where the source breaks its lines does not matter.
+    old = re.sub(r"(?<=\S)\s+(?=\S)", "\0", mutation.old)
+    old = re.escape(old).replace("\0", r"\s+")
+    changed, times = re.subn(old, lambda found: mutation.new, body)
+    if times != 1:
         raise ValueError(f"{mutation.name}: bring it up to date; what it replaces occurs"
-                         f" {body.count(mutation.old)} times in {mutation.function}")
-    lines[place.first - 1:place.last] = [body.replace(mutation.old, mutation.new)]
+                         f" {times} times in {mutation.function}")
+    lines[place.first - 1:place.last] = [changed]
     return place.path, "".join(lines)
 
 

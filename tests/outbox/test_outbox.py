@@ -23,7 +23,8 @@ def outbox(tmp_path):
 
 
 def stored(outbox, part):
-    return [payload for batch in outbox.read_part(part) for payload in batch.column("payload").to_pylist()]
+    return [payload for batch in outbox.read_part(part)
+            for payload in batch.column("payload").to_pylist()]
 
 
 def test_a_part_gives_back_what_was_put_in(outbox):
@@ -89,7 +90,8 @@ def test_a_lock_that_is_only_looked_at_does_not_keep_a_publisher_out(tmp_path):
     config = configure({}, "mcast-udp")
     OwnedOutbox(tmp_path / "o", GROUP, config).release()
     over = threading.Event()
-    looking = threading.Thread(target=lambda: [Outbox(tmp_path / "o").is_served() for _ in iter(over.is_set, True)])
+    looking = threading.Thread(target=lambda: [Outbox(tmp_path / "o").is_served()
+                                               for _ in iter(over.is_set, True)])
     looking.start()
     try:
         for _ in range(10):
@@ -108,7 +110,8 @@ def test_another_version_says_that_it_is_one(outbox):
         outbox.meta()
 
 
-@pytest.mark.parametrize(("name", "number"), [(name_of(7), 7), ("7.json", None), ("x.json", None), (name_of(7) + ".tmp", None)])
+@pytest.mark.parametrize(("name", "number"), [(name_of(7), 7), ("7.json", None), ("x.json", None),
+                                              (name_of(7) + ".tmp", None)])
 def test_a_batch_has_the_number_in_its_name(name, number):
     assert number_of(name) == number
 
@@ -117,9 +120,12 @@ KNOWN = ("path", "ackTimeout", "maxOutboxBytes", "txnAppId", "txnVersion")
 
 
 @pytest.mark.parametrize(("given", "says"), [
-    ({}, "Name the outbox"), ({"path": "/o", "topic": "x"}, "no option 'topic'"), ({"path": "/o", "acktimeout": "60"}, "like 60s"),
-    ({"path": "/o", "ackTimeout": "-1s"}, "like 60s"), ({"path": "/o", "maxOutboxBytes": "many"}, "500m or 1g"),
-    ({"path": "/o", "txnAppId": "a"}, "belong together"), ({"path": "/o", "txnVersion": "1"}, "belong together"),
+    ({}, "Name the outbox"), ({"path": "/o", "topic": "x"}, "no option 'topic'"),
+    ({"path": "/o", "acktimeout": "60"}, "like 60s"),
+    ({"path": "/o", "ackTimeout": "-1s"}, "like 60s"), ({"path": "/o", "maxOutboxBytes": "many"},
+                                                        "500m or 1g"),
+    ({"path": "/o", "txnAppId": "a"}, "belong together"), ({"path": "/o", "txnVersion": "1"},
+                                                           "belong together"),
     ({"path": "/o", "txnAppId": "a", "txnVersion": "-1"}, "whole number from 0"),
 ])
 def test_options_that_make_no_sense_are_refused_with_what_to_do(given, says):
@@ -129,7 +135,8 @@ def test_options_that_make_no_sense_are_refused_with_what_to_do(given, says):
 
 def test_options_have_units():
     options = Options({"PATH": "file:/o", "acktimeout": "1500ms", "maxoutboxbytes": "2m", "checkpointlocation": "/c"}, KNOWN)
-    assert (str(options.path), options.ack_timeout, options.max_outbox_bytes) == ("/o", 1.5, 2 << 20)
+    assert (str(options.path), options.ack_timeout, options.max_outbox_bytes) == ("/o", 1.5,
+                                                                                  2 << 20)
     assert Options({"path": "/o"}, KNOWN).ack_timeout == 60 and Options({"path": "/o"}, KNOWN).max_outbox_bytes == 1 << 30
 
 
@@ -145,7 +152,8 @@ def test_what_cannot_be_a_message_is_refused(outbox):
 
 
 def test_what_a_driver_that_died_has_begun_is_not_counted_among_what_is_old(outbox):
-    """A part that was written long before its batch is committed is young again when the batch names it."""
+    """A part that was written long before its batch is committed is young again when
+    the batch names it."""
     part = outbox.write_part(batches_of([b"x"]), 1 << 30)
     os.utime(outbox.parts / part.name, (1, 1))
     outbox.commit("q", 0, [part])

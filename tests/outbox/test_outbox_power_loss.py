@@ -1,4 +1,5 @@
-"""A power loss at any moment takes nothing from an outbox that somebody was told is there."""
+"""A power loss at any moment takes nothing from an outbox that somebody was told is
+there."""
 
 from outboxes import GROUP, put
 from powerloss import PowerLoss
@@ -9,7 +10,8 @@ from ringcast.outbox.store import BATCHES, PARTS, Outbox, number_of
 
 
 class Promises:
-    """What the callers of an outbox were told, and the check that it is true of what is left."""
+    """What the callers of an outbox were told, and the check that it is true of what is
+    left."""
 
     def __init__(self):
         self.committed = {}                     # {number of a batch: its payloads}

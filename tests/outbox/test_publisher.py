@@ -5,7 +5,18 @@ import random
 import threading
 
 import pytest
-from outboxes import GROUP, NAMES, PATIENCE, Member, Publishing, batches_of, process, put, served, wait_for
+from outboxes import (
+    GROUP,
+    NAMES,
+    PATIENCE,
+    Member,
+    Publishing,
+    batches_of,
+    process,
+    put,
+    served,
+    wait_for,
+)
 from ports import free_port
 
 from ringcast import Channel, ConfigError, JournalError, OutboxError, Session
@@ -68,7 +79,8 @@ def test_a_publisher_that_is_killed_again_and_again_sends_every_row_once(tmp_pat
             expected = [rows("a", batch, 4000, size=100) for batch in range(kills)]
             for batch, payloads in enumerate(expected):
                 number = put(outbox, "q", batch, payloads[:1500], payloads[1500:])
-                wait_for(lambda count=4000 * batch + chance.randrange(4000): durable(journal) > count)
+                wait_for(lambda count=4000 * batch + chance.randrange(4000): durable(journal)
+                         > count)
                 publisher.kill()
                 publisher.wait()
                 publisher = process(tmp_path / "o", port, stack=stack)
@@ -82,7 +94,8 @@ def test_a_publisher_that_is_killed_again_and_again_sends_every_row_once(tmp_pat
             recording.join(PATIENCE)
     (sender, last), = JournalReader(journal).digest().items()
     assert last == kills * 4000
-    stored = [payload for batch in JournalReader(journal).read(sender, 1, last) for payload in batch.column("payload").to_pylist()]
+    stored = [payload for batch in JournalReader(journal).read(sender, 1, last)
+              for payload in batch.column("payload").to_pylist()]
     assert stored == [payload for payloads in expected for payload in payloads]
 
 
@@ -97,7 +110,8 @@ def durable(journal):
 def test_a_row_larger_than_a_datagram_goes_on_in_the_middle_when_the_publisher_is_killed(tmp_path):
     port = free_port()
     outbox = Outbox(tmp_path / "o")
-    payloads = [os.urandom(3_000_000), b"small", os.urandom(70_000), *rows("a", 0, 50), os.urandom(9_000_000)]
+    payloads = [os.urandom(3_000_000), b"small", os.urandom(70_000), *rows("a", 0, 50),
+                os.urandom(9_000_000)]
     with Member(port=port) as member:
         publisher = process(tmp_path / "o", port)
         try:
@@ -140,7 +154,8 @@ def test_a_recorder_that_restarts_while_the_publisher_is_dead_goes_on_from_its_j
 
     def recording():
         journal = Journal(tmp_path / "j", group=GROUP, fsync=False)
-        channel = Channel(GROUP, name="r", members=NAMES, port=port, stack="nakack2-tcp", resume=resume_of(journal, NAMES),
+        channel = Channel(GROUP, name="r", members=NAMES, port=port, stack="nakack2-tcp",
+                          resume=resume_of(journal, NAMES),
                           oob_in_order=True)
         connecting = threading.Thread(target=channel.connect)
         connecting.start()
@@ -169,13 +184,15 @@ def test_a_recorder_that_restarts_while_the_publisher_is_dead_goes_on_from_its_j
     end()
     (sender, last), = JournalReader(tmp_path / "j").digest().items()
     assert last == 60_000
-    assert [payload for batch in JournalReader(tmp_path / "j").read(sender, 1, last) for payload in batch.column("payload").to_pylist()
+    assert [payload for batch in JournalReader(tmp_path / "j").read(sender, 1,
+                                                                    last) for payload in batch.column("payload").to_pylist()
             ] == [row for batch in range(3) for row in rows("a", batch, 20_000)]
 
 
 def test_two_publishers_of_one_outbox_are_one_too_many(tmp_path):
     config = configure({}, "mcast-udp")
-    with OwnedOutbox(tmp_path / "o", GROUP, config), pytest.raises(OutboxError, match="has a publisher already"):
+    with OwnedOutbox(tmp_path / "o", GROUP, config), pytest.raises(OutboxError,
+                                                                   match="has a publisher already"):
         OwnedOutbox(tmp_path / "o", GROUP, config)
     with OwnedOutbox(tmp_path / "o", GROUP, config) as held:
         assert held.held.epoch == 1
@@ -280,7 +297,8 @@ def test_a_publisher_that_was_taken_out_while_alive_stops_and_says_so(tmp_path):
 
 
 @pytest.mark.parametrize(("session", "options", "says"), [
-    (Session(5), {}, "deliver=False"), (Session(0), {"deliver": False}, "cannot be"), (Session(5, -1), {"deliver": False}, "cannot be")])
+    (Session(5), {}, "deliver=False"), (Session(0), {"deliver": False}, "cannot be"),
+    (Session(5, -1), {"deliver": False}, "cannot be")])
 def test_a_session_that_cannot_be_is_a_mistake_of_the_caller(session, options, says):
     with pytest.raises(ConfigError, match=says):
         Channel("g", session=session, stack="inproc", **options)

@@ -1,4 +1,5 @@
-"""An incarnation that comes back after its process died: it sends again what was not acknowledged, and nobody gets anything twice."""
+"""An incarnation that comes back after its process died: it sends again what was not
+acknowledged, and nobody gets anything twice."""
 
 import pytest
 
@@ -83,7 +84,8 @@ def test_it_comes_back_after_it_was_taken_out_too(stack):
     group["P"].crash()
     group["A"].exclude("P")
     group.run(1000)
-    assert group["B"].views[-1].names == ("A", "B") and not group["B"].multicast.windows.get(group["P"].incarnation)
+    assert group["B"].views[-1].names == ("A", "B") and not group["B"].multicast.windows.get(
+        group["P"].incarnation)
     come_back(group, acked=7)
     group["P"].send(*numbered(31, 40))
     all_have(group, numbered(1, 40))
@@ -111,7 +113,8 @@ def test_who_took_it_out_and_let_it_in_again_unnoticed_hears_where_its_stream_be
     group["P"].send(*numbered(1, 10))
     group.run(500)
     layer, members = group["B"].multicast, dict(group["B"].multicast.members)
-    layer._remove_leavers({incarnation: address for incarnation, address in members.items() if address != group["P"].address})
+    layer._remove_leavers({incarnation: address for incarnation, address in members.items()
+                           if address != group["P"].address})
     layer._digest(group["P"].address)
     assert not layer.windows[group["P"].incarnation].started
     group["P"].send(*numbered(11, 20))
@@ -120,7 +123,8 @@ def test_who_took_it_out_and_let_it_in_again_unnoticed_hears_where_its_stream_be
 
 @pytest.mark.parametrize("stack", STACKS)
 def test_nothing_is_acknowledged_that_is_still_in_hand_from_before(stack):
-    """A was handed 1 to 3 and has not finished them when P is taken out; P comes back and must not hear that A has them."""
+    """A was handed 1 to 3 and has not finished them when P is taken out; P comes back
+    and must not hear that A has them."""
     group = group_of(stack, "PA")
     group["A"].finish_after = None
     group["P"].send(*numbered(1, 3))
@@ -152,13 +156,15 @@ def test_a_hello_of_an_earlier_stint_changes_nothing():
     come_back(group, acked=0, physical="elsewhere")
     group.run(1000)
     receiver = group["A"]
-    receiver.members.receive([group["P"].stack.control(HELLO, stale)], receiver.clock.read(group.now))
+    receiver.members.receive([group["P"].stack.control(HELLO, stale)],
+                             receiver.clock.read(group.now))
     assert receiver.members.heard["P"].physical == "elsewhere"
 
 
 def test_whoever_hears_of_a_comeback_takes_it_for_a_link_that_broke(monkeypatch):
     group, linked = group_of("mcast-udp"), []
-    monkeypatch.setattr(group["A"].members.above, "linked", lambda member, now: linked.append(member))
+    monkeypatch.setattr(group["A"].members.above, "linked", lambda member,
+                        now: linked.append(member))
     come_back(group, acked=0)
     group.run(1000)
     assert linked == [group["P"].incarnation]

@@ -1,4 +1,5 @@
-"""The fault layers do what they say, to as many datagrams as they say, and the same for the same seed."""
+"""The fault layers do what they say, to as many datagrams as they say, and the same for
+the same seed."""
 
 from random import Random
 
@@ -20,7 +21,8 @@ class Above(Layer):
 
 
 def through(fault, count=1000, at_once=10):
-    """What comes out of a fault layer when datagrams 0..count-1 go in, some at a time, a millisecond apart."""
+    """What comes out of a fault layer when datagrams 0..count-1 go in, some at a time,
+    a millisecond apart."""
     fault.above = above = Above()
     for now in range(0, count, at_once):
         fault.receive([Packet(1, 1, 0, b"%d" % k) for k in range(now, now + at_once)], now * MS)
@@ -44,7 +46,9 @@ def test_duplicate_repeats_about_its_rate_right_behind():
     assert out == sorted(out) and set(out) == set(range(1000))
 
 
-@pytest.mark.parametrize("make", [lambda rng: Delay(0.2, rng, 5 * MS), lambda rng: Shuffle(0.2, rng)], ids=["Delay", "Shuffle"])
+@pytest.mark.parametrize("make",
+                         [lambda rng: Delay(0.2, rng, 5 * MS), lambda rng: Shuffle(0.2, rng)],
+                         ids=["Delay", "Shuffle"])
 def test_delay_and_shuffle_change_the_order_and_lose_nothing(make):
     out = through(make(Random(1)), at_once=1)
     assert sorted(out) == list(range(1000))
@@ -52,7 +56,8 @@ def test_delay_and_shuffle_change_the_order_and_lose_nothing(make):
 
 
 @pytest.mark.parametrize("make", [
-    lambda rng: Discard(0.3, rng), lambda rng: Duplicate(0.3, rng), lambda rng: Delay(0.3, rng, MS), lambda rng: Shuffle(0.3, rng)])
+    lambda rng: Discard(0.3, rng), lambda rng: Duplicate(0.3, rng), lambda rng: Delay(0.3, rng, MS),
+    lambda rng: Shuffle(0.3, rng)])
 def test_the_same_seed_does_the_same(make):
     assert through(make(Random(7))) == through(make(Random(7))) != through(make(Random(8)))
 

@@ -1,4 +1,5 @@
-"""One datagram in another's name (docs/threats.md): whatever it says, everybody still gets everything, once and in order."""
+"""One datagram in another's name (docs/threats.md): whatever it says, everybody still
+gets everything, once and in order."""
 
 import random
 
@@ -51,7 +52,7 @@ def assert_all_have(group, sender, messages):
         assert group[name].got.get(group[sender].address, []) == messages, name
 
 
-# ---------------------------------------------------------------------------------------------- nobody waits for me
+# ------------------------------------------------------------------------------ nobody waits for me
 
 def test_one_refusal_in_anothers_name_ends_no_stream():
     """What C has not got yet is kept for it."""
@@ -91,7 +92,8 @@ def test_a_refusal_before_anything_was_sent_is_taken_back_by_who_takes_messages(
 
 
 def test_who_was_not_waited_for_and_acknowledges_is_waited_for_again():
-    """Enough datagrams in C's name end its place among those that are waited for; its next ack gives it back."""
+    """Enough datagrams in C's name end its place among those that are waited for; its
+    next ack gives it back."""
     group = group_of()
     for _ in range(3):
         forge(group, "C", mcast.ACK, mcast.Ack(0, 0), to="A")
@@ -107,7 +109,7 @@ def test_who_was_not_waited_for_and_acknowledges_is_waited_for_again():
     assert_all_have(group, "A", numbered(1, 20))
 
 
-# ------------------------------------------------------------------------------------------------ a later beginning
+# -------------------------------------------------------------------------------- a later beginning
 
 @pytest.mark.parametrize("stack", STACKS)
 @pytest.mark.parametrize("epoch", [1, 1 << 60])
@@ -115,7 +117,8 @@ def test_a_start_of_a_process_that_nobody_has_heard_of_moves_no_stream(stack, ep
     group = group_of(stack)
     group["A"].send(*numbered(1, 20))
     group.settle()
-    forge(group, "A", multicast.START, multicast.LaterStart(40, group["B"].views[-1].id, epoch), to="B")
+    forge(group, "A", multicast.START, multicast.LaterStart(40, group["B"].views[-1].id, epoch),
+          to="B")
     group["A"].send(*numbered(21, 60))
     group.settle()
     assert_all_have(group, "A", numbered(1, 60))
@@ -128,7 +131,8 @@ def test_a_life_that_comes_back_after_that_is_heard(stack):
     group.run(1000)
     group["P"].send(*numbered(1, 20))
     group.settle()
-    forge(group, "P", multicast.START, multicast.LaterStart(0, group["B"].views[-1].id, 1 << 60), to="B")
+    forge(group, "P", multicast.START, multicast.LaterStart(0, group["B"].views[-1].id, 1 << 60),
+          to="B")
     former = group["P"]
     former.crash()
     group["A"].exclude("P")
@@ -142,7 +146,7 @@ def test_a_life_that_comes_back_after_that_is_heard(stack):
         assert group[name].got[group["P"].address] == numbered(1, 30)
 
 
-# --------------------------------------------------------------------------------------------------- the last generation
+# ------------------------------------------------------------------------------ the last generation
 
 def hello(name, table, **fields):
     return Hello(name, name, table, False, {}, **fields)
@@ -151,7 +155,8 @@ def hello(name, table, **fields):
 @pytest.mark.parametrize("generation", [FARTHEST + 2, HIGHEST, 2**22 - 1])
 @pytest.mark.parametrize("incarnation", [0, 0x5555_0000_0005])
 def test_no_hello_takes_a_name_for_good(generation, incarnation):
-    """Somebody says of C that it is vacant, or another's, in the last generation there is: C comes back all the same."""
+    """Somebody says of C that it is vacant, or another's, in the last generation there
+    is: C comes back all the same."""
     group = group_of()
     for name, other in (("A", "B"), ("B", "A"), ("A", "C")):
         forge(group, name, HELLO, hello(name, {"C": Line(generation, incarnation)}), to=other)
@@ -167,9 +172,11 @@ def test_no_hello_takes_a_name_for_good(generation, incarnation):
 
 def test_no_hello_takes_the_name_of_a_member_that_starts():
     group = Cluster("AB").start("A")
-    forged = hello("B", {"A": Line(2**22 - 1, 0x5555_0000_0005), "B": Line(2**22 - 1, 0x5555_0000_0006)})
+    forged = hello("B", {"A": Line(2**22 - 1, 0x5555_0000_0005),
+                         "B": Line(2**22 - 1, 0x5555_0000_0006)})
     sender = 0x5555_0000_0006
-    group["A"].turn([wire.make_datagram(HELLO, group["A"].stack.group, sender, EVERYONE, msgspec.msgpack.encode(forged))])
+    group["A"].turn([wire.make_datagram(HELLO, group["A"].stack.group, sender, EVERYONE,
+                                        msgspec.msgpack.encode(forged))])
     group.start("B")
     group.run(3000)
     assert group["A"].views[-1].names == group["B"].views[-1].names == ("A", "B")
@@ -192,7 +199,7 @@ def test_who_missed_many_lives_of_a_name_hears_of_the_last(restarts):
     assert group["C"].members.table["B"] == line and group["C"].views[-1] == group["A"].views[-1]
 
 
-# ------------------------------------------------------------------------------------------- messages to one member
+# --------------------------------------------------------------------------- messages to one member
 
 def talking(**options):
     """A has told B 20 messages, all acknowledged; and its end of the connection."""
@@ -214,7 +221,8 @@ def assert_b_hears(group, count):
 def test_one_timestamp_far_ahead_stops_no_acks(step):
     group, entry = talking()
     timestamp = (entry.last_timestamp_received + step) % 2**64
-    forge(group, "B", control.ACK, control.Ack(entry.conn_id, entry.highest_acked, timestamp, 1), to="A")
+    forge(group, "B", control.ACK, control.Ack(entry.conn_id, entry.highest_acked, timestamp, 1),
+          to="A")
     assert entry.last_timestamp_received == timestamp
     assert_b_hears(group, 200)
     assert entry.num_unacked() == 0
@@ -222,8 +230,10 @@ def test_one_timestamp_far_ahead_stops_no_acks(step):
 
 @pytest.mark.parametrize("kind", [control.ACK, control.SEND_FIRST_SEQNO])
 def test_one_timestamp_far_ahead_stops_no_answer_to_who_has_lost_its_window(kind):
-    """B forgets connections quickly and for good, so that it must ask where A's begins."""
-    group = Cluster("AB", max_closed_connections=0).start("A").start("B", conn_expiry_timeout=20, conn_close_timeout=20)
+    """B forgets connections quickly and for good, so that it must ask where A's
+    begins."""
+    group = Cluster("AB", max_closed_connections=0).start("A").start("B", conn_expiry_timeout=20,
+                                                                     conn_close_timeout=20)
     group.run(500)
     group["A"].say("B", 20, 8)
     group.run(200)
@@ -251,7 +261,8 @@ def test_one_refusal_in_anothers_name_closes_no_connection():
 
 def test_a_refusal_while_there_is_nothing_to_refuse_shuts_nobody_out():
     group, entry = talking()
-    forge(group, "B", control.ACK, control.Ack(entry.conn_id, 0, entry.last_timestamp_received + 1, 0), to="A")
+    forge(group, "B", control.ACK,
+          control.Ack(entry.conn_id, 0, entry.last_timestamp_received + 1, 0), to="A")
     group.run(100)
     assert_b_hears(group, 20)
 
@@ -260,14 +271,15 @@ def test_a_refusal_behind_a_timestamp_far_ahead_is_heard_at_last():
     """Otherwise A would say it all again and again to one who takes nothing."""
     group, entry = talking()
     timestamp = entry.last_timestamp_received + (1 << 62)
-    forge(group, "B", control.ACK, control.Ack(entry.conn_id, entry.highest_acked, timestamp, 1000), to="A")
+    forge(group, "B", control.ACK, control.Ack(entry.conn_id, entry.highest_acked, timestamp, 1000),
+          to="A")
     group["B"].stop_receiving()
     group["A"].say("B", 20, 8)
     group.run(3000)
     assert group["A"].unicast.counters.unicast_undelivered > 0 and group["A"].unicast.num_unacked() == 0
 
 
-# -------------------------------------------------------------------------------------------- requests for repeats
+# ----------------------------------------------------------------------------- requests for repeats
 
 def request(group, name, first, last, to="A"):
     forge(group, name, multicast.XMIT_REQ, multicast.XmitReq([(first, last)] * 100), to=to)
@@ -288,7 +300,8 @@ def group_where_c_lacks(payloads, stack, duration):
 
 @pytest.mark.parametrize("stack", MCAST)
 def test_what_a_member_has_acknowledged_is_not_repeated_to_it(stack):
-    """C holds the window up; who asks in B's name, of whom it is known that it has everything, gets nothing."""
+    """C holds the window up; who asks in B's name, of whom it is known that it has
+    everything, gets nothing."""
     group = group_where_c_lacks(numbered(1, 20), stack, 50)
     before = repeated(group)
     request(group, "B", 1, 20)
@@ -316,7 +329,8 @@ def test_ranges_without_others_are_the_difference(seed):
     rng = random.Random(seed)
     base = rng.choice([0, 2**64 - 20, 2**63 - 20])
     first, second = ({rng.randrange(1, 60) for _ in range(rng.randrange(50))} for _ in range(2))
-    ranges, others = (united([((base + each) % MODULUS,) * 2 for each in seqnos], base) for seqnos in (first, second))
+    ranges, others = (united([((base + each) % MODULUS,) * 2 for each in seqnos], base)
+                      for seqnos in (first, second))
     assert without(ranges, others, base) == united([((base + each) % MODULUS,) * 2 for each in first - second], base)
 
 
@@ -334,7 +348,7 @@ def test_what_was_not_asked_for_just_now_is_repeated():
     assert_all_have(group, "A", numbered(1, 20))
 
 
-# --------------------------------------------------------------------------------------------- votes, where A counts
+# ---------------------------------------------------------------------------- votes, where A counts
 
 def vote(group, name, receiving=True, **digest):
     entries = {group[sender].incarnation: entry for sender, entry in digest.items()}
@@ -355,13 +369,15 @@ def test_one_vote_that_its_member_takes_nothing_ends_no_stream(sender):
 
 @pytest.mark.parametrize("far", [1 << 20, (1 << 61) - 1])
 def test_one_vote_far_ahead_says_nothing_of_what_is_sent_later(far):
-    """What C cannot have, because B has not sent it, is not taken for what it has when B sends it."""
+    """What C cannot have, because B has not sent it, is not taken for what it has when
+    B sends it."""
     group = group_of("nakack2-udp")
     group["B"].send(*numbered(1, 5))
     group.settle()
     forge(group, "C", stable.VOTE, vote(group, "C", B=(far, far), C=(0, 0)), to="A")
     group.run(100)
-    group["C"].stack.layers[3].asked(group.now)         # it votes, as it does while anything is not settled
+    group["C"].stack.layers[3].asked(group.now)  # it votes, as it does while anything is not
+                                                 # settled
     group.run(100)
     unheard(group, "B", "C")
     group["B"].send(*numbered(6, 20))

@@ -25,14 +25,16 @@ def fed(reassembly, fragments, first=1, is_oob=False):
 @pytest.mark.parametrize("size", [1, 255, 256, 257, 9_999])
 def test_a_message_is_the_same_after_it_was_cut(bundle, size):
     fragments = cut(PAYLOAD[:size], 7, bundle)
-    assert all(len(fragment) + wire.MAX_DATAGRAM - wire.MAX_PAYLOAD <= max(bundle, 512) for fragment in fragments)
+    assert all(len(fragment) + wire.MAX_DATAGRAM - wire.MAX_PAYLOAD <= max(bundle, 512)
+               for fragment in fragments)
     assert fed(Reassembly(10_000, 1000), fragments) == [PAYLOAD[:size]]
 
 
 def test_oob_fragments_may_come_in_any_order_and_of_several_messages():
     rng = random.Random(2)
     messages = [PAYLOAD[start:start + 3000] for start in (0, 3000, 6000)]
-    fragments = [fragment for number, message in enumerate(messages) for fragment in cut(message, number, 512)]
+    fragments = [fragment for number, message in enumerate(messages)
+                 for fragment in cut(message, number, 512)]
     rng.shuffle(fragments)
     assert sorted(fed(Reassembly(10_000, 10_000), fragments, is_oob=True)) == sorted(messages)
 
@@ -49,7 +51,8 @@ def test_a_fragment_of_the_next_message_says_that_the_one_before_was_given_up():
     lambda parts: parts[1:], lambda parts: [parts[0], HEAD.pack(1, 1, 99) + b"x", *parts[1:]],
     lambda parts: [HEAD.pack(1, 5, 3) + b"x"], lambda parts: [parts[0], parts[2], parts[1]],
     lambda parts: [HEAD.pack(1, 0, 2) + bytes(SMALLEST - 1), HEAD.pack(1, 1, 2) + b"x"],
-], ids=["empty", "head only", "twice", "no beginning", "other count", "index beyond count", "out of order", "too small a part"])
+], ids=["empty", "head only", "twice", "no beginning", "other count", "index beyond count",
+        "out of order", "too small a part"])
 def test_fragments_that_make_no_sense_never_make_a_wrong_message(damage):
     reassembly = Reassembly(10_000, 1000)
     assert fed(reassembly, damage(cut(PAYLOAD[:3000], 1, 1500))) in ([], [PAYLOAD[:3000]])
@@ -63,7 +66,8 @@ def test_an_index_equal_to_the_number_of_parts_is_no_part(is_oob, count):
     parts = [HEAD.pack(1, index, count) + bytes(SMALLEST) for index in (count, *range(count - 1))]
     assert fed(reassembly, parts, is_oob=is_oob) == []
     assert reassembly.num_bad >= 1
-    assert not any(count in assembly.parts for assembly in (*reassembly.oob.values(), *reassembly.ordered.values()))
+    assert not any(count in assembly.parts for assembly in (*reassembly.oob.values(),
+                                                            *reassembly.ordered.values()))
 
 
 def test_a_hostile_sender_fills_no_more_than_the_limits():
@@ -79,7 +83,8 @@ def test_a_hostile_sender_fills_no_more_than_the_limits():
 def test_small_parts_do_not_fill_the_memory_with_what_is_around_them():
     reassembly = Reassembly(limit=10_000, window=5_000)
     for number in range(1000):
-        reassembly.add(number, HEAD.pack(number, 1, 2) + b"x", True, 0)         # the last part may be small
+        # the last part may be small
+        reassembly.add(number, HEAD.pack(number, 1, 2) + b"x", True, 0)
     assert len(reassembly.oob) == 15_000 // SMALLEST
     for index in range(1000):
         reassembly.add(index, HEAD.pack(7, index, 5000) + b"x", False, 0)
@@ -87,7 +92,8 @@ def test_small_parts_do_not_fill_the_memory_with_what_is_around_them():
 
 
 def test_what_was_not_acknowledged_is_told_as_a_message_or_as_the_end_of_one():
-    one, two, three = cut(b"1" * 3000, 1, 1500), cut(b"2" * 3000, 2, 1500), cut(b"3" * 3000, 3, 1500)
+    one, two, three = cut(b"1" * 3000, 1, 1500), cut(b"2" * 3000, 2, 1500), cut(b"3" * 3000,
+                                                                                3, 1500)
     rest = b"1" * (3000 - len(one[0]) + HEAD.size)
     assert rejoin([*one[1:], *two, *three[:2]]) == [(rest, True), (b"2" * 3000, False)]
 
@@ -98,7 +104,7 @@ def test_a_message_above_the_limit_is_refused():
         check_size(b"xxx", 2)
 
 
-# ------------------------------------------------------------------------------------------------ fragments in a stream
+# ---------------------------------------------------------------------------- fragments in a stream
 
 A = Address("A", 1)
 
@@ -127,7 +133,8 @@ def arrive(stream, fragments, first, flags=FRAGMENT, now=0):
 def test_a_large_message_is_one_message_with_the_seqno_of_its_last_fragment():
     stream, parts = stream_of(), cut(PAYLOAD, 1, 1500)
     deliveries = arrive(stream, parts, 1)
-    assert [(batch.first, batch.payloads, batch.flags) for batch in deliveries] == [(len(parts), [PAYLOAD], 0)]
+    assert [(batch.first, batch.payloads, batch.flags) for batch in deliveries] == [(len(parts),
+                                                                                     [PAYLOAD], 0)]
 
 
 def test_its_fragments_are_not_finished_before_it_is():

@@ -21,7 +21,8 @@ class Top(Layer):
         self.got = []
 
     def receive(self, packets, now):
-        self.got += [(packet.kind, packet.sender, packet.dest, bytes(packet.data)) for packet in packets]
+        self.got += [(packet.kind, packet.sender, packet.dest, bytes(packet.data))
+                     for packet in packets]
 
 
 class End:
@@ -33,15 +34,18 @@ class End:
         self.stack = Stack([self.top, self.parts], local=self.address, group="g")
 
     def send(self, size, dest=EVERYONE):
-        """Send a datagram of about this size; return it as whoever gets it sees it, and what is on the wire."""
-        data = wire.make_datagram(HELLO, self.stack.group, self.address.incarnation, dest, bytes(range(256)) * (size // 256 + 1))
+        """Send a datagram of about this size; return it as whoever gets it sees it, and
+        what is on the wire."""
+        data = wire.make_datagram(HELLO, self.stack.group, self.address.incarnation, dest,
+                                  bytes(range(256)) * (size // 256 + 1))
         self.top.below.send([Packet(HELLO, self.address.incarnation, dest, data)], 0)
         sent = [datagram for _, datagram in self.stack.take().packets]
         assert all(len(each) <= DATAGRAM for each in sent)
         return (HELLO, self.address.incarnation, dest, data), sent
 
 
-@given(st.lists(st.tuples(st.integers(2, 4), st.sampled_from([0, 300, 5000, 60_000])), min_size=1, max_size=3),
+@given(st.lists(st.tuples(st.integers(2, 4), st.sampled_from([0, 300, 5000, 60_000])), min_size=1,
+                max_size=3),
        st.randoms(use_true_random=False))
 def test_parts_in_any_order_come_together_as_what_they_are_of(plan, rng):
     receiver, senders = End(1), {number: End(number) for number in (2, 3, 4)}
@@ -96,7 +100,8 @@ def test_who_floods_us_with_parts_fills_no_memory():
     assert receiver.parts.size == sum(puzzle.size for puzzle in receiver.parts.puzzles.values())
 
 
-@pytest.mark.parametrize("body", [b"", HEAD.pack(1, 0, 2), HEAD.pack(1, 0, 0) + b"x", HEAD.pack(1, 0, 1) + b"x",
+@pytest.mark.parametrize("body", [b"", HEAD.pack(1, 0, 2), HEAD.pack(1, 0, 0) + b"x",
+                                  HEAD.pack(1, 0, 1) + b"x",
                                   HEAD.pack(1, 5, 5) + b"x", HEAD.pack(1, 0, 65_535) + b"x"])
 def test_parts_that_make_no_sense_are_counted(body):
     receiver = End(1)
@@ -116,7 +121,8 @@ def test_nobody_speaks_for_another_in_parts(kind, sender, dest):
 
 @pytest.mark.parametrize("stack", ["mcast-udp", "nakack2-udp"])
 def test_a_group_whose_tables_are_larger_than_a_frame_meets_and_talks(stack):
-    cluster = Cluster([f"{name:x<60}" for name in "ABCDEFGHIJKLMNOPQRSTUVWXYZ"], stack=stack, max_datagram=DATAGRAM)
+    cluster = Cluster([f"{name:x<60}" for name in "ABCDEFGHIJKLMNOPQRSTUVWXYZ"], stack=stack,
+                      max_datagram=DATAGRAM)
     cluster.network.loss = 0.02
     cluster.start()
     cluster.run(3000)

@@ -8,7 +8,16 @@ from ringcast._core import wire
 from ringcast._core.send_window import SendWindow
 from ringcast._core.seqno_table import SeqnoTable
 from ringcast.protocols.multicast.base import XmitReq
-from ringcast.protocols.retransmission import LONGEST_PATIENCE, MAX_RANGES, SHARES, Ask, Gaps, Pace, requests, split
+from ringcast.protocols.retransmission import (
+    LONGEST_PATIENCE,
+    MAX_RANGES,
+    SHARES,
+    Ask,
+    Gaps,
+    Pace,
+    requests,
+    split,
+)
 from ringcast.protocols.seqnos import MODULUS, count, without
 from ringcast.protocols.unicast3 import control
 
@@ -27,11 +36,13 @@ def arrive(ring, *seqnos):
     ring.remove_many()
 
 
-# -- Asking ----------------------------------------------------------------------------------------------------------------
+# -- Asking
+# ----------------------------------------------------------------------------------------------------------------
 
 @given(SEQNO)
 def test_a_lost_repeat_is_asked_for_again_although_other_things_come(base):
-    """At each scan another message is lost, and its repeat comes; only that of the first never does."""
+    """At each scan another message is lost, and its repeat comes; only that of the
+    first never does."""
     ring, gaps = receiver(base)
     asked = []
     for scan in range(20):
@@ -41,7 +52,8 @@ def test_a_lost_repeat_is_asked_for_again_although_other_things_come(base):
         asked += [scan for first, _ in ranges if first == (base + 1) % MODULUS]
         for first, last in ranges:
             if first != (base + 1) % MODULUS:
-                arrive(ring, *(seqno for seqno in range(first, first + (last - first) % MODULUS + 1)))
+                arrive(ring,
+                       *(seqno for seqno in range(first, first + (last - first) % MODULUS + 1)))
     assert len(asked) >= 5, asked
 
 
@@ -53,7 +65,8 @@ def test_a_gap_is_asked_for_at_the_second_look_and_not_while_its_repeat_is_on_th
 
 @given(SEQNO)
 def test_announced_messages_are_not_asked_for_as_long_as_they_come(base):
-    """STABILITY overtakes 1000 messages that wait in the socket, of which each scan sees 100."""
+    """STABILITY overtakes 1000 messages that wait in the socket, of which each scan
+    sees 100."""
     ring, gaps = receiver(base)
     ring.announce((base + 1000) % MODULUS)
     for scan in range(10):
@@ -65,7 +78,7 @@ def test_announced_messages_are_not_asked_for_as_long_as_they_come(base):
 @given(SEQNO)
 def test_a_lost_tail_is_asked_for_at_the_second_look_whatever_else_comes(base):
     ring, gaps = receiver(base)
-    arrive(ring, base + 2)                                      # the first is lost, and so are the last two
+    arrive(ring, base + 2)                              # the first is lost, and so are the last two
     ring.announce((base + 4) % MODULUS)
     assert gaps.scan(ring) == []
     arrive(ring, base + 1)                                      # late
@@ -110,7 +123,8 @@ def test_who_never_answers_is_asked_ever_more_rarely():
     arrive(ring, 2)
     scans = [scan for scan in range(1000) if gaps.scan(ring)]
     assert scans[:4] == [1, 3, 7, 15]
-    assert {later - earlier for earlier, later in zip(scans[5:], scans[6:], strict=False)} == {LONGEST_PATIENCE}
+    assert {later - earlier for earlier, later in zip(scans[5:], scans[6:], strict=False)} == {
+        LONGEST_PATIENCE}
 
 
 def ranges_of(seqnos, base):
@@ -125,7 +139,8 @@ def ranges_of(seqnos, base):
 
 
 def seqnos_of(ranges, base):
-    return [(first - base) % MODULUS + step for first, last in ranges for step in range((last - first) % MODULUS + 1)]
+    return [(first - base) % MODULUS + step for first, last in ranges
+            for step in range((last - first) % MODULUS + 1)]
 
 
 OFFSETS = st.sets(st.integers(1, 40))
@@ -139,7 +154,8 @@ def test_ranges_without_others(base, some, others):
 
 @given(SEQNO, OFFSETS, OFFSETS)
 def test_what_is_missing_is_split_where_it_was_asked_for(base, missing, asked):
-    asks = [Ask(first, last, number, number + 1) for number, (first, last) in enumerate(ranges_of(asked, base))]
+    asks = [Ask(first, last, number, number + 1) for number,
+            (first, last) in enumerate(ranges_of(asked, base))]
     parts = split(ranges_of(missing, base), asks, base)
     assert seqnos_of([(part.first, part.last) for part in parts], base) == sorted(missing)
     for part in parts:
@@ -159,7 +175,8 @@ def test_a_request_fits_a_datagram_whatever_the_seqnos(datagram):
             assert wire.HEADER_SIZE + len(msgspec.msgpack.encode(body)) <= datagram
 
 
-# -- Repeating -------------------------------------------------------------------------------------------------------------
+# -- Repeating
+# -------------------------------------------------------------------------------------------------------------
 
 INTERVAL = 3
 
@@ -176,7 +193,8 @@ def sender(messages=1000, size=100):
 
 def test_nothing_is_repeated_twice_to_the_same_in_one_interval():
     window, pace = sender()
-    assert [pace.pack(window, [(1, 10)], PREFIX, INTERVAL, now)[1] for now in (10, 11, 12, 13)] == [10, 0, 0, 10]
+    assert [pace.pack(window, [(1, 10)], PREFIX, INTERVAL, now)[1] for now in (10, 11, 12, 13)] == [
+        10, 0, 0, 10]
     assert pace.pack(window, [(5, 15)], PREFIX, INTERVAL, 14)[1] == 5
     other = wire.make_header(2, 1, 1, 3)
     assert pace.pack(window, [(1, 10)], other, INTERVAL, 14)[1] == 10
@@ -184,7 +202,8 @@ def test_nothing_is_repeated_twice_to_the_same_in_one_interval():
 
 def test_while_nothing_is_acknowledged_an_interval_repeats_a_part_of_the_window():
     window, pace = sender()
-    repeated = [pace.pack(window, [(1, 1000)], PREFIX, INTERVAL, now)[1] for now in range(10, 340, INTERVAL)]
+    repeated = [pace.pack(window, [(1, 1000)], PREFIX, INTERVAL, now)[1]
+                for now in range(10, 340, INTERVAL)]
     assert 900 <= repeated[0] <= 1000
     assert 0 < max(repeated[10:]) <= 1000 // SHARES + 2 * window.bundle // 100
     assert sum(repeated[1:]) <= 110 * (1000 // SHARES + window.bundle // 100)
@@ -210,7 +229,8 @@ def test_a_storm_of_requests_costs_what_a_few_do():
 
 
 def test_what_a_paced_sender_left_out_is_asked_for_again_when_it_stops():
-    """However long the patience has become: its repeats come, only not all of them at once."""
+    """However long the patience has become: its repeats come, only not all of them at
+    once."""
     ring, gaps = SeqnoTable(0), Gaps(0)
     ring.announce(100)
     assert [ranges for _ in range(5) if (ranges := gaps.scan(ring))] == [[(1, 100)]] * 2

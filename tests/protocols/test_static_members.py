@@ -1,4 +1,5 @@
-"""Membership by a list given at start: tables become equal, views follow from them, a later incarnation replaces an earlier one."""
+"""Membership by a list given at start: tables become equal, views follow from them, a
+later incarnation replaces an earlier one."""
 
 import re
 
@@ -173,10 +174,12 @@ def test_that_a_name_is_occupied_is_believed_only_from_its_owner():
 
 @pytest.mark.parametrize("hello", [
     Hello("B", "b", {"B": Line(1, -1)}, True, {}), Hello("B", "b", {"B": Line(-1, 1)}, True, {}),
-    Hello("B", "b", {"B": Line(1, 1)}, True, {-1: 1}), Hello("B", "b", {"B": Line(1, 1)}, True, {1: -1}),
+    Hello("B", "b", {"B": Line(1, 1)}, True, {-1: 1}), Hello("B", "b", {"B": Line(1, 1)}, True,
+                                                             {1: -1}),
     Hello("", "b", {}, True, {}), Hello("B", "b" * 300, {}, True, {}), Hello("B", "b", {str(k): Line() for k in range(300)}, True, {}),
     Hello("B", "b", {}, True, dict.fromkeys(range(1100), 1)),
-], ids=["negative incarnation", "negative generation", "negative sender", "negative seqno", "no name", "long address", "many names",
+], ids=["negative incarnation", "negative generation", "negative sender", "negative seqno",
+        "no name", "long address", "many names",
         "many resumes"])
 def test_decision_24_a_hello_out_of_bounds_is_counted(hello):
     group = Cluster("AB").start()
@@ -212,7 +215,8 @@ def test_a_resume_is_told_to_the_senders():
 
 @pytest.mark.parametrize(("names", "says"), [
     (("B", "C"), "lacks this member's own name"), (("A", "B", "B"), "names somebody twice"),
-    (tuple("A") + tuple(str(k) for k in range(300)), "at most 256"), (("A", "x" * 65), "1 to 64"), (("A", ""), "1 to 64"),
+    (tuple("A") + tuple(str(k) for k in range(300)), "at most 256"), (("A", "x" * 65), "1 to 64"),
+    (("A", ""), "1 to 64"),
 ])
 def test_a_wrong_list_is_a_mistake_of_the_caller(names, says):
     with pytest.raises(ConfigError, match=says):
@@ -221,7 +225,8 @@ def test_a_wrong_list_is_a_mistake_of_the_caller(names, says):
 
 def test_a_resume_of_too_many_senders_is_a_mistake_of_the_caller():
     with pytest.raises(ConfigError, match="1024"):
-        StaticMembers(Address("A", 1), ("A",), configure({}), Digest({Address("x", k): 1 for k in range(2000)}))
+        StaticMembers(Address("A", 1), ("A",), configure({}),
+                      Digest({Address("x", k): 1 for k in range(2000)}))
 
 
 def test_excluding_somebody_unknown_is_a_mistake_of_the_caller():
@@ -230,17 +235,20 @@ def test_excluding_somebody_unknown_is_a_mistake_of_the_caller():
         group["A"].members.exclude("Z", group.now)
 
 
-# ------------------------------------------------------------------------------------------ found by the simulator, kept as cases
+# ------------------------------------------------------------ found by the simulator, kept as cases
 
 def test_views_that_differ_have_different_ids():
-    """Two members exclude two others at once: a sum of generations alone gave both views one id."""
+    """Two members exclude two others at once: a sum of generations alone gave both
+    views one id."""
     group = Cluster("ABCD").start()
     group.run(500)
     group.network.cut = {(a, b) for a in "ABCD" for b in "ABCD"}
     group["A"].exclude("C")
     group["B"].exclude("D")
     group.run(10)
-    assert group["A"].views[-1].names == ("A", "B", "D") and group["B"].views[-1].names == ("A", "B", "C")
+    assert group["A"].views[-1].names == ("A", "B", "D") and group["B"].views[-1].names == ("A",
+                                                                                            "B",
+                                                                                            "C")
     assert group["A"].views[-1].id != group["B"].views[-1].id
 
 
@@ -276,7 +284,8 @@ def test_a_hello_that_a_former_life_sent_late_does_not_stop_the_present_one():
 
 
 def test_a_member_that_began_alone_is_let_in_by_those_who_know_a_former_life():
-    """B came back while it could not hear A, and was told to go on without it: both names' lines are of the first generation."""
+    """B came back while it could not hear A, and was told to go on without it: both
+    names' lines are of the first generation."""
     for seed in range(10):
         group = Cluster("AB", seed=seed).start()
         group.run(500)
@@ -294,7 +303,8 @@ def test_a_member_that_began_alone_is_let_in_by_those_who_know_a_former_life():
 
 
 def test_the_first_view_waits_until_everybody_has_heard_of_this_life():
-    """A HELLO that A sent before it heard of B's former incarnation must not let the later one begin as if there had been none."""
+    """A HELLO that A sent before it heard of B's former incarnation must not let the
+    later one begin as if there had been none."""
     for seed in range(10):
         group = Cluster("AB", seed=seed).start("A")
         early = hello_of(group["A"])
@@ -353,7 +363,8 @@ def test_exclusion_supersedes_a_life_known_by_hearsay_alone():
     group.network.cut = {("B", "A")}
     group.start("B")
     group.run(500)
-    assert group["C"].views[-1].names == ("A", "B", "C") and group["A"].views[-1].names == ("A", "C")
+    assert group["C"].views[-1].names == ("A", "B", "C") and group["A"].views[-1].names == ("A",
+                                                                                            "C")
     group["B"].crash()
     group["A"].exclude("B")
     group.run(1000)
@@ -372,7 +383,8 @@ def test_an_exclusion_that_crosses_a_restart_does_not_take_the_new_life_out():
         assert group["B"].fault is None and group["A"].views[-1] == group["B"].views[-1] == group["C"].views[-1]
 
 
-# -- Members that do not fit together ----------------------------------------------------------------
+# -- Members that do not fit together
+# ----------------------------------------------------------------
 
 def refused(ours, theirs):
     return (rf"has stack='{theirs}' and this member, '.', has stack='{ours}'; "
@@ -394,7 +406,7 @@ def test_a_joiner_on_another_stack_stops_with_a_sentence_and_the_group_stays(sta
     assert group["A"].views == group["B"].views[-len(before):] == before
     assert group["A"].fault is group["B"].fault is None
     warnings = [group[name].warnings for name in "AB" if group[name].members.num_refused]
-    assert warnings or STACKS[stack].is_lossless               # a link may end with C before C is heard
+    assert warnings or STACKS[stack].is_lossless           # a link may end with C before C is heard
     assert all(re.search("'C' has stack=.*, so it is not let in", warning) for warning, in warnings)
 
 
@@ -434,7 +446,7 @@ def test_a_forged_hello_on_another_stack_never_stops_a_member_that_has_a_view():
     assert a.fault is None
     assert (a.members.table, a.views[-1], a.routes) == (table, view, routes)
     assert len(a.warnings) == 1 and a.members.num_refused == 2000
-    assert group.sent_datagrams - sent <= 2 * 10 * 10 + 10     # ten in a hello_interval, and answers
+    assert group.sent_datagrams - sent <= 2 * 10 * 10 + 10  # ten in a hello_interval, and answers
     group.settle()
     for name in "AB":
         group[name].offer(5, 10)

@@ -1,4 +1,5 @@
-"""UNICAST3 beside its transcripts: every state and event, what is bounded, what is remembered, and what a damaged peer can do."""
+"""UNICAST3 beside its transcripts: every state and event, what is bounded, what is
+remembered, and what a damaged peer can do."""
 
 import itertools
 import sys
@@ -31,7 +32,8 @@ class End:
     """One member's layer, alone in a stack; its datagrams are passed by hand."""
 
     def __init__(self, address, members=(A, B), *, now=0, **options):
-        counters = {name: options.pop(name) for name in ("conn_id", "timestamp", "offset", "receiving") if name in options}
+        counters = {name: options.pop(name) for name in ("conn_id", "timestamp", "offset",
+                                                         "receiving") if name in options}
         self.address, self.now = address, now
         self.layer = Unicast3(address, configure(options), ReceiveBudget(1 << 20), **counters)
         self.stack = Stack([self.layer], local=address, group="g")
@@ -98,16 +100,18 @@ def acks(datagrams):
     return [(ack.conn_id, ack.seqno) for ack in bodies(datagrams, control.ACK)]
 
 
-# ------------------------------------------------------------------------------------------------------------ states
+# ------------------------------------------------------------------------------------------- states
 
 def test_the_table_has_every_state_and_event():
     assert set(TABLE) == set(itertools.product(State, Event))
 
 
 EXPECTED = {
-    State.OPEN: {Event.USED: State.OPEN, Event.EXPIRED: State.CLOSING, Event.PEER_LEFT: State.CLOSING, Event.TIMED_OUT: State.OPEN,
+    State.OPEN: {Event.USED: State.OPEN, Event.EXPIRED: State.CLOSING,
+                 Event.PEER_LEFT: State.CLOSING, Event.TIMED_OUT: State.OPEN,
                  Event.CLOSE: State.CLOSED},
-    State.CLOSING: {Event.USED: State.OPEN, Event.EXPIRED: State.CLOSING, Event.PEER_LEFT: State.CLOSING,
+    State.CLOSING: {Event.USED: State.OPEN, Event.EXPIRED: State.CLOSING,
+                    Event.PEER_LEFT: State.CLOSING,
                     Event.TIMED_OUT: State.CLOSED, Event.CLOSE: State.CLOSED},
     State.CLOSED: dict.fromkeys(Event, State.CLOSED),
 }
@@ -123,7 +127,9 @@ def test_every_state_and_event_leads_where_the_text_says(state, event):
         act = entry.on(event, 7)
         assert entry.state is EXPECTED[state][event]
         is_reset = entry.touched == 7
-        assert is_reset == ((state, event) in {(State.OPEN, Event.USED), (State.OPEN, Event.EXPIRED), (State.OPEN, Event.PEER_LEFT),
+        assert is_reset == ((state, event) in {(State.OPEN, Event.USED),
+                                               (State.OPEN, Event.EXPIRED),
+                                               (State.OPEN, Event.PEER_LEFT),
                                                (State.CLOSING, Event.USED)})
         assert bool(act & Act.REMOVE) == (entry.state is State.CLOSED != state)
         assert bool(act & Act.REPLACE) == (state is State.CLOSED and event is Event.USED)
@@ -139,7 +145,8 @@ def test_a_sender_of_a_closed_entry_gets_a_new_connection():
 
 
 def test_a_message_that_slips_in_while_a_connection_times_out_reopens_it():
-    """U9: pushed by another thread, not yet framed, in the very tick in which conn_close_timeout expires."""
+    """U9: pushed by another thread, not yet framed, in the very tick in which
+    conn_close_timeout expires."""
     a, b = End(A, conn_expiry_timeout=100, conn_close_timeout=100), End(B)
     a.hear(*b.hear(*a.tell(B, b"1")), *b.wait(5))
     a.wait(150)
@@ -154,7 +161,7 @@ def test_a_message_that_slips_in_while_a_connection_times_out_reopens_it():
     assert b.got == [b"1", b"2"]
 
 
-# ------------------------------------------------------------------------------------------------- who may be sent to
+# ------------------------------------------------------------------------------- who may be sent to
 
 def test_who_is_not_in_the_view_is_not_sent_to():
     a = End(A)
@@ -172,7 +179,8 @@ def test_messages_to_one_who_left_fail_within_conn_close_timeout_with_their_payl
     a.wait(49)
     assert a.failed == []
     said = a.wait(2)
-    assert [(batch.dest, batch.first, batch.payloads) for batch in a.failed] == [(B, 1, [b"1", b"2"])]
+    assert [(batch.dest, batch.first, batch.payloads) for batch in a.failed] == [(B, 1,
+                                                                                  [b"1", b"2"])]
     assert kinds(said) == [control.CLOSE] and a.layer.senders == {} and a.layer.num_unacked() == 0
 
 
@@ -205,7 +213,7 @@ def test_a_member_talks_to_itself_without_the_network():
     assert a.got == [b"1", b"2"] and a.layer.num_unacked() == 0
 
 
-# ------------------------------------------------------------------------------------------------- once, and in order
+# ------------------------------------------------------------------------------- once, and in order
 
 def test_oob_messages_overtake_and_come_once():
     a, b = End(A), End(B)
@@ -225,7 +233,8 @@ def test_an_oob_message_is_not_acknowledged_before_what_the_application_holds():
 
 
 def test_nothing_comes_twice_after_an_entry_was_removed():
-    """Decision 16: the ack of 1..3 is lost, the receiver forgets the window, the sender repeats."""
+    """Decision 16: the ack of 1..3 is lost, the receiver forgets the window, the sender
+    repeats."""
     a, b = End(A), End(B, conn_expiry_timeout=20, conn_close_timeout=20)
     first = a.tell(B, b"1", b"2", b"3")
     b.hear(*first)
@@ -265,7 +274,8 @@ def test_conn_ids_and_timestamps_only_grow_and_skip_0(last):
     counter = Counter(last)
     numbers = [counter.next() for _ in range(4)]
     assert 0 not in numbers and numbers[0] == (last + 1 if last != WRAP - 1 else 1)
-    a, b = End(A, conn_id=last, conn_expiry_timeout=20, conn_close_timeout=20), End(B, timestamp=last)
+    a, b = End(A, conn_id=last, conn_expiry_timeout=20, conn_close_timeout=20), End(B,
+                                                                                    timestamp=last)
     for text in (b"1", b"2", b"3"):
         a.hear(*b.hear(*a.tell(B, text)), *b.wait(5))
         assert a.layer.num_unacked() == 0, "an ack whose timestamp has wrapped is newer"
@@ -273,7 +283,7 @@ def test_conn_ids_and_timestamps_only_grow_and_skip_0(last):
     assert b.got == [b"1", b"2", b"3"]
 
 
-# -------------------------------------------------------------------------------------------------------- what is bounded
+# ---------------------------------------------------------------------------------- what is bounded
 
 def test_what_comes_too_early_is_kept_but_not_without_bound():
     b = End(B, members=(B,))
@@ -281,7 +291,8 @@ def test_what_comes_too_early_is_kept_but_not_without_bound():
         b.hear(*End(A, offset=number).tell(B, b"%d" % number))
     assert b.layer.early.size == MOST_EARLY
     for incarnation in range(100, 100 + MOST_EARLY_OF_ALL):
-        b.hear(*End(Address("X", incarnation), members=(Address("X", incarnation), B)).tell(B, b"x"))
+        b.hear(*End(Address("X", incarnation), members=(Address("X", incarnation), B)).tell(B,
+                                                                                            b"x"))
     assert b.layer.early.size == MOST_EARLY_OF_ALL and b.got == []
     b.view(A, B)
     b.deliver()
@@ -304,7 +315,8 @@ def test_only_so_many_closed_connections_are_remembered():
 
 def test_lives_that_come_and_go_do_not_fill_the_memory_of_a_slow_application():
     b = End(B)
-    ends = [End(Address("A", number), members=(Address("A", number), B)) for number in range(100, 100 + 3 * MOST_GONE)]
+    ends = [End(Address("A", number), members=(Address("A", number), B))
+            for number in range(100, 100 + 3 * MOST_GONE)]
     said = []
     for end in ends:
         b.view(end.address, B)
@@ -327,10 +339,12 @@ def test_whom_a_member_asked_for_its_first_seqno_is_forgotten_though_no_connecti
 
 
 def test_oob_messages_do_not_flood_an_application_that_takes_nothing():
-    """Each connection is a window of its own; a hostile member opens one after the other."""
+    """Each connection is a window of its own; a hostile member opens one after the
+    other."""
     b, got = End(B, capacity=8), 0
     for conn_id in range(100):
-        datagrams = End(A, conn_id=conn_id).tell(B, *[b"%d" % number for number in range(8)], flags=Flag.OOB)
+        datagrams = End(A, conn_id=conn_id).tell(B, *[b"%d" % number for number in range(8)],
+                                                 flags=Flag.OOB)
         b.stack.receive(datagrams, b.now)
         b.stack.deliver(10 - got, b.now)
         got += sum(map(len, b.stack.take().deliveries))
@@ -342,7 +356,8 @@ def test_oob_messages_do_not_flood_an_application_that_takes_nothing():
 def test_an_idle_connection_takes_less_than_2_kib_and_a_reaped_one_gives_it_back():
     """Both ends of a thousand connections, after messages went both ways."""
     peers = [Address("P", number) for number in range(10, 1010)]
-    b = End(B, members=(B, *peers), conn_expiry_timeout=1000, conn_close_timeout=1000, max_closed_connections=0)
+    b = End(B, members=(B, *peers), conn_expiry_timeout=1000, conn_close_timeout=1000,
+            max_closed_connections=0)
     ends = [End(peer, members=(B, peer)) for peer in peers]
     for peer, end in zip(peers, ends, strict=True):
         b.hear(*end.tell(B, b"to you"))
@@ -366,7 +381,7 @@ def size(thing, seen=None):
         parts = [thing.ring, thing.marks]
     elif isinstance(thing, Marks):
         parts = [thing.flags]
-    collected = 16                                      # the header that the cycle collector puts in front of it
+    collected = 16                      # the header that the cycle collector puts in front of it
     return sys.getsizeof(thing) + collected + sum(size(part, seen) for part in parts)
 
 
@@ -376,7 +391,8 @@ def test_a_sync_is_answered_only_so_often_however_many_come():
     answers = 0
     for timestamp in range(1, 1000):
         body = control.SendFirstSeqno(1, timestamp)
-        answers += len(a.hear(wire.make_datagram(control.SEND_FIRST_SEQNO, a.stack.group, B.incarnation, A.incarnation, encoded(body))))
+        answers += len(a.hear(wire.make_datagram(control.SEND_FIRST_SEQNO, a.stack.group,
+                                                 B.incarnation, A.incarnation, encoded(body))))
     assert answers == 1
 
 
@@ -385,18 +401,21 @@ def test_a_request_costs_at_most_a_window_in_an_interval():
     for _ in range(9):
         a.tell(B, bytes(1000))
     request = encoded(control.XmitReq(1, [(1, 9)], 1))
-    datagram = wire.make_datagram(control.XMIT_REQ, a.stack.group, B.incarnation, A.incarnation, request)
+    datagram = wire.make_datagram(control.XMIT_REQ, a.stack.group, B.incarnation, A.incarnation,
+                                  request)
     repeated = sum(len(answer) for _ in range(50) for answer in a.hear(datagram))
     assert 9_000 < repeated < 25_000
 
 
-# ------------------------------------------------------------------------------------------------------------ a bad peer
+# --------------------------------------------------------------------------------------- a bad peer
 
 @pytest.mark.parametrize(("kind", "body"), [
     (control.ACK, control.Ack(1, -1, 1, 1000)), (control.ACK, control.Ack(1, 3, -1, 1000)),
     (control.ACK, control.Ack(1, 3, 1, -1)), (control.ACK, control.Ack(1, 2, 1, 1000)),
-    (control.ACK, control.Ack(-1, 1, 1, 1000)), (control.XMIT_REQ, control.XmitReq(1, [(0, -1)], 1)),
-    (control.XMIT_REQ, control.XmitReq(1, [(1, 1)] * 3000, 1)), (control.SEND_FIRST_SEQNO, control.SendFirstSeqno(1, -1)),
+    (control.ACK, control.Ack(-1, 1, 1, 1000)), (control.XMIT_REQ,
+                                                 control.XmitReq(1, [(0, -1)], 1)),
+    (control.XMIT_REQ, control.XmitReq(1, [(1, 1)] * 3000, 1)), (control.SEND_FIRST_SEQNO,
+                                                                 control.SendFirstSeqno(1, -1)),
     (control.XMIT_REQ, control.XmitReq(1, [(1, 1)], -1)),
     (control.CLOSE, control.Close(-1)), (control.ACK, [1, "2"]), (control.MESSAGE, None), (control.FIRST, None),
 ], ids=lambda each: repr(each)[:40])
@@ -415,11 +434,13 @@ def test_control_datagrams_of_strangers_and_about_other_connections_do_nothing()
     a = End(A)
     a.tell(B, b"1")
     for sender, conn_id in ((C, 1), (B, 2), (B, WRAP - 1)):
-        for kind, body in ((control.ACK, control.Ack(conn_id, 1, 5, 1000)), (control.CLOSE, control.Close(conn_id)),
+        for kind, body in ((control.ACK, control.Ack(conn_id, 1, 5, 1000)),
+                           (control.CLOSE, control.Close(conn_id)),
                            (control.SEND_FIRST_SEQNO, control.SendFirstSeqno(conn_id, 5))):
             assert a.hear(wire.make_datagram(kind, a.stack.group, sender.incarnation, A.incarnation, encoded(body))) == []
     assert a.layer.num_unacked() == 1
-    ack = wire.make_datagram(control.ACK, a.stack.group, B.incarnation, A.incarnation, encoded(control.Ack(1, 1, 1, 1000)))
+    ack = wire.make_datagram(control.ACK, a.stack.group, B.incarnation, A.incarnation,
+                             encoded(control.Ack(1, 1, 1, 1000)))
     a.hear(ack)
     assert a.layer.num_unacked() == 0, "and none of their timestamps was taken for the receiver's"
 

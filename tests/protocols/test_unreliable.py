@@ -51,7 +51,8 @@ def test_what_nobody_has_room_for_or_what_strangers_send_is_dropped_and_counted(
     group = b.group
     b.receive([wire.make_datagram(UNRELIABLE, group, 77, 0, b"stranger")], 0)
     assert layer.num_dropped == 1
-    b.receive([wire.make_datagram(UNRELIABLE, group, A.incarnation, 0, bytes(8) + b"m")] * (MOST_WAITING + 10), 0)
+    b.receive([wire.make_datagram(UNRELIABLE, group, A.incarnation, 0, bytes(8) + b"m")]
+              * (MOST_WAITING + 10), 0)
     assert len(got(b, limit=3)) == 3 and layer.num_dropped == 1 + 10 + MOST_WAITING - 3
     deaf, stack = stack_of(B, receiving=False)
     stack.receive([wire.make_datagram(UNRELIABLE, group, A.incarnation, 0, b"m")], 0)

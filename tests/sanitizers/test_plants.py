@@ -1,4 +1,5 @@
-"""Each sanitizer reports what was planted for it, and only when it was built in: else its silence would mean nothing."""
+"""Each sanitizer reports what was planted for it, and only when it was built in: else
+its silence would mean nothing."""
 
 import runpy
 from pathlib import Path

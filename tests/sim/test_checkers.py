@@ -1,4 +1,5 @@
-"""Every check can fail: each promise is broken on purpose, and the checker says which it was."""
+"""Every check can fail: each promise is broken on purpose, and the checker says which
+it was."""
 
 import pytest
 
@@ -96,7 +97,8 @@ class Pointers:
         self.low, self.hd, self.hr, self.nbytes = low, hd, hr, nbytes
 
 
-@pytest.mark.parametrize("pointers", [(5, 4, 9), (5, 10, 9), (5, 6, 70), (5, 6, 7, 9 << 20)], ids=str)
+@pytest.mark.parametrize("pointers", [(5, 4, 9), (5, 10, 9), (5, 6, 70), (5, 6, 7, 9 << 20)],
+                         ids=str)
 def test_pointers_out_of_order_or_bounds(group, pointers):
     window = group["B"].multicast.windows[group["A"].incarnation]
     window.stream.ring = Pointers(*pointers)
@@ -119,7 +121,7 @@ def test_something_kept_of_a_stranger(group):
         group.checkers.viewed(group["B"], view)
 
 
-# -------------------------------------------------------------------------------------------- NAKACK2 over connections
+# ------------------------------------------------------------------------- NAKACK2 over connections
 
 @pytest.fixture
 def linked():
@@ -230,8 +232,10 @@ def test_a_group_that_does_not_come_to_rest(group):
 
 @pytest.mark.parametrize(("harm", "says"), [
     (lambda group: group["B"].backlog.append(b"x"), "B is blocked"),
-    (lambda group: group["A"].multicast.send_window.push(b"x"), "A has 1 messages that are not acknowledged"),
-    (lambda group: group["C"].finished.update({group["A"].incarnation: 9}), "C has A's messages up to 9, of 10"),
+    (lambda group: group["A"].multicast.send_window.push(b"x"),
+     "A has 1 messages that are not acknowledged"),
+    (lambda group: group["C"].finished.update({group["A"].incarnation: 9}),
+     "C has A's messages up to 9, of 10"),
     (lambda group: group["C"].views.append(View(1, ())), "C has the view"),
     (lambda group: group["C"].views.clear(), "C has no view"),
 ])
@@ -242,7 +246,8 @@ def test_what_is_owed_is_named(group, harm, says):
 
 
 def plan(**settings):
-    """A plan whose faults are only what is said here, for runs that are harmed in the middle."""
+    """A plan whose faults are only what is said here, for runs that are harmed in the
+    middle."""
     calm = dict.fromkeys(["loss", "burst", "duplicate", "reorder", "corrupt", "truncate"], 0.0)
     none = dict.fromkeys(["crashes", "partitions", "pauses", "slow", "exclusions", "leaves", "jumps"], 0)
     return draw(1, Settings(members=3, **calm, **none, **settings))

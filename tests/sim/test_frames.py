@@ -1,4 +1,5 @@
-"""Groups on a simulated wire that carries frames, loses some, and lets only so much wait."""
+"""Groups on a simulated wire that carries frames, loses some, and lets only so much
+wait."""
 
 import pytest
 
@@ -11,11 +12,12 @@ STACKS = ["mcast-udp", "nakack2-udp"]
 
 
 def talk(stack, network, count, size=1000, receivers=2, **options):
-    """One sends as fast as it can to all, and the same to one; the group when all has come, in order."""
+    """One sends as fast as it can to all, and the same to one; the group when all has
+    come, in order."""
     names = "ABCDE"[:1 + receivers]
     cluster = Cluster(names, network=network, stack=stack, **options).start()
     cluster.run(1000)
-    cluster["A"].say("B", 1, 10)                # a new connection is asked for what overtook its first message
+    cluster["A"].say("B", 1, 10)    # a new connection is asked for what overtook its first message
     cluster.run(100)
     cluster["A"].offer(count, size)
     cluster["A"].say("B", count, size)
@@ -28,7 +30,8 @@ def talk(stack, network, count, size=1000, receivers=2, **options):
 
 def repeated(cluster):
     """Messages that were sent again."""
-    return sum(member.multicast.counters.xmit_rsps_sent + member.unicast.counters.unicast_xmit_rsps_sent
+    return sum(member.multicast.counters.xmit_rsps_sent
+               + member.unicast.counters.unicast_xmit_rsps_sent
                for member in cluster.living())
 
 
@@ -52,7 +55,8 @@ def test_on_a_long_way_what_is_lost_is_repeated_about_once(stack):
 
 @pytest.mark.parametrize("stack", STACKS)
 def test_behind_a_long_queue_repeats_do_not_pile_up(stack):
-    """At 10 Mb/s all that is sent waits its turn for up to 1.6 s: no repeat can come before."""
+    """At 10 Mb/s all that is sent waits its turn for up to 1.6 s: no repeat can come
+    before."""
     network = Network(mtu=1500, bandwidth=1_250_000, loss=0.01)
     cluster, seconds = talk(stack, network, 1000)
     assert seconds < 3.0

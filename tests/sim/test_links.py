@@ -1,4 +1,5 @@
-"""Simulated connections do what transport/tcp/transport.py promises: between two link events nothing is lost and the order is kept."""
+"""Simulated connections do what transport/tcp/transport.py promises: between two link
+events nothing is lost and the order is kept."""
 
 import itertools
 
@@ -10,7 +11,8 @@ from ringcast.sim.network import MS, Network
 
 
 class Fleet:
-    """Two or more members that only send numbers, and note what reaches them and when they hear of a connection."""
+    """Two or more members that only send numbers, and note what reaches them and when
+    they hear of a connection."""
 
     def __init__(self, names="AB", seed=0, delay=(50_000, 5 * MS)):
         self.group = Cluster(names, seed=seed, network=Network(delay=delay), stack="nakack2-tcp").start()
@@ -35,7 +37,8 @@ class Fleet:
         return sent
 
     def link(self, a, b):
-        return self.group.links.links[frozenset((self.group[a].incarnation, self.group[b].incarnation))]
+        return self.group.links.links[frozenset((self.group[a].incarnation,
+                                                 self.group[b].incarnation))]
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -43,7 +46,7 @@ def test_both_ends_hear_of_a_new_connection_before_anything_comes_over_it(seed):
     group = Cluster("AB", seed=seed, network=Network(delay=(0, 5 * MS)), stack="nakack2-tcp")
     heard = []
 
-    class Watched(group.incarnation):
+    class Watched(group.member_type):
         def arrive(self, datagram):
             heard.append((self.name, "datagram"))
 
@@ -51,7 +54,7 @@ def test_both_ends_hear_of_a_new_connection_before_anything_comes_over_it(seed):
             heard.append((self.name, "linked"))
             super().linked(other)
 
-    group.incarnation = Watched
+    group.member_type = Watched
     group.start()
     group.run(200)
     for name in "AB":

@@ -1,4 +1,5 @@
-"""Figures of a steady load: deterministic, and what one would expect of windows, wires, loss and intervals."""
+"""Figures of a steady load: deterministic, and what one would expect of windows, wires,
+loss and intervals."""
 
 import math
 from array import array
@@ -20,7 +21,8 @@ SIZE = 1000
 @cache
 def outcome(capacity=1024, xmit_interval=3.0, seed=1, **settings):
     """Of 100 simulated milliseconds, unless something else is said."""
-    fixed = Settings(**{"steady": 0.0, "duration": 0.1, "size": SIZE, "options": {"capacity": capacity, "xmit_interval": xmit_interval}}
+    fixed = Settings(**{"steady": 0.0, "duration": 0.1, "size": SIZE,
+                        "options": {"capacity": capacity, "xmit_interval": xmit_interval}}
                      | settings)
     fixed.check()
     result = simulate(seed, fixed)
@@ -38,8 +40,10 @@ def test_the_same_seed_measures_the_same_and_another_seed_something_else():
 
 
 def test_a_window_of_one_round_trip_limits_throughput():
-    """At most a window a round trip, when the wire is fast; and twice the window is twice the throughput."""
-    throughput = [measured(capacity=capacity, delay=1.0, bandwidth=10_000).throughput for capacity in (32, 64, 128)]
+    """At most a window a round trip, when the wire is fast; and twice the window is
+    twice the throughput."""
+    throughput = [measured(capacity=capacity, delay=1.0, bandwidth=10_000).throughput
+                  for capacity in (32, 64, 128)]
     for capacity, each in zip((32, 64, 128), throughput, strict=True):
         assert 0.8 * capacity / 0.002 < each <= capacity / 0.002
     assert throughput[2] / throughput[0] == pytest.approx(4, rel=0.1)
@@ -50,7 +54,8 @@ def test_the_wire_limits_throughput_and_a_larger_window_only_waits_longer():
     for each in (small, large):
         assert 0.9 * 50e6 / SIZE < each.throughput < 50e6 / SIZE
     assert large.percentile(0.5) / small.percentile(0.5) == pytest.approx(8, rel=0.25)
-    assert large.slowest == pytest.approx(2048 * SIZE / 50e6 * 1e9, rel=0.15)       # a window's way through the wire
+    # a window's way through the wire
+    assert large.slowest == pytest.approx(2048 * SIZE / 50e6 * 1e9, rel=0.15)
 
 
 def test_more_loss_is_more_overhead_and_less_throughput():
@@ -61,11 +66,13 @@ def test_more_loss_is_more_overhead_and_less_throughput():
 
 
 def test_under_loss_a_longer_interval_is_a_longer_tail():
-    tails = [measured(loss=0.05, xmit_interval=interval, duration=0.5).percentile(0.99) for interval in (1.0, 3.0, 10.0, 30.0)]
-    assert tails[1:] == sorted(tails[1:])               # a shorter one than repeats take does not make them come sooner
+    tails = [measured(loss=0.05, xmit_interval=interval, duration=0.5).percentile(0.99)
+             for interval in (1.0, 3.0, 10.0, 30.0)]
+    assert tails[1:] == sorted(tails[1:])  # a shorter one than repeats take does not make them come
+                                           # sooner
     assert tails[3] > 3 * tails[0]
     without = {measured(xmit_interval=interval).percentile(0.99) for interval in (1.0, 30.0)}
-    assert max(without) < 1.1 * min(without)                                        # nothing waits for a repeat
+    assert max(without) < 1.1 * min(without)  # nothing waits for a repeat
 
 
 def test_a_given_rate_is_what_arrives_and_nobody_is_blocked():
@@ -73,14 +80,16 @@ def test_a_given_rate_is_what_arrives_and_nobody_is_blocked():
     assert at_ease.throughput == pytest.approx(10_000, rel=0.02) and at_ease.messages == 1000 and at_ease.blocked == 0
     assert 0.2 * MS <= at_ease.percentile(0.5) <= at_ease.slowest < 1 * MS
     too_much = measured(steady=10_000.0, bandwidth=5)
-    assert too_much.throughput < 5001 and too_much.blocked == 0         # all of it finds room in the window
+    assert too_much.throughput < 5001 and too_much.blocked == 0  # all of it finds room in the
+                                                                 # window
     blocked = measured(steady=10_000.0, bandwidth=5, capacity=16)
     assert 0.09 < blocked.blocked <= 0.1
 
 
 def test_every_message_is_counted_once_for_each_receiver_of_others():
     for settings in ({"members": 2}, {"members": 4, "loss": 0.1}, {"members": 3, "senders": 3},
-                     {"members": 3, "bandwidth": 1, "loss": 0.2}):       # most of it comes when the load is long over
+                     {"members": 3, "bandwidth": 1, "loss": 0.2}):  # most of it comes when the load
+                                                                    # is long over
         each = measured(**settings)
         senders = settings.get("senders", 1)
         assert sum(each.latency.values()) == each.messages * (settings["members"] - 1)
@@ -107,9 +116,11 @@ def test_every_stack_can_be_measured(stack):
 
 
 def test_faults_are_only_those_that_were_asked_for():
-    assert {action.what for action in draw(5, Settings(steady=0.0)).actions} == {"send", "stop sending"}
+    assert {action.what for action in draw(5, Settings(steady=0.0)).actions} == {"send",
+                                                                                 "stop sending"}
     asked = draw(5, Settings(steady=0.0, crashes=2, pauses=1))
-    assert {action.what for action in asked.actions} - {"restart"} == {"send", "stop sending", "crash", "pause"}
+    assert {action.what for action in asked.actions} - {"restart"} == {"send", "stop sending",
+                                                                       "crash", "pause"}
     assert not simulate(5, Settings(steady=0.0, duration=0.1, crashes=1, pauses=1, unicast=20)).check
 
 
@@ -148,8 +159,10 @@ def test_a_prefix_ends_the_load_when_it_ends():
 
 
 @pytest.mark.parametrize(("settings", "says"), [
-    (Settings(steady=-1.0), "steady cannot be -1"), (Settings(senders=1), "senders is for a steady load"),
-    (Settings(bandwidth=1.0), "bandwidth is for a steady load"), (Settings(steady=0.0, members=1), "2 members or more"),
+    (Settings(steady=-1.0), "steady cannot be -1"),
+    (Settings(senders=1), "senders is for a steady load"),
+    (Settings(bandwidth=1.0), "bandwidth is for a steady load"),
+    (Settings(steady=0.0, members=1), "2 members or more"),
     (Settings(steady=0.0, senders=4), "from 1 to the number of members, 3"),
     (Settings(steady=0.0, messages=9), "no number of messages"),
     (Settings(steady=0.0, bandwidth=0.0), "bandwidth is megabytes"),

@@ -147,7 +147,8 @@ def test_a_life_that_moved_is_found_and_what_went_to_the_old_address_is_lost():
 
 
 def test_a_clock_that_jumps_or_runs_fast_loses_nothing():
-    cluster = Cluster("AB", network=Network(loss=0.1)).start("A", clock=Clock(0, 1100)).start("B", clock=Clock(2**62, 900))
+    cluster = Cluster("AB", network=Network(loss=0.1)).start("A", clock=Clock(0, 1100)).start("B",
+                                                                                              clock=Clock(2**62, 900))
     cluster.run(500)
     for _ in range(5):
         cluster["A"].send(*[b"%d" % k for k in range(20)])
@@ -169,7 +170,8 @@ def test_when_all_leave_at_once_under_loss_nothing_that_all_have_is_reported(sta
         cluster[member].say(dest, 30, 10)
     members = [cluster[name] for name in "ABC"]
     for _ in range(10_000):
-        if all(sum(map(len, member.got.values())) == 90 and all(talk.heard == 29 for talk in member.talks.values())
+        if all(sum(map(len, member.got.values())) == 90
+               and all(talk.heard == 29 for talk in member.talks.values())
                for member in members):
             break
         cluster.run(1)
@@ -186,7 +188,8 @@ def test_when_all_leave_at_once_under_loss_nothing_that_all_have_is_reported(sta
 @pytest.mark.parametrize("threads", [0, 2])
 @pytest.mark.parametrize("stack", ["mcast-udp", "mcast-tcp", "nakack2-udp", "nakack2-tcp"])
 def test_a_large_message_to_all_is_cut_and_numbered_as_it_ships(stack, threads):
-    """Its fragments have seqnos of their own, and the number of the whole is that of the first."""
+    """Its fragments have seqnos of their own, and the number of the whole is that of
+    the first."""
     cluster = Cluster("ABC", stack=stack, max_bytes=100_000, threads=threads).start()
     cluster.run(500)
     a = cluster["A"]

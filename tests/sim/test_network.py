@@ -1,4 +1,5 @@
-"""The simulated network does what it says, as often as it says, and the same for the same seed."""
+"""The simulated network does what it says, as often as it says, and the same for the
+same seed."""
 
 from random import Random
 
@@ -52,7 +53,8 @@ def test_duplicates_are_two_arrivals_and_the_second_is_late():
 
 
 def test_reordering_holds_its_share_back():
-    held = [each for each in carried(Network(reorder=0.25, delay=(0, 0), late=5 * MS)) if each[0][0] > 0]
+    held = [each for each in carried(Network(reorder=0.25, delay=(0, 0), late=5 * MS))
+            if each[0][0] > 0]
     assert len(held) / 20_000 == about(0.25)
 
 
@@ -81,13 +83,15 @@ def test_a_clogged_link_delivers_late_what_it_held():
 
 
 def test_scripted_loss_sees_link_and_datagram():
-    network = Network(discard=lambda source, target, datagram: source == "A" and datagram == DATAGRAM)
+    network = Network(discard=lambda source, target, datagram: source == "A"
+                      and datagram == DATAGRAM)
     assert carried(network, 3) == [[]] * 3
     assert all(carried(network, 3, link=("B", "A")))
 
 
 def test_healing_ends_all_faults_and_keeps_the_delay():
-    network = Network(loss=0.9, burst=0.9, duplicate=0.9, reorder=0.9, corrupt=0.9, truncate=0.9, delay=(5, 5), cut={("A", "B")},
+    network = Network(loss=0.9, burst=0.9, duplicate=0.9, reorder=0.9, corrupt=0.9, truncate=0.9,
+                      delay=(5, 5), cut={("A", "B")},
                       clogged={("A", "B"): 99}, discard=lambda *_: True)
     carried(network, 100, link=("B", "A"))
     network.heal()
@@ -96,13 +100,15 @@ def test_healing_ends_all_faults_and_keeps_the_delay():
 
 @pytest.mark.parametrize("seed", range(3))
 def test_the_same_seed_does_the_same(seed):
-    faults = {"loss": 0.2, "burst": 0.05, "duplicate": 0.2, "reorder": 0.2, "corrupt": 0.2, "truncate": 0.2}
+    faults = {"loss": 0.2, "burst": 0.05, "duplicate": 0.2, "reorder": 0.2, "corrupt": 0.2,
+              "truncate": 0.2}
     assert carried(Network(**faults), 500, seed) == carried(Network(**faults), 500, seed)
     assert carried(Network(**faults), 500, seed) != carried(Network(**faults), 500, seed + 1)
 
 
 def test_a_wire_carries_one_datagram_after_the_other():
-    """A thousand bytes at a megabyte a second take a millisecond: on the way out, and on the way in where several come together."""
+    """A thousand bytes at a megabyte a second take a millisecond: on the way out, and
+    on the way in where several come together."""
     network, rng = Network(bandwidth=1_000_000, delay=(5 * MS, 5 * MS)), Random(1)
     datagram = bytes(1000)
     assert [network.leaves("A", 1000, now) for now in (0, 0, 10 * MS)] == [1 * MS, 2 * MS, 11 * MS]
@@ -114,7 +120,8 @@ def test_a_wire_carries_one_datagram_after_the_other():
     assert Network().leaves("A", 1000, 3) == 3
 
 
-# -- Frames ----------------------------------------------------------------------------------------------------------------
+# -- Frames
+# ----------------------------------------------------------------------------------------------------------------
 
 LARGE = bytes(60_000)
 
@@ -137,10 +144,12 @@ def test_a_datagram_of_many_frames_is_lost_with_any_of_them():
 
 
 def test_what_came_of_large_datagrams_fills_the_memory_for_half_a_minute():
-    """One in three loses a frame; 70 of those are 4 MB. Then nothing large gets through, until they are given up."""
+    """One in three loses a frame; 70 of those are 4 MB. Then nothing large gets
+    through, until they are given up."""
     network = Network(mtu=1500, loss=0.01)
     first = fates(network, LARGE, 1000)
-    assert 100 < first.index(True) + len(first) - first[::-1].index(True) < 400 and not any(first[500:])
+    assert 100 < first.index(True) + len(first) - first[::-1].index(True) < 400 and not any(
+        first[500:])
     assert all(fates(network, bytes(1400), 5)) or network.num_in_pieces
     network.loss = 0.0
     assert network.carry("A", "B", LARGE, 29_000 * MS, Random(1)) == []

@@ -43,14 +43,18 @@ def test_seeds_differ_in_kind():
     assert {plan.options["capacity"] for plan in plans} >= {1, 2, 3, 64, 32_768}
     assert 0.3 < sum(plan.network["loss"] > 0 for plan in plans) / 200 < 0.7
     kinds = {action.what for plan in plans for action in plan.actions}
-    assert kinds == {"send", "cut", "mend", "clog", "crash", "restart", "pause", "slow", "send buffer", "exclude", "leave", "jump",
+    assert kinds == {"send", "cut", "mend", "clog", "crash", "restart", "pause", "slow",
+                     "send buffer", "exclude", "leave", "jump",
                      "say", "hide", "show", "return"}
 
 
 @pytest.mark.parametrize(("settings", "says"), [
-    (Settings(members=0), "1 to 26 members"), (Settings(members=27), "1 to 26 members"), (Settings(loss=1.0), "loss is a probability"),
-    (Settings(corrupt=-0.1), "corrupt is a probability"), (Settings(crashes=-1), "crashes cannot be -1"),
-    (Settings(duration=0), "duration"), (Settings(size=70_000), "at most 60000"), (Settings(options={"capacty": 3}), "capacity"),
+    (Settings(members=0), "1 to 26 members"), (Settings(members=27), "1 to 26 members"),
+    (Settings(loss=1.0), "loss is a probability"),
+    (Settings(corrupt=-0.1), "corrupt is a probability"),
+    (Settings(crashes=-1), "crashes cannot be -1"),
+    (Settings(duration=0), "duration"), (Settings(size=70_000), "at most 60000"),
+    (Settings(options={"capacty": 3}), "capacity"),
 ])
 def test_what_cannot_be_simulated_is_a_mistake_of_the_caller(settings, says):
     with pytest.raises(ConfigError, match=says):
@@ -65,13 +69,15 @@ def test_a_prefix_is_the_beginning_of_the_run():
     for run in (whole, part):
         run._advance(part.end - 1)
     assert whole.cluster.fingerprint == part.cluster.fingerprint and whole.cluster.num_done == part.cluster.num_done
-    assert [member.log for member in whole.cluster.incarnations.values()] == [member.log for member in part.cluster.incarnations.values()]
+    assert [member.log for member in whole.cluster.incarnations.values()] == [member.log
+                                                                              for member in part.cluster.incarnations.values()]
 
 
 def test_a_failure_is_cut_to_the_shortest_prefix_that_fails_alike(monkeypatch):
     monkeypatch.setattr(Mcast, "_ask", lambda self, sender, window, now: None)
     settings = Settings(loss=0.1)
-    failed = next(outcome for outcome in (simulate(seed, settings) for seed in range(20)) if outcome.check)
+    failed = next(outcome for outcome in (simulate(seed, settings) for seed in range(20))
+                  if outcome.check)
     shortest = shortest_prefix(failed.seed, settings, failed)
     assert shortest.check == failed.check == "liveness"
     assert shortest.actions < failed.actions / 2

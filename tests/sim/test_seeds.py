@@ -14,7 +14,8 @@ from ringcast.sim.runs.run import simulate
 
 
 def as_it_was(settings):
-    """Before there were incarnations that come back, messages that wait, frames, and large messages."""
+    """Before there were incarnations that come back, messages that wait, frames, and
+    large messages."""
     return msgspec.structs.replace(settings, returns=0, threads=0, joins=0, mtu=0, large=0)
 
 
@@ -34,8 +35,8 @@ WAITING = {"threads": 2, "joins": 8, "unicast": 0, "crashes": 0}
 RETURNS = {"returns": 4, "unicast": 0}
 TAKEN_OUT = {"returns": 6, "exclusions": 2, "crashes": 2, "messages": 300}
 
-# What a campaign must have seen, or it has tested nothing: counters of the stacks, of the network,
-# of the processes.
+# What a campaign must have seen, or it has tested nothing: counters of the stacks, of
+# the network, of the processes.
 EVERYTHING = [
     "num_lost", "num_cut", "num_duplicated", "num_reordered", "num_damaged", "num_clogged",
     "num_overflows", "num_unsent", "num_congested", "num_blockings", "num_views", "num_faults",
@@ -45,7 +46,8 @@ EVERYTHING = [
     "unicast_undelivered", "unicast_xmit_rsps_sent", "unicast_highest_resent", "syncs_sent",
     "syncs_answered", "closes_received"]
 EVERYTHING_OF_NAKACK2 = [
-    "num_blockings", "num_left", "num_held", "num_dropped_for_resync", "num_queued", "num_queue_dropped",
+    "num_blockings", "num_left", "num_held", "num_dropped_for_resync", "num_queued",
+    "num_queue_dropped",
     "num_out_of_window", "num_duplicates", "resyncs_sent", "resyncs_received", "xmit_reqs_received",
     "xmit_rsps_received", "votes_received", "stability_received", "num_gone_undelivered",
     "unicast_msgs_delivered"]
@@ -58,50 +60,57 @@ CAMPAIGNS_OF_NAKACK2 = {
     f"talks, {stack}": (Settings(stack=stack, unicast=200, messages=300), 10)
     for stack in ("mcast-tcp", "nakack2-udp", "nakack2-tcp")}
 AT_ONCE = 20                            # seeds that one test simulates
-# What `make test` takes of these. It takes all seeds that failed once, for they are few.
-QUICK = [("all kinds of faults", 0), ("harsh", 0), ("lost", 0), ("torn", 0), ("talks, mcast-tcp", 0)]
+# What `make test` takes of these. It takes all seeds that failed once, for they are
+# few.
+QUICK = [("all kinds of faults", 0), ("harsh", 0), ("lost", 0), ("torn", 0),
+         ("talks, mcast-tcp", 0)]
 
-# Seeds that failed once, with what was wrong then. The first fifteen failed while UNICAST3 was
-# built, before it was committed; what was wrong was not noted.
+# Seeds that failed once, with what was wrong then. The first fifteen failed while
+# UNICAST3 was built, before it was committed; what was wrong was not noted.
 KEPT = [(UNICAST, seed) for seed in (2, 4, 25, 32, 52, 112, 190, 237, 264, 845)] + [
     (SPLITS, 13), (SPLITS, 43),
     (TALKS, 3682), (TALKS, 4522), (TALKS, 4830),
-    # A HELLO of a member's second incarnation came late. It took out the third incarnation, whose generation was
-    # the same.
+    # A HELLO of a member's second incarnation came late. It took out the third
+    # incarnation, whose generation was the same.
     (TALKS, 4816),
-    # The checkers did not know that what was sent before a grant became smaller is owed. Later it
-    # found that what a paced sender left out of a repeat was asked for again far too late.
+    # The checkers did not know that what was sent before a grant became smaller is
+    # owed. Later it found that what a paced sender left out of a repeat was asked for
+    # again far too late.
     (TALKS, 7584),
 ]
 KEPT_OF_NAKACK2 = [
-    # What came behind a gap filled the bytes of a small window, and the answer to RESYNC found no
-    # room. Or, of the same days: a large message stood still when a whole window of it came in one
-    # turn; repeats had no pace where xmit_interval is 0. Which seed found which was not noted.
+    # What came behind a gap filled the bytes of a small window, and the answer to
+    # RESYNC found no room. Or, of the same days: a large message stood still when a
+    # whole window of it came in one turn; repeats had no pace where xmit_interval is 0.
+    # Which seed found which was not noted.
     (TORN, 0), (TORN, 6), (TORN, 8), (CROWD, 37), (Settings(stack="nakack2-tcp", unicast=200), 10),
-    # What found no room in bytes was not asked for (UNICAST3). A receiver that keeps messages until
-    # they are stable took new ones beside all that it had finished.
+    # What found no room in bytes was not asked for (UNICAST3). A receiver that keeps
+    # messages until they are stable took new ones beside all that it had finished.
     *((Settings(stack="nakack2-tcp"), seed) for seed in (10127, 10516, 10624, 10842)),
-    # The simulated application finished a batch before those that it had been handed earlier.
+    # The simulated application finished a batch before those that it had been handed
+    # earlier.
     (Settings(stack="nakack2-tcp"), 11400),
-    # Whoever switched retransmission off did not ask for a tail that its full queue had dropped.
+    # Whoever switched retransmission off did not ask for a tail that its full queue had
+    # dropped.
     (Settings(stack="nakack2-tcp"), 12571),
 ]
 KEPT_OF_WAITING = [
-    # A sender purged what waited for company in its window and was not framed yet: a joiner asked
-    # for it for ever.
+    # A sender purged what waited for company in its window and was not framed yet: a
+    # joiner asked for it for ever.
     (Settings(members=2, loss=0, **WAITING), 4),
     (Settings(stack="mcast-tcp", members=3, partitions=0, **WAITING), 8),
     # A message that was framed when its receiver had left opened the connection again.
     (Settings(stack="mcast-tcp"), 121),
-    # An incarnation that came back heard that its messages were stable before it sent them again, and never
-    # purged them.
+    # An incarnation that came back heard that its messages were stable before it sent
+    # them again, and never purged them.
     (Settings(stack="nakack2-udp"), 52456),
 ]
 KEPT_OF_LIVES = [
-    # The checkers did not know that a process may take out a member that it has not met yet.
+    # The checkers did not know that a process may take out a member that it has not met
+    # yet.
     (Settings(stack="nakack2-tcp", exclusions=4, breaks=5, **RETURNS), 240),
-    # A member let an incarnation in again that had seen no change of its view. The member waited for a
-    # START for ever, and the incarnation for its ack.
+    # A member let an incarnation in again that had seen no change of its view. The
+    # member waited for a START for ever, and the incarnation for its ack.
     (Settings(), 40480),
 ]
 
@@ -119,7 +128,8 @@ def check(seeds, settings):
 
 @cache
 def reached(name, first):
-    """Simulate a part of a campaign, when it is first asked for; return what it reached."""
+    """Simulate a part of a campaign, when it is first asked for; return what it
+    reached."""
     settings, count = (CAMPAIGNS | CAMPAIGNS_OF_NAKACK2)[name]
     return check(range(first, min(first + AT_ONCE, count)), settings)
 

@@ -1,4 +1,5 @@
-"""The language of transcripts: it does what it says, and says what is wrong with a line, and where."""
+"""The language of transcripts: it does what it says, and says what is wrong with a
+line, and where."""
 
 import re
 
@@ -19,7 +20,7 @@ def error(kind, text, table=VERBS):
     return str(raised.value)
 
 
-# ------------------------------------------------------------------------------------------------------------ mistakes
+# ----------------------------------------------------------------------------------------- mistakes
 
 @pytest.mark.parametrize("entry", VERBS.values(), ids=VERBS.keys())
 def test_a_verb_can_be_written_as_its_docstring_says(entry):
@@ -132,14 +133,18 @@ def test_what_cannot_be_is_reported_when_it_comes_to_that(lines, sentence):
     ("delay B>A xmit_req 5ms", "nothing like it was sent"),
 ])
 def test_a_script_that_disturbs_what_is_never_sent_is_wrong(line, sentence):
-    message = error(Mistake, f"members A B ack_threshold=9 capacity=90 xmit_interval=1s\n{line}\nsend A 1..3\nrun 100ms")
+    message = error(Mistake,
+                    f"members A B ack_threshold=9 capacity=90 xmit_interval=1s\n{line}\nsend A "
+                    f"1..3\nrun 100ms")
     assert message.startswith(f"it.txt:2: `{line}`: {sentence}")
 
 
-# ---------------------------------------------------------------------------------------------------------- mismatches
+# --------------------------------------------------------------------------------------- mismatches
 
 def test_a_mismatch_shows_what_is_so_instead_and_what_went_before():
-    message = error(Mismatch, "members A B\ndrop A>B 2\nsend A 1..3\nrun 250ms\n\nwindows B low=3 hd=3 hr=3\ndelivered B A 1..2")
+    message = error(Mismatch,
+                    "members A B\ndrop A>B 2\nsend A 1..3\nrun 250ms\n\nwindows B low=3 hd=3 "
+                    "hr=3\ndelivered B A 1..2")
     assert message.splitlines() == [
         "it.txt:7: `delivered B A 1..2`: instead: 1..3",
         "  at 250 ms, after these datagrams:",
@@ -156,7 +161,9 @@ def test_a_mismatch_shows_what_is_so_instead_and_what_went_before():
 
 
 def test_the_history_tells_of_connections():
-    message = error(Mismatch, "members A B A.counters=6 xmit_interval=100ms\ndrop A>B first 1\ntell A>B 1..2\nrun 102ms\ntold B A 1")
+    message = error(Mismatch,
+                    "members A B A.counters=6 xmit_interval=100ms\ndrop A>B first 1\ntell A>B "
+                    "1..2\nrun 102ms\ntold B A 1")
     assert message.splitlines() == [
         "it.txt:5: `told B A 1`: instead: nothing",
         "  at 102 ms, after these datagrams:",
@@ -168,7 +175,8 @@ def test_the_history_tells_of_connections():
 
 
 def test_the_history_of_a_mismatch_is_short():
-    message = error(Mismatch, "members A B C\n" + "".join(f"send A {k}\nrun 10ms\n" for k in range(1, 100)) + "delivered B A 1")
+    message = error(Mismatch, "members A B C\n"
+                    + "".join(f"send A {k}\nrun 10ms\n" for k in range(1, 100)) + "delivered B A 1")
     assert len(message.splitlines()) < 30 and "data 99" in message and "data 1\n" not in message
 
 
@@ -209,14 +217,17 @@ def test_what_is_so_instead_is_written_as_a_transcript_would(line, instead):
     ("counters B unicast_acks_sent=2", "unicast_acks_sent=1"),
 ])
 def test_what_is_so_instead_of_messages_to_one_member(line, instead):
-    message = error(Mismatch, f"members A B C A.counters=6\nhide C by A\ntell A>C 1\ntell A>B 1..3\nrun 10ms\n{line}")
+    message = error(Mismatch,
+                    f"members A B C A.counters=6\nhide C by A\ntell A>C 1\ntell A>B 1..3\nrun "
+                    f"10ms\n{line}")
     assert message.startswith(f"it.txt:6: `{line}`: instead: {instead}\n")
 
 
 @pytest.mark.parametrize("line, instead", [
     ("add 6 -> true", "false for 6"), ("add 7..8 -> false", "true for 7"), ("remove -> 6", "5"),
     ("remove x3 -> 5..7", "5..6, then nothing"), ("remove x3 -> 5..6", "5..6, then nothing"),
-    ("stable 9 -> 5", "nothing"), ("get 5 -> false", "true"), ("missing 8", "7"), ("holds 5..7", "5..6,8"),
+    ("stable 9 -> 5", "nothing"), ("get 5 -> false", "true"), ("missing 8", "7"),
+    ("holds 5..7", "5..6,8"),
     ("pointers low=4 hd=4 hr=6", "low=4 hd=4 hr=8"),
 ])
 def test_what_is_so_instead_in_a_window(line, instead):
@@ -237,22 +248,26 @@ def test_what_the_checkers_find_is_reported_with_the_line(monkeypatch):
 def test_the_checkers_know_what_was_told(monkeypatch):
     text = "members A B\ntell A>B 1..3\nrun 10ms"
     played(text)
-    monkeypatch.setattr("ringcast.sim.transcripts.scripted.ScriptedMember._push_to", lambda member, dest, now: (
-        member.talks[dest].backlog.reverse(), Member._push_to(member, dest, now)))
+    monkeypatch.setattr("ringcast.sim.transcripts.scripted.ScriptedMember._push_to", lambda member,
+                        dest, now: (
+member.talks[dest].backlog.reverse(), Member._push_to(member, dest, now)))
     message = error(Mismatch, text + "\ntold B A 1..3")
     assert message.startswith("it.txt:3: `run 10ms`: content: B got")
 
 
 def test_idle_connections_are_at_rest_and_what_is_unacknowledged_is_not():
     played("members A B xmit_interval=2s\ntell A>B 1\nsettle\nsender A>B state=OPEN")
-    assert "quiescence" in error(Mismatch, "members A B xmit_interval=2s\ndrop A>B 1 always\ntell A>B 1\nsettle")
+    assert "quiescence" in error(Mismatch,
+                                 "members A B xmit_interval=2s\ndrop A>B 1 always\ntell A>B "
+                                 "1\nsettle")
     played("members A B conn_expiry_timeout=500ms conn_close_timeout=500ms\ntell A>B 1\nsettle\nsender A>B none")
 
 
-# --------------------------------------------------------------------------------------------------- what a script does
+# ------------------------------------------------------------------------------- what a script does
 
 def test_a_play_is_the_same_each_time():
-    transcript = Transcript("it.txt", "members A B C\ndrop A>B 2\nsend A 1..3\nsend B 1..2\nrun 1s", VERBS)
+    transcript = Transcript("it.txt", "members A B C\ndrop A>B 2\nsend A 1..3\nsend B 1..2\nrun 1s",
+                            VERBS)
     assert transcript.play().cluster.fingerprint == transcript.play().cluster.fingerprint
 
 
@@ -320,5 +335,6 @@ def test_a_new_verb_is_one_function_in_the_table():
 
     table = VERBS | {"louder": Entry(louder, expects=True)}
     played("members A B\nsend A 1..3\nlouder A 3", table)
-    assert error(Mismatch, "members A B\nsend A 1..3\nlouder A 4", table).startswith("it.txt:3: `louder A 4`: instead: 3\n")
+    assert error(Mismatch, "members A B\nsend A 1..3\nlouder A 4", table).startswith(
+        "it.txt:3: `louder A 4`: instead: 3\n")
     assert "write `louder A 3`" in error(Mistake, "members A B\nlouder A", table)

@@ -1,7 +1,8 @@
-"""A Spark cluster in network namespaces: a master, two workers and a driver, each with an address
-of its own on one bridge.
+"""A Spark cluster in network namespaces: a master, two workers and a driver, each with
+an address of its own on one bridge.
 
-All of it incarnations in namespaces that end with this process, however it ends (`unshare --kill-child`).
+All of it incarnations in namespaces that end with this process, however it ends
+(`unshare --kill-child`).
 """
 
 import os
@@ -136,7 +137,8 @@ class Cluster:
         ]
 
     def _environment(self, number):
-        """Return what a process is told. Nothing is looked up: there is nobody who could answer."""
+        """Return what a process is told. Nothing is looked up: there is nobody who
+        could answer."""
         kept = {
             name: text
             for name, text in os.environ.items()

@@ -1,5 +1,5 @@
-"""What a driver does in a cluster while executors die and tasks stand still: it reads a journal,
-and streams it to a group.
+"""What a driver does in a cluster while executors die and tasks stand still: it reads a
+journal, and streams it to a group.
 
     python cluster_job.py FOLDER        # with the journal j; the last line says what came, as JSON
 
@@ -22,8 +22,8 @@ BATCH = 2000                            # messages in a micro-batch
 
 
 def stuck(folder, name):
-    """Return a step in which one task, the first to come, gives a part of its rows and then
-    stands still for ever."""
+    """Return a step in which one task, the first to come, gives a part of its rows and
+    then stands still for ever."""
     def step(batches):
         from pyspark import TaskContext
 

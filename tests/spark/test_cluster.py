@@ -1,5 +1,5 @@
-"""Source, sink, audit and campaigns on a Spark cluster whose nodes reach each other by a network,
-and lose executors.
+"""Source, sink, audit and campaigns on a Spark cluster whose nodes reach each other by
+a network, and lose executors.
 """
 
 import json
@@ -66,7 +66,8 @@ def cluster(tmp_path_factory):
 
 
 def told(cluster):
-    """Return how Spark is told of the cluster: by its file, and its Python by a variable."""
+    """Return how Spark is told of the cluster: by its file, and its Python by a
+    variable."""
     return {
         "SPARK_CONF_DIR": str(cluster.folder / "conf"),
         "PYSPARK_PYTHON": sys.executable,
@@ -75,7 +76,8 @@ def told(cluster):
 
 
 def executors(cluster, name):
-    """Return the nodes where the application of that name had executors, and its settings."""
+    """Return the nodes where the application of that name had executors, and its
+    settings."""
     for log in sorted((cluster.folder / "events").rglob("*")):
         events = (
             [json.loads(line) for line in log.read_text().splitlines()]
@@ -154,7 +156,8 @@ def test_a_campaign_runs_on_the_cluster_that_it_is_given(cluster):
 
 
 def settings_of(cluster, name):
-    """Return the settings of an application that ran on this cluster, with one executor."""
+    """Return the settings of an application that ran on this cluster, with one
+    executor."""
     nodes, settings = executors(cluster, name)
     assert len(nodes) == 1 and settings["spark.master"] == cluster.master
     return settings

@@ -1,8 +1,9 @@
-"""The proof of the whole way: the driver and the recorder are killed with -9 again and again while a group talks, and the table has
-every message that was sent, once.
+"""The proof of the whole way: the driver and the recorder are killed with -9 again and
+again while a group talks, and the table has every message that was sent, once.
 
-The moments are drawn: some fall into a start, some between two commits, some into a micro-batch or a sync. The next driver is
-started beside the one that is going to die, because most of its incarnation would otherwise be the start of its JVM.
+The moments are drawn: some fall into a start, some between two commits, some into a
+micro-batch or a sync. The next driver is started beside the one that is going to die,
+because most of its incarnation would otherwise be the start of its JVM.
 """
 
 import json
@@ -23,8 +24,9 @@ from ringcast import Channel, SendTimeoutError
 pytestmark = [pytest.mark.kill, pytest.mark.spark, pytest.mark.timeout(420)]
 
 KILLS = {"driver": 5, "recorder": 15}
-PATIENCE = 120                          # seconds without any progress
-LONGEST = {"driver": 1.5, "recorder": 0.8}      # seconds that one incarnations after it has shown that it works, at most
+PATIENCE = 120                              # seconds without any progress
+LONGEST = {"driver": 1.5, "recorder": 0.8}  # seconds that one incarnations after it has shown that
+                                            # it works, at most
 PUBLISHERS = ("p", "q")
 MEMBERS = ",".join((*PUBLISHERS, "recorder"))
 
@@ -47,7 +49,8 @@ class Sender(threading.Thread):
 
     def __init__(self, group, name, port):
         super().__init__(daemon=True)
-        self.channel = Channel(group, name=name, members=MEMBERS.split(","), stack="nakack2-tcp", deliver=False, port=port,
+        self.channel = Channel(group, name=name, members=MEMBERS.split(","), stack="nakack2-tcp",
+                               deliver=False, port=port,
                                capacity=2048)
         self.stopping = threading.Event()
         self.sent = 0
@@ -59,7 +62,8 @@ class Sender(threading.Thread):
             with self.channel:
                 while not self.stopping.is_set():
                     try:
-                        self.channel.send_many([b"%d" % (self.sent + k) for k in range(1, 21)], timeout=PATIENCE)
+                        self.channel.send_many([b"%d" % (self.sent + k) for k in range(1, 21)],
+                                               timeout=PATIENCE)
                     except SendTimeoutError:
                         raise AssertionError("nobody took anything for long") from None
                     self.sent += 20
@@ -77,7 +81,8 @@ class Mortal:
         self.process = self.spawn()
 
     def spawn(self):
-        return subprocess.Popen(self.command(), stdin=subprocess.PIPE, stdout=self.log, stderr=self.log, start_new_session=True)
+        return subprocess.Popen(self.command(), stdin=subprocess.PIPE, stdout=self.log,
+                                stderr=self.log, start_new_session=True)
 
     def kill(self):
         os.killpg(self.process.pid, signal.SIGKILL)
@@ -149,9 +154,10 @@ def test_driver_and_recorder_killed_twenty_times_while_messages_flow_leave_a_tab
                 if who == "recorder":
                     size = size_of(journal)
                     wait_until(lambda size=size: size_of(journal) != size, "recording", recorder)
-                elif chance.random() < 0.7:             # the others die before they have committed anything
+                elif chance.random() < 0.7:     # the others die before they have committed anything
                     batch = commits(checkpoint)
-                    wait_until(lambda batch=batch: commits(checkpoint) > batch, "committed batch", driver)
+                    wait_until(lambda batch=batch: commits(checkpoint) > batch, "committed batch",
+                               driver)
                 time.sleep(chance.uniform(0, LONGEST[who]))
                 if who == "recorder":
                     recorder.kill()
@@ -164,18 +170,21 @@ def test_driver_and_recorder_killed_twenty_times_while_messages_flow_leave_a_tab
             for sender in senders:
                 sender.join(PATIENCE)
                 assert not sender.is_alive() and sender.error is None, sender.error
-            assert recorder.process.wait(PATIENCE) == 0, Path(log.name).read_text(errors="replace")[-2000:]
+            assert recorder.process.wait(PATIENCE) == 0, Path(log.name).read_text(errors="replace")[
+                -2000:]
         finally:
             driver.kill_all()
             if recorder.process.poll() is None:
                 recorder.kill()
             for sender in senders:
                 sender.channel.close(0)
-    check_the_rest_and_all(spark, journal, table, checkpoint, {str(sender.channel.address): sender.sent for sender in senders})
+    check_the_rest_and_all(spark, journal, table, checkpoint,
+                           {str(sender.channel.address): sender.sent for sender in senders})
 
 
 def check_the_rest_and_all(spark, journal, table, checkpoint, sent):
-    """What no driver got to is read by one that incarnations; then the table is compared with what was sent."""
+    """What no driver got to is read by one that incarnations; then the table is
+    compared with what was sent."""
     query = (spark.readStream.format("ringcast").load(str(journal)).select("sender", "seqno", "payload").writeStream.format("parquet")
              .option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start(str(table)))
     assert query.awaitTermination(PATIENCE)
@@ -184,19 +193,23 @@ def check_the_rest_and_all(spark, journal, table, checkpoint, sent):
     found = rows.groupBy("sender").agg({"*": "count", "seqno": "max"}).collect()
     assert {row["sender"]: (row["count(1)"], row["max(seqno)"]) for row in found} == {
         sender: (count, count) for sender, count in sent.items()}
-    assert all(sent.values()) and rows.select("sender", "seqno").distinct().count() == sum(sent.values())
+    assert all(sent.values()) and rows.select("sender", "seqno").distinct().count() == sum(
+        sent.values())
     assert rows.where("cast(cast(payload as string) as bigint) != seqno").count() == 0
 
 
 def check_statistics(query):
-    """Spark's own progress is sane: each batch has as many rows as its two digests say, at a rate that fits its duration. Only the
-    first may have none: one that a killed driver had put into the table, and not yet into its log, is not read again."""
+    """Spark's own progress is sane: each batch has as many rows as its two digests say,
+    at a rate that fits its duration. Only the first may have none: one that a killed
+    driver had put into the table, and not yet into its log, is not read again."""
     assert query.recentProgress
     for number, progress in enumerate(query.recentProgress):
         (source,) = progress["sources"]
-        start, end = ({} if not source[key] else json.loads(source[key]) if isinstance(source[key], str) else source[key]
+        start, end = ({} if not source[key] else json.loads(source[key])
+                      if isinstance(source[key], str) else source[key]
                       for key in ("startOffset", "endOffset"))
-        told, read = sum(end.values()) - sum(start.values()), progress["numInputRows"]      # streams begin with seqno 1
+        # streams begin with seqno 1
+        told, read = sum(end.values()) - sum(start.values()), progress["numInputRows"]
         assert read == told or (number == 0 and read == 0)
         if progress["numInputRows"]:
             seconds = progress["durationMs"]["triggerExecution"] / 1000

@@ -1,4 +1,5 @@
-"""Paths with a scheme: `file:` is the local path that it means, and a store that is not mounted is refused at once."""
+"""Paths with a scheme: `file:` is the local path that it means, and a store that is not
+mounted is refused at once."""
 
 import os
 import re
@@ -10,15 +11,19 @@ from journals import A, record
 from ringcast.errors import ConfigError
 from ringcast.spark import Journal, JournalReader
 
-ABROAD = ["s3a://bucket/j", "s3://b/j", "hdfs://name:8020/j", "gs://b/j", "abfss://c@a.net/j", "HDFS:/j",
+ABROAD = ["s3a://bucket/j", "s3://b/j", "hdfs://name:8020/j", "gs://b/j", "abfss://c@a.net/j",
+          "HDFS:/j",
           "file://server/share/j"]
 
 
 @pytest.mark.parametrize("text, expected", [
-    ("j", "j"), ("/data/j", "/data/j"), ("a:b", "a:b"), ("C:/j", "C:/j"), ("1:/j", "1:/j"), ("x/s3a://j", "x/s3a:/j"),
+    ("j", "j"), ("/data/j", "/data/j"), ("a:b", "a:b"), ("C:/j", "C:/j"), ("1:/j", "1:/j"),
+    ("x/s3a://j", "x/s3a:/j"),
     ("50%25/j", "50%25/j"),
-    ("file:/data/j", "/data/j"), ("file:///data/j", "/data/j"), ("FILE://localhost/data/j", "/data/j"),
-    ("file:///my%20data/50%25/%C3%B6", "/my data/50%/ö"), (Path("file:///data/my%20j"), "/data/my j"),
+    ("file:/data/j", "/data/j"), ("file:///data/j", "/data/j"),
+    ("FILE://localhost/data/j", "/data/j"),
+    ("file:///my%20data/50%25/%C3%B6", "/my data/50%/ö"),
+    (Path("file:///data/my%20j"), "/data/my j"),
     (Path("/data/j"), "/data/j"),
 ])
 def test_a_path_is_local_with_and_without_its_scheme(text, expected):
@@ -38,7 +43,8 @@ def test_a_path_survives_as_a_uri(tmp_path):
 def test_what_is_not_a_local_path_is_refused_in_one_sentence(text):
     from ringcast.paths import local_path
 
-    with pytest.raises(ConfigError, match=f"^{re.escape(str(text))} is not a path .*: name [^.]+[.]$"):
+    with pytest.raises(ConfigError,
+                       match=f"^{re.escape(str(text))} is not a path .*: name [^.]+[.]$"):
         local_path(text)
 
 
@@ -67,14 +73,18 @@ def takers():
         source = RingcastDataSource({"path": path})
         source.reader(source.schema())
 
-    return {"journal": lambda path: Journal(path, group="g"), "reader": JournalReader, "journals": Journals,
-            "subscribe": lambda path: subscribe(path, "x", {}), "checkpoint": committed, "outbox": Outbox,
-            "publisher": lambda path: OwnedOutbox(path, "g", Config()), "write": write, "stream": stream, "batch": batch,
+    return {"journal": lambda path: Journal(path, group="g"), "reader": JournalReader,
+            "journals": Journals,
+            "subscribe": lambda path: subscribe(path, "x", {}), "checkpoint": committed,
+            "outbox": Outbox,
+            "publisher": lambda path: OwnedOutbox(path, "g", Config()), "write": write,
+            "stream": stream, "batch": batch,
             "audit": lambda path: find([path]), "campaign": Results}
 
 
 @pytest.mark.parametrize("taker", takers())
-def test_everything_that_takes_a_path_refuses_a_store_and_makes_no_folder(taker, tmp_path, monkeypatch):
+def test_everything_that_takes_a_path_refuses_a_store_and_makes_no_folder(taker, tmp_path,
+                                                                          monkeypatch):
     monkeypatch.chdir(tmp_path)
     for path in ABROAD:
         with pytest.raises(ConfigError, match="is not a path of this machine"):
@@ -83,9 +93,11 @@ def test_everything_that_takes_a_path_refuses_a_store_and_makes_no_folder(taker,
 
 
 @pytest.mark.parametrize("words", [
-    ["record", "{}", "--group", "g", "--members", "a"], ["publish", "{}", "--group", "g", "--members", "a"],
+    ["record", "{}", "--group", "g", "--members", "a"], ["publish", "{}", "--group", "g",
+                                                         "--members", "a"],
     ["journal", "show", "{}"], ["journal", "purge", "{}", "--keep-for", "1d"], ["journal", "purge", ".", "--checkpoint", "{}"],
-    ["journal", "commit", "{}", "x", "--checkpoint", "c"], ["journal", "commit", ".", "x", "--checkpoint", "{}"],
+    ["journal", "commit", "{}", "x", "--checkpoint", "c"], ["journal", "commit", ".", "x",
+                                                            "--checkpoint", "{}"],
     ["journal", "retire", "{}"], ["audit", "{}"], ["audit", ".", "--tables", "{}"], ["audit", ".", "--report", "{}"],
     ["simulate", "--spark", "--results", "{}"], ["simulate", "--spark", "--report", "{}"], ["simulate", "--seed", "1", "--trace", "{}"],
 ], ids=" ".join)

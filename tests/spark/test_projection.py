@@ -1,4 +1,5 @@
-"""A read without payloads leaves their bytes alone, and what it does read is checked as ever; journals of format 2 still read."""
+"""A read without payloads leaves their bytes alone, and what it does read is checked as
+ever; journals of format 2 still read."""
 
 import json
 import os
@@ -24,7 +25,8 @@ MARK = b"payload that nobody asked for"
 @pytest.fixture(params=["tail", "sealed"])
 def path(request, tmp_path):
     path = tmp_path / "journal"
-    journal = Journal(path, group="g", segment_rows=3 if request.param == "sealed" else 100, fsync=False)
+    journal = Journal(path, group="g", segment_rows=3 if request.param == "sealed" else 100,
+                      fsync=False)
     for first in (1, 4, 7):
         journal.append(A, first, [MARK * 50, b"", MARK], view_id=1, sent_at=first, delivered_at=1)
         journal.sync()
@@ -33,11 +35,13 @@ def path(request, tmp_path):
 
 
 def files(path):
-    return sorted(file for file in (path / folder_name(A)).iterdir() if file.suffix in (".arrow", ".arrows"))
+    return sorted(file for file in (path / folder_name(A)).iterdir()
+                  if file.suffix in (".arrow", ".arrows"))
 
 
 def read(path, schema, first=1, last=9):
-    return [row for batch in JournalReader(path).read(A, first, last, schema) for row in batch.to_pylist()]
+    return [row for batch in JournalReader(path).read(A, first, last, schema)
+            for row in batch.to_pylist()]
 
 
 def test_payloads_that_are_not_asked_for_are_not_looked_at(path):
@@ -52,7 +56,8 @@ def test_payloads_that_are_not_asked_for_are_not_looked_at(path):
 
 
 def test_every_other_byte_is_checked(path):
-    """Flip each byte before the first payload's: read without payloads it is an error, or rows that are right."""
+    """Flip each byte before the first payload's: read without payloads it is an error,
+    or rows that are right."""
     [file, *_] = files(path)
     whole, right = file.read_bytes(), read(path, BARE)
     errors = 0
@@ -62,7 +67,7 @@ def test_every_other_byte_is_checked(path):
             assert read(path, BARE) == right
         except JournalError:
             errors += 1
-    assert errors > 300                                     # metadata, offsets and numbers; the rest is the schema's message
+    assert errors > 300         # metadata, offsets and numbers; the rest is the schema's message
     file.write_bytes(b"")
     with pytest.raises(JournalError):
         read(path, BARE)
@@ -78,13 +83,15 @@ def test_a_start_in_time_looks_at_no_payload(path):
     assert sent_before(journals, 0, journals.extents()) == {A: 0}
 
 
-# -- format 2 ----------------------------------------------------------------------------------------------------------
+# -- format 2
+# ----------------------------------------------------------------------------------------------------------
 
 NEW, OLD, CHECK = struct.Struct("<QQQQQqqqqIII"), struct.Struct("<QQQQQqqqqI"), struct.Struct("<I")
 
 
 def made_old(path, sender):
-    """Rewrite a journal as format 2 had it: entries of the index without the checksum of what lies before the payloads."""
+    """Rewrite a journal as format 2 had it: entries of the index without the checksum
+    of what lies before the payloads."""
     seed = identity("g", sender)
     for file in (path / folder_name(sender)).glob("*.idx"):
         raw, old = file.read_bytes(), b""
@@ -136,7 +143,8 @@ def test_a_recorder_goes_on_with_a_journal_of_format_2(old):
 
 @pytest.mark.parametrize("steps", range(6))
 def test_a_journal_of_format_2_is_whole_wherever_its_writer_dies(old, monkeypatch, steps):
-    """The journal's number, the index and the log of A's folder, those of B's, the digest."""
+    """The journal's number, the index and the log of A's folder, those of B's, the
+    digest."""
     def die_later(*names, real=os.replace):
         nonlocal steps
         if steps == 0:

@@ -1,4 +1,5 @@
-"""Spark writes to a group: once, in the order of the partitions, and a batch that Spark runs again is there already."""
+"""Spark writes to a group: once, in the order of the partitions, and a batch that Spark
+runs again is there already."""
 
 import os
 import shutil
@@ -47,7 +48,8 @@ def test_a_batch_write_is_there_when_it_returns_in_the_order_of_its_partitions(s
 def test_a_batch_write_with_a_version_is_not_sent_twice(spark, tmp_path):
     with served(tmp_path / "o") as (_, member):
         for version in (3, 3, 2, 4):
-            write(numbers(spark, 10 * version, 10 * version + 5), tmp_path / "o", txnAppId="job", txnVersion=version)
+            write(numbers(spark, 10 * version, 10 * version + 5), tmp_path / "o", txnAppId="job",
+                  txnVersion=version)
         write(numbers(spark, 0, 2), tmp_path / "o", txnAppId="other", txnVersion=0)
         assert member.got == expected(30, 35) + expected(40, 45) + expected(0, 2)
         assert Outbox(tmp_path / "o").ledger().queries == {"app job": 4, "app other": 0}
@@ -71,9 +73,11 @@ def test_a_failed_attempt_of_a_task_leaves_nothing(spark, tmp_path):
 
 
 @pytest.mark.parametrize(("columns", "says"), [
-    ("id AS payload", "payload bigint"), ("'x' AS payload, 1 AS flags", "flags int"), ("'x' AS value", "value string")])
+    ("id AS payload", "payload bigint"), ("'x' AS payload, 1 AS flags", "flags int"),
+    ("'x' AS value", "value string")])
 def test_other_columns_are_refused_at_once(spark, tmp_path, columns, says):
-    with pytest.raises(Exception, match=f"ringcast sends one column.*{says}.*select what is to be sent"):
+    with pytest.raises(Exception,
+                       match=f"ringcast sends one column.*{says}.*select what is to be sent"):
         write(spark.range(1).selectExpr(*columns.split(", ")), tmp_path / "nowhere")
 
 
@@ -88,18 +92,23 @@ def test_overwriting_and_null_payloads_are_refused(spark, tmp_path):
 
 def test_where_nobody_publishes_a_task_fails_in_its_time_and_says_what_to_start(spark, tmp_path):
     began = time.monotonic()
-    with pytest.raises(Exception, match="no publisher runs on the outbox.*start one: ringcast publish"):
+    with pytest.raises(Exception,
+                       match="no publisher runs on the outbox.*start one: ringcast publish"):
         write(numbers(spark, 0, 5), tmp_path / "o", ackTimeout="1s")
     assert 1 <= time.monotonic() - began < 20
 
 
-def test_a_group_that_does_not_acknowledge_fails_the_commit_in_its_time_and_is_named(spark, tmp_path):
+def test_a_group_that_does_not_acknowledge_fails_the_commit_in_its_time_and_is_named(spark,
+                                                                                     tmp_path):
     with served(tmp_path / "o") as (_, member):
         member.may_finish.clear()
-        with pytest.raises(Exception, match="not acknowledged by every member within 3 s: the publisher waits for the member r"):
+        with pytest.raises(Exception,
+                           match="not acknowledged by every member within 3 s: the publisher waits "
+                                 "for the member r"):
             write(numbers(spark, 0, 5), tmp_path / "o", ackTimeout="3s")
         member.may_finish.set()
-        wait_for(lambda: member.got == expected(0, 5))     # it stays in the outbox, as the sentence says
+        wait_for(lambda: member.got == expected(0, 5))  # it stays in the outbox, as the sentence
+                                                        # says
 
 
 def test_a_publisher_that_cannot_join_is_said_to_be_joining(spark, tmp_path):
@@ -122,7 +131,8 @@ def test_a_full_outbox_makes_tasks_wait(spark, tmp_path):
 
 def forget_last_commit(checkpoint):
     """As if the driver had died between the sink's commit and Spark's own."""
-    last = max((path for path in (checkpoint / "commits").iterdir() if path.name.isdecimal()), key=lambda path: int(path.name))
+    last = max((path for path in (checkpoint / "commits").iterdir() if path.name.isdecimal()),
+               key=lambda path: int(path.name))
     last.unlink()
     (checkpoint / "commits" / f".{last.name}.crc").unlink(missing_ok=True)
 
@@ -130,7 +140,8 @@ def forget_last_commit(checkpoint):
 def table(spark, path, *ranges):
     for first, last in ranges:
         numbers(spark, first, last).write.mode("append").parquet(str(path))
-    return spark.readStream.schema("payload string").option("maxFilesPerTrigger", 1).parquet(str(path))
+    return spark.readStream.schema("payload string").option("maxFilesPerTrigger", 1).parquet(
+        str(path))
 
 
 def test_a_micro_batch_that_runs_again_is_not_sent_twice(spark, tmp_path):
@@ -145,7 +156,7 @@ def test_a_micro_batch_that_runs_again_is_not_sent_twice(spark, tmp_path):
         assert member.got[:200] == sent and sorted(member.got[200:]) == sorted(expected(200, 250))
         shutil.rmtree(tmp_path / "c")
         start(frame, tmp_path / "o", tmp_path / "c").awaitTermination(PATIENCE)
-        assert len(member.got) == 500                       # without its checkpoint it is another query
+        assert len(member.got) == 500                   # without its checkpoint it is another query
 
 
 def test_a_commit_that_failed_is_waited_for_when_the_query_starts_again(spark, tmp_path):
@@ -161,12 +172,14 @@ def test_a_commit_that_failed_is_waited_for_when_the_query_starts_again(spark, t
 
 
 def test_from_a_group_through_a_query_into_the_group(spark, tmp_path):
-    """A member sends; what it sent is recorded, doubled by a streaming query, sent by the sink, and recorded as well."""
+    """A member sends; what it sent is recorded, doubled by a streaming query, sent by
+    the sink, and recorded as well."""
     names, port = ["p", "r", "spark"], free_port()
     options = {"stack": "nakack2-tcp", "port": port}
     recorder = Channel(GROUP, name="r", members=names, oob_in_order=True, **options)
     sender = Channel(GROUP, name="p", members=names, deliver=False, **options)
-    with Journal(tmp_path / "j", group=GROUP, fsync=False) as journal, Publishing(tmp_path / "o", names, **options):
+    with Journal(tmp_path / "j", group=GROUP, fsync=False) as journal, Publishing(tmp_path / "o",
+                                                                                  names, **options):
         recording = threading.Thread(target=record, args=(recorder, journal))
         connecting = [threading.Thread(target=channel.connect) for channel in (recorder, sender)]
         for thread in connecting:
@@ -185,13 +198,15 @@ def test_from_a_group_through_a_query_into_the_group(spark, tmp_path):
             sender.close()
             recorder.close(0)
             recording.join(PATIENCE)
-    assert {name.partition("#")[0]: seqno for name, seqno in digest.items()} == {"p": 1000, "spark": 1000}
+    assert {name.partition("#")[0]: seqno for name, seqno in digest.items()} == {"p": 1000,
+                                                                                 "spark": 1000}
     rows = spark.read.format("ringcast").load(str(tmp_path / "j")).where("sender LIKE 'spark#%'").orderBy("seqno").collect()
     assert [row.payload for row in rows] == [b"%d" % (2 * number) for number in range(1000)]
 
 
 def test_a_slow_member_slows_the_query_and_nothing_grows(spark, tmp_path):
-    frame = table(spark, tmp_path / "t", *((1000 * batch, 1000 * batch + 1000) for batch in range(4)))
+    frame = table(spark, tmp_path / "t", *((1000 * batch, 1000 * batch + 1000)
+                                           for batch in range(4)))
     with served(tmp_path / "o") as (_, member):
         member.may_finish.clear()
         query = start(frame, tmp_path / "o", tmp_path / "c")
@@ -208,7 +223,8 @@ def test_a_slow_member_slows_the_query_and_nothing_grows(spark, tmp_path):
 @pytest.mark.kill
 def test_a_publisher_that_is_killed_while_a_query_runs_costs_time_and_no_row(spark, tmp_path):
     batches, port = 5, free_port()
-    frame = table(spark, tmp_path / "t", *((2000 * batch, 2000 * batch + 2000) for batch in range(batches)))
+    frame = table(spark, tmp_path / "t", *((2000 * batch, 2000 * batch + 2000)
+                                           for batch in range(batches)))
     with Member(port=port) as member:
         publisher = process(tmp_path / "o", port)
         try:

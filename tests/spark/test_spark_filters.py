@@ -1,4 +1,5 @@
-"""Filters pushed down: what they let through, what Spark has to look at itself, and that the rest is not opened."""
+"""Filters pushed down: what they let through, what Spark has to look at itself, and
+that the rest is not opened."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -36,7 +37,8 @@ def hour(number, second=0):
 
 @pytest.fixture(scope="module")
 def path(tmp_path_factory):
-    """Message n of A was sent at n o'clock, of B at n past midday, delivered a second later; two messages in each segment."""
+    """Message n of A was sent at n o'clock, of B at n past midday, delivered a second
+    later; two messages in each segment."""
     path = tmp_path_factory.mktemp("filters") / "journal"
     with Journal(path, group="g", segment_rows=2, fsync=False) as journal:
         for number in range(1, 11):
@@ -63,13 +65,15 @@ def opened(monkeypatch):
 
 def reader(path, *filters, **options):
     source = RingcastDataSource({"path": str(path)})
-    reading = FilteringReader(Options({"path": str(path), **options}, BATCH_OPTIONS), source.schema())
+    reading = FilteringReader(Options({"path": str(path), **options}, BATCH_OPTIONS),
+                              source.schema())
     return reading, list(reading.pushFilters(list(filters)))
 
 
 def rows(reading):
     return [row for part in reading.partitions() for batch in reading.read(part)
-            for row in zip(*(batch.column(name).to_pylist() for name in ("sender", "seqno")), strict=True)]
+            for row in zip(*(batch.column(name).to_pylist() for name in ("sender", "seqno")),
+                           strict=True)]
 
 
 everything = [(sender, number) for sender in (A, B) for number in range(1, 11)]
@@ -94,7 +98,8 @@ everything = [(sender, number) for sender in (A, B) for number in range(1, 11)]
     ([Not(EqualTo(SENDER, A)), StringStartsWith(SENDER, "A"), EqualTo(("payload",), b"1"), EqualTo(SENDER, 3),
       EqualTo(("a", "b"), 1)], 5, everything, 10),
 ])
-def test_what_filters_let_through_and_what_they_open(path, opened, wishes, left, expected, segments):
+def test_what_filters_let_through_and_what_they_open(path, opened, wishes, left, expected,
+                                                     segments):
     reading, rest = reader(path, *wishes)
     assert len(rest) == left
     assert reading.partitions() or not expected
@@ -121,7 +126,8 @@ def test_a_damaged_index_is_reported_and_not_taken_for_no_messages(tmp_path):
             journal.sync()
     [index] = tmp_path.glob(f"*/{3:020d}-*.idx")
     index.write_bytes(bytes(index.stat().st_size))
-    assert rows(reader(tmp_path, LessThan(SENT, hour(3)), LessThan(SEQNO, 3))[0]) == [(A, 1), (A, 2)]
+    assert rows(reader(tmp_path, LessThan(SENT, hour(3)), LessThan(SEQNO, 3))[0]) == [(A, 1),
+                                                                                      (A, 2)]
     for wish in (GreaterThan(SENT, hour(5)), LessThan(SENT, hour(2))):
         with pytest.raises(JournalError, match="cannot give message 3"):
             rows(reader(tmp_path, wish)[0])
@@ -137,7 +143,9 @@ def test_a_worker_that_does_not_see_the_journal_says_so(path, tmp_path):
 
 def test_times_without_a_zone_are_utc_and_other_values_are_left_to_spark():
     bounds = Bounds()
-    assert not bounds.narrow(GreaterThan(SENT, datetime(1970, 1, 1, 9, tzinfo=UTC).replace(tzinfo=None)))
+    assert not bounds.narrow(GreaterThan(SENT,
+                                         datetime(1970, 1, 1, 9, tzinfo=UTC).replace(tzinfo=None)))
     assert bounds._from["sent_at"] == 9 * 3600 * 10**6 + 1
     assert not bounds.narrow(GreaterThan(SENT, 5)) and not bounds.narrow(GreaterThan(SEQNO, 1.5)) and not bounds.narrow(In(SEQNO, ()))
-    assert bounds._from == {"seqno": -(2**63) + 1, "sent_at": 9 * 3600 * 10**6 + 1, "delivered_at": -(2**63) + 1}
+    assert bounds._from == {"seqno": -(2**63) + 1, "sent_at": 9 * 3600 * 10**6 + 1,
+                            "delivered_at": -(2**63) + 1}

@@ -1,5 +1,5 @@
-"""Options as Spark hands them over: its own are let by, wrong ones are told in one sentence, as
-early as Spark asks us.
+"""Options as Spark hands them over: its own are let by, wrong ones are told in one
+sentence, as early as Spark asks us.
 """
 
 import re

@@ -1,4 +1,5 @@
-"""When a stream plans a batch and what it says of itself: minOffsetsPerTrigger, lag, and senders that are not there."""
+"""When a stream plans a batch and what it says of itself: minOffsetsPerTrigger, lag,
+and senders that are not there."""
 
 import json
 import logging
@@ -40,7 +41,7 @@ def test_a_batch_waits_for_enough_messages_or_for_the_delay(path, journal, clock
     limit = reader.getDefaultReadLimit()
     assert limit == ReadMinRows(5)
     start = {A: 8, B: 8}
-    first = reader.latestOffset(start, limit)                   # the first batch never waits, as Kafka's
+    first = reader.latestOffset(start, limit)           # the first batch never waits, as Kafka's
     assert first == {A: 10, B: 8}
     record(journal, A, 11, 14)
     journal.sync()
@@ -89,18 +90,21 @@ def test_a_run_over_what_is_there_waits_for_nothing(path, journal, clock):
     assert reader.latestOffset({A: 9, B: 8}, limit) == {A: 10, B: 8}
 
 
-@pytest.mark.parametrize("text, seconds", [("15m", 900), ("2min", 120), ("90s", 90), ("1h", 3600), ("1d", 86400), ("500ms", 0.5),
+@pytest.mark.parametrize("text, seconds", [("15m", 900), ("2min", 120), ("90s", 90), ("1h", 3600),
+                                           ("1d", 86400), ("500ms", 0.5),
                                            ("500us", 0.0005), ("250", 0.25), (" 3 S ", 3)])
 def test_a_delay_has_the_units_of_spark(path, text, seconds):
     assert stream(path, minOffsetsPerTrigger="1", maxTriggerDelay=text).options.max_trigger_delay == seconds
 
 
 @pytest.mark.parametrize("options, sentence", [
-    ({"maxTriggerDelay": "soon", "minOffsetsPerTrigger": "1"}, "maxTriggerDelay must be .* like 15m"),
+    ({"maxTriggerDelay": "soon", "minOffsetsPerTrigger": "1"},
+     "maxTriggerDelay must be .* like 15m"),
     ({"maxTriggerDelay": "-1s", "minOffsetsPerTrigger": "1"}, "maxTriggerDelay must be"),
     ({"maxTriggerDelay": "5 weeks", "minOffsetsPerTrigger": "1"}, "maxTriggerDelay must be"),
     ({"minOffsetsPerTrigger": "0"}, "minOffsetsPerTrigger must be a whole number"),
-    ({"minOffsetsPerTrigger": "5", "maxOffsetsPerTrigger": "4"}, "minOffsetsPerTrigger is 5 and maxOffsetsPerTrigger 4"),
+    ({"minOffsetsPerTrigger": "5", "maxOffsetsPerTrigger": "4"},
+     "minOffsetsPerTrigger is 5 and maxOffsetsPerTrigger 4"),
     ({"maxTriggerDelay": "15m"}, "maxTriggerDelay .* minOffsetsPerTrigger"),
 ])
 def test_a_pace_that_cannot_be_is_refused(path, options, sentence):
@@ -108,33 +112,38 @@ def test_a_pace_that_cannot_be_is_refused(path, options, sentence):
         stream(path, **options)
 
 
-# -- lag ---------------------------------------------------------------------------------------------------------------
+# -- lag
+# ---------------------------------------------------------------------------------------------------------------
 
 
 def progress(*sources):
     return {"sources": [{"endOffset": end if end is None else json.dumps(end),
-                         "latestOffset": latest if latest is None else json.dumps(latest)} for end, latest in sources]}
+                         "latestOffset": latest if latest is None else json.dumps(latest)} for end,
+                        latest in sources]}
 
 
 @pytest.mark.parametrize("given, expected", [
     (progress(({A: 10, B: 8}, {A: 16, B: 8})), (3.0, 6, 0)),
-    (progress(({A: 10, "read_from": {A: {"1-10": "r1"}}}, {A: 10, B: 5})), (2.5, 5, 0)),   # B is new
-    (progress(({A: 10}, {A: 8})), (0.0, 0, 0)),                                              # read further than the journal goes
-    (progress(({"topic": {"0": 5}}, {"topic": {"0": 9}}), ({A: 1}, {A: 3})), (2.0, 2, 2)),   # a Kafka source beside it
-    (progress((None, {A: 3})), (3.0, 3, 3)),                                                 # before the first batch
+    (progress(({A: 10, "read_from": {A: {"1-10": "r1"}}}, {A: 10, B: 5})), (2.5, 5, 0)),  # B is new
+    (progress(({A: 10}, {A: 8})), (0.0, 0, 0)),                # read further than the journal goes
+    # a Kafka source beside it
+    (progress(({"topic": {"0": 5}}, {"topic": {"0": 9}}), ({A: 1}, {A: 3})), (2.0, 2, 2)),
+    (progress((None, {A: 3})), (3.0, 3, 3)),                   # before the first batch
 ])
 def test_lag_is_what_the_kafka_source_calls_so(given, expected):
     names = ("avgOffsetsBehindLatest", "maxOffsetsBehindLatest", "minOffsetsBehindLatest")
     assert lag(given) == dict(zip(names, expected, strict=True))
 
 
-@pytest.mark.parametrize("given", [progress(), progress((None, None)), progress(({"topic": {"0": 5}}, {"topic": {"0": 9}})),
+@pytest.mark.parametrize("given", [progress(), progress((None, None)),
+                                   progress(({"topic": {"0": 5}}, {"topic": {"0": 9}})),
                                    progress((7, 9)), progress(({A: 1}, None)), progress(({}, {}))])
 def test_lag_is_unknown_where_no_source_of_ours_has_said_anything(given):
     assert lag(given) == {}
 
 
-# -- senders -----------------------------------------------------------------------------------------------------------
+# -- senders
+# -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("wish, missing", [("a", "a"), ("A#1,B/ö", "A#1"), ("A,C,D", "C, D")])

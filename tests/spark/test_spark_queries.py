@@ -1,4 +1,5 @@
-"""The source in a real Spark: batch, stream to Parquet and to foreachBatch, options and errors as users meet them."""
+"""The source in a real Spark: batch, stream to Parquet and to foreachBatch, options and
+errors as users meet them."""
 
 import json
 from pathlib import Path
@@ -13,7 +14,8 @@ from ringcast.spark import Journal, JournalReader, lag
 pytestmark = pytest.mark.spark
 
 KINDS = (
-    "cluster string, sender string, seqno bigint, view_id bigint, sent_at timestamp, delivered_at timestamp, flags int, payload binary"
+    "cluster string, sender string, seqno bigint, view_id bigint, sent_at timestamp, delivered_at "
+    "timestamp, flags int, payload binary"
 )
 
 
@@ -34,7 +36,8 @@ def journal(path):
 
 
 def once(frame):
-    """Per sender: how many rows, lowest and highest seqno, distinct seqnos, payloads that are not their own."""
+    """Per sender: how many rows, lowest and highest seqno, distinct seqnos, payloads
+    that are not their own."""
     return {
         row.sender: tuple(row)[1:]
         for row in frame.groupBy("sender")
@@ -78,7 +81,8 @@ def test_a_batch_needs_no_registration_and_has_every_row_once(spark, path, journ
 def test_a_users_schema_and_split_options_reach_the_reader(spark, path, journal):
     frame = spark.read.schema("payload binary, seqno bigint").format("ringcast").option("minPartitions", 4).load(path)
     assert frame.rdd.getNumPartitions() == 4
-    assert frame.selectExpr("sum(seqno)", "count(payload)").first()[:] == (3000 * 3001 // 2 + 50 * 71 // 2, 3050)
+    assert frame.selectExpr("sum(seqno)", "count(payload)").first()[:] == (3000 * 3001 // 2 + 50
+                                                                           * 71 // 2, 3050)
 
 
 @pytest.mark.parametrize(
@@ -94,7 +98,9 @@ def test_a_wrong_read_is_told_in_our_words(spark, path, journal, options, folder
         spark.read.format("ringcast").options(**options).load(path + folder).count()
 
 
-def test_a_stream_to_parquet_takes_every_message_once_in_bounded_batches_over_two_runs(spark, path, journal, tmp_path):
+def test_a_stream_to_parquet_takes_every_message_once_in_bounded_batches_over_two_runs(spark, path,
+                                                                                       journal,
+                                                                                       tmp_path):
     out = str(tmp_path / "table")
     first = available_now(spark, path, out, maxOffsetsPerTrigger=1300)
     assert [progress["numInputRows"] for progress in first] == [1300, 1300, 450]
@@ -105,11 +111,14 @@ def test_a_stream_to_parquet_takes_every_message_once_in_bounded_batches_over_tw
     journal.sync()
     assert [progress["numInputRows"] for progress in available_now(spark, path, out)] == [105]
     table = once(spark.read.parquet(out))
-    assert table == {A: (3100, 1, 3100, 3100, True), B: (50, 11, 60, 50, True), C: (5, 1, 5, 5, True)}
+    assert table == {A: (3100, 1, 3100, 3100, True), B: (50, 11, 60, 50, True),
+                     C: (5, 1, 5, 5, True)}
 
 
-def test_a_batch_that_runs_again_has_the_rows_that_it_had_though_a_recorder_caught_up(spark, tmp_path):
-    """The commit of a batch is taken out of the checkpoint, as a crash between the sink and the commit leaves it."""
+def test_a_batch_that_runs_again_has_the_rows_that_it_had_though_a_recorder_caught_up(spark,
+                                                                                      tmp_path):
+    """The commit of a batch is taken out of the checkpoint, as a crash between the sink
+    and the commit leaves it."""
     folder, checkpoint, batches = tmp_path / "journals", tmp_path / "checkpoint", []
 
     def deliver(name, first, last, view_id):
@@ -118,7 +127,8 @@ def test_a_batch_that_runs_again_has_the_rows_that_it_had_though_a_recorder_caug
             record(journal, A, first, last, view_id=view_id)
 
     def run():
-        stream = spark.readStream.format("ringcast").option("includeHeaders", True).load(str(folder))
+        stream = spark.readStream.format("ringcast").option("includeHeaders", True).load(
+            str(folder))
         query = (stream.writeStream.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True)
                  .foreachBatch(lambda frame, number: batches.append((number, sorted(map(str, frame.collect()))))).start())
         assert query.awaitTermination(60)
@@ -135,23 +145,28 @@ def test_a_batch_that_runs_again_has_the_rows_that_it_had_though_a_recorder_caug
     assert batches[1] == batches[0] and len(batches[0][1]) == 10 and len(batches[2][1]) == 10
 
 
-def test_a_query_waits_for_enough_messages_and_its_progress_tells_its_lag(spark, path, journal, tmp_path):
-    """With both limits, through Spark's own trigger: the rest of 50 waits for 100; then a listener's figures."""
+def test_a_query_waits_for_enough_messages_and_its_progress_tells_its_lag(spark, path, journal,
+                                                                          tmp_path):
+    """With both limits, through Spark's own trigger: the rest of 50 waits for 100; then
+    a listener's figures."""
     stream = (spark.readStream.format("ringcast").option("minOffsetsPerTrigger", 100).option("maxOffsetsPerTrigger", 1500)
               .option("maxTriggerDelay", "1h").load(path))
     query = stream.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "c")).start()
     try:
         query.processAllAvailable()
-        rows = [progress["numInputRows"] for progress in query.recentProgress if progress["numInputRows"]]
+        rows = [progress["numInputRows"] for progress in query.recentProgress
+                if progress["numInputRows"]]
         assert rows == [1500, 1500]
-        assert lag(query.lastProgress) == {"avgOffsetsBehindLatest": 25.0, "maxOffsetsBehindLatest": 50,
+        assert lag(query.lastProgress) == {"avgOffsetsBehindLatest": 25.0,
+                                           "maxOffsetsBehindLatest": 50,
                                            "minOffsetsBehindLatest": 0}
     finally:
         query.stop()
 
 
 def test_a_stream_started_before_the_recorder_sees_its_first_message(spark, path, tmp_path):
-    """A running query over a directory that does not exist yet, with foreachBatch as the sink."""
+    """A running query over a directory that does not exist yet, with foreachBatch as
+    the sink."""
     batches = {}
 
     def take(frame, number):
@@ -177,7 +192,8 @@ def test_a_stream_started_before_the_recorder_sees_its_first_message(spark, path
             journal.sync()
             query.processAllAvailable()
         query.processAllAvailable()
-        assert [sorted(rows) for _, rows in sorted(batches.items())] == [[(B, 7), (B, 8)], [(A, 1), (A, 2)]]
+        assert [sorted(rows) for _, rows in sorted(batches.items())] == [[(B, 7), (B, 8)],
+                                                                         [(A, 1), (A, 2)]]
     finally:
         query.stop()
 
@@ -187,7 +203,8 @@ def test_a_stream_stops_over_lost_messages_and_goes_on_when_told(spark, path, jo
     journal.skip(A, 3010)
     record(journal, A, 3011, 3012)
     journal.sync()
-    with pytest.raises(Exception, match=rf"{A} 3001..3010 \(lost\); set the option failOnDataLoss to false"):
+    with pytest.raises(Exception,
+                       match=rf"{A} 3001..3010 \(lost\); set the option failOnDataLoss to false"):
         available_now(spark, path, out)
     available_now(spark, path, out, failOnDataLoss="false")
     assert once(spark.read.parquet(out))[A] == (3002, 1, 3012, 3002, True)
@@ -205,11 +222,13 @@ def pushdown(spark):
 
 @pytest.mark.parametrize("wished", [True, False])
 @pytest.mark.parametrize("enabled", [True, False])
-def test_filters_give_the_same_rows_pushed_down_or_not(spark, path, journal, pushdown, wished, enabled):
+def test_filters_give_the_same_rows_pushed_down_or_not(spark, path, journal, pushdown, wished,
+                                                       enabled):
     pushdown(enabled)
 
     def some(filters):
-        return spark.read.format("ringcast").option("filterPushdown", wished).load(path).where(filters)
+        return spark.read.format("ringcast").option("filterPushdown", wished).load(path).where(
+            filters)
 
     frame = some(f"sender = '{A}' and seqno between 1401 and 1500 and sent_at < timestamp'2026-01-01T00:00:00Z'")
     assert frame.selectExpr("count(*)", "sum(seqno)").first()[:] == (100, 100 * 2901 // 2)
@@ -222,7 +241,8 @@ def test_filters_give_the_same_rows_pushed_down_or_not(spark, path, journal, pus
 
 
 def test_without_the_option_one_frame_serves_queries_with_different_filters(spark, path, journal):
-    """Spark keeps the plan of the last filter with the frame, so that nothing may depend on it."""
+    """Spark keeps the plan of the last filter with the frame, so that nothing may
+    depend on it."""
     frame = spark.read.format("ringcast").load(path)
     few = frame.where("seqno = 20")
     assert (few.count(), frame.count()) == (2, 3050)
@@ -231,7 +251,8 @@ def test_without_the_option_one_frame_serves_queries_with_different_filters(spar
 
 def test_a_users_java_options_stand_beside_ours(spark):
     options = spark.conf.get("spark.driver.extraJavaOptions").split()
-    assert {"-Darrow.enable_unsafe_memory_access=true", "-Darrow.enable_null_check_for_get=false", "-XX:+UseSerialGC"} <= set(options)
+    assert {"-Darrow.enable_unsafe_memory_access=true", "-Darrow.enable_null_check_for_get=false",
+            "-XX:+UseSerialGC"} <= set(options)
 
 
 def test_headers_come_in_kafkas_shape(spark, path, journal):
@@ -241,8 +262,11 @@ def test_headers_come_in_kafkas_shape(spark, path, journal):
     assert sorted(map(tuple, found.collect())) == [("journal", "journal"), ("recorder", "")]
 
 
-def test_what_a_stream_commits_lets_the_journal_go_and_the_next_run_misses_nothing(spark, path, journal, tmp_path):
-    """Spark commits a batch when it plans the next one, so that the last batch stays until the checkpoint is asked."""
+def test_what_a_stream_commits_lets_the_journal_go_and_the_next_run_misses_nothing(spark, path,
+                                                                                   journal,
+                                                                                   tmp_path):
+    """Spark commits a batch when it plans the next one, so that the last batch stays
+    until the checkpoint is asked."""
     out = str(tmp_path / "table")
     retention = Retention(subscriptions=("table",))
     assert retention.enforce(journal) == 0
@@ -250,12 +274,14 @@ def test_what_a_stream_commits_lets_the_journal_go_and_the_next_run_misses_nothi
     assert subscriptions(tmp_path / "journal")["table"].digest == {A: 2550, B: 60}
     assert retention.enforce(journal) > 0
     assert [piece.first for piece in JournalReader(path).segments(A)] == [2001]
-    assert retention.enforce(journal, committed=[committed(Path(f"{out}.checkpoint"))]) == 0  # only what all of them have
+    # only what all of them have
+    assert retention.enforce(journal, committed=[committed(Path(f"{out}.checkpoint"))]) == 0
     assert Retention().enforce(journal, committed=[committed(Path(f"{out}.checkpoint"))]) > 0
     assert journal.digest == {A: 3000, B: 60} and JournalReader(path).segments(A) == []
     record(journal, A, 3001, 3100)
     journal.sync()
     available_now(spark, path, out, subscriptionName="table")
-    assert once(spark.read.parquet(out)) == {A: (3100, 1, 3100, 3100, True), B: (50, 11, 60, 50, True)}
+    assert once(spark.read.parquet(out)) == {A: (3100, 1, 3100, 3100, True),
+                                             B: (50, 11, 60, 50, True)}
     with pytest.raises(Exception, match=rf"{A} 1..3000 \(purged\)"):
         available_now(spark, path, f"{out}.new", startingOffsets=json.dumps({A: 0, B: 60}))

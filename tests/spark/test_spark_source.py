@@ -1,4 +1,5 @@
-"""The source without Spark running: options, projection, planning, offsets, what a task yields."""
+"""The source without Spark running: options, projection, planning, offsets, what a task
+yields."""
 
 import json
 import pickle
@@ -47,7 +48,9 @@ def test_a_batch_reads_everything_durable_once(path, journal):
 
 @pytest.mark.parametrize("option", ["nosuch", "maxOffsetsPerTrigger", "subscriptionName"])
 def test_an_unknown_option_is_refused_with_the_known_ones(path, journal, option):
-    with pytest.raises(ConfigError, match=f"no option '{option}' for a (batch )?read; it knows .*failOnDataLoss, .*startingOffsets"):
+    with pytest.raises(ConfigError,
+                       match=f"no option '{option}' for a (batch )?read; it knows "
+                             f".*failOnDataLoss, .*startingOffsets"):
         batch(path, **{option: "1"})
 
 
@@ -89,19 +92,23 @@ def test_a_batch_cannot_start_at_latest(path, journal):
 
 def test_a_batch_starts_behind_a_json_digest(path, journal):
     reader = batch(path, startingOffsets=json.dumps({A: 8}))
-    assert rows(reader, reader.partitions(), "sender", "seqno") == [(A, 9), (A, 10), (B, 5), (B, 6), (B, 7), (B, 8)]
+    assert rows(reader, reader.partitions(), "sender", "seqno") == [(A, 9), (A, 10), (B, 5), (B, 6),
+                                                                    (B, 7), (B, 8)]
 
 
 def test_a_batch_that_should_start_beyond_the_end_is_refused_unless_told_otherwise(path, journal):
     start = json.dumps({A: 11, C: 3})
-    with pytest.raises(JournalError, match=rf"beyond the end .*{A} 11..11 \(not recorded\), {C} 1..3"):
+    with pytest.raises(JournalError,
+                       match=rf"beyond the end .*{A} 11..11 \(not recorded\), {C} 1..3"):
         batch(path, startingOffsets=start).partitions()
     reader = batch(path, startingOffsets=start, failOnDataLoss="false")
     assert rows(reader, reader.partitions(), "sender", "seqno") == [(B, 5), (B, 6), (B, 7), (B, 8)]
 
 
-def test_messages_purged_before_the_journal_started_are_noticed_only_where_they_were_expected(path, journal):
-    with pytest.raises(JournalError, match=rf"does not have all messages .*{B} 3..4 \(not recorded\); set the option failOnDataLoss"):
+def test_messages_purged_before_the_journal_started_are_noticed_only_where_they_were_expected(path,
+                                                                                              journal):
+    with pytest.raises(JournalError,
+                       match=rf"does not have all messages .*{B} 3..4 \(not recorded\); set the option failOnDataLoss"):
         batch(path, startingOffsets=json.dumps({B: 2})).partitions()
 
 
@@ -142,10 +149,13 @@ def test_a_users_schema_is_a_projection_exact_to_the_nullability(path, journal):
 
 @pytest.mark.parametrize(
     "name, kind",
-    [("seqno", IntegerType()), ("seqnum", LongType()), ("sent_at", TimestampNTZType()), ("payload", StringType())],
+    [("seqno", IntegerType()), ("seqnum", LongType()), ("sent_at", TimestampNTZType()),
+     ("payload", StringType())],
 )
 def test_a_column_that_does_not_exist_in_that_type_is_refused(path, journal, name, kind):
-    with pytest.raises(ConfigError, match=f"no column '{name} {kind.simpleString()}'; its columns are cluster string"):
+    with pytest.raises(ConfigError,
+                       match=f"no column '{name} {kind.simpleString()}'; its columns are cluster "
+                             f"string"):
         batch(path, schema=StructType().add(name, kind))
 
 
@@ -154,7 +164,8 @@ def test_small_senders_share_one_task(path, journal):
     assert part.copies == [Copy(A, 1, 10, ""), Copy(B, 5, 8, "")]
 
 
-@pytest.mark.parametrize("options, sizes", [({"minPartitions": "3"}, [5, 5, 4]), ({"maxRecordsPerPartition": "6"}, [6, 6, 2])])
+@pytest.mark.parametrize("options, sizes", [({"minPartitions": "3"}, [5, 5, 4]),
+                                            ({"maxRecordsPerPartition": "6"}, [6, 6, 2])])
 def test_the_split_follows_its_options(path, journal, options, sizes):
     reader = batch(path, **options)
     parts = reader.partitions()
@@ -163,7 +174,9 @@ def test_the_split_follows_its_options(path, journal, options, sizes):
 
 
 @pytest.mark.parametrize("rows, parts", [(14, 1), (13, 2), (5, 4), (4, 4), (1, 14)])
-def test_a_few_partitions_are_a_power_of_two_so_that_no_core_idles_over_the_last(path, journal, monkeypatch, rows, parts):
+def test_a_few_partitions_are_a_power_of_two_so_that_no_core_idles_over_the_last(path, journal,
+                                                                                 monkeypatch,
+                                                                                 rows, parts):
     monkeypatch.setattr("ringcast.spark.source.PARTITION_ROWS", rows)
     assert len(batch(path).partitions()) == parts
 
@@ -173,7 +186,8 @@ def test_large_messages_make_smaller_partitions(path, journal, monkeypatch):
     journal.append(C, 1, [bytes(1000)] * 20, view_id=1, sent_at=1, delivered_at=1)
     journal.sync()
     reader = batch(path, startingOffsets=json.dumps({A: 10, B: 8}))
-    assert [part.copies for part in reader.partitions()] == [[Copy(C, n, n + 1, "")] for n in range(1, 21, 2)]
+    assert [part.copies for part in reader.partitions()] == [[Copy(C, n, n + 1, "")]
+                                                             for n in range(1, 21, 2)]
     assert PARTITION_ROWS > 20
 
 
@@ -210,7 +224,8 @@ def test_a_replayed_batch_reads_the_same_messages_though_the_journal_grew_and_se
     record(journal, A, 11, 20)
     journal.close()
     reader = stream(path, minPartitions="3")
-    assert rows(reader, reader.partitions({A: 2}, {A: 7, B: 6}), "sender", "seqno", "payload") == before
+    assert rows(reader, reader.partitions({A: 2}, {A: 7, B: 6}), "sender", "seqno",
+                "payload") == before
     assert len(before) == 7
 
 
@@ -248,7 +263,8 @@ def test_a_stream_that_is_further_than_its_journal_stops_unless_told_otherwise(p
 
 
 def test_a_task_reads_only_its_slice(path, journal):
-    reader, piece = batch(path), Slice(path, [Copy(A, 3, 4, ""), Copy(B, 8, 8, "")], [[(1, None)], []])
+    reader, piece = batch(path), Slice(path, [Copy(A, 3, 4, ""), Copy(B, 8, 8, "")],
+                                       [[(1, None)], []])
     assert rows(reader, [piece], "sender", "seqno") == [(A, 3), (A, 4), (B, 8)]
 
 
@@ -260,14 +276,16 @@ def test_a_task_reads_only_its_slice(path, journal):
         ({C: 0}, []),
     ],
 )
-def test_a_batch_ends_where_it_is_told_and_leaves_out_senders_that_are_not_named(path, journal, end, expected):
+def test_a_batch_ends_where_it_is_told_and_leaves_out_senders_that_are_not_named(path, journal, end,
+                                                                                 expected):
     reader = batch(path, endingOffsets=json.dumps(end))
     assert rows(reader, reader.partitions(), "sender", "seqno") == expected
 
 
 def test_a_batch_that_should_end_beyond_the_end_is_refused_unless_told_otherwise(path, journal):
     end = json.dumps({A: 12})
-    with pytest.raises(JournalError, match=rf"{A} 11..12 \(not recorded\); set the option failOnDataLoss"):
+    with pytest.raises(JournalError,
+                       match=rf"{A} 11..12 \(not recorded\); set the option failOnDataLoss"):
         batch(path, endingOffsets=end).partitions()
     reader = batch(path, endingOffsets=end, failOnDataLoss="false")
     assert len(rows(reader, reader.partitions(), "seqno")) == 10
@@ -275,7 +293,8 @@ def test_a_batch_that_should_end_beyond_the_end_is_refused_unless_told_otherwise
         batch(path, endingOffsets="earliest")
 
 
-@pytest.mark.parametrize("wish, expected", [("A", {A}), (A, {A}), ("B/ö , A", {A, B}), ("a", set()), ("A#1", set())])
+@pytest.mark.parametrize("wish, expected", [("A", {A}), (A, {A}), ("B/ö , A", {A, B}), ("a", set()),
+                                            ("A#1", set())])
 def test_only_the_wanted_senders_are_read_by_name_or_by_life(path, journal, wish, expected):
     if expected:
         reader = batch(path, senders=wish)
@@ -283,7 +302,9 @@ def test_only_the_wanted_senders_are_read_by_name_or_by_life(path, journal, wish
     moving = stream(path, senders=wish)
     start = moving.initialOffset()
     assert set(start) == set(moving.reportLatestOffset()) == expected
-    assert {part.sender for piece in moving.partitions(start, moving.latestOffset(start, ReadAllAvailable()))
+    assert {part.sender for piece in moving.partitions(start,
+                                                       moving.latestOffset(start,
+                                                                           ReadAllAvailable()))
             for part in piece.copies} == expected
 
 
@@ -298,7 +319,8 @@ def hours(path):
     return path
 
 
-@pytest.mark.parametrize("wish", ["1970-01-01T09:00:00Z", "1970-01-01 08:00:00.000001", "1970-01-01T11:00:00+02:00", str(9 * 3600_000)])
+@pytest.mark.parametrize("wish", ["1970-01-01T09:00:00Z", "1970-01-01 08:00:00.000001",
+                                  "1970-01-01T11:00:00+02:00", str(9 * 3600_000)])
 def test_a_start_in_time_is_each_senders_first_message_sent_then_or_later(hours, wish):
     assert stream(hours, startingTimestamp=wish).initialOffset() == {A: 8, B: 0}
     reader = batch(hours, startingTimestamp=wish, endingTimestamp="1970-01-01T11:30:00Z")
@@ -307,7 +329,8 @@ def test_a_start_in_time_is_each_senders_first_message_sent_then_or_later(hours,
 
 def test_a_start_after_everything_is_the_end_and_two_starts_are_one_too_many(hours):
     assert stream(hours, startingTimestamp="2026-01-01").initialOffset() == {A: 12, B: 3}
-    with pytest.raises(ConfigError, match="startingTimestamp and startingOffsets say the same thing twice"):
+    with pytest.raises(ConfigError,
+                       match="startingTimestamp and startingOffsets say the same thing twice"):
         stream(hours, startingTimestamp="2026-01-01", startingOffsets="latest")
 
 
@@ -336,7 +359,8 @@ def test_a_task_whose_messages_were_purged_meanwhile_fails_unless_told_otherwise
     reader, relaxed = batch(path), batch(path, failOnDataLoss="false")
     parts = reader.partitions()
     journal.purge({A: 10})
-    with pytest.raises(JournalError, match=f"Message 1 of {A} was purged .* set the option failOnDataLoss"):
+    with pytest.raises(JournalError,
+                       match=f"Message 1 of {A} was purged .* set the option failOnDataLoss"):
         rows(reader, parts, "seqno")
     assert rows(relaxed, parts, "sender", "seqno") == [(B, 5), (B, 6), (B, 7), (B, 8)]
     with pytest.raises(JournalError, match=rf"{A} 1..10 \(purged\)"):

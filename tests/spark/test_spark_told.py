@@ -1,4 +1,5 @@
-"""What Spark was told wins: it is read where spark-submit would read it. No Java runs here."""
+"""What Spark was told wins: it is read where spark-submit would read it. No Java runs
+here."""
 
 import pytest
 from pyspark import SparkContext

@@ -14,20 +14,28 @@ FILES = sorted(HERE.glob("*.txt"))
 TABLE = VERBS | textring.VERBS
 
 HEADINGS = {
-    "RingBuffer.txt": ["Design of RingBuffer", "Design of RingBuffer: the assertions", "Correctness check #1",
+    "RingBuffer.txt": ["Design of RingBuffer", "Design of RingBuffer: the assertions",
+                       "Correctness check #1",
                        "Correctness check #1: the solution"],
     "MCAST.txt": ["introduction", "Fields", "On sending of message M", "On reception of message M",
-                  "On reception of ACK from member P", "Every xmit_interval", "On reception of XMIT-REQ from P",
+                  "On reception of ACK from member P", "Every xmit_interval",
+                  "On reception of XMIT-REQ from P",
                   "On reception of view V", "On reception of digest D", "Misc"],
-    "UNICAST3.txt": ["Motivation", "Design", "Connection establishment", "SENDER: Closing a sender connection entry",
-                     "SENDER: Sending a message", "RECEIVER: Reception of a CLOSE message", "RECEIVER: Reception of a message",
-                     "Sending of SEND_FIRST_SEQNO message", "SENDER and RECEIVER: Retransmission task (reaping)"],
-    "UNICAST3-SYNC.txt": ["Issue", "Solution", "Design", "Implementation", "Receiver (B)", "Sender (A)", "Misc"],
-    "NAKACK2-no-retransmission.txt": ["Goal", "Result", "Implementation", "become_server_queue", "Thread pool rejection policy",
+    "UNICAST3.txt": ["Motivation", "Design", "Connection establishment",
+                     "SENDER: Closing a sender connection entry",
+                     "SENDER: Sending a message", "RECEIVER: Reception of a CLOSE message",
+                     "RECEIVER: Reception of a message",
+                     "Sending of SEND_FIRST_SEQNO message",
+                     "SENDER and RECEIVER: Retransmission task (reaping)"],
+    "UNICAST3-SYNC.txt": ["Issue", "Solution", "Design", "Implementation", "Receiver (B)",
+                          "Sender (A)", "Misc"],
+    "NAKACK2-no-retransmission.txt": ["Goal", "Result", "Implementation", "become_server_queue",
+                                      "Thread pool rejection policy",
                                       "Summary", "TCP_NIO2"],
 }
 PREFIXES = {                            # of the names of files; else the name of the text
-    "NAKACK2-no-retransmission.txt": ("nakack2", "stable"), "RingBuffer.txt": ("ringbuffer", "nakack2", "stable")}
+    "NAKACK2-no-retransmission.txt": ("nakack2", "stable"),
+    "RingBuffer.txt": ("ringbuffer", "nakack2", "stable")}
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
@@ -39,11 +47,14 @@ def flipped(step):
     """The line with one thing that it expects changed, for each such thing."""
     said, arrow, rest = step.text.partition("->")
     kept, expected = (said + arrow, rest) if arrow else ("", said)
-    some = {"sender": "ha=0", "remembers": "hd=0", "stability": "A=0", "votes": "A=0", "held": "A=0", "unread": "A=0",
+    some = {"sender": "ha=0", "remembers": "hd=0", "stability": "A=0", "votes": "A=0",
+            "held": "A=0", "unread": "A=0",
             "slowest": "A"}.get(step.text.split()[0], "low=0")
-    opposite = {"true": "false", "false": "true", "silence": "traffic", "traffic": "silence", "none": some, "nothing": "7",
+    opposite = {"true": "false", "false": "true", "silence": "traffic", "traffic": "silence",
+                "none": some, "nothing": "7",
                 "OPEN": "CLOSING", "CLOSING": "OPEN"}
-    for match in re.finditer(r"\b(?:\d+|true|false|silence|traffic|none|nothing|OPEN|CLOSING)\b", expected):
+    for match in re.finditer(r"\b(?:\d+|true|false|silence|traffic|none|nothing|OPEN|CLOSING)\b",
+                             expected):
         other = opposite.get(match[0]) or str((int(match[0]) + 1) % 2**64)
         yield kept + expected[:match.start()] + other + expected[match.end():]
     if step.text.startswith("slowest") and not step.text.endswith("none"):

@@ -1,7 +1,8 @@
-"""The bytes on the wire stay as they are: one recorded datagram of each kind, and the play that sends it.
+"""The bytes on the wire stay as they are: one recorded datagram of each kind, and the
+play that sends it.
 
-Members of different releases may share a group only as long as this holds. Whoever changes the wire
-format on purpose raises its version (wire.pyx) and records anew:
+Members of different releases may share a group only as long as this holds. Whoever
+changes the wire format on purpose raises its version (wire.pyx) and records anew:
 
     python tests/transcripts/test_wire_format.py > tests/transcripts/datagrams.tsv
 """
@@ -30,10 +31,12 @@ BY_HAND = "by hand"                     # instead of the name of a play
 
 
 def shipped_kinds() -> list[Kind]:
-    """Return what the layers declare that ringcast has, wherever in `protocols` they are."""
+    """Return what the layers declare that ringcast has, wherever in `protocols` they
+    are."""
     for module in pkgutil.walk_packages(protocols.__path__, f"{protocols.__name__}."):
         importlib.import_module(module.name)
-    kinds = [kind for layer in below(Layer) if layer.__module__.startswith("ringcast.") for kind in layer.kinds]
+    kinds = [kind for layer in below(Layer) if layer.__module__.startswith("ringcast.")
+             for kind in layer.kinds]
     return [*{id(kind): kind for kind in kinds}.values()]
 
 
@@ -67,10 +70,12 @@ def sent_by_hand() -> Iterator[bytes]:
 
 def recorded() -> list[tuple[str, str, bytes]]:
     lines = (HERE / "datagrams.tsv").read_text().splitlines()
-    return [(kind, play, bytes.fromhex(digits)) for kind, play, digits in (line.split("\t") for line in lines)]
+    return [(kind, play, bytes.fromhex(digits)) for kind, play,
+            digits in (line.split("\t") for line in lines)]
 
 
-@pytest.mark.parametrize(("kind", "play", "datagram"), recorded(), ids=lambda value: value if isinstance(value, str) else "")
+@pytest.mark.parametrize(("kind", "play", "datagram"), recorded(), ids=lambda value: value
+                         if isinstance(value, str) else "")
 def test_a_kind_has_the_bytes_that_it_had(kind, play, datagram):
     assert datagram[3] in [each for each in KINDS if each.name == kind]
     assert datagram in sent_in(play)
@@ -81,7 +86,8 @@ def test_each_kind_is_recorded():
 
 
 def test_no_two_kinds_of_shipped_layers_have_one_number_or_one_name():
-    """Not even layers that no stack has together: a datagram could come from a member on another stack."""
+    """Not even layers that no stack has together: a datagram could come from a member
+    on another stack."""
     assert len(KINDS) == len({int(kind) for kind in KINDS}) == len({kind.name for kind in KINDS})
 
 

@@ -1,5 +1,6 @@
-"""Verbs for RingBuffer.txt's own add() and remove(), one access to shared memory a step (tests/core/text_ring.py), by threads whose
-steps a transcript puts in order. They stand apart from the shipped language because what they play is not shipped."""
+"""Verbs for RingBuffer.txt's own add() and remove(), one access to shared memory a step
+(tests/core/text_ring.py), by threads whose steps a transcript puts in order. They stand
+apart from the shipped language because what they play is not shipped."""
 
 import sys
 from pathlib import Path
@@ -12,7 +13,8 @@ from text_ring import TextRing, Thread  # noqa: E402
 
 
 class UnguardedRing(TextRing):
-    """What the text begins with: add() looks at HD once, then at nothing but the slot, in its CAS."""
+    """What the text begins with: add() looks at HD once, then at nothing but the slot,
+    in its CAS."""
 
     def add(self, seqno):
         if seqno <= self.hd:
@@ -27,7 +29,8 @@ class UnguardedRing(TextRing):
 
 
 def textring(words):
-    """`textring [unguarded] capacity=8 hd=4 holds=5`: the text's window, with LOW = HD, and a message in it or none."""
+    """`textring [unguarded] capacity=8 hd=4 holds=5`: the text's window, with LOW = HD,
+    and a message in it or none."""
     kind = UnguardedRing if words.skip("unguarded") else TextRing
     pairs = {key: number(value) for key, value in words.pairs(("capacity", "hd", "holds")).items()}
 
@@ -41,7 +44,8 @@ def textring(words):
 
 
 def begin(words):
-    """`begin T1 add 5`: thread T1 calls add(5), and stands before its first access. Or `begin T2 remove`."""
+    """`begin T1 add 5`: thread T1 calls add(5), and stands before its first access. Or
+    `begin T2 remove`."""
     name, call = words.take("a thread's name"), words.take("add or remove")
     if call not in ("add", "remove"):
         raise Mistake(f"expected add or remove, not {call!r}")
@@ -68,8 +72,10 @@ def step(words):
 
 
 def end(words):
-    """`end T1 -> true`: T1 goes on to the end of its call, which returns this: true or false, a seqno or nothing."""
-    name, _, outcome = words.take("a thread's name"), words.literal("->"), words.take("what it returns")
+    """`end T1 -> true`: T1 goes on to the end of its call, which returns this: true or
+    false, a seqno or nothing."""
+    name, _, outcome = words.take("a thread's name"), words.literal("->"), words.take(
+        "what it returns")
 
     def act(play):
         returned = play.notes["threads"].pop(name).finish()
@@ -78,9 +84,12 @@ def end(words):
 
 
 def textslots(words):
-    """`textslots 5`: the messages in the slots of the text's window. Or `textslots nothing`."""
+    """`textslots 5`: the messages in the slots of the text's window. Or `textslots
+    nothing`."""
     seqnos = words.all_seqnos()
-    return lambda play: play.expect(collapsed(seqnos), collapsed(sorted(slot for slot in play.notes["ring"].slots if slot is not None)))
+    return lambda play: play.expect(collapsed(seqnos),
+                                    collapsed(sorted(slot for slot in play.notes["ring"].slots
+                                                     if slot is not None)))
 
 
 def textpointers(words):

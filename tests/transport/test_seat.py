@@ -11,7 +11,8 @@ LONG = 30                               # seconds after which something that mus
 
 
 class Network:
-    """Something to poll: a turn ends when something came or somebody woke it; it notes who polls."""
+    """Something to poll: a turn ends when something came or somebody woke it; it notes
+    who polls."""
 
     def __init__(self):
         self.seat = Poller(self.turn, self.wake)
@@ -105,7 +106,8 @@ def test_stop_releases_a_visitor_and_a_driver_that_stands_by(network):
 
 @pytest.mark.prove
 def test_nobody_is_forgotten_however_often_visitors_come_and_go(network):
-    """The seat changes hands a thousand times beside a thread that hogs the interpreter, as a busy sender does."""
+    """The seat changes hands a thousand times beside a thread that hogs the
+    interpreter, as a busy sender does."""
     until(lambda: network.turns)
     hogging = True
 
@@ -121,7 +123,8 @@ def test_nobody_is_forgotten_however_often_visitors_come_and_go(network):
             before = network.came
             feeder = threading.Thread(target=network.wake)
             feeder.start()
-            network.seat.poll_from_caller(lambda before=before: network.came > before + 1 or network.turns[-1:] == [True])
+            network.seat.poll_from_caller(lambda before=before: network.came > before + 1
+                                          or network.turns[-1:] == [True])
             feeder.join()
             if visit % 50 == 0:
                 count = len(network.turns)

@@ -1,4 +1,5 @@
-"""Facts about links over TCP on loopback. Each test has ports and a group of its own, and polls until what it waits for is there."""
+"""Facts about links over TCP on loopback. Each test has ports and a group of its own,
+and polls until what it waits for is there."""
 
 import errno
 import gc
@@ -28,7 +29,8 @@ from ringcast.transport.tcp.transport import TcpTransport
 PATIENCE = 60.0                         # seconds; only a failing test ever waits so long
 RANGE = 8                               # ports of one test
 OWN_NETWORK = pytest.mark.skipif(
-    os.geteuid() != 0 or not shutil.which("unshare") or not shutil.which("ip"), reason="a network of its own needs root"
+    os.geteuid() != 0 or not shutil.which("unshare") or not shutil.which("ip"),
+    reason="a network of its own needs root"
 )
 
 
@@ -47,7 +49,8 @@ def open_files():
 
 
 class Member:
-    """A transport and all that came out of it, in order: payloads with their sender, and ("link", member)."""
+    """A transport and all that came out of it, in order: payloads with their sender,
+    and ("link", member)."""
 
     def __init__(self, number, transport):
         self.number, self.transport = number, transport
@@ -85,7 +88,8 @@ def run(*members, until):
     """Poll in turn until a condition holds."""
     deadline = time.monotonic() + PATIENCE
     while not until():
-        assert time.monotonic() < deadline, [(member.log[-3:], member.transport.status()) for member in members]
+        assert time.monotonic() < deadline, [(member.log[-3:], member.transport.status())
+                                             for member in members]
         for member in members:
             member.step(200_000)
 
@@ -112,14 +116,16 @@ def member(place):
 
 @pytest.fixture
 def passive(place):
-    """Options of a member that dials nobody: the only candidate is a port where nobody listens."""
+    """Options of a member that dials nobody: the only candidate is a port where nobody
+    listens."""
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         yield {"hosts": [f"127.0.0.1:{unused.getsockname()[1]}"]}
 
 
 class Handmade:
-    """A peer made by hand: a socket, and the records and frames that the test wants it to say."""
+    """A peer made by hand: a socket, and the records and frames that the test wants it
+    to say."""
 
     def __init__(self, group, number, connection):
         self.group, self.number, self.socket = group, number, connection
@@ -128,10 +134,12 @@ class Handmade:
 
     @classmethod
     def dial(cls, group, number, member, host="127.0.0.1"):
-        return cls(group, number, socket.create_connection(member.transport._own, source_address=(host, 0)))
+        return cls(group, number, socket.create_connection(member.transport._own,
+                                                           source_address=(host, 0)))
 
     def record(self, kind, number, **changes):
-        record = Record(**{"kind": kind, "member": self.number, "number": number, "endpoint": ("127.0.0.1", 9), **changes})
+        record = Record(**{"kind": kind, "member": self.number, "number": number,
+                           "endpoint": ("127.0.0.1", 9), **changes})
         return tcp_handshake.write(self.group, record)
 
     def hear(self, member, size=SIZE):
@@ -172,7 +180,8 @@ class Handmade:
 def handmade(place):
     with ExitStack() as stack:
         def dial(number, member, group=None, **options):
-            made = Handmade.dial(place["group"] if group is None else group, number, member, **options)
+            made = Handmade.dial(place["group"] if group is None else group, number, member,
+                                 **options)
             stack.callback(made.socket.close)
             return made
         yield dial
@@ -185,7 +194,8 @@ def impatient(monkeypatch):
         monkeypatch.setattr(tcp_dialing, name, 1_000_000)
 
 
-# -- Links form ---------------------------------------------------------------------------------------------------------------
+# -- Links form
+# ---------------------------------------------------------------------------------------------------------------
 
 def test_members_of_one_range_find_each_other_and_each_hears_of_each_link_once(member):
     members = [member(number) for number in (1, 2, 3)]
@@ -205,12 +215,14 @@ def test_a_link_forms_whoever_dials(member, passive, dialer, acceptor):
     a.put(b"down", dialer)
     d.put(b"up", acceptor)
     run(a, d, until=lambda: a.payloads() and d.payloads())
-    assert (a.log, d.log) == ([("link", dialer), (dialer, b"up")], [("link", acceptor), (acceptor, b"down")])
+    assert (a.log, d.log) == ([("link", dialer), (dialer, b"up")],
+                              [("link", acceptor), (acceptor, b"down")])
 
 
 @pytest.mark.parametrize("seed", range(40))
 def test_dials_that_cross_leave_one_link_on_which_both_agree(member, seed):
-    """Which of the two polls is drawn, so that every step of the one meets every step of the other."""
+    """Which of the two polls is drawn, so that every step of the one meets every step
+    of the other."""
     chance = random.Random(seed)
     members = [member(1), member(2)]
     for _ in range(chance.randrange(4, 40)):
@@ -265,7 +277,8 @@ def test_a_member_does_not_dial_its_own_port_nor_a_candidate_that_has_a_link(mem
     assert b.transport._own not in list(a.transport._dialing.dials(now))
 
 
-@pytest.mark.parametrize("physical", ["", "127.0.0.1", "127.0.0.1:0", "localhost:7700", "192.0.2.1:9", "0.0.0.0:9", None, b"1.2.3.4:9"])
+@pytest.mark.parametrize("physical", ["", "127.0.0.1", "127.0.0.1:0", "localhost:7700",
+                                      "192.0.2.1:9", "0.0.0.0:9", None, b"1.2.3.4:9"])
 def test_a_malformed_or_foreign_route_is_counted_and_left_out(member, physical):
     a = member(1)
     a.transport.connect({2: physical, EVERYONE: "127.0.0.1:9"})
@@ -288,7 +301,8 @@ def test_of_two_ways_to_one_member_one_is_proposed_and_the_other_left(member, pl
 
 
 def refuse_first_proposal(member, place, highest):
-    """Let `member` dial a peer that refuses its proposal and knows of the number `highest`; the number that it proposes next."""
+    """Let `member` dial a peer that refuses its proposal and knows of the number
+    `highest`; the number that it proposes next."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         a = member(1, hosts=[f"127.0.0.1:{server.getsockname()[1]}"])
         numbers = []
@@ -303,7 +317,8 @@ def refuse_first_proposal(member, place, highest):
             peer = Handmade(place["group"], 2, connection)
             peer.socket.sendall(peer.record(Kind.HELLO, 0))
             numbers.append(peer.hear_record(a).number)
-            peer.socket.sendall(peer.record(answer, highest if answer == Kind.REFUSE else numbers[-1]))
+            peer.socket.sendall(peer.record(answer, highest if answer == Kind.REFUSE
+                                            else numbers[-1]))
             if answer == Kind.REFUSE:
                 assert peer.is_refused(a)
             else:
@@ -312,13 +327,15 @@ def refuse_first_proposal(member, place, highest):
     return numbers
 
 
-def test_who_is_refused_proposes_a_number_above_the_one_that_the_peer_knows(member, place, impatient):
+def test_who_is_refused_proposes_a_number_above_the_one_that_the_peer_knows(member, place,
+                                                                            impatient):
     """Else a member that has forgotten its numbers would be refused for ever."""
     first, second = refuse_first_proposal(member, place, 1000)
     assert first == 1 and second == 1001
 
 
-def test_a_handshake_that_ends_is_not_looked_at_although_a_forked_child_has_its_socket(member, handmade):
+def test_a_handshake_that_ends_is_not_looked_at_although_a_forked_child_has_its_socket(member,
+                                                                                       handmade):
     a = member(1)
     peer = handmade(2, a)
     run(a, until=lambda: a.handshakes)
@@ -332,20 +349,23 @@ def test_a_handshake_that_ends_is_not_looked_at_although_a_forked_child_has_its_
         os.close(kept)
 
 
-# -- Links break ---------------------------------------------------------------------------------------------------------------
+# -- Links break
+# ---------------------------------------------------------------------------------------------------------------
 
 def test_what_arrived_before_the_end_of_a_link_is_delivered(member, handmade):
     a = member(1)
     peer = handmade(2, a)
     assert peer.propose(a, 1).kind == Kind.ACCEPT
-    peer.socket.sendall(b"".join(frame(2, b"%d" % number) for number in range(1000)) + frame(2, b"torn")[:-1])
+    peer.socket.sendall(b"".join(frame(2, b"%d" % number) for number in range(1000))
+                        + frame(2, b"torn")[:-1])
     peer.socket.close()
     run(a, until=lambda: a.count("links_lost") == 1)
     assert a.payloads() == [b"%d" % number for number in range(1000)]
 
 
 def test_a_dialer_that_dies_after_any_byte_leaves_no_torn_datagram(member, handmade, passive):
-    """Every prefix of a proposal and a frame; after each the same peer comes back with all of it."""
+    """Every prefix of a proposal and a frame; after each the same peer comes back with
+    all of it."""
     a, whole = member(1, **passive), frame(2, b"payload")
     expected, events = 0, 0
     for cut in range(SIZE + len(whole) + 1):
@@ -387,7 +407,8 @@ def test_an_acceptor_that_dies_after_any_byte_leaves_no_torn_datagram(member, pl
             peer.socket.close()
             expected += cut == 2 * SIZE + len(whole)
             events += cut >= 2 * SIZE
-            run(a, until=lambda: not a.count("links") and len(a.events(2)) == events)      # noqa: B023
+            run(a, until=lambda: not a.count("links")
+                and len(a.events(2)) == events)      # noqa: B023
         assert (a.payloads(2), len(a.events(2))) == ([b"payload"] * expected, events)
 
 
@@ -412,7 +433,8 @@ def test_a_peer_that_lost_its_link_without_a_word_replaces_it_by_dialing(member,
 
 @pytest.mark.parametrize("endpoint", [("127.0.0.1", 9), ("127.0.0.2", 9)])
 def test_a_link_that_stands_is_not_taken_from_another_host(member, handmade, passive, endpoint):
-    """Whatever the newcomer says of itself: the one whose name it uses has a link, from elsewhere."""
+    """Whatever the newcomer says of itself: the one whose name it uses has a link, from
+    elsewhere."""
     a, b = member(1, **passive), member(2)
     run(a, b, until=all_linked(a, b))
     thief = handmade(2, a, host="127.0.0.2")
@@ -434,7 +456,8 @@ def test_a_peer_whose_link_has_ended_may_come_back_from_another_host(member, han
 
 
 @pytest.mark.parametrize("forgetful, other", [(1, 2), (2, 1)])
-def test_two_transports_agree_again_after_one_has_forgotten_the_link(member, impatient, forgetful, other):
+def test_two_transports_agree_again_after_one_has_forgotten_the_link(member, impatient,
+                                                                     forgetful, other):
     f, o = member(forgetful), member(other)
     run(f, o, until=all_linked(f, o))
     kept = f.transport._links[other].socket.dup()               # so that the other is not told
@@ -448,19 +471,23 @@ def test_two_transports_agree_again_after_one_has_forgotten_the_link(member, imp
 
 
 def test_frames_of_the_poll_that_tells_of_a_link_came_before_it(member, handmade, passive):
-    """A new link is read in a later poll than the one that made it, however soon its frames come."""
+    """A new link is read in a later poll than the one that made it, however soon its
+    frames come."""
     a = member(1, **passive)
     old = handmade(2, a)
     assert old.propose(a, 1).kind == Kind.ACCEPT
     new = handmade(2, a)
     assert new.hear_record(a).kind == Kind.HELLO
-    new.socket.sendall(new.record(Kind.PROPOSE, 2) + frame(2, b"new"))          # against the rules: before the answer
+    # against the rules: before the answer
+    new.socket.sendall(new.record(Kind.PROPOSE, 2) + frame(2, b"new"))
     old.socket.sendall(frame(2, b"old"))
     run(a, until=lambda: b"new" in a.payloads())
-    assert a.log in ([("link", 2), (2, b"old"), ("link", 2), (2, b"new")], [("link", 2), ("link", 2), (2, b"new")])
+    assert a.log in ([("link", 2), (2, b"old"), ("link", 2), (2, b"new")],
+                     [("link", 2), ("link", 2), (2, b"new")])
 
 
-def test_numbers_of_strangers_are_forgotten_but_not_those_of_links_and_routes(member, passive, handmade):
+def test_numbers_of_strangers_are_forgotten_but_not_those_of_links_and_routes(member, passive,
+                                                                              handmade):
     a = member(1, **passive)
     peer = handmade(2, a)
     assert peer.propose(a, 7).kind == Kind.ACCEPT
@@ -473,7 +500,8 @@ def test_numbers_of_strangers_are_forgotten_but_not_those_of_links_and_routes(me
 
 
 class Layer:
-    """Resends after a link event, as layers do: each tells what it has got, and the other goes on from there."""
+    """Resends after a link event, as layers do: each tells what it has got, and the
+    other goes on from there."""
 
     def __init__(self, member, peer, total):
         self.member, self.peer, self.total = member, peer, total
@@ -485,7 +513,8 @@ class Layer:
 
     def put(self, kind, number):
         self.puts += 1
-        self.member.put(struct.pack("<BIQ", kind, number, self.puts) + bytes(random.randrange(3000)), self.peer)
+        self.member.put(struct.pack("<BIQ", kind, number, self.puts)
+                        + bytes(random.randrange(3000)), self.peer)
 
     def work(self):
         for who, what in self.member.log[self.seen:]:
@@ -529,7 +558,8 @@ def test_in_a_storm_of_broken_links_nothing_is_lost_between_two_events(member, i
 
 
 def test_links_that_break_under_threads_lose_nothing_between_two_events(member, impatient):
-    """Each of two threads numbers what it puts, linked or not; over one link the numbers of each have no gap."""
+    """Each of two threads numbers what it puts, linked or not; over one link the
+    numbers of each have no gap."""
     a, b = member(1), member(2)
     run(a, b, until=all_linked(a, b))
     done = threading.Event()
@@ -545,7 +575,8 @@ def test_links_that_break_under_threads_lose_nothing_between_two_events(member, 
         thread.start()
     for _ in range(60):
         had = len(b.log)
-        run(a, b, until=lambda: a.count("links") and b.count("links") and len(b.log) > had + 20)    # noqa: B023
+        run(a, b, until=lambda: a.count("links") and b.count("links")
+            and len(b.log) > had + 20)    # noqa: B023
         a.sever(2)
     done.set()
     for thread in threads:
@@ -569,7 +600,8 @@ def test_descriptors_and_memory_are_flat_after_many_new_links(member, impatient)
         for _ in range(times):
             made = a.count("links_made"), b.count("links_made")
             a.sever(2)
-            run(a, b, until=lambda made=made: a.count("links_made") > made[0] and b.count("links_made") > made[1]
+            run(a, b, until=lambda made=made: a.count("links_made") > made[0]
+                and b.count("links_made") > made[1]
                 and a.count("links") and b.count("links"))
             a.log.clear()
             b.log.clear()
@@ -584,9 +616,13 @@ def test_descriptors_and_memory_are_flat_after_many_new_links(member, impatient)
     assert len(a.transport._dialing.peers) == 1
 
 
-# -- Slow peers, and held ones --------------------------------------------------------------------------------------------------
+# -- Slow peers, and held ones
+# --------------------------------------------------------------------------------------------------
 
-def test_a_peer_that_reads_nothing_is_cut_at_max_unsent_and_others_are_not_affected(member, handmade, passive, caplog):
+def test_a_peer_that_reads_nothing_is_cut_at_max_unsent_and_others_are_not_affected(member,
+                                                                                    handmade,
+                                                                                    passive,
+                                                                                    caplog):
     a, c = member(1, max_unsent=1 << 20, send_buffer=64 << 10, **passive), member(3)
     slow = handmade(2, a)
     assert slow.propose(a, 1).kind == Kind.ACCEPT
@@ -622,7 +658,8 @@ def test_what_the_kernel_does_not_take_is_continued_to_the_byte(member):
 def test_thousands_of_frames_in_one_put_arrive_in_order(member):
     a, b = member(1), member(2)
     run(a, b, until=all_linked(a, b))
-    a.transport.put([(random.choice((2, EVERYONE)), datagram(1, b"%d" % number)) for number in range(5000)])
+    a.transport.put([(random.choice((2, EVERYONE)), datagram(1, b"%d" % number))
+                     for number in range(5000)])
     run(a, b, until=lambda: len(b.payloads()) == 5000)
     assert b.payloads() == [b"%d" % number for number in range(5000)]
 
@@ -636,7 +673,9 @@ def test_thousands_of_frames_in_one_put_are_continued_when_the_kernel_stops_in_t
     assert [payload[200:] for payload in b.payloads()] == [b"%d" % number for number in range(3000)]
 
 
-def test_a_part_of_a_frame_waits_for_the_rest_however_long_and_whatever_others_send(member, handmade, passive):
+def test_a_part_of_a_frame_waits_for_the_rest_however_long_and_whatever_others_send(member,
+                                                                                    handmade,
+                                                                                    passive):
     a, whole = member(1, **passive), frame(2, b"in two parts")
     for cut in (1, 4, 20, 40, len(whole) - 1):
         slow, busy = handmade(2, a), handmade(3, a)
@@ -714,7 +753,8 @@ def test_what_waits_of_a_held_member_does_not_keep_a_poll_from_sleeping(member, 
 
 
 @pytest.mark.parametrize("end", ["close", "reset"])
-def test_what_a_held_member_sent_before_its_end_is_read_when_it_is_released(member, handmade, passive, end):
+def test_what_a_held_member_sent_before_its_end_is_read_when_it_is_released(member, handmade,
+                                                                            passive, end):
     a = member(1, **passive)
     peer = handmade(2, a)
     assert peer.propose(a, 1).kind == Kind.ACCEPT
@@ -723,7 +763,7 @@ def test_what_a_held_member_sent_before_its_end_is_read_when_it_is_released(memb
     if end == "reset":
         peer.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     peer.socket.close()
-    assert waits_of(a, 50_000_000) < 50                     # it does not spin on the end that it may not read
+    assert waits_of(a, 50_000_000) < 50         # it does not spin on the end that it may not read
     assert (a.payloads(), a.count("links")) == ([], 1)
     a.transport.hold(())
     run(a, until=lambda: a.count("links_lost") == 1)
@@ -749,9 +789,11 @@ def test_a_new_link_to_a_held_member_ends_the_one_that_was_not_read(member, hand
     assert a.log == [("link", 2), ("link", 2), (2, b"later")]
 
 
-# -- What strangers say ---------------------------------------------------------------------------------------------------------
+# -- What strangers say
+# ---------------------------------------------------------------------------------------------------------
 
-@pytest.mark.parametrize("garbage", [b"GET / HTTP/1.1\r\n\r\n" + bytes(SIZE), bytes(SIZE), b"\xff" * SIZE, b"x" * 3 * SIZE],
+@pytest.mark.parametrize("garbage", [b"GET / HTTP/1.1\r\n\r\n" + bytes(SIZE), bytes(SIZE),
+                                     b"\xff" * SIZE, b"x" * 3 * SIZE],
                          ids=["http", "zeros", "ones", "long"])
 def test_garbage_instead_of_a_handshake_is_refused(member, handmade, garbage):
     a = member(1)
@@ -767,13 +809,16 @@ def altered(raw, at, value):
     return bytes(raw[:-8]) + tcp_handshake._check(bytes(raw[:-8]))
 
 
-@pytest.mark.parametrize("change", ["magic", "version", "kind", "group", "checksum", "nobody", "number"])
+@pytest.mark.parametrize("change", ["magic", "version", "kind", "group", "checksum", "nobody",
+                                    "number"])
 def test_a_proposal_that_is_not_for_us_is_refused(member, handmade, place, change):
     a = member(1)
     peer = handmade(2, a, place["group"] ^ 1 if change == "group" else None)
     good = peer.record(Kind.PROPOSE, 1)
-    said = {"magic": altered(good, 0, 0), "version": altered(good, 4, 2), "kind": altered(good, 5, 9), "group": good,
-            "checksum": good[:-1] + bytes([good[-1] ^ 1]), "nobody": peer.record(Kind.PROPOSE, 1, member=0),
+    said = {"magic": altered(good, 0, 0), "version": altered(good, 4, 2),
+            "kind": altered(good, 5, 9), "group": good,
+            "checksum": good[:-1] + bytes([good[-1] ^ 1]),
+            "nobody": peer.record(Kind.PROPOSE, 1, member=0),
             "number": peer.record(Kind.PROPOSE, (1 << 64) - 1)}
     peer.socket.sendall(said[change])
     assert peer.is_refused(a)
@@ -786,7 +831,8 @@ def test_no_mixture_of_right_and_wrong_bytes_raises_or_disturbs_others(member, h
     run(a, b, until=all_linked(a, b))
     for number in range(1, 20):
         peer = handmade(2, a)
-        pieces = [peer.record(kind, number) for kind in Kind] + [frame(2, b"2"), frame(3, b"3"), chance.randbytes(20), b""]
+        pieces = [peer.record(kind, number) for kind in Kind] + [frame(2, b"2"), frame(3, b"3"),
+                                                                 chance.randbytes(20), b""]
         said = peer.record(Kind.PROPOSE, number) * chance.randrange(2) + b"".join(chance.choices(pieces, k=4))
         if chance.random() < 0.5:
             said = altered_anywhere(said, chance)
@@ -835,9 +881,11 @@ def test_who_says_nothing_is_closed_after_the_handshake_timeout(member, handmade
     assert peer.is_refused(a) and a.count("handshakes_timed_out") == 1
 
 
-@pytest.mark.parametrize("wrong", [struct.pack("<I", 0), struct.pack("<I", 31), struct.pack("<I", 65_508), b"\xff" * 4,
+@pytest.mark.parametrize("wrong", [struct.pack("<I", 0), struct.pack("<I", 31),
+                                   struct.pack("<I", 65_508), b"\xff" * 4,
                                    frame(3, b"foreign"), frame(1, b"our own"), frame(0)])
-def test_what_is_no_frame_of_the_peer_closes_the_link_after_what_came_before(member, handmade, wrong):
+def test_what_is_no_frame_of_the_peer_closes_the_link_after_what_came_before(member,
+                                                                             handmade, wrong):
     a = member(1)
     peer = handmade(2, a)
     assert peer.propose(a, 1).kind == Kind.ACCEPT
@@ -890,7 +938,8 @@ def test_without_descriptors_accepting_pauses_and_goes_on_later(member, passive,
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         stack.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
         began = time.monotonic()
-        resource.setrlimit(resource.RLIMIT_NOFILE, (max(client.fileno() for client in clients) + 1, hard))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(client.fileno() for client in clients) + 1,
+                                                    hard))
         with ExitStack() as taken:
             with suppress(OSError):
                 while True:
@@ -898,7 +947,7 @@ def test_without_descriptors_accepting_pauses_and_goes_on_later(member, passive,
             for client in clients:
                 client.connect(a.transport._own)
             run(a, until=lambda: a.count("accept_errors") == 3)
-            assert time.monotonic() - began > 0.5           # it looked three times, and rested in between
+            assert time.monotonic() - began > 0.5   # it looked three times, and rested in between
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
         for number, client in enumerate(clients, 2):
             peer = Handmade(place["group"], number, client)
@@ -916,7 +965,8 @@ def test_a_put_of_what_is_no_own_datagram_raises_and_sends_nothing(member):
     assert b.payloads() == [b"second"]
 
 
-# -- Threads, waking, closing -----------------------------------------------------------------------------------------------------
+# -- Threads, waking, closing
+# -----------------------------------------------------------------------------------------------------
 
 def test_the_order_of_each_thread_is_kept_while_others_put_and_poll(member):
     a, b = member(1, send_buffer=64 << 10), member(2)
@@ -962,7 +1012,8 @@ def test_hold_connect_and_status_from_another_thread_lose_nothing(member):
 def test_a_put_from_another_thread_of_what_has_to_wait_goes_on_in_the_poll_that_waits(member):
     a, b = member(1, send_buffer=8 << 10), member(2, receive_buffer=8 << 10)
     run(a, b, until=all_linked(a, b))
-    receiver = threading.Thread(target=run, args=(b,), kwargs={"until": lambda: len(b.payloads()) == 100})
+    receiver = threading.Thread(target=run, args=(b,),
+                                kwargs={"until": lambda: len(b.payloads()) == 100})
     putter = threading.Thread(target=lambda: [a.put(bytes(50_000)) for _ in range(100)])
     receiver.start()
     putter.start()
@@ -998,10 +1049,12 @@ def test_what_was_put_before_close_still_arrives(member):
         a.put(b"%d" % number + bytes(1000))
     a.transport.close()
     run(b, until=lambda: b.count("links_lost") == 1)
-    assert [payload[:-1000] for payload in b.payloads()] == [b"%d" % number for number in range(100)]
+    assert [payload[:-1000] for payload in b.payloads()] == [b"%d" % number
+                                                             for number in range(100)]
 
 
-# -- Starting -----------------------------------------------------------------------------------------------------------------------
+# -- Starting
+# -----------------------------------------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize("option, value, sentence", [
     ("group", -1, "outside 0..4294967295"),
@@ -1028,9 +1081,11 @@ def test_a_value_outside_its_range_is_refused_with_a_sentence(place, option, val
     assert open_files() == before
 
 
-def test_the_first_free_port_of_the_range_is_taken_and_none_is_refused_with_a_sentence(member, place):
+def test_the_first_free_port_of_the_range_is_taken_and_none_is_refused_with_a_sentence(member,
+                                                                                       place):
     members = [member(number) for number in range(1, RANGE + 1)]
-    assert [each.transport.physical for each in members] == [f"127.0.0.1:{place['port'] + index}" for index in range(RANGE)]
+    assert [each.transport.physical for each in members] == [f"127.0.0.1:{place['port'] + index}"
+                                                             for index in range(RANGE)]
     with pytest.raises(TransportError, match="choose another port or port_range") as refusal:
         member(99)
     assert refusal.value.errno == errno.EADDRINUSE
@@ -1041,7 +1096,8 @@ def test_an_interface_that_is_not_here_is_refused_with_a_sentence(member):
         member(1, interface="192.0.2.1", insecure=True)
 
 
-# -- A network that fails ---------------------------------------------------------------------------------------------------------
+# -- A network that fails
+# ---------------------------------------------------------------------------------------------------------
 
 NETWORK_FAILS = """
 import struct, subprocess, time
@@ -1144,7 +1200,8 @@ def test_a_connection_whose_packets_vanish_is_cut_after_some_seconds_and_not_bef
 
 def tell(story, options):
     """Run a story in a network of its own."""
-    # The shell and its tools crash with a sanitizer's library in them; the program gets it back.
+    # The shell and its tools crash with a sanitizer's library in them; the program gets
+    # it back.
     script = 'ip link set lo up; exec env LD_PRELOAD="$PRELOAD" "$0" -c "$1"'
     environment = {**os.environ, "LD_PRELOAD": "", "PRELOAD": os.environ.get("LD_PRELOAD", "")}
     head = f"import os\nfrom ringcast.transport.tcp.transport import TcpTransport\noptions = {options}\n"

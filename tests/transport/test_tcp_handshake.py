@@ -1,7 +1,9 @@
-"""The rule by which two members agree on a link, in every order of events: all schedules of a small world, explored.
+"""The rule by which two members agree on a link, in every order of events: all
+schedules of a small world, explored.
 
-The world has two members, connections between them that carry records in order, and ends that are read after what was said before.
-What each member does with a record is the rule itself (Numbers) and the few lines around it that tcp.py has.
+The world has two members, connections between them that carry records in order, and
+ends that are read after what was said before. What each member does with a record is
+the rule itself (Numbers) and the few lines around it that tcp.py has.
 """
 
 import copy
@@ -29,15 +31,18 @@ class Side:
 
 
 class World:
-    """Connections are (dialer, [what is on its way to side 0], [to side 1], open ends)."""
+    """Connections are (dialer, [what is on its way to side 0], [to side 1], open
+    ends)."""
 
     def __init__(self, dials, losses):
         self.sides = [Side(dials[0], losses[0]), Side(dials[1], losses[1])]
         self.connections = []
 
     def key(self):
-        sides = tuple((s.numbers.stood, s.numbers.proposed, s.numbers.highest, s.link, s.dial, s.dials, s.losses) for s in self.sides)
-        return sides, tuple((dialer, tuple(to[0]), tuple(to[1]), tuple(ends)) for dialer, to, ends in self.connections)
+        sides = tuple((s.numbers.stood, s.numbers.proposed, s.numbers.highest, s.link, s.dial,
+                       s.dials, s.losses) for s in self.sides)
+        return sides, tuple((dialer, tuple(to[0]), tuple(to[1]), tuple(ends)) for dialer, to,
+                            ends in self.connections)
 
     def steps(self):
         for me, side in enumerate(self.sides):
@@ -146,10 +151,12 @@ def test_two_that_have_no_trouble_never_stand_on_two_connections(dials):
         assert first == second or None in (first, second), state.key()
 
 
-@pytest.mark.parametrize("dials, losses", [((1, 0), (1, 0)), ((1, 0), (0, 1)), ((0, 1), (1, 0)), ((1, 1), (1, 0)), ((1, 1), (0, 1)),
+@pytest.mark.parametrize("dials, losses", [((1, 0), (1, 0)), ((1, 0), (0, 1)), ((0, 1), (1, 0)),
+                                           ((1, 1), (1, 0)), ((1, 1), (0, 1)),
                                            ((1, 0), (1, 1))])
 def test_who_has_forgotten_its_link_gets_a_new_one_on_which_both_agree(dials, losses):
-    """Who has lost its link may dial twice more: at the end both have one, and the same."""
+    """Who has lost its link may dial twice more: at the end both have one, and the
+    same."""
     for state, is_end in explore(World(dials, losses)):
         first, second = (side.link for side in state.sides)
         if is_end:
@@ -176,7 +183,8 @@ def test_a_refused_dialer_proposes_above_what_it_was_told():
 
 
 def test_nobody_takes_the_last_number_at_once():
-    """In another's name, so that the one whose name it is could propose nothing higher."""
+    """In another's name, so that the one whose name it is could propose nothing
+    higher."""
     numbers = Numbers()
     numbers.stand(5)
     for far in (5 + FARTHEST + 1, HIGHEST):

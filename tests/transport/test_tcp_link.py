@@ -1,4 +1,5 @@
-"""One connection that is a link: what is queued, what cuts it, and what epoll still looks at."""
+"""One connection that is a link: what is queued, what cuts it, and what epoll still
+looks at."""
 
 import os
 import select
@@ -57,7 +58,8 @@ def drain(end):
     return bytes(got)
 
 
-# -- An error of the kernel's ---------------------------------------------------------------------------------------
+# -- An error of the kernel's
+# ---------------------------------------------------------------------------------------
 
 def test_a_send_that_the_kernel_refuses_cuts_the_link(link, ends):
     ends[1].close()
@@ -76,9 +78,11 @@ def test_a_queue_that_the_kernel_refuses_cuts_the_link_and_is_counted_as_lost(li
     assert not link.standing and link.unsent == 0 and link.lost == waiting
 
 
-# -- What epoll looks at ----------------------------------------------------------------------------------------------
+# -- What epoll looks at
+# ----------------------------------------------------------------------------------------------
 
-def test_a_link_that_ended_while_it_is_held_is_not_looked_at_until_it_is_released(link, ends, epoll):
+def test_a_link_that_ended_while_it_is_held_is_not_looked_at_until_it_is_released(link,
+                                                                                  ends, epoll):
     ends[1].send(b"still to be read")
     link.hold(True)
     assert epoll.poll(0) == []
@@ -100,11 +104,13 @@ def test_a_closed_link_is_not_looked_at_although_a_forked_child_has_its_socket(l
         os.close(kept)
 
 
-# -- Threads --------------------------------------------------------------------------------------------------------
+# -- Threads
+# --------------------------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize("end", ["cut", "finish", "close", "park"])
 def test_every_change_of_a_link_holds_its_lock(link, ends, end):
-    guarded = guard(link, link._lock, "standing", "_unsent", "_registered", "_watched", read=("_queue",))
+    guarded = guard(link, link._lock, "standing", "_unsent", "_registered", "_watched",
+                    read=("_queue",))
     put(link, *frame(1, 0, 8 << 20))            # more than the kernel takes
     put(link, *frame(1, 1, 80))                 # behind it
     drain(ends[1])
@@ -130,7 +136,8 @@ def test_frames_of_several_threads_stay_whole_while_the_kernel_takes_them_in_par
             start.wait()
             for number in range(frames):
                 assert put(link, *frame(writer, number, size))
-        threads = [threading.Thread(target=write, args=(writer,), daemon=True) for writer in range(writers)]
+        threads = [threading.Thread(target=write, args=(writer,), daemon=True)
+                   for writer in range(writers)]
         for thread in threads:
             thread.start()
         start.wait()

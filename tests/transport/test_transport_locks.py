@@ -49,7 +49,8 @@ def test_the_sockets_go_once_however_many_threads_leave_and_close_at_once():
         def act(what, start=start):
             start.wait()
             what()
-        threads = [threading.Thread(target=act, args=(what,)) for what in (lent._leave, lent._leave, lent.close, lent.close)]
+        threads = [threading.Thread(target=act, args=(what,))
+                   for what in (lent._leave, lent._leave, lent.close, lent.close)]
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -73,7 +74,8 @@ def hubs(monkeypatch):
 
 def test_members_of_one_process_share_their_hub_and_inboxes_under_locks(hubs):
     a, b = InprocTransport("guarded"), InprocTransport("guarded")
-    guards = [guard(each, each._arrived, read=("_inbox", "_inbox_bytes", "_woken")) for each in (a, b)]
+    guards = [guard(each, each._arrived, read=("_inbox", "_inbox_bytes", "_woken"))
+              for each in (a, b)]
     a.connect({2: b.physical})
     a.put([(EVERYONE, b"to all"), (2, b"to one"), (3, b"to nobody")])
     b.wake()
@@ -81,4 +83,5 @@ def test_members_of_one_process_share_their_hub_and_inboxes_under_locks(hubs):
     assert a.poll(0) == [] and a.status()["unknown_dest"] == 1
     a.close()
     b.close()
-    assert hubs.guard.uses and a._hub.attached.guard.uses >= 5 and all(each.uses > 3 for each in guards)
+    assert hubs.guard.uses and a._hub.attached.guard.uses >= 5 and all(each.uses > 3
+                                                                       for each in guards)

@@ -1,4 +1,5 @@
-"""Facts about UDP multicast on loopback. Each test has a group of its own: a random address and port in 239.255/16."""
+"""Facts about UDP multicast on loopback. Each test has a group of its own: a random
+address and port in 239.255/16."""
 
 import errno
 import gc
@@ -23,7 +24,8 @@ from ringcast.transport.udp import UdpTransport
 
 pytestmark = pytest.mark.udp
 OWN_NETWORK = pytest.mark.skipif(
-    os.geteuid() != 0 or not shutil.which("unshare") or not shutil.which("ip"), reason="a network of its own needs root"
+    os.geteuid() != 0 or not shutil.which("unshare") or not shutil.which("ip"),
+    reason="a network of its own needs root"
 )
 
 
@@ -33,7 +35,8 @@ def open_files():
 
 
 def sockets_of_this_process():
-    """Local addresses of the UDP sockets that this process has open, as /proc tells them."""
+    """Local addresses of the UDP sockets that this process has open, as /proc tells
+    them."""
     links = [str(each.readlink()) for each in Path("/proc/self/fd").iterdir() if each.is_symlink()]
     found = set()
     for line in Path("/proc/self/net/udp").read_text().splitlines()[1:]:
@@ -71,13 +74,15 @@ def drain(transport):
     return found
 
 
-# -- Who hears what -------------------------------------------------------------------------------------------------------
+# -- Who hears what
+# -------------------------------------------------------------------------------------------------------
 
 def test_members_on_one_host_hear_each_others_multicast_and_not_their_own(member):
     a, b, c = member(), member(), member()
     a.put([(EVERYONE, b"from a"), (EVERYONE, b"again")])
     b.put([(EVERYONE, b"from b")])
-    assert (drain(a), drain(b), drain(c)) == ([b"from b"], [b"from a", b"again"], [b"from a", b"again", b"from b"])
+    assert (drain(a), drain(b), drain(c)) == ([b"from b"], [b"from a", b"again"],
+                                              [b"from a", b"again", b"from b"])
 
 
 def test_a_unicast_reaches_its_member_alone(member):
@@ -127,11 +132,14 @@ def test_the_granted_receive_buffer_holds_the_budget_of_large_datagrams(member):
     assert len(drain(b)) == count
 
 
-# -- What others do is counted --------------------------------------------------------------------------------------------
+# -- What others do is counted
+# --------------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize("physical", [
-    "", ":", "127.0.0.1", "127.0.0.1:", ":7700", "localhost:7700", "127.0.0.1:0", "127.0.0.1:65536", "127.0.0.1:-1",
-    "127.0.0.1: 1", "127.0.0.1:1_0", "127.0.0.1:\u0661", "127.0.0.1\0:9", "::1:9", "127.0.0.1:" + "9" * 10_000, None, 7,
+    "", ":", "127.0.0.1", "127.0.0.1:", ":7700", "localhost:7700", "127.0.0.1:0", "127.0.0.1:65536",
+    "127.0.0.1:-1",
+    "127.0.0.1: 1", "127.0.0.1:1_0", "127.0.0.1:\u0661", "127.0.0.1\0:9", "::1:9",
+    "127.0.0.1:" + "9" * 10_000, None, 7,
     b"127.0.0.1:9", "239.255.0.1:7700", "255.255.255.255:9", "0.0.0.0:9", "192.0.2.1:9",
 ])
 def test_a_malformed_or_foreign_physical_is_counted_and_left_out(member, physical):
@@ -166,7 +174,8 @@ def test_a_member_that_died_raises_nothing(member):
         assert drain(a) == []
 
 
-# -- Waiting, waking, closing ---------------------------------------------------------------------------------------------
+# -- Waiting, waking, closing
+# ---------------------------------------------------------------------------------------------
 
 def test_close_ends_the_poll_of_another_thread_and_then_gives_the_sockets_back(member):
     before = open_files()
@@ -201,7 +210,8 @@ def test_a_signal_handler_may_close_during_a_poll(member):
     assert open_files() == before
 
 
-# -- A wire ----------------------------------------------------------------------------------------------------------------
+# -- A wire
+# ----------------------------------------------------------------------------------------------------------------
 
 A_WIRE = ("ip link set lo up && ip link add w0 mtu {mtu} type veth peer name w1 && ip link set w1 up && ip link set w0 up && "
           "ip address add 198.18.0.1/24 dev w0 && ip route add 224.0.0.0/4 dev w0")
@@ -252,7 +262,8 @@ def test_a_wire_that_is_too_narrow_is_refused_with_a_sentence():
     in_own_network(A_WIRE.format(mtu=500), program)
 
 
-# -- Starting: one sentence that says what to do --------------------------------------------------------------------------
+# -- Starting: one sentence that says what to do
+# --------------------------------------------------------------------------
 
 @pytest.mark.parametrize("option, value, sentence", [
     ("group_address", "10.1.2.3", "not a multicast address; choose one in 239"),
@@ -313,8 +324,10 @@ def test_failures_late_in_the_start_leak_nothing(group, monkeypatch):
 
 
 def in_own_network(setting_up, program):
-    """Run `program` in a network that holds nothing but a loopback interface; it must end well."""
-    # The shell and its tools crash with a sanitizer's library in them; the program gets it back.
+    """Run `program` in a network that holds nothing but a loopback interface; it must
+    end well."""
+    # The shell and its tools crash with a sanitizer's library in them; the program gets
+    # it back.
     script = f'{setting_up}; exec env LD_PRELOAD="$PRELOAD" "$0" -c "$1"'
     environment = {**os.environ, "LD_PRELOAD": "", "PRELOAD": os.environ.get("LD_PRELOAD", "")}
     head = "import os\nfrom ringcast.errors import *\nfrom ringcast.transport.udp import UdpTransport\n"
@@ -340,13 +353,15 @@ def test_a_loopback_that_is_down_is_refused_with_a_sentence():
 
 @OWN_NETWORK
 def test_a_missing_multicast_route_is_found_at_the_start():
-    address_without_link = "ip address add 127.0.0.1/8 dev lo"      # can be bound to, but leads nowhere
-    in_own_network(address_without_link, REFUSED.format(options="", words="no multicast route to 239.255.77.1"))
+    address_without_link = "ip address add 127.0.0.1/8 dev lo"  # can be bound to, but leads nowhere
+    in_own_network(address_without_link,
+                   REFUSED.format(options="", words="no multicast route to 239.255.77.1"))
 
 
 @OWN_NETWORK
 def test_a_low_port_without_permission_is_refused_with_a_sentence():
-    program = "os.setresuid(65534, 65534, 65534)\n" + REFUSED.format(options="port=77", words="choose a port above 1023")
+    program = "os.setresuid(65534, 65534, 65534)\n" + REFUSED.format(options="port=77",
+                                                                     words="choose a port above 1023")
     in_own_network("ip link set lo up", program)
 
 

@@ -1,4 +1,5 @@
-"""Channels in processes of their own, over UDP multicast on loopback: what threads in one process cannot show."""
+"""Channels in processes of their own, over UDP multicast on loopback: what threads in
+one process cannot show."""
 
 import json
 import os
@@ -46,7 +47,8 @@ MEMBER = textwrap.dedent("""
 
 
 def start(name, members, port, count, loss=0.0):
-    return subprocess.Popen([sys.executable, "-c", MEMBER, name, ",".join(members), str(port), str(count), str(loss)],
+    return subprocess.Popen([sys.executable, "-c", MEMBER, name, ",".join(members), str(port),
+                             str(count), str(loss)],
                             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 

@@ -1,8 +1,10 @@
-"""The passes of an audit over all rows, part by part: a task reads its part files with pyarrow and hands back their aggregates.
+"""The passes of an audit over all rows, part by part: a task reads its part files with
+pyarrow and hands back their aggregates.
 
-Arrow groups whole columns five times as fast as Spark groups rows that it has to decode first (measured here: 7.6 against 1.6
-million rows a second and core), and what the parts come to is merged by whoever asked. Spark spreads the parts and brings the
-results together; the workers must see the files under the same paths.
+Arrow groups whole columns five times as fast as Spark groups rows that it has to decode
+first (measured here: 7.6 against 1.6 million rows a second and core), and what the
+parts come to is merged by whoever asked. Spark spreads the parts and brings the results
+together; the workers must see the files under the same paths.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -24,27 +26,34 @@ KEYS = ("kind", "member_id", "epoch", "sender_id", "peer_id", "conn_id", "view_i
 TASKS = 2                               # for each core
 SMALL = 16_000_000                      # bytes of a trace that is read by the driver itself
 
-_AGGREGATES = [("ev", "count"), ("count", "sum"), ("first", "min"), ("last", "max"), ("shift", "min"), ("shift", "max"),
+_AGGREGATES = [("ev", "count"), ("count", "sum"), ("first", "min"), ("last", "max"),
+               ("shift", "min"), ("shift", "max"),
                ("ord", "min"), ("ev", "max"), ("ev", "sum"), ("wall", "max")]
-_NAMES = ("rows", "messages", "first", "last", "least_shift", "most_shift", "ord", "last_ev", "sum_ev", "wall")
+_NAMES = ("rows", "messages", "first", "last", "least_shift", "most_shift", "ord", "last_ev",
+          "sum_ev", "wall")
 GROUPED = pa.schema([(name, pa.int64()) for name in (*KEYS, *_NAMES)])
 
-MARKS = ("start", "resume", "view", "refuse", "dropped", "close")      # events that are few, and looked at one by one
+MARKS = ("start", "resume", "view", "refuse", "dropped", "close")  # events that are few, and looked
+                                                                   # at one by one
 MARKED = pa.schema([
-    ("member", pa.string()), ("epoch", pa.int32()), ("ev", pa.int64()), ("event", pa.string()), ("wall", pa.int64()),
-    ("view_id", pa.int64()), ("sender", pa.string()), ("peer", pa.string()), ("first", pa.int64()), ("last", pa.int64()),
+    ("member", pa.string()), ("epoch", pa.int32()), ("ev", pa.int64()), ("event", pa.string()),
+    ("wall", pa.int64()),
+    ("view_id", pa.int64()), ("sender", pa.string()), ("peer", pa.string()), ("first", pa.int64()),
+    ("last", pa.int64()),
     ("count", pa.int64()), ("flags", pa.int32()), ("members", pa.list_(pa.string()))])
 
 Summary = Callable[[Path], pa.Table]
 
 
 def grouped(spark: "SparkSession", parts: Sequence[Path]) -> pa.Table:
-    """A row for each part, member, event, stream, view and kind of flags: what there is of them, with positions and ordinals."""
+    """A row for each part, member, event, stream, view and kind of flags: what there is
+    of them, with positions and ordinals."""
     return collected(spark, parts, group, GROUPED)
 
 
 def marked(parts: Sequence[Path]) -> list[dict[str, Any]]:
-    """The events that are few, in the order in which each member had them. (To read them takes less than to ask Spark for it.)"""
+    """The events that are few, in the order in which each member had them. (To read
+    them takes less than to ask Spark for it.)"""
     with ThreadPoolExecutor(READERS) as pool:
         events: list[dict[str, Any]] = pa.concat_tables(pool.map(marks, parts)).to_pylist()
     return sorted(events, key=lambda event: (event["member"], event["epoch"], event["ev"]))
@@ -88,11 +97,13 @@ def read(part: Path, columns: list[str], events: Sequence[str]) -> pa.Table:
 
 def group(part: Path) -> pa.Table:
     """One part, as `grouped` has it."""
-    table = pq.read_table(part, columns=[*KEYS, "count", "first", "last", "ord", "ev", "wall"], use_threads=False, partitioning=None)
+    table = pq.read_table(part, columns=[*KEYS, "count", "first", "last", "ord", "ev", "wall"],
+                          use_threads=False, partitioning=None)
     place = pc.if_else(pc.equal(table["kind"], KINDS["deliver"]), table["first"], table["last"])
     table = table.append_column("shift", pc.subtract(place, table["ord"]))
     fixed, keys = {}, ["kind"]
-    for name in KEYS[1:]:               # most keys have one value in a part, and grouping by these takes its time
+    for name in KEYS[1:]:  # most keys have one value in a part, and grouping by these takes its
+                           # time
         column = pc.fill_null(table[name], 0)
         least, most = pc.min_max(column).as_py().values()
         if least == most:
@@ -101,7 +112,8 @@ def group(part: Path) -> pa.Table:
             keys.append(name)
             table = table.set_column(table.column_names.index(name), name, column)
     result = table.group_by(keys, use_threads=False).aggregate(_AGGREGATES)
-    columns = [pa.repeat(pa.scalar(fixed[name], pa.int64()), len(result)) if name in fixed else result[name] for name in KEYS]
+    columns = [pa.repeat(pa.scalar(fixed[name], pa.int64()), len(result)) if name in fixed
+               else result[name] for name in KEYS]
     columns += [result[f"{name}_{function}"] for name, function in _AGGREGATES]
     return pa.Table.from_arrays(columns, [*KEYS, *_NAMES])
 

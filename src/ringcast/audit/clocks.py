@@ -1,16 +1,20 @@
-"""How far the members' clocks are apart, estimated from the messages: each was sent before it was delivered.
+"""How far the members' clocks are apart, estimated from the messages: each was sent
+before it was delivered.
 
-A delivery at d by the receiver's clock of what was sent at s by the sender's says that the receiver's clock
-is ahead by at most d - s. The least of these over all messages to a member bounds by how much its clock is
-ahead of the others, and the least over all messages from it by how much it is behind; the middle is taken.
-When messages went one way only, the fastest is taken to have needed no time.
+A delivery at d by the receiver's clock of what was sent at s by the sender's says that
+the receiver's clock is ahead by at most d - s. The least of these over all messages to
+a member bounds by how much its clock is ahead of the others, and the least over all
+messages from it by how much it is behind; the middle is taken. When messages went one
+way only, the fastest is taken to have needed no time.
 
-Clocks that can be equal are taken to be equal. So the figures of members on one machine stay as measured,
-and no clock is blamed that need not be wrong. Of clocks that cannot, those are apart that contradict most
-others. Clocks also run at different rates: a line below the least delays over time says by how much one
-that is apart gains (Moon, Skelly and Towsley, 1999).
+Clocks that can be equal are taken to be equal. So the figures of members on one machine
+stay as measured, and no clock is blamed that need not be wrong. Of clocks that cannot,
+those are apart that contradict most others. Clocks also run at different rates: a line
+below the least delays over time says by how much one that is apart gains (Moon, Skelly
+and Towsley, 1999).
 
-No promise is judged by these estimates. They order violations, correct latencies, and are reported.
+No promise is judged by these estimates. They order violations, correct latencies, and
+are reported.
 """
 
 from collections import Counter, defaultdict
@@ -29,9 +33,10 @@ from ringcast.trace import KINDS
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-SLOTS = 64                              # of the time, in each of which the least delay of a stream counts
-FASTEST = 10_000_000_000                # nanoseconds: so long even the fastest message to a member that sends nothing may have taken
-TOLD = 1_000_000                        # nanoseconds: clocks that are less apart are not told of
+SLOTS = 64                # of the time, in each of which the least delay of a stream counts
+FASTEST = 10_000_000_000  # nanoseconds: so long even the fastest message to a member that sends
+                          # nothing may have taken
+TOLD = 1_000_000          # nanoseconds: clocks that are less apart are not told of
 POINTS = pa.schema([(name, pa.int64()) for name in (
     "member_id", "epoch", "sender_id", "slot", "delay", "sent_from", "sent_to", "wall")])
 
@@ -45,12 +50,13 @@ class Key(NamedTuple):
 
 @dataclass(frozen=True)
 class Clock:
-    """How far a clock is ahead: `ahead` nanoseconds when it shows `origin`, and `rate` more for each one that it goes on."""
+    """How far a clock is ahead: `ahead` nanoseconds when it shows `origin`, and `rate`
+    more for each one that it goes on."""
 
     ahead: float = 0.0
     rate: float = 0.0
     origin: int = 0
-    within: float | None = 0.0          # nanoseconds to either side; None when messages went one way only
+    within: float | None = 0.0  # nanoseconds to either side; None when messages went one way only
 
     def at(self, wall: int) -> int:
         return round(self.ahead + self.rate * (wall - self.origin))
@@ -58,7 +64,8 @@ class Clock:
 
 @dataclass
 class Point:
-    """Of what one clock's owner got of another's: the least delay in a slot, and when about."""
+    """Of what one clock's owner got of another's: the least delay in a slot, and when
+    about."""
 
     receiver: Key
     sender: Key
@@ -68,12 +75,16 @@ class Point:
 
 @dataclass
 class Clocks:
-    """The clocks that are not right, and from when on a member's messages bear the time of which of its processes."""
+    """The clocks that are not right, and from when on a member's messages bear the time
+    of which of its processes."""
 
     apart: dict[Key, Clock] = field(default_factory=dict)
-    against: dict[Key, str] = field(default_factory=dict)       # the member whose clock the others of its group are compared with
-    periods: dict[str, list[tuple[int, int]]] = field(default_factory=dict)     # member with several processes: (sent_at, epoch)
-    loose: set[Key] = field(default_factory=set)        # clocks that cannot be as close to others as was said
+    against: dict[Key, str] = field(default_factory=dict)  # the member whose clock the others of
+                                                           # its group are compared with
+    # member with several processes: (sent_at, epoch)
+    periods: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
+    loose: set[Key] = field(default_factory=set)           # clocks that cannot be as close to
+                                                           # others as was said
 
     def true(self, member: str, wall: int, epoch: int = 0) -> int:
         """The time of an event by the clock that the others are compared with."""
@@ -82,9 +93,12 @@ class Clocks:
 
     def rows(self) -> list[dict[str, Any]]:
         """Tables like to have: a row for each clock that is apart."""
-        return [{"member": key.member, "epoch": key.epoch, "against": self.against[key], "ahead_s": clock.ahead / 1e9,
-                 "within_s": None if clock.within is None else clock.within / 1e9, "rate_ppm": clock.rate * 1e6}
-                for key, clock in sorted(self.apart.items()) if abs(clock.ahead) >= max(TOLD, clock.within or 0) or self._drifts(clock)]
+        return [{"member": key.member, "epoch": key.epoch, "against": self.against[key],
+                 "ahead_s": clock.ahead / 1e9,
+                 "within_s": None if clock.within is None else clock.within / 1e9,
+                 "rate_ppm": clock.rate * 1e6}
+                for key, clock in sorted(self.apart.items())
+                if abs(clock.ahead) >= max(TOLD, clock.within or 0) or self._drifts(clock)]
 
     def _drifts(self, clock: Clock) -> bool:
         return abs(clock.rate) >= 1e-5
@@ -100,10 +114,12 @@ class Clocks:
 
 
 def gather(spark: "SparkSession", parts: Sequence[Path], events: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Read the least delays of each stream to one member, by slots of time; `events` are those of aggregates.marked."""
+    """Read the least delays of each stream to one member, by slots of time; `events`
+    are those of aggregates.marked."""
     spans: dict[tuple[str, int], tuple[int, int]] = {}
     for event in events:
-        low, high = spans.get(key := (event["member"], event["epoch"]), (event["wall"], event["wall"]))
+        low, high = spans.get(key := (event["member"], event["epoch"]),
+                              (event["wall"], event["wall"]))
         spans[key] = min(low, event["wall"]), max(high, event["wall"])
     width = max(TOLD, max((high - low for low, high in spans.values()), default=0) // SLOTS)
     has_epochs = any(event["epoch"] for event in events)
@@ -113,7 +129,8 @@ def gather(spark: "SparkSession", parts: Sequence[Path], events: Sequence[Mappin
 
 
 def points(part: Path, width: int, has_epochs: bool) -> pa.Table:
-    """Read one part. With `has_epochs`, also when what its member sent left it: rows with `slot` -1."""
+    """Read one part. With `has_epochs`, also when what its member sent left it: rows
+    with `slot` -1."""
     columns = ["kind", "member_id", "epoch", "sender_id", "sent_at", "wall"]
     table = aggregates.read(part, columns, ("deliver", "send") if has_epochs else ("deliver",))
     is_send = pc.equal(table["kind"], KINDS["send"])
@@ -121,34 +138,41 @@ def points(part: Path, width: int, has_epochs: bool) -> pa.Table:
     table = table.filter(pc.and_(foreign, pc.greater(pc.fill_null(table["sent_at"], 0), 0)))
     is_send = pc.equal(table["kind"], KINDS["send"])
     made = pa.table({name: table[name] for name in ("member_id", "epoch", "sender_id", "sent_at", "wall")} | {
-        "slot": pc.if_else(is_send, -1, pc.divide(table["wall"], width)), "delay": pc.subtract(table["wall"], table["sent_at"])})
+        "slot": pc.if_else(is_send, -1, pc.divide(table["wall"], width)),
+        "delay": pc.subtract(table["wall"], table["sent_at"])})
     keys = ["member_id", "epoch", "sender_id", "slot"]
     result = made.group_by(keys, use_threads=False).aggregate(
         [("delay", "min"), ("sent_at", "min"), ("sent_at", "max"), ("wall", "mean")])
-    columns_ = [*(result[name] for name in keys), result["delay_min"], result["sent_at_min"], result["sent_at_max"],
+    columns_ = [*(result[name] for name in keys), result["delay_min"], result["sent_at_min"],
+                result["sent_at_max"],
                 pc.round(result["wall_mean"])]
     return pa.Table.from_arrays([column.cast(pa.int64()) for column in columns_], POINTS.names)
 
 
-# ------------------------------------------------------------------------------------------------------------- estimate
+# ----------------------------------------------------------------------------------------- estimate
 
 def estimate(rows: Sequence[Mapping[str, Any]], names: Mapping[int, str], skew: int | None = None) -> Clocks:
-    """Compare the clocks; `names` are whom the numbers in the rows stand for, `skew` is how far apart they are said to be at most."""
+    """Compare the clocks; `names` are whom the numbers in the rows stand for, `skew` is
+    how far apart they are said to be at most."""
     clocks = Clocks(periods=periods(rows, names))
-    found = [point for row in rows if row["slot"] != -1 and (point := _point(row, names, clocks.periods)) is not None]
+    found = [point for row in rows if row["slot"] != -1
+             and (point := _point(row, names, clocks.periods)) is not None]
     for group in connected(found):
         _compare(clocks, group, skew)
     return clocks
 
 
-def periods(rows: Sequence[Mapping[str, Any]], names: Mapping[int, str]) -> dict[str, list[tuple[int, int]]]:
-    """From when on, by sent_at, each process of a member sent, of members with several."""
+def periods(rows: Sequence[Mapping[str, Any]], names: Mapping[int, str]) -> dict[str,
+                                                                                 list[tuple[int, int]]]:
+    """From when on, by sent_at, each process of a member sent, of members with
+    several."""
     first: dict[str, dict[int, int]] = defaultdict(dict)
     for row in rows:
         if row["slot"] == -1 and row["member_id"] in names:
             epochs = first[names[row["member_id"]]]
             epochs[row["epoch"]] = min(row["sent_from"], epochs.get(row["epoch"], row["sent_from"]))
-    return {member: sorted((wall, epoch) for epoch, wall in epochs.items()) for member, epochs in first.items()}
+    return {member: sorted((wall, epoch) for epoch, wall in epochs.items()) for member,
+            epochs in first.items()}
 
 
 def _point(row: Mapping[str, Any], names: Mapping[int, str], periods: Mapping[str, list[tuple[int, int]]]) -> Point | None:
@@ -156,8 +180,10 @@ def _point(row: Mapping[str, Any], names: Mapping[int, str], periods: Mapping[st
     receiver, sender = names.get(row["member_id"]), names.get(row["sender_id"])
     if receiver is None or sender is None:
         return None
-    first, last = (epoch_at(periods.get(sender, ()), row[name]) for name in ("sent_from", "sent_to"))
-    return Point(Key(receiver, row["epoch"]), Key(sender, first), row["wall"], row["delay"]) if first == last else None
+    first, last = (epoch_at(periods.get(sender, ()), row[name])
+                   for name in ("sent_from", "sent_to"))
+    return Point(Key(receiver, row["epoch"]), Key(sender, first), row["wall"],
+                 row["delay"]) if first == last else None
 
 
 def epoch_at(periods: Sequence[tuple[int, int]], sent_at: int) -> int:
@@ -189,8 +215,9 @@ def _compare(clocks: Clocks, points: list[Point], skew: int | None) -> None:
     right = equal(points)
     known = dict.fromkeys(right, Clock())
     while rest := keys_of(points) - known.keys():
-        shared = {key: [point for point in points if (point.receiver == key and point.sender in known) or (
-            point.sender == key and point.receiver in known)] for key in sorted(rest)}
+        shared = {key: [point for point in points
+                        if (point.receiver == key and point.sender in known) or (
+point.sender == key and point.receiver in known)] for key in sorted(rest)}
         key = max(shared, key=lambda key: len(shared[key]))
         known[key] = clocks.apart[key] = _against(known, key, shared[key])
         clocks.against[key] = min(right).member
@@ -201,39 +228,49 @@ def keys_of(points: Sequence[Point]) -> set[Key]:
 
 
 def equal(points: Sequence[Point], skew: int = 0) -> set[Key]:
-    """The largest set of clocks, or nearly so, of which none needs to be apart from another by more than `skew`."""
+    """The largest set of clocks, or nearly so, of which none needs to be apart from
+    another by more than `skew`."""
     least: dict[tuple[Key, Key], int] = {}
     for point in points:
         pair = point.sender, point.receiver
         least[pair] = min(point.delay, least.get(pair, point.delay))
     keys = keys_of(points)
-    while contrary := Counter(key for pair, delay in least.items() if delay < -skew and keys.issuperset(pair) for key in pair):
-        agreed = Counter(key for pair, delay in least.items() if delay >= -skew and keys.issuperset(pair) for key in pair)
+    while contrary := Counter(key for pair, delay in least.items() if delay < -skew
+                              and keys.issuperset(pair) for key in pair):
+        agreed = Counter(key for pair, delay in least.items() if delay >= -skew
+                         and keys.issuperset(pair) for key in pair)
         keys.remove(max(contrary, key=lambda key: (contrary[key], -agreed[key], key)))
     senders = {sender for sender, _ in least}
     late = {key for key in keys - senders if all(
-        delay > FASTEST + skew for (sender, receiver), delay in least.items() if receiver == key and sender in keys)}
+        delay > FASTEST + skew for (sender, receiver), delay in least.items() if receiver == key
+        and sender in keys)}
     return keys - late
 
 
 def _against(known: Mapping[Key, Clock], key: Key, points: Sequence[Point]) -> Clock:
     """Compare one clock with those that are known already."""
-    there = [(point.wall, point.delay + known[point.sender].at(point.wall - point.delay)) for point in points if point.receiver == key]
-    back = [(point.wall - point.delay, known[point.receiver].at(point.wall) - point.delay) for point in points if point.sender == key]
+    there = [(point.wall, point.delay + known[point.sender].at(point.wall - point.delay))
+             for point in points if point.receiver == key]
+    back = [(point.wall - point.delay, known[point.receiver].at(point.wall) - point.delay)
+            for point in points if point.sender == key]
     drift, origin = rate(there, back), min(wall for wall, _ in there + back)
     most = min((ahead - drift * (wall - origin) for wall, ahead in there), default=None)
     least = max((ahead - drift * (wall - origin) for wall, ahead in back), default=None)
     if most is None or least is None:
-        return Clock(least if most is None else most, drift, origin, None)      # type: ignore[arg-type]
+        ahead = least if most is None else most
+        assert ahead is not None                # there are points of one kind at least
+        return Clock(ahead, drift, origin, None)
     return Clock((least + most) / 2, drift, origin, max(0.0, most - least) / 2)
 
 
-Limit = tuple[int, float]               # what a clock showed, and by how much it was ahead then at most, or at least
+Limit = tuple[int, float]  # what a clock showed, and by how much it was ahead then at most, or at
+                           # least
 
 
 def rate(there: Sequence[Limit], back: Sequence[Limit]) -> float:
-    """Tell by how much a clock runs faster than the others, by what came to its owner and by what its owner sent. When both ways are
-    known, they have to agree that it does."""
+    """Tell by how much a clock runs faster than the others, by what came to its owner
+    and by what its owner sent. When both ways are known, they have to agree that it
+    does."""
     slopes = [slope(there)] if there else []
     slopes += [-slope([(wall, -ahead) for wall, ahead in back])] if back else []
     if len(slopes) == 2 and slopes[0] * slopes[1] <= 0:
@@ -242,7 +279,8 @@ def rate(there: Sequence[Limit], back: Sequence[Limit]) -> float:
 
 
 def slope(points: Sequence[Limit]) -> float:
-    """The slope of the line below all points that is nearest to them: the edge of their convex hull below their middle."""
+    """The slope of the line below all points that is nearest to them: the edge of their
+    convex hull below their middle."""
     hull: list[Limit] = []
     for x, y in sorted(points):
         while len(hull) > 1 and (hull[-1][0] - hull[-2][0]) * (y - hull[-2][1]) <= (hull[-1][1] - hull[-2][1]) * (x - hull[-2][0]):

@@ -1,7 +1,9 @@
-"""What the traces say about speed: latency, repair, acks, blocked senders and full windows, over time and for each member.
+"""What the traces say about speed: latency, repair, acks, blocked senders and full
+windows, over time and for each member.
 
-Latencies are counted in buckets of an eighth of an octave: such histograms add up exactly, over slots of time, members and machines,
-and a percentile read from one is within 4.5 % of the true one.
+Latencies are counted in buckets of an eighth of an octave: such histograms add up
+exactly, over slots of time, members and machines, and a percentile read from one is
+within 4.5 % of the true one.
 """
 
 from collections import Counter, defaultdict
@@ -15,25 +17,30 @@ from ringcast.audit.groups import Groups
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-FOREVER = 1 << 62                       # nanoseconds
-SLOTS = 120                             # parts into which the time is cut
-PER_OCTAVE = 8                          # buckets
-UNKNOWN = -1                            # the bucket of messages that came before they were sent: clocks that are apart
+FOREVER = 1 << 62   # nanoseconds
+SLOTS = 120         # parts into which the time is cut
+PER_OCTAVE = 8      # buckets
+UNKNOWN = -1        # the bucket of messages that came before they were sent: clocks that are apart
 
 
 @dataclass
 class Figures:
-    """Tables, as lists of rows; `width` nanoseconds is a slot, the first of which begins at `begin`."""
+    """Tables, as lists of rows; `width` nanoseconds is a slot, the first of which
+    begins at `begin`."""
 
     begin: int
     width: int
-    series: list[dict[str, Any]]        # slot, event, member: rows, messages, nbytes, duration, fill, fullest
-    latency: list[dict[str, Any]]       # slot, member, bucket: messages
-    acked: list[dict[str, Any]]         # slot, sender, member: the last position that was acknowledged
-    slowest: Counter[str] = field(default_factory=Counter)      # slots of a stream in which a member was behind all others
+    series: list[dict[str, Any]]                            # slot, event, member: rows, messages,
+                                                            # nbytes, duration, fill, fullest
+    latency: list[dict[str, Any]]                           # slot, member, bucket: messages
+    acked: list[dict[str, Any]]                             # slot, sender, member: the last
+                                                            # position that was acknowledged
+    slowest: Counter[str] = field(default_factory=Counter)  # slots of a stream in which a member
+                                                            # was behind all others
 
     def total(self, event: str, column: str = "messages", member: str | None = None) -> int:
-        return sum(row[column] or 0 for row in self.series if row["event"] == event and member in (None, row["member"]))
+        return sum(row[column] or 0 for row in self.series if row["event"] == event
+                   and member in (None, row["member"]))
 
     def seconds(self, slot: int) -> float:
         """The middle of a slot, since the beginning."""
@@ -53,7 +60,8 @@ class Figures:
         return counts
 
     def slowest_member(self) -> tuple[str, float] | None:
-        """Who was most often the last to acknowledge, and its share of the slots in which anybody was; None when nobody was."""
+        """Who was most often the last to acknowledge, and its share of the slots in
+        which anybody was; None when nobody was."""
         if not self.slowest:
             return None
         name, times = self.slowest.most_common(1)[0]
@@ -61,17 +69,21 @@ class Figures:
 
 
 def figures(rows: "DataFrame", groups: Groups, clocks: Clocks | None = None) -> Figures:
-    """Read them out of the rows of the traces that `groups` are of, all by one clock."""
+    """Read them out of the rows of the traces that `groups` are of, all by one
+    clock."""
     from pyspark.sql import functions as F
 
     clocks = clocks or Clocks()
     begin, end = span(groups, clocks)
     width = max(1, (end - begin) // SLOTS + 1)
     rows = corrected(rows, clocks)
-    timed = rows.withColumn("slot", F.greatest((F.col("wall") - begin) / width, F.lit(0)).cast("int"))
+    timed = rows.withColumn("slot",
+                            F.greatest((F.col("wall") - begin) / width, F.lit(0)).cast("int"))
     series = timed.groupBy("slot", "event", "member").agg(
-        F.count(F.lit(1)).alias("rows"), F.sum("count").alias("messages"), F.sum("nbytes").alias("nbytes"),
-        F.sum("duration").alias("duration"), F.avg("fill").alias("fill"), F.max("fill").alias("fullest"))
+        F.count(F.lit(1)).alias("rows"), F.sum("count").alias("messages"),
+        F.sum("nbytes").alias("nbytes"),
+        F.sum("duration").alias("duration"), F.avg("fill").alias("fill"),
+        F.max("fill").alias("fullest"))
     delay = F.col("wall") - F.col("sent_at")
     bucket = F.when(delay < 0, UNKNOWN).otherwise(F.floor(F.log2(F.greatest(delay, F.lit(1))) * PER_OCTAVE)).cast("int")
     latency = timed.where((F.col("event") == "deliver") & (F.col("sender") != F.col("member")) & (F.col("sent_at") > 0)).groupBy(
@@ -88,13 +100,16 @@ def span(groups: Groups, clocks: Clocks) -> tuple[int, int]:
     """When the first view was installed, and when the last event was."""
     if not clocks.apart:
         return min(groups.begin, groups.end), groups.end
-    views = [clocks.true(member.name, wall, epoch) for member in groups.members.values() for wall, epoch, *_ in member.views]
-    end = max(clocks.true(member.name, member.last_wall, max(member.epochs, default=0)) for member in groups.members.values())
+    views = [clocks.true(member.name, wall, epoch) for member in groups.members.values() for wall,
+             epoch, *_ in member.views]
+    end = max(clocks.true(member.name, member.last_wall, max(member.epochs, default=0))
+              for member in groups.members.values())
     return min([*views, end]), end
 
 
 def corrected(rows: "DataFrame", clocks: Clocks) -> "DataFrame":
-    """The rows with `wall` and `sent_at` by the clock that the others of a group are compared with."""
+    """The rows with `wall` and `sent_at` by the clock that the others of a group are
+    compared with."""
     from pyspark.sql import functions as F
 
     if not clocks.apart:
@@ -105,13 +120,15 @@ def corrected(rows: "DataFrame", clocks: Clocks) -> "DataFrame":
         apart.append((*key, -FOREVER, FOREVER, *shown))
         periods = clocks.periods.get(key.member) or [(-FOREVER, key.epoch)]
         ends = [wall for wall, _ in periods[1:]] + [FOREVER]
-        sent += [(*key, begin, end, *shown) for (begin, epoch), end in zip(periods, ends, strict=True) if epoch == key.epoch]
+        sent += [(*key, begin, end, *shown) for (begin, epoch),
+                 end in zip(periods, ends, strict=True) if epoch == key.epoch]
 
     def joined(rows: "DataFrame", table: list[Any], time: str, who: str, has_epoch: bool) -> "DataFrame":
         columns = "member string, epoch int, begin bigint, end bigint, ahead double, rate double, origin bigint"
         names = {name.split()[0]: "clock_" + name.split()[0] for name in columns.split(", ")}
         table_ = F.broadcast(rows.sparkSession.createDataFrame(table, columns).withColumnsRenamed(names))
-        same = [F.col(who) == F.col("clock_member"), F.col(time) >= F.col("clock_begin"), F.col(time) < F.col("clock_end")]
+        same = [F.col(who) == F.col("clock_member"), F.col(time) >= F.col("clock_begin"),
+                F.col(time) < F.col("clock_end")]
         same += [F.col("epoch") == F.col("clock_epoch")] if has_epoch else []
         ahead = F.col("clock_ahead") + F.col("clock_rate") * (F.col(time) - F.col("clock_origin"))
         right = F.col(time) - F.coalesce(F.round(ahead).cast("bigint"), F.lit(0))
@@ -121,7 +138,8 @@ def corrected(rows: "DataFrame", clocks: Clocks) -> "DataFrame":
 
 
 def lagging(acked: Iterable[dict[str, Any]]) -> Counter[str]:
-    """In how many slots each member was the one that had acknowledged least of a stream, and others more."""
+    """In how many slots each member was the one that had acknowledged least of a
+    stream, and others more."""
     slots: dict[str, dict[int, dict[str, int]]] = defaultdict(lambda: defaultdict(dict))
     for row in acked:
         if row["member"] != row["sender"]:
@@ -138,7 +156,8 @@ def lagging(acked: Iterable[dict[str, Any]]) -> Counter[str]:
 
 
 def percentile(histogram: Counter[int], share: float) -> float | None:
-    """The latency in seconds that this share of the messages does not exceed; None when there are none."""
+    """The latency in seconds that this share of the messages does not exceed; None when
+    there are none."""
     counts = sorted((bucket, count) for bucket, count in histogram.items() if bucket != UNKNOWN)
     wanted = share * sum(count for _, count in counts)
     for bucket, count in counts:

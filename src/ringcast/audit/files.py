@@ -1,8 +1,10 @@
-"""The files of traces: which of them are parts of a trace, and what is wrong with the others.
+"""The files of traces: which of them are parts of a trace, and what is wrong with the
+others.
 
-A part is written under another name and renamed, so a crash leaves whole parts and at most one unfinished one. What is named like a
-part and is none, was damaged or put there by somebody else: it is reported, and never read as data. So every part is read here once,
-to see whether its checksum fits (ringcast.trace.seal).
+A part is written under another name and renamed, so a crash leaves whole parts and at
+most one unfinished one. What is named like a part and is none, was damaged or put there
+by somebody else: it is reported, and never read as data. So every part is read here
+once, to see whether its checksum fits (ringcast.trace.seal).
 """
 
 from collections.abc import Iterable, Sequence
@@ -24,33 +26,43 @@ class Files:
     """What was found."""
 
     parts: list[Path] = field(default_factory=list)
-    bad: dict[Path, str] = field(default_factory=dict)          # why it is not read
-    unfinished: list[Path] = field(default_factory=list)        # what a crash left
-    missing: list[Path] = field(default_factory=list)           # parts that were not found, though later ones were
+    bad: dict[Path, str] = field(default_factory=dict)    # why it is not read
+    unfinished: list[Path] = field(default_factory=list)  # what a crash left
+    missing: list[Path] = field(default_factory=list)     # parts that were not found, though later
+                                                          # ones were
 
     def incomplete(self) -> dict[str, str]:
-        """Members, by the names in their traces, whose traces lack something that was written; and what that is."""
-        holes = {path.parent: f"{path.name} {why}" for path, why in self.bad.items() if why != FOREIGN}
+        """Members, by the names in their traces, whose traces lack something that was
+        written; and what that is."""
+        holes = {path.parent: f"{path.name} {why}" for path, why in self.bad.items()
+                 if why != FOREIGN}
         holes |= {path.parent: f"{path.name} is missing" for path in self.missing}
-        named = {folder: next((part for part in self.parts if part.parent == folder), None) for folder in holes}
-        return {member_of(part): holes[folder] for folder, part in named.items() if part is not None}
+        named = {folder: next((part for part in self.parts if part.parent == folder), None)
+                 for folder in holes}
+        return {member_of(part): holes[folder] for folder, part in named.items()
+                if part is not None}
 
 
 def find(traces: Sequence[Path | str]) -> Files:
-    """The parts under these directories; a path of a single part is one too. TraceError when there is no trace in one of them."""
+    """The parts under these directories; a path of a single part is one too. TraceError
+    when there is no trace in one of them."""
     files = Files()
     seen: set[Path] = set()
     for trace in map(local_path, traces):
         if not trace.exists():
             raise TraceError(f"there is no {trace}; name the directory that a channel's option trace, or simulate --trace, names")
-        found = [path for path in ([trace] if trace.is_file() else sorted(trace.rglob("*"))) if path.is_file()]
+        found = [path for path in ([trace] if trace.is_file() else sorted(trace.rglob("*")))
+                 if path.is_file()]
         files.unfinished += [path for path in found if path.suffix == UNFINISHED]
-        candidates = [path for path in found if path.suffix == SUFFIX and path.resolve() not in seen]
+        candidates = [path for path in found if path.suffix == SUFFIX
+                      and path.resolve() not in seen]
         seen |= {path.resolve() for path in candidates}
         with ThreadPoolExecutor(READERS) as pool:
             verdicts = list(pool.map(fault_of, candidates))
-        files.parts += [path for path, fault in zip(candidates, verdicts, strict=True) if fault is None]
-        files.bad |= {path: fault for path, fault in zip(candidates, verdicts, strict=True) if fault is not None}
+        files.parts += [path for path, fault in zip(candidates, verdicts, strict=True)
+                        if fault is None]
+        files.bad |= {path: fault for path, fault in zip(candidates, verdicts, strict=True)
+                      if fault is not None}
         if not any(path.suffix == SUFFIX for path in found):
             raise TraceError(f"{trace} holds no trace; name the directory that a channel's option trace, or simulate --trace, names")
     if not files.parts:
@@ -61,7 +73,8 @@ def find(traces: Sequence[Path | str]) -> Files:
 
 
 def fault_of(path: Path, whole: bool = False) -> str | None:
-    """Say why a file is not a part of a trace; None when it is one. What has no checksum is decoded with `whole`, else its footer."""
+    """Say why a file is not a part of a trace; None when it is one. What has no
+    checksum is decoded with `whole`, else its footer."""
     import pyarrow
     from pyarrow import parquet
 
@@ -92,9 +105,11 @@ def missing(paths: Iterable[Path]) -> Iterable[Path]:
     for path in paths:
         folders.setdefault(path.parent, set()).add(path.name)
     for folder, names in folders.items():
-        numbers = [int(name.removesuffix(SUFFIX)) for name in names if name.removesuffix(SUFFIX).isdecimal()]
+        numbers = [int(name.removesuffix(SUFFIX)) for name in names
+                   if name.removesuffix(SUFFIX).isdecimal()]
         if len(names) == len(numbers):
-            yield from (folder / part_name(number) for number in range(1, max(numbers, default=0)) if part_name(number) not in names)
+            yield from (folder / part_name(number) for number in range(1, max(numbers, default=0))
+                        if part_name(number) not in names)
 
 
 def member_of(part: Path) -> str:

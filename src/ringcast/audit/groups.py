@@ -1,9 +1,12 @@
-"""The first stage of an audit: what one pass of aggregates over all rows (aggregates.grouped) proves by itself.
+"""The first stage of an audit: what one pass of aggregates over all rows
+(aggregates.grouped) proves by itself.
 
-Of what one member was given of one stream in order, the rows say the positions and the ordinals. When both differ by the same number
-from the first row to the last, and there are as many messages as positions, then no message is missing, none came twice and none in
-another order: no sort is needed for that. What this cannot prove, because something is wrong or because messages had flags, is
-looked at row by row in the second stage (audit/rows.py).
+Of what one member was given of one stream in order, the rows say the positions and the
+ordinals. When both differ by the same number from the first row to the last, and there
+are as many messages as positions, then no message is missing, none came twice and none
+in another order: no sort is needed for that. What this cannot prove, because something
+is wrong or because messages had flags, is looked at row by row in the second stage
+(audit/rows.py).
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -39,7 +42,8 @@ class Sent:
 
     @property
     def is_whole(self) -> bool:
-        """Whether each was sent for the first time once, as far as their number tells."""
+        """Whether each was sent for the first time once, as far as their number
+        tells."""
         return self.messages == self.last - self.first + 1
 
 
@@ -50,14 +54,16 @@ class Got:
     messages: int = 0                   # in order
     first: int | None = None
     last: int | None = None
-    shifts: set[int] = field(default_factory=set)       # least and largest difference of position and ordinal
-    ordinal: int | None = None          # the least
+    shifts: set[int] = field(default_factory=set)  # least and largest difference of position and
+                                                   # ordinal
+    ordinal: int | None = None                     # the least
     flags: int = 0
     claim: int | None = None            # the most by which an ack was ahead of what had been given
 
     @property
     def is_proven(self) -> bool:
-        """Whether the ordinals show that what it got are consecutive messages, each once and in order."""
+        """Whether the ordinals show that what it got are consecutive messages, each
+        once and in order."""
         if self.flags:
             return False
         if not self.messages:
@@ -65,7 +71,8 @@ class Got:
         assert self.first is not None and self.last is not None
         whole = self.messages == self.last - self.first + 1
         shift, *others = self.shifts
-        return whole and self.ordinal == 0 and not others and (self.claim is None or self.claim < shift)
+        return whole and self.ordinal == 0 and not others and (self.claim is None
+                                                               or self.claim < shift)
 
 
 @dataclass
@@ -79,7 +86,8 @@ class Epoch:
     is_closed: bool = False
 
     def hole(self) -> str | None:
-        """What is wrong with the numbers of the events; None when each is there once."""
+        """What is wrong with the numbers of the events; None when each is there
+        once."""
         if self.dropped:
             return f"it had no room for {self.dropped:,} events"
         if self.rows > self.last_ev + 1:
@@ -99,7 +107,8 @@ class Member:
     epochs: dict[int, Epoch] = field(default_factory=dict)
     last_wall: int = 0
     refused_at: int | None = None
-    views: list[tuple[int, int, int, tuple[str, ...]]] = field(default_factory=list)    # (wall, epoch, id, members), in their order
+    # (wall, epoch, id, members), in their order
+    views: list[tuple[int, int, int, tuple[str, ...]]] = field(default_factory=list)
 
     @property
     def is_closed(self) -> bool:
@@ -108,7 +117,8 @@ class Member:
 
     @property
     def has_all_epochs(self) -> bool:
-        """Whether there is a trace of each process of its incarnation up to the last that there is one of."""
+        """Whether there is a trace of each process of its incarnation up to the last
+        that there is one of."""
         return len(self.epochs) == max(self.epochs, default=-1) + 1
 
     def hole(self) -> str | None:
@@ -123,24 +133,32 @@ class Groups:
     names: dict[int, str] = field(default_factory=dict)     # whom the numbers in the rows stand for
     members: dict[str, Member] = field(default_factory=dict)
     sent: dict[Stream, Sent] = field(default_factory=dict)
-    sent_in: dict[tuple[str, int], int] = field(default_factory=dict)       # (sender, view): the last position sent in it
-    got: dict[tuple[str, Stream], Got] = field(default_factory=dict)        # (member, stream)
-    purged: dict[tuple[str, int], tuple[int, int]] = field(default_factory=dict)    # (sender, view): position, and when at the latest
-    begins: dict[tuple[str, Stream], set[int]] = field(default_factory=dict)        # where a stream may begin for a member
-    heard: dict[tuple[str, Stream, int], int] = field(default_factory=dict)         # (member, stream, view): the first position given
+    # (sender, view): the last position sent in it
+    sent_in: dict[tuple[str, int], int] = field(default_factory=dict)
+    got: dict[tuple[str, Stream], Got] = field(default_factory=dict)  # (member, stream)
+    # (sender, view): position, and when at the latest
+    purged: dict[tuple[str, int], tuple[int, int]] = field(default_factory=dict)
+    # where a stream may begin for a member
+    begins: dict[tuple[str, Stream], set[int]] = field(default_factory=dict)
+    # (member, stream, view): the first position given
+    heard: dict[tuple[str, Stream, int], int] = field(default_factory=dict)
     twins: list[tuple[str, str]] = field(default_factory=list)      # names of one incarnation
     num_rows: int = 0
-    num_messages: int = 0               # delivered
-    begin: int = 1 << 62                # wall of the first view, which is what a member does first, and ...
-    end: int = -(1 << 62)               # ... of the last event
+    num_messages: int = 0       # delivered
+    begin: int = 1 << 62        # wall of the first view, which is what a member does first, and ...
+    end: int = -(1 << 62)       # ... of the last event
 
 
 def gather(table: Iterable[Mapping[str, Any]], events: Sequence[Mapping[str, Any]]) -> Groups:
-    """Put what aggregates.grouped and marked found into the form that the judges ask. Whom the numbers stand for, the views say."""
+    """Put what aggregates.grouped and marked found into the form that the judges ask.
+    Whom the numbers stand for, the views say."""
     groups = Groups()
-    for name in sorted({name for event in events for name in (event["member"], event["sender"], event["peer"],
-                                                              *(event["members"] or ())) if name is not None},
-                       key=lambda name: (name.startswith("#"), name)):      # a number without a name is whoever else has it
+    for name in sorted({name for event in events for name in (event["member"], event["sender"],
+                                                              event["peer"],
+                                                              *(event["members"] or ()))
+                        if name is not None},
+                       # a number without a name is whoever else has it
+                       key=lambda name: (name.startswith("#"), name)):
         known = groups.names.setdefault(id_of(name), name)
         if known != name and not name.startswith("#"):
             groups.twins.append((known, name))
@@ -158,7 +176,8 @@ def gather(table: Iterable[Mapping[str, Any]], events: Sequence[Mapping[str, Any
 
 def _add(groups: Groups, row: Mapping[str, Any]) -> None:
     _count(groups, row)
-    stream = Stream(row["sender"], row["peer"] if row["conn_id"] is not None else None, row["conn_id"])
+    stream = Stream(row["sender"], row["peer"] if row["conn_id"] is not None else None,
+                    row["conn_id"])
     if row["event"] in SENT and row["last"] is not None:
         _add_sent(groups, stream, row)
     elif row["event"] == "deliver":
@@ -218,12 +237,15 @@ def _note(groups: Groups, event: Mapping[str, Any]) -> None:
     member = groups.members.setdefault(event["member"], Member(event["member"]))
     what = event["event"]
     if what == "start":
-        groups.begins.setdefault((event["peer"], Stream(event["sender"])), set()).add(event["first"])
+        groups.begins.setdefault((event["peer"], Stream(event["sender"])), set()).add(
+            event["first"])
     elif what == "resume":
-        groups.begins.setdefault((event["member"], Stream(event["sender"])), set()).add(event["last"] + 1)
+        groups.begins.setdefault((event["member"], Stream(event["sender"])), set()).add(
+            event["last"] + 1)
     elif what == "view":
         groups.begin = min(groups.begin, event["wall"])
-        member.views.append((event["wall"], event["epoch"], event["view_id"], tuple(event["members"])))
+        member.views.append((event["wall"], event["epoch"], event["view_id"],
+                             tuple(event["members"])))
     elif what == "refuse":
         member.refused_at = event["wall"] if member.refused_at is None else member.refused_at
     elif what == "dropped":
@@ -240,12 +262,15 @@ def suspects(groups: Groups) -> list[tuple[str, Stream]]:
         begins = groups.begins.get((member, stream))
         is_plain = sent is None or not sent.flags
         is_begun = got.first is None or begins is None or got.first in begins
-        is_sent = member == stream.sender or got.last is None or (sent is not None and sent.is_whole and got.last <= sent.last)
-        if not (is_plain and is_begun and is_sent and (got.is_proven or claims_nothing(got, begins))):
+        is_sent = member == stream.sender or got.last is None or (sent is not None and sent.is_whole
+                                                                  and got.last <= sent.last)
+        if not (is_plain and is_begun and is_sent
+                and (got.is_proven or claims_nothing(got, begins))):
             found.append((member, stream))
     return found
 
 
 def claims_nothing(got: Got, begins: set[int] | None) -> bool:
-    """Whether a member that was given nothing of a stream in order acknowledged only what lies before it."""
+    """Whether a member that was given nothing of a stream in order acknowledged only
+    what lies before it."""
     return not (got.flags or got.messages) and got.claim is not None and begins is not None and got.claim < max(begins)

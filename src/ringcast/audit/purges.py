@@ -1,19 +1,21 @@
-"""Purges that came too early: a sender gave up what a member of its view had not acknowledged.
+"""Purges that came too early: a sender gave up what a member of its view had not
+acknowledged.
 
-No clocks are compared. A purge is too early for sure when it happened before the ack that it needed, and
-that is so when the member had, before this ack, been given a message that the sender sent after the
-purge. Both sides count the sender's messages, so that positions say it:
+No clocks are compared. A purge is too early for sure when it happened before the ack
+that it needed, and that is so when the member had, before this ack, been given a
+message that the sender sent after the purge. Both sides count the sender's messages, so
+that positions say it:
 
     r   of an ack: the last message of the stream that the member had been given when it sent the ack
     S   of a purge: the last message that the sender had sent before it
 
-An ack may have come in time for a purge when r <= S. What else is said: a START says that what lies
-before it is not for the member; a member that takes no messages (refuse), or whose trace ends without
-a close, may have said anything from then on.
+An ack may have come in time for a purge when r <= S. What else is said: a START says
+that what lies before it is not for the member; a member that takes no messages
+(refuse), or whose trace ends without a close, may have said anything from then on.
 
-An early purge is not seen when the sender sends nothing between it and the ack. Who knows how far the
-clocks of two members are apart at most (`skew`) finds these too: then an ack that came more than that
-later than the purge came too late, by the clocks.
+An early purge is not seen when the sender sends nothing between it and the ack. Who
+knows how far the clocks of two members are apart at most (`skew`) finds these too: then
+an ack that came more than that later than the purge came too late, by the clocks.
 """
 
 from collections import defaultdict
@@ -36,22 +38,28 @@ FOREVER = 1 << 62
 NOTHING = -(1 << 62)                    # before all positions
 STATEMENT = ("last", "ord", "wall")     # columns of what a member said of a stream ...
 PURGE = ("ev", "last", "sent", "wall", "view_id")       # ... and of what its sender gave up
-SAID = pa.schema([("is_purge", pa.int64()), ("sender_id", pa.int64()), ("receiver_id", pa.int64()), ("epoch", pa.int64()),
+SAID = pa.schema([("is_purge", pa.int64()), ("sender_id", pa.int64()), ("receiver_id", pa.int64()),
+                  ("epoch", pa.int64()),
                   ("ev", pa.int64()), ("sent", pa.int64()), ("rows", pa.binary())])
-EARLY = pa.schema([(name, pa.int64()) for name in ("sender_id", "receiver_id", "by_clock", "wall", "view_id", "known", "position")])
+EARLY = pa.schema([(name, pa.int64()) for name in ("sender_id", "receiver_id", "by_clock", "wall",
+                                                   "view_id", "known", "position")])
 
 Numbers = numpy.ndarray[Any, numpy.dtype[numpy.int64]]
 
 
 @dataclass
 class Told:
-    """What the events that are few say about who is waited for, by the members' numbers."""
+    """What the events that are few say about who is waited for, by the members'
+    numbers."""
 
-    views: dict[int, dict[int, set[int]]] = field(default_factory=lambda: defaultdict(lambda: defaultdict(set)))  # sender: view: whom
+    # sender: view: whom
+    views: dict[int, dict[int, set[int]]] = field(default_factory=lambda: defaultdict(lambda: defaultdict(set)))
     starts: dict[tuple[int, int], list[tuple[int, int, int, int]]] = field(default_factory=lambda: defaultdict(list))
-    begins: dict[tuple[int, int], int] = field(default_factory=dict)        # (sender, receiver): the first position for it
-    refusals: dict[int, tuple[int, int]] = field(default_factory=dict)      # receiver: epoch, wall
-    closed: dict[int, set[int]] = field(default_factory=lambda: defaultdict(set))       # receiver: epochs
+    # (sender, receiver): the first position for it
+    begins: dict[tuple[int, int], int] = field(default_factory=dict)
+    refusals: dict[int, tuple[int, int]] = field(default_factory=dict)  # receiver: epoch, wall
+    # receiver: epochs
+    closed: dict[int, set[int]] = field(default_factory=lambda: defaultdict(set))
 
     def note(self, event: Mapping[str, Any]) -> None:
         """Take one of the events that aggregates.marked reads, in their order."""
@@ -60,7 +68,8 @@ class Told:
             self.views[member][event["view_id"]] |= {id_of(name) for name in event["members"]} - {member}
         elif what == "start":
             key = id_of(event["sender"]), id_of(event["peer"])
-            self.starts[key].append((event["epoch"], event["ev"], event["view_id"], event["first"] - 1))
+            self.starts[key].append((event["epoch"], event["ev"], event["view_id"],
+                                     event["first"] - 1))
             self.begins[key] = min(event["first"], self.begins.get(key, FOREVER))
         elif what == "resume":
             key = id_of(event["sender"]), member
@@ -73,7 +82,8 @@ class Told:
 
 def early_purges(spark: "SparkSession", parts: Sequence[Path], events: Sequence[Mapping[str, Any]],
                  skew: int | None) -> list[dict[str, Any]]:
-    """Find the first early purge of each sender and receiver; with `skew`, in nanoseconds, also the first by the clocks."""
+    """Find the first early purge of each sender and receiver; with `skew`, in
+    nanoseconds, also the first by the clocks."""
     from pyspark.sql.pandas.types import from_arrow_schema
 
     told = Told()
@@ -81,14 +91,19 @@ def early_purges(spark: "SparkSession", parts: Sequence[Path], events: Sequence[
         told.note(event)
     if aggregates.are_small(parts):
         said = aggregates.collected(spark, parts, say, SAID)
-        return [dict(zip(EARLY.names, row, strict=True)) for sender in pc.unique(said["sender_id"]).to_pylist()
-                for row in early(sender, said.filter(pc.equal(said["sender_id"], sender)), told, skew)]
+        return [dict(zip(EARLY.names, row, strict=True))
+                for sender in pc.unique(said["sender_id"]).to_pylist()
+                for row in early(sender, said.filter(pc.equal(said["sender_id"], sender)),
+                                 told, skew)]
     views, starts, begins, refusals, closed = (
-        {sender: dict(each) for sender, each in told.views.items()}, dict(told.starts), told.begins, told.refusals, dict(told.closed))
+        {sender: dict(each) for sender, each in told.views.items()}, dict(told.starts), told.begins,
+        told.refusals, dict(told.closed))
 
     def judged(key: tuple[pa.Scalar, ...], said: pa.Table) -> pa.Table:
-        found = list(early(key[0].as_py(), said, Told(views, starts, begins, refusals, closed), skew))
-        return pa.Table.from_pylist([dict(zip(EARLY.names, row, strict=True)) for row in found], EARLY)
+        found = list(early(key[0].as_py(), said, Told(views, starts, begins, refusals, closed),
+                           skew))
+        return pa.Table.from_pylist([dict(zip(EARLY.names, row, strict=True)) for row in found],
+                                    EARLY)
 
     by_sender = aggregates.over(spark, parts, say, SAID).groupBy("sender_id")
     found: list[dict[str, Any]] = by_sender.applyInArrow(judged, from_arrow_schema(EARLY)).toArrow().to_pylist()
@@ -96,8 +111,10 @@ def early_purges(spark: "SparkSession", parts: Sequence[Path], events: Sequence[
 
 
 def say(part: Path) -> pa.Table:
-    """Read one part: a row for each stream that its member acknowledged, with all acks, and one for its purges."""
-    columns = ["kind", "member_id", "epoch", "sender_id", "conn_id", "view_id", "ev", "last", "ord", "wall"]
+    """Read one part: a row for each stream that its member acknowledged, with all acks,
+    and one for its purges."""
+    columns = ["kind", "member_id", "epoch", "sender_id", "conn_id", "view_id", "ev", "last",
+               "ord", "wall"]
     table = aggregates.read(part, columns, ("send", "retransmit", "ack", "purge"))
     table = table.filter(pc.and_(pc.is_null(table["conn_id"]), pc.is_valid(table["last"]))).drop_columns(["conn_id"])
     rows = {name: pc.fill_null(table[name], 0).to_numpy() for name in table.column_names}
@@ -112,7 +129,8 @@ def say(part: Path) -> pa.Table:
         last = int(mine["last"][~(is_ack | is_purge)].max(initial=NOTHING))
         found.append((1, member, 0, *head(mine), last, matrix(sent, PURGE, is_purge).tobytes()))
     return pa.Table.from_arrays([pa.array(column, kind) for column, kind in zip(
-        zip(*found, strict=True) if found else [[]] * len(SAID), SAID.types, strict=True)], SAID.names)
+        zip(*found, strict=True) if found else [[]] * len(SAID), SAID.types, strict=True)],
+                                SAID.names)
 
 
 def head(rows: Mapping[str, Numbers]) -> tuple[int, int]:
@@ -126,16 +144,18 @@ def matrix(rows: Mapping[str, Numbers], columns: Sequence[str], which: Numbers) 
 
 
 def sent_before(rows: Mapping[str, Numbers], is_sent: Numbers) -> Numbers:
-    """Tell of each row up to where its member had sent before it, as far as this part knows."""
+    """Tell of each row up to where its member had sent before it, as far as this part
+    knows."""
     order = numpy.argsort(rows["ev"][is_sent], kind="stable")
     reached = numpy.maximum.accumulate(rows["last"][is_sent][order])
     before = numpy.searchsorted(rows["ev"][is_sent][order], rows["ev"])
     return numpy.concatenate([[NOTHING], reached])[before]
 
 
-# ----------------------------------------------------------------------------------------------------------- one sender
+# --------------------------------------------------------------------------------------- one sender
 
-def early(sender: int, said: pa.Table, told: Told, skew: int | None) -> Iterator[tuple[int | None, ...]]:
+def early(sender: int, said: pa.Table, told: Told, skew: int | None) -> Iterator[tuple[int | None,
+                                                                                       ...]]:
     """Judge one sender's purges by what was said of its stream: rows of EARLY."""
     pieces = sorted(said.to_pylist(), key=lambda piece: (piece["epoch"], piece["ev"]))
     purges = purges_of([piece for piece in pieces if piece["is_purge"]])
@@ -145,7 +165,8 @@ def early(sender: int, said: pa.Table, told: Told, skew: int | None) -> Iterator
             acks[piece["receiver_id"]].append(piece)
     views = told.views.get(sender, {})
     for receiver in sorted(set().union(*views.values())):
-        owed = purges[:, numpy.isin(purges[-1], [view_id for view_id, names in views.items() if receiver in names])]
+        owed = purges[:, numpy.isin(purges[-1], [view_id for view_id, names in views.items()
+                                                 if receiver in names])]
         if owed.size:
             last, given, wall = statements(sender, receiver, acks[receiver], told)
             started = starts(told.starts.get((sender, receiver), ()), owed)
@@ -156,7 +177,8 @@ def early(sender: int, said: pa.Table, told: Told, skew: int | None) -> Iterator
                 yield from _first(sender, receiver, 1, owed, numpy.maximum(started, last[in_time]))
 
 
-def _first(sender: int, receiver: int, by_clock: int, purges: Numbers, known: Numbers) -> Iterator[tuple[int | None, ...]]:
+def _first(sender: int, receiver: int, by_clock: int, purges: Numbers, known: Numbers) -> Iterator[
+        tuple[int | None, ...]]:
     early = numpy.flatnonzero(purges[1] > known)
     if len(early):
         _, position, _, wall, view_id = map(int, purges[:, early[0]])
@@ -165,7 +187,8 @@ def _first(sender: int, receiver: int, by_clock: int, purges: Numbers, known: Nu
 
 
 def purges_of(pieces: Sequence[Mapping[str, Any]]) -> Numbers:
-    """Put the parts of a sender together: the columns of PURGE, of which `ev` counts on from process to process."""
+    """Put the parts of a sender together: the columns of PURGE, of which `ev` counts on
+    from process to process."""
     found, sent = [numpy.empty((len(PURGE), 0), numpy.int64)], NOTHING
     for piece in pieces:
         purges = decoded(piece["rows"], len(PURGE)).copy()
@@ -177,16 +200,19 @@ def purges_of(pieces: Sequence[Mapping[str, Any]]) -> Numbers:
 
 
 def statements(sender: int, receiver: int, pieces: Sequence[Mapping[str, Any]], told: Told) -> tuple[Numbers, Numbers, Numbers]:
-    """Put together what a receiver said: up to where it had acknowledged (one more entry, in front: nothing yet), the last message
-    that it had been given then, and when. None of these ever goes back."""
+    """Put together what a receiver said: up to where it had acknowledged (one more
+    entry, in front: nothing yet), the last message that it had been given then, and
+    when. None of these ever goes back."""
     begin = told.begins.get((sender, receiver), NOTHING)
     epochs = sorted({0} | {piece["epoch"] for piece in pieces})
     found = []
     for epoch in epochs:
         said = numpy.concatenate([numpy.empty((len(STATEMENT), 0), numpy.int64)] + [
-            decoded(piece["rows"], len(STATEMENT)) for piece in pieces if piece["epoch"] == epoch], axis=1)
+            decoded(piece["rows"], len(STATEMENT)) for piece in pieces if piece["epoch"] == epoch],
+                                 axis=1)
         last, count, wall = said
-        # what it was given in order has positions without a gap, or with gaps: it had come at least as far as this
+        # what it was given in order has positions without a gap, or with gaps: it had
+        # come at least as far as this
         given = numpy.where((count > 0) & (begin != NOTHING), begin + count - 1, NOTHING)
         refused = told.refusals.get(receiver, (None, 0))
         if refused[0] == epoch:
@@ -195,14 +221,17 @@ def statements(sender: int, receiver: int, pieces: Sequence[Mapping[str, Any]], 
                 (last, FOREVER), (given, given[at - 1] if at else NOTHING), (wall, refused[1])))
         found.append((last, given, wall))
         if epoch not in told.closed.get(receiver, ()):
-            ended = numpy.array([[FOREVER], [NOTHING], [wall[-1] if len(wall) else NOTHING]], numpy.int64)
+            ended = numpy.array([[FOREVER], [NOTHING], [wall[-1] if len(wall) else NOTHING]],
+                                numpy.int64)
             found.append((ended[0], ended[1], ended[2]))
-    last, given, wall = (numpy.maximum.accumulate(numpy.concatenate(columns)) for columns in zip(*found, strict=True))
+    last, given, wall = (numpy.maximum.accumulate(numpy.concatenate(columns))
+                         for columns in zip(*found, strict=True))
     return numpy.concatenate([[NOTHING], last]), given, wall
 
 
 def starts(starts: Sequence[tuple[int, int, int, int]], purges: Numbers) -> Numbers:
-    """Tell of each purge up to where nothing was for the receiver, as its sender had told it before, or told it in the same view."""
+    """Tell of each purge up to where nothing was for the receiver, as its sender had
+    told it before, or told it in the same view."""
     ordered = sorted(starts)
     reached = numpy.maximum.accumulate(numpy.array([NOTHING, *(position for *_, position in ordered)], numpy.int64))
     keys = numpy.array([placed(epoch, ev) for epoch, ev, *_ in ordered], numpy.int64)

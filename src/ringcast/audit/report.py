@@ -1,4 +1,5 @@
-"""What an audit leaves: tables for whoever wants to ask more, and a page that shows when the group was slow, and why."""
+"""What an audit leaves: tables for whoever wants to ask more, and a page that shows
+when the group was slow, and why."""
 
 import dataclasses
 from collections.abc import Iterable
@@ -15,11 +16,15 @@ if TYPE_CHECKING:
 
 SHARES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p99.9": 0.999}
 COLUMNS = {                             # of tables that may have no rows
-    **dict.fromkeys(("violations", "unproven"), ("wall", "kind", "member", "view_id", "stream", "position", "sentence", "sender")),
-    "views": ("view_id", "sender", "members", "sent_to", "given_up_to", "least", "most", "status"), "members": ("member",),
+    **dict.fromkeys(("violations", "unproven"), ("wall", "kind", "member", "view_id", "stream",
+                                                 "position", "sentence", "sender")),
+    "views": ("view_id", "sender", "members", "sent_to", "given_up_to", "least", "most", "status"),
+    "members": ("member",),
     "clocks": ("member", "epoch", "against", "ahead_s", "within_s", "rate_ppm"),
-    "series": ("slot", "event", "member", "rows", "messages", "nbytes", "duration", "fill", "fullest"),
-    "latency": ("slot", "member", "bucket", "messages"), "acked": ("slot", "sender", "member", "last")}
+    "series": ("slot", "event", "member", "rows", "messages", "nbytes", "duration", "fill",
+               "fullest"),
+    "latency": ("slot", "member", "bucket", "messages"),
+    "acked": ("slot", "sender", "member", "last")}
 MOST_VIEWS = 40                         # that are marked in a plot
 MOST_LISTED = 50                        # violations in the page; the tables have all
 
@@ -42,20 +47,23 @@ def ratio(part: float, whole: float) -> str:
 
 def summary(figures: Figures) -> list[tuple[str, str]]:
     """The figures of the whole group, as lines of a name and a text."""
-    histogram, sent, delivered = figures.histogram(), figures.total("send"), figures.total("deliver")
+    histogram, sent, delivered = figures.histogram(), figures.total("send"), figures.total(
+        "deliver")
     again, asked = figures.total("retransmit"), figures.total("xmit_req")
     control = sum(figures.total(event, "nbytes") for event in ("ack", "xmit_req", "start"))
     payload = figures.total("send", "nbytes") + figures.total("retransmit", "nbytes")
     slowest = figures.slowest_member()
     lines = [
-        ("latency", ", ".join(f"{name} {seconds(percentile(histogram, share))}" for name, share in SHARES.items())),
+        ("latency", ", ".join(f"{name} {seconds(percentile(histogram, share))}" for name,
+                              share in SHARES.items())),
         ("messages", f"{sent:,} sent, {delivered:,} delivered in {figures.duration:.3g} s"),
         ("repair", f"{asked:,} asked for, {again:,} sent again ({ratio(again, sent)} of what was sent)"),
         ("acks", f"{figures.total('ack', 'rows'):,}, one for {delivered / max(1, figures.total('ack', 'rows')):,.0f} deliveries; "
                  f"control {ratio(control, payload)} of the payload bytes"),
         ("blocked", f"{figures.total('blocked', 'rows'):,} sends waited, {seconds(figures.total('blocked', 'duration') / 1e9)} in all"),
         ("slowest", "nobody was behind the others" if slowest is None else
-                    f"{short(slowest[0])}, the last to acknowledge in {slowest[1]:.0%} of the time that anybody was behind"),
+                    f"{short(slowest[0])}, the last to acknowledge in {slowest[1]:.0%} of the time "
+                    f"that anybody was behind"),
     ]
     early = histogram[-1]
     return lines + ([("clocks", f"{early:,} messages seem to come before they were sent: the clocks are apart")] if early else [])
@@ -66,34 +74,41 @@ def members(figures: Figures) -> list[dict[str, Any]]:
     rows = []
     for name in sorted({row["member"] for row in figures.series}):
         histogram = figures.histogram(name)
-        fills = [row for row in figures.series if row["member"] == name and row["fullest"] is not None]
+        fills = [row for row in figures.series if row["member"] == name
+                 and row["fullest"] is not None]
         rows.append({"member": name} | {
             what: figures.total(event, member=name) for what, event in (
-                ("sent", "send"), ("delivered", "deliver"), ("asked_for", "xmit_req"), ("sent_again", "retransmit"))}
-            | {"acks": figures.total("ack", "rows", name), "blocked_s": figures.total("blocked", "duration", name) / 1e9,
+                ("sent", "send"), ("delivered", "deliver"), ("asked_for", "xmit_req"),
+            ("sent_again", "retransmit"))}
+            | {"acks": figures.total("ack", "rows", name),
+               "blocked_s": figures.total("blocked", "duration", name) / 1e9,
                "fullest": max((row["fullest"] for row in fills), default=None),
                "slots_behind": figures.slowest[name]}
-            | {f"latency_{share}_s": percentile(histogram, value) for share, value in SHARES.items()})
+            | {f"latency_{share}_s": percentile(histogram, value) for share,
+               value in SHARES.items()})
     return rows
 
 
-# ------------------------------------------------------------------------------------------------------------- tables
+# ------------------------------------------------------------------------------------------- tables
 
 def write_tables(directory: Path, audit: Audit, figures: Figures) -> list[Path]:
-    """Parquet files in `directory`, which is made: violations, unproven, views, members, clocks, series,
-    latency, acked.
+    """Parquet files in `directory`, which is made: violations, unproven, views,
+    members, clocks, series, latency, acked.
 
     TraceError when they cannot be written."""
     import pyarrow
     from pyarrow import parquet
 
     tables: dict[str, list[dict[str, Any]]] = {
-        "violations": flat(audit.violations), "unproven": flat(audit.unproven), "views": audit.views, "members": members(figures),
-        "clocks": audit.clocks.rows(), "series": figures.series, "latency": figures.latency, "acked": figures.acked}
+        "violations": flat(audit.violations), "unproven": flat(audit.unproven),
+        "views": audit.views, "members": members(figures),
+        "clocks": audit.clocks.rows(), "series": figures.series, "latency": figures.latency,
+        "acked": figures.acked}
     try:
         directory.mkdir(parents=True, exist_ok=True)
         for name, rows in tables.items():
-            table = pyarrow.Table.from_pylist(rows) if rows else pyarrow.table({column: [] for column in COLUMNS[name]})
+            table = pyarrow.Table.from_pylist(rows) if rows else pyarrow.table({column: []
+                                                                                for column in COLUMNS[name]})
             parquet.write_table(table, directory / f"{name}.parquet")
     except OSError as error:
         raise TraceError(f"the tables cannot be written to {directory}: {error.strerror or error}; name another directory") from None
@@ -101,11 +116,12 @@ def write_tables(directory: Path, audit: Audit, figures: Figures) -> list[Path]:
 
 
 def flat(violations: Iterable[Violation]) -> list[dict[str, Any]]:
-    return [{**dataclasses.asdict(each), "stream": None if each.stream is None else str(each.stream),
+    return [{**dataclasses.asdict(each), "stream": None if each.stream is None
+             else str(each.stream),
              "sender": None if each.stream is None else each.stream.sender} for each in violations]
 
 
-# --------------------------------------------------------------------------------------------------------------- page
+# --------------------------------------------------------------------------------------------- page
 
 def write_page(path: Path, audit: Audit, figures: Figures) -> None:
     """One HTML file that needs nothing else. TraceError when it cannot be written."""
@@ -124,7 +140,8 @@ def story(audit: Audit, figures: Figures) -> list[Any]:
             (each.kind, short(each.member), each.view_id, f"{(each.wall - figures.begin) / 1e9:.6f} s", each.sentence)
             for each in listed]))
     parts.append(page.table(("figure", "value"), summary(figures)))
-    parts += [latencies(audit, figures), repair(figures), fill(figures), slow(figures), blocked(figures), table_of(members(figures)),
+    parts += [latencies(audit, figures), repair(figures), fill(figures), slow(figures),
+              blocked(figures), table_of(members(figures)),
               views(audit)]
     return [part for part in parts if part is not None]
 
@@ -146,14 +163,16 @@ def views(audit: Audit) -> str:
     """What was sent in each view, and who got it."""
     titles = ("view", "sender", "members", "sent up to", "given up to", "least", "most", "status")
     columns = ("view_id", "sender", "members", "sent_to", "given_up_to", "least", "most", "status")
-    rows = [["-" if row[name] is None else row[name] for name in columns] for row in audit.views[:MOST_LISTED]]
+    rows = [["-" if row[name] is None else row[name] for name in columns]
+            for row in audit.views[:MOST_LISTED]]
     return page.table(titles, [[row[0], short(row[1]), *row[2:]] for row in rows])
 
 
 def chart(figures: Figures, title: str, axis: str) -> "go.Figure":
     import plotly.graph_objects as go
 
-    return go.Figure().update_layout(title=title, xaxis_title="seconds", yaxis_title=axis, xaxis_range=[0, figures.duration])
+    return go.Figure().update_layout(title=title, xaxis_title="seconds", yaxis_title=axis,
+                                     xaxis_range=[0, figures.duration])
 
 
 def mark_views(figure: "go.Figure", audit: Audit, figures: Figures) -> None:
@@ -166,9 +185,11 @@ def mark_views(figure: "go.Figure", audit: Audit, figures: Figures) -> None:
     for view_id, wall in sorted(first.items())[:MOST_VIEWS]:
         at = (wall - figures.begin) / 1e9
         figure.add_vline(at, line_dash="dot", line_color="#888", annotation_text=f"view {view_id}",
-                         annotation_position="top left" if at > 0.8 * figures.duration else "top right")
+                         annotation_position="top left" if at > 0.8 * figures.duration
+                         else "top right")
     for violation in audit.violations[:MOST_VIEWS]:
-        figure.add_vline((violation.wall - figures.begin) / 1e9, line_color="#c00", annotation_text=violation.kind)
+        figure.add_vline((violation.wall - figures.begin) / 1e9, line_color="#c00",
+                         annotation_text=violation.kind)
 
 
 def latencies(audit: Audit, figures: Figures) -> "go.Figure":
@@ -192,27 +213,33 @@ def over_time(figures: Figures, event: str, column: str) -> tuple[list[float], l
 
 
 def repair(figures: Figures) -> "go.Figure":
-    """What was sent, what was found missing, and what was sent again; the latter two are few, so they have a scale of their own."""
+    """What was sent, what was found missing, and what was sent again; the latter two
+    are few, so they have a scale of their own."""
     from plotly.subplots import make_subplots
 
     figure = make_subplots(rows=2, cols=1, shared_xaxes=True, vertical_spacing=0.06)
-    figure.update_layout(title="Loss and repair over time, in messages a second", xaxis2_title="seconds",
+    figure.update_layout(title="Loss and repair over time, in messages a second",
+                         xaxis2_title="seconds",
                          xaxis_range=[0, figures.duration])
     for event, name, row in (("send", "sent", 1), ("deliver", "delivered, all members together", 1),
                              ("xmit_req", "asked for again", 2), ("retransmit", "sent again", 2)):
         at, messages = over_time(figures, event, "messages")
-        figure.add_scatter(x=at, y=[count / figures.width * 1e9 for count in messages], name=name, row=row, col=1)
+        figure.add_scatter(x=at, y=[count / figures.width * 1e9 for count in messages], name=name,
+                           row=row, col=1)
     return figure.update_yaxes(rangemode="tozero")
 
 
 def fill(figures: Figures) -> "go.Figure":
-    """How full the send windows were: a window that stays full is what blocks a sender."""
+    """How full the send windows were: a window that stays full is what blocks a
+    sender."""
     figure = chart(figures, "Fill of the send windows over time", "share of the window")
     figure.update_yaxes(tickformat=".2~p", rangemode="tozero")
-    rows = sorted((row for row in figures.series if row["event"] == "window"), key=lambda row: row["slot"])
+    rows = sorted((row for row in figures.series if row["event"] == "window"),
+                  key=lambda row: row["slot"])
     for name in sorted({row["member"] for row in rows}):
         mine = [row for row in rows if row["member"] == name]
-        figure.add_scatter(x=[figures.seconds(row["slot"]) for row in mine], y=[row["fullest"] for row in mine], name=short(name))
+        figure.add_scatter(x=[figures.seconds(row["slot"]) for row in mine],
+                           y=[row["fullest"] for row in mine], name=short(name))
     return figure
 
 
@@ -223,10 +250,13 @@ def slow(figures: Figures) -> "go.Figure":
     slots = sorted({row["slot"] for row in figures.latency})
     names = sorted({row["member"] for row in figures.latency})
     late = [[percentile(figures.histogram(name, slot), 0.99) for slot in slots] for name in names]
-    figure = go.Figure(go.Heatmap(x=[figures.seconds(slot) for slot in slots], y=[short(name) for name in names],
-                                  z=[[None if value is None else value * 1e3 for value in row] for row in late],
+    figure = go.Figure(go.Heatmap(x=[figures.seconds(slot) for slot in slots],
+                                  y=[short(name) for name in names],
+                                  z=[[None if value is None else value * 1e3 for value in row]
+                                     for row in late],
                                   colorbar_title="ms", colorscale="YlOrRd"))
-    return figure.update_layout(title="Who was slow, and when: p99 latency of what each member got", xaxis_title="seconds")
+    return figure.update_layout(title="Who was slow, and when: p99 latency of what each member got",
+                                xaxis_title="seconds")
 
 
 def blocked(figures: Figures) -> "go.Figure | None":

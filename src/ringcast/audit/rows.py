@@ -1,9 +1,12 @@
-"""The second stage of an audit: row by row, but only of those streams that the aggregates do not prove.
+"""The second stage of an audit: row by row, but only of those streams that the
+aggregates do not prove.
 
-A gap is a message that its sender sent, that was for this member, and that the member passed over. What nobody is given is none:
-fragments but the last, messages that the sender did not want to have itself, and a message that had begun before the member's
-stream did. So a gap is a hole in what was delivered, with the sender's own rows as evidence; and so is an ack of what was not
-delivered yet. (An OOB message larger than a datagram has the position of whichever fragment came last: of these it is known that
+A gap is a message that its sender sent, that was for this member, and that the member
+passed over. What nobody is given is none: fragments but the last, messages that the
+sender did not want to have itself, and a message that had begun before the member's
+stream did. So a gap is a hole in what was delivered, with the sender's own rows as
+evidence; and so is an ack of what was not delivered yet. (An OOB message larger than a
+datagram has the position of whichever fragment came last: of these it is known that
 none came twice at one position, and no more.)
 """
 
@@ -18,41 +21,55 @@ if TYPE_CHECKING:
 
 OOB, DONT_LOOPBACK = 1, 2               # ringcast.Flag
 FOUND = ("member", "stream", "position", "ev", "wall", "view_id")
-HOLE = {"kind": "string", "member": "string", "stream": "int64", "begin": "int64", "low": "int64", "high": "int64", "ev": "int64",
+HOLE = {"kind": "string", "member": "string", "stream": "int64", "begin": "int64", "low": "int64",
+        "high": "int64", "ev": "int64",
         "wall": "int64", "view_id": "int64"}
 
-FOREVER = 1 << 62                       # behind all positions
-Asked = tuple[str, str, Stream, int]                    # kind, member, stream, position
-Hole = tuple[str, str, Stream, int | None, int, int, int | None, int, int]      # the columns of HOLE, with a Stream
-Found = tuple[str, str, Stream, int, int, int]          # kind, member, stream, position, wall, view
+FOREVER = 1 << 62                               # behind all positions
+Asked = tuple[str, str, Stream, int]            # kind, member, stream, position
+# the columns of HOLE, with a Stream
+Hole = tuple[str, str, Stream, int | None, int, int, int | None, int, int]
+Found = tuple[str, str, Stream, int, int, int]  # kind, member, stream, position, wall, view
 
 
 class Rows:
-    """The rows of a trace, for the questions of the second stage about these streams of these members; `begins` are the positions from
-    which on they are for them, `ends` the last ones that were sent, where that is known; of `asked` it is only looked up when they
-    were delivered. Use it as a context manager: it keeps those rows meanwhile."""
+    """The rows of a trace, for the questions of the second stage about these streams of
+    these members; `begins` are the positions from which on they are for them, `ends`
+    the last ones that were sent, where that is known; of `asked` it is only looked up
+    when they were delivered. Use it as a context manager: it keeps those rows
+    meanwhile."""
 
-    def __init__(self, rows: "DataFrame", suspects: Sequence[tuple[str, Stream]], begins: Mapping[tuple[str, Stream], int],
-                 holes: Sequence[Hole] = (), ends: Mapping[Stream, int] | None = None, asked: Sequence[Asked] = ()) -> None:
+    def __init__(self, rows: "DataFrame", suspects: Sequence[tuple[str, Stream]],
+                 begins: Mapping[tuple[str, Stream], int],
+                 holes: Sequence[Hole] = (), ends: Mapping[Stream, int] | None = None,
+                 asked: Sequence[Asked] = ()) -> None:
         from pyspark.sql import functions as F
 
         self.spark = rows.sparkSession
         self._rows = rows.withColumn("peer", F.when(F.col("conn_id").isNotNull(), F.col("peer")))
-        self.streams = list(dict.fromkeys([stream for _, stream in suspects] + [hole[2] for hole in holes]))
+        self.streams = list(dict.fromkeys([stream for _, stream in suspects]
+                                          + [hole[2] for hole in holes]))
         number = {stream: index for index, stream in enumerate(self.streams)}
-        self._groups = table(self.spark, {"member": "string", "stream": "int64", "begin": "int64"}, [
-            (member, number[stream], begins.get((member, stream))) for member, stream in suspects])
-        self._streams = table(self.spark, {"sender": "string", "peer": "string", "conn_id": "int64", "stream": "int64"}, [
-            (stream.sender, stream.peer, stream.conn_id, number[stream]) for stream in self.streams])
+        self._groups = table(self.spark, {"member": "string", "stream": "int64", "begin": "int64"},
+                             [
+(member, number[stream], begins.get((member, stream))) for member, stream in suspects])
+        self._streams = table(self.spark,
+                              {"sender": "string", "peer": "string", "conn_id": "int64", "stream": "int64"}, [
+(stream.sender, stream.peer, stream.conn_id, number[stream]) for stream in self.streams])
         self._ends = table(self.spark, {"stream": "int64", "low": "int64", "high": "int64"}, [
-            (number[stream], last + 1, FOREVER) for stream, last in (ends or {}).items() if stream in number])
-        self._asked = table(self.spark, {"number": "int64", "member": "string", "stream": "int64", "position": "int64"}, [
-            (index, member, number[stream], position) for index, (_, member, stream, position) in enumerate(asked)])
+            (number[stream], last + 1, FOREVER) for stream, last in (ends or {}).items()
+            if stream in number])
+        self._asked = table(self.spark,
+                            {"number": "int64", "member": "string", "stream": "int64", "position": "int64"}, [
+(index, member, number[stream], position) for index,
+            (_, member, stream, position) in enumerate(asked)])
         self._kinds = [kind for kind, *_ in asked]
-        self._holes = [dict(zip(HOLE, (*hole[:2], number[hole[2]], *hole[3:]), strict=True)) for hole in holes]
+        self._holes = [dict(zip(HOLE, (*hole[:2], number[hole[2]], *hole[3:]), strict=True))
+                       for hole in holes]
         self._events = self._select("deliver", "ack", "purge").join(F.broadcast(self._groups), ["member", "stream"]).cache()
         self._delivered = self._events.where(F.col("event") == "deliver")
-        self._sent = self._select(*SENT).drop("member", "epoch", "event", "ev", "wall", "view_id").cache()
+        self._sent = self._select(*SENT).drop("member", "epoch", "event", "ev", "wall",
+                                              "view_id").cache()
 
     def __enter__(self) -> "Rows":
         return self
@@ -67,13 +84,15 @@ class Rows:
         rows = self._rows.where(F.col("event").isin(*events) & F.col("first").isNotNull())
         streams = F.broadcast(self._streams)
         same = [rows[name].eqNullSafe(streams[name]) for name in ("sender", "peer", "conn_id")]
-        columns = ("member", "epoch", "event", "ev", "wall", "view_id", "sender", "conn_id", "first", "last", "ord", "flags")
+        columns = ("member", "epoch", "event", "ev", "wall", "view_id", "sender", "conn_id",
+                   "first", "last", "ord", "flags")
         return rows.join(streams, same).select(*[rows[name] for name in columns], streams["stream"])
 
     def found(self) -> Iterator[Found]:
         """Find all that is wrong, with the position of the message that shows it.
 
-        What was passed over though its sender's trace does not say that it was sent is `unproven`; what was delivered, `forged`.
+        What was passed over though its sender's trace does not say that it was sent is
+        `unproven`; what was delivered, `forged`.
         """
         twice = self.duplicates().toArrow().to_pylist()
         known = {(row["member"], row["stream"], row["ev"], row["position"]) for row in twice}
@@ -91,13 +110,16 @@ class Rows:
                 yield self._found("unproven", hole | {"position": hole["low"]})
         yield from (self._found("forged", row) for row in self.unsent().toArrow().to_pylist())
         if self._kinds:
-            yield from (self._found(self._kinds[row["number"]], row) for row in self.looked_up().toArrow().to_pylist())
+            yield from (self._found(self._kinds[row["number"]], row)
+                        for row in self.looked_up().toArrow().to_pylist())
 
     def _found(self, kind: str, row: Mapping[str, Any]) -> Found:
-        return kind, row["member"], self.streams[row["stream"]], row["position"], row["wall"], row["view_id"]
+        return kind, row["member"], self.streams[row["stream"]], row["position"], row["wall"], row[
+            "view_id"]
 
     def _before(self, value: "Column", *order: str) -> "Column":
-        """The highest `value` of the rows before this one, in that order, within a member's stream."""
+        """The highest `value` of the rows before this one, in that order, within a
+        member's stream."""
         from pyspark.sql import Window, functions as F
 
         return F.max(value).over(Window.partitionBy("member", "stream").orderBy(*order).rowsBetween(Window.unboundedPreceding, -1))
@@ -106,25 +128,31 @@ class Rows:
         """Messages that were delivered twice."""
         from pyspark.sql import functions as F
 
-        placed = self._delivered.withColumn("before", self._before(F.col("last"), "first", "epoch", "ev"))
+        placed = self._delivered.withColumn("before",
+                                            self._before(F.col("last"), "first", "epoch", "ev"))
         return placed.where(F.col("first") <= F.col("before")).withColumnRenamed("first", "position").select(*FOUND)
 
     def early(self) -> "DataFrame":
-        """Messages that came behind a later one of theirs, which only OOB messages may (kind `deliver`); acks of what the member had
-        not been given, and own messages that it gave up before (kinds `ack` and `purge`)."""
+        """Messages that came behind a later one of theirs, which only OOB messages may
+        (kind `deliver`); acks of what the member had not been given, and own messages
+        that it gave up before (kinds `ack` and `purge`)."""
         from pyspark.sql import functions as F
 
         ordered = F.when((F.col("event") == "deliver") & F.col("ord").isNotNull(), F.col("last"))
-        rows = self._events.where(F.col("ord").isNotNull()).withColumn("reached", self._before(ordered, "epoch", "ev"))
+        rows = self._events.where(F.col("ord").isNotNull()).withColumn("reached",
+                                                                       self._before(ordered,
+                                                                                    "epoch", "ev"))
         known = F.coalesce("reached", F.col("begin") - 1)
         is_wrong = F.when(F.col("event") == "deliver", F.col("first") <= F.col("reached")).otherwise(F.col("last") > known)
         return rows.where(is_wrong).select(
-            F.col("event").alias("kind"), "member", "stream", "begin", (known + 1).alias("low"), F.col("last").alias("high"), "ev",
+            F.col("event").alias("kind"), "member", "stream", "begin", (known + 1).alias("low"),
+            F.col("last").alias("high"), "ev",
             "wall", "view_id", F.col("first").alias("position"))
 
     def unsent(self) -> "DataFrame":
-        """Find the first message of each stream that a member was given though its sender, which sent later ones or is known to have
-        sent no more, did not send it."""
+        """Find the first message of each stream that a member was given though its
+        sender, which sent later ones or is known to have sent no more, did not send
+        it."""
         from pyspark.sql import Window, functions as F
 
         before = F.max("last").over(Window.partitionBy("stream").orderBy("first", "last").rowsBetween(Window.unboundedPreceding, -1))
@@ -146,44 +174,57 @@ class Rows:
             "number", "member", "stream", "position", "found.wall", "found.view_id")
 
     def gaps(self) -> "DataFrame":
-        """Holes: positions without a delivery, though the member was given something behind them in order. What is for nobody, as far
-        as the sender says, counts as delivered. Each is told of when the next message in order was given."""
+        """Holes: positions without a delivery, though the member was given something
+        behind them in order. What is for nobody, as far as the sender says, counts as
+        delivered. Each is told of when the next message in order was given."""
         from pyspark.sql import functions as F
 
-        nothing = [F.lit(None).cast("bigint").alias(name) for name in ("ord", "ev", "wall", "view_id")]
+        nothing = [F.lit(None).cast("bigint").alias(name)
+                   for name in ("ord", "ev", "wall", "view_id")]
         columns = ("member", "stream", "begin", "first", "last", "ord", "ev", "wall", "view_id")
         begin = self._groups.where(F.col("begin").isNotNull()).select(
-            "member", "stream", "begin", F.col("begin").alias("first"), (F.col("begin") - 1).alias("last"), *nothing)
+            "member", "stream", "begin", F.col("begin").alias("first"),
+            (F.col("begin") - 1).alias("last"), *nothing)
         silent = self._sent.join(F.broadcast(self._groups), "stream").where(
-            self._is_for_nobody() & (F.col("first") >= F.col("begin"))).select(*columns[:5], *nothing)
-        # a message to oneself does not leave the member, so that nobody can say what it had sent
+            self._is_for_nobody() & (F.col("first") >= F.col("begin"))).select(*columns[:5],
+                                                                               *nothing)
+        # a message to oneself does not leave the member, so that nobody can say what it
+        # had sent
         given = self._delivered.where(F.col("conn_id").isNull() | (F.col("member") != F.col("sender"))).select(*columns)
-        cover = given.unionByName(begin).unionByName(silent).withColumn("before", self._before(F.col("last"), "first", "last"))
+        cover = given.unionByName(begin).unionByName(silent).withColumn("before",
+                                                                        self._before(F.col("last"),
+                                                                                     "first",
+                                                                                     "last"))
         behind = F.when(F.col("ord").isNotNull(), F.struct("first", "ev", "wall", "view_id"))
         return cover.withColumn("behind", self._next(behind)).where(F.col("behind").isNotNull()).withColumn(
             "low", F.col("before") + 1).withColumn("high", F.least(F.col("first"), F.col("behind.first")) - 1).where(
-            F.col("low") <= F.col("high")).select(F.lit("gap").alias("kind"), "member", "stream", "begin", "low", "high", "behind.ev",
+            F.col("low") <= F.col("high")).select(F.lit("gap").alias("kind"), "member", "stream",
+                                                  "begin", "low", "high", "behind.ev",
                                                   "behind.wall", "behind.view_id")
 
     def _next(self, value: "Column") -> "Column":
         from pyspark.sql import Window, functions as F
 
-        window = Window.partitionBy("member", "stream").orderBy("first", "last").rowsBetween(0, Window.unboundedFollowing)
+        window = Window.partitionBy("member", "stream").orderBy("first", "last").rowsBetween(0,
+                                                                                             Window.unboundedFollowing)
         return F.first(value, ignorenulls=True).over(window)
 
     def _is_for_nobody(self) -> "Column":
-        """Whether a sent row is of messages that `member`, whose stream begins at `begin`, is not given."""
+        """Whether a sent row is of messages that `member`, whose stream begins at
+        `begin`, is not given."""
         from pyspark.sql import functions as F
 
         flags = F.col("flags")
         is_part = flags.bitwiseAND(PART) != 0
         is_own = (flags.bitwiseAND(DONT_LOOPBACK) != 0) & (F.col("member") == F.col("sender"))
         is_scattered = flags.bitwiseAND(FRAGMENT | OOB) == FRAGMENT | OOB
-        began_before = (flags.bitwiseAND(FRAGMENT) != 0) & (F.col("ord").isNull() | (F.col("ord") < F.col("begin")))
+        began_before = (flags.bitwiseAND(FRAGMENT) != 0) & (F.col("ord").isNull()
+                                                            | (F.col("ord") < F.col("begin")))
         return is_part | is_own | is_scattered | F.coalesce(began_before, F.lit(False))
 
     def _evidence(self, holes: Sequence[Mapping[str, Any]]) -> dict[int, int]:
-        """Of each hole, by its number, the first message in it that was sent, and for this member."""
+        """Of each hole, by its number, the first message in it that was sent, and for
+        this member."""
         from pyspark.sql import functions as F
 
         if not holes:
@@ -202,5 +243,6 @@ def table(spark: "SparkSession", columns: Mapping[str, str], rows: Sequence[Sequ
     """A small table of the driver's."""
     import pyarrow
 
-    arrays = [pyarrow.array([row[index] for row in rows], pyarrow.type_for_alias(kind)) for index, kind in enumerate(columns.values())]
+    arrays = [pyarrow.array([row[index] for row in rows], pyarrow.type_for_alias(kind)) for index,
+              kind in enumerate(columns.values())]
     return spark.createDataFrame(pyarrow.table(arrays, names=list(columns)))

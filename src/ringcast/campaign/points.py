@@ -1,7 +1,9 @@
-"""From runs to an answer: the figures of each combination over its seeds, and which one to take.
+"""From runs to an answer: the figures of each combination over its seeds, and which one
+to take.
 
-Runs that were not ok have no part in the figures. Latencies of all runs of a point are added up class by class before a percentile is
-read, so a percentile here is one of all deliveries, not a mean of percentiles.
+Runs that were not ok have no part in the figures. Latencies of all runs of a point are
+added up class by class before a percentile is read, so a percentile here is one of all
+deliveries, not a mean of percentiles.
 """
 
 from collections.abc import Sequence
@@ -17,20 +19,23 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 KEYS = ["loss", "members", "capacity", "xmit_interval"]
-NEEDED = [*KEYS, "status", "senders", "throughput", "load_seconds", "payload_bytes", "overhead", "blocked_seconds", "latency",
+NEEDED = [*KEYS, "status", "senders", "throughput", "load_seconds", "payload_bytes", "overhead",
+          "blocked_seconds", "latency",
           "latency_max"]
 
-NEARLY = 0.95                           # of the highest throughput is as good
-SLOWEST = 10                            # times the shortest p99 is still reasonable
-DEAREST = 1.0                           # bytes for each byte of payload, beyond the least overhead: still reasonable
+NEARLY = 0.95       # of the highest throughput is as good
+SLOWEST = 10        # times the shortest p99 is still reasonable
+DEAREST = 1.0       # bytes for each byte of payload, beyond the least overhead: still reasonable
 RULE = (f"The rule: reasonable settings have a 99th percentile of latency of at most {SLOWEST} times the shortest, and of these an "
-        f"overhead of at most {DEAREST:.0%} of the payload above the least; of the reasonable ones that are within {1 - NEARLY:.0%} of "
-        "the highest throughput, the one with the shortest 99th percentile, then the least overhead, then the smallest window.")
+        f"overhead of at most {DEAREST:.0%} of the payload above the least; of the reasonable ones "
+        f"that are within {1 - NEARLY:.0%} of "
+        "the highest throughput, the one with the shortest 99th percentile, then the least "
+        "overhead, then the smallest window.")
 
 
 class Point(NamedTuple):
-    """One combination. Latencies are milliseconds, overhead is bytes for each byte of payload; None where no run was ok, or
-    nothing was sent."""
+    """One combination. Latencies are milliseconds, overhead is bytes for each byte of
+    payload; None where no run was ok, or nothing was sent."""
 
     loss: float
     members: int
@@ -38,8 +43,8 @@ class Point(NamedTuple):
     xmit_interval: float
     runs: int
     ok: int
-    throughput: float | None            # messages a second at the slowest receiver, mean of the runs
-    lowest: float | None                # of all runs
+    throughput: float | None        # messages a second at the slowest receiver, mean of the runs
+    lowest: float | None            # of all runs
     highest: float | None
     p50: float | None
     p99: float | None
@@ -48,7 +53,8 @@ class Point(NamedTuple):
 
 
 def points(spark: "SparkSession", rows: arrow.Table) -> list[Point]:
-    """The combinations in order of loss, members, capacity, interval; `rows` are of ringcast.campaign.runs.SCHEMA."""
+    """The combinations in order of loss, members, capacity, interval; `rows` are of
+    ringcast.campaign.runs.SCHEMA."""
     frame = spark.createDataFrame(rows.select(NEEDED))
     table = sums(frame).join(percentiles(frame), KEYS, "left").orderBy(KEYS).toArrow()
     return [point(row) for row in table.to_pylist()]
@@ -59,13 +65,15 @@ def sums(frame: "DataFrame") -> "DataFrame":
 
     is_ok = F.col("status") == OK
     measured = frame.withColumn("wire", (F.col("overhead") + 1) * F.col("payload_bytes"))
-    measured = measured.withColumn("sending", F.col("load_seconds") * F.coalesce("senders", F.lit(1)))
+    measured = measured.withColumn("sending",
+                                   F.col("load_seconds") * F.coalesce("senders", F.lit(1)))
 
     def of_ok(name: str) -> "F.Column":
         return F.when(is_ok, F.col(name))
 
     return measured.groupBy(KEYS).agg(
-        F.count("*").alias("runs"), F.count(F.when(is_ok, 1)).alias("ok"), F.avg(of_ok("throughput")).alias("throughput"),
+        F.count("*").alias("runs"), F.count(F.when(is_ok, 1)).alias("ok"),
+        F.avg(of_ok("throughput")).alias("throughput"),
         F.min(of_ok("throughput")).alias("lowest"), F.max(of_ok("throughput")).alias("highest"),
         F.max(of_ok("latency_max")).alias("latency_max"),
         (F.try_divide(F.sum(of_ok("wire")), F.sum(of_ok("payload_bytes"))) - 1).alias("overhead"),
@@ -73,13 +81,15 @@ def sums(frame: "DataFrame") -> "DataFrame":
 
 
 def percentiles(frame: "DataFrame") -> "DataFrame":
-    """The classes of latency in which half of a point's deliveries are reached, and 99 of 100."""
+    """The classes of latency in which half of a point's deliveries are reached, and 99
+    of 100."""
     from pyspark.sql import Window, functions as F
 
     each = frame.where(F.col("status") == OK).select(*KEYS, F.explode("latency").alias("each"))
     classes = each.groupBy(*KEYS, F.col("each.class").alias("class")).agg(F.sum("each.count").alias("count"))
     of_point = Window.partitionBy(KEYS)
-    ranked = classes.select(*KEYS, "class", F.sum("count").over(of_point.orderBy("class")).alias("upto"),
+    ranked = classes.select(*KEYS, "class",
+                            F.sum("count").over(of_point.orderBy("class")).alias("upto"),
                             F.sum("count").over(of_point).alias("all"))
 
     def reached(share: float) -> "F.Column":
@@ -93,7 +103,8 @@ def point(row: dict[str, float]) -> Point:
     def latency(name: str) -> float | None:
         return None if row[name] is None else min(upper_end(int(row[name])), row["latency_max"]) / 1e6
 
-    return Point(**{name: latency(name) if name in ("p50", "p99") else row[name] for name in Point._fields})      # type: ignore[arg-type]
+    return Point(**{name: latency(name) if name in ("p50", "p99") else row[name]
+                    for name in Point._fields})      # type: ignore[arg-type]
 
 
 def groups(of: Sequence[Point]) -> list[list[Point]]:
@@ -102,9 +113,11 @@ def groups(of: Sequence[Point]) -> list[list[Point]]:
 
 
 def choose(of: Sequence[Point]) -> Point | None:
-    """What RULE says of the points of one loss and group size; None when nothing was measured there."""
+    """What RULE says of the points of one loss and group size; None when nothing was
+    measured there."""
     figures = [(each.throughput, each.p99, each.overhead, each) for each in of
-               if each.throughput is not None and each.p99 is not None and each.overhead is not None]
+               if each.throughput is not None and each.p99 is not None
+               and each.overhead is not None]
     if not figures:
         return None
     shortest = min(p99 for _, p99, _, _ in figures)

@@ -1,7 +1,8 @@
 """The rows of a campaign on disk: Parquet files that appear whole or not at all.
 
-Each is written under a hidden name, forced to disk and renamed; readers, Spark among them, pass over hidden names. So a campaign that
-was killed has lost no more than the chunks that were under way, and what it left half-written is not read.
+Each is written under a hidden name, forced to disk and renamed; readers, Spark among
+them, pass over hidden names. So a campaign that was killed has lost no more than the
+chunks that were under way, and what it left half-written is not read.
 """
 
 import os
@@ -18,10 +19,11 @@ from ringcast.paths import local_path
 
 
 class Results:
-    """The rows in a folder, and those that are added to it; in memory alone without a folder.
+    """The rows in a folder, and those that are added to it; in memory alone without a
+    folder.
 
-    Several threads may call `add` at the same time. `strange` are files of the folder that are not read, as they are damaged or no rows
-    of a campaign.
+    Several threads may call `add` at the same time. `strange` are files of the folder
+    that are not read, as they are damaged or no rows of a campaign.
     """
 
     def __init__(self, folder: Path | None = None) -> None:
@@ -48,7 +50,8 @@ class Results:
                 self.strange.append(path)
 
     def add(self, table: arrow.Table) -> None:
-        """Keep these rows: on disk when this returns. OSError when the disk is full, or gone."""
+        """Keep these rows: on disk when this returns. OSError when the disk is full, or
+        gone."""
         if self.folder is not None:
             path = self.folder / f"part-{uuid.uuid4().hex}.parquet"
             hidden = self.folder / f".{path.name}.tmp"
@@ -67,7 +70,8 @@ class Results:
         """The rows of these runs, one each."""
         wanted, chosen = set(runs), []
         for table in list(self._tables):
-            places = {name: index for index, name in enumerate(table["run"].to_pylist()) if name in wanted}
+            places = {name: index for index, name in enumerate(table["run"].to_pylist())
+                      if name in wanted}
             wanted -= places.keys()
             chosen.append(table.take(arrow.array(places.values(), arrow.int64())))
         return arrow.concat_tables([SCHEMA.empty_table(), *chosen])

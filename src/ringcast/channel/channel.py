@@ -71,14 +71,14 @@ class Channel(SendPort):
     there too, with a Batch of messages that were sent to one member (`dest`) that left
     before it had acknowledged them. `deliver=False` makes a member that only sends: it
     gets no messages, and nobody waits for it. `resume` is the Digest of what this
-    member had got in an earlier incarnation; senders that still have what follows it will send
-    that first. Without it, a member that comes back gets what was kept for its former
-    incarnation, of which that may have finished a part. `session` makes several processes, one
-    after the other, one member with one stream (see Session), for which it takes
-    deliver=False: killed and started again, it sends again what not all had
-    acknowledged, and members drop what they have. All of them must have the same
-    max_bundle_size and max_datagram (off loopback: a network of the same MTU), and send
-    from one thread. `faults` are layers from ringcast.protocols.faults. All other
+    member had got in an earlier incarnation; senders that still have what follows it
+    will send that first. Without it, a member that comes back gets what was kept for
+    its former incarnation, of which that may have finished a part. `session` makes
+    several processes, one after the other, one member with one stream (see Session),
+    for which it takes deliver=False: killed and started again, it sends again what not
+    all had acknowledged, and members drop what they have. All of them must have the
+    same max_bundle_size and max_datagram (off loopback: a network of the same MTU), and
+    send from one thread. `faults` are layers from ringcast.protocols.faults. All other
     keywords are properties, see ringcast.config.Config.
 
     Raises ConfigError for a wrong argument and TransportError when the operating system
@@ -111,7 +111,8 @@ class Channel(SendPort):
         deliver = arguments.boolean("deliver", deliver)
         resume = arguments.digest("resume", resume)
         faults = arguments.instances("faults", faults, Layer)
-        session = arguments.session(session, deliver) or Session(secrets.randbelow((1 << 64) - 1) + 1)
+        session = arguments.session(session, deliver) or Session(secrets.randbelow((1 << 64) - 1)
+                                                                 + 1)
         self.address = Address(name, session.incarnation)
         with ExitStack() as undo:               # what a constructor that fails has opened is closed
             carrier = STACKS[stack].carrier
@@ -421,7 +422,7 @@ class Channel(SendPort):
     def __del__(self) -> None:
         """Nobody has closed this channel, and nobody can any more. A garbage collector
         may call this in the middle of anything, so another thread does the rest."""
-        is_whole = getattr(self, "_joining", None) is not None          # else its constructor failed
+        is_whole = getattr(self, "_joining", None) is not None      # else its constructor failed
         if not is_whole or self._state.closed:
             return
         warnings.warn(f"{self.address} of group {self.group!r} was dropped without close(); it leaves "

@@ -168,8 +168,9 @@ class Closing:
         self._state.release_waiters()
 
     def on_poll_error(self, error: BaseException, polling: bool) -> None:
-        """Raise what a signal handler raised in the application's thread. Any other error
-        is our own: it stops the channel loudly rather than leave anybody waiting."""
+        """Raise what a signal handler raised in the application's thread. Any other
+        error is our own: it stops the channel loudly rather than leave anybody
+        waiting."""
         if self._state.closed:                          # between two looks at whether it is
             return
         is_application = threading.get_ident() in self._state.inside

@@ -1,9 +1,10 @@
 """The driver: whoever holds the turn lock owns the endpoint for one turn.
 
-A turn brings in what arrived, lets the layers decide, and performs what they ask for. It is taken by
-the driver's thread, by a thread that waits for messages (poller.py), and, when its message completes
-a datagram, by the application thread that sent it. So neither a busy sender nor a waiting receiver
-needs a hop to another thread, and messages leave in the order of their seqnos.
+A turn brings in what arrived, lets the layers decide, and performs what they ask for.
+It is taken by the driver's thread, by a thread that waits for messages (poller.py),
+and, when its message completes a datagram, by the application thread that sent it. So
+neither a busy sender nor a waiting receiver needs a hop to another thread, and messages
+leave in the order of their seqnos.
 """
 
 import threading
@@ -43,10 +44,11 @@ class Driver:
         self.begin()
 
     def work_for(self, owner: object, perform: Perform, on_break: Break, on_error: Fail) -> None:
-        """Work for the channel `owner`. `perform(owner, effects)` does with the effects of a
-        turn what concerns the application. `on_break` is told when an exception came in the
-        middle of a turn; `on_error` of one while polling, and whether the transport was at
-        it. None of them is kept alive: a channel that everybody has forgotten can go."""
+        """Work for the channel `owner`. `perform(owner, effects)` does with the effects
+        of a turn what concerns the application. `on_break` is told when an exception
+        came in the middle of a turn; `on_error` of one while polling, and whether the
+        transport was at it. None of them is kept alive: a channel that everybody has
+        forgotten can go."""
         self._owner, self._perform = ref(owner), perform
         self._on_break: WeakMethod[Break] = WeakMethod(on_break)
         self._on_error: WeakMethod[Fail] = WeakMethod(on_error)
@@ -55,9 +57,10 @@ class Driver:
         """Make what threads share."""
         self.turn = threading.Lock()                    # held by whoever owns the endpoint
         self.poller = Poller(self.poll, self.transport.wake)
-        self.finished: deque[list[Batch]] = deque()     # what the application is done with
-        self._wakes_at: Instant = 0                     # when the sleep of who polls ends by itself; 0: awake
-        self._called = False                            # there is work that no deadline tells of
+        self.finished: deque[list[Batch]] = deque()  # what the application is done with
+        self._wakes_at: Instant = 0                  # when the sleep of who polls ends by itself;
+                                                     # 0: awake
+        self._called = False                         # there is work that no deadline tells of
 
     def clocks(self) -> tuple[int, int]:
         """Return the time, and wall time by the same clock."""
@@ -67,9 +70,9 @@ class Driver:
     # ------------------------------------------------------------------------------------- turns
 
     def in_turn(self, act: Callable[[Instant], Result]) -> Result:
-        """Take the turn, act, and perform what that asks for. An exception in the middle of it leaves
-        the endpoint in no state that can be trusted; but what a layer itself raises, it raises before
-        it changes anything."""
+        """Take the turn, act, and perform what that asks for. An exception in the
+        middle of it leaves the endpoint in no state that can be trusted; but what a
+        layer itself raises, it raises before it changes anything."""
         with self.turn:
             try:
                 result = act(time.monotonic_ns())
@@ -101,7 +104,8 @@ class Driver:
             return look()
 
     def flush(self, dest: Dest, full_only: bool) -> None:
-        """Frame and send what waits for `dest`, from this thread. Whoever else has the turn is waited
+        """Frame and send what waits for `dest`, from this thread. Whoever else has the
+        turn is waited
         for: that keeps the order."""
         endpoint = self.endpoint
         self.in_turn(partial(endpoint.bundler.flush, dest, full_only=full_only))
@@ -116,7 +120,8 @@ class Driver:
         self.call(0)
 
     def take_back(self) -> bool:
-        """Take the turn for what the application is done with; return whether it got more for that."""
+        """Take the turn for what the application is done with; return whether it got
+        more for that."""
         return self.in_turn(self._take_back)
 
     def _take_back(self, now: Instant) -> bool:
@@ -128,8 +133,8 @@ class Driver:
     # ----------------------------------------------------------------------------------- polling
 
     def poll(self, visiting: bool) -> bool:
-        """Poll once, and take the turn with what came; False when there is no channel any more.
-        Nothing here keeps that alive while the transport sleeps."""
+        """Poll once, and take the turn with what came; False when there is no channel
+        any more. Nothing here keeps that alive while the transport sleeps."""
         polling = False
         try:
             if (owner := self._owner()) is None:
@@ -162,9 +167,9 @@ class Driver:
             self.endpoint.deliver(now)
 
     def plan(self) -> int | None:
-        """Return how long the driver may sleep, in nanoseconds. It says until when *before* it looks
-        once more at what would shorten that: whoever adds work looks at `_wakes_at` *after* adding
-        it, so one of the two sees the other."""
+        """Return how long the driver may sleep, in nanoseconds. It says until when
+        *before* it looks once more at what would shorten that: whoever adds work looks
+        at `_wakes_at` *after* adding it, so one of the two sees the other."""
         self._wakes_at = FOREVER
         until = FOREVER
         if self.finished or self._called:
@@ -181,7 +186,7 @@ class Driver:
             self.transport.wake()
 
     def rouse(self) -> None:
-        """See that there is a turn after now, whether the driver sleeps, or is just making up its mind
-        to."""
+        """See that there is a turn after now, whether the driver sleeps, or is just
+        making up its mind to."""
         self._called = True
         self.call(0)

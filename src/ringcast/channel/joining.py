@@ -1,7 +1,8 @@
-"""Joining: a member is there when it has its first view, which all listed members have agreed on.
+"""Joining: a member is there when it has its first view, which all listed members have
+agreed on.
 
-Before connect() there are no threads and no turns: nothing of what joining needs may run earlier. A
-channel joins once.
+Before connect() there are no threads and no turns: nothing of what joining needs may
+run earlier. A channel joins once.
 """
 
 from ringcast.channel.callbacks import Callbacks
@@ -40,7 +41,8 @@ class Joining:
         self._state.settled.ring()                      # for who iterates already
 
     def wait(self, seconds: float) -> RingcastError | None:
-        """Wait for a view, and then until the others are ready; return why there is none."""
+        """Wait for a view, and then until the others are ready; return why there is
+        none."""
         endpoint = self._driver.endpoint
         self._state.wait_settled(at(seconds), lambda: endpoint.view is not None)
         if endpoint.view is None:

@@ -1,11 +1,12 @@
 """Who polls the transport: a driver thread, or whoever waits for messages.
 
-Somebody must watch the network all the time, so there is a driver. But a thread that waits for a
-message gets it sooner when it polls by itself: a hop from one thread to another costs more than all
-else between the network and the application. So such a thread polls instead of the driver, which
-stands by (the pattern of leader and follower). When it goes away with its message, the driver does
-not take over at once, for that would be the same hop again; it looks every millisecond, and takes
-over when the caller has not come back.
+Somebody must watch the network all the time, so there is a driver. But a thread that
+waits for a message gets it sooner when it polls by itself: a hop from one thread to
+another costs more than all else between the network and the application. So such a
+thread polls instead of the driver, which stands by (the pattern of leader and
+follower). When it goes away with its message, the driver does not take over at once,
+for that would be the same hop again; it looks every millisecond, and takes over when
+the caller has not come back.
 """
 
 import threading
@@ -16,8 +17,8 @@ PATIENCE = 0.001                        # seconds between two looks of the drive
 
 
 class Poller:
-    """`turn(visiting)` polls once and does what follows from it. It returns at once after `wake`, and it
-    returns False when there is nobody left to poll for.
+    """`turn(visiting)` polls once and does what follows from it. It returns at once
+    after `wake`, and it returns False when there is nobody left to poll for.
 
     Threads: one runs the driver; one caller polls at a time; any may call stop().
     """
@@ -50,8 +51,9 @@ class Poller:
                 continue
             if not self._taken.locked():
                 break
-            # A visitor waits for something to happen. It says so when it goes, if it sees that we are asleep; and if it does not see
-            # that, it has gone before we look again.
+            # A visitor waits for something to happen. It says so when it goes, if it
+            # sees that we are asleep; and if it does not see that, it has gone before
+            # we look again.
             self._left.clear()
             self._asleep = True
             if self._taken.locked() and visits == self._visits and not self._stopped:
@@ -60,9 +62,10 @@ class Poller:
         self._wanted = False
 
     def poll_from_caller(self, done: Callable[[], bool]) -> None:
-        """Take turns until `done`, or stop(). An exception may come at any time, and then another polls."""
+        """Take turns until `done`, or stop(). An exception may come at any time, and
+        then another polls."""
         try:
-            self._waiting = True                # said first: a driver that comes before us gives way
+            self._waiting = True            # said first: a driver that comes before us gives way
             if self._taken.locked():
                 self._wake()
             with self._taken:

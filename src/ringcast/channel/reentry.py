@@ -1,8 +1,10 @@
 """What lets a signal handler call the channel whose call it interrupted.
 
-Python runs signal handlers on the main thread, between two bytecodes of whatever that is doing. If the interrupted call holds a lock, a
-handler that waits for the lock waits for ever. So a thread notes that it is inside a channel's internals, before it takes any lock
-there; and a call that finds its own thread inside already takes no lock: it leaves the work to another thread, or raises.
+Python runs signal handlers on the main thread, between two bytecodes of whatever that
+is doing. If the interrupted call holds a lock, a handler that waits for the lock waits
+for ever. So a thread notes that it is inside a channel's internals, before it takes any
+lock there; and a call that finds its own thread inside already takes no lock: it leaves
+the work to another thread, or raises.
 """
 
 import threading
@@ -24,7 +26,8 @@ REENTERED = ("this call came from a signal handler that interrupted another call
 
 
 class HasInside(Protocol):
-    """Something of which `_inside` are the threads that are at work in it, by their idents."""
+    """Something of which `_inside` are the threads that are at work in it, by their
+    idents."""
 
     _inside: set[int]
 
@@ -33,14 +36,15 @@ Owner = TypeVar("Owner", bound=HasInside)
 
 
 def enters(method: Callable[Concatenate[Owner, Parameters], Returned]) -> Callable[Concatenate[Owner, Parameters], Returned]:
-    """Make a method raise RingcastError when its own thread is inside, else be inside while it runs."""
+    """Make a method raise RingcastError when its own thread is inside, else be inside
+    while it runs."""
 
     @wraps(method)
     def entered(owner: Owner, *args: Any, **kwargs: Any) -> Returned:
         thread = threading.get_ident()
         if thread in owner._inside:
             raise RingcastError(REENTERED)
-        try:                                            # a handler may raise at any time: nothing stands before the `try`
+        try:                    # a handler may raise at any time: nothing stands before the `try`
             owner._inside.add(thread)
             return method(owner, *args, **kwargs)
         finally:
@@ -50,7 +54,8 @@ def enters(method: Callable[Concatenate[Owner, Parameters], Returned]) -> Callab
 
 
 class Bell:
-    """Wakes whoever waits for a condition, without a lock: it may be rung from a signal handler, whatever that interrupted.
+    """Wakes whoever waits for a condition, without a lock: it may be rung from a signal
+    handler, whatever that interrupted.
 
     T1 waits: enters itself, looks at the condition, sleeps. T2 changes something, then rings for all who have entered. Whichever comes
     first, T1 sees the change or hears the bell.
@@ -65,7 +70,8 @@ class Bell:
             each.put(None)
 
     def wait_for(self, condition: Callable[[], bool], until: Callable[[], float | None]) -> bool:
-        """Wait for the condition; return False when it does not hold at `until()`, by time.monotonic(); None is never."""
+        """Wait for the condition; return False when it does not hold at `until()`, by
+        time.monotonic(); None is never."""
         mine: SimpleQueue[None] = SimpleQueue()
         try:
             self._waiting.add(mine)

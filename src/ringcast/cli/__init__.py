@@ -1,8 +1,8 @@
 """The `ringcast` command; one file per command, found by its name.
 
-Exit status: 0 when it did what it says, 1 when a check that it makes failed, 2 when it was asked for something that cannot be, 3 when
-an audit cannot tell.
-Errors of ringcast are one sentence on standard error, never a traceback.
+Exit status: 0 when it did what it says, 1 when a check that it makes failed, 2 when it
+was asked for something that cannot be, 3 when an audit cannot tell. Errors of ringcast
+are one sentence on standard error, never a traceback.
 """
 
 import sys

@@ -1,4 +1,5 @@
-"""`ringcast audit`: what the traces of a group prove, and what they say about its speed."""
+"""`ringcast audit`: what the traces of a group prove, and what they say about its
+speed."""
 
 from pathlib import Path
 from typing import Annotated
@@ -23,10 +24,11 @@ QUIET = {**CONF, "spark.ui.showConsoleProgress": "false"}
 def audit_command(
     traces: Annotated[list[Path], typer.Argument(
         parser=path, metavar="TRACE...", help="Directories with traces: what --set trace=DIR or "
-                                                 "simulate --trace DIR wrote. Several are audited together.")],
+                                              "simulate --trace DIR wrote. Several are audited "
+                                              "together.")],
     tables: Annotated[Path | None, typer.Option(
         parser=path, metavar="DIR", help="Write tables (Parquet): violations, views, members, series over "
-                                                "time, latency histograms.")] = None,
+                                         "time, latency histograms.")] = None,
     report: Annotated[Path | None, typer.Option(
         parser=path, metavar="FILE", help="Write a page (HTML, one file) with plots over time.")] = None,
     skew: Annotated[float | None, typer.Option(
@@ -35,14 +37,16 @@ def audit_command(
     master: Master = None,
     conf: Conf = None,
 ) -> None:
-    """Prove from the traces of a group that nothing was lost, repeated, disordered or given up too early, or name the first message
-    that was; and sum up latency, repair and waiting.
+    """Prove from the traces of a group that nothing was lost, repeated, disordered or
+    given up too early, or name the first message that was; and sum up latency, repair
+    and waiting.
 
-    What came before what is judged by the messages, not by the members' clocks; clocks that are apart are told, and latencies are
-    corrected by it.
+    What came before what is judged by the messages, not by the members' clocks; clocks
+    that are apart are told, and latencies are corrected by it.
 
-    Exit status: 0 when no promise was broken, 1 when one was, 2 for a mistake in the call, 3 when nothing was seen broken but the
-    traces have holes, so that they do not prove it: events are missing, a part is damaged, or a member of a view has no trace.
+    Exit status: 0 when no promise was broken, 1 when one was, 2 for a mistake in the
+    call, 3 when nothing was seen broken but the traces have holes, so that they do not
+    prove it: events are missing, a part is damaged, or a member of a view has no trace.
     """
     if skew is not None and not 0 <= skew < 86_400_000:
         raise ConfigError(f"--skew is {skew:g}; it is milliseconds, 0 or more and less than a day")
@@ -74,6 +78,7 @@ def show(result: audit.Audit, lines: list[tuple[str, str]]) -> None:
     if len(result.violations) > MOST_SHOWN:
         out.print(f"  and {len(result.violations) - MOST_SHOWN} more, which --tables lists")
     table = Table(show_header=False, box=None)
-    for name, text in [*lines, *[("doubt", doubt) for doubt in result.doubts()], *[("note", note) for note in result.remarks()]]:
+    for name, text in [*lines, *[("doubt", doubt) for doubt in result.doubts()],
+                       *[("note", note) for note in result.remarks()]]:
         table.add_row(name, text)
     out.print(table)

@@ -1,4 +1,5 @@
-"""`ringcast simulate --spark`: a campaign, what is seen of it while it runs, and its answer."""
+"""`ringcast simulate --spark`: a campaign, what is seen of it while it runs, and its
+answer."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -6,7 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 from rich.table import Table
 
 from ringcast import html_page as page
@@ -22,28 +30,33 @@ if TYPE_CHECKING:
 
     from ringcast.campaign.runs import Planned
 
-SEEDS = 3                               # of each combination
-LIMIT = 300.0                           # real seconds of a run
-LISTED = 20                             # failures that are printed; all are in the results and on the page
-INTERRUPTED = 130                       # exit status, as shells have it
+SEEDS = 3                       # of each combination
+LIMIT = 300.0                   # real seconds of a run
+LISTED = 20                     # failures that are printed; all are in the results and on the page
+INTERRUPTED = 130               # exit status, as shells have it
 
 Axes = dict[str, Sequence[Any]]
 
 
-def order(fixed: Settings, options: Mapping[str, str], **axes: Sequence[Any] | None) -> tuple[Settings, Axes]:
-    """What is the same for all runs, and what is not: `axes`, and the options of the stack that may have several values."""
+def order(fixed: Settings, options: Mapping[str, str], **axes: Sequence[Any] | None) -> tuple[
+        Settings, Axes]:
+    """What is the same for all runs, and what is not: `axes`, and the options of the
+    stack that may have several values."""
     from ringcast.campaign.runs import OF_STACK
 
     lists = {name: text.split(",") for name, text in options.items() if name in OF_STACK}
-    values = {name: [getattr(configure({name: value}, fixed.stack), name) for value in texts] for name, texts in lists.items()}
+    values = {name: [getattr(configure({name: value}, fixed.stack), name) for value in texts]
+              for name, texts in lists.items()}
     others = {name: value for name, value in options.items() if name not in OF_STACK}
-    return msgspec.structs.replace(fixed, options=others), {name: list(each) for name, each in (axes | values).items() if each}
+    return msgspec.structs.replace(fixed, options=others), {name: list(each) for name,
+                                                            each in (axes | values).items() if each}
 
 
 def run(fixed: Settings, axes: Axes, seeds: Sequence[int], *, master: str | None,
         results: Path | None, report: Path | None, limit: float,
         conf: Mapping[str, str] | None = None) -> int:
-    """Carry out a campaign, print its answer, and return the exit status: 1 when a run failed."""
+    """Carry out a campaign, print its answer, and return the exit status: 1 when a run
+    failed."""
     try:
         from ringcast.campaign.points import points
         from ringcast.campaign.results import Results
@@ -59,12 +72,14 @@ def run(fixed: Settings, axes: Axes, seeds: Sequence[int], *, master: str | None
     runs = plan(fixed, axes, seeds)
     kept = Results(results)
     for path in kept.strange:
-        console.print(f"{path} is not read: it is damaged, or no rows of a campaign", soft_wrap=True, highlight=False, markup=False)
+        console.print(f"{path} is not read: it is damaged, or no rows of a campaign",
+                      soft_wrap=True, highlight=False, markup=False)
     spark = started(master, conf)
     try:
         is_whole = carry_out(spark, runs, kept, limit)
         rows = kept.rows_of(each.name for each in runs)
-        failures = [row for row in rows.select(["status", "error", "replay"]).to_pylist() if row["status"] != OK]
+        failures = [row for row in rows.select(["status", "error", "replay"]).to_pylist()
+                    if row["status"] != OK]
         show_failures(failures)
         if not is_whole:
             where = f"kept in {results}: the same command goes on from there" if results else "lost; with --results they would be kept"
@@ -86,11 +101,13 @@ def started(master: str | None, conf: Mapping[str, str] | None) -> "SparkSession
 
 
 def carry_out(spark: "SparkSession", runs: "Sequence[Planned]", kept: Any, limit: float) -> bool:
-    """Run what is not there yet, with a bar that shows how far it is; whether it came to its end."""
+    """Run what is not there yet, with a bar that shows how far it is; whether it came
+    to its end."""
     from ringcast.campaign.jobs import Campaign
     from ringcast.campaign.runs import OK
 
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(),
+               TimeElapsedColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console) as progress:
         task = progress.add_task("simulated", total=len(runs))
 
@@ -119,7 +136,8 @@ def show_failures(failures: Sequence[Mapping[str, str]]) -> None:
         print(f"and {len(failures) - LISTED:,} more")
 
 
-def answer(points: Sequence[Any], one: "Planned", failures: Sequence[Mapping[str, str]], report: Path | None) -> None:
+def answer(points: Sequence[Any], one: "Planned", failures: Sequence[Mapping[str, str]],
+           report: Path | None) -> None:
     """The table for the terminal, and the page."""
     from ringcast.campaign import report as answers
     from ringcast.campaign.points import RULE
@@ -135,7 +153,8 @@ def answer(points: Sequence[Any], one: "Planned", failures: Sequence[Mapping[str
     print(answers.verdict(points, len(failures)))
     if report is not None:
         try:
-            answers.write(report, points, one, [(row["status"], row["error"], row["replay"]) for row in failures])
+            answers.write(report, points, one, [(row["status"], row["error"], row["replay"])
+                                                for row in failures])
         except OSError as error:
             raise ConfigError(f"the page cannot be written to {report}: {error.strerror or error}") from None
         print(f"the page is {report}")

@@ -1,4 +1,5 @@
-"""`ringcast journal`: look at a journal, and decide by hand what else the recorder and the streams decide."""
+"""`ringcast journal`: look at a journal, and decide by hand what else the recorder and
+the streams decide."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -19,7 +20,8 @@ from ringcast.journal.reader import JournalReader
 from ringcast.journal.subscriptions import committed, subscribe, subscriptions
 from ringcast.journal.writer import Journal
 
-journal_app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Look at a journal, or remove what nobody needs.")
+journal_app = typer.Typer(no_args_is_help=True, rich_markup_mode=None,
+                          help="Look at a journal, or remove what nobody needs.")
 app.add_typer(journal_app, name="journal")
 
 Directory = Annotated[Path, typer.Argument(
@@ -32,13 +34,15 @@ Ranges = Sequence[tuple[int, int]]
 
 @journal_app.command("show")
 def show(directory: Directory) -> None:
-    """Show what a journal holds of each sender, what is lost, and what streams have committed."""
+    """Show what a journal holds of each sender, what is lost, and what streams have
+    committed."""
     journals = found(directory)
     console = Console(soft_wrap=True)
     for journal in journals.journals:
         retired = ", retired" if (journal.path / RETIRED).exists() else ""
         recorder = f", recorded by {journal.recorder}" if journal.recorder else ""
-        console.print(f"{journal.path}: group {journal.group}{recorder}{retired}", markup=False, highlight=False)
+        console.print(f"{journal.path}: group {journal.group}{recorder}{retired}", markup=False,
+                      highlight=False)
         console.print(senders_of(journal))
         if subscriptions(journal.path):
             console.print(subscriptions_of(journal))
@@ -47,12 +51,14 @@ def show(directory: Directory) -> None:
 
 
 @journal_app.command("purge")
-def purge(directory: Directory, checkpoint: Checkpoints = None, keep_for: KeepFor = None, keep_bytes: KeepBytes = None,
+def purge(directory: Directory, checkpoint: Checkpoints = None, keep_for: KeepFor = None,
+          keep_bytes: KeepBytes = None,
           keep_until_committed: KeepUntilCommitted = None) -> None:
-    """Remove what need not be kept, once, while no recorder has the journal open (a running one has the same options).
+    """Remove what need not be kept, once, while no recorder has the journal open (a
+    running one has the same options).
 
-    With --checkpoint only what these queries have committed, which Spark itself tells a stream's subscription one batch later,
-    and of the last batch never.
+    With --checkpoint only what these queries have committed, which Spark itself tells a
+    stream's subscription one batch later, and of the last batch never.
     """
     retention = retention_of(keep_for, keep_bytes, keep_until_committed)
     digests = [committed(each) for each in checkpoint or ()]
@@ -67,9 +73,11 @@ def purge(directory: Directory, checkpoint: Checkpoints = None, keep_for: KeepFo
 def commit(directory: Directory, name: Annotated[str, typer.Argument(help="The subscription.")],
            checkpoint: Annotated[Path, typer.Option(
                parser=path, metavar="DIRECTORY", help="The checkpointLocation of its query.")]) -> None:
-    """Write what a query's checkpoint has committed into its subscription, so that a running recorder may remove it.
+    """Write what a query's checkpoint has committed into its subscription, so that a
+    running recorder may remove it.
 
-    For a query that rests: Spark tells the subscription of a batch when it plans the next one.
+    For a query that rests: Spark tells the subscription of a batch when it plans the
+    next one.
     """
     found(directory)
     digest = committed(checkpoint)
@@ -80,7 +88,8 @@ def commit(directory: Directory, name: Annotated[str, typer.Argument(help="The s
 @journal_app.command("retire")
 def retire(directory: Annotated[Path, typer.Argument(
         parser=path, help="The journal of a recorder that will not come back.")]) -> None:
-    """Stop waiting for a recorder: streams over its folder take what no other journal has either as lost.
+    """Stop waiting for a recorder: streams over its folder take what no other journal
+    has either as lost.
 
     If it comes back after all, its first message ends that.
     """
@@ -103,7 +112,8 @@ def senders_of(journal: JournalReader) -> Table:
     for sender, extent in journal.extents().items():
         segments = journal.segments(sender)
         purged = [(extent.start, extent.low - 1)] if extent.start < extent.low else []
-        table.add_row(sender, f"{extent.low}", f"{extent.high}", ranges(purged), ranges(extent.lost), f"{len(segments)}",
+        table.add_row(sender, f"{extent.low}", f"{extent.high}", ranges(purged),
+                      ranges(extent.lost), f"{len(segments)}",
                       f"{sum(segment.size for segment in segments):,}")
     return table
 
@@ -118,11 +128,13 @@ def subscriptions_of(journal: JournalReader) -> Table:
 
 
 def together(journals: Journals) -> Table:
-    table = Table("sender", "from", "to", "lost", "held up", title="together, as a stream reads them")
+    table = Table("sender", "from", "to", "lost", "held up",
+                  title="together, as a stream reads them")
     reach = journals.reach()
     for sender, extent in journals.extents().items():
         held_up = [(extent.high + 1, reach[sender])] if extent.high < reach[sender] else []
-        table.add_row(sender, f"{extent.low}", f"{extent.high}", ranges(extent.lost), ranges(held_up))
+        table.add_row(sender, f"{extent.low}", f"{extent.high}", ranges(extent.lost),
+                      ranges(held_up))
     return table
 
 

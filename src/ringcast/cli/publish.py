@@ -1,4 +1,5 @@
-"""`ringcast publish`: a member that carries what Spark wrote into an outbox to its group, exactly once."""
+"""`ringcast publish`: a member that carries what Spark wrote into an outbox to its
+group, exactly once."""
 
 import signal
 import threading
@@ -24,9 +25,11 @@ def publish_command(
     quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress.")] = False,
     options: Settings = None,
 ) -> None:
-    """Send a group what Spark wrote with format("ringcast"): every row, once, batch after batch; a write ends when all members have it.
+    """Send a group what Spark wrote with format("ringcast"): every row, once, batch
+    after batch; a write ends when all members have it.
 
-    Ends on SIGINT or SIGTERM. Killed at any moment and started again on the same directory, it goes on without loss or repetition.
+    Ends on SIGINT or SIGTERM. Killed at any moment and started again on the same
+    directory, it goes on without loss or repetition.
     """
     names = [each.strip() for each in members.split(",")]
     stop = threading.Event()
@@ -36,7 +39,8 @@ def publish_command(
     with OwnedOutbox(outbox, group, config) as held, Progress(SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn(),
                                                              console=console, disable=quiet) as progress:
         task = progress.add_task(f"publishing {outbox} to {group}")
-        publisher = Publisher(held, join, stop, keep_parts=keep_parts, on_progress=lambda total: progress.update(
-            task, description=f"{group} has acknowledged {total:,} messages of {outbox}"))
+        publisher = Publisher(held, join, stop, keep_parts=keep_parts,
+                              on_progress=lambda total: progress.update(
+task, description=f"{group} has acknowledged {total:,} messages of {outbox}"))
         publisher.run()
     print(f"{publisher.acknowledged} messages published")

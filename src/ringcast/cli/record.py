@@ -1,4 +1,5 @@
-"""`ringcast record`: a member that keeps what the group says in a journal, for Spark to read."""
+"""`ringcast record`: a member that keeps what the group says in a journal, for Spark to
+read."""
 
 import signal
 import sys
@@ -24,7 +25,8 @@ def record_command(
     name: Annotated[str, typer.Option(help="The name of this member.")] = "recorder",
     stop_when_alone: Annotated[bool, typer.Option("--stop-when-alone", help="End when all other members have left.")] = False,
     keep_place: Annotated[bool, typer.Option("--keep-place", help="When stopped by a signal, do not leave the group: the others "
-                                             "keep everything for this member until it is started again.")] = False,
+                                             "keep everything for this member until it is started "
+                                             "again.")] = False,
     keep_for: KeepFor = None,
     keep_bytes: KeepBytes = None,
     keep_until_committed: KeepUntilCommitted = None,
@@ -32,19 +34,24 @@ def record_command(
     quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress.")] = False,
     options: Settings = None,
 ) -> None:
-    """Record what a group says: every message, once, in its sender's order, on disk before it is acknowledged.
+    """Record what a group says: every message, once, in its sender's order, on disk
+    before it is acknowledged.
 
-    Ends on SIGINT or SIGTERM. Killed at any moment, or stopped by a full disk, and started again on the same directory, it goes on
-    without loss or repetition: meanwhile the others wait for it, until it is excluded.
+    Ends on SIGINT or SIGTERM. Killed at any moment, or stopped by a full disk, and
+    started again on the same directory, it goes on without loss or repetition:
+    meanwhile the others wait for it, until it is excluded.
 
-    The journal keeps everything, unless a --keep option says otherwise: then what no named stream still needs is removed, all of it,
-    or as much as is older, or more, than the limits given.
+    The journal keeps everything, unless a --keep option says otherwise: then what no
+    named stream still needs is removed, all of it, or as much as is older, or more,
+    than the limits given.
     """
     retention = retention_of(keep_for, keep_bytes, keep_until_committed)
     names = [each.strip() for each in members.split(",")]
     with Journal(directory, group=group, recorder=name) as journal:
-        channel = Channel(group, name=name, members=names, stack=stack, resume=resume_of(journal, names),
-                          on_view=(lambda view: close_when_alone(channel, view)) if stop_when_alone else None,
+        channel = Channel(group, name=name, members=names, stack=stack,
+                          resume=resume_of(journal, names),
+                          on_view=(lambda view: close_when_alone(channel, view)) if stop_when_alone
+                          else None,
                           **(settings(options) | {"oob_in_order": True}))
         stopped_by: list[int] = []
 
@@ -54,15 +61,18 @@ def record_command(
 
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, stop)
-        progress = Progress(SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn(), console=console, disable=quiet)
+        progress = Progress(SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn(),
+                            console=console, disable=quiet)
         try:
             with connected(channel), progress:
                 task = progress.add_task(f"recording {group} to {directory}")
                 recorded = record(channel, journal, lambda total: progress.update(
-                    task, description=f"recorded {total:,} messages of {group} to {directory}"), retention=retention)
+                    task, description=f"recorded {total:,} messages of {group} to {directory}"),
+                                  retention=retention)
         except ClosedError:
             if not stopped_by or channel.view is not None:
                 raise
-            print("ringcast: stopped before all members were there; nothing was recorded", file=sys.stderr)
+            print("ringcast: stopped before all members were there; nothing was recorded",
+                  file=sys.stderr)
             raise typer.Exit(128 + stopped_by[0]) from None         # as a shell shows that signal
     print(f"{recorded} messages recorded")

@@ -1,4 +1,5 @@
-"""The options that say how long a journal keeps what it holds, the same for every command that has them."""
+"""The options that say how long a journal keeps what it holds, the same for every
+command that has them."""
 
 import re
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,5 @@
-"""`ringcast simulate`: whole groups in a simulated network, one for each seed, on all cores; a failure comes with its replay."""
+"""`ringcast simulate`: whole groups in a simulated network, one for each seed, on all
+cores; a failure comes with its replay."""
 
 import multiprocessing
 import os
@@ -12,7 +13,14 @@ from typing import Annotated, Any
 import msgspec
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 from rich.table import Table
 
 from ringcast.cli import campaign
@@ -25,8 +33,8 @@ from ringcast.sim.runs.run import Outcome, Run, shortest_prefix, simulate
 from ringcast.stacks import NETWORKED
 
 SEEDS = 1000
-CHUNK = 8                               # seeds that a worker takes at a time
-SHRUNK = 20                             # failures whose shortest prefix is looked for; the others are listed as they are
+CHUNK = 8       # seeds that a worker takes at a time
+SHRUNK = 20     # failures whose shortest prefix is looked for; the others are listed as they are
 
 
 class Several(tuple[Any, ...]):
@@ -45,14 +53,16 @@ def several(kind: Callable[[str], Any]) -> Callable[[str], Several]:
 
 
 def only(values: Several | None, name: str) -> Any:
-    """The one value of an option; ConfigError when there are several, which only a campaign takes."""
+    """The one value of an option; ConfigError when there are several, which only a
+    campaign takes."""
     if values is not None and len(values) > 1:
         raise ConfigError(f"--{name} has several values, which is for a campaign; add --spark, or give one")
     return values[0] if values else None
 
 
 def rate(what: str) -> typer.models.OptionInfo:
-    return typer.Option(help=f"Probability that a datagram {what}, for each receiver of it.", show_default="drawn")
+    return typer.Option(help=f"Probability that a datagram {what}, for each receiver of it.",
+                        show_default="drawn")
 
 
 def times(what: str) -> typer.models.OptionInfo:
@@ -62,13 +72,14 @@ def times(what: str) -> typer.models.OptionInfo:
 @app.command("simulate")
 def simulate_command(
     seeds: Annotated[int | None, typer.Option(help="How many runs; with --spark, of each combination.",
-                                              show_default=f"{SEEDS}; with --spark {campaign.SEEDS}")] = None,
+                                              show_default=f"{SEEDS}; with --spark "
+                                                           f"{campaign.SEEDS}")] = None,
     first: Annotated[int, typer.Option(help="The first seed.")] = 0,
     seed: Annotated[int | None, typer.Option(help="Run this seed alone and show what happens in it.")] = None,
     actions: Annotated[int | None, typer.Option(help="With --seed: carry out only the first so many actions of its plan.")] = None,
     trace: Annotated[Path | None, typer.Option(
         parser=path, metavar="DIR", help="With --seed: write the events of the run "
-                                  "to this directory, for ringcast audit.")] = None,
+                                         "to this directory, for ringcast audit.")] = None,
     members: Annotated[Several | None, typer.Option(help="Members of the group.", show_default="drawn, 2 to 7", parser=several(int),
                                                     metavar="INTEGER")] = None,
     duration: Annotated[float | None, typer.Option(help="Simulated seconds with load and faults.", show_default="drawn")] = None,
@@ -99,21 +110,25 @@ def simulate_command(
     breaks: Annotated[int | None, times("a connection breaks, where the stack has some")] = None,
     returns: Annotated[int | None, times("a member that only sends dies and comes back as the same incarnation")] = None,
     threads: Annotated[int | None, typer.Option(
-        help="Threads of each member that send to one destination, and their messages wait for bundle_delay; 0: each leaves at once.",
+        help="Threads of each member that send to one destination, and their messages wait for "
+             "bundle_delay; 0: each leaves at once.",
         show_default="drawn")] = None,
     joins: Annotated[int | None, times("a member leaves and joins again while others send")] = None,
     mtu: Annotated[int | None, typer.Option(
-        help="Bytes of a frame on the wire, and a queue in front of it that overflows; 0: datagrams travel whole.",
+        help="Bytes of a frame on the wire, and a queue in front of it that overflows; 0: "
+             "datagrams travel whole.",
         show_default="drawn")] = None,
     steady: Annotated[float | None, typer.Option(
-        help="Measure: each sender has so many messages a simulated second to send, 0: as many as find room; no fault is drawn.",
+        help="Measure: each sender has so many messages a simulated second to send, 0: as many as "
+             "find room; no fault is drawn.",
         show_default="a drawn load")] = None,
     senders: Annotated[int | None, typer.Option(help="With --steady: how many members send.", show_default="1")] = None,
     bandwidth: Annotated[float | None, typer.Option(help="With --steady: megabytes a second into and out of each member.",
                                                     show_default="125")] = None,
     workers: Annotated[int | None, typer.Option(help="Processes.", show_default="one for each core")] = None,
     spark: Annotated[bool, typer.Option("--spark", help="A campaign on Spark: measure every combination of --loss, --members, --set "
-                                        "capacity= and --set xmit_interval=, each with several values, as in --loss 0,0.01.")] = False,
+                                        "capacity= and --set xmit_interval=, each with several "
+                                        "values, as in --loss 0,0.01.")] = False,
     results: Annotated[Path | None, typer.Option(
         parser=path, help="With --spark: keep a row for each run in this folder, as Parquet; "
                           "what is there already is not run again.")] = None,
@@ -125,20 +140,28 @@ def simulate_command(
     conf: Conf = None,
     options: Options = None,
 ) -> None:
-    """Run groups in a simulated network, and check after every event that no promise is broken.
+    """Run groups in a simulated network, and check after every event that no promise is
+    broken.
 
-    Each seed draws a group, its windows and intervals, its load, and its faults; what is given here is not drawn but the same for
-    all. The same seed with the same options is the same run, bit for bit. After the faults the network heals, and all that is owed
-    must happen within a stated number of intervals. Exit status 1 when a run failed; each failure is listed with the shortest
-    prefix of its plan that still fails and the command that replays it.
+    Each seed draws a group, its windows and intervals, its load, and its faults; what
+    is given here is not drawn but the same for all. The same seed with the same options
+    is the same run, bit for bit. After the faults the network heals, and all that is
+    owed must happen within a stated number of intervals. Exit status 1 when a run
+    failed; each failure is listed with the shortest prefix of its plan that still fails
+    and the command that replays it.
 
-    With --spark, runs with a steady load are spread over the cores of this machine or a cluster, for every combination of loss,
-    group size, capacity and xmit_interval; the answer is which capacity and interval to take for each loss and group size.
+    With --spark, runs with a steady load are spread over the cores of this machine or a
+    cluster, for every combination of loss, group size, capacity and xmit_interval; the
+    answer is which capacity and interval to take for each loss and group size.
     """
-    fixed = Settings(duration=duration, messages=messages, size=size, burst=burst, duplicate=duplicate,
-                     reorder=reorder, corrupt=corrupt, truncate=truncate, delay=delay, crashes=crashes, partitions=partitions,
-                     pauses=pauses, slow=slow, exclusions=exclusions, leaves=leaves, jumps=jumps, unicast=unicast, large=large,
-                     splits=splits, stack=stack, breaks=breaks, returns=returns, threads=threads, joins=joins, mtu=mtu,
+    fixed = Settings(duration=duration, messages=messages, size=size, burst=burst,
+                     duplicate=duplicate,
+                     reorder=reorder, corrupt=corrupt, truncate=truncate, delay=delay,
+                     crashes=crashes, partitions=partitions,
+                     pauses=pauses, slow=slow, exclusions=exclusions, leaves=leaves, jumps=jumps,
+                     unicast=unicast, large=large,
+                     splits=splits, stack=stack, breaks=breaks, returns=returns, threads=threads,
+                     joins=joins, mtu=mtu,
                      steady=steady, senders=senders, bandwidth=bandwidth)
     seeds = int(pick(seeds, campaign.SEEDS if spark else SEEDS))
     if seeds < 1:
@@ -160,7 +183,8 @@ def simulate_command(
                         "conf": conf}.items():
         if value is not None:
             raise ConfigError(f"--{name} is for a campaign; add --spark")
-    fixed = msgspec.structs.replace(fixed, members=only(members, "members"), loss=only(loss, "loss"), options=settings(options))
+    fixed = msgspec.structs.replace(fixed, members=only(members, "members"),
+                                    loss=only(loss, "loss"), options=settings(options))
     fixed.check()
     if actions is not None and actions < 0:
         raise ConfigError(f"--actions is {actions}; it is a number of actions, 0 or more")
@@ -172,14 +196,15 @@ def simulate_command(
     raise typer.Exit(run_all(range(first, first + seeds), fixed, workers))
 
 
-# ------------------------------------------------------------------------------------------------------------ one run
+# ------------------------------------------------------------------------------------------ one run
 
 def show_one(seed: int, fixed: Settings, actions: int | None, trace: Path | None) -> int:
     """Run one seed and say what it was."""
     plan = draw(seed, fixed)
     run = Run(plan, actions)
     print(f"seed {seed}: {len(plan.names)} members, {' '.join(f'{name}={value}' for name, value in plan.options.items())}")
-    print("network:", " ".join(f"{name}={value:.3g}" for name, value in plan.network.items() if name != "delay"),
+    print("network:", " ".join(f"{name}={value:.3g}" for name, value in plan.network.items()
+                               if name != "delay"),
           "delay={:g}..{:g} ms".format(*(each / 1e6 for each in plan.network["delay"])))
     print(listed(run.actions))
     outcome = traced(run, trace) if trace else run.outcome()
@@ -187,7 +212,8 @@ def show_one(seed: int, fixed: Settings, actions: int | None, trace: Path | None
           f"fingerprint {outcome.fingerprint:08x}")
     if outcome.measured is not None:
         show_measured(outcome.measured)
-    print(f"FAILED  {outcome.sentence}\n{outcome.traceback}" if outcome.check else "no promise was broken")
+    print(f"FAILED  {outcome.sentence}\n{outcome.traceback}" if outcome.check
+          else "no promise was broken")
     return int(bool(outcome.check))
 
 
@@ -195,7 +221,8 @@ def show_measured(measured: Measured) -> None:
     """What a steady load came to."""
     half, nearly_all = measured.percentile(0.5) / 1e6, measured.percentile(0.99) / 1e6
     print(f"{measured.throughput:,.0f} messages/s at the slowest receiver, half of them within {half:.2f} ms, 99 % within "
-          f"{nearly_all:.2f} ms, overhead {measured.overhead:.1%}, senders blocked for {measured.blocked:.3f} s "
+          f"{nearly_all:.2f} ms, overhead {measured.overhead:.1%}, senders blocked for "
+          f"{measured.blocked:.3f} s "
           f"of {measured.seconds:g} s")
 
 
@@ -209,12 +236,13 @@ def traced(run: Run, directory: Path) -> Outcome:
     return outcome
 
 
-# ------------------------------------------------------------------------------------------------------------ many runs
+# ---------------------------------------------------------------------------------------- many runs
 
 def run_all(seeds: range, fixed: Settings, workers: int) -> int:
     """Run the seeds, list the failures, sum up."""
     total, failures = Counter[str](), list[Outcome]()
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(),
+               TimeElapsedColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console) as progress:
         task = progress.add_task("simulated", total=len(seeds))
         for outcome in outcomes(seeds, fixed, workers):
@@ -225,7 +253,8 @@ def run_all(seeds: range, fixed: Settings, workers: int) -> int:
                     outcome = shortest_prefix(outcome.seed, fixed, outcome)
                 failures.append(outcome)
                 progress.console.print(f"seed {outcome.seed} FAILED  {outcome.sentence}\n    replay: "
-                                       f"{replay(outcome.seed, fixed, outcome.actions)}", soft_wrap=True, highlight=False, markup=False)
+                                       f"{replay(outcome.seed, fixed, outcome.actions)}",
+                                       soft_wrap=True, highlight=False, markup=False)
     show_sum(total)
     for outcome in sorted(failures, key=lambda each: each.seed):
         print(f"FAILED  {outcome.sentence}\n        {replay(outcome.seed, fixed, outcome.actions)}")
@@ -235,7 +264,8 @@ def run_all(seeds: range, fixed: Settings, workers: int) -> int:
 
 
 def outcomes(seeds: range, fixed: Settings, workers: int) -> Iterator[Outcome]:
-    """The outcomes of all seeds, as they come; seeds are given out in small portions, so that no core is idle at the end."""
+    """The outcomes of all seeds, as they come; seeds are given out in small portions,
+    so that no core is idle at the end."""
     portions = iter([seeds[start:start + CHUNK] for start in range(0, len(seeds), CHUNK)])
     with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), initializer=end_with_parent) as pool:
         running: set[Future[list[Outcome]]] = set()
@@ -253,7 +283,8 @@ def outcomes(seeds: range, fixed: Settings, workers: int) -> Iterator[Outcome]:
 
 
 def end_with_parent() -> None:
-    """A worker whose parent was killed has nobody to work for, and would wait for ever."""
+    """A worker whose parent was killed has nobody to work for, and would wait for
+    ever."""
     parent = multiprocessing.parent_process()
     assert parent is not None
 
@@ -270,7 +301,8 @@ def run_some(seeds: range, fixed: Settings) -> list[Outcome]:
 
 def add_up(total: Counter[str], outcome: Outcome) -> None:
     total.update(outcome.counters)
-    total.update(runs=1, failed=bool(outcome.check), void=outcome.is_void, deliveries=outcome.deliveries, events=outcome.events,
+    total.update(runs=1, failed=bool(outcome.check), void=outcome.is_void,
+                 deliveries=outcome.deliveries, events=outcome.events,
                  simulated=round(outcome.simulated * 1e6), cpu=round(outcome.cpu * 1e6))
 
 
@@ -284,11 +316,14 @@ def show_sum(total: Counter[str]) -> None:
         ("on one core", f"{total['deliveries'] / cpu:,.0f} deliveries/s, {total['simulated'] / 1e6 / cpu:,.0f} simulated s "
                         f"in a CPU second ({cpu:,.1f} CPU s in all)"),
         ("network", ", ".join(f"{total['num_' + name]:,} {name}" for name in
-                              ("lost", "cut", "duplicated", "reordered", "damaged", "clogged", "overflows", "unsent"))),
+                              ("lost", "cut", "duplicated", "reordered", "damaged", "clogged",
+                               "overflows", "unsent"))),
         ("members", f"{total['num_incarnations']:,} incarnations, {total['num_views']:,} views, {total['num_left']:,} left, "
-                    f"{total['num_faults']:,} taken out alive, {total['num_blockings']:,} blockings"),
+                    f"{total['num_faults']:,} taken out alive, {total['num_blockings']:,} "
+                    f"blockings"),
         ("repair", f"{total['xmit_reqs_sent']:,} requests, {total['xmit_rsps_sent']:,} messages repeated, "
-                   f"{total['num_duplicates']:,} duplicates, {total['num_out_of_window']:,} beyond the window"),
+                   f"{total['num_duplicates']:,} duplicates, {total['num_out_of_window']:,} beyond "
+                   f"the window"),
     ]
     for name, text in rows:
         table.add_row(name, text)

@@ -12,8 +12,8 @@ A journal is a directory:
     <sender>/<first>.arrows, .idx     the open tail, and the index that says which of its bytes are durable
     <sender>/<first>-<last>.arrow, .idx   sealed segments
 
-The JSON files are replaced atomically and carry the CRC-32 of their body, so that a flipped digit is seen: a digest that
-is wrong by one would lose or invent messages.
+The JSON files are replaced atomically and carry the CRC-32 of their body, so that a
+flipped digit is seen: a digest that is wrong by one would lose or invent messages.
 """
 
 import errno
@@ -44,7 +44,8 @@ T = TypeVar("T")
 
 
 class Meta(msgspec.Struct):
-    """What a journal says about itself. Another version may have more fields: they must not hide its version."""
+    """What a journal says about itself. Another version may have more fields: they must
+    not hide its version."""
 
     format: str
     version: int
@@ -59,8 +60,9 @@ class Owner(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Extent(msgspec.Struct, forbid_unknown_fields=True):
-    """What is durable of one sender: seqnos low..high, both inclusive, except the `lost` ranges (ascending, disjoint). What is below
-    `low` was purged, down to `start`, or sent before the recording; high == low - 1 where nothing is left."""
+    """What is durable of one sender: seqnos low..high, both inclusive, except the
+    `lost` ranges (ascending, disjoint). What is below `low` was purged, down to
+    `start`, or sent before the recording; high == low - 1 where nothing is left."""
 
     low: int
     high: int
@@ -69,8 +71,10 @@ class Extent(msgspec.Struct, forbid_unknown_fields=True):
 
     def held(self) -> list[tuple[int, int]]:
         """The ranges that can be read, ascending."""
-        edges = [self.low - 1, *(edge for first, last in self.lost for edge in (first, last)), self.high + 1]
-        return [(edges[at] + 1, edges[at + 1] - 1) for at in range(0, len(edges), 2) if edges[at] + 1 < edges[at + 1]]
+        edges = [self.low - 1, *(edge for first, last in self.lost for edge in (first, last)),
+                 self.high + 1]
+        return [(edges[at] + 1, edges[at + 1] - 1) for at in range(0, len(edges), 2)
+                if edges[at] + 1 < edges[at + 1]]
 
     def lost_within(self, first: int, last: int) -> list[tuple[int, int]]:
         """The lost ranges cut to first..last."""
@@ -83,7 +87,8 @@ class _Envelope(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def write_json(path: Path, body: object, *, fsync: bool) -> None:
-    """Replaces `path` in one step: a reader sees the old file or the new one, whatever happens."""
+    """Replaces `path` in one step: a reader sees the old file or the new one, whatever
+    happens."""
     raw = msgspec.json.encode(body, order="sorted")
     draft = path.with_name(path.name + ".tmp")
     with open(draft, "wb") as file:
@@ -96,7 +101,8 @@ def write_json(path: Path, body: object, *, fsync: bool) -> None:
 
 
 def read_json(path: Path, kind: type[T], *, remedy: str) -> T | None:
-    """The body of a file written by `write_json`, None if there is no such file; JournalError, with `remedy`, if damaged."""
+    """The body of a file written by `write_json`, None if there is no such file;
+    JournalError, with `remedy`, if damaged."""
     try:
         raw = path.read_bytes()
     except (FileNotFoundError, NotADirectoryError):
@@ -114,11 +120,13 @@ def read_json(path: Path, kind: type[T], *, remedy: str) -> T | None:
 
 
 def read_meta(path: Path) -> Meta | None:
-    """What the journal at `path` says about itself; None where none was started yet (no directory, or an empty one).
+    """What the journal at `path` says about itself; None where none was started yet (no
+    directory, or an empty one).
 
     Raises JournalError for anything else that is not a journal of this version.
     """
-    meta = read_json(path / META, Meta, remedy="restore it from another copy; it holds format, version and group")
+    meta = read_json(path / META, Meta,
+                     remedy="restore it from another copy; it holds format, version and group")
     if meta is None:
         try:
             names = set(os.listdir(path))
@@ -126,26 +134,30 @@ def read_meta(path: Path) -> Meta | None:
             return None
         except OSError as error:
             raise JournalError(f"{path} is not a journal directory ({error.strerror}): name the directory itself.") from error
-        if META not in names and not all(name in (LOCK, DIGEST) or name.endswith(".tmp") for name in names):
+        if META not in names and not all(name in (LOCK, DIGEST) or name.endswith(".tmp")
+                                         for name in names):
             raise JournalError(f"{path} is not a journal (it has files but no {META}): name a journal, or an empty directory.")
         return None
     if meta.format != FORMAT or meta.version not in READABLE:
         raise JournalError(
-            f"{path} is a {meta.format} of version {meta.version}, this ringcast reads {FORMAT} {VERSION}: "
+            f"{path} is a {meta.format} of version {meta.version}, this ringcast reads {FORMAT} "
+            f"{VERSION}: "
             "use the ringcast version that wrote it."
         )
     return meta
 
 
 def read_digest(path: Path) -> dict[str, Extent] | None:
-    """The durable extent of every sender, sorted by sender; None if the file is missing."""
+    """The durable extent of every sender, sorted by sender; None if the file is
+    missing."""
     remedy = "delete it and open the journal once with Journal(), which rebuilds it from the segments"
     digest = read_json(path / DIGEST, dict[str, Extent], remedy=remedy)
     return None if digest is None else dict(sorted(digest.items()))
 
 
 def folder_name(sender: str) -> str:
-    """The name of a sender's folder: readable, safe on every file system, and never shared by two senders."""
+    """The name of a sender's folder: readable, safe on every file system, and never
+    shared by two senders."""
     name = quote(sender, safe="")
     if len(name) <= FOLDER_NAME_MAX:
         return name
@@ -153,7 +165,8 @@ def folder_name(sender: str) -> str:
 
 
 def make_directory(path: Path, *, fsync: bool) -> None:
-    """Make a directory and the parents that it lacks, each durable in the one that holds it."""
+    """Make a directory and the parents that it lacks, each durable in the one that
+    holds it."""
     path = path.absolute()
     missing = [each for each in path.parents if not each.exists()]
     path.mkdir(parents=True, exist_ok=True)
@@ -162,7 +175,8 @@ def make_directory(path: Path, *, fsync: bool) -> None:
 
 
 def sync_directory(path: Path, *, fsync: bool) -> None:
-    """Makes the names in a directory durable: without it a new or renamed file may vanish with the power."""
+    """Makes the names in a directory durable: without it a new or renamed file may
+    vanish with the power."""
     if not fsync:
         return
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
@@ -174,16 +188,19 @@ def sync_directory(path: Path, *, fsync: bool) -> None:
 
 @contextmanager
 def disk(path: Path) -> Iterator[None]:
-    """Turns what the operating system refuses into a JournalError that says what to do."""
+    """Turns what the operating system refuses into a JournalError that says what to
+    do."""
     try:
         yield
     except OSError as error:
         if error.errno in NO_ROOM:
             raise JournalError(
-                f"No room to write the journal {path} ({error.strerror}): free some space and open it again; "
+                f"No room to write the journal {path} ({error.strerror}): free some space and open "
+                f"it again; "
                 "everything that sync() confirmed is safe."
             ) from error
         raise JournalError(
-            f"The journal {path} cannot be used ({error.strerror or error}): check the disk and its permissions "
+            f"The journal {path} cannot be used ({error.strerror or error}): check the disk and "
+            f"its permissions "
             "and open it again; everything that sync() confirmed is safe."
         ) from error

@@ -1,18 +1,24 @@
-"""Several recorders of one group make one stream, without duplicates: a message is its sender and seqno, whoever recorded it.
+"""Several recorders of one group make one stream, without duplicates: a message is its
+sender and seqno, whoever recorded it.
 
 Each recorder has a journal of its own, and all lie in one folder. Of one sender:
 
-- A seqno is *there* when any journal holds it. It is read from one journal, the one that goes on longest from there; which it
-  was does not matter, as all were given the same message. (That a seqno is no message, but a part of a large one, is also
+- A seqno is *there* when any journal holds it. It is read from one journal, the one
+  that goes on longest from there; which it was does not matter, as all were given the
+  same message. (That a seqno is no message, but a part of a large one, is also
   something that a journal holds, and the same in all.)
-- A seqno that none holds is *waited for* as long as some journal ends before it: that recorder may come back and get it.
-  The stream's end is the last seqno before the first one waited for.
-- It is *lost* when every journal that knows the sender ends behind it: each of them says that it is lost, or had purged it, or
-  began later. A journal that is retired (its recorder will not come back) is never waited for, nor is one that
-  has nothing of the sender.
-- What a stream has passed stays passed: a journal that appears later, or fills a gap behind it, changes nothing.
-- A micro-batch that runs again is read from the same journals as before, which its offset names (see `offsets`). For the
-  times and the view of a row are its recorder's, and another that has caught up meanwhile has others.
+- A seqno that none holds is *waited for* as long as some journal ends before it: that
+  recorder may come back and get it. The stream's end is the last seqno before the first
+  one waited for.
+- It is *lost* when every journal that knows the sender ends behind it: each of them
+  says that it is lost, or had purged it, or began later. A journal that is retired (its
+  recorder will not come back) is never waited for, nor is one that has nothing of the
+  sender.
+- What a stream has passed stays passed: a journal that appears later, or fills a gap
+  behind it, changes nothing.
+- A micro-batch that runs again is read from the same journals as before, which its
+  offset names (see `offsets`). For the times and the view of a row are its recorder's,
+  and another that has caught up meanwhile has others.
 """
 
 import os
@@ -30,7 +36,8 @@ from ringcast.paths import local_path
 
 
 class Part(NamedTuple):
-    """Messages first..last (inclusive) of a sender, and which of several journals they are read from."""
+    """Messages first..last (inclusive) of a sender, and which of several journals they
+    are read from."""
 
     journal: int
     first: int
@@ -38,27 +45,32 @@ class Part(NamedTuple):
 
 
 def next_part(extents: Sequence[Extent | None], first: int, last: int) -> Part | None:
-    """The first part of first..last that any of the journals holds, as long as it goes in the one that holds it longest."""
+    """The first part of first..last that any of the journals holds, as long as it goes
+    in the one that holds it longest."""
     best: Part | None = None
     for number, extent in enumerate(extents):
         for begin, end in extent.held() if extent is not None else ():
             part = Part(number, max(begin, first), min(end, last))
-            if part.first <= part.last and (best is None or (part.first, -part.last) < (best.first, -best.last)):
+            if part.first <= part.last and (best is None
+                                            or (part.first, -part.last) < (best.first, -best.last)):
                 best = part
     return best
 
 
 def cover(extents: Sequence[Extent | None], first: int, last: int) -> Iterator[Part]:
-    """All parts of first..last, ascending and disjoint; what no journal holds lies between them."""
+    """All parts of first..last, ascending and disjoint; what no journal holds lies
+    between them."""
     while (part := next_part(extents, first, last)) is not None:
         yield part
         first = part.last + 1
 
 
 def merged(extents: Sequence[Extent], retired: Sequence[bool], behind: int = 0) -> Extent:
-    """What several journals have of one sender, as if they were one; for a reader that has what is up to `behind`."""
+    """What several journals have of one sender, as if they were one; for a reader that
+    has what is up to `behind`."""
     low, high = min(extent.low for extent in extents), max(extent.high for extent in extents)
-    settled = max(behind, min((extent.high for extent, final in zip(extents, retired, strict=True) if not final), default=high))
+    settled = max(behind,
+                  min((extent.high for extent, final in zip(extents, retired, strict=True) if not final), default=high))
     lost = []
     expected = low
     for part in [*cover(extents, low, high), Part(0, high + 1, high)]:
@@ -74,10 +86,11 @@ def merged(extents: Sequence[Extent], retired: Sequence[bool], behind: int = 0) 
 
 
 class Journals:
-    """The journals at a path: the one that is there, or all in its subfolders, or none yet. Looks at the folder once, at their
-    contents whenever it is asked.
+    """The journals at a path: the one that is there, or all in its subfolders, or none
+    yet. Looks at the folder once, at their contents whenever it is asked.
 
-    Raises JournalError if something else is there, or the journals are of different groups.
+    Raises JournalError if something else is there, or the journals are of different
+    groups.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -88,12 +101,14 @@ class Journals:
             raise JournalError(f"{self.path} has journals of the groups {', '.join(groups)}: keep those of one group in one folder.")
 
     def extents(self, behind: Mapping[str, int] | None = None) -> dict[str, Extent]:
-        """What there is of every sender, as in one journal, for a reader that has got as far as `behind`."""
+        """What there is of every sender, as in one journal, for a reader that has got
+        as far as `behind`."""
         known = self._known()
         retired = [(journal.path / RETIRED).exists() for journal in self.journals]
         found = {}
         for sender in sorted({sender for extents in known for sender in extents}):
-            having = [(extents[sender], final) for extents, final in zip(known, retired, strict=True) if sender in extents]
+            having = [(extents[sender], final) for extents,
+                      final in zip(known, retired, strict=True) if sender in extents]
             each, finals = zip(*having, strict=True)
             found[sender] = merged(each, finals, (behind or {}).get(sender, 0))
         return found
@@ -110,7 +125,8 @@ class Journals:
         return [journal.path for journal in self.journals] == [self.path]
 
     def name_of(self, journal: JournalReader) -> str:
-        """Return what offsets call a journal: the name of its directory, or "" for the one that is the path itself."""
+        """Return what offsets call a journal: the name of its directory, or "" for the
+        one that is the path itself."""
         return "" if journal.path == self.path else journal.path.name
 
     def named(self, name: str) -> JournalReader:
@@ -118,19 +134,24 @@ class Journals:
         return next(journal for journal in self.journals if self.name_of(journal) == name)
 
     def copies(self, spans: Iterable[Range]) -> list[Copy]:
-        """Choose the journals that these ranges are read from; what none holds is left out."""
+        """Choose the journals that these ranges are read from; what none holds is left
+        out."""
         known = self._known()
         return [copy for span in spans for copy in self._copies(known, span)]
 
-    def copies_again(self, spans: Iterable[Range], chosen: Mapping[str, Sequence[Copy]], *, strict: bool,
+    def copies_again(self, spans: Iterable[Range], chosen: Mapping[str, Sequence[Copy]], *,
+                     strict: bool,
                      stand_in: bool) -> list[Copy]:
-        """Choose for these ranges what was chosen before; for a sender of which nothing is chosen, anew.
+        """Choose for these ranges what was chosen before; for a sender of which nothing
+        is chosen, anew.
 
-        What had no journal then was passed over, and is again, unless `strict`. A journal that no longer holds what it was
-        chosen for is a JournalError, or with `stand_in` another takes its place.
+        What had no journal then was passed over, and is again, unless `strict`. A
+        journal that no longer holds what it was chosen for is a JournalError, or with
+        `stand_in` another takes its place.
         """
         known = self._known()
-        extents = {self.name_of(journal): each for journal, each in zip(self.journals, known, strict=True)}
+        extents = {self.name_of(journal): each for journal,
+                   each in zip(self.journals, known, strict=True)}
         found: list[Copy] = []
         for span in spans:
             expected = span.first
@@ -150,20 +171,26 @@ class Journals:
 
     def _copies(self, known: Sequence[Mapping[str, Extent]], span: Range) -> Iterator[Copy]:
         for part in cover([extents.get(span.sender) for extents in known], span.first, span.last):
-            yield Copy(span.sender, part.first, part.last, self.name_of(self.journals[part.journal]))
+            yield Copy(span.sender, part.first, part.last,
+                       self.name_of(self.journals[part.journal]))
 
     def read(self, sender: str, first: int, last: int, schema: pa.Schema, *, strict: bool) -> Iterator[pa.RecordBatch]:
-        """The messages first..last (inclusive) of `sender`, in order and once, as batches of `schema`.
+        """The messages first..last (inclusive) of `sender`, in order and once, as
+        batches of `schema`.
 
-        A journal that is damaged is stood in for by another that has the message. Raises JournalError when none can give a
-        message that one has, and, if `strict`, when one of the range is in none, so that it was purged since the read was planned.
+        A journal that is damaged is stood in for by another that has the message.
+        Raises JournalError when none can give a message that one has, and, if `strict`,
+        when one of the range is in none, so that it was purged since the read was
+        planned.
         """
         if not self.journals:
             raise JournalError(f"There is no journal at {self.path} on this machine: it must be visible here under the same path.")
         expected = first
-        failures: dict[int, JournalError] = {}  # of the journals that could not give the message `expected`
+        failures: dict[int, JournalError] = {}  # of the journals that could not give the message
+                                                # `expected`
         while expected <= last:
-            extents = [None if number in failures else journal.extents().get(sender) for number, journal in enumerate(self.journals)]
+            extents = [None if number in failures else journal.extents().get(sender) for number,
+                       journal in enumerate(self.journals)]
             part = next_part(extents, expected, last)
             if part is None or part.first > expected:
                 for failure in failures.values():
@@ -177,7 +204,8 @@ class Journals:
             expected = part.first
             rows = journal.rows(sender, schema)
             try:
-                for behind, stored in journal.stored(sender, part.first, part.last, payloads="payload" in schema.names):
+                for behind, stored in journal.stored(sender, part.first, part.last,
+                                                     payloads="payload" in schema.names):
                     expected = behind
                     failures.clear()
                     if stored.num_rows:
@@ -191,20 +219,22 @@ class Journals:
         return [journal.extents() for journal in self.journals]
 
 
-def read_copy(path: Path, copy: Copy, schema: pa.Schema, *, segments: Sequence[Span] = (), strict: bool,
+def read_copy(path: Path, copy: Copy, schema: pa.Schema, *, segments: Sequence[Span] = (),
+              strict: bool,
               stand_in: bool) -> Iterator[pa.RecordBatch]:
-    """Read one copy under `path`, in order and once, as batches of `schema`. `segments` are those that had it when the read
-    was planned.
+    """Read one copy under `path`, in order and once, as batches of `schema`. `segments`
+    are those that had it when the read was planned.
 
-    When its journal cannot give a message (any more), that is a JournalError, or with `stand_in` another journal that has it
-    gives the rest, as `Journals.read` does.
+    When its journal cannot give a message (any more), that is a JournalError, or with
+    `stand_in` another journal that has it gives the rest, as `Journals.read` does.
     """
     expected = copy.first
     try:
         journal = JournalReader(path / copy.journal)
         rows = journal.rows(copy.sender, schema)
         payloads = "payload" in schema.names
-        for behind, stored in journal.stored(copy.sender, copy.first, copy.last, segments, payloads=payloads):
+        for behind, stored in journal.stored(copy.sender, copy.first, copy.last, segments,
+                                             payloads=payloads):
             expected = behind
             if stored.num_rows:
                 yield rows(stored)
@@ -218,18 +248,22 @@ def read_copy(path: Path, copy: Copy, schema: pa.Schema, *, segments: Sequence[S
 def no_longer(path: Path, copy: Copy) -> JournalError:
     """Say that a micro-batch cannot be read again as it was."""
     return JournalError(
-        f"The journal {path / copy.journal} no longer gives message {copy.first} of {copy.sender}, which this micro-batch is "
-        "read from there: restore it; or read without view_id, delivered_at and headers, which other recorders saw "
+        f"The journal {path / copy.journal} no longer gives message {copy.first} of {copy.sender}, "
+        f"which this micro-batch is "
+        "read from there: restore it; or read without view_id, delivered_at and headers, which "
+        "other recorders saw "
         "otherwise; or set the option failOnDataLoss to false to take theirs."
     )
 
 
 def _holds(extent: Extent | None, copy: Copy) -> bool:
-    return extent is not None and any(first <= copy.first and copy.last <= last for first, last in extent.held())
+    return extent is not None and any(first <= copy.first and copy.last <= last for first,
+                                      last in extent.held())
 
 
 def journal_paths(path: Path) -> list[Path]:
-    """The journals at a path: itself, or its subfolders, or none as long as nothing was started. JournalError for anything else.
+    """The journals at a path: itself, or its subfolders, or none as long as nothing was
+    started. JournalError for anything else.
 
     Names with a leading dot or underscore are passed over, as Spark does.
     """

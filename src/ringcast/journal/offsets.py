@@ -1,11 +1,14 @@
-"""Offsets are digests: {sender: highest seqno consumed}, inclusive, sorted by sender, with every sender ever met.
+"""Offsets are digests: {sender: highest seqno consumed}, inclusive, sorted by sender,
+with every sender ever met.
 
-Spark compares offsets as text, so the same position must always be the same text; and an offset never forgets a sender, or
-that sender would be read again from its start. All of this is plain arithmetic per sender: no Spark, no files.
+Spark compares offsets as text, so the same position must always be the same text; and
+an offset never forgets a sender, or that sender would be read again from its start. All
+of this is plain arithmetic per sender: no Spark, no files.
 
-What Spark keeps is a position: the digest and, where that alone does not say which rows a micro-batch has,
-`read_from`: {sender: {"first-last": journal}}, the journal of several that each range of the batch is read from.
-Other journals may have these messages too, now or later, and their recorders saw them at other times.
+What Spark keeps is a position: the digest and, where that alone does not say which rows
+a micro-batch has, `read_from`: {sender: {"first-last": journal}}, the journal of
+several that each range of the batch is read from. Other journals may have these
+messages too, now or later, and their recorders saw them at other times.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -29,8 +32,9 @@ class Range(NamedTuple):
 
 
 class Copy(NamedTuple):
-    """Messages first..last (inclusive) of one sender, and the journal that they are read from, by the name of its
-    directory in the folder of journals; "" is the journal that is the folder itself."""
+    """Messages first..last (inclusive) of one sender, and the journal that they are
+    read from, by the name of its directory in the folder of journals; "" is the journal
+    that is the folder itself."""
 
     sender: str
     first: int
@@ -44,8 +48,9 @@ NOT_RECORDED, PURGED, LOST = "not recorded", "purged", "lost"
 
 
 class Loss(NamedTuple):
-    """Messages first..last (inclusive) of one sender that cannot be had: no journal got that far or back that far, they were
-    purged by its retention, or the sender had purged them before the recorder could have them."""
+    """Messages first..last (inclusive) of one sender that cannot be had: no journal got
+    that far or back that far, they were purged by its retention, or the sender had
+    purged them before the recorder could have them."""
 
     sender: str
     first: int
@@ -59,7 +64,8 @@ def canonical(offset: Mapping[str, int]) -> Offset:
 
 
 def position(digest: Offset, copies: Iterable[Copy]) -> Position:
-    """Return what Spark is to keep: the digest, and what the batch that ends there is read from, if that is said."""
+    """Return what Spark is to keep: the digest, and what the batch that ends there is
+    read from, if that is said."""
     named: dict[str, dict[str, str]] = {}
     for sender, first, last, journal in copies:
         named.setdefault(sender, {})[f"{first}-{last}"] = journal
@@ -72,7 +78,8 @@ def digest_of(position: Mapping[str, Any]) -> Offset:
 
 
 def copies_of(position: Mapping[str, Any]) -> dict[str, list[Copy]]:
-    """Return what a position says that its batch is read from, ascending, for each sender of which it says so."""
+    """Return what a position says that its batch is read from, ascending, for each
+    sender of which it says so."""
     found: dict[str, list[Copy]] = {}
     for sender, named in position.get(READ_FROM, {}).items():
         spans = [(*map(int, span.split("-")), journal) for span, journal in named.items()]
@@ -90,17 +97,21 @@ def latest(extents: Mapping[str, Extent]) -> Offset:
     return canonical({sender: extent.high for sender, extent in extents.items()})
 
 
-def advance(start: Mapping[str, int], target: Mapping[str, int], floor: Mapping[str, int], limit: int | None) -> Offset:
-    """The offset at most `limit` messages behind `start` on the way to `target`; never behind `start` for any sender.
+def advance(start: Mapping[str, int], target: Mapping[str, int], floor: Mapping[str, int],
+            limit: int | None) -> Offset:
+    """The offset at most `limit` messages behind `start` on the way to `target`; never
+    behind `start` for any sender.
 
-    A sender that `start` does not know begins at its `floor`. The limit is shared out by filling the smallest backlogs first,
-    so that a quiet sender never waits for a busy one; the step is empty only if there is nothing to read.
+    A sender that `start` does not know begins at its `floor`. The limit is shared out
+    by filling the smallest backlogs first, so that a quiet sender never waits for a
+    busy one; the step is empty only if there is nothing to read.
     """
     begin = {sender: start.get(sender, floor.get(sender, 0)) for sender in {*start, *target}}
     backlog = {sender: max(0, target.get(sender, 0) - begin[sender]) for sender in begin}
     left = sum(backlog.values()) if limit is None else limit
     end = {}
-    for waiting, sender in zip(range(len(begin), 0, -1), sorted(begin, key=lambda name: (backlog[name], name)), strict=True):
+    for waiting, sender in zip(range(len(begin), 0, -1),
+                               sorted(begin, key=lambda name: (backlog[name], name)), strict=True):
         step = min(backlog[sender], left // waiting)
         end[sender] = begin[sender] + step
         left -= step
@@ -108,15 +119,19 @@ def advance(start: Mapping[str, int], target: Mapping[str, int], floor: Mapping[
 
 
 def ranges(start: Mapping[str, int], end: Mapping[str, int], floor: Mapping[str, int]) -> list[Range]:
-    """What lies between two offsets, by sender; a sender that `start` does not know begins at its floor."""
-    spans = [Range(sender, start.get(sender, floor.get(sender, 0)) + 1, last) for sender, last in sorted(end.items())]
+    """What lies between two offsets, by sender; a sender that `start` does not know
+    begins at its floor."""
+    spans = [Range(sender, start.get(sender, floor.get(sender, 0)) + 1, last) for sender,
+             last in sorted(end.items())]
     return [span for span in spans if span.first <= span.last]
 
 
 def cut(spans: Sequence[Piece], rows: int) -> list[list[Piece]]:
-    """The ranges laid end to end and cut every `rows` messages: each list is one partition.
+    """The ranges laid end to end and cut every `rows` messages: each list is one
+    partition.
 
-    Small senders thus share a partition, which costs a task only once, and a long range is spread over several.
+    Small senders thus share a partition, which costs a task only once, and a long range
+    is spread over several.
     """
     partitions: list[list[Piece]] = []
     room = 0
@@ -134,7 +149,8 @@ def cut(spans: Sequence[Piece], rows: int) -> list[list[Piece]]:
 
 
 def losses(spans: Sequence[Range], extents: Mapping[str, Extent]) -> list[Loss]:
-    """What of the ranges cannot be read, though a reader at these offsets would expect it."""
+    """What of the ranges cannot be read, though a reader at these offsets would expect
+    it."""
     missing = []
     for sender, first, last in spans:
         extent = extents.get(sender)
@@ -150,7 +166,8 @@ def losses(spans: Sequence[Range], extents: Mapping[str, Extent]) -> list[Loss]:
 
 
 def overtaken(start: Mapping[str, int], reach: Mapping[str, int]) -> list[Loss]:
-    """What an offset says was read and the journal has no longer, or not yet: it was restored, replaced, or is another one."""
+    """What an offset says was read and the journal has no longer, or not yet: it was
+    restored, replaced, or is another one."""
     return [Loss(sender, reach.get(sender, 0) + 1, seqno, NOT_RECORDED)
             for sender, seqno in sorted(start.items()) if seqno > reach.get(sender, 0)]
 
@@ -159,6 +176,7 @@ def refuse(missing: Sequence[Loss], what: str) -> None:
     """Raises JournalError if anything is missing, naming the first few ranges."""
     if not missing:
         return
-    named = ", ".join(f"{sender} {first}..{last} ({why})" for sender, first, last, why in missing[:3])
+    named = ", ".join(f"{sender} {first}..{last} ({why})" for sender, first, last,
+                      why in missing[:3])
     more = f" and {len(missing) - 3} more ranges" if len(missing) > 3 else ""
     raise JournalError(f"{what}: {named}{more}; set the option failOnDataLoss to false to go on without them.")

@@ -1,7 +1,9 @@
-"""The journal's reader: exact ranges of what is durable, beside a running writer and without its lock.
+"""The journal's reader: exact ranges of what is durable, beside a running writer and
+without its lock.
 
-The digest says what may be read. It is replaced only after the messages it covers are on disk, and raised before any are
-purged, so whatever a reader finds in it can be read until a later digest says otherwise.
+The digest says what may be read. It is replaced only after the messages it covers are
+on disk, and raised before any are purged, so whatever a reader finds in it can be read
+until a later digest says otherwise.
 """
 
 import os
@@ -36,7 +38,8 @@ class PurgedError(JournalError):
 
 
 class Piece(NamedTuple):
-    """A segment as a reader sees it: the durable seqnos in it (inclusive) and the size of its file in bytes."""
+    """A segment as a reader sees it: the durable seqnos in it (inclusive) and the size
+    of its file in bytes."""
 
     first: int
     last: int
@@ -47,8 +50,9 @@ class Piece(NamedTuple):
 class JournalReader:
     """Reads a journal directory; any number of processes may, at any time.
 
-    Holds no files open and keeps nothing in memory: every call looks at the directory anew. Raises JournalError if there is no
-    journal, or it is damaged or of another version.
+    Holds no files open and keeps nothing in memory: every call looks at the directory
+    anew. Raises JournalError if there is no journal, or it is damaged or of another
+    version.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -71,8 +75,8 @@ class JournalReader:
         return extents
 
     def segments(self, sender: str, first: int = 0, last: int = EVERY) -> list[Piece]:
-        """The segments that hold durable messages of `sender`, or those of first..last (inclusive), in order; empty for a sender
-        that is not in the digest."""
+        """The segments that hold durable messages of `sender`, or those of first..last
+        (inclusive), in order; empty for a sender that is not in the digest."""
         extent = self.extents().get(sender)
         if extent is None:
             return []
@@ -89,7 +93,8 @@ class JournalReader:
         except FileNotFoundError:  # sealed or purged a moment ago
             return self.segments(sender, first, last)
 
-    def _pieces(self, sender: str, extent: Extent, entries: Iterable[Logged], first: int, last: int) -> list[Piece]:
+    def _pieces(self, sender: str, extent: Extent, entries: Iterable[Logged], first: int,
+                last: int) -> list[Piece]:
         """What of these segments has durable messages of first..last."""
         pieces = []
         for entry in entries:
@@ -100,23 +105,27 @@ class JournalReader:
         return pieces
 
     def spans(self, sender: str, first: int, last: int) -> list[Span]:
-        """Return the first and last seqnos of the segments that may hold some of first..last (inclusive); no last one for the
-        open segment."""
+        """Return the first and last seqnos of the segments that may hold some of
+        first..last (inclusive); no last one for the open segment."""
         return [(segment.first, segment.last) for segment in self._find(sender, first, last)]
 
     def entries(self, sender: str, first: int, last: int) -> list[Entry]:
-        """What the indexes say of the messages first..last (inclusive) of `sender`: no segment is opened."""
+        """What the indexes say of the messages first..last (inclusive) of `sender`: no
+        segment is opened."""
         seed = identity(self.group, sender)
         return [entry for segment in self._find(sender, first, last)
                 if segment.first <= last and (segment.last is None or segment.last >= first)
-                for entry in read_index(segment, seed) if entry.first <= last and entry.last >= first]
+                for entry in read_index(segment, seed) if entry.first <= last
+                and entry.last >= first]
 
-    def read(self, sender: str, first: int, last: int, schema: pa.Schema = ROWS) -> Iterator[pa.RecordBatch]:
-        """The messages first..last (inclusive) of `sender`, in order, as batches of `schema`, a selection of the fields of
-        WITH_HEADERS.
+    def read(self, sender: str, first: int, last: int, schema: pa.Schema = ROWS) -> Iterator[
+            pa.RecordBatch]:
+        """The messages first..last (inclusive) of `sender`, in order, as batches of
+        `schema`, a selection of the fields of WITH_HEADERS.
 
-        The range is cut to what is durable; lost ranges, and what is purged meanwhile, yield nothing. Raises JournalError where
-        a message that is durable cannot be read unharmed; what came before it has been yielded by then, and is right.
+        The range is cut to what is durable; lost ranges, and what is purged meanwhile,
+        yield nothing. Raises JournalError where a message that is durable cannot be
+        read unharmed; what came before it has been yielded by then, and is right.
         """
         extent = self.extents().get(sender)
         if extent is None:
@@ -126,7 +135,8 @@ class JournalReader:
             expected, end = max(start, first), min(end, last)
             while expected <= end:
                 try:
-                    for behind, stored in self.stored(sender, expected, end, payloads="payload" in schema.names):
+                    for behind, stored in self.stored(sender, expected, end,
+                                                      payloads="payload" in schema.names):
                         expected = behind
                         if stored.num_rows:
                             yield rows(stored)
@@ -136,14 +146,17 @@ class JournalReader:
 
     def rows(self, sender: str, schema: pa.Schema) -> Rows:
         """What makes rows of `schema` from what `stored` gives."""
-        return Rows(schema, self.group, sender, {"recorder": self.recorder, "journal": self.path.name})
+        return Rows(schema, self.group, sender, {"recorder": self.recorder,
+                                                 "journal": self.path.name})
 
     def stored(self, sender: str, first: int, last: int, spans: Sequence[Span] = (), *,
                payloads: bool = True) -> Iterator[tuple[int, pa.RecordBatch]]:
-        """The stored messages first..last (inclusive), all of them in one held range, each batch with the seqno behind it; without
-        that column, unless `payloads`. `spans` are the segments that had them a while ago, if that is known.
+        """The stored messages first..last (inclusive), all of them in one held range,
+        each batch with the seqno behind it; without that column, unless `payloads`.
+        `spans` are the segments that had them a while ago, if that is known.
 
-        Raises PurgedError when they are purged meanwhile, JournalError when they cannot be read unharmed.
+        Raises PurgedError when they are purged meanwhile, JournalError when they cannot
+        be read unharmed.
         """
         seed, folder = identity(self.group, sender), self.path / folder_name(sender)
         listed = [segment_of(folder, *span) for span in spans] or self._find(sender, first, last)
@@ -156,11 +169,13 @@ class JournalReader:
                         break
                     expected = end + 1
                     yield expected, stored
-            except FileNotFoundError:  # the tail was sealed under our hands: its rows are in another file now
+            except FileNotFoundError:  # the tail was sealed under our hands: its rows are in
+                                       # another file now
                 pass
             except (OSError, pa.ArrowInvalid) as error:
                 raise self._unreadable(sender, expected) from error
-            # The log knows a segment that was sealed meanwhile; the directory knows all.
+            # The log knows a segment that was sealed meanwhile; the directory knows
+            # all.
             if expected > start:
                 looks = 0
             elif looks == 2:
@@ -171,19 +186,24 @@ class JournalReader:
 
     def _from(self, listed: Sequence[Segment], first: int, last: int, seed: int,
               payloads: bool) -> Iterator[tuple[int, int, pa.RecordBatch]]:
-        """The stored rows from `first` on in the one listed segment that may hold it."""
+        """The stored rows from `first` on in the one listed segment that may hold
+        it."""
         segment = next((segment for segment in reversed(listed) if segment.first <= first), None)
         if segment is not None:
-            yield from read_segment(segment, read_index(segment, seed), first, last, payloads=payloads)
+            yield from read_segment(segment, read_index(segment, seed), first, last,
+                                    payloads=payloads)
 
     def _find(self, sender: str, first: int, last: int) -> list[Segment]:
-        """The segments that may hold some of first..last (inclusive), as the log says, or all."""
+        """The segments that may hold some of first..last (inclusive), as the log says,
+        or all."""
         folder = self.path / folder_name(sender)
         found = look_up(folder, identity(self.group, sender), first, last)
-        return self._list(sender) if found is None else [segment_of(folder, entry.first, entry.last) for entry in found]
+        return self._list(sender) if found is None else [segment_of(folder, entry.first, entry.last)
+                                                         for entry in found]
 
     def _list(self, sender: str) -> list[Segment]:
-        """The segment files of a sender; none if its folder is gone, which `read` reports as a missing message."""
+        """The segment files of a sender; none if its folder is gone, which `read`
+        reports as a missing message."""
         try:
             return list_segments(self.path / folder_name(sender))
         except FileNotFoundError:
@@ -195,7 +215,8 @@ class JournalReader:
         return segment_of(self.path / folder_name(sender), first, None).path.stat().st_size
 
     def _missing(self, sender: str, seqno: int) -> JournalError:
-        """Why a message that was there is not: purged, which the digest says before it happens, or gone."""
+        """Why a message that was there is not: purged, which the digest says before it
+        happens, or gone."""
         extent = self.extents().get(sender)
         if extent is not None and seqno < extent.low:
             return PurgedError(f"message {seqno} of {sender} was purged from {self.path} while it was read")
@@ -203,7 +224,8 @@ class JournalReader:
 
     def _unreadable(self, sender: str, seqno: int) -> JournalError:
         return JournalError(
-            f"{self.path / folder_name(sender)} cannot give message {seqno} of {sender}, which was durable (a file is missing, "
+            f"{self.path / folder_name(sender)} cannot give message {seqno} of {sender}, which was "
+            f"durable (a file is missing, "
             "damaged, or not readable here): restore the folder from another copy."
         )
 

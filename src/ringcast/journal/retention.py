@@ -1,8 +1,11 @@
-"""How long a journal keeps what it holds: by age, by size, and by what streams have committed.
+"""How long a journal keeps what it holds: by age, by size, and by what streams have
+committed.
 
-Limits (age, size) say what should go; subscriptions say what may go. A sealed segment is removed when every named subscription
-has committed all of it, and, if there is a limit, one of them is exceeded. So nothing that a named stream still needs is ever
-removed, not even when the journal has outgrown its limit; and a stream that nobody named never keeps anything.
+Limits (age, size) say what should go; subscriptions say what may go. A sealed segment
+is removed when every named subscription has committed all of it, and, if there is a
+limit, one of them is exceeded. So nothing that a named stream still needs is ever
+removed, not even when the journal has outgrown its limit; and a stream that nobody
+named never keeps anything.
 
 One segment for each sender is open and stays, however old, until all of it may go.
 """
@@ -22,8 +25,9 @@ from ringcast.journal.writer import NS_PER_US, Journal
 
 @dataclass(frozen=True)
 class Retention:
-    """What a journal keeps: messages for `keep_ns` nanoseconds after their delivery, up to `keep_bytes` of files, and whatever one
-    of `subscriptions` has not committed. None is no limit. ConfigError for a limit that is not positive."""
+    """What a journal keeps: messages for `keep_ns` nanoseconds after their delivery, up
+    to `keep_bytes` of files, and whatever one of `subscriptions` has not committed.
+    None is no limit. ConfigError for a limit that is not positive."""
 
     keep_ns: int | None = None
     keep_bytes: int | None = None
@@ -42,13 +46,16 @@ class Retention:
         return self.keep_ns is None and self.keep_bytes is None and not self.subscriptions
 
     def enforce(self, journal: Journal, *, now: int | None = None, committed: Sequence[Offset] = ()) -> int:
-        """Removes from `journal` what need not be kept at `now` (nanoseconds since 1970; default: the time it is) and returns how many
-        bytes that freed. `committed` are more digests that allow removal, from checkpoints for example."""
+        """Removes from `journal` what need not be kept at `now` (nanoseconds since
+        1970; default: the time it is) and returns how many bytes that freed.
+        `committed` are more digests that allow removal, from checkpoints for
+        example."""
         if self.keeps_everything and not committed:
             return 0
         journal.sync()
         known = subscriptions(journal.path)
-        digests = [*committed, *(known[name].digest if name in known else {} for name in self.subscriptions)]
+        digests = [*committed, *(known[name].digest if name in known else {}
+                                 for name in self.subscriptions)]
         bounds: dict[str, int] = {}
         total, pieces = _pieces(JournalReader(journal.path))
         horizon = None if self.keep_ns is None else (now if now is not None else time.time_ns()) - self.keep_ns
@@ -81,11 +88,13 @@ def _pieces(journal: JournalReader) -> tuple[int, list[_Piece]]:
         before: _Piece | None = None
         for segment in journal.segments(sender):
             entries = journal.entries(sender, segment.first, segment.last)
-            newest = max((entry.delivered_to for entry in entries), default=sys.maxsize)  # what cannot be read is kept
+            # what cannot be read is kept
+            newest = max((entry.delivered_to for entry in entries), default=sys.maxsize)
             if before is None:
                 before = _Piece(sender, segment.last, 0, True, newest, segment.size)
             else:
-                before = _Piece(sender, segment.last, before.last, False, max(newest, before.delivered_to), segment.size)
+                before = _Piece(sender, segment.last, before.last, False,
+                                max(newest, before.delivered_to), segment.size)
             total += segment.size
             pieces.append(before)
     return total, sorted(pieces, key=lambda piece: piece.delivered_to)

@@ -1,12 +1,16 @@
-"""The log of a sender's segments: where each begins and ends and how large it is, in the order in which they came.
+"""The log of a sender's segments: where each begins and ends and how large it is, in
+the order in which they came.
 
-A reader that wants a few messages of a long journal finds their segments here by bisection, instead of listing a
-directory of all of them. The log says only what a listing would say, a little sooner: the writer appends to it, makes
-it anew when it opens the journal, and takes out what it purges. So it is a hint and needs no sync: a reader opens the
-segments that it names, and where they are not there, or it is missing, behind or damaged, lists the directory.
+A reader that wants a few messages of a long journal finds their segments here by
+bisection, instead of listing a directory of all of them. The log says only what a
+listing would say, a little sooner: the writer appends to it, makes it anew when it
+opens the journal, and takes out what it purges. So it is a hint and needs no sync: a
+reader opens the segments that it names, and where they are not there, or it is missing,
+behind or damaged, lists the directory.
 
-An entry is the first and the last seqno of a segment and the size of its file, with a CRC-32 that is seeded with group
-and sender. The open segment has the last seqno 0 and no size; the entry that follows when it is sealed has its first.
+An entry is the first and the last seqno of a segment and the size of its file, with a
+CRC-32 that is seeded with group and sender. The open segment has the last seqno 0 and
+no size; the entry that follows when it is sealed has its first.
 """
 
 import os
@@ -52,14 +56,16 @@ def rewrite(folder: Path, seed: int, entries: Iterable[Logged]) -> None:
 
 
 def look_up(folder: Path, seed: int, first: int, last: int) -> list[Logged] | None:
-    """Return the segments that may have some of the seqnos first..last (inclusive), or None when the log cannot tell."""
+    """Return the segments that may have some of the seqnos first..last (inclusive), or
+    None when the log cannot tell."""
     try:
         fd = os.open(folder / LOG, os.O_RDONLY)
     except OSError:
         return None
     try:
         count = os.fstat(fd).st_size // _SIZE
-        begin = bisect_right(range(count), first, key=lambda at: next(_entries(fd, seed, at, at + 1)).first)
+        begin = bisect_right(range(count), first,
+                             key=lambda at: next(_entries(fd, seed, at, at + 1)).first)
         found: dict[int, Logged] = {}
         for entry in _entries(fd, seed, max(0, begin - 1), count):
             if entry.first > last:

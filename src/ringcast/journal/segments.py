@@ -1,19 +1,24 @@
-"""Segments: the files that hold one sender's messages, and the index that makes their bytes trustworthy.
+"""Segments: the files that hold one sender's messages, and the index that makes their
+bytes trustworthy.
 
-The open tail is an Arrow IPC stream, a sealed segment an Arrow IPC file; any Arrow tool reads either. Not Parquet: measured in
-one run (`python benchmarks/spark_source.py --formats`), messages of 100 B / 1 KB are written 1.8 / 1.9 times as fast and cost 17 / 22 %
-less CPU to read through Spark's Python source, because a column of the file is handed on as it lies; Parquet is 18 / 2 % smaller.
+The open tail is an Arrow IPC stream, a sealed segment an Arrow IPC file; any Arrow tool
+reads either. Not Parquet: measured in one run (`python benchmarks/spark_source.py
+--formats`), messages of 100 B / 1 KB are written 1.8 / 1.9 times as fast and cost 17 /
+22 % less CPU to read through Spark's Python source, because a column of the file is
+handed on as it lies; Parquet is 18 / 2 % smaller.
 
-Arrow has no checksums, and a parser that meets a flipped length or offset may crash or return wrong rows. So beside
-each segment lies an index of fixed-size entries: first and last seqno, offset and length of one record batch, its
-earliest and latest times, the CRC-32 of its bytes, and a CRC-32 over the entry itself, seeded with group and sender.
-Bytes are checked before Arrow sees them. The payloads are the last bytes of a record batch, and what lies before them
-has a CRC-32 of its own: a read that wants no payloads leaves them on the disk. A sidecar and not a custom field of the
-batch, because a field cannot cover the header that carries it, and because the index also finds a range of seqnos or
-times without opening the file.
+Arrow has no checksums, and a parser that meets a flipped length or offset may crash or
+return wrong rows. So beside each segment lies an index of fixed-size entries: first and
+last seqno, offset and length of one record batch, its earliest and latest times, the
+CRC-32 of its bytes, and a CRC-32 over the entry itself, seeded with group and sender.
+Bytes are checked before Arrow sees them. The payloads are the last bytes of a record
+batch, and what lies before them has a CRC-32 of its own: a read that wants no payloads
+leaves them on the disk. A sidecar and not a custom field of the batch, because a field
+cannot cover the header that carries it, and because the index also finds a range of
+seqnos or times without opening the file.
 
-An entry is written only after its bytes are on disk; what no entry names does not exist. That is the whole recovery rule:
-cut the tail behind its last good entry.
+An entry is written only after its bytes are on disk; what no entry names does not
+exist. That is the whole recovery rule: cut the tail behind its last good entry.
 """
 
 import os
@@ -33,7 +38,8 @@ from ringcast.journal import segment_log
 from ringcast.journal.manifest import sync_directory
 from ringcast.journal.segment_log import Logged
 
-TIME = pa.timestamp("us", tz="UTC")  # stored as Spark wants it, which has no nanoseconds: reading computes nothing
+TIME = pa.timestamp("us", tz="UTC")  # stored as Spark wants it, which has no nanoseconds: reading
+                                     # computes nothing
 
 STORED = pa.schema(
     [
@@ -60,9 +66,10 @@ _FILE_MAGIC_BYTES = 8  # "ARROW1" and padding in front of the first message of a
 
 
 class Entry(NamedTuple):
-    """One record batch of a segment: the seqnos that it answers for (inclusive), how many of them are messages, where its bytes
-    are, its times (inclusive, microseconds since 1970), the CRC-32 of the bytes, and that of the first `head` of them, all
-    but the payloads."""
+    """One record batch of a segment: the seqnos that it answers for (inclusive), how
+    many of them are messages, where its bytes are, its times (inclusive, microseconds
+    since 1970), the CRC-32 of the bytes, and that of the first `head` of them, all but
+    the payloads."""
 
     first: int
     last: int
@@ -82,8 +89,9 @@ _LENGTH, _CRC32 = Entry._fields.index("length"), Entry._fields.index("crc32")
 
 
 class Append(NamedTuple):
-    """Consecutive messages as they come: payloads and send times (TIME) one by one, the rest in common; microseconds. The `void`
-    seqnos before the first one are no messages."""
+    """Consecutive messages as they come: payloads and send times (TIME) one by one, the
+    rest in common; microseconds. The `void` seqnos before the first one are no
+    messages."""
 
     first: int
     void: int
@@ -95,7 +103,8 @@ class Append(NamedTuple):
 
 
 class Segment(NamedTuple):
-    """One segment file; `last` is None for the open tail, whose end only its index knows."""
+    """One segment file; `last` is None for the open tail, whose end only its index
+    knows."""
 
     first: int
     last: int | None
@@ -119,9 +128,11 @@ def sealed_segment(folder: Path, first: int, last: int) -> Segment:
 
 
 def list_segments(folder: Path) -> list[Segment]:
-    """The segments in a sender's folder by first seqno; a tail that was sealed already is left out."""
+    """The segments in a sender's folder by first seqno; a tail that was sealed already
+    is left out."""
     found: dict[int, Segment] = {}
-    for name in sorted(os.listdir(folder), key=lambda name: not name.endswith(_TAIL)):  # sealed ones replace their tails
+    # sealed ones replace their tails
+    for name in sorted(os.listdir(folder), key=lambda name: not name.endswith(_TAIL)):
         stem, suffix = os.path.splitext(name)
         if suffix not in (_TAIL, _SEALED):
             continue
@@ -135,21 +146,25 @@ def list_segments(folder: Path) -> list[Segment]:
 
 def logged(segment: Segment) -> Logged:
     """Return what the log says of a segment."""
-    return Logged(segment.first, segment.last or 0, segment.path.stat().st_size if segment.sealed else 0)
+    return Logged(segment.first, segment.last or 0, segment.path.stat().st_size if segment.sealed
+                  else 0)
 
 
 def segment_of(folder: Path, first: int, last: int | None) -> Segment:
-    """Return the sealed segment first..last, or the open one that begins with `first`."""
+    """Return the sealed segment first..last, or the open one that begins with
+    `first`."""
     return sealed_segment(folder, first, last) if last else tail_segment(folder, first)
 
 
 def identity(group: str, sender: str) -> int:
-    """The seed of every entry's checksum, so that a segment moved to another sender or group is not believed."""
+    """The seed of every entry's checksum, so that a segment moved to another sender or
+    group is not believed."""
     return crc32(f"{group}\0{sender}".encode())
 
 
 def read_index(segment: Segment, seed: int) -> list[Entry]:
-    """The entries up to the first torn, damaged or inconsistent one; empty if there is no index."""
+    """The entries up to the first torn, damaged or inconsistent one; empty if there is
+    no index."""
     try:
         raw = segment.index_path.read_bytes()
     except FileNotFoundError:
@@ -185,18 +200,22 @@ def _pack(entries: Sequence[Entry], seed: int) -> bytes:
 def read_segment(
     segment: Segment, entries: Sequence[Entry], first: int, last: int, *, payloads: bool = True
 ) -> Iterator[tuple[int, int, pa.RecordBatch]]:
-    """The messages first..last (inclusive) of a segment in the stored schema, one batch for each entry that they touch, and before
-    it the seqnos that it answers for. Without `payloads` that column is left out, and its bytes are not read.
+    """The messages first..last (inclusive) of a segment in the stored schema, one batch
+    for each entry that they touch, and before it the seqnos that it answers for.
+    Without `payloads` that column is left out, and its bytes are not read.
 
-    Raises JournalError if the bytes do not match their checksum, FileNotFoundError if the segment is gone (sealed).
+    Raises JournalError if the bytes do not match their checksum, FileNotFoundError if
+    the segment is gone (sealed).
     """
     wanted = [entry for entry in entries if entry.first <= last and entry.last >= first]
     if not wanted:
         return
-    for entry, message in zip(wanted, _messages(segment, wanted) if payloads else _heads(segment, wanted), strict=True):
+    for entry, message in zip(wanted, _messages(segment, wanted) if payloads
+                              else _heads(segment, wanted), strict=True):
         if message is None:
             raise JournalError(
-                f"{segment.path} is damaged at seqnos {entry.first}..{entry.last}: restore it and its {_INDEX} file from "
+                f"{segment.path} is damaged at seqnos {entry.first}..{entry.last}: restore it and "
+                f"its {_INDEX} file from "
                 "another copy; the rest of the journal can still be read by range."
             )
         batch = pa.ipc.read_record_batch(message, STORED)
@@ -225,13 +244,15 @@ def _messages(segment: Segment, entries: Sequence[Entry]) -> Iterator[pa.Buffer 
 
 
 def _heads(segment: Segment, entries: Sequence[Entry]) -> Iterator[pa.Buffer | None]:
-    """The bytes of each entry, of which only the head is read, and checked; None unless it is what was written."""
+    """The bytes of each entry, of which only the head is read, and checked; None unless
+    it is what was written."""
     with open(segment.path, "rb") as file:
         size = os.fstat(file.fileno()).st_size
         # Not Arrow's memory map, which has the kernel fetch all that is asked for.
         mapped = pa.py_buffer(mmap(file.fileno(), size, access=ACCESS_READ) if size else b"")
     for entry in entries:
-        message = mapped.slice(entry.offset, entry.length) if entry.offset + entry.length <= size else None
+        message = mapped.slice(entry.offset,
+                               entry.length) if entry.offset + entry.length <= size else None
         yield message if message is not None and crc32(message[: entry.head]) == entry.head_crc32 else None
 
 
@@ -246,8 +267,8 @@ def _bytes_of(file: pa.MemoryMappedFile, entry: Entry) -> pa.Buffer | None:
 class Tail:
     """The open segment of one sender. Used by one thread, the journal's.
 
-    Appends gather in memory until `flush`, so that many small appends make one record batch. Nothing is durable, or visible
-    to a reader, before `make_durable`.
+    Appends gather in memory until `flush`, so that many small appends make one record
+    batch. Nothing is durable, or visible to a reader, before `make_durable`.
     """
 
     def __init__(self, segment: Segment, seed: int, *, fsync: bool, entries: Sequence[Entry] = ()) -> None:
@@ -275,14 +296,16 @@ class Tail:
 
     @classmethod
     def recover(cls, segment: Segment, seed: int, *, fsync: bool) -> "Tail | None":
-        """The tail as its last process left it, cut behind the last entry whose bytes are intact.
+        """The tail as its last process left it, cut behind the last entry whose bytes
+        are intact.
 
         None, with the files removed, if nothing in it was durable.
         """
         entries = read_index(segment, seed)
         if entries and os.path.getsize(segment.path):
             with pa.memory_map(str(segment.path)) as file:
-                torn = (number for number, entry in enumerate(entries) if _bytes_of(file, entry) is None)
+                torn = (number for number, entry in enumerate(entries)
+                        if _bytes_of(file, entry) is None)
                 del entries[next(torn, len(entries)) :]
         else:
             entries = []
@@ -348,7 +371,8 @@ class Tail:
 
 
 def _upgrade(segment: Segment, entries: Sequence[Entry], seed: int, *, fsync: bool) -> None:
-    """Give the index of a tail of format 2 the layout of today, which is appended to it."""
+    """Give the index of a tail of format 2 the layout of today, which is appended to
+    it."""
     raw = segment.index_path.read_bytes()
     if _unpack(raw, _ENTRY, seed):
         return
@@ -376,17 +400,20 @@ def _batch_of(pieces: Sequence[Append]) -> pa.RecordBatch:
 
 
 def _entry_of(batch: pa.RecordBatch, first: int, offset: int, message: pa.Buffer) -> Entry:
-    """The index entry of a record batch whose bytes are `message` and lie at `offset`."""
+    """The index entry of a record batch whose bytes are `message` and lie at
+    `offset`."""
     head = _head_of(message)
     head_crc32 = crc32(message[:head])
-    sent, delivered = (pc.min_max(batch.column(name).cast(pa.int64())).as_py() for name in ("sent_at", "delivered_at"))
+    sent, delivered = (pc.min_max(batch.column(name).cast(pa.int64())).as_py()
+                       for name in ("sent_at", "delivered_at"))
     return Entry(first, batch.column("seqno")[-1].as_py(), batch.num_rows, offset, message.size,
                  sent["min"], sent["max"], delivered["min"], delivered["max"],
                  crc32(message[head:], head_crc32), head, head_crc32)
 
 
 def _head_of(message: pa.Buffer) -> int:
-    """How many bytes come before those of the payloads, the last of the last column; all, if these have none."""
+    """How many bytes come before those of the payloads, the last of the last column;
+    all, if these have none."""
     payloads = pa.ipc.read_record_batch(message, STORED).column("payload").buffers()[2]
     head = payloads.address - message.address if payloads is not None else message.size
     return head if 0 < head <= message.size else message.size
@@ -403,24 +430,28 @@ def _write_all(file: FileIO, data: bytes | pa.Buffer) -> None:
 
 
 def _schema_of(group: str, sender: str) -> pa.Schema:
-    """The stored schema, with what every row has in common, for whoever opens a segment with another Arrow tool."""
+    """The stored schema, with what every row has in common, for whoever opens a segment
+    with another Arrow tool."""
     return STORED.with_metadata({"ringcast.group": group, "ringcast.sender": sender})
 
 
 def seal(tail: Tail, seed: int, *, group: str, sender: str, fsync: bool) -> Segment:
-    """Rewrites a durable tail as a sealed segment with large record batches, then removes the tail.
+    """Rewrites a durable tail as a sealed segment with large record batches, then
+    removes the tail.
 
-    At every moment either the tail or the sealed segment is complete under its name. Needs about twice the segment's size in
-    memory.
+    At every moment either the tail or the sealed segment is complete under its name.
+    Needs about twice the segment's size in memory.
     """
     tail.close()
     first, last = tail.segment.first, tail.entries[-1].last
     target = sealed_segment(tail.segment.path.parent, first, last)
     stored = (batch for _, _, batch in read_segment(tail.segment, tail.entries, first, last))
     table = pa.Table.from_batches(stored, STORED).combine_chunks()
-    rows = max(1, min(SEALED_BATCH_ROWS, SEALED_BATCH_BYTES * table.num_rows // max(1, table.nbytes)))
+    rows = max(1,
+               min(SEALED_BATCH_ROWS, SEALED_BATCH_BYTES * table.num_rows // max(1, table.nbytes)))
     batches = table.to_batches(max_chunksize=rows)
-    data_draft, index_draft = target.path.with_suffix(".data.tmp"), target.path.with_suffix(".index.tmp")
+    data_draft, index_draft = target.path.with_suffix(".data.tmp"), target.path.with_suffix(
+        ".index.tmp")
     with open(data_draft, "wb") as file:
         with pa.ipc.new_file(file, _schema_of(group, sender)) as writer:
             for batch in batches:
@@ -429,10 +460,13 @@ def seal(tail: Tail, seed: int, *, group: str, sender: str, fsync: bool) -> Segm
     with open(index_draft, "wb") as file:
         file.write(_pack(_entries_of(data_draft, first, batches), seed))
         _to_disk(file, fsync)
-    os.replace(index_draft, target.index_path)  # before the data: a sealed segment never lacks its index
+    os.replace(index_draft, target.index_path)  # before the data: a sealed segment never lacks its
+                                                # index
     os.replace(data_draft, target.path)
     sync_directory(target.path.parent, fsync=fsync)
-    segment_log.append(target.path.parent, seed, logged(target))  # before the tail goes, so that readers find the one or the other
+    segment_log.append(target.path.parent, seed, logged(target))  # before the tail goes, so that
+                                                                  # readers find the one or the
+                                                                  # other
     remove(tail.segment)
     return target
 
@@ -466,8 +500,10 @@ def remove(segment: Segment) -> None:
 
 
 def tidy(folder: Path) -> None:
-    """Removes what an interrupted write left in a sender's folder: drafts, sealed tails, indexes without data."""
-    kept = {path for segment in list_segments(folder) for path in (segment.path, segment.index_path)}
+    """Removes what an interrupted write left in a sender's folder: drafts, sealed
+    tails, indexes without data."""
+    kept = {path for segment in list_segments(folder)
+            for path in (segment.path, segment.index_path)}
     for path in folder.iterdir():
         if path.suffix == ".tmp" or (path.suffix in (_TAIL, _INDEX) and path not in kept):
             path.unlink()

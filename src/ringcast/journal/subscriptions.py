@@ -1,7 +1,9 @@
-"""What streams have committed, written where retention finds it; and the same read from Spark's own checkpoint.
+"""What streams have committed, written where retention finds it; and the same read from
+Spark's own checkpoint.
 
-A subscription is a file in a journal that a stream with `subscriptionName` replaces at each commit. One that has not committed
-yet has committed nothing, and so keeps everything.
+A subscription is a file in a journal that a stream with `subscriptionName` replaces at
+each commit. One that has not committed yet has committed nothing, and so keeps
+everything.
 """
 
 import re
@@ -36,7 +38,8 @@ def subscription_name(name: str) -> str:
 
 
 def subscribe(path: Path, name: str, digest: Mapping[str, int]) -> None:
-    """Writes what the stream `name` has committed into every journal at `path`. JournalError if it cannot be written."""
+    """Writes what the stream `name` has committed into every journal at `path`.
+    JournalError if it cannot be written."""
     found = Subscription(dict(digest), time.time_ns())
     for journal in journal_paths(local_path(path)):
         folder = journal / SUBSCRIPTIONS
@@ -51,7 +54,9 @@ def subscriptions(path: Path) -> dict[str, Subscription]:
     """The subscriptions of one journal, by name."""
     found = {}
     for file in sorted((path / SUBSCRIPTIONS).glob("*.json")):
-        subscription = read_json(file, Subscription, remedy="delete it; the stream writes it again with its next commit")
+        subscription = read_json(file, Subscription,
+                                 remedy="delete it; the stream writes it again with its next "
+                                        "commit")
         if subscription is not None:
             found[file.stem] = subscription
     return found
@@ -60,13 +65,16 @@ def subscriptions(path: Path) -> dict[str, Subscription]:
 def committed(checkpoint: Path) -> Offset:
     """The digest that a streaming query has committed, from its checkpoint directory.
 
-    Spark tells a source of a commit only when it plans the next batch, and never of the last one; the checkpoint knows it at once.
-    JournalError if it is not a checkpoint, nothing is committed yet, or the query has not exactly one ringcast source.
+    Spark tells a source of a commit only when it plans the next batch, and never of the
+    last one; the checkpoint knows it at once. JournalError if it is not a checkpoint,
+    nothing is committed yet, or the query has not exactly one ringcast source.
     """
     checkpoint = local_path(checkpoint)
     try:
-        batches = {int(file.name) for file in (checkpoint / "commits").iterdir() if file.name.isdecimal()}
-        logged = [int(file.name) for file in (checkpoint / "offsets").iterdir() if file.name.isdecimal()]
+        batches = {int(file.name) for file in (checkpoint / "commits").iterdir()
+                   if file.name.isdecimal()}
+        logged = [int(file.name) for file in (checkpoint / "offsets").iterdir()
+                  if file.name.isdecimal()]
     except OSError as error:
         raise JournalError(f"{checkpoint} is not the checkpoint of a streaming query ({error.strerror}): name the query's "
                            "checkpointLocation.") from error
@@ -85,7 +93,8 @@ def _digests(lines: Sequence[str]) -> Iterator[Offset]:
     """The lines that are digests; other sources write other things."""
     for line in lines:
         try:
-            digest = msgspec.convert(digest_of(msgspec.json.decode(line, type=dict[str, Any])), dict[str, int])
+            digest = msgspec.convert(digest_of(msgspec.json.decode(line, type=dict[str, Any])),
+                                     dict[str, int])
         except msgspec.MsgspecError:
             continue
         if all("#" in sender for sender in digest):

@@ -1,8 +1,11 @@
-"""The journal's writer: what was delivered to one member, made durable in the order it was delivered.
+"""The journal's writer: what was delivered to one member, made durable in the order it
+was delivered.
 
-The contract is the one a group's stability rests on: `append` takes a message into memory, `sync` makes it durable, and only
-what a sync covered may be acknowledged to the group or is shown to a reader. After kill -9 the journal opens with exactly
-what the last sync covered, or a little more that had reached the disk, and never with a gap, a torn batch or a message twice.
+The contract is the one a group's stability rests on: `append` takes a message into
+memory, `sync` makes it durable, and only what a sync covered may be acknowledged to the
+group or is shown to a reader. After kill -9 the journal opens with exactly what the
+last sync covered, or a little more that had reached the disk, and never with a gap, a
+torn batch or a message twice.
 """
 
 import fcntl
@@ -72,11 +75,13 @@ class _Log:
         self.tail: Tail | None = None
 
     def new_from(self, sender: str, first: int, last: int) -> int:
-        """The first seqno of first..last that is not durable yet, or last + 1; JournalError if it leaves a gap or overlaps."""
+        """The first seqno of first..last that is not durable yet, or last + 1;
+        JournalError if it leaves a gap or overlaps."""
         start = max(first, self.durable.high + 1)
         if first < self.durable.start or (start <= last and start != self.appended + 1):
             raise JournalError(
-                f"Messages {first}..{last} of {sender} do not follow what was appended: expected seqno {self.appended + 1}."
+                f"Messages {first}..{last} of {sender} do not follow what was appended: expected "
+                f"seqno {self.appended + 1}."
             )
         return start
 
@@ -84,13 +89,16 @@ class _Log:
 class Journal:
     """A journal open for writing; one process at a time, one thread at a time.
 
-    `path` is a directory, created if need be, on a local file system that keeps flock. `recorder` is the member that records, for
-    readers who ask who it was; the last one to open the journal counts, unless it is empty. A sender's open segment is sealed when
-    a sync leaves it with `segment_rows` rows or `segment_bytes` bytes. With `fsync=False` a synced message survives
-    the death of the process but not that of the machine.
+    `path` is a directory, created if need be, on a local file system that keeps flock.
+    `recorder` is the member that records, for readers who ask who it was; the last one
+    to open the journal counts, unless it is empty. A sender's open segment is sealed
+    when a sync leaves it with `segment_rows` rows or `segment_bytes` bytes. With
+    `fsync=False` a synced message survives the death of the process but not that of the
+    machine.
 
-    Raises JournalError if the directory is not this group's journal, has another writer, lost durable messages, or cannot be
-    written. After a JournalError from the disk the journal takes nothing more: close it, mend the cause, open it again.
+    Raises JournalError if the directory is not this group's journal, has another
+    writer, lost durable messages, or cannot be written. After a JournalError from the
+    disk the journal takes nothing more: close it, mend the cause, open it again.
     """
 
     def __init__(
@@ -127,26 +135,33 @@ class Journal:
     def __enter__(self) -> "Journal":
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                 trace: TracebackType | None) -> None:
         self.close()
 
     @property
     def digest(self) -> dict[str, int]:
         """The highest durable seqno of every sender: what may be acknowledged."""
-        return {sender: log.durable.high for sender, log in sorted(self._logs.items()) if log.durable.high >= log.durable.start}
+        return {sender: log.durable.high for sender, log in sorted(self._logs.items())
+                if log.durable.high >= log.durable.start}
 
-    def append(self, sender: str, first_seqno: int, payloads: Sequence[bytes], *, view_id: int, sent_at: "int | Buffer",
+    def append(self, sender: str, first_seqno: int, payloads: Sequence[bytes], *, view_id: int,
+               sent_at: "int | Buffer",
                delivered_at: int, flags: int = 0, void: int = 0) -> int:
-        """Takes consecutive messages of `sender` (`name#incarnation`), and returns how many of them were new.
+        """Takes consecutive messages of `sender` (`name#incarnation`), and returns how
+        many of them were new.
 
-        `view_id` is the view they were delivered in, `flags` what Message.flags says of them. Times are nanoseconds since 1970
-        and kept to the microsecond: `delivered_at` one for all, `sent_at` one for all or a buffer of 64-bit integers, one for
-        each. The `void` seqnos before the first are no messages: a message larger than a datagram takes several and has the
-        last of them. Numbers are from 0 and below 2**63, flags below 2**31.
+        `view_id` is the view they were delivered in, `flags` what Message.flags says of
+        them. Times are nanoseconds since 1970 and kept to the microsecond:
+        `delivered_at` one for all, `sent_at` one for all or a buffer of 64-bit
+        integers, one for each. The `void` seqnos before the first are no messages: a
+        message larger than a datagram takes several and has the last of them. Numbers
+        are from 0 and below 2**63, flags below 2**31.
 
-        A new sender may start anywhere from 1. What is durable already is skipped, so that a repeated delivery after a restart
-        is harmless; a gap, or an overlap with what is not durable yet, is a JournalError and changes nothing.
-        At most 2 GiB of payload in one call.
+        A new sender may start anywhere from 1. What is durable already is skipped, so
+        that a repeated delivery after a restart is harmless; a gap, or an overlap with
+        what is not durable yet, is a JournalError and changes nothing. At most 2 GiB of
+        payload in one call.
         """
         self._check_usable()
         if not payloads:
@@ -154,13 +169,15 @@ class Journal:
         last = first_seqno + len(payloads) - 1
         if first_seqno < 1 or last > SEQNO_MAX or not 0 <= view_id <= SEQNO_MAX or not 0 <= delivered_at <= SEQNO_MAX:
             raise ValueError(
-                f"seqnos {first_seqno}..{last} (from 1), view_id {view_id} and delivered_at {delivered_at} must fit 63 bits"
+                f"seqnos {first_seqno}..{last} (from 1), view_id {view_id} and delivered_at "
+                f"{delivered_at} must fit 63 bits"
             )
         if not 0 <= flags <= FLAGS_MAX or not 0 <= void < first_seqno:
             raise ValueError(f"flags {flags} must fit 31 bits, and void {void} must be seqnos from 1")
         times = _times_column(sent_at, len(payloads))
         log = self._logs.get(sender)
-        covered = first_seqno - void if log is None else log.new_from(sender, first_seqno - void, last)
+        covered = first_seqno - void if log is None else log.new_from(sender, first_seqno - void,
+                                                                      last)
         start = max(first_seqno, covered)
         if covered > last:
             return 0
@@ -171,9 +188,11 @@ class Journal:
                 log = self._logs[sender] = self._start_log(sender, covered)
             if log.tail is None:
                 segment = tail_segment(log.folder, covered)
-                log.tail = Tail.create(segment, log.seed, group=self.group, sender=sender, fsync=self._fsync)
+                log.tail = Tail.create(segment, log.seed, group=self.group, sender=sender,
+                                       fsync=self._fsync)
             log.tail.append(
-                Append(start, start - covered, column, view_id, times.slice(start - first_seqno), delivered_at // NS_PER_US, flags)
+                Append(start, start - covered, column, view_id, times.slice(start - first_seqno),
+                       delivered_at // NS_PER_US, flags)
             )
             log.appended = last
             if log.tail.pending_bytes >= FLUSH_BYTES:
@@ -181,12 +200,14 @@ class Journal:
         return last - start + 1
 
     def sync(self) -> dict[str, int]:
-        """Makes everything appended so far durable, shows it to readers, and returns the digest.
+        """Makes everything appended so far durable, shows it to readers, and returns
+        the digest.
 
         Seals the segments that are full, which costs a rewrite of each.
         """
         self._check_usable()
-        dirty = [(sender, log, log.tail) for sender, log in self._logs.items() if log.tail is not None and log.tail.dirty]
+        dirty = [(sender, log, log.tail) for sender, log in self._logs.items()
+                 if log.tail is not None and log.tail.dirty]
         if dirty:
             with self._writing():
                 for _, _, tail in dirty:
@@ -201,10 +222,12 @@ class Journal:
         return self.digest
 
     def skip(self, sender: str, seqno: int) -> None:
-        """Records that the messages of `sender` up to `seqno` that are not here yet never will be.
+        """Records that the messages of `sender` up to `seqno` that are not here yet
+        never will be.
 
-        For a recorder that came back after the sender had purged them; readers report such ranges. Implies a sync, and seals the
-        segment; does nothing if the journal has them all. For a sender not seen before, it is about 1..seqno.
+        For a recorder that came back after the sender had purged them; readers report
+        such ranges. Implies a sync, and seals the segment; does nothing if the journal
+        has them all. For a sender not seen before, it is about 1..seqno.
         """
         if not 1 <= seqno <= SEQNO_MAX:
             raise ValueError(f"seqno {seqno} must be within 1..2**63-1")
@@ -222,10 +245,12 @@ class Journal:
             self._publish()
 
     def purge(self, bounds: Mapping[str, int]) -> int:
-        """Removes the segments of which no seqno is above the sender's bound, and returns how many bytes that freed.
+        """Removes the segments of which no seqno is above the sender's bound, and
+        returns how many bytes that freed.
 
-        Whole segments only, so that messages up to a bound may stay; the open one is sealed first if all of it may go. The digest
-        says so before the files go: a reader finds the messages unharmed or purged. Implies a sync.
+        Whole segments only, so that messages up to a bound may stay; the open one is
+        sealed first if all of it may go. The digest says so before the files go: a
+        reader finds the messages unharmed or purged. Implies a sync.
         """
         self.sync()
         doomed: list[Segment] = []
@@ -236,14 +261,16 @@ class Journal:
                     continue
                 if log.tail is not None and log.appended <= bound:
                     self._seal(sender, log)
-                gone = [segment for segment in list_segments(log.folder) if segment.last is not None and segment.last <= bound]
+                gone = [segment for segment in list_segments(log.folder) if segment.last is not None
+                        and segment.last <= bound]
                 if gone:
                     _raise_low(log.durable, max(segment.last or 0 for segment in gone) + 1)
                     doomed += gone
                     shortened.append(log)
             if doomed:
                 self._publish()
-            freed = sum(segment.path.stat().st_size + segment.index_path.stat().st_size for segment in doomed)
+            freed = sum(segment.path.stat().st_size + segment.index_path.stat().st_size
+                        for segment in doomed)
             for segment in doomed:
                 remove(segment)
             for log in shortened:
@@ -251,8 +278,8 @@ class Journal:
         return freed
 
     def retire(self) -> None:
-        """Tells readers of several journals that nothing more will come into this one, so that they wait for nothing that it does
-        not have. Appending takes it back."""
+        """Tells readers of several journals that nothing more will come into this one,
+        so that they wait for nothing that it does not have. Appending takes it back."""
         self.sync()
         with self._writing():
             (self.path / RETIRED).touch()
@@ -260,7 +287,8 @@ class Journal:
         self._retired = True
 
     def close(self) -> None:
-        """Syncs, seals every open segment and gives the lock back; idempotent. After a failure it only gives the lock back."""
+        """Syncs, seals every open segment and gives the lock back; idempotent. After a
+        failure it only gives the lock back."""
         if self._lock is None:
             return
         try:
@@ -272,7 +300,8 @@ class Journal:
         finally:
             self._release()
 
-    # -- opening -------------------------------------------------------------------------------------------------------
+    # -- opening
+    # -------------------------------------------------------------------------------------------------------
 
     def _take_lock(self) -> int:
         self.path.mkdir(parents=True, exist_ok=True)
@@ -282,7 +311,8 @@ class Journal:
         except BlockingIOError as error:
             os.close(lock)
             raise JournalError(
-                f"{self.path} is open for writing elsewhere: close that journal first, or record to another directory."
+                f"{self.path} is open for writing elsewhere: close that journal first, or record "
+                f"to another directory."
             ) from error
         return lock
 
@@ -290,8 +320,10 @@ class Journal:
         meta = read_meta(self.path)
         if meta is not None and meta.group != self.group:
             raise JournalError(f"{self.path} holds group {meta.group!r}, not {self.group!r}: name another directory.")
-        if meta is not None and meta.version != VERSION:  # before anything that the earlier version could not read
-            write_json(self.path / META, Meta(FORMAT, VERSION, self.group, meta.recorder), fsync=self._fsync)
+        if meta is not None and meta.version != VERSION:  # before anything that the earlier version
+                                                          # could not read
+            write_json(self.path / META, Meta(FORMAT, VERSION, self.group, meta.recorder),
+                       fsync=self._fsync)
         self._retired = (self.path / RETIRED).exists()
         known = read_digest(self.path) or {}
         for folder in sorted(path for path in self.path.iterdir() if path.is_dir()):
@@ -299,15 +331,18 @@ class Journal:
         for sender in known:
             if sender not in self._logs:
                 raise _lost_messages(self.path / folder_name(sender), sender, known[sender].low)
-        # The digest first: where journal.json is, there is a digest, unless somebody took it away.
+        # The digest first: where journal.json is, there is a digest, unless somebody
+        # took it away.
         self._publish()
         recorder = self._recorder or (meta.recorder if meta is not None else "")
         if meta is None or meta.recorder != recorder:
-            write_json(self.path / META, Meta(FORMAT, VERSION, self.group, recorder), fsync=self._fsync)
+            write_json(self.path / META, Meta(FORMAT, VERSION, self.group, recorder),
+                       fsync=self._fsync)
             sync_directory(self.path.resolve().parent, fsync=self._fsync)
 
     def _recover_folder(self, folder: Path, known: dict[str, Extent]) -> None:
-        owner = read_json(folder / SENDER, Owner, remedy="restore it from another copy; it names the sender of this folder")
+        owner = read_json(folder / SENDER, Owner,
+                          remedy="restore it from another copy; it names the sender of this folder")
         segments = list_segments(folder)
         if owner is None and segments:
             raise JournalError(f"{folder} has segments but no {SENDER}: restore that file, or move the folder away.")
@@ -319,7 +354,8 @@ class Journal:
         extent = known.get(owner.sender)
         seed = identity(self.group, owner.sender)
         log = _Log(folder, seed, 1)
-        purged = [segment for segment in segments if extent is not None and (segment.last or segment.first) < extent.low]
+        purged = [segment for segment in segments if extent is not None
+                  and (segment.last or segment.first) < extent.low]
         for segment in purged:  # the digest had let go of them, and then we died
             remove(segment)
             segments.remove(segment)
@@ -330,7 +366,8 @@ class Journal:
             ranges.append((log.tail.segment.first, log.tail.entries[-1].last))
         if extent is None and not ranges:
             return
-        log.durable = _rebuilt(ranges) if extent is None else _confirmed(extent, ranges, folder, owner.sender)
+        log.durable = _rebuilt(ranges) if extent is None else _confirmed(extent, ranges, folder,
+                                                                         owner.sender)
         log.appended = log.durable.high
         self._logs[owner.sender] = log
         tails = [log.tail.segment] if log.tail is not None else []
@@ -348,7 +385,8 @@ class Journal:
         sync_directory(self.path, fsync=self._fsync)
         return _Log(folder, identity(self.group, sender), low)
 
-    # -- writing -------------------------------------------------------------------------------------------------------
+    # -- writing
+    # -------------------------------------------------------------------------------------------------------
 
     def _seal(self, sender: str, log: _Log) -> None:
         """Seals the open segment, if there is one; everything in it is durable."""
@@ -357,7 +395,8 @@ class Journal:
             log.tail = None
 
     def _publish(self) -> None:
-        extents = {sender: log.durable for sender, log in self._logs.items() if log.durable.high >= log.durable.start}
+        extents = {sender: log.durable for sender, log in self._logs.items()
+                   if log.durable.high >= log.durable.start}
         write_json(self.path / DIGEST, extents, fsync=self._fsync)
 
     def _check_usable(self) -> None:
@@ -368,7 +407,8 @@ class Journal:
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
-        """After a failed write nobody knows what is on disk; only opening again, which looks, may go on."""
+        """After a failed write nobody knows what is on disk; only opening again, which
+        looks, may go on."""
         try:
             with disk(self.path):
                 yield
@@ -396,8 +436,8 @@ def _payload_column(payloads: Sequence[bytes]) -> pa.Array:
 
 
 def _times_column(sent_at: "int | Buffer", count: int) -> pa.Array:
-    """Send times, in microseconds; ValueError if they are not one number from 0, or one for each message, which may be any, as they
-    are what a remote member says."""
+    """Send times, in microseconds; ValueError if they are not one number from 0, or one
+    for each message, which may be any, as they are what a remote member says."""
     if isinstance(sent_at, int):
         if not 0 <= sent_at <= SEQNO_MAX:
             raise ValueError(f"sent_at {sent_at} must fit 63 bits")
@@ -416,7 +456,8 @@ def _with_range(ranges: list[tuple[int, int]], first: int, last: int) -> list[tu
 
 
 def _raise_low(extent: Extent, low: int) -> None:
-    """Lets go of everything below `low`, and of the lost ranges that then lead the rest."""
+    """Lets go of everything below `low`, and of the lost ranges that then lead the
+    rest."""
     extent.lost = [(max(first, low), last) for first, last in extent.lost if last >= low]
     while extent.lost and extent.lost[0][0] == low:
         low = extent.lost.pop(0)[1] + 1
@@ -424,7 +465,8 @@ def _raise_low(extent: Extent, low: int) -> None:
 
 
 def _rebuilt(ranges: Sequence[tuple[int, int]]) -> Extent:
-    """The extent of a sender that no digest names: what the segments hold, with every hole between them lost."""
+    """The extent of a sender that no digest names: what the segments hold, with every
+    hole between them lost."""
     extent = Extent(ranges[0][0], ranges[0][0] - 1, start=ranges[0][0])
     for first, last in ranges:
         if first > extent.high + 1:
@@ -434,7 +476,8 @@ def _rebuilt(ranges: Sequence[tuple[int, int]]) -> Extent:
 
 
 def _confirmed(extent: Extent, ranges: Sequence[tuple[int, int]], folder: Path, sender: str) -> Extent:
-    """The extent in the digest, grown by what had reached the index but not yet the digest; JournalError if less is there."""
+    """The extent in the digest, grown by what had reached the index but not yet the
+    digest; JournalError if less is there."""
     expected = extent.low
     for first, last in sorted([*ranges, *extent.lost]):
         if first > expected:
@@ -447,6 +490,7 @@ def _confirmed(extent: Extent, ranges: Sequence[tuple[int, int]], folder: Path, 
 
 def _lost_messages(folder: Path, sender: str, seqno: int) -> JournalError:
     return JournalError(
-        f"{folder} no longer has message {seqno} of {sender}, which was durable: restore the folder from another copy, or "
+        f"{folder} no longer has message {seqno} of {sender}, which was durable: restore the "
+        f"folder from another copy, or "
         f"delete {DIGEST} to go on with what is left."
     )

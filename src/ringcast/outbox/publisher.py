@@ -1,12 +1,15 @@
-"""Publishing: a member that carries batches from an outbox into its group, exactly once, whatever kills it.
+"""Publishing: a member that carries batches from an outbox into its group, exactly
+once, whatever kills it.
 
-Its stream is a function of the outbox: batches in the order of their numbers, parts in the order of the manifest, rows in the order of
-the file, each row the next seqno (a row larger than a datagram several, as many as its size says). The ledger keeps one point of that
-function that every member has acknowledged. Killed anywhere and started again, the publisher goes on as the same incarnation from there
-(ringcast.Session), sends the rest again under the same seqnos, and members drop what they have.
+Its stream is a function of the outbox: batches in the order of their numbers, parts in
+the order of the manifest, rows in the order of the file, each row the next seqno (a row
+larger than a datagram several, as many as its size says). The ledger keeps one point of
+that function that every member has acknowledged. Killed anywhere and started again, the
+publisher goes on as the same incarnation from there (ringcast.Session), sends the rest
+again under the same seqnos, and members drop what they have.
 
-One thread sends, and blocks where the group's windows are full; another watches what is acknowledged, writes the ledger, and only then
-removes what is finished.
+One thread sends, and blocks where the group's windows are full; another watches what is
+acknowledged, writes the ledger, and only then removes what is finished.
 """
 
 import fcntl
@@ -52,20 +55,21 @@ from ringcast.stacks import fitted
 
 log = logging.getLogger("ringcast")
 
-LOOK = 0.005                            # seconds between two looks at what is acknowledged and what is new
-WRITE = 0.5                             # seconds between two entries in the ledger, within a batch
-STALLED = 1.0                           # seconds without an ack after which the status names who is waited for
-SWEEP = 60.0                            # seconds between two looks for parts that nobody names
-LOCKING = 2.0                           # seconds that a lock is tried for, because sinks look at it for a moment
-RUN = 4096                              # rows that are sent with one call
-AHEAD = 4                               # batches that wait for the sending thread
-GRACE = 5.0                             # seconds that a publisher that is stopped waits for acks
-KEEP_PARTS = 86_400.0                   # seconds until a part goes that no batch names
+LOOK = 0.005            # seconds between two looks at what is acknowledged and what is new
+WRITE = 0.5             # seconds between two entries in the ledger, within a batch
+STALLED = 1.0           # seconds without an ack after which the status names who is waited for
+SWEEP = 60.0            # seconds between two looks for parts that nobody names
+LOCKING = 2.0           # seconds that a lock is tried for, because sinks look at it for a moment
+RUN = 4096              # rows that are sent with one call
+AHEAD = 4               # batches that wait for the sending thread
+GRACE = 5.0             # seconds that a publisher that is stopped waits for acks
+KEEP_PARTS = 86_400.0   # seconds until a part goes that no batch names
 
 
 class OwnedOutbox(Outbox):
-    """The outbox of a publisher, which holds its lock; made when it is not there. `config` is that of the publisher's channel.
-    OutboxError when another publisher has it, or when it is another group's."""
+    """The outbox of a publisher, which holds its lock; made when it is not there.
+    `config` is that of the publisher's channel. OutboxError when another publisher has
+    it, or when it is another group's."""
 
     def __init__(self, path: str | os.PathLike[str], group: str, config: Config) -> None:
         super().__init__(path)
@@ -105,7 +109,8 @@ class OwnedOutbox(Outbox):
             time.sleep(LOCKING / 100)
 
     def _resume(self, bundle: int, datagram: int) -> Ledger:
-        """The ledger of the incarnation that goes on, with an epoch of its own, before anything is sent in that."""
+        """The ledger of the incarnation that goes on, with an epoch of its own, before
+        anything is sent in that."""
         ledger = self.ledger()
         if ledger is None:
             ledger = Ledger(secrets.randbelow((1 << 64) - 1) + 1, 0, bundle, datagram)
@@ -113,7 +118,8 @@ class OwnedOutbox(Outbox):
             ledger.epoch += 1
             if (ledger.bundle, ledger.datagram) != (bundle, datagram) and self.manifest(ledger.finished + 1) is not None:
                 raise OutboxError(f"{self.path} has batches that were begun with max_bundle_size={ledger.bundle} and "
-                                  f"max_datagram={ledger.datagram}: pass the same until these are published.")
+                                  f"max_datagram={ledger.datagram}: pass the same until these are "
+                                  f"published.")
             ledger.bundle, ledger.datagram = bundle, datagram
         self.held = ledger
         self.enter()
@@ -121,7 +127,8 @@ class OwnedOutbox(Outbox):
             number = number_of(name)
             if number is None:
                 if not name.endswith(".tmp"):
-                    log.warning("%s is not a batch; it is passed over, and better moved away", self.batches / name)
+                    log.warning("%s is not a batch; it is passed over, and better moved away",
+                                self.batches / name)
             elif number <= ledger.finished:
                 self.remove(number)
         return ledger
@@ -136,7 +143,8 @@ class OwnedOutbox(Outbox):
             write_json(self.path / STATUS, status, fsync=False)
 
     def remove(self, number: int) -> None:
-        """A finished batch: first its manifest, so that none ever names a part that is gone."""
+        """A finished batch: first its manifest, so that none ever names a part that is
+        gone."""
         manifest = self.manifest(number)
         (self.batches / name_of(number)).unlink(missing_ok=True)
         if manifest is not None:
@@ -144,13 +152,15 @@ class OwnedOutbox(Outbox):
             self.discard(manifest.parts)
 
     def sweep(self, older_than: float) -> int:
-        """Remove parts (and drafts) that no batch names and that nobody has written to for so many seconds; how many there were."""
+        """Remove parts (and drafts) that no batch names and that nobody has written to
+        for so many seconds; how many there were."""
         before = time.time() - older_than
         old = [path for place in (self.parts, self.batches) for path in place.iterdir()
                if (place == self.parts or path.suffix == ".tmp") and _written(path) < before]
         named = {part.name for manifest in self.pending()[0].values() for part in manifest.parts}
         gone = [path for path in old if path.name not in named]
-        gone = [path for path in gone if _written(path) < before]       # a commit touches its parts before it names them
+        gone = [path for path in gone if _written(path) < before]  # a commit touches its parts
+                                                                   # before it names them
         for path in gone:
             path.unlink(missing_ok=True)
         return len(gone)
@@ -163,7 +173,8 @@ class OwnedOutbox(Outbox):
     def __enter__(self) -> "OwnedOutbox":
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                 trace: TracebackType | None) -> None:
         self.release()
 
 
@@ -174,17 +185,21 @@ def _written(path: Path) -> float:
         return float("inf")
 
 
-def opening(group: str, *, name: str, members: Sequence[str], stack: str, **options: Any) -> tuple[Config, Callable[[Session], Channel]]:
-    """What a OwnedOutbox and a Publisher need, for a member with these arguments of Channel. A row that is larger than a datagram may
-    wait for room in its middle for half a day (frag_timeout), for a publisher has nothing better to do."""
+def opening(group: str, *, name: str, members: Sequence[str], stack: str, **options: Any) -> tuple[
+        Config, Callable[[Session], Channel]]:
+    """What a OwnedOutbox and a Publisher need, for a member with these arguments of
+    Channel. A row that is larger than a datagram may wait for room in its middle for
+    half a day (frag_timeout), for a publisher has nothing better to do."""
     options = {"frag_timeout": 86_400_000} | options
     config = fitted(configure(options, stack), stack)
-    return config, lambda session: Channel(group, name=name, members=members, stack=stack, deliver=False, session=session, **options)
+    return config, lambda session: Channel(group, name=name, members=members, stack=stack,
+                                           deliver=False, session=session, **options)
 
 
 @dataclass(slots=True)
 class Mark:
-    """A point of the stream: up to this seqno, so many rows of a batch; `ends` it when these are all."""
+    """A point of the stream: up to this seqno, so many rows of a batch; `ends` it when
+    these are all."""
 
     seqno: int
     number: int
@@ -194,10 +209,12 @@ class Mark:
 
 
 class Publisher:
-    """Carries what is in `outbox` into the group, through the channel that `join` opens for an incarnation of a member (deliver=False, not
-    connected yet). `keep_parts` in seconds, see OwnedOutbox.sweep; `on_progress` is called with the number of rows that were
-    acknowledged in this run, after each entry in the ledger. When `stop` is set, from any thread or a signal handler, run() ends:
-    after what was begun is acknowledged, if that is soon.
+    """Carries what is in `outbox` into the group, through the channel that `join` opens
+    for an incarnation of a member (deliver=False, not connected yet). `keep_parts` in
+    seconds, see OwnedOutbox.sweep; `on_progress` is called with the number of rows that
+    were acknowledged in this run, after each entry in the ledger. When `stop` is set,
+    from any thread or a signal handler, run() ends: after what was begun is
+    acknowledged, if that is soon.
     """
 
     def __init__(self, outbox: OwnedOutbox, join: Callable[[Session], Channel], stop: threading.Event, *, keep_parts: float = KEEP_PARTS,
@@ -211,8 +228,8 @@ class Publisher:
                               "same to both.")
         self.keep_parts = keep_parts
         self.on_progress = on_progress
-        self.acknowledged = 0                           # rows, in this run
-        self._fed = ledger.finished                     # number of the last batch that the sending thread was given
+        self.acknowledged = 0           # rows, in this run
+        self._fed = ledger.finished     # number of the last batch that the sending thread was given
         self._orders: SimpleQueue[tuple[int, Manifest] | None] = SimpleQueue()
         self._marks: deque[Mark] = deque()              # points of what is being sent, in order
         self._unfinished = 0                            # batches that were fed and not finished
@@ -223,8 +240,10 @@ class Publisher:
         self._stop = stop
 
     def run(self) -> None:
-        """Join, and publish until it is to stop. When all that was begun is acknowledged by then the member leaves its group, else it
-        goes without a word, and the others wait for its next process. RingcastError for whatever keeps it from going on."""
+        """Join, and publish until it is to stop. When all that was begun is
+        acknowledged by then the member leaves its group, else it goes without a word,
+        and the others wait for its next process. RingcastError for whatever keeps it
+        from going on."""
         sender = threading.Thread(target=self._send_all, name="ringcast publisher", daemon=True)
         try:
             self._say(Status("is joining the group"))
@@ -273,7 +292,7 @@ class Publisher:
         if self._marks:
             self.outbox.enter()
 
-    # ------------------------------------------------------------------------------------------------ the watching thread
+    # -------------------------------------------------------------------------- the watching thread
 
     def _look(self) -> None:
         if self._failure is not None:
@@ -284,7 +303,8 @@ class Publisher:
         self._settle()
         now = time.monotonic()
         is_stalled = bool(self._marks) and now - self._moved > STALLED
-        self._say(Status("waits for acks" if is_stalled else "is publishing", self.channel.slowest if is_stalled else None))
+        self._say(Status("waits for acks" if is_stalled else "is publishing", self.channel.slowest
+                         if is_stalled else None))
         if now - self._swept > min(SWEEP, self.keep_parts):
             self._swept = now
             self.outbox.sweep(self.keep_parts)
@@ -298,7 +318,8 @@ class Publisher:
             self._orders.put((self._fed, manifest))
 
     def _settle(self) -> None:
-        """What every member has acknowledged goes into the ledger: at once when that finishes a batch, else now and then."""
+        """What every member has acknowledged goes into the ledger: at once when that
+        finishes a batch, else now and then."""
         reached: list[Mark] = []
         while self._marks and self._marks[0].seqno <= self.channel.acknowledged:
             reached.append(self._marks.popleft())
@@ -323,7 +344,8 @@ class Publisher:
             if mark.ends:
                 ledger.finished, ledger.rows = mark.number, 0
                 if mark.manifest.query is not None:
-                    ledger.queries[mark.manifest.query] = max(mark.manifest.batch, ledger.queries.get(mark.manifest.query, -1))
+                    ledger.queries[mark.manifest.query] = max(mark.manifest.batch,
+                                                              ledger.queries.get(mark.manifest.query, -1))
         self._is_behind = True
 
     def _say(self, status: Status) -> None:
@@ -331,7 +353,7 @@ class Publisher:
             self._status = status
             self.outbox.say(status)
 
-    # ------------------------------------------------------------------------------------------------- the sending thread
+    # --------------------------------------------------------------------------- the sending thread
 
     def _send_all(self) -> None:
         try:
@@ -342,10 +364,12 @@ class Publisher:
         except ClosedError as error:
             self._failure = None if self._stop.is_set() else error
         except Exception as error:
-            self._failure = error if isinstance(error, RingcastError) else OutboxError(f"the publisher failed: {error!r}")
+            self._failure = error if isinstance(error, RingcastError) else OutboxError(
+                f"the publisher failed: {error!r}")
 
     def _send_batch(self, number: int, manifest: Manifest, seqno: int, skip: int) -> int:
-        """Send a batch from its row `skip` on, whose seqno is the one after `seqno`; returns the last one of the batch."""
+        """Send a batch from its row `skip` on, whose seqno is the one after `seqno`;
+        returns the last one of the batch."""
         row, total = 0, sum(part.rows for part in manifest.parts)
         for part in manifest.parts:
             if row + part.rows <= skip:                 # acknowledged as a whole

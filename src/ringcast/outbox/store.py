@@ -1,4 +1,5 @@
-"""The outbox: a folder that Spark writes into and one publisher multicasts from; the mirror image of a journal.
+"""The outbox: a folder that Spark writes into and one publisher multicasts from; the
+mirror image of a journal.
 
     outbox.json               what this is: format, version, group, and how large a message may be
     lock                      held (flock) by the one publisher
@@ -7,14 +8,17 @@
     parts/<unique>.arrow      the payloads of one task, an Arrow IPC stream
     batches/<number>.json     a batch: whose it is, and its parts in the order in which they are sent
 
-A batch exists from the moment its manifest does: a part that no manifest names is nothing (a failed attempt, a task that nobody
-waited for) and goes after a while. Manifests have dense numbers and are created by a link, which fails when the number is taken; so
-whoever has created one has read all that are before it, and of two drivers that commit the same batch one finds it there. The number
-says in which order batches are sent, so that nothing else has to be written down before they are: the seqno of each row follows from
-the ledger.
+A batch exists from the moment its manifest does: a part that no manifest names is
+nothing (a failed attempt, a task that nobody waited for) and goes after a while.
+Manifests have dense numbers and are created by a link, which fails when the number is
+taken; so whoever has created one has read all that are before it, and of two drivers
+that commit the same batch one finds it there. The number says in which order batches
+are sent, so that nothing else has to be written down before they are: the seqno of each
+row follows from the ledger.
 
-Every file is complete when it gets its name, and has a checksum: parts in their manifest, the JSON files in themselves. The folder
-must be one file system for the driver, the workers and the publisher, with links and flock.
+Every file is complete when it gets its name, and has a checksum: parts in their
+manifest, the JSON files in themselves. The folder must be one file system for the
+driver, the workers and the publisher, with links and flock.
 """
 
 import fcntl
@@ -42,7 +46,8 @@ PAYLOADS = pa.schema([pa.field("payload", pa.binary(), nullable=False)])
 
 
 class Meta(msgspec.Struct):
-    """What an outbox says about itself. Another version may have more fields: they must not hide its version."""
+    """What an outbox says about itself. Another version may have more fields: they must
+    not hide its version."""
 
     format: str
     version: int
@@ -60,7 +65,8 @@ class Part(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Manifest(msgspec.Struct, forbid_unknown_fields=True):
-    """A batch. `query` and `batch` say which one of whose, so that it is known when it comes again; None: it never will."""
+    """A batch. `query` and `batch` say which one of whose, so that it is known when it
+    comes again; None: it never will."""
 
     query: str | None
     batch: int
@@ -68,12 +74,15 @@ class Manifest(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Ledger(msgspec.Struct, forbid_unknown_fields=True):
-    """How far the publisher has got: every member has acknowledged all batches up to the number `finished`, and `rows` of the one after
-    it; the last of these rows has the seqno `seqno` in the stream of the publisher's one incarnation, to which the rest belongs as well."""
+    """How far the publisher has got: every member has acknowledged all batches up to
+    the number `finished`, and `rows` of the one after it; the last of these rows has
+    the seqno `seqno` in the stream of the publisher's one incarnation, to which the
+    rest belongs as well."""
 
     incarnation: int
-    epoch: int = msgspec.field(name="stint")   # its name in the file since version 1
-    bundle: int                         # max_bundle_size and max_datagram, from which follows how many seqnos a large row takes
+    epoch: int = msgspec.field(name="stint")  # its name in the file since version 1
+    bundle: int                               # max_bundle_size and max_datagram, from which follows
+                                              # how many seqnos a large row takes
     datagram: int = MAX_DATAGRAM
     finished: int = 0
     rows: int = 0
@@ -84,12 +93,13 @@ class Ledger(msgspec.Struct, forbid_unknown_fields=True):
 class Status(msgspec.Struct, forbid_unknown_fields=True):
     """What the publisher last said of itself."""
 
-    state: str                          # a sentence without its subject: "is joining the group", ...
-    waiting_for: str | None = None      # the member that has not acknowledged, when that takes long
+    state: str                      # a sentence without its subject: "is joining the group", ...
+    waiting_for: str | None = None  # the member that has not acknowledged, when that takes long
 
 
 class Outbox:
-    """An outbox for those who write into it; any number of processes may. OutboxError when there is none, or it is damaged."""
+    """An outbox for those who write into it; any number of processes may. OutboxError
+    when there is none, or it is damaged."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = local_path(path)
@@ -104,13 +114,17 @@ class Outbox:
         return meta
 
     def ledger(self) -> Ledger | None:
-        return read_json(self.path / LEDGER, Ledger, remedy="restore it from another copy; without it nobody knows what was sent")
+        return read_json(self.path / LEDGER, Ledger,
+                         remedy="restore it from another copy; without it nobody knows what was "
+                                "sent")
 
     def status(self) -> Status | None:
-        return read_json(self.path / STATUS, Status, remedy="delete it; the publisher writes it anew")
+        return read_json(self.path / STATUS, Status,
+                         remedy="delete it; the publisher writes it anew")
 
     def is_served(self) -> bool:
-        """Whether a publisher runs. (It waits a moment for a lock that is only looked at.)"""
+        """Whether a publisher runs. (It waits a moment for a lock that is only looked
+        at.)"""
         with folder(self.path):
             if not (self.path / LOCK).exists():
                 return False
@@ -128,10 +142,12 @@ class Outbox:
         with folder(self.path), os.scandir(self.parts) as entries:
             return sum(size_of(entry) for entry in entries)
 
-    # -- parts ---------------------------------------------------------------------------------------------------------
+    # -- parts
+    # ---------------------------------------------------------------------------------------------------------
 
     def write_part(self, batches: Iterable[pa.RecordBatch], limit: int) -> Part:
-        """Stores batches of PAYLOADS durably; OutboxError when they take more than `limit` bytes, and then nothing is left."""
+        """Stores batches of PAYLOADS durably; OutboxError when they take more than
+        `limit` bytes, and then nothing is left."""
         path = self.parts / f"{secrets.token_hex(16)}.arrow"
         draft = path.with_name(path.name + ".tmp")
         rows = 0
@@ -155,7 +171,8 @@ class Outbox:
         return Part(path.name, rows, sink.size, sink.crc32)
 
     def read_part(self, part: Part) -> Iterator[pa.RecordBatch]:
-        """The payloads of a part; OutboxError, before the first of them, unless its bytes are what was written."""
+        """The payloads of a part; OutboxError, before the first of them, unless its
+        bytes are what was written."""
         path = self.parts / part.name
         try:
             with pa.memory_map(str(path)) as file:
@@ -174,7 +191,8 @@ class Outbox:
         for part in parts:
             (self.parts / part.name).unlink(missing_ok=True)
 
-    # -- batches -------------------------------------------------------------------------------------------------------
+    # -- batches
+    # -------------------------------------------------------------------------------------------------------
 
     def manifest(self, number: int) -> Manifest | None:
         """The batch with that number; None when there is none (yet, or any more)."""
@@ -182,22 +200,27 @@ class Outbox:
         return read_json(self.batches / name_of(number), Manifest, remedy=remedy)
 
     def pending(self) -> tuple[dict[int, Manifest], Ledger]:
-        """Every batch by its number that not all members have acknowledged; and the ledger as it was after these were read."""
+        """Every batch by its number that not all members have acknowledged; and the
+        ledger as it was after these were read."""
         with folder(self.path):
-            numbers = sorted(number for name in os.listdir(self.batches) if (number := number_of(name)) is not None)
-        manifests = {number: manifest for number in numbers if (manifest := self.manifest(number)) is not None}
+            numbers = sorted(number for name in os.listdir(self.batches)
+                             if (number := number_of(name)) is not None)
+        manifests = {number: manifest for number in numbers
+                     if (manifest := self.manifest(number)) is not None}
         ledger = self.ledger()
         if ledger is None:
             raise OutboxError(f"{self.path} has no ledger: start its publisher, ringcast publish, which writes it.")
         return {number: manifest for number, manifest in manifests.items() if number > ledger.finished}, ledger
 
     def find(self, query: str | None, batch: int) -> int | None:
-        """The number of a batch that is in the outbox already, 0 when it was finished; None when it is new."""
+        """The number of a batch that is in the outbox already, 0 when it was finished;
+        None when it is new."""
         pending, ledger = self.pending()
         return _number_in(pending, ledger, query, batch)
 
     def commit(self, query: str | None, batch: int, parts: list[Part]) -> int:
-        """Makes the batch exist, unless it does; its number, 0 when it was finished before. Parts that turn out not to be wanted go."""
+        """Makes the batch exist, unless it does; its number, 0 when it was finished
+        before. Parts that turn out not to be wanted go."""
         for part in parts:
             try:
                 os.utime(self.parts / part.name)        # it is young: see OwnedOutbox.sweep
@@ -278,7 +301,8 @@ def damaged(path: Path, why: str) -> OutboxError:
 
 @contextmanager
 def folder(path: Path) -> Iterator[None]:
-    """Turns what the operating system refuses into an OutboxError that says what to do."""
+    """Turns what the operating system refuses into an OutboxError that says what to
+    do."""
     try:
         yield
     except OSError as error:

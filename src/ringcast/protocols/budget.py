@@ -1,15 +1,18 @@
-"""How much each sender may have on the way to this member, so that all windows together never flood its socket buffer.
+"""How much each sender may have on the way to this member, so that all windows together
+never flood its socket buffer.
 
-An ack carries the grant of the one it goes to. All who send share alike, by whichever protocol they send.
+An ack carries the grant of the one it goes to. All who send share alike, by whichever
+protocol they send.
 """
 
 from ringcast._core.send_window import SendWindow
 from ringcast.config import Config
 
-SMALLEST_BUNDLE = 2048                  # bytes; below this a window of few bytes is not cut into smaller datagrams
-SHARES = 4                              # datagrams that a window of bytes is cut into at least
-BATCH = 4                               # datagrams that a busy sender frames in one turn ...
-BURST = 60_000                          # ... and bytes at least, where datagrams are small: a system call takes so many
+SMALLEST_BUNDLE = 2048  # bytes; below this a window of few bytes is not cut into smaller datagrams
+SHARES = 4              # datagrams that a window of bytes is cut into at least
+BATCH = 4               # datagrams that a busy sender frames in one turn ...
+BURST = 60_000          # ... and bytes at least, where datagrams are small: a system call takes so
+                        # many
 
 
 class ReceiveBudget:
@@ -20,13 +23,15 @@ class ReceiveBudget:
         self.senders: dict[str, int] = {}               # how many of them each protocol has
 
     def share(self, protocol: str, senders: int, most: int) -> int:
-        """Bytes, `most` at most, for each sender when this protocol has so many of them."""
+        """Bytes, `most` at most, for each sender when this protocol has so many of
+        them."""
         self.senders[protocol] = senders
         return max(1, min(most, self.total // max(1, sum(self.senders.values()))))
 
 
 def fit(window: SendWindow, limit: int, config: Config) -> None:
-    """At most `limit` bytes are unacknowledged from now on, in datagrams of which a window always is several."""
+    """At most `limit` bytes are unacknowledged from now on, in datagrams of which a
+    window always is several."""
     if window.ring.max_bytes != limit:
         window.ring.max_bytes = limit
         aim(window, config)

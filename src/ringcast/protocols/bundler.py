@@ -24,8 +24,8 @@ class Bundler:
     def __init__(self, multicast: Multicast, unicast: Unicast3, delay: int) -> None:
         self.multicast, self.unicast, self.delay = multicast, unicast, delay
         self.quiet = min(QUIET, delay)
-        self.last: dict[Dest, Instant] = {}     # when something was sent last, to everybody or to one
-        self.due: dict[Dest, Instant] = {}      # when the messages that wait for company must go
+        self.last: dict[Dest, Instant] = {}  # when something was sent last, to everybody or to one
+        self.due: dict[Dest, Instant] = {}   # when the messages that wait for company must go
 
     def wait(self, dest: Dest, now: Instant) -> Instant | None:
         """Return when the message that is the first to wait for `dest` must go: None is

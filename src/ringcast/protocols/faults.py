@@ -1,7 +1,9 @@
-"""What a bad network does, as layers for tests and demos: put them lowest in the stack, above the wire.
+"""What a bad network does, as layers for tests and demos: put them lowest in the stack,
+above the wire.
 
-Each acts on the datagrams that come in, whatever they hold, with a probability `rate` per datagram, and draws from the random
-source that it is given: the same seed does the same to the same datagrams.
+Each acts on the datagrams that come in, whatever they hold, with a probability `rate`
+per datagram, and draws from the random source that it is given: the same seed does the
+same to the same datagrams.
 """
 
 from heapq import heappop, heappush
@@ -12,7 +14,8 @@ from ringcast.stack import Instant, Layer, Packet
 
 
 class Fault(Layer):
-    """Common to all: a rate in 0 .. 1, a random source, and a count of the datagrams that were hit."""
+    """Common to all: a rate in 0 .. 1, a random source, and a count of the datagrams
+    that were hit."""
 
     def __init__(self, rate: float, rng: Random) -> None:
         if not 0 <= rate <= 1:
@@ -47,18 +50,21 @@ class Duplicate(Fault):
 
 
 class Delay(Fault):
-    """Holds datagrams back for a random time of at most `longest` nanoseconds, so that later ones overtake them."""
+    """Holds datagrams back for a random time of at most `longest` nanoseconds, so that
+    later ones overtake them."""
 
     def __init__(self, rate: float, rng: Random, longest: int) -> None:
         super().__init__(rate, rng)
         self.longest = longest
-        self.held: list[tuple[Instant, int, Packet]] = []       # a heap; the number keeps equal instants in order
+        self.held: list[tuple[Instant, int, Packet]] = []  # a heap; the number keeps equal instants
+                                                           # in order
 
     def receive(self, packets: list[Packet], now: Instant) -> None:
         passing = []
         for packet in packets:
             if self.hit():
-                heappush(self.held, (now + self.rng.randint(1, self.longest), self.hits, packet.copy()))
+                heappush(self.held, (now + self.rng.randint(1, self.longest), self.hits,
+                                     packet.copy()))
             else:
                 passing.append(packet)
         if passing:
@@ -75,7 +81,8 @@ class Delay(Fault):
 
 
 class Shuffle(Fault):
-    """Lets the datagram that comes next overtake; one that nothing follows is let go after `longest` nanoseconds."""
+    """Lets the datagram that comes next overtake; one that nothing follows is let go
+    after `longest` nanoseconds."""
 
     def __init__(self, rate: float, rng: Random, longest: int = 5_000_000) -> None:
         super().__init__(rate, rng)

@@ -1,12 +1,16 @@
-"""FRAG: messages larger than a datagram travel as fragments, and are put together again: whole or not at all.
+"""FRAG: messages larger than a datagram travel as fragments, and are put together
+again: whole or not at all.
 
-A fragment is a message of its stream like any other, with a flag and a head: the number that its sender gave to the whole message,
-which part this is, and of how many. A sender sends one large message at a time in each stream, so a fragment of another one says
-that the one before was given up: its sender got SendTimeoutError. (Of OOB messages, which may come in any order, several can be
-incomplete at a time; their fragments fit the window together, or they are of somebody who does not play by the rules.)
+A fragment is a message of its stream like any other, with a flag and a head: the number
+that its sender gave to the whole message, which part this is, and of how many. A sender
+sends one large message at a time in each stream, so a fragment of another one says that
+the one before was given up: its sender got SendTimeoutError. (Of OOB messages, which
+may come in any order, several can be incomplete at a time; their fragments fit the
+window together, or they are of somebody who does not play by the rules.)
 
-What is incomplete goes with its sender. It also goes by age, when its sender has gone on for frag_timeout without sending more of it:
-never while anything of the stream is known to be missing, because that may be the next fragment.
+What is incomplete goes with its sender. It also goes by age, when its sender has gone
+on for frag_timeout without sending more of it: never while anything of the stream is
+known to be missing, because that may be the next fragment.
 """
 
 import struct
@@ -16,27 +20,30 @@ from ringcast.errors import MessageTooLargeError
 from ringcast.protocols.seqnos import Seqno
 from ringcast.stack import Instant
 
-FRAGMENT = 8                            # the flag of a message that is one (marks.pxd)
-HEAD = struct.Struct("<QII")            # number of the message, index of the part, number of parts
-SMALLEST = 256                          # bytes of a part, but for the last; so the parts of a message are never too many,
-                                        # nor are the messages when each counts as much
+FRAGMENT = 8                  # the flag of a message that is one (marks.pxd)
+HEAD = struct.Struct("<QII")  # number of the message, index of the part, number of parts
+SMALLEST = 256                # bytes of a part, but for the last; so the parts of a message are
+                              # never too many, nor are the messages when each counts as much
 
 
 def cut(payload: bytes, number: int, bundle: int) -> list[bytes]:
     """The fragments of a message, so that each fills a datagram of `bundle` bytes."""
     size = size_of(bundle)
     parts = range(0, len(payload), size)
-    return [HEAD.pack(number, index, len(parts)) + payload[start:start + size] for index, start in enumerate(parts)]
+    return [HEAD.pack(number, index, len(parts)) + payload[start:start + size] for index,
+            start in enumerate(parts)]
 
 
 def size_of(bundle: int) -> int:
     """Bytes of a message in each of its fragments, but for the last."""
-    return max(SMALLEST, min(bundle, wire.MAX_DATAGRAM) - (wire.MAX_DATAGRAM - wire.MAX_PAYLOAD) - HEAD.size)
+    return max(SMALLEST, min(bundle, wire.MAX_DATAGRAM) - (wire.MAX_DATAGRAM - wire.MAX_PAYLOAD)
+               - HEAD.size)
 
 
 def rejoin(fragments: list[bytes]) -> list[tuple[bytes, bool]]:
-    """Fragments that were not acknowledged, as messages again; and of each whether it is no more than the end of one. A message whose
-    last fragment is not there was never sent as a whole: its sender knows."""
+    """Fragments that were not acknowledged, as messages again; and of each whether it
+    is no more than the end of one. A message whose last fragment is not there was never
+    sent as a whole: its sender knows."""
     parts: dict[int, list[bytes]] = {}
     complete: dict[int, bool] = {}
     for fragment in fragments:
@@ -88,8 +95,9 @@ class Incomplete(dict[int, Assembly]):
 
 
 class Reassembly:
-    """The incomplete messages of one stream. `limit` is what a whole message may have, in bytes, `window` what the parts of several
-    may have together that are on their way at once."""
+    """The incomplete messages of one stream. `limit` is what a whole message may have,
+    in bytes, `window` what the parts of several may have together that are on their way
+    at once."""
 
     __slots__ = ("limit", "num_bad", "num_given_up", "oob", "ordered", "window")
 
@@ -131,11 +139,13 @@ class Reassembly:
         self._bound(open_ones)
         return None
 
-    def _continues(self, assembly: Assembly, index: int, count: int, part: bytes, is_oob: bool) -> bool:
+    def _continues(self, assembly: Assembly, index: int, count: int, part: bytes,
+                   is_oob: bool) -> bool:
         """Whether an honest sender would go on like that."""
         if index >= count or count != assembly.count or index in assembly.parts:
             return False
-        return (is_oob or index == len(assembly.parts)) and (len(part) >= SMALLEST or index == count - 1)
+        return (is_oob or index == len(assembly.parts)) and (len(part) >= SMALLEST
+                                                             or index == count - 1)
 
     def _bound(self, open_ones: Incomplete) -> None:
         """An honest sender never comes to that."""
@@ -156,8 +166,10 @@ class Reassembly:
                 self.give_up(open_ones)
 
     def first_incomplete(self, most: int) -> Seqno | None:
-        """The seqno of the first fragment of the message that is being put together in order, if it has at most so many bytes: until
-        it is complete its fragments are not acknowledged, so that a member that dies gets it whole in its next incarnation."""
+        """The seqno of the first fragment of the message that is being put together in
+        order, if it has at most so many bytes: until it is complete its fragments are
+        not acknowledged, so that a member that dies gets it whole in its next
+        incarnation."""
         for assembly in self.ordered.values():
             if assembly.nbytes <= most:
                 return assembly.first

@@ -1,13 +1,15 @@
-"""PARTS: control datagrams that do not fit a frame travel in several datagrams, and are put together again.
+"""PARTS: control datagrams that do not fit a frame travel in several datagrams, and are
+put together again.
 
-Messages never need it: what fits no datagram is cut before it has a seqno (frag.py). But a table of
-256 members, or what all of them have finished, is larger than a frame, and must not be left to IP,
-which keeps the pieces of a datagram that lost one for 30 s, and then takes no others. A datagram
-whose parts do not all come is lost, as any datagram may be: whoever sent it will say it again.
+Messages never need it: what fits no datagram is cut before it has a seqno (frag.py).
+But a table of 256 members, or what all of them have finished, is larger than a frame,
+and must not be left to IP, which keeps the pieces of a datagram that lost one for 30 s,
+and then takes no others. A datagram whose parts do not all come is lost, as any
+datagram may be: whoever sent it will say it again.
 
-What is put together keeps the check of the whole, so parts of different datagrams cannot be taken
-for one. Memory is bounded: of each sender a few datagrams are put together at a time, and of all of
-them together MOST_BYTES; then the oldest gives way.
+What is put together keeps the check of the whole, so parts of different datagrams
+cannot be taken for one. Memory is bounded: of each sender a few datagrams are put
+together at a time, and of all of them together MOST_BYTES; then the oldest gives way.
 """
 
 import struct
@@ -44,8 +46,8 @@ class Parts(Layer):
         self.datagram = datagram
         self.room = datagram - wire.HEADER_SIZE - HEAD.size     # for what a part carries
         self.number = 0
-        self.puzzles: dict[tuple[int, int], Puzzle] = {}        # by sender and number, the oldest first
-        self.size = 0                   # bytes in all of them
+        self.puzzles: dict[tuple[int, int], Puzzle] = {}  # by sender and number, the oldest first
+        self.size = 0                                     # bytes in all of them
         self.num_cut = self.num_joined = self.num_given_up = self.num_bad = 0
 
     def send(self, packets: list[Packet], now: Instant) -> None:
@@ -67,7 +69,8 @@ class Parts(Layer):
 
     @takes(PART)
     def _join(self, packet: Packet, now: Instant) -> Packet | None:
-        """Return the packet that this part completes, if it does: it goes up in the place of the part."""
+        """Return the packet that this part completes, if it does: it goes up in the
+        place of the part."""
         body = bytes(packet.data[wire.HEADER_SIZE:])
         if len(body) <= HEAD.size:
             self.num_bad += 1
@@ -104,16 +107,19 @@ class Parts(Layer):
         self.size -= self.puzzles.pop(key).size
 
     def _opened(self, data: bytes, packet: Packet) -> Packet | None:
-        """Return what the parts are of, when they are of one sound datagram of this sender's."""
+        """Return what the parts are of, when they are of one sound datagram of this
+        sender's."""
         header = wire.open_datagram(data, self.stack.group)
-        if header is None or header.kind == PART or (header.sender, header.dest) != (packet.sender, packet.dest):
+        if header is None or header.kind == PART or (header.sender, header.dest) != (packet.sender,
+                                                                                     packet.dest):
             self.num_bad += 1
             return None
         self.num_joined += 1
         return Packet(header.kind, header.sender, header.dest, data)
 
     def status(self) -> dict[str, int]:
-        return {"num_datagrams_cut": self.num_cut, "num_joined": self.num_joined, "num_parts_given_up": self.num_given_up,
+        return {"num_datagrams_cut": self.num_cut, "num_joined": self.num_joined,
+                "num_parts_given_up": self.num_given_up,
                 "num_bad_parts": self.num_bad}
 
 

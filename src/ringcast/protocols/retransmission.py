@@ -1,16 +1,20 @@
-"""Negative acknowledgement: which gaps a receiver asks for and when, and what of it a sender sends again.
+"""Negative acknowledgement: which gaps a receiver asks for and when, and what of it a
+sender sends again.
 
-A gap is asked for when it was there at the scan before already, because what is on its way is not lost (decision 9). It has an age
-of its own: whatever else comes, it is asked for again when its repeat should have been here. How long that takes is learned from the
-repeats that come, as TCP learns its retransmission timeout (RFC 6298); time is counted in scans, so that a machine that slept has not
-missed anything.
+A gap is asked for when it was there at the scan before already, because what is on its
+way is not lost (decision 9). It has an age of its own: whatever else comes, it is asked
+for again when its repeat should have been here. How long that takes is learned from the
+repeats that come, as TCP learns its retransmission timeout (RFC 6298); time is counted
+in scans, so that a machine that slept has not missed anything.
 
-An announcement (HIGHEST, STABILITY) may overtake the messages that it announces, which then wait in
-the socket. So the end of a stream, of which nothing but its announcement has come, is asked for
-when it began with the same seqno at the scan before: as long as it moves, messages come.
+An announcement (HIGHEST, STABILITY) may overtake the messages that it announces, which
+then wait in the socket. So the end of a stream, of which nothing but its announcement
+has come, is asked for when it began with the same seqno at the scan before: as long as
+it moves, messages come.
 
-What is asked for is clipped to what was sent and not yet purged, and repeats are paced by what gets through: they take what was
-acknowledged since, and a little in each interval, so that no request costs more than it should (decision 24).
+What is asked for is clipped to what was sent and not yet purged, and repeats are paced
+by what gets through: they take what was acknowledged since, and a little in each
+interval, so that no request costs more than it should (decision 24).
 """
 
 import math
@@ -20,17 +24,28 @@ from typing import NamedTuple
 from ringcast._core import wire
 from ringcast._core.send_window import SendWindow
 from ringcast._core.window import Window
-from ringcast.protocols.seqnos import HALF, MODULUS, Range, Seqno, is_seqno, precedes, united, without
+from ringcast.protocols.seqnos import (
+    HALF,
+    MODULUS,
+    Range,
+    Seqno,
+    is_seqno,
+    precedes,
+    united,
+    without,
+)
 from ringcast.stack import Instant
 
-MAX_RANGES = 2048                       # that are asked for at one scan
-RANGE = 19                              # bytes of one in a request, at most: two numbers of 64 bits, and that they are two
-REQUEST = 64                            # bytes of a request besides, at most: header, conn-id, timestamp
-SHORTEST_PATIENCE = 2                   # scans until a gap is asked for again, at least
-LONGEST_PATIENCE = 32                   # and at most, when nothing new comes of the sender ...
-LONGEST_ROUND_TRIP = 512                # ... and when it does: then repeats stand in a long queue
-LONGEST_SILENCE = 64                    # scans between two repeats of a thing while nothing changes
-SHARES = 32                             # parts of a window of which each interval may repeat one, whatever comes through
+MAX_RANGES = 2048         # that are asked for at one scan
+RANGE = 19                # bytes of one in a request, at most: two numbers of 64 bits, and that
+                          # they are two
+REQUEST = 64              # bytes of a request besides, at most: header, conn-id, timestamp
+SHORTEST_PATIENCE = 2     # scans until a gap is asked for again, at least
+LONGEST_PATIENCE = 32     # and at most, when nothing new comes of the sender ...
+LONGEST_ROUND_TRIP = 512  # ... and when it does: then repeats stand in a long queue
+LONGEST_SILENCE = 64      # scans between two repeats of a thing while nothing changes
+SHARES = 32               # parts of a window of which each interval may repeat one, whatever comes
+                          # through
 
 
 class Gaps:
@@ -47,7 +62,8 @@ class Gaps:
         self.tail: Seqno | None = None  # where what was only announced began at the last scan
 
     def scan(self, ring: Window) -> list[Range]:
-        """Return what to ask for now: gaps that were there at the last scan, but not those whose repeats may be on the way."""
+        """Return what to ask for now: gaps that were there at the last scan, but not
+        those whose repeats may be on the way."""
         self.scans += 1
         ranges = ring.missing(MAX_RANGES, self.seen)
         tail = announced(ring)
@@ -82,13 +98,15 @@ class Gaps:
         return united(wanted, ring.hd)
 
     def _served(self, missing: "list[Ask]") -> set[int]:
-        """Return the scans of those requests of which a part came since the last scan. When no more of one comes, its other parts
-        were lost again, or their sender may repeat only so much at a time: they are asked for without further patience."""
+        """Return the scans of those requests of which a part came since the last scan.
+        When no more of one comes, its other parts were lost again, or their sender may
+        repeat only so much at a time: they are asked for without further patience."""
         before, after = sizes_of(self.asked), sizes_of(missing)
         return {at for at, size in after.items() if size < before[at]}
 
     def _learn(self, missing: "list[Ask]") -> None:
-        """Of what was asked for once and is not missing any more it is known how long its repeat took."""
+        """Of what was asked for once and is not missing any more it is known how long
+        its repeat took."""
         still = asked_once(missing)
         for at, size in asked_once(self.asked).items():
             if still.get(at, 0) < size:
@@ -96,15 +114,16 @@ class Gaps:
 
 
 def announced(ring: Window) -> Seqno | None:
-    """Return the first of the seqnos up to HR of which nothing has come but the announcement; None if
-    HR itself has come."""
+    """Return the first of the seqnos up to HR of which nothing has come but the
+    announcement; None if HR itself has come."""
     ranges = ring.missing(MAX_RANGES)
     return ranges[-1][0] if ranges and ranges[-1][1] == ring.hr else None
 
 
 class Ask(NamedTuple):
-    """A range that is missing and was asked for `times` times, the last time at scan number `at`; other parts of that request came
-    at scan number `served`, if that is not 0."""
+    """A range that is missing and was asked for `times` times, the last time at scan
+    number `at`; other parts of that request came at scan number `served`, if that is
+    not 0."""
 
     first: Seqno
     last: Seqno
@@ -132,7 +151,8 @@ def asked_once(asks: Iterable[Ask]) -> dict[int, int]:
 
 
 def split(ranges: list[Range], asked: Sequence[Ask], base: Seqno) -> list[Ask]:
-    """Return the ranges, cut where what was asked for before begins and ends; both ascend, counted from `base`."""
+    """Return the ranges, cut where what was asked for before begins and ends; both
+    ascend, counted from `base`."""
     parts: list[Ask] = []
     known = 0
     for first, last in ranges:
@@ -153,13 +173,15 @@ def split(ranges: list[Range], asked: Sequence[Ask], base: Seqno) -> list[Ask]:
 
 
 def behind(seqno: Seqno, base: Seqno) -> int:
-    """Return how many steps a seqno is behind `base`; less than 0 when it is before it."""
+    """Return how many steps a seqno is behind `base`; less than 0 when it is before
+    it."""
     return (seqno - base + HALF) % MODULUS - HALF
 
 
 class Patience:
-    """How many scans a repeat is waited for: the time that repeats take, smoothed, and four times its variation (RFC 6298). Twice as
-    long each time that no repeat has come for so long, until one that was asked for only once has come again."""
+    """How many scans a repeat is waited for: the time that repeats take, smoothed, and
+    four times its variation (RFC 6298). Twice as long each time that no repeat has come
+    for so long, until one that was asked for only once has come again."""
 
     __slots__ = ("scans", "mean", "moved", "variation")
 
@@ -176,10 +198,12 @@ class Patience:
             self.mean += (scans - self.mean) / 8
         else:
             self.mean, self.variation = float(scans), scans / 2
-        self.scans = min(max(SHORTEST_PATIENCE, math.ceil(self.mean + 4 * self.variation)), LONGEST_ROUND_TRIP)
+        self.scans = min(max(SHORTEST_PATIENCE, math.ceil(self.mean + 4 * self.variation)),
+                         LONGEST_ROUND_TRIP)
 
     def fail(self, scan: int, most: int) -> None:
-        """At this scan something had to be asked for again; it will be waited for at most so long."""
+        """At this scan something had to be asked for again; it will be waited for at
+        most so long."""
         if scan - self.moved >= self.scans or self.scans > most:
             self.moved = scan
             self.scans = min(2 * self.scans, most)
@@ -192,8 +216,9 @@ def requests(ranges: list[Range], datagram: int) -> list[list[Range]]:
 
 
 class Backoff:
-    """Whether something is to be said again at this scan: ever more rarely while nothing changes, because then somebody is slow or
-    dead, not in need of hearing it again."""
+    """Whether something is to be said again at this scan: ever more rarely while
+    nothing changes, because then somebody is slow or dead, not in need of hearing it
+    again."""
 
     __slots__ = ("scans", "state")
 
@@ -213,14 +238,16 @@ class Backoff:
 
 
 def clipped(ranges: list[Range], low: Seqno, sent: Seqno) -> list[Range] | None:
-    """What of a request can be repeated: what was sent and is not purged. None when the request makes no sense."""
+    """What of a request can be repeated: what was sent and is not purged. None when the
+    request makes no sense."""
     wanted = []
     for first, last in ranges[:MAX_RANGES]:
         if not is_seqno(first) or not is_seqno(last):
             return None
         if precedes(last, first):
             continue
-        # Both are counted from low: serial arithmetic does not order three seqnos that lie all around the circle.
+        # Both are counted from low: serial arithmetic does not order three seqnos that
+        # lie all around the circle.
         start = (first - low) % MODULUS if precedes(low, first) else 1
         end = min((last - low) % MODULUS, (sent - low) % MODULUS) if precedes(low, last) else 0
         if start <= end:
@@ -229,25 +256,32 @@ def clipped(ranges: list[Range], low: Seqno, sent: Seqno) -> list[Range] | None:
 
 
 class Pace:
-    """How much may be repeated: a bucket of as many bytes as the window may hold, which fills by what is acknowledged, because that got
-    through, and by a part of the window in each interval. And within one interval nothing is repeated twice to the same."""
+    """How much may be repeated: a bucket of as many bytes as the window may hold, which
+    fills by what is acknowledged, because that got through, and by a part of the window
+    in each interval. And within one interval nothing is repeated twice to the same."""
 
     __slots__ = ("budget", "low", "repeated", "since")
 
     def __init__(self) -> None:
-        self.budget = 0                                 # bytes
-        self.low: Seqno | None = None                   # what was acknowledged when the bucket was filled last; it begins full
-        self.since: Instant = 0                         # when the interval began
-        self.repeated: dict[bytes, list[Range]] | None = None   # in this interval, by what stands in front of the messages
+        self.budget = 0                                        # bytes
+        self.low: Seqno | None = None                          # what was acknowledged when the
+                                                               # bucket was filled last; it begins
+                                                               # full
+        self.since: Instant = 0                                # when the interval began
+        self.repeated: dict[bytes, list[Range]] | None = None  # in this interval, by what stands in
+                                                               # front of the messages
 
-    def pack(self, window: SendWindow, wanted: list[Range], prefix: bytes, interval: int, now: Instant) -> tuple[list[bytes], int]:
-        """Return datagrams with messages of `wanted`, as far as they may be repeated now; and how many messages those are."""
+    def pack(self, window: SendWindow, wanted: list[Range], prefix: bytes, interval: int,
+             now: Instant) -> tuple[list[bytes], int]:
+        """Return datagrams with messages of `wanted`, as far as they may be repeated
+        now; and how many messages those are."""
         self._fill(window, interval, now)
         ring = window.ring
         repeated = self.repeated or {}
         done = united(repeated.get(prefix, []), ring.low)
         wanted = without(united(wanted, ring.low), done, ring.low)
-        datagrams, messages = wire.pack(ring, window.marks, window.stamps, wanted, window.bundle, prefix, self.budget)
+        datagrams, messages = wire.pack(ring, window.marks, window.stamps, wanted, window.bundle,
+                                        prefix, self.budget)
         self.budget -= sum(map(len, datagrams))
         if messages:
             repeated[prefix] = united([*done, *first_of(wanted, messages)], ring.low)

@@ -1,4 +1,5 @@
-"""Seqnos are 64 bits wide and compare by serial arithmetic (decision 6): of two, the later is less than 2**63 steps ahead.
+"""Seqnos are 64 bits wide and compare by serial arithmetic (decision 6): of two, the
+later is less than 2**63 steps ahead.
 
 Ranges of seqnos are inclusive pairs (first, last).
 """
@@ -28,13 +29,15 @@ def is_seqno(value: int) -> bool:
 
 
 def is_within(low: Seqno, seqno: Seqno, high: Seqno) -> bool:
-    """Whether `seqno` is neither before `low` nor behind `high`. (Serial arithmetic does not order three seqnos that lie all around the
-    circle, so both are counted from `low`.)"""
+    """Whether `seqno` is neither before `low` nor behind `high`. (Serial arithmetic
+    does not order three seqnos that lie all around the circle, so both are counted from
+    `low`.)"""
     return (seqno - low) % MODULUS <= (high - low) % MODULUS
 
 
 def united(ranges: Iterable[Range], base: Seqno) -> list[Range]:
-    """The same seqnos as `ranges`, all of them after `base`, as ascending ranges that neither touch nor overlap."""
+    """The same seqnos as `ranges`, all of them after `base`, as ascending ranges that
+    neither touch nor overlap."""
     merged: list[Range] = []
     for first, last in sorted(ranges, key=lambda each: (each[0] - base) % MODULUS):
         if merged and not precedes((merged[-1][1] + 1) % MODULUS, first):

@@ -1,11 +1,15 @@
-"""What one sender sends, on its way from the window to the application and back as "finished".
+"""What one sender sends, on its way from the window to the application and back as
+"finished".
 
-In order, but for OOB messages, which go as they come and are passed over when their turn has come; fragments are put together on the
-way. HD of the window is what left it in order. `finished` is up to where the application has finished everything, OOB messages and
-whole large messages included: that is what may be acknowledged, and in a receive window LOW.
+In order, but for OOB messages, which go as they come and are passed over when their
+turn has come; fragments are put together on the way. HD of the window is what left it
+in order. `finished` is up to where the application has finished everything, OOB
+messages and whole large messages included: that is what may be acknowledged, and in a
+receive window LOW.
 
-Batches are finished in the order in which they were handed over (the channel sees to that), so what was handed before a finished
-batch is finished as well; and when nothing is in hand any more, all that left the window is.
+Batches are finished in the order in which they were handed over (the channel sees to
+that), so what was handed before a finished batch is finished as well; and when nothing
+is in hand any more, all that left the window is.
 """
 
 from ringcast._core.batch import Batch
@@ -22,20 +26,24 @@ from ringcast.protocols.frag import FRAGMENT, Reassembly
 from ringcast.protocols.seqnos import MODULUS, Seqno, later, precedes
 from ringcast.stack import Instant, Layer
 
-OOB = int(Flag.OOB)                     # arithmetic with a number is faster than with an enum
-SHARES = 4                              # a message of more than this part of a window is acknowledged part by part
+OOB = int(Flag.OOB)     # arithmetic with a number is faster than with an enum
+SHARES = 4              # a message of more than this part of a window is acknowledged part by part
 
 
 class Stream:
-    """The messages of `sender` to `dest` (None: to everybody), which come through `ring`. `layer` gets back what is finished.
+    """The messages of `sender` to `dest` (None: to everybody), which come through
+    `ring`. `layer` gets back what is finished.
 
-    `own` is this member's own window, when its messages come back to it without a network; flags and send times are then the window's.
+    `own` is this member's own window, when its messages come back to it without a
+    network; flags and send times are then the window's.
     """
 
-    __slots__ = ("config", "dest", "finished", "heard", "outstanding", "kept", "layer", "scans", "marks", "offset", "own", "ring",
+    __slots__ = ("config", "dest", "finished", "heard", "outstanding", "kept", "layer", "scans",
+                 "marks", "offset", "own", "ring",
                  "sender", "stamps", "unacked_bytes", "unacked_messages", "whole")
 
-    def __init__(self, layer: Layer, sender: Address, dest: Address | None, ring: Window, config: Config, *,
+    def __init__(self, layer: Layer, sender: Address, dest: Address | None, ring: Window,
+                 config: Config, *,
                  own: SendWindow | None = None) -> None:
         self.layer = layer
         self.sender, self.dest, self.ring, self.config = sender, dest, ring, config
@@ -45,23 +53,27 @@ class Stream:
         self.finished: Seqno = ring.low
         self.offset: Seqno = ring.low                   # where it begins for us
         self.kept: Seqno = ring.low                     # what keep() has counted
-        self.outstanding = 0                                # messages that the application has not finished
+        self.outstanding = 0                            # messages that the application has not
+                                                        # finished
         self.heard: Instant = 0                         # when anything new of the sender came last
         self.unacked_messages = self.unacked_bytes = 0  # freed since the last ack
         self.whole: Reassembly | None = None            # once there are fragments
         self.scans = 0                                  # since the last fragment came
 
-    # ------------------------------------------------------------------------------------------------------- coming in
+    # ------------------------------------------------------------------------------------ coming in
 
-    def add(self, arrivals: Arrivals, deliveries: list[Batch], view_id: int, now: Instant, started: bool = True) -> int:
-        """Put what a datagram held into the window; OOB messages go to `deliveries`. How many messages were new."""
+    def add(self, arrivals: Arrivals, deliveries: list[Batch], view_id: int, now: Instant,
+            started: bool = True) -> int:
+        """Put what a datagram held into the window; OOB messages go to `deliveries`.
+        How many messages were new."""
         added = 0
         for batch in arrivals.batches:
             self.stamps.fill(self.ring.low, batch.first, len(batch), batch.stamp)
             if not batch.flags:
                 added += self.ring.add_many(batch.first, batch.payloads)
                 continue
-            new, early = self.marks.accept(self.ring, batch, started and not self.config.oob_in_order)
+            new, early = self.marks.accept(self.ring, batch, started
+                                           and not self.config.oob_in_order)
             added += new
             for run in early:
                 self._hand(run, deliveries, view_id, now)
@@ -69,31 +81,36 @@ class Stream:
             self.heard = now
         return added
 
-    # ------------------------------------------------------------------------------------------------------- going out
+    # ------------------------------------------------------------------------------------ going out
 
     def take(self, limit: int, deliveries: list[Batch], view_id: int, now: Instant) -> int:
-        """Hand on what is next in order, at most `limit` messages of the window; how many messages the application gets."""
+        """Hand on what is next in order, at most `limit` messages of the window; how
+        many messages the application gets."""
         first = (self.ring.hd + 1) % MODULUS
         payloads = self.ring.remove_many(limit, nullify=False)
         if not payloads:
             return 0
         if self.own is not None:
-            self.own.stamp(now + self.layer.stack.anchor)       # it may be faster here than on the wire
+            self.own.stamp(now + self.layer.stack.anchor)   # it may be faster here than on the wire
         if not self.marks.flags:
             self.outstanding += len(payloads)
             sent_at = self.stamps.take(first, len(payloads))
-            deliveries.append(Batch(self.sender, first, payloads, view_id, self.dest, 0, self, sent_at))
+            deliveries.append(Batch(self.sender, first, payloads, view_id, self.dest, 0, self,
+                                    sent_at))
             return len(payloads)
-        handed = sum(self._hand(run, deliveries, view_id, now) for run in self.marks.split(first, payloads, self.own is not None))
+        handed = sum(self._hand(run, deliveries, view_id, now)
+                     for run in self.marks.split(first, payloads, self.own is not None))
         self._settle()
         return handed
 
     def _hand(self, run: Batch, deliveries: list[Batch], view_id: int, now: Instant) -> int:
-        """A run of messages with the same flags becomes a batch for the application; fragments do when they are all there."""
+        """A run of messages with the same flags becomes a batch for the application;
+        fragments do when they are all there."""
         if run.flags & FRAGMENT:
             return self._assemble(run, deliveries, view_id, now)
         self.outstanding += len(run)
-        deliveries.append(run.addressed(self.sender, self.dest, view_id, self, self.stamps.take(run.first, len(run))))
+        deliveries.append(run.addressed(self.sender, self.dest, view_id, self,
+                                        self.stamps.take(run.first, len(run))))
         return len(run)
 
     def _assemble(self, run: Batch, deliveries: list[Batch], view_id: int, now: Instant) -> int:
@@ -106,13 +123,14 @@ class Stream:
             payload = self.whole.add(seqno, fragment, bool(run.flags & OOB), now)
             if payload is not None:
                 self.outstanding += 1
-                deliveries.append(Batch(self.sender, seqno, [payload], view_id, self.dest, run.flags & ~FRAGMENT, self,
+                deliveries.append(Batch(self.sender, seqno, [payload], view_id, self.dest,
+                                        run.flags & ~FRAGMENT, self,
                                         self.stamps.take(seqno, 1)))
                 handed += 1
             seqno = (seqno + 1) % MODULUS
         return handed
 
-    # -------------------------------------------------------------------------------------------------------- finished
+    # ------------------------------------------------------------------------------------- finished
 
     def finish(self, batch: Batch) -> None:
         """The application has finished a batch of this stream."""
@@ -132,7 +150,8 @@ class Stream:
         self.finished = later(self.finished, seqno)
 
     def free(self) -> int:
-        """LOW goes to what the application has finished; how many messages that were, which are to be acknowledged."""
+        """LOW goes to what the application has finished; how many messages that were,
+        which are to be acknowledged."""
         before = self.ring.nbytes
         freed = self.ring.stable(self.finished)
         self.unacked_messages += freed
@@ -140,7 +159,8 @@ class Stream:
         return freed
 
     def keep(self) -> int:
-        """The same of a window that keeps what is finished until all have finished it: LOW stays, and the bytes are estimated."""
+        """The same of a window that keeps what is finished until all have finished it:
+        LOW stays, and the bytes are estimated."""
         done = (self.finished - self.kept) % MODULUS
         self.kept = self.finished
         self.unacked_messages += done
@@ -148,13 +168,15 @@ class Stream:
         return done
 
     def retire(self) -> None:
-        """The sender is gone, and no more will be handed on: what is left is the place, HD of a ring that holds nothing, in case that
-        the same incarnation comes back. It will send a large message that is not complete again, from the first fragment."""
+        """The sender is gone, and no more will be handed on: what is left is the place,
+        HD of a ring that holds nothing, in case that the same incarnation comes back.
+        It will send a large message that is not complete again, from the first
+        fragment."""
         first = self.whole.first_incomplete(MODULUS) if self.whole else None
         self.ring = RingBuffer(1, self.ring.hd if first is None else (first - 1) % MODULUS)
         self.marks, self.stamps, self.whole = Marks(), Stamps(), None
 
-    # ------------------------------------------------------------------------------------------------------- standstill
+    # ----------------------------------------------------------------------------------- standstill
 
     @property
     def is_incomplete(self) -> bool:
@@ -162,8 +184,9 @@ class Stream:
         return self.whole is not None and len(self.whole) > 0
 
     def scan(self, now: Instant) -> bool:
-        """Of a message that stands still, the fragments that are here are acknowledged: its sender may have no room for the next.
-        One whose sender has gone on without it for frag_timeout is given up. Whether `finished` may have risen.
+        """Of a message that stands still, the fragments that are here are acknowledged:
+        its sender may have no room for the next. One whose sender has gone on without
+        it for frag_timeout is given up. Whether `finished` may have risen.
 
         Time is counted in scans, so that a machine that slept has not missed anything.
         """

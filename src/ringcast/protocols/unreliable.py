@@ -1,7 +1,8 @@
-"""NO_RELIABILITY: a message in one datagram without a seqno. It is delivered on arrival, or never, or twice; nobody keeps it.
+"""NO_RELIABILITY: a message in one datagram without a seqno. It is delivered on
+arrival, or never, or twice; nobody keeps it.
 
-What the application has no room for is dropped, and so is what somebody sends who is not in the view.
-The body is the send time in nanoseconds since 1970 and the payload.
+What the application has no room for is dropped, and so is what somebody sends who is
+not in the view. The body is the send time in nanoseconds since 1970 and the payload.
 """
 
 import struct
@@ -32,12 +33,14 @@ class Unreliable(Layer):
         self.num_sent = self.num_delivered = self.num_dropped = 0
 
     def send_one(self, payload: bytes, dest: Address | None, flags: int, now: Instant) -> None:
-        """Send `payload`, which fits a datagram, to everybody or to `dest`; to ourselves without the network."""
+        """Send `payload`, which fits a datagram, to everybody or to `dest`; to
+        ourselves without the network."""
         self.num_sent += 1
         sent_at = STAMP.pack(now + self.stack.anchor)
         if dest != self.local:
             to = EVERYONE if dest is None else dest.incarnation
-            data = wire.make_datagram(UNRELIABLE, self.stack.group, self.local.incarnation, to, sent_at + payload)
+            data = wire.make_datagram(UNRELIABLE, self.stack.group, self.local.incarnation, to,
+                                      sent_at + payload)
             self.below.send([Packet(UNRELIABLE, self.local.incarnation, to, data)], now)
         if dest in (None, self.local) and not flags & Flag.DONT_LOOPBACK:
             self._arrive(self.local, sent_at + payload, dest)
@@ -47,14 +50,16 @@ class Unreliable(Layer):
         """Take a message of a member."""
         if packet.sender in self.members:
             body = bytes(packet.data[wire.HEADER_SIZE:])
-            self._arrive(self.members[packet.sender], body, None if packet.dest == EVERYONE else self.local)
+            self._arrive(self.members[packet.sender], body, None if packet.dest == EVERYONE
+                         else self.local)
         else:
             self.num_dropped += 1
 
     def _arrive(self, sender: Address, body: bytes, dest: Address | None) -> None:
         if self.receiving and len(self.arrived) < MOST_WAITING and len(body) >= STAMP.size:
             payload, sent_at = body[STAMP.size:], body[:STAMP.size]
-            self.arrived.append(Batch(sender, 0, [payload], self.view_id, dest, Flag.NO_RELIABILITY, sent_at=sent_at))
+            self.arrived.append(Batch(sender, 0, [payload], self.view_id, dest, Flag.NO_RELIABILITY,
+                                      sent_at=sent_at))
         else:
             self.num_dropped += 1
 
@@ -72,4 +77,5 @@ class Unreliable(Layer):
         self.above.view(view, resumes, now)
 
     def status(self) -> dict[str, int]:
-        return {"unreliable_sent": self.num_sent, "unreliable_delivered": self.num_delivered, "unreliable_dropped": self.num_dropped}
+        return {"unreliable_sent": self.num_sent, "unreliable_delivered": self.num_delivered,
+                "unreliable_dropped": self.num_dropped}

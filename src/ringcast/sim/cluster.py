@@ -1,4 +1,5 @@
-"""A group in a simulation: one clock, one queue of events, one seed; a run is a function of the arguments and of what is called."""
+"""A group in a simulation: one clock, one queue of events, one seed; a run is a
+function of the arguments and of what is called."""
 
 import heapq
 from collections.abc import Callable, Sequence
@@ -36,25 +37,29 @@ class Observer:
         """A member has had a turn."""
 
     def blocked_for(self, member: Member, dest: Address | None, nanoseconds: int) -> None:
-        """A member has sent what found no room before, to everybody or to one; how long it waited."""
+        """A member has sent what found no room before, to everybody or to one; how long
+        it waited."""
 
 
 class Cluster:
-    """`names` lists the group, in an order that each incarnation draws anew; `stack` is a channel's;
-    keywords that are no arguments here are properties of every member's stack, or arguments of
-    Member.
+    """`names` lists the group, in an order that each incarnation draws anew; `stack` is
+    a channel's; keywords that are no arguments here are properties of every member's
+    stack, or arguments of Member.
 
-    `cluster["A"]` is the present incarnation of member A, `incarnations` all incarnations by incarnation; `observer` is told what happens. `fingerprint`
-    is a number that two runs share only if they were the same.
+    `cluster["A"]` is the present incarnation of member A, `incarnations` all
+    incarnations by incarnation; `observer` is told what happens. `fingerprint` is a
+    number that two runs share only if they were the same.
     """
 
     member_type: type[Member] = Member             # what a start makes
 
-    def __init__(self, names: Sequence[str], *, seed: int | str = 0, network: Network | None = None, stack: str = "mcast-udp",
+    def __init__(self, names: Sequence[str], *, seed: int | str = 0, network: Network | None = None,
+                 stack: str = "mcast-udp",
                  **options: Any) -> None:
         self.names = tuple(names)
         self.stack = stack
-        self.rng = Random(f"{seed} members")            # one source each, so that a fault more does not change the load
+        self.rng = Random(f"{seed} members")  # one source each, so that a fault more does not
+                                              # change the load
         self.thread_rng = Random(f"{seed} threads")
         self._network_rng = Random(f"{seed} network")
         self._lists_rng = Random(f"{seed} lists")
@@ -79,7 +84,8 @@ class Cluster:
         return self.members[name]
 
     def start(self, *names: str, **options: Any) -> Self:
-        """Start these members, or all: a new incarnation of each, while a former one may be dead or alive."""
+        """Start these members, or all: a new incarnation of each, while a former one
+        may be dead or alive."""
         for name in names or self.names:
             member = self.member_type(self, name, **(self.member_options | options))
             if member.incarnation in self.incarnations:
@@ -92,7 +98,8 @@ class Cluster:
         return self
 
     def listed(self) -> tuple[str, ...]:
-        """Return the group's names in the order in which a new incarnation lists them."""
+        """Return the group's names in the order in which a new incarnation lists
+        them."""
         return tuple(self._lists_rng.sample(self.names, len(self.names)))
 
     def unbind(self, member: Member) -> None:
@@ -108,10 +115,11 @@ class Cluster:
     def living(self) -> list[Member]:
         return [member for member in self.members.values() if member.alive]
 
-    # ------------------------------------------------------------------------------------------------------- network
+    # -------------------------------------------------------------------------------------- network
 
     def put(self, source: Member, packets: Sequence[tuple[int, bytes]]) -> None:
-        """On the wire: a multicast to whoever is there, anything else to the address that the source knows."""
+        """On the wire: a multicast to whoever is there, anything else to the address
+        that the source knows."""
         for dest, datagram in packets:
             self.fingerprint = crc32(datagram, self.fingerprint ^ (self.now & 0xFFFFFFFF))
             if len(datagram) > source.config.max_datagram:
@@ -131,15 +139,18 @@ class Cluster:
             elif dest in source.routes:
                 physical = source.routes[dest]
                 name = self._bound[physical].name if physical in self._bound else physical
-                self._carry(source, physical, name, datagram, self.network.leaves(source.name, len(datagram), self.now))
+                self._carry(source, physical, name, datagram,
+                            self.network.leaves(source.name, len(datagram), self.now))
 
     def _carry(self, source: Member, physical: str, name: str, datagram: bytes, leaves: int) -> None:
         self.sent_datagrams += 1
         for instant, arriving in self.carried(source.name, name, datagram, leaves):
             self.at(instant, self._arrive, physical, arriving)
 
-    def carried(self, source: str, target: str, datagram: bytes, leaves: int) -> list[tuple[int, bytes]]:
-        """What arrives of a datagram that leaves its sender at this instant, and when."""
+    def carried(self, source: str, target: str, datagram: bytes, leaves: int) -> list[tuple[int,
+                                                                                            bytes]]:
+        """What arrives of a datagram that leaves its sender at this instant, and
+        when."""
         return self.network.carry(source, target, datagram, leaves, self._network_rng)
 
     def _arrive(self, physical: str, datagram: bytes) -> None:
@@ -147,15 +158,17 @@ class Cluster:
         if target is not None:
             target.arrive(datagram)
 
-    # --------------------------------------------------------------------------------------------------------- time
+    # ----------------------------------------------------------------------------------------- time
 
     def at(self, instant: int, do: Callable[..., None], *arguments: Any) -> None:
-        """Call `do` at that time of the simulation; events of one instant happen in the order in which they were asked for."""
+        """Call `do` at that time of the simulation; events of one instant happen in the
+        order in which they were asked for."""
         self.num_events += 1
         heapq.heappush(self.events, (instant, self.num_events, do, arguments))
 
     def run_until(self, end: int, events: int | None = None) -> bool:
-        """Let the time pass until the instant `end`, or until that many events have happened; whether it came to the end."""
+        """Let the time pass until the instant `end`, or until that many events have
+        happened; whether it came to the end."""
         queue = self.events
         while queue and queue[0][0] <= end:
             if events is not None and self.num_done >= events:
@@ -170,19 +183,22 @@ class Cluster:
         self.run_until(self.now + int(milliseconds * MS))
 
     def settle(self, milliseconds: float = 5_000) -> None:
-        """Run until nothing happens any more; it must come to that within the time (quiescence)."""
+        """Run until nothing happens any more; it must come to that within the time
+        (quiescence)."""
         end = self.now + int(milliseconds * MS)
         while not self.is_at_rest() and self.now < end:
             self.run(10)
         if not self.is_at_rest():
-            self.checkers.violated("quiescence", f"the group does not come to rest within {milliseconds:g} ms")
+            self.checkers.violated("quiescence",
+                                   f"the group does not come to rest within {milliseconds:g} ms")
 
     def is_at_rest(self) -> bool:
         """Whether nothing happens any more."""
         return not self.events
 
     def heal(self) -> None:
-        """The end of all faults of the network and of all pauses; who is dead stays dead."""
+        """The end of all faults of the network and of all pauses; who is dead stays
+        dead."""
         self.network.heal()
         for member in self.living():
             member.send_full = 0.0
@@ -190,11 +206,14 @@ class Cluster:
 
     def delivered(self) -> int:
         """Messages that applications were handed, in all incarnations."""
-        to_all = sum(len(payloads) - payloads.count(None) for member in self.incarnations.values() for payloads in member.got.values())
-        return to_all + sum(member.unicast.counters.unicast_msgs_delivered for member in self.incarnations.values())
+        to_all = sum(len(payloads) - payloads.count(None) for member in self.incarnations.values()
+                     for payloads in member.got.values())
+        return to_all + sum(member.unicast.counters.unicast_msgs_delivered
+                            for member in self.incarnations.values())
 
     def owed(self) -> str | None:
-        """What is still to come, in a sentence: a sender without room, a message not delivered, an ack; or None when all is done."""
+        """What is still to come, in a sentence: a sender without room, a message not
+        delivered, an ack; or None when all is done."""
         living = self.living()
         for member in living:
             if not member.views:

@@ -1,9 +1,11 @@
-"""Connections in a simulation: between two link events a link loses nothing and keeps the order, as
-transport/tcp/transport.py promises.
+"""Connections in a simulation: between two link events a link loses nothing and keeps
+the order, as transport/tcp/transport.py promises.
 
-Each pair of incarnations has a link. It breaks when one of them dies, when the network between them is cut, and when a fault says so; what
-was on its way is lost then, and so is what an end sends that has not noticed. As soon as there is a way again there is a new one: one
-end knows of it first, and what it sends at once reaches the other just after that has been told.
+Each pair of incarnations has a link. It breaks when one of them dies, when the network
+between them is cut, and when a fault says so; what was on its way is lost then, and so
+is what an end sends that has not noticed. As soon as there is a way again there is a
+new one: one end knows of it first, and what it sends at once reaches the other just
+after that has been told.
 """
 
 from collections import deque
@@ -17,12 +19,13 @@ if TYPE_CHECKING:
     from ringcast.sim.cluster import Cluster
     from ringcast.sim.member import Member
 
-AGAIN = 20 * MS                         # until a broken link is tried again, at most; and again, while there is no way
+AGAIN = 20 * MS     # until a broken link is tried again, at most; and again, while there is no way
 
 
 @dataclass(slots=True)
 class End:
-    """One side of a link; `number` is of the link that this side believes in, 0 for none."""
+    """One side of a link; `number` is of the link that this side believes in, 0 for
+    none."""
 
     number: int = 0
     arrives: int = 0                                    # when the last datagram to this side does
@@ -31,7 +34,7 @@ class End:
 
 @dataclass(slots=True)
 class Link:
-    number: int = 0                                     # of the connection that stands, or of the last one that did
+    number: int = 0                     # of the connection that stands, or of the last one that did
     stands: bool = False
     ends: dict[int, End] = field(default_factory=dict)  # by incarnation
 
@@ -61,10 +64,11 @@ class Links:
     def partners(self, member: "Member") -> list["Member"]:
         """To whom it believes to have a link."""
         incarnations = self.cluster.incarnations
-        return [incarnations[end] for pair, link in self.links.items() if member.incarnation in pair and link.ends[member.incarnation].number
+        return [incarnations[end] for pair, link in self.links.items() if member.incarnation in pair
+                and link.ends[member.incarnation].number
                 for end in pair - {member.incarnation}]
 
-    # ---------------------------------------------------------------------------------------------------- making and breaking
+    # -------------------------------------------------------------------------- making and breaking
 
     # What chance decides; a script overrides these.
 
@@ -112,7 +116,8 @@ class Links:
             member.linked(other.incarnation)
 
     def break_link(self, a: str, b: str) -> None:
-        """The connection between the present incarnations of these two breaks; one end may notice late."""
+        """The connection between the present incarnations of these two breaks; one end
+        may notice late."""
         members = [self.cluster.members[name] for name in (a, b) if name in self.cluster.members]
         if len(members) < 2:
             return
@@ -131,10 +136,11 @@ class Links:
         for a, b in sorted(self.cluster.network.cut):
             self.break_link(a, b)
 
-    # ---------------------------------------------------------------------------------------------------------------- carrying
+    # ------------------------------------------------------------------------------------- carrying
 
     def carry(self, source: "Member", target: "Member", datagram: bytes) -> None:
-        """One datagram from one incarnation to another, behind all that was sent before it."""
+        """One datagram from one incarnation to another, behind all that was sent before
+        it."""
         link = self.links.get(frozenset((source.incarnation, target.incarnation)))
         if link is None or not link.ends[source.incarnation].number:
             return
@@ -144,9 +150,11 @@ class Links:
         for instant, arriving in self.cluster.carried(source.name, target.name, datagram, leaves):
             if link.stands and link.number == number:
                 end.arrives = instant = max(instant, end.arrives)
-            self.cluster.at(instant, self._arrive, link, number, target, arriving, source.incarnation)
+            self.cluster.at(instant, self._arrive, link, number, target, arriving,
+                            source.incarnation)
 
-    def _arrive(self, link: Link, number: int, target: "Member", datagram: bytes, source: int) -> None:
+    def _arrive(self, link: Link, number: int, target: "Member", datagram: bytes,
+                source: int) -> None:
         end = link.ends[target.incarnation]
         if link.stands and link.number == number == end.number:
             if source in target.held or end.waiting:

@@ -1,13 +1,16 @@
-"""What an incarnation sent to everybody, by seqno: for the checkers, which ask what was in a stream.
+"""What an incarnation sent to everybody, by seqno: for the checkers, which ask what was
+in a stream.
 
-A message in fragments has the seqno of its last fragment; the places of the others are empty.
+A message in fragments has the seqno of its last fragment; the places of the others are
+empty.
 """
 
 from ringcast.protocols.seqnos import MODULUS, Seqno
 
 
 class Log(list[bytes | None]):
-    """The message of each seqno from `offset` + 1 on; None for a fragment that is not the last one."""
+    """The message of each seqno from `offset` + 1 on; None for a fragment that is not
+    the last one."""
 
     def __init__(self, offset: Seqno) -> None:
         super().__init__()
@@ -22,24 +25,25 @@ class Log(list[bytes | None]):
         return [payload for payload in self[self._place(seqno):] if payload is not None]
 
     def begin_of(self, seqno: Seqno) -> Seqno:
-        """Return the seqno of the first fragment of the message that has this one, or `seqno` when it
-        was not cut."""
+        """Return the seqno of the first fragment of the message that has this one, or
+        `seqno` when it was not cut."""
         place = self._place(seqno) - 1
         while 0 < place <= len(self) and self[place - 1] is None:
             place -= 1
         return (self.offset + place + 1) % MODULUS
 
     def end_before(self, seqno: Seqno) -> Seqno:
-        """Return the highest seqno up to this one that ends a message, or the offset. (Behind the log
-        there may have been the beginning of a message, whose sender died.)"""
+        """Return the highest seqno up to this one that ends a message, or the offset.
+        (Behind the log there may have been the beginning of a message, whose sender
+        died.)"""
         place = min(self._place(seqno), len(self))
         while place and self[place - 1] is None:
             place -= 1
         return (self.offset + place) % MODULUS
 
     def end_of(self, seqno: Seqno) -> Seqno:
-        """Return the seqno of the last fragment, as far as it was sent, of the message that this one is
-        in the middle of; `seqno` when it ends a message."""
+        """Return the seqno of the last fragment, as far as it was sent, of the message
+        that this one is in the middle of; `seqno` when it ends a message."""
         place = self._place(seqno)
         while 0 < place < len(self) and self[place - 1] is None:
             place += 1

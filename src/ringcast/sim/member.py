@@ -1,7 +1,8 @@
-"""One incarnation of a member in a simulation: an endpoint, and the clock, the socket and the application around it.
+"""One incarnation of a member in a simulation: an endpoint, and the clock, the socket
+and the application around it.
 
-Where Channel has threads and a transport, there are events here and a network that a seed rules. The endpoint is the one that ships.
-Every turn ends with the checkers.
+Where Channel has threads and a transport, there are events here and a network that a
+seed rules. The endpoint is the one that ships. Every turn ends with the checkers.
 """
 
 from collections.abc import Sequence
@@ -32,12 +33,14 @@ from ringcast.view import View
 if TYPE_CHECKING:
     from ringcast.sim.cluster import Cluster
 
-DATAGRAMS = 64                          # that one turn takes from the socket, as the transports do
-CLOSE_TIMEOUT = 5_000_000_000           # nanoseconds that a leaver waits for its messages to be acknowledged, as Channel.close()
+DATAGRAMS = 64                 # that one turn takes from the socket, as the transports do
+CLOSE_TIMEOUT = 5_000_000_000  # nanoseconds that a leaver waits for its messages to be
+                               # acknowledged, as Channel.close()
 
 
 class Clock:
-    """A monotonic clock of its own: it began anywhere, may run at another rate, and may jump ahead (a machine that slept)."""
+    """A monotonic clock of its own: it began anywhere, may run at another rate, and may
+    jump ahead (a machine that slept)."""
 
     def __init__(self, base: int = 0, permille: int = 1000) -> None:
         self.base, self.since, self.permille = base, 0, permille
@@ -47,7 +50,8 @@ class Clock:
         return self.base + (now - self.since) * self.permille // 1000
 
     def when(self, reading: Instant) -> int:
-        """The earliest time of the simulation at which the clock shows `reading`; it may be past."""
+        """The earliest time of the simulation at which the clock shows `reading`; it
+        may be past."""
         return self.since - (self.base - reading) * 1000 // self.permille
 
     def jump(self, now: int, by: int) -> None:
@@ -55,76 +59,97 @@ class Clock:
 
 
 class Member:
-    """A process of the group. `physical` is where it can be reached; `offset` is the seqno before its first message, `counters` what
-    stands before its first conn-id and its first timestamp; `socket_bytes` is what its socket buffer holds; `turn_time` is how long
-    a turn keeps it busy, in nanoseconds. With `threads` its application sends from so many threads for each destination, and messages
-    wait for company (bundler.py); with 0 they leave in the instant in which they are sent. All other keywords are properties of the
-    stack. With `former`, a process that died, it goes on as the same incarnation: it sends again what follows seqno `acked`, which every
+    """A process of the group. `physical` is where it can be reached; `offset` is the
+    seqno before its first message, `counters` what stands before its first conn-id and
+    its first timestamp; `socket_bytes` is what its socket buffer holds; `turn_time` is
+    how long a turn keeps it busy, in nanoseconds. With `threads` its application sends
+    from so many threads for each destination, and messages wait for company
+    (bundler.py); with 0 they leave in the instant in which they are sent. All other
+    keywords are properties of the stack. With `former`, a process that died, it goes on
+    as the same incarnation: it sends again what follows seqno `acked`, which every
     member had acknowledged.
 
-    The application takes at most `limit` messages in hand and has finished each batch `finish_after` nanoseconds after it got it
-    (None: never). Both may be changed at any time.
+    The application takes at most `limit` messages in hand and has finished each batch
+    `finish_after` nanoseconds after it got it (None: never). Both may be changed at any
+    time.
     """
 
-    def __init__(self, cluster: "Cluster", name: str, *, resume: Digest | None = None, receiving: bool = True, offset: int = 0,
-                 counters: int = 0, physical: str | None = None, clock: Clock | None = None, socket_bytes: int = 1 << 24,
+    def __init__(self, cluster: "Cluster", name: str, *, resume: Digest | None = None,
+                 receiving: bool = True, offset: int = 0,
+                 counters: int = 0, physical: str | None = None, clock: Clock | None = None,
+                 socket_bytes: int = 1 << 24,
                  turn_time: int = 0, threads: int = 0, receive_budget: int | None = None,
                  former: "Member | None" = None, acked: int = 0, **options: object) -> None:
         self.cluster = cluster
         self.name = name
         self.physical = physical or name
         self.clock = clock or Clock()
-        self.address: Address = former.address if former else Address(name, cluster.rng.getrandbits(63) + 1)
+        self.address: Address = former.address if former else Address(name,
+                                                                      cluster.rng.getrandbits(63)
+                                                                      + 1)
         self.epoch: int = former.epoch + 1 if former else 0
         self.incarnation = self.address.incarnation
         self.config = configure(cluster.options | options, cluster.stack).fitted(cluster.network.largest)
         self.resume = resume or Digest()
         self.receiving = receiving
         self.offset: int = former.offset if former else offset
-        self.base = acked if former else offset         # the seqno before the first message of this process
+        self.base = acked if former else offset  # the seqno before the first message of this
+                                                 # process
         counters += self.epoch << 32
-        budget = socket_bytes // 2 if receive_budget is None else receive_budget        # the kernel counts twice what is sent
-        self.lossless = STACKS[cluster.stack].is_lossless       # it reads its socket as fast as it likes: nothing overflows
+        # the kernel counts twice what is sent
+        budget = socket_bytes // 2 if receive_budget is None else receive_budget
+        self.lossless = STACKS[cluster.stack].is_lossless  # it reads its socket as fast as it
+                                                           # likes: nothing overflows
         self.view_filter = ViewFilter()
         self.threads = Threads(self, threads, cluster.thread_rng)
         self.endpoint = Endpoint(
-            cluster.stack, self.address, cluster.listed(), self.config, group="simulated", physical=self.physical,
-            receive_budget=budget, resume=resume, receiving=receiving, session=Session(self.incarnation, self.base, self.epoch),
-            conn_id=counters, timestamp=counters, first_unicast=offset, anchor=cluster.now - self.clock.read(cluster.now),
+            cluster.stack, self.address, cluster.listed(), self.config, group="simulated",
+            physical=self.physical,
+            receive_budget=budget, resume=resume, receiving=receiving,
+            session=Session(self.incarnation, self.base, self.epoch),
+            conn_id=counters, timestamp=counters, first_unicast=offset,
+            anchor=cluster.now - self.clock.read(cluster.now),
             filters=[self.view_filter], bundler=partial(PreemptedBundler, self.threads))
         self.stack, self.members = self.endpoint.stack, self.endpoint.members
         self.multicast, self.unicast = self.endpoint.multicast, self.endpoint.unicast
         self.unreliable, self.bundler = self.endpoint.unreliable, self.endpoint.bundler
-        self.ports: dict[Address, SendWindow] = {}      # where messages to single members went last
-        self.num_waits = 0                      # how often a message had to wait for company
-        self.num_ahead = 0                      # turns after which it had got messages of its own that were not framed
+        self.ports: dict[Address, SendWindow] = {}  # where messages to single members went last
+        self.num_waits = 0                          # how often a message had to wait for company
+        self.num_ahead = 0                          # turns after which it had got messages of its
+                                                    # own that were not framed
         self.alive = True
         self.fault: str | None = None           # why it stopped, when it did so by itself
         self.routes: dict[int, str] = {}
         self.views: list[View] = []
-        self.writable = 0                       # how often there was room again
-        self.blocked = 0                        # how often there was none
-        self.blocked_for = 0                    # nanoseconds in which messages to all waited for room
+        self.writable = 0                   # how often there was room again
+        self.blocked = 0                    # how often there was none
+        self.blocked_for = 0                # nanoseconds in which messages to all waited for room
         self._blocked_since: int | None = None
-        self._waiting_since: dict[Address | None, int] = {}     # whose window has no room, and since when
+        self._waiting_since: dict[Address | None, int] = {}  # whose window has no room, and since
+                                                             # when
 
-        self.backlog: list[bytes] = []          # what the application wants to send and has no room for
-        self.log: Log = former.log if former else Log(self.offset)      # what this incarnation sent
+        self.backlog: list[bytes] = []                              # what the application wants to
+                                                                    # send and has no room for
+        self.log: Log = former.log if former else Log(self.offset)  # what this incarnation sent
         if former is not None and former.large is not None and not former.again:
-            del self.log[len(self.log) - former.large.sent:]    # it died in the middle; this process sends all of it
+            del self.log[len(self.log) - former.large.sent:]  # it died in the middle; this process
+                                                              # sends all of it
             self.backlog = [former.large.payload]
         self.again: list[bytes] = self.log.after(self.base)  # of this, what is to be sent again
-        self.large: Fragments | None = None     # the message to everybody that is going out in fragments
+        self.large: Fragments | None = None                  # the message to everybody that is
+                                                             # going out in fragments
         self._begins_to_send = bool(self.again or self.backlog)
         self.talks: dict[Address, UnicastLog] = {}    # what it has to say to single members
         self._begins_to_say: set[Address] = set()
-        self.got: dict[Address, list[bytes | None]] = {}       # what it was handed, by sender
-        self.first: dict[Address, int] = {}             # the seqno of the first of these
-        self.finished = {sender.incarnation: seqno for sender, seqno in self.resume.items()}     # what the application is done with
+        self.got: dict[Address, list[bytes | None]] = {}  # what it was handed, by sender
+        self.first: dict[Address, int] = {}               # the seqno of the first of these
+        # what the application is done with
+        self.finished = {sender.incarnation: seqno for sender, seqno in self.resume.items()}
         self.finish_after: int | None = 0
-        self._done: list[Batch] = []            # finished since the last turn
-        self._at_work = 0                       # batches that it is at work on: one that comes is finished after them
-        self._at_work_until = 0                 # when the application has finished all it was handed
+        self._done: list[Batch] = []  # finished since the last turn
+        self._at_work = 0             # batches that it is at work on: one that comes is finished
+                                      # after them
+        self._at_work_until = 0       # when the application has finished all it was handed
 
         self.held: set[int] = set()             # whose packets it does not read for now
         self.news: list[int] = []               # to whom there is a new link
@@ -135,17 +160,18 @@ class Member:
         self.turn_time = turn_time
         self.num_overflows = 0
         self.num_unsent = 0
-        self.send_full = 0.0                    # rate at which the end of a turn's packets finds the send buffer full
-        self.busy_until = 0                     # in the simulation's time, like all instants below
-        self._alarm: int | None = None          # the earliest alarm that is set
-        self._attended = False                  # a turn is on its way
-        self._vacated = False                   # the checkers know that it leaves
+        self.send_full = 0.0            # rate at which the end of a turn's packets finds the send
+                                        # buffer full
+        self.busy_until = 0             # in the simulation's time, like all instants below
+        self._alarm: int | None = None  # the earliest alarm that is set
+        self._attended = False          # a turn is on its way
+        self._vacated = False           # the checkers know that it leaves
 
     def start(self) -> None:
         self.endpoint.start(self.clock.read(self.cluster.now))
         self.turn()
 
-    # ---------------------------------------------------------------------------------------------- what happens to it
+    # --------------------------------------------------------------------------- what happens to it
 
     def arrive(self, datagram: bytes) -> None:
         """A datagram reaches the socket, where there may be no room."""
@@ -191,13 +217,14 @@ class Member:
                 self._set_alarm()
 
     def pause(self, nanoseconds: int) -> None:
-        """Stand still, as a stopped process or a machine in trouble does; the socket fills meanwhile, the clock runs on."""
+        """Stand still, as a stopped process or a machine in trouble does; the socket
+        fills meanwhile, the clock runs on."""
         self.busy_until = max(self.busy_until, self.cluster.now + nanoseconds)
 
     def resume_now(self) -> None:
         """The end of a pause."""
         self.busy_until = min(self.busy_until, self.cluster.now)
-        self._attended = False                          # the turn that waits for the end of the pause is too late
+        self._attended = False          # the turn that waits for the end of the pause is too late
         self.attend()
         self.threads.resume()
 
@@ -206,7 +233,7 @@ class Member:
         self.alive = False
         self.cluster.unbind(self)
 
-    # --------------------------------------------------------------------------------------------- what its user does
+    # --------------------------------------------------------------------------- what its user does
 
     def send(self, *payloads: bytes) -> int:
         """Push as many as find room now; returns how many."""
@@ -219,11 +246,13 @@ class Member:
         return len(self.log) - before
 
     def offer(self, count: int, size: int) -> None:
-        """Send `count` messages of `size` bytes and more, each unlike all others, as soon as there is room for them."""
+        """Send `count` messages of `size` bytes and more, each unlike all others, as
+        soon as there is room for them."""
         start = len(self.log) + len(self.backlog)
         filler = bytes(size)
         had_to_wait = bool(self.again or self.backlog)
-        self.backlog += [b"%x.%d" % (self.incarnation, number) + filler for number in range(start, start + count)]
+        self.backlog += [b"%x.%d" % (self.incarnation, number) + filler
+                         for number in range(start, start + count)]
         self._begins_to_send |= not had_to_wait         # else it goes on when there is room
         self.attend()
 
@@ -233,7 +262,8 @@ class Member:
         self._count_blocked()
 
     def say(self, to: str, count: int, size: int, is_oob: bool = False) -> None:
-        """Send `count` messages of `size` bytes and more to the one member that it knows as `to`, as soon as there is room."""
+        """Send `count` messages of `size` bytes and more to the one member that it
+        knows as `to`, as soon as there is room."""
         for address in self.views[-1].members if self.views else ():
             if address.name == to and self.endpoint.leaving is None:
                 self.cluster.talk(self, address).add(count, size, is_oob)
@@ -256,8 +286,9 @@ class Member:
         self.attend()
 
     def leave(self) -> None:
-        """Go in good order: take no more, wait for what was sent to be acknowledged, see that the others know. (Who has come back and
-        is not there yet where it was, stays.)"""
+        """Go in good order: take no more, wait for what was sent to be acknowledged,
+        see that the others know. (Who has come back and is not there yet where it was,
+        stays.)"""
         if self.endpoint.leaving is None and self.alive and not self.again:
             self.stop_sending()
             for talk in self.talks.values():
@@ -280,10 +311,11 @@ class Member:
         self.members.exclude(name, self.clock.read(self.cluster.now))
         self.attend()
 
-    # --------------------------------------------------------------------------------------------------------- turns
+    # ---------------------------------------------------------------------------------------- turns
 
     def turn(self, datagrams: Sequence[bytes] = ()) -> None:
-        """Bring in what arrived, let the layers decide, perform what they ask for, check."""
+        """Bring in what arrived, let the layers decide, perform what they ask for,
+        check."""
         if not self.alive:
             return
         cluster = self.cluster
@@ -330,7 +362,8 @@ class Member:
             self._set_alarm()
 
     def _perform(self, effects: Effects, now: Instant) -> None:
-        """The fields in their order; what the application does at once may ask for more."""
+        """The fields in their order; what the application does at once may ask for
+        more."""
         while True:
             if effects.routes is not None:
                 self.routes = effects.routes
@@ -363,7 +396,7 @@ class Member:
                 self.crash()
             if not effects.deliveries and not effects.writable:
                 break
-            if effects.deliveries:                      # what it has finished of them may make room for more
+            if effects.deliveries:          # what it has finished of them may make room for more
                 self.endpoint.deliver(now)
             effects = self.endpoint.take()
 
@@ -371,7 +404,8 @@ class Member:
         links = self.cluster.links
         if self.send_full and links is not None:
             if self.cluster.rng.random() < self.send_full / 10 and (partners := links.partners(self)):
-                links.break_link(self.name, self.cluster.rng.choice(partners).name)     # a queue is full: the transport cuts the link
+                # a queue is full: the transport cuts the link
+                links.break_link(self.name, self.cluster.rng.choice(partners).name)
         elif self.send_full and self.cluster.rng.random() < self.send_full:
             kept = self.cluster.rng.randrange(len(packets))
             self.num_unsent += len(packets) - kept
@@ -404,8 +438,9 @@ class Member:
             self.cluster.checkers.done(self, batch)
         if batch.dest is None and not batch.flags & Flag.NO_RELIABILITY:
             self.finished[batch.sender.incarnation] = batch.last
-            if batch.stream is None:                    # a script says that a part of what it was handed is finished
-                batch = batch.addressed(batch.sender, None, batch.view_id, self._stream_of(batch.sender))
+            if batch.stream is None:  # a script says that a part of what it was handed is finished
+                batch = batch.addressed(batch.sender, None, batch.view_id,
+                                        self._stream_of(batch.sender))
         self.endpoint.finish((batch,), now)
 
     def _stream_of(self, sender: Address) -> Stream | None:
@@ -414,7 +449,7 @@ class Member:
             return self.multicast.own
         return window.stream if window is not None else None
 
-    # ------------------------------------------------------------------------------------------------------- sending
+    # -------------------------------------------------------------------------------------- sending
 
     def _begin_to_send(self, dest: Dest, now: Instant) -> None:
         """There is something to send to `dest`, and nobody at it."""
@@ -438,7 +473,8 @@ class Member:
                 self._push_to(address, now)
 
     def _push(self, now: Instant) -> None:
-        """Send from the backlog until it is empty or there is no room; then room must be announced."""
+        """Send from the backlog until it is empty or there is no room; then room must
+        be announced."""
         window = self.multicast.send_window
         while self.has_to_send(None):
             if not self.push_many(None, window):
@@ -449,7 +485,8 @@ class Member:
         self._count_blocked()
 
     def _push_to(self, dest: Address, now: Instant) -> None:
-        """Send from what there is to say to one member until that is empty or there is no room."""
+        """Send from what there is to say to one member until that is empty or there is
+        no room."""
         while self.has_to_send(dest):
             window = self.open_port(dest)
             if window is None:
@@ -464,7 +501,8 @@ class Member:
         return bool(self.again or self.backlog) if dest is None else bool(self.talks[dest].backlog)
 
     def port(self, dest: Dest) -> SendWindow | None:
-        """The window for `dest` that was used last, unless its connection was closed since."""
+        """The window for `dest` that was used last, unless its connection was closed
+        since."""
         return self.multicast.send_window if dest is None else self.ports.get(dest)
 
     def open_port(self, dest: Dest) -> SendWindow | None:
@@ -489,7 +527,8 @@ class Member:
                 self.log.append(ring.get((seqno + 1) % MODULUS))
 
     def push(self, dest: Dest, window: SendWindow) -> int:
-        """Push the message that comes next; what SendWindow.push() says is left to do."""
+        """Push the message that comes next; what SendWindow.push() says is left to
+        do."""
         self._log_layers()
         if self.is_next_large(dest, window):
             return int(LARGE)
@@ -499,8 +538,8 @@ class Member:
         return todo
 
     def push_many(self, dest: Dest, window: SendWindow, most: int = 0) -> int:
-        """Push what comes next, at most `most` messages or a message's fragments (0: all);
-        how many were taken."""
+        """Push what comes next, at most `most` messages or a message's fragments (0:
+        all); how many were taken."""
         taken = 0
         self._log_layers()
         while self.has_to_send(dest) and (not most or taken < most):
@@ -523,7 +562,8 @@ class Member:
         return taken
 
     def push_fragments(self, dest: Dest, window: SendWindow) -> int:
-        """Push fragments of the large message that comes next; how many were taken, -1 when it is not large."""
+        """Push fragments of the large message that comes next; how many were taken, -1
+        when it is not large."""
         if not self.is_next_large(dest, window):
             return -1
         large = self._large_of(dest)
@@ -539,8 +579,10 @@ class Member:
         return taken
 
     def is_next_large(self, dest: Dest, window: SendWindow) -> bool:
-        """Whether what comes next is too large for a datagram, or what is left of such a message."""
-        return self.has_to_send(dest) and (self._large_of(dest) is not None or len(self._next(dest)[0]) > window.largest)
+        """Whether what comes next is too large for a datagram, or what is left of such
+        a message."""
+        return self.has_to_send(dest) and (self._large_of(dest) is not None
+                                           or len(self._next(dest)[0]) > window.largest)
 
     def _large_of(self, dest: Dest) -> Fragments | None:
         return self.large if dest is None else self.talks[dest].large
@@ -571,7 +613,8 @@ class Member:
             del self.backlog[:taken]
 
     def wait_for_company(self, dest: Dest) -> bool:
-        """Whether the first message that waits for `dest` has to wait; then there is a turn when it is due."""
+        """Whether the first message that waits for `dest` has to wait; then there is a
+        turn when it is due."""
         due = self.bundler.wait(dest, self.clock.read(self.cluster.now))
         if due is None:
             return False
@@ -586,12 +629,14 @@ class Member:
         self._blocked_since = self.cluster.now if self.backlog else None
 
     def _note_room(self, dest: Address | None, is_there: bool) -> None:
-        """Whether what the application sends found room: how long it had to wait for it is told to who watches."""
+        """Whether what the application sends found room: how long it had to wait for it
+        is told to who watches."""
         if not is_there:
             self.blocked += 1
             self._waiting_since.setdefault(dest, self.cluster.now)
         elif dest in self._waiting_since:
-            self.cluster.observer.blocked_for(self, dest, self.cluster.now - self._waiting_since.pop(dest))
+            self.cluster.observer.blocked_for(self, dest,
+                                              self.cluster.now - self._waiting_since.pop(dest))
 
     def _deadline(self) -> int | None:
         deadline = self.endpoint.deadline()
@@ -624,7 +669,8 @@ class Member:
 
     @property
     def last(self) -> int:
-        """The seqno of the last message that it sent. (Of one that it gave up in its middle nothing is sent.)"""
+        """The seqno of the last message that it sent. (Of one that it gave up in its
+        middle nothing is sent.)"""
         return self.log.last
 
     def pieces(self, payload: bytes) -> list[int]:
@@ -635,6 +681,8 @@ class Member:
         return [size] * (len(payload) // size + 1)
 
     def durable(self) -> Digest:
-        """What its application has finished, as a journal would have kept it: the next incarnation may go on from there."""
+        """What its application has finished, as a journal would have kept it: the next
+        incarnation may go on from there."""
         incarnations = self.cluster.incarnations
-        return Digest({incarnations[sender].address: seqno for sender, seqno in self.finished.items() if sender != self.incarnation})
+        return Digest({incarnations[sender].address: seqno for sender,
+                       seqno in self.finished.items() if sender != self.incarnation})

@@ -48,7 +48,7 @@ class Threads:
         self.member, self.count, self.rng = member, count, rng
         self.running: list[Thread] = []
 
-    # ------------------------------------------------------------------------------------- scheduling
+    # ----------------------------------------------------------------------------------- scheduling
 
     def begin(self, dest: Dest) -> None:
         """There is something to send to `dest`."""
@@ -111,7 +111,7 @@ class Threads:
         if waits_for != ROOM:
             self._plan(thread)
 
-    # ------------------------------------------------------------------------------ what a thread does
+    # --------------------------------------------------------------------------- what a thread does
 
     def _send_all(self, dest: Dest) -> Steps:
         while self.member.has_to_send(dest):
@@ -140,7 +140,8 @@ class Threads:
             yield from self._after_first(dest, window)
 
     def _send_large(self, dest: Dest, window: SendWindow) -> Steps:
-        """As Channel._send_large: push fragments, and send them, until all are taken; by whichever of the threads."""
+        """As Channel._send_large: push fragments, and send them, until all are taken;
+        by whichever of the threads."""
         while self.member.is_next_large(dest, window):
             taken = self.member.push_fragments(dest, window)
             yield READY
@@ -212,7 +213,8 @@ class PreemptedBundler(Bundler):
     """Lets other threads run between the framing of datagrams and what its owner does
     before and after that."""
 
-    def __init__(self, threads: Threads, multicast: Multicast, unicast: Unicast3, delay: int) -> None:
+    def __init__(self, threads: Threads, multicast: Multicast, unicast: Unicast3,
+                 delay: int) -> None:
         super().__init__(multicast, unicast, delay)
         self.threads = threads
 

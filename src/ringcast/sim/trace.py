@@ -1,7 +1,9 @@
-"""The trace of a simulated group: what every incarnation of every member did, as live members write it (ringcast.trace).
+"""The trace of a simulated group: what every incarnation of every member did, as live
+members write it (ringcast.trace).
 
-Walls show the simulation's time, as does `sent_at`, though a member stamps its messages by a clock that is wrong. Positions
-count from where the plan lets each member's seqnos begin.
+Walls show the simulation's time, as does `sent_at`, though a member stamps its messages
+by a clock that is wrong. Positions count from where the plan lets each member's seqnos
+begin.
 """
 
 from pathlib import Path
@@ -20,7 +22,8 @@ SENT = ("send", "retransmit")
 
 
 class TimedRecorder(Recorder):
-    """Writes when messages left their sender by the simulation's time; `left` is what all recorders of a trace know of that."""
+    """Writes when messages left their sender by the simulation's time; `left` is what
+    all recorders of a trace know of that."""
 
     left: dict[tuple[str, int], int]
 
@@ -34,9 +37,11 @@ class TimedRecorder(Recorder):
 
 
 class Trace(Observer):
-    """Writes the events of a cluster to a directory; use it as a context manager, within which it is the cluster's observer.
+    """Writes the events of a cluster to a directory; use it as a context manager,
+    within which it is the cluster's observer.
 
-    ConfigError when pyarrow is missing, or the directory cannot be written or is not empty.
+    ConfigError when pyarrow is missing, or the directory cannot be written or is not
+    empty.
     """
 
     def __init__(self, cluster: Cluster, directory: Path | str) -> None:
@@ -51,11 +56,13 @@ class Trace(Observer):
         return self
 
     def __exit__(self, *exc_info: object) -> None:
-        """The traces of those who live or left end properly; that of one that crashed just ends."""
+        """The traces of those who live or left end properly; that of one that crashed
+        just ends."""
         self.cluster.observer = Observer()
         for member, recorder in self.recorders.items():
             if member.alive or member.left:
-                recorder.close(member.left, member.multicast.unacked() + member.unicast.num_unacked(), *self._clocks(member))
+                recorder.close(member.left, member.multicast.unacked()
+                               + member.unicast.num_unacked(), *self._clocks(member))
             else:
                 recorder.writer.close()
 
@@ -85,7 +92,8 @@ class Trace(Observer):
         recorder = self.recorders.get(member)
         if recorder is None:
             writer = Writer(self.directory, str(member.address), member.epoch, threaded=False)
-            recorder = TimedRecorder(writer, member.address, member.multicast, member.unicast, offset_of=self._offset_of)
+            recorder = TimedRecorder(writer, member.address, member.multicast, member.unicast,
+                                     offset_of=self._offset_of)
             recorder.low, recorder.left = member.base, self._left
             self.recorders[member] = recorder
             recorder.resumes(member.resume, *self._clocks(member))

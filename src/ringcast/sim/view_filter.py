@@ -1,6 +1,8 @@
-"""Views that are not the same everywhere: a layer that hides members from those above it, as an asymmetric split does.
+"""Views that are not the same everywhere: a layer that hides members from those above
+it, as an asymmetric split does.
 
-What hidden members send still arrives. Membership itself knows nothing of it, so nobody is excluded.
+What hidden members send still arrives. Membership itself knows nothing of it, so nobody
+is excluded.
 """
 
 from ringcast.address import Address
@@ -35,4 +37,5 @@ class ViewFilter(Layer):
 
     def _say(self, now: Instant) -> None:
         if self.whole is not None:
-            self.above.view(View(self.whole.id, tuple(filter(self.sees, self.whole.members))), {}, now)
+            self.above.view(View(self.whole.id, tuple(filter(self.sees, self.whole.members))),
+                            {}, now)

@@ -1,5 +1,6 @@
-"""Group messages as tables: a durable journal of what one member received, the Spark source that reads it, the sink that brings rows
-into a group, audits of what members did, and campaigns of simulations.
+"""Group messages as tables: a durable journal of what one member received, the Spark
+source that reads it, the sink that brings rows into a group, audits of what members
+did, and campaigns of simulations.
 
     with Journal("flights.journal", group="flights") as journal:      # the recorder, no Spark needed
         journal.append("A#00000000000000a1", 1, [b"...", b"..."], view_id=3,
@@ -9,14 +10,17 @@ into a group, audits of what members did, and campaigns of simulations.
     spark = session()
     spark.read.format("ringcast").load("flights.journal")
 
-Nothing here but campaigns, which run whole groups in the workers, imports the compiled core: so the rest runs on Spark workers
-without it. And importing this package imports neither pyarrow nor pyspark until a name is used.
+Nothing here but campaigns, which run whole groups in the workers, imports the compiled
+core: so the rest runs on Spark workers without it. And importing this package imports
+neither pyarrow nor pyspark until a name is used.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from ringcast.spark.session import session  # at once, else the submodule of the same name would take the function's place
+from ringcast.spark.session import session  # at once, else the submodule of the same name would
+
+                                            # take the function's place
 
 if TYPE_CHECKING:
     from ringcast.journal.reader import JournalReader as JournalReader

@@ -1,7 +1,8 @@
-"""What a query asks for, pushed down: senders, seqnos and times, so that what it does not ask for is not opened.
+"""What a query asks for, pushed down: senders, seqnos and times, so that what it does
+not ask for is not opened.
 
-Senders and seqnos are kept exactly; times only as far as the index knows them, a record batch at a time, so that Spark still
-looks at each row that is left.
+Senders and seqnos are kept exactly; times only as far as the index knows them, a record
+batch at a time, so that Spark still looks at each row that is left.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -35,7 +36,8 @@ _NUMBERS = ("seqno", "sent_at", "delivered_at")
 
 
 class Bounds:
-    """The rows that a query may want: the conjunction of everything that `narrow` was given."""
+    """The rows that a query may want: the conjunction of everything that `narrow` was
+    given."""
 
     def __init__(self) -> None:
         self.senders: frozenset[str] | None = None  # all
@@ -43,7 +45,8 @@ class Bounds:
         self._to = dict.fromkeys(_NUMBERS, EVER)  # inclusive
 
     def narrow(self, wish: Filter) -> bool:
-        """Takes in one filter; False if Spark has to look at the rows itself, because this is not exact or not understood."""
+        """Takes in one filter; False if Spark has to look at the rows itself, because
+        this is not exact or not understood."""
         column = ".".join(getattr(wish, "attribute", ()))
         match wish:
             case IsNotNull():
@@ -86,10 +89,13 @@ class Bounds:
         return [span for span in kept if span.first <= span.last]
 
     def timely(self, journals: Journals, copies: list[Copy]) -> list[Copy]:
-        """What of the copies may be wanted by time; reads indexes, if times are bounded, and never a segment."""
-        if all(self._from[name] == -EVER and self._to[name] == EVER for name in ("sent_at", "delivered_at")):
+        """What of the copies may be wanted by time; reads indexes, if times are
+        bounded, and never a segment."""
+        if all(self._from[name] == -EVER and self._to[name] == EVER
+               for name in ("sent_at", "delivered_at")):
             return copies
-        return [piece for copy in copies for piece in self._timely(journals.named(copy.journal), copy)]
+        return [piece for copy in copies
+                for piece in self._timely(journals.named(copy.journal), copy)]
 
     def _timely(self, journal: JournalReader, copy: Copy) -> list[Copy]:
         pieces: list[Copy] = []
@@ -104,12 +110,15 @@ class Bounds:
 
     def _meets(self, entry: Entry) -> bool:
         return (self._from["sent_at"] <= entry.sent_to and entry.sent_from <= self._to["sent_at"]
-                and self._from["delivered_at"] <= entry.delivered_to and entry.delivered_from <= self._to["delivered_at"])
+                and self._from["delivered_at"] <= entry.delivered_to
+                and entry.delivered_from <= self._to["delivered_at"])
 
 
-def _indexed(journal: JournalReader, sender: str, first: int, last: int) -> Iterator[tuple[int, int, Entry | None]]:
-    """A range cut as the indexes cut it. Where they have no entry, because a segment is sealed at this moment or its index is damaged,
-    there is None: that part has to be read, which finds it or says what is wrong."""
+def _indexed(journal: JournalReader, sender: str, first: int, last: int) -> Iterator[tuple[int, int,
+                                                                                           Entry | None]]:
+    """A range cut as the indexes cut it. Where they have no entry, because a segment is
+    sealed at this moment or its index is damaged, there is None: that part has to be
+    read, which finds it or says what is wrong."""
     for entry in journal.entries(sender, first, last):
         if first < entry.first:
             yield first, entry.first - 1, None
@@ -120,7 +129,8 @@ def _indexed(journal: JournalReader, sender: str, first: int, last: int) -> Iter
 
 
 def _number(column: str, value: object) -> int | None:
-    """A bound as stored: seqnos as they are, times in microseconds; None for what cannot be compared here."""
+    """A bound as stored: seqnos as they are, times in microseconds; None for what
+    cannot be compared here."""
     if column == "seqno" and isinstance(value, int) and not isinstance(value, bool):
         return value
     if column in ("sent_at", "delivered_at") and isinstance(value, datetime):
@@ -134,9 +144,11 @@ def microseconds(moment: datetime) -> int:
 
 
 def sent_before(journals: Journals, moment: int, extents: Mapping[str, Extent]) -> dict[str, int]:
-    """For each sender the seqno before its first message that was sent at `moment` (microseconds since 1970) or later; the highest
-    one if there is none. Opens one record batch of each sender."""
-    return {sender: _last_before(journals, moment, sender, extent) for sender, extent in extents.items()}
+    """For each sender the seqno before its first message that was sent at `moment`
+    (microseconds since 1970) or later; the highest one if there is none. Opens one
+    record batch of each sender."""
+    return {sender: _last_before(journals, moment, sender, extent) for sender,
+            extent in extents.items()}
 
 
 def _last_before(journals: Journals, moment: int, sender: str, extent: Extent) -> int:

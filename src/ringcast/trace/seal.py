@@ -1,11 +1,13 @@
-"""The checksum of a part file: a CRC-32 of the whole file, kept between its data and its footer.
+"""The checksum of a part file: a CRC-32 of the whole file, kept between its data and
+its footer.
 
-A Parquet file is read from its end, and nothing refers to the bytes in front of its footer: so
-every reader still takes a sealed file for what it is. Parquet's own checksums guard the pages, but
-neither their headers nor the footer, where one flipped bit can stand for other rows.
+A Parquet file is read from its end, and nothing refers to the bytes in front of its
+footer: so every reader still takes a sealed file for what it is. Parquet's own
+checksums guard the pages, but neither their headers nor the footer, where one flipped
+bit can stand for other rows.
 
-The metadata of the footer say that there is a seal (`SEALED_KEY`): a seal that is gone is damage.
-Traces of earlier versions have neither.
+The metadata of the footer say that there is a seal (`SEALED_KEY`): a seal that is gone
+is damage. Traces of earlier versions have neither.
 """
 
 from zlib import crc32

@@ -1,7 +1,9 @@
-"""Rows on their way to the disk: who does something appends a tuple, a thread of the trace's own writes.
+"""Rows on their way to the disk: who does something appends a tuple, a thread of the
+trace's own writes.
 
-Nothing here waits for the disk or raises into the member. When the disk cannot follow, events are dropped and counted: their numbers
-are missing in the trace, and a `dropped` row says how many. When it fails, tracing ends with a warning in the log.
+Nothing here waits for the disk or raises into the member. When the disk cannot follow,
+events are dropped and counted: their numbers are missing in the trace, and a `dropped`
+row says how many. When it fails, tracing ends with a warning in the log.
 """
 
 import logging
@@ -21,9 +23,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("ringcast")
 
-PART_ROWS = 100_000                     # after which a part is written
-PART_SECONDS = 1.0                      # after which one is written with what there is: what a crash may lose
-MOST_ROWS = 400_000                     # in memory
+PART_ROWS = 100_000         # after which a part is written
+PART_SECONDS = 1.0          # after which one is written with what there is: what a crash may lose
+MOST_ROWS = 400_000         # in memory
 
 
 def needed() -> ModuleType:
@@ -36,12 +38,15 @@ def needed() -> ModuleType:
 
 
 def folder_of(directory: Path | str, member: str, epoch: int = 0) -> Path:
-    """Where a member (`name#incarnation`) writes; the name may hold anything, so what is unusual in a path is replaced."""
-    return Path(directory) / (re.sub(r"[^A-Za-z0-9_.-]", "_", member) + (f".{epoch}" if epoch else ""))
+    """Where a member (`name#incarnation`) writes; the name may hold anything, so what
+    is unusual in a path is replaced."""
+    return Path(directory) / (re.sub(r"[^A-Za-z0-9_.-]", "_", member) + (f".{epoch}" if epoch
+                                                                         else ""))
 
 
 def make(folder: Path) -> Path:
-    """Make a folder for a trace, or take an empty one; ConfigError when that cannot be."""
+    """Make a folder for a trace, or take an empty one; ConfigError when that cannot
+    be."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         is_empty = not any(folder.iterdir())
@@ -53,10 +58,12 @@ def make(folder: Path) -> Path:
 
 
 class Writer:
-    """The trace of one member, `name#incarnation`, in a folder of `directory`; `epoch` says which process of its incarnation this is.
+    """The trace of one member, `name#incarnation`, in a folder of `directory`; `epoch`
+    says which process of its incarnation this is.
 
-    ConfigError when pyarrow is missing, or the folder cannot be made or has something in it. With `threaded` False parts are written
-    by who appends, as a simulation has it, whose events take no time.
+    ConfigError when pyarrow is missing, or the folder cannot be made or has something
+    in it. With `threaded` False parts are written by who appends, as a simulation has
+    it, whose events take no time.
 
     Threads: append may be called by any; close once.
     """
@@ -65,7 +72,7 @@ class Writer:
         self._schema = needed()
         self.folder = make(folder_of(directory, member, epoch))
         self.member, self.epoch = member, epoch
-        self.num_events = 0                             # all that happened, the dropped ones included
+        self.num_events = 0                         # all that happened, the dropped ones included
         self.num_parts = 0
         self._rows: list[tuple[Any, ...]] = []
         self._dropped = 0                               # events since there was room
@@ -76,9 +83,12 @@ class Writer:
         self._threaded = threaded
         self._thread: threading.Thread | None = None    # from the first event on
 
-    def append(self, time: int, wall: int, event: str, view_id: int, sender: str | None = None, peer: str | None = None,
-               conn_id: int | None = None, first: int | None = None, last: int | None = None, count: int | None = None,
-               ord: int | None = None, flags: int = 0, nbytes: int | None = None, sent_at: int | None = None,
+    def append(self, time: int, wall: int, event: str, view_id: int, sender: str | None = None,
+               peer: str | None = None,
+               conn_id: int | None = None, first: int | None = None, last: int | None = None,
+               count: int | None = None,
+               ord: int | None = None, flags: int = 0, nbytes: int | None = None,
+               sent_at: int | None = None,
                duration: int | None = None, fill: float | None = None, members: list[str] | None = None) -> None:
         """One event; the arguments are the columns."""
         with self._lock:
@@ -88,15 +98,18 @@ class Writer:
                 self._dropped += 1
                 return
             if self._dropped:
-                self._rows.append((ev, time, wall, "dropped", view_id, None, None, None, None, None, self._dropped, *[None] * 7))
+                self._rows.append((ev, time, wall, "dropped", view_id, None, None, None, None, None,
+                                   self._dropped, *[None] * 7))
                 self._dropped = 0
                 self.num_events += 1
                 ev += 1
-            self._rows.append((ev, time, wall, event, view_id, sender, peer, conn_id, first, last, count, ord, flags, nbytes, sent_at,
+            self._rows.append((ev, time, wall, event, view_id, sender, peer, conn_id, first, last,
+                               count, ord, flags, nbytes, sent_at,
                                duration, fill, members))
             is_due = len(self._rows) >= PART_ROWS
             if self._threaded and self._thread is None:
-                self._thread = threading.Thread(target=self._run, name=f"ringcast trace {self.member}", daemon=True)
+                self._thread = threading.Thread(target=self._run,
+                                                name=f"ringcast trace {self.member}", daemon=True)
                 self._thread.start()
         if is_due and self._threaded:
             self._is_due.set()
@@ -124,9 +137,10 @@ class Writer:
             return
         try:
             self._write(rows)
-        except Exception as error:                      # a full disk, most likely; whatever it is, the member goes on
+        except Exception as error:  # a full disk, most likely; whatever it is, the member goes on
             self._has_failed = True
-            log.warning("%s: tracing ends, as its part %d cannot be written: %s", self.member, self.num_parts + 1, error)
+            log.warning("%s: tracing ends, as its part %d cannot be written: %s", self.member,
+                        self.num_parts + 1, error)
 
     def _write(self, rows: list[tuple[Any, ...]]) -> None:
         number = self.num_parts + 1
@@ -140,9 +154,12 @@ class Writer:
 
         ev, time, wall, event, view_id, sender, peer, *others = zip(*rows, strict=True)
         num_rows = len(rows)
-        columns = (ev, time, wall, [self.member] * num_rows, event, view_id, sender, peer, *others, [self.epoch] * num_rows,
-                   [id_of(self.member)] * num_rows, self._ids_of(sender), self._ids_of(peer), [number_of(each) for each in event])
-        arrays = [pyarrow.array(column, field.type) for column, field in zip(columns, self._schema.SCHEMA, strict=True)]
+        columns = (ev, time, wall, [self.member] * num_rows, event, view_id, sender, peer, *others,
+                   [self.epoch] * num_rows,
+                   [id_of(self.member)] * num_rows, self._ids_of(sender), self._ids_of(peer),
+                   [number_of(each) for each in event])
+        arrays = [pyarrow.array(column, field.type) for column,
+                  field in zip(columns, self._schema.SCHEMA, strict=True)]
         return pyarrow.table(arrays, schema=self._schema.SCHEMA)
 
     @staticmethod

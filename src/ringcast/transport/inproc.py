@@ -1,6 +1,8 @@
-"""Members in one process: a datagram is an object in the other member's queue. For tests, and for trying things out.
+"""Members in one process: a datagram is an object in the other member's queue. For
+tests, and for trying things out.
 
-It behaves like a datagram network: what does not fit a full queue is lost, and the stack repairs it.
+It behaves like a datagram network: what does not fit a full queue is lost, and the
+stack repairs it.
 """
 
 import itertools
@@ -43,7 +45,8 @@ os.register_at_fork(after_in_child=_forget_hubs)
 
 
 class InprocTransport:
-    """One member's place in the hub of `group`; the contract is transport.Transport's."""
+    """One member's place in the hub of `group`; the contract is
+    transport.Transport's."""
 
     max_datagram = 65_507
     lossless = False                        # a full inbox drops

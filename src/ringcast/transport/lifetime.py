@@ -1,4 +1,5 @@
-"""What a transport's threads share: it closes when nobody is inside it any more, whoever that was."""
+"""What a transport's threads share: it closes when nobody is inside it any more,
+whoever that was."""
 
 import threading
 
@@ -6,15 +7,17 @@ from ringcast.errors import ClosedError
 
 
 class Shared:
-    """A transport that threads enter and leave, and that gives its sockets back once: at close(), or when the last one leaves after it.
+    """A transport that threads enter and leave, and that gives its sockets back once:
+    at close(), or when the last one leaves after it.
 
-    A subclass gives `wake()`, which makes a thread that waits inside come out, and `_release()`.
+    A subclass gives `wake()`, which makes a thread that waits inside come out, and
+    `_release()`.
     """
 
     def __init__(self) -> None:
         self._users = 0                         # threads inside
         self._closed = self._released = False
-        self._lock = threading.RLock()          # of these; re-entrant, for a signal handler that closes
+        self._lock = threading.RLock()      # of these; re-entrant, for a signal handler that closes
 
     def wake(self) -> None:
         raise NotImplementedError
@@ -32,7 +35,8 @@ class Shared:
                 self._release_if_unused()
 
     def forget(self) -> None:
-        """See `Transport.forget`. The lock may have been held by a thread that is not here."""
+        """See `Transport.forget`. The lock may have been held by a thread that is not
+        here."""
         self._lock = threading.RLock()
         self._users = 0
         if not self._released:
@@ -44,7 +48,8 @@ class Shared:
         raise NotImplementedError
 
     def _enter(self) -> None:
-        """Keep the sockets open while a system call may use them: a number closed too early may be another file's."""
+        """Keep the sockets open while a system call may use them: a number closed too
+        early may be another file's."""
         with self._lock:
             if self._closed:
                 raise ClosedError("this transport is closed; open another one")

@@ -1,17 +1,21 @@
-"""UDP over IPv4 multicast, on Linux: one datagram reaches every member, and any of them may be lost.
+"""UDP over IPv4 multicast, on Linux: one datagram reaches every member, and any of them
+may be lost.
 
-Two sockets. The multicast socket is bound to the group's address and port, which every member on a host shares. The unicast
-socket is bound to the chosen interface and a port of its own; it receives what is meant for this member alone, and sends
-everything, so its address and port identify this member's datagrams. Multicast is looped back, because other members may
-live on this host, and a filter in the kernel takes the own datagrams out again.
+Two sockets. The multicast socket is bound to the group's address and port, which every
+member on a host shares. The unicast socket is bound to the chosen interface and a port
+of its own; it receives what is meant for this member alone, and sends everything, so
+its address and port identify this member's datagrams. Multicast is looped back, because
+other members may live on this host, and a filter in the kernel takes the own datagrams
+out again.
 
-Off loopback no datagram is larger than one frame of the interface, and none may be cut on its way (IP_MTU_DISCOVER): of a
-datagram of 60,000 bytes one lost frame in 41 would lose the whole, and what came of it would fill the kernel's memory for
-fragments for 30 s, in which nothing else gets through. Many small datagrams cost little more than a large one, because the
-kernel takes a burst of them in one piece (see Sender).
+Off loopback no datagram is larger than one frame of the interface, and none may be cut
+on its way (IP_MTU_DISCOVER): of a datagram of 60,000 bytes one lost frame in 41 would
+lose the whole, and what came of it would fill the kernel's memory for fragments for 30
+s, in which nothing else gets through. Many small datagrams cost little more than a
+large one, because the kernel takes a burst of them in one piece (see Sender).
 
-Start-up finds out what can be found out without sending anything, and fails with one sentence that says what to do. After
-that a network that fails is only counted.
+Start-up finds out what can be found out without sending anything, and fails with one
+sentence that says what to do. After that a network that fails is only counted.
 """
 
 from __future__ import annotations
@@ -23,7 +27,14 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
-from ringcast._core.sockets import MAX_DATAGRAM, Receiver, Sender, SockAddr, drop_own, size_receive_buffer
+from ringcast._core.sockets import (
+    MAX_DATAGRAM,
+    Receiver,
+    Sender,
+    SockAddr,
+    drop_own,
+    size_receive_buffer,
+)
 from ringcast.config import MIN_DATAGRAM
 from ringcast.errors import ConfigError, TransportError
 from ringcast.transport import EVERYONE
@@ -42,33 +53,44 @@ if TYPE_CHECKING:
 
 IP_MTU_DISCOVER, IP_MTU = 10, 14    # Linux; the socket module does not name them
 IP_MULTICAST_ALL = 49
-IP_PMTUDISC_PROBE = 3               # fragment nothing; and believe no ICMP message, which anybody could send, about the way
-HEADERS = 28                        # bytes of IPv4's and UDP's in front of a datagram
-FEW_SLOTS, MANY_SLOTS = 8, 64       # of a receiver: for large datagrams, and for those that fit a frame
+IP_PMTUDISC_PROBE = 3          # fragment nothing; and believe no ICMP message, which anybody could
+                               # send, about the way
+HEADERS = 28                   # bytes of IPv4's and UDP's in front of a datagram
+FEW_SLOTS, MANY_SLOTS = 8, 64  # of a receiver: for large datagrams, and for those that fit a frame
 MEBIBYTE = 1 << 20
 
 
 class UdpTransport(Shared):
-    """A `Transport` over UDP multicast. What comes out of `poll` may be lost, repeated, reordered, or anybody's.
+    """A `Transport` over UDP multicast. What comes out of `poll` may be lost, repeated,
+    reordered, or anybody's.
 
     Args:
-        group_address: IPv4 multicast address of the group, 224.0.0.0 .. 239.255.255.255.
+        group_address: IPv4 multicast address of the group, 224.0.0.0 ..
+          239.255.255.255.
         port: UDP port of the group, 1..65535.
-        interface: IPv4 address of the interface to use. The default never leaves this machine.
+        interface: IPv4 address of the interface to use. The default never leaves this
+          machine.
         ttl: routers that a multicast datagram may cross, plus one; 0..255.
-        receive_buffer: bytes of datagrams to hold for each socket until `poll` takes them; at least 64 KiB. The kernel may
-            grant less (`net.core.rmem_max`): `receive_budget` says what it did.
-        send_buffer: bytes of datagrams on their way to the interface; what `put` sends beyond is dropped and counted.
-        max_datagram: bytes of the largest datagram, 512..65,507; off loopback no more than fits a frame of the interface.
-        insecure: say True to use an interface other than loopback: nothing is encrypted or authenticated yet.
+        receive_buffer: bytes of datagrams to hold for each socket until `poll` takes
+            them; at least 64 KiB. The kernel may grant less (`net.core.rmem_max`):
+            `receive_budget` says what it did.
+        send_buffer: bytes of datagrams on their way to the interface; what `put` sends
+          beyond is dropped and counted.
+        max_datagram: bytes of the largest datagram, 512..65,507; off loopback no more
+          than fits a frame of the interface.
+        insecure: say True to use an interface other than loopback: nothing is encrypted
+          or authenticated yet.
 
-    Raises ConfigError for a value outside its range, TransportError when the machine refuses: the interface's address is
-    not here or down, the port belongs to another program, there is no multicast route, or no permission.
+    Raises ConfigError for a value outside its range, TransportError when the machine
+    refuses: the interface's address is not here or down, the port belongs to another
+    program, there is no multicast route, or no permission.
 
-    `receive_budget` is half of the smaller receive buffer as granted. The kernel charges its own overhead: datagrams of
-    8 KB and more fill at least that (measured: 0.96 to 1.97 times), 1,000 B 0.87 of it, 100 B only a quarter.
+    `receive_budget` is half of the smaller receive buffer as granted. The kernel
+    charges its own overhead: datagrams of 8 KB and more fill at least that (measured:
+    0.96 to 1.97 times), 1,000 B 0.87 of it, 100 B only a quarter.
 
-    Threads: as `Transport` says. `close` never waits: the thread that leaves `poll` or `put` last gives the sockets back.
+    Threads: as `Transport` says. `close` never waits: the thread that leaves `poll` or
+    `put` last gives the sockets back.
     """
 
     lossless = False
@@ -104,11 +126,13 @@ class UdpTransport(Shared):
                 _forbid_fragments(self._unicast)
             with os_errors_as("UDP", {}):
                 drop_own(self._multicast.fileno(), interface, own_port)
-                granted = [size_receive_buffer(each, receive_buffer) for each in (self._unicast, self._multicast)]
+                granted = [size_receive_buffer(each, receive_buffer)
+                           for each in (self._unicast, self._multicast)]
                 self._receiver = Receiver([self._unicast.fileno(), self._multicast.fileno()], slots)
             undo.pop_all()
         self._spin = busy_poll if len(os.sched_getaffinity(0)) > 1 else 0
-        self._sender = Sender(self._unicast.fileno(), self.max_datagram, segments=not self._loopback)
+        self._sender = Sender(self._unicast.fileno(), self.max_datagram,
+                              segments=not self._loopback)
         self._everyone = SockAddr(group_address, port)
         self._routes = {EVERYONE: self._everyone}
         self._bad_routes = 0
@@ -116,7 +140,8 @@ class UdpTransport(Shared):
         self.receive_budget = min(granted) // 2
 
     def connect(self, routes: Mapping[int, str]) -> None:
-        """See `Transport.connect`. A sensible `physical` is `address:port` of one IPv4 host, on loopback if we are."""
+        """See `Transport.connect`. A sensible `physical` is `address:port` of one IPv4
+        host, on loopback if we are."""
         table = {EVERYONE: self._everyone}
         for member, physical in routes.items():
             address = endpoint(physical, self._loopback)
@@ -127,7 +152,8 @@ class UdpTransport(Shared):
             self._routes = table
 
     def poll(self, timeout_ns: int | None, expecting: bool = False) -> list[memoryview]:
-        """See `Transport.poll`; returns early and empty when all that came was an ICMP error."""
+        """See `Transport.poll`; returns early and empty when all that came was an ICMP
+        error."""
         self._enter()
         try:
             return self._receiver.receive(timeout_ns, self._spin if expecting else 0)
@@ -135,7 +161,8 @@ class UdpTransport(Shared):
             self._leave()
 
     def put(self, packets: Sequence[tuple[int, Buffer]]) -> None:
-        """See `Transport.put`. A full send buffer drops the rest of the batch; the counters tell why each was lost."""
+        """See `Transport.put`. A full send buffer drops the rest of the batch; the
+        counters tell why each was lost."""
         self._enter()
         try:
             self._sender.send_many(packets, self._routes)
@@ -147,7 +174,8 @@ class UdpTransport(Shared):
         return []
 
     def hold(self, members: Collection[int]) -> None:
-        """See `Transport.hold`: a datagram that is not read is lost, so all are read."""
+        """See `Transport.hold`: a datagram that is not read is lost, so all are
+        read."""
 
     def wake(self) -> None:
         """See `Transport.wake`."""
@@ -186,14 +214,16 @@ def _check_group(group_address: str, port: int) -> None:
     check_range("port", port, 1, 65535)
     if not parse_address("group_address", group_address).is_multicast:
         raise ConfigError(
-            f"group_address={group_address!r} is not a multicast address; choose one in 239.0.0.0 .. 239.255.255.255"
+            f"group_address={group_address!r} is not a multicast address; choose one in 239.0.0.0 "
+            f".. 239.255.255.255"
         )
 
 
 def _socket() -> socket.socket:
     """A closed-on-exec, non-blocking UDP socket."""
     with os_errors_as("UDP", {}):
-        return socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
+        return socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK
+                             | socket.SOCK_CLOEXEC)
 
 
 def _open_unicast(unicast: socket.socket, interface: str, ttl: int, send_buffer: int) -> int:
@@ -209,33 +239,40 @@ def _open_unicast(unicast: socket.socket, interface: str, ttl: int, send_buffer:
 
 
 def _open_multicast(multicast: socket.socket, group_address: str, port: int, interface: str) -> None:
-    """Bind the socket that hears the group, which all members on this host share, and join."""
+    """Bind the socket that hears the group, which all members on this host share, and
+    join."""
     group = f"{group_address}:{port}"
     sentences = {
-        errno.EADDRINUSE: f"another program uses {group} and does not share it; stop it or choose another port",
+        errno.EADDRINUSE: f"another program uses {group} and does not share it; stop it or choose "
+                          f"another port",
         errno.EACCES: f"no permission to use port {port}; choose a port above 1023",
-        errno.EPERM: f"no permission to join {group}; ask for it to be allowed here (a sandbox or firewall forbids it)",
-        errno.ENODEV: f"the interface {interface} cannot join {group_address}; choose one that is up and has multicast",
-        errno.ENOBUFS: "this machine is in too many multicast groups; raise net.ipv4.igmp_max_memberships",
+        errno.EPERM: f"no permission to join {group}; ask for it to be allowed here (a sandbox or "
+                     f"firewall forbids it)",
+        errno.ENODEV: f"the interface {interface} cannot join {group_address}; choose one that is "
+                      f"up and has multicast",
+        errno.ENOBUFS: "this machine is in too many multicast groups; raise "
+                       "net.ipv4.igmp_max_memberships",
     }
     with os_errors_as("UDP", sentences):
         multicast.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         multicast.bind((group_address, port))
-        multicast.setsockopt(socket.IPPROTO_IP, IP_MULTICAST_ALL, 0)     # only what this socket itself has joined
+        # only what this socket itself has joined
+        multicast.setsockopt(socket.IPPROTO_IP, IP_MULTICAST_ALL, 0)
         membership = socket.inet_aton(group_address) + socket.inet_aton(interface)
         multicast.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, membership)
 
 
 def largest_datagram(group_address: str, port: int, interface: str, insecure: bool) -> int:
-    """Return the bytes that a datagram has at most over this interface; errors as UdpTransport's."""
+    """Return the bytes that a datagram has at most over this interface; errors as
+    UdpTransport's."""
     _check_group(group_address, port)
     check_interface(interface, insecure)
     return _probe_route(group_address, port, interface)
 
 
 def _probe_route(group_address: str, port: int, interface: str) -> int:
-    """Look the route up as sending would, without sending: connect() of a UDP socket does just that. Return what fits one of
-    its packets."""
+    """Look the route up as sending would, without sending: connect() of a UDP socket
+    does just that. Return what fits one of its packets."""
     lost = f"no multicast route to {group_address}: the interface of {interface} is down; bring it up (`ip link set`)"
     down = {errno.ENETUNREACH: lost, errno.EHOSTUNREACH: lost, errno.ENODEV: lost}
     with os_errors_as("UDP", down | no_such_interface(interface)), _socket() as probe:
@@ -244,8 +281,11 @@ def _probe_route(group_address: str, port: int, interface: str) -> int:
         probe.connect((group_address, port))
         mtu = probe.getsockopt(socket.IPPROTO_IP, IP_MTU)
     if mtu - HEADERS < MIN_DATAGRAM:
-        raise TransportError(errno.EMSGSIZE, f"the interface {interface} carries packets of {mtu} bytes, and ringcast needs "
-                                             f"{MIN_DATAGRAM + HEADERS}; raise its MTU (`ip link set`)")
+        raise TransportError(errno.EMSGSIZE,
+                             f"the interface {interface} carries packets of {mtu} bytes, and "
+                             f"ringcast needs "
+                             f"{MIN_DATAGRAM + HEADERS}; raise its MTU (`ip link "
+                             f"set`)")
     return min(mtu - HEADERS, int(MAX_DATAGRAM))
 
 

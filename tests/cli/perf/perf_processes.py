@@ -9,12 +9,14 @@ import time
 
 
 def command(*arguments, timeout=120):
-    return subprocess.run([sys.executable, "-c", "from ringcast.cli import main; main()", "perf", *map(str, arguments)],
+    return subprocess.run([sys.executable, "-c", "from ringcast.cli import main; main()", "perf",
+                           *map(str, arguments)],
                           capture_output=True, text=True, timeout=timeout)
 
 
 def signal_member(name, number, sending):
-    """Send a signal to the member `name` of a run in this process, once it has been sending for a while."""
+    """Send a signal to the member `name` of a run in this process, once it has been
+    sending for a while."""
     def act():
         for _ in range(6000):
             for process in multiprocessing.active_children():
@@ -29,7 +31,8 @@ def signal_member(name, number, sending):
 
 
 def cpu_ticks(pid):
-    """CPU time of a process in hundredths of a second: how one sees from outside that it is past its start."""
+    """CPU time of a process in hundredths of a second: how one sees from outside that
+    it is past its start."""
     with open(f"/proc/{pid}/stat") as file:
         return sum(map(int, file.read().rpartition(")")[2].split()[11:13]))
 

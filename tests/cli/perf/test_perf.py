@@ -1,4 +1,5 @@
-"""`ringcast perf`: that it says what it measured, that its check can fail, and that it ends whatever its members do."""
+"""`ringcast perf`: that it says what it measured, that its check can fail, and that it
+ends whatever its members do."""
 
 import json
 import multiprocessing
@@ -24,8 +25,10 @@ from ringcast.cli.perf.member import Report  # noqa: E402
 from ringcast.cli.perf.plan import POOL, Plan, StreamChecker  # noqa: E402
 from ringcast.cli.perf.run import RunError, run_once  # noqa: E402
 
-FIGURES = {"sent_per_second", "delivered_per_second", "delivered_from_others_per_second", "megabytes_per_second", "messages_sent",
-           "retransmitted", "requests", "blockings", "discarded_datagrams", "sender_cpu_per_million", "receiver_cpu_per_million",
+FIGURES = {"sent_per_second", "delivered_per_second", "delivered_from_others_per_second",
+           "megabytes_per_second", "messages_sent",
+           "retransmitted", "requests", "blockings", "discarded_datagrams",
+           "sender_cpu_per_million", "receiver_cpu_per_million",
            "cores", "cores_others"}
 PLAN = Plan(group="test", members=3, senders=2, size=20, seconds=0.1, timeout=10)
 
@@ -39,7 +42,7 @@ def udp_plan(port, **changes):
     return replace(PLAN, options={"port": port}, **changes)
 
 
-# ----------------------------------------------------------------------------------------------------- the check
+# ---------------------------------------------------------------------------------------- the check
 
 
 def stream(sender, first, last):
@@ -49,7 +52,8 @@ def stream(sender, first, last):
 
 
 def checked(*ranges, sent=10):
-    """The verdict on batches of S with the seqnos `ranges`, of whom `sent` messages are expected."""
+    """The verdict on batches of S with the seqnos `ranges`, of whom `sent` messages are
+    expected."""
     checker = StreamChecker(PLAN)
     for first, last in ranges:
         messages = stream("S", first, last)
@@ -100,17 +104,21 @@ def test_waiting_ends_at_the_first_difference():
 
 
 def test_what_one_member_saw_fails_the_run():
-    good = Report(name="S", sent=1, sent_rate=1, received=0, received_rate=0, own_share=0, cpu_seconds=0, cores=0, unacked=0,
+    good = Report(name="S", sent=1, sent_rate=1, received=0, received_rate=0, own_share=0,
+                  cpu_seconds=0, cores=0, unacked=0,
                   fault="", status={})
     perf_run.verify([good])
-    with pytest.raises(RunError, match="at R1: something; 3 messages of S2 were never acknowledged"):
-        perf_run.verify([good, replace(good, name="R1", fault="something"), replace(good, name="S2", unacked=3)])
+    with pytest.raises(RunError,
+                       match="at R1: something; 3 messages of S2 were never acknowledged"):
+        perf_run.verify([good, replace(good, name="R1", fault="something"),
+                         replace(good, name="S2", unacked=3)])
 
 
-# ------------------------------------------------------------------------------------------------ the naive bundle
+# --------------------------------------------------------------------------------- the naive bundle
 
 
-@pytest.mark.parametrize("messages", [[b""], [b"a", b"", b"bc" * 1000], [b"x"] * 500], ids=["empty", "mixed", "many"])
+@pytest.mark.parametrize("messages", [[b""], [b"a", b"", b"bc" * 1000], [b"x"] * 500],
+                         ids=["empty", "mixed", "many"])
 def test_a_bundle_is_split_as_it_was_joined(messages):
     data = naive.bundle(messages, sum(map(len, messages)))
     count, nbytes = naive.HEAD.unpack_from(data)
@@ -123,7 +131,7 @@ def test_naive_members_pass_the_same_check():
     assert figures["messages_sent"] > 0 and set(figures) == FIGURES
 
 
-# ------------------------------------------------------------------------------------------------ the limit, in words
+# ------------------------------------------------------------------------------ the limit, in words
 
 
 @pytest.mark.parametrize(("cores", "others", "loss", "said"), [
@@ -142,22 +150,26 @@ def test_medians_reach_into_tables_and_keep_what_does_not_exist():
     assert perf_run.medians(runs) == {"a": 2, "cores": {"S": 2}, "none": None}
 
 
-# --------------------------------------------------------------------------------------------------- the command
+# -------------------------------------------------------------------------------------- the command
 
 
 @pytest.mark.prove
 @pytest.mark.udp
 def test_json_has_every_figure_of_every_run(port, tmp_path):
     target = tmp_path / "perf.json"
-    done = command("--members", 3, "--senders", "all", "--size", "100,1000", "--seconds", 0.1, "--runs", 2, "--port", port,
+    done = command("--members", 3, "--senders", "all", "--size", "100,1000", "--seconds", 0.1,
+                   "--runs", 2, "--port", port,
                    "--json", target)
     assert done.returncode == 0, done.stderr
     document = json.loads(target.read_text())
-    assert {"ringcast", "python", "system", "cores_available", "seconds", "runs", "seed", "options", "rows"} <= set(document)
+    assert {"ringcast", "python", "system", "cores_available", "seconds", "runs", "seed", "options",
+            "rows"} <= set(document)
     assert [row["title"] for row in document["rows"]] == [
-        "100 B, 3 of 3 send", "100 B, naive, 1 -> 2", "1,000 B, 3 of 3 send", "1,000 B, naive, 1 -> 2"]
+        "100 B, 3 of 3 send", "100 B, naive, 1 -> 2", "1,000 B, 3 of 3 send",
+        "1,000 B, naive, 1 -> 2"]
     for row in document["rows"]:
-        assert set(row) == FIGURES | {"title", "naive", "members", "senders", "size", "loss", "stack", "limit", "all_runs"}
+        assert set(row) == FIGURES | {"title", "naive", "members", "senders", "size", "loss",
+                                      "stack", "limit", "all_runs"}
         assert [set(run) for run in row["all_runs"]] == [FIGURES, FIGURES]
         assert row["delivered_per_second"] > 0 and row["title"] in done.stdout
 
@@ -165,7 +177,8 @@ def test_json_has_every_figure_of_every_run(port, tmp_path):
 @pytest.mark.prove
 @pytest.mark.udp
 def test_a_lossy_row_is_complete_and_says_what_it_repeated(port):
-    done = command("--loss", 0.2, "--seconds", 0.3, "--runs", 1, "--size", 1000, "--no-naive", "--port", port, "--json", "-")
+    done = command("--loss", 0.2, "--seconds", 0.3, "--runs", 1, "--size", 1000, "--no-naive",
+                   "--port", port, "--json", "-")
     assert done.returncode == 0, done.stderr
     (row,) = json.loads(done.stdout)["rows"]
     assert row["discarded_datagrams"] > 0 and row["retransmitted"] > 0 and row["requests"] > 0
@@ -199,17 +212,20 @@ def test_what_cannot_be_is_one_sentence_and_status_2(arguments, said):
 
 
 def test_the_standard_table_has_the_promised_rows():
-    plans = [perf.plan_of(scenario, 100, "mcast-udp", {"group": "", "seconds": 1, "timeout": 1}) for scenario in
+    plans = [perf.plan_of(scenario, 100, "mcast-udp", {"group": "", "seconds": 1, "timeout": 1})
+             for scenario in
              perf.scenarios(None, None, None, naive=True)]
     assert [plan.title for plan in plans] == [
-        "100 B, 1 -> 1", "100 B, naive, 1 -> 1", "100 B, 1 -> 2", "100 B, 1 -> 3", "100 B, 1 -> 1, 5 % lost", "100 B, 3 of 3 send"]
+        "100 B, 1 -> 1", "100 B, naive, 1 -> 1", "100 B, 1 -> 2", "100 B, 1 -> 3",
+        "100 B, 1 -> 1, 5 % lost", "100 B, 3 of 3 send"]
     assert not any(scenario.naive for scenario in perf.scenarios(None, None, None, naive=False))
 
 
 @pytest.mark.prove
 @pytest.mark.udp
 def test_every_row_is_measured_with_each_stack(port):
-    done = command("--stack", "nakack2-tcp,nakack2-udp", "--stack", "mcast-tcp", "--seconds", 0.1, "--runs", 1, "--size", 1000,
+    done = command("--stack", "nakack2-tcp,nakack2-udp", "--stack", "mcast-tcp", "--seconds", 0.1,
+                   "--runs", 1, "--size", 1000,
                    "--members", 3, "--port", port, "--json", "-")
     assert done.returncode == 0, done.stderr
     rows = json.loads(done.stdout)["rows"]
@@ -222,10 +238,11 @@ def test_without_retransmission_the_standard_row_with_loss_is_left_out():
     lossy = perf.Scenario(2, loss=0.05)
     assert perf.stacks_for(lossy, ["nakack2-tcp", "mcast-tcp"], {}) == ["mcast-tcp"]
     assert perf.stacks_for(lossy, ["nakack2-tcp"], {"xmit_interval": 3.0}) == ["nakack2-tcp"]
-    assert perf.stacks_for(perf.Scenario(2), ["nakack2-tcp", "mcast-tcp"], {}) == ["nakack2-tcp", "mcast-tcp"]
+    assert perf.stacks_for(perf.Scenario(2), ["nakack2-tcp", "mcast-tcp"], {}) == ["nakack2-tcp",
+                                                                                   "mcast-tcp"]
 
 
-# ---------------------------------------------------------------------------------------- members that die or hang
+# ------------------------------------------------------------------------- members that die or hang
 
 
 @pytest.mark.prove
@@ -237,11 +254,13 @@ def test_a_killed_member_ends_the_run(port, name):
     with pytest.raises(RunError, match=rf"{name} died while \w+ \(killed by SIGKILL\)"):
         run_once(udp_plan(port, senders=1, seconds=30))
     killer.join()
-    assert not [process for process in multiprocessing.active_children() if process.name in PLAN.names]
+    assert not [process for process in multiprocessing.active_children()
+                if process.name in PLAN.names]
 
 
 def test_a_death_is_seen_even_when_its_exit_code_comes_after_its_sentinel():
-    """A process that dies closes what is waited for before it has an exit code: the look at that moment finds nothing."""
+    """A process that dies closes what is waited for before it has an exit code: the
+    look at that moment finds nothing."""
     class Dying:
         def __init__(self):
             self.ours, theirs = multiprocessing.Pipe()
@@ -273,7 +292,8 @@ def test_a_member_that_hangs_ends_the_run(port, monkeypatch):
     with pytest.raises(RunError, match="did not finish sending"):
         run_once(udp_plan(port, senders=1, seconds=3, timeout=3))
     killer.join()
-    assert not [process for process in multiprocessing.active_children() if process.name in PLAN.names]
+    assert not [process for process in multiprocessing.active_children()
+                if process.name in PLAN.names]
 
 
 @pytest.mark.udp
@@ -286,7 +306,8 @@ def test_a_run_that_fails_is_one_sentence_and_status_1(monkeypatch, port):
         raise RunError("at R1: a difference")
 
     monkeypatch.setattr(perf_run, "verify", differ)
-    done = CliRunner().invoke(app, ["perf", "--members", "2", "--seconds", "0.1", "--no-naive", "--port", str(port)])
+    done = CliRunner().invoke(app, ["perf", "--members", "2", "--seconds", "0.1", "--no-naive",
+                                    "--port", str(port)])
     assert done.exit_code == 1 and "1,000 B, 1 -> 1: at R1: a difference" in done.stderr
 
 
@@ -301,8 +322,10 @@ def test_what_the_machine_refuses_is_the_users_to_mend():
 @pytest.mark.kill
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 def test_members_end_with_the_command(port, number):
-    process = subprocess.Popen([sys.executable, "-c", "from ringcast.cli import main; main()", "perf", "--members", "3",
-                                "--seconds", "60", "--runs", "1", "--size", "100", "--port", str(port)],
+    process = subprocess.Popen([sys.executable, "-c", "from ringcast.cli import main; main()",
+                                "perf", "--members", "3",
+                                "--seconds", "60", "--runs", "1", "--size", "100", "--port",
+                                str(port)],
                                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     wait_until(lambda: len(children(process.pid)) >= 3)
     members = children(process.pid)

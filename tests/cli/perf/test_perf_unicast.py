@@ -1,4 +1,5 @@
-"""`ringcast perf --unicast`: that it measures what it says, that what it checks can fail, and that it ends whatever its members do."""
+"""`ringcast perf --unicast`: that it measures what it says, that what it checks can
+fail, and that it ends whatever its members do."""
 
 import gc
 import json
@@ -26,10 +27,13 @@ from ringcast.cli.perf.run import RunError, run_once  # noqa: E402
 
 COMMON = {"group": "test", "size": 20, "seconds": 0.1, "timeout": 10}
 ROUND_TRIPS = RoundTripPlan(**COMMON)
-THROUGHPUT = {"sent_per_second", "delivered_per_second", "delivered_from_others_per_second", "megabytes_per_second", "messages_sent",
-              "retransmitted", "requests", "blockings", "discarded_datagrams", "sender_cpu_per_million", "receiver_cpu_per_million",
+THROUGHPUT = {"sent_per_second", "delivered_per_second", "delivered_from_others_per_second",
+              "megabytes_per_second", "messages_sent",
+              "retransmitted", "requests", "blockings", "discarded_datagrams",
+              "sender_cpu_per_million", "receiver_cpu_per_million",
               "cores", "cores_others"}
-TIMES = {"round_trips", "p50_us", "p99_us", "p999_us", "retransmitted", "discarded_datagrams", "cores", "cores_others"}
+TIMES = {"round_trips", "p50_us", "p99_us", "p999_us", "retransmitted", "discarded_datagrams",
+         "cores", "cores_others"}
 
 
 @pytest.fixture
@@ -38,29 +42,36 @@ def port():
 
 
 def left_over(plan):
-    return [process for process in multiprocessing.active_children() if process.name in plan.processes]
+    return [process for process in multiprocessing.active_children()
+            if process.name in plan.processes]
 
 
-# --------------------------------------------------------------------------------------------------- the command
+# -------------------------------------------------------------------------------------- the command
 
 
 @pytest.mark.prove
 @pytest.mark.udp
 def test_json_has_every_figure_of_every_run(port, tmp_path):
     target = tmp_path / "perf.json"
-    done = command("--unicast", "--size", 300, "--seconds", 0.1, "--runs", 2, "--port", port, "--json", target)
+    done = command("--unicast", "--size", 300, "--seconds", 0.1, "--runs", 2, "--port", port,
+                   "--json", target)
     assert (done.returncode, done.stderr.strip()) == (0, "")
     document = json.loads(target.read_text())
-    assert {"ringcast", "python", "system", "cores_available", "seconds", "runs", "seed", "options"} <= set(document)
+    assert {"ringcast", "python", "system", "cores_available", "seconds", "runs", "seed",
+            "options"} <= set(document)
     rows, round_trips = document["rows"], document["round_trips"]
     assert [row["title"] for row in rows] == [
-        "300 B, unicast, 1 -> 1", "300 B, 1 -> 1", "300 B, unicast, 1 -> 1, inproc", "300 B, 1 -> 1, inproc"]
-    assert [row["title"] for row in round_trips] == ["300 B, UDP", "300 B, bare UDP sockets", "300 B, inproc"]
+        "300 B, unicast, 1 -> 1", "300 B, 1 -> 1", "300 B, unicast, 1 -> 1, inproc",
+        "300 B, 1 -> 1, inproc"]
+    assert [row["title"] for row in round_trips] == ["300 B, UDP", "300 B, bare UDP sockets",
+                                                     "300 B, inproc"]
     for row in rows:
-        assert set(row) == THROUGHPUT | {"title", "naive", "members", "senders", "size", "loss", "stack", "unicast", "to_multicast",
+        assert set(row) == THROUGHPUT | {"title", "naive", "members", "senders", "size", "loss",
+                                         "stack", "unicast", "to_multicast",
                                          "limit", "all_runs"}
         assert [set(run) for run in row["all_runs"]] == [THROUGHPUT, THROUGHPUT]
-        assert row["delivered_per_second"] > 0 and (row["to_multicast"] is not None) == row["unicast"]
+        assert row["delivered_per_second"] > 0 and (row["to_multicast"] is not None) == row[
+            "unicast"]
         assert list(row["cores"]) == (["S+R1"] if row["stack"] == "inproc" else ["S", "R1"])
     for row in round_trips:
         assert set(row) == TIMES | {"title", "over", "size", "loss", "to_bare", "all_runs"}
@@ -73,7 +84,8 @@ def test_json_has_every_figure_of_every_run(port, tmp_path):
 @pytest.mark.prove
 @pytest.mark.udp
 def test_lossy_rows_are_complete_and_say_what_they_repeated(port):
-    done = command("--unicast", "--loss", 0.3, "--seconds", 0.3, "--runs", 1, "--size", 1000, "--xmit-interval", 2, "--port", port,
+    done = command("--unicast", "--loss", 0.3, "--seconds", 0.3, "--runs", 1, "--size", 1000,
+                   "--xmit-interval", 2, "--port", port,
                    "--json", "-")
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
@@ -125,16 +137,19 @@ def test_sizes_are_those_asked_for(given, throughput, round_trips, monkeypatch):
     monkeypatch.setattr(perf, "measure", lambda all_plans, runs: plans.extend(all_plans))
     monkeypatch.setattr(perf_unicast, "sections", lambda *_: {})
     assert CliRunner().invoke(app, ["perf", "--unicast", *given]).exit_code == 0
-    sizes = {kind: {plan.title.split(" B")[0] + " B" for plan in plans if type(plan) is kind} for kind in (Plan, RoundTripPlan)}
+    sizes = {kind: {plan.title.split(" B")[0] + " B" for plan in plans if type(plan) is kind}
+             for kind in (Plan, RoundTripPlan)}
     assert sizes == {Plan: throughput, RoundTripPlan: round_trips}
 
 
-# --------------------------------------------------------------------------------------------------- the figures
+# -------------------------------------------------------------------------------------- the figures
 
 
 def test_percentiles_are_nearest_ranks():
-    assert percentiles([5000, 1000, 3000]) == {"round_trips": 3, "p50_us": 3, "p99_us": 5, "p999_us": 5}
-    assert percentiles(range(1000, 1_001_000, 1000)) == {"round_trips": 1000, "p50_us": 500, "p99_us": 990, "p999_us": 999}
+    assert percentiles([5000, 1000, 3000]) == {"round_trips": 3, "p50_us": 3, "p99_us": 5,
+                                               "p999_us": 5}
+    assert percentiles(range(1000, 1_001_000, 1000)) == {"round_trips": 1000, "p50_us": 500,
+                                                         "p99_us": 990, "p999_us": 999}
 
 
 def test_a_ratio_is_the_median_of_neighbours():
@@ -143,15 +158,17 @@ def test_a_ratio_is_the_median_of_neighbours():
 
 
 def test_rows_are_compared_with_the_same_by_multicast_and_with_bare_sockets():
-    plans = perf_unicast.plans_of(perf_unicast.STACKS, [100, 50], [100, 50], 0.1, {"group": "", "seconds": 1, "timeout": 1})
-    results = [[{**dict.fromkeys(THROUGHPUT | TIMES, 0), "cores": {}, "delivered_per_second": 1 << number, "p50_us": 1 << number}]
+    plans = perf_unicast.plans_of(perf_unicast.STACKS, [100, 50], [100, 50], 0.1,
+                                  {"group": "", "seconds": 1, "timeout": 1})
+    results = [[{**dict.fromkeys(THROUGHPUT | TIMES, 0), "cores": {},
+                 "delivered_per_second": 1 << number, "p50_us": 1 << number}]
                for number, _ in enumerate(plans)]
     tables = {name: section.rows for name, section in perf_unicast.sections(plans, results).items()}
     assert [row["to_multicast"] for row in tables["rows"]] == [0.5, None] * 4
     assert [row["to_bare"] for row in tables["round_trips"]] == [0.5, None, 2] * 2
 
 
-# ----------------------------------------------------------------------------------------------- what is measured
+# --------------------------------------------------------------------------------- what is measured
 
 
 @pytest.mark.parametrize("unicast", [True, False])
@@ -163,7 +180,8 @@ def test_a_unicast_row_sends_nothing_by_multicast_nor_the_other_way_round(unicas
     sent = pair.work(0.01)
     pair.checkers[0].await_all(sent, 10)
     assert pair.settle(10) == 0 and pair.checkers[0].verdict(sent) == ""
-    assert sender.status()["conns_opened"] == unicast and sender.status()["hr"] == (0 if unicast else sent["S"])
+    assert sender.status()["conns_opened"] == unicast and sender.status()["hr"] == (0 if unicast
+                                                                                    else sent["S"])
     pair.close(10)
 
 
@@ -201,7 +219,8 @@ def test_a_question_waits_for_its_answer_and_garbage_for_the_end():
 
 
 @pytest.mark.parametrize(("numbers", "said"), [
-    ([1, 1], "B's message 1 was followed by 1: again"), ([1, 3], "B's message 1 was followed by 3: 1 missing")])
+    ([1, 1], "B's message 1 was followed by 1: again"),
+    ([1, 3], "B's message 1 was followed by 3: 1 missing")])
 def test_an_answer_to_something_else_is_a_difference(numbers, said):
     talker = Scripted("A", [(number, ROUND_TRIPS.payloads("B")[number - 1]) for number in numbers])
     talker.work(0)
@@ -216,7 +235,8 @@ def test_every_question_is_answered_until_the_end():
 
 
 def test_what_nobody_finished_is_not_settled():
-    """The last answer counts as finished, and is acknowledged, only because both listen on."""
+    """The last answer counts as finished, and is acknowledged, only because both listen
+    on."""
     plan = replace(ROUND_TRIPS, stack="inproc")
     asking, answering = peers = [RoundTripPeer(plan, name) for name in plan.names]
     pair = Together(peers)
@@ -241,13 +261,14 @@ def test_a_message_after_the_end_is_a_difference():
     pair.close(10)
 
 
-# ---------------------------------------------------------------------------------------- members that die or hang
+# ------------------------------------------------------------------------- members that die or hang
 
 
 @pytest.mark.prove
 @pytest.mark.udp
 @pytest.mark.kill
-@pytest.mark.parametrize(("changes", "name"), [({}, "A"), ({}, "B"), ({"bare": True}, "B"), ({"stack": "inproc"}, "A+B")],
+@pytest.mark.parametrize(("changes", "name"), [({}, "A"), ({}, "B"), ({"bare": True}, "B"),
+                                               ({"stack": "inproc"}, "A+B")],
                          ids=["A", "B", "bare", "inproc"])
 def test_a_killed_member_ends_the_run(port, changes, name):
     plan = replace(ROUND_TRIPS, seconds=30, options={"port": port}, **changes)

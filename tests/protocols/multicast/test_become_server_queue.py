@@ -1,4 +1,5 @@
-"""become_server_queue: what it keeps, what gives way, and that it knows what it lacks."""
+"""become_server_queue: what it keeps, what gives way, and that it knows what it
+  lacks."""
 
 import pytest
 
@@ -115,7 +116,8 @@ def test_who_will_not_be_in_the_view_is_forgotten():
 
 
 def test_what_is_kept_is_a_copy():
-    """A received packet is a view of the transport's memory, good only until the turn ends."""
+    """A received packet is a view of the transport's memory, good only until the turn
+    ends."""
     memory = bytearray(b"before")
     queue = BecomeServerQueue(UNBOUNDED, PLENTY)
     queue.add(datagram(A, memoryview(memory)), 1)

@@ -1,4 +1,5 @@
-"""MCAST, paragraph by paragraph of the text, and decisions 8 to 15, on whole stacks in a simulated network."""
+"""MCAST, paragraph by paragraph of the text, and decisions 8 to 15, on whole stacks in
+a simulated network."""
 
 import itertools
 
@@ -48,7 +49,7 @@ def window(group, receiver, sender):
     return group[receiver].multicast.windows[group[sender].address.incarnation]
 
 
-# ------------------------------------------------------------------------------------------ the text, healthy network
+# ------------------------------------------------------------------------ the text, healthy network
 
 def test_every_member_gets_every_message_once_and_in_order():
     group = cluster()
@@ -162,13 +163,14 @@ def test_a_repeat_for_several_members_is_one_multicast():
     group["A"].multicast.requests = {}
     wanted = multicast.XmitReq([(1, 5)])
     dest = group["A"].address.incarnation
-    group["A"].turn([control(group, "B", multicast.XMIT_REQ, wanted, dest), control(group, "C", multicast.XMIT_REQ, wanted, dest)])
+    group["A"].turn([control(group, "B", multicast.XMIT_REQ, wanted, dest),
+                     control(group, "C", multicast.XMIT_REQ, wanted, dest)])
     assert counters(group["A"]).xmit_rsps_sent == 5
     group.run(5)
     assert got(group, "B", "A") == got(group, "C", "A") == payloads("A", 1, 5)
 
 
-# ---------------------------------------------------------------------------------------------------- the decisions
+# ------------------------------------------------------------------------------------ the decisions
 
 def test_decision_4_bounds_of_a_receive_window_on_both_sides():
     group = cluster("AB")
@@ -177,7 +179,8 @@ def test_decision_4_bounds_of_a_receive_window_on_both_sides():
     ring = window(group, "B", "A").ring
     low = ring.low
     header = group["A"].stack.header(multicast.DATA)
-    for seqno, accepted in [(low, False), (low + 65, False), (low + 64, True), (low + 1, True), (low + 1, False)]:
+    for seqno, accepted in [(low, False), (low + 65, False), (low + 64, True), (low + 1, True),
+                            (low + 1, False)]:
         other = mcast.RingBuffer(1, seqno - 1)
         other.send(b"m")
         before = len(ring) + ring.hd
@@ -258,15 +261,18 @@ def test_decision_9_a_request_is_bounded_by_a_datagram():
 
 @pytest.mark.parametrize("seed", range(30))
 def test_decision_10_a_join_under_load_stalls_nobody(seed):
-    """A member comes (or comes back) while others send: it gets a suffix of every stream, and nobody blocks for ever."""
-    group = Cluster("ABC", seed=seed, network=Network(loss=0.1, delay=(50_000, 4 * MS)), **OPTIONS).start()
+    """A member comes (or comes back) while others send: it gets a suffix of every
+    stream, and nobody blocks for ever."""
+    group = Cluster("ABC", seed=seed, network=Network(loss=0.1, delay=(50_000, 4 * MS)),
+                    **OPTIONS).start()
     group.run(400)
     sent = {"A": 0, "B": 0}
 
     def load(steps):
         for _ in range(steps):
             for name in "AB":
-                sent[name] += group[name].send(*payloads(name, sent[name] + 1, sent[name] + group.rng.randint(0, 9)))
+                sent[name] += group[name].send(*payloads(name, sent[name] + 1,
+                                                         sent[name] + group.rng.randint(0, 9)))
             group.run(group.rng.choice([1, 2, 5]))
 
     load(60)
@@ -286,7 +292,8 @@ def test_decision_10_a_join_under_load_stalls_nobody(seed):
 
 
 def test_decision_10_a_member_that_comes_back_goes_on_behind_what_it_has():
-    """The recorder's incarnation: killed, started again with the digest of what it had made durable; nothing between is lost."""
+    """The recorder's incarnation: killed, started again with the digest of what it had
+    made durable; nothing between is lost."""
     group = cluster("AB")
     group["A"].send(*payloads("A", 1, 20))
     group.settle()
@@ -351,7 +358,8 @@ def test_decision_12_an_ack_of_a_stranger_is_ignored():
     group.run(20)
     stranger = Address("X", 999)
     packet = group["A"].stack.control(mcast.ACK, mcast.Ack(10, 1 << 20))
-    data = wire.make_datagram(mcast.ACK, group["A"].stack.group, stranger.incarnation, 0, packet.data[wire.HEADER_SIZE:])
+    data = wire.make_datagram(mcast.ACK, group["A"].stack.group, stranger.incarnation, 0,
+                              packet.data[wire.HEADER_SIZE:])
     group["A"].turn([data])
     assert group["A"].multicast.send_window.ring.low == 0
     assert counters(group["A"]).num_unknown_sender == 1
@@ -368,23 +376,27 @@ def test_decision_14_a_healthy_network_sees_no_request():
         assert counters(group[name]).xmit_reqs_sent == counters(group[name]).num_duplicates == 0
 
 
-# -------------------------------------------------------------------------------------------------------- bad network
+# -------------------------------------------------------------------------------------- bad network
 
 @pytest.mark.parametrize("seed", range(25))
 def test_everything_arrives_once_and_in_order_whatever_the_network_does(seed):
-    group = Cluster("ABCD", seed=seed, network=Network(loss=0.2, duplicate=0.1, corrupt=0.02, delay=(50_000, 5 * MS)), **OPTIONS)
+    group = Cluster("ABCD", seed=seed,
+                    network=Network(loss=0.2, duplicate=0.1, corrupt=0.02, delay=(50_000, 5 * MS)),
+                    **OPTIONS)
     group.start()
     sent = dict.fromkeys("ABCD", 0)
     for _ in range(120):
         for name in "ABCD":
-            sent[name] += group[name].send(*payloads(name, sent[name] + 1, sent[name] + group.rng.randint(0, 12)))
+            sent[name] += group[name].send(*payloads(name, sent[name] + 1,
+                                                     sent[name] + group.rng.randint(0, 12)))
         group.run(group.rng.choice([1, 3, 20]))
     group.network = Network()
     group.settle()
     for receiver in "ABCD":
         for sender in "ABCD":
             assert len(got(group, receiver, sender)) == sent[sender]
-            assert [m.split(b"-")[1] for m in got(group, receiver, sender)] == [b"%d" % k for k in range(1, sent[sender] + 1)]
+            assert [m.split(b"-")[1] for m in got(group, receiver, sender)] == [b"%d" % k
+                                                                                for k in range(1, sent[sender] + 1)]
 
 
 def test_a_partition_stops_senders_and_heals_without_loss():
@@ -399,7 +411,8 @@ def test_a_partition_stops_senders_and_heals_without_loss():
 
 
 def test_what_a_lossy_link_costs_is_bounded():
-    """100 gaps cost about as many requests, and not much more is repeated than was lost."""
+    """100 gaps cost about as many requests, and not much more is repeated than was
+    lost."""
     group = cluster("AB", capacity=4096, seed=3, network=Network(loss=0.05))
     sent = 0
     while sent < 20_000:
@@ -411,13 +424,16 @@ def test_what_a_lossy_link_costs_is_bounded():
     assert counters(group["A"]).xmit_rsps_sent <= 2 * 0.05 * 1.5 * sent
 
 
-# ------------------------------------------------------------------------------------------------ hostile and damaged
+# ------------------------------------------------------------------------------ hostile and damaged
 
 @pytest.mark.parametrize(("kind", "body"), [
-    (mcast.ACK, mcast.Ack(11, 1000)), (mcast.ACK, mcast.Ack(2**62, 1000)), (mcast.ACK, mcast.Ack(-1, 1000)),
+    (mcast.ACK, mcast.Ack(11, 1000)), (mcast.ACK, mcast.Ack(2**62, 1000)), (mcast.ACK,
+                                                                            mcast.Ack(-1, 1000)),
     (mcast.ACK, mcast.Ack(5, -1)), (multicast.START, multicast.Start(-5, 1)), (multicast.HIGHEST, multicast.Highest(-(2**63))),
-    (multicast.XMIT_REQ, multicast.XmitReq([(-3, 4)])), (multicast.XMIT_REQ, multicast.XmitReq([(1, 1)] * 3000)),
-    (mcast.ACK, multicast.Highest(1)), (multicast.XMIT_REQ, mcast.Ack(1, 2)), (multicast.DATA, mcast.Ack(1, 2)),
+    (multicast.XMIT_REQ, multicast.XmitReq([(-3, 4)])), (multicast.XMIT_REQ,
+                                                         multicast.XmitReq([(1, 1)] * 3000)),
+    (mcast.ACK, multicast.Highest(1)), (multicast.XMIT_REQ, mcast.Ack(1, 2)), (multicast.DATA,
+                                                                               mcast.Ack(1, 2)),
 ], ids=str)
 def test_decision_24_what_cannot_be_is_counted_and_changes_nothing(kind, body):
     group = cluster("AB")
@@ -445,7 +461,8 @@ def test_decision_24_repeats_are_limited_to_one_window_per_interval():
     sizes = []
     group.observer.sent = lambda source, dest, datagram: sizes.append(len(datagram))
     for _ in range(100):
-        group["A"].turn([control(group, "B", multicast.XMIT_REQ, multicast.XmitReq([(1, 50)] * 2000))])
+        group["A"].turn([control(group, "B", multicast.XMIT_REQ,
+                                 multicast.XmitReq([(1, 50)] * 2000))])
     assert 0 < sum(sizes) <= 2 * 6000
 
 
@@ -455,22 +472,26 @@ def test_decision_24_arbitrary_bytes_from_a_member_never_raise(seed):
     rng = group.rng
     b, number = group["B"].address.incarnation, group["B"].stack.group
     for _ in range(300):
-        body = rng.choice([rng.randbytes(rng.randint(0, 80)), msgspec.msgpack.encode([rng.getrandbits(64), rng.getrandbits(8)]),
+        body = rng.choice([rng.randbytes(rng.randint(0, 80)),
+                           msgspec.msgpack.encode([rng.getrandbits(64), rng.getrandbits(8)]),
                            msgspec.msgpack.encode([[[rng.getrandbits(63), rng.getrandbits(63)]]])])
         dest = rng.choice([0, group["A"].address.incarnation])
         group["A"].turn([wire.make_datagram(rng.randint(0, 9), number, b, dest, body)])
     group.checkers.after_turn(group["A"])
 
 
-@pytest.mark.parametrize(("first", "last"), [(2**62, 2**64 - 2**62), (2**63 - 1, 2**63 + 5), (11, 2**63), (2**63, 1), (11, 12), (0, 0)])
+@pytest.mark.parametrize(("first", "last"), [(2**62, 2**64 - 2**62), (2**63 - 1, 2**63 + 5),
+                                             (11, 2**63), (2**63, 1), (11, 12), (0, 0)])
 def test_decision_24_a_request_for_half_the_circle_is_clipped_to_what_is_there(first, last):
-    """Found by the fuzzer: three seqnos around the circle have no order, and the repeat counted through all of it."""
+    """Found by the fuzzer: three seqnos around the circle have no order, and the repeat
+    counted through all of it."""
     group = cluster("AB")
     group["B"].finish_after = None
     group["A"].send(*payloads("A", 1, 10))
     group.run(50)
     before = counters(group["A"]).xmit_rsps_sent
-    group["A"].turn([control(group, "B", multicast.XMIT_REQ, multicast.XmitReq([(first, last), (2, 3)]))])
+    group["A"].turn([control(group, "B", multicast.XMIT_REQ,
+                             multicast.XmitReq([(first, last), (2, 3)]))])
     assert counters(group["A"]).xmit_rsps_sent == before + 2
 
 
@@ -485,7 +506,7 @@ def test_a_slow_application_bounds_the_window_and_the_memory():
     assert len(window(group, "B", "A").ring) == 64
 
 
-# ------------------------------------------------------------------------------------------- members that take nothing
+# ------------------------------------------------------------------------ members that take nothing
 
 def test_nobody_waits_for_a_member_that_takes_no_messages():
     group = Cluster("AB", **OPTIONS).start("A", receiving=False).start("B")
@@ -549,7 +570,8 @@ def test_decision_24_oob_messages_of_lives_that_come_and_go_do_not_flood_a_slow_
     handed = 0
     for number in range(100, 200):
         incarnation = Address("A", number)
-        other = Stack([mcast.Mcast(incarnation, configure({}), ReceiveBudget(1 << 20))], local=incarnation, group="g")
+        other = Stack([mcast.Mcast(incarnation, configure({}), ReceiveBudget(1 << 20))],
+                      local=incarnation, group="g")
         window = other.layers[0].send_window
         window.push_many(payloads("A", 1, 8), 0, Flag.OOB)
         layer.view(View(number, (incarnation, local)), {}, 0)
@@ -582,7 +604,7 @@ def test_a_small_grant_bounds_the_window_in_bytes():
     assert group["A"].multicast.send_window.bundle == 600
 
 
-# ------------------------------------------------------------------------------------------ found by the simulator, kept as cases
+# ------------------------------------------------------------ found by the simulator, kept as cases
 
 @pytest.mark.parametrize("offset", [0, 2**63 - 20, 2**64 - 20])
 def test_a_member_that_takes_nothing_is_believed_wherever_the_seqnos_are(offset):
@@ -594,7 +616,8 @@ def test_a_member_that_takes_nothing_is_believed_wherever_the_seqnos_are(offset)
 
 
 def test_a_start_of_an_earlier_admission_is_not_heeded():
-    """C is taken out while it joins, and let in again: the START of the first time comes late."""
+    """C is taken out while it joins, and let in again: the START of the first time
+    comes late."""
     group = Cluster("ABC", **OPTIONS).start("C")
     c = group["C"].incarnation
 
@@ -632,7 +655,8 @@ def test_a_start_of_an_earlier_admission_is_not_heeded():
 
 
 def test_what_comes_before_the_start_waits_for_it():
-    """B comes back with a digest after it was taken out: what is still in flight continues the digest, but not for long."""
+    """B comes back with a digest after it was taken out: what is still in flight
+    continues the digest, but not for long."""
     group = cluster("AB")
     group["A"].send(*payloads("A", 1, 10))
     group.settle()

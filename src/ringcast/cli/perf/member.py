@@ -1,8 +1,10 @@
-"""One process of a measured group, a member or (inproc) all of them: `ringcast perf` starts it, leads it through a run and ends it.
+"""One process of a measured group, a member or (inproc) all of them: `ringcast perf`
+starts it, leads it through a run and ends it.
 
-Both sides walk through the same stages, one message up and one down the pipe at each: joined, sent, received,
-acknowledged, closed. Whatever
-happens to this process, it ends: with the command, whatever became of that, on an error, or on an alarm that the plan sets.
+Both sides walk through the same stages, one message up and one down the pipe at each:
+joined, sent, received, acknowledged, closed. Whatever happens to this process, it ends:
+with the command, whatever became of that, on an error, or on an alarm that the plan
+sets.
 """
 
 import multiprocessing
@@ -19,13 +21,14 @@ from ringcast.cli.perf.peers import ChannelPeer, NaiveReceiving, NaiveSending, P
 from ringcast.cli.perf.plan import Plan
 from ringcast.cli.perf.round_trip import BarePeer, RoundTripPeer, RoundTripPlan
 
-STAGES = 5                              # joining, sending, receiving, acknowledging, closing
-GRACE = 5.0                             # seconds on top of a plan's timeout, for a process to start, or a channel to leave
+STAGES = 5      # joining, sending, receiving, acknowledging, closing
+GRACE = 5.0     # seconds on top of a plan's timeout, for a process to start, or a channel to leave
 
 
 @dataclass(frozen=True)
 class Refused:
-    """What a member answers instead when it cannot go on; `misuse` says that the plan asks for what cannot be."""
+    """What a member answers instead when it cannot go on; `misuse` says that the plan
+    asks for what cannot be."""
 
     sentence: str
     misuse: bool
@@ -33,8 +36,8 @@ class Refused:
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """What one process saw of a run. Rates are messages a second since the start was given; `cores` is CPU time by time;
-    `figures` is whatever else it measured."""
+    """What one process saw of a run. Rates are messages a second since the start was
+    given; `cores` is CPU time by time; `figures` is whatever else it measured."""
 
     name: str
     sent: int
@@ -51,8 +54,10 @@ class Report:
 
 
 def run_member(pipe: Connection, plan: Plan, name: str) -> None:
-    """The process: from start to end, in step with the command at the other end of `pipe`."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)        # Ctrl-C is the command's, which then ends its members
+    """The process: from start to end, in step with the command at the other end of
+    `pipe`."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the command's, which then ends its
+                                                  # members
     signal.alarm(round(plan.seconds + STAGES * (plan.timeout + GRACE)) + 1)
     threading.Thread(target=end_with_command, daemon=True).start()
     try:
@@ -61,11 +66,13 @@ def run_member(pipe: Connection, plan: Plan, name: str) -> None:
         pass                                            # the command is gone
     except (RingcastError, OSError) as error:
         with suppress(OSError):                         # the command may be gone
-            pipe.send(Refused(str(error.args[-1]), misuse=isinstance(error, ConfigError | TransportError)))
+            pipe.send(Refused(str(error.args[-1]),
+                              misuse=isinstance(error, ConfigError | TransportError)))
 
 
 def end_with_command() -> None:
-    """End this process, whatever it waits for, when the one that started it has ended."""
+    """End this process, whatever it waits for, when the one that started it has
+    ended."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()
@@ -96,16 +103,20 @@ def take_part(pipe: Connection, plan: Plan, name: str) -> None:
     received = sum(checker.total for checker in peer.checkers)
     latest = max((checker.latest for checker in peer.checkers), default=start)
     own = sum(checker.last.get(name, 0) for checker in peer.checkers)
-    pipe.send(Report(name=name, sent=sum(sent.values()), sent_rate=sum(sent.values()) / sending, received=received,
-                     received_rate=received / max(latest - start, 1e-9), own_share=own / max(received, 1), cpu_seconds=cpu,
-                     cores=cpu / elapsed, unacked=unacked, fault="; ".join(filter(None, faults)), status=status,
+    pipe.send(Report(name=name, sent=sum(sent.values()), sent_rate=sum(sent.values()) / sending,
+                     received=received,
+                     received_rate=received / max(latest - start, 1e-9),
+                     own_share=own / max(received, 1), cpu_seconds=cpu,
+                     cores=cpu / elapsed, unacked=unacked, fault="; ".join(filter(None, faults)),
+                     status=status,
                      figures=peer.figures))
 
 
 def open_peer(plan: Plan, process: str) -> Peer:
     """What this process is to be in the run."""
     if isinstance(plan, RoundTripPlan):
-        return BarePeer(plan, process) if plan.bare else together([RoundTripPeer(plan, member) for member in process.split("+")])
+        return BarePeer(plan, process) if plan.bare else together([RoundTripPeer(plan, member)
+                                                                   for member in process.split("+")])
     if plan.naive:
         return NaiveSending(plan, process) if plan.sends(process) else NaiveReceiving(plan, process)
     return together([ChannelPeer(plan, member) for member in process.split("+")])

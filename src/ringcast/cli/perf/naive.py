@@ -1,8 +1,10 @@
-"""What one writes in an afternoon instead: plain Python that joins messages into TCP writes of 64 KB. `ringcast perf` and
-benchmarks/ show it beside every claim, because a group that is slower than this has no case.
+"""What one writes in an afternoon instead: plain Python that joins messages into TCP
+writes of 64 KB. `ringcast perf` and benchmarks/ show it beside every claim, because a
+group that is slower than this has no case.
 
-One sender, any number of receivers, a connection to each. No membership, no repeats (TCP has its own), no limit on what a slow
-receiver costs the others. Both ends do as little as Python can: no header per message, lengths in one array, one slice for each
+One sender, any number of receivers, a connection to each. No membership, no repeats
+(TCP has its own), no limit on what a slow receiver costs the others. Both ends do as
+little as Python can: no header per message, lengths in one array, one slice for each
 message that comes out.
 """
 
@@ -17,7 +19,8 @@ HEAD = struct.Struct("=II")             # messages in the bundle, bytes of them
 
 
 def bundle(messages: list[bytes], nbytes: int) -> bytes:
-    """One write: how many, how many bytes, the length of each, and the messages themselves."""
+    """One write: how many, how many bytes, the length of each, and the messages
+    themselves."""
     lengths = array("I", map(len, messages))
     return b"".join([HEAD.pack(len(messages), nbytes), lengths.tobytes(), *messages])
 
@@ -30,7 +33,8 @@ def split(body: bytes, count: int) -> list[bytes]:
 
 
 class NaiveSender:
-    """Sends to the receivers that listen on the given ports of this machine. OSError when one of them is not there."""
+    """Sends to the receivers that listen on the given ports of this machine. OSError
+    when one of them is not there."""
 
     def __init__(self, ports: list[int]) -> None:
         self.sockets = [socket.create_connection(("127.0.0.1", port)) for port in ports]
@@ -38,7 +42,8 @@ class NaiveSender:
         self.nbytes = 0
 
     def send(self, payload: bytes) -> None:
-        """Add one message; every 64 KB the bundle goes out, which waits for the slowest receiver."""
+        """Add one message; every 64 KB the bundle goes out, which waits for the slowest
+        receiver."""
         self.messages.append(payload)
         self.nbytes += len(payload)
         if self.nbytes >= LIMIT:

@@ -1,5 +1,5 @@
-"""What a process of a measured group is made of: channels, or one end of the naive bundle. See perf/member.take_part for when what
-is called.
+"""What a process of a measured group is made of: channels, or one end of the naive
+bundle. See perf/member.take_part for when what is called.
 """
 
 import threading
@@ -17,8 +17,9 @@ from ringcast.protocols.faults import Discard
 
 
 class Peer:
-    """What the stages of a run need of a process, whatever is in it; here, a member that needs nothing said to it and does nothing.
-    `checkers` saw what it received; `figures` are what it measured itself.
+    """What the stages of a run need of a process, whatever is in it; here, a member
+    that needs nothing said to it and does nothing. `checkers` saw what it received;
+    `figures` are what it measured itself.
     """
 
     def __init__(self, plan: Plan, name: str) -> None:
@@ -29,7 +30,8 @@ class Peer:
         self.figures: dict[str, float] = {}
 
     def join(self) -> int | None:
-        """Open; returns the port on which others reach this member, if they must be told."""
+        """Open; returns the port on which others reach this member, if they must be
+        told."""
         return None
 
     def meet(self, ports: list[int]) -> None:
@@ -44,7 +46,8 @@ class Peer:
         return {}
 
     def settle(self, timeout: float) -> int:
-        """Wait, at most `timeout` seconds, for all to have confirmed what was sent; returns how many messages somebody has not."""
+        """Wait, at most `timeout` seconds, for all to have confirmed what was sent;
+        returns how many messages somebody has not."""
         return 0
 
     def close(self, timeout: float) -> None:
@@ -52,7 +55,8 @@ class Peer:
 
 
 class Sending(Peer):
-    """A member that, if it is among the senders, sends as fast as it can, one message a call."""
+    """A member that, if it is among the senders, sends as fast as it can, one message a
+    call."""
 
     def work(self, seconds: float) -> dict[str, int]:
         if not self.plan.sends(self.name):
@@ -73,13 +77,15 @@ class Sending(Peer):
 
 
 class Joined(Peer):
-    """One with a ringcast Channel. A lossy one discards datagrams of all kinds: acks and requests too."""
+    """One with a ringcast Channel. A lossy one discards datagrams of all kinds: acks
+    and requests too."""
 
     def open(self, **receiving: Any) -> None:
         """Make the channel; it is not connected yet."""
         plan = self.plan
         faults = [Discard(plan.loss, Random(f"{plan.seed}/{self.name}/loss"))] if plan.loss else []
-        self.channel = Channel(plan.group, name=self.name, members=plan.names, stack=plan.stack, faults=faults, **receiving,
+        self.channel = Channel(plan.group, name=self.name, members=plan.names, stack=plan.stack,
+                               faults=faults, **receiving,
                                **plan.options)
 
     def join(self) -> None:
@@ -181,7 +187,8 @@ class NaiveSending(Sending):
 
 
 class NaiveReceiving(Peer):
-    """The receiving side of the naive bundle: a thread that reads, splits and checks."""
+    """The receiving side of the naive bundle: a thread that reads, splits and
+    checks."""
 
     def __init__(self, plan: Plan, name: str) -> None:
         super().__init__(plan, name)

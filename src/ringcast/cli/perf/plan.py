@@ -1,4 +1,5 @@
-"""What a run of `ringcast perf` is to do, and the check that it did: every message once, in order, as it was sent."""
+"""What a run of `ringcast perf` is to do, and the check that it did: every message
+once, in order, as it was sent."""
 
 import threading
 import time
@@ -10,15 +11,17 @@ from typing import Any
 from ringcast import Batch
 from ringcast.stacks import STACKS
 
-POOL = 61                               # payloads that a sender repeats; a prime, so that batches do not fall in step with it
+POOL = 61   # payloads that a sender repeats; a prime, so that batches do not fall in step with it
 
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """One run: `senders` of `members` send messages of `size` bytes for `seconds`, to all or (`unicast`) to the last member alone.
-    `stack` is Channel's: each member is a process, but those of inproc share one. `loss` is the probability that a
-    member does not see a datagram that reached it. `timeout`, seconds, bounds every wait. `options` are properties of Channel.
-    A `naive` run has the same processes and no ringcast: one sender, TCP.
+    """One run: `senders` of `members` send messages of `size` bytes for `seconds`, to
+    all or (`unicast`) to the last member alone. `stack` is Channel's: each member is a
+    process, but those of inproc share one. `loss` is the probability that a member does
+    not see a datagram that reached it. `timeout`, seconds, bounds every wait. `options`
+    are properties of Channel. A `naive` run has the same processes and no ringcast: one
+    sender, TCP.
     """
 
     group: str
@@ -46,7 +49,8 @@ class Plan:
     @property
     def conditions(self) -> list[str]:
         """Of a title, what is not as usual."""
-        return [self.stack] * (self.stack != "mcast-udp") + [f"{100 * self.loss:g} % lost"] * (self.loss > 0)
+        return [self.stack] * (self.stack != "mcast-udp") + [f"{100 * self.loss:g} % lost"] * (
+            self.loss > 0)
 
     @property
     def names(self) -> list[str]:
@@ -71,28 +75,32 @@ class Plan:
         return any(map(self.heard_by, process.split("+")))
 
     def heard_by(self, member: str) -> list[str]:
-        """Whose messages a member gets: those of all senders, its own too; nobody's when it is the only one to send."""
+        """Whose messages a member gets: those of all senders, its own too; nobody's
+        when it is the only one to send."""
         senders = self.names[:self.senders]
         return [] if senders == [member] else senders
 
     def payloads(self, name: str) -> list[bytes]:
-        """What `name` sends, again and again: seqno s carries payloads[(s - 1) % POOL]."""
+        """What `name` sends, again and again: seqno s carries payloads[(s - 1) %
+        POOL]."""
         rng = Random(f"{self.seed}/{name}")
         return [rng.randbytes(self.size) for _ in range(POOL)]
 
 
 class StreamChecker:
-    """Sees every delivery at one member and holds it against what the senders say they sent: every sender's seqnos from 1 on,
-    once each, in order, with the payloads that belong to them. Of each batch the first and last payload are compared and the
-    sizes of all. `fault` is empty, or the sentence about the first difference. `heard` are those who send to this member, all
-    senders unless told otherwise.
+    """Sees every delivery at one member and holds it against what the senders say they
+    sent: every sender's seqnos from 1 on, once each, in order, with the payloads that
+    belong to them. Of each batch the first and last payload are compared and the sizes
+    of all. `fault` is empty, or the sentence about the first difference. `heard` are
+    those who send to this member, all senders unless told otherwise.
 
     Threads: one calls `take`; any other may `await_all`.
     """
 
     def __init__(self, plan: Plan, heard: Sequence[str] | None = None) -> None:
         self.size = plan.size
-        self.payloads = {name: plan.payloads(name) for name in (plan.names[:plan.senders] if heard is None else heard)}
+        self.payloads = {name: plan.payloads(name)
+                         for name in (plan.names[:plan.senders] if heard is None else heard)}
         self.last = dict.fromkeys(self.payloads, 0)
         self.total = 0
         self.goal: int | None = None
@@ -131,14 +139,15 @@ class StreamChecker:
         return f"{first - expected - 1} missing" if first > expected else "again, or out of order"
 
     def await_all(self, sent: dict[str, int], timeout: float) -> None:
-        """Return when all that is heard here of `sent` ({sender: messages}) was delivered, or something is wrong, or `timeout` is
-        over."""
+        """Return when all that is heard here of `sent` ({sender: messages}) was
+        delivered, or something is wrong, or `timeout` is over."""
         self.goal = sum(sent.get(sender, 0) for sender in self.last)
         if self.total < self.goal:
             self._progress.wait(timeout)
 
     def verdict(self, sent: dict[str, int]) -> str:
-        """The sentence about what is wrong with all that was delivered, or "" when nothing is."""
+        """The sentence about what is wrong with all that was delivered, or "" when
+        nothing is."""
         differences = [f"{sent.get(sender, 0)} messages of {sender} were sent and {last} delivered"
                        for sender, last in self.last.items() if sent.get(sender, 0) != last]
         return self.fault or "; ".join(differences)

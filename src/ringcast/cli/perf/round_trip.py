@@ -1,9 +1,12 @@
-"""Round trips: A sends B a message, B answers from the thread that iterates, A waits for the answer; then the next one.
+"""Round trips: A sends B a message, B answers from the thread that iterates, A waits
+for the answer; then the next one.
 
-Beside it the least that plain Python can do: two processes with a blocking UDP socket each, which promises nothing.
+Beside it the least that plain Python can do: two processes with a blocking UDP socket
+each, which promises nothing.
 
-Held still: one message on the way at a time, garbage collected before and not during, a warm-up that is not counted. What
-arrives is checked as in every run, outside the measured part: B's n-th message is the answer to A's n-th.
+Held still: one message on the way at a time, garbage collected before and not during, a
+warm-up that is not counted. What arrives is checked as in every run, outside the
+measured part: B's n-th message is the answer to A's n-th.
 """
 
 import gc
@@ -20,14 +23,15 @@ from ringcast import Message
 from ringcast.cli.perf.peers import Joined, Peer
 from ringcast.cli.perf.plan import Plan
 
-WARM_UP = 0.5                           # seconds before what is measured; a quarter of a shorter run
+WARM_UP = 0.5                       # seconds before what is measured; a quarter of a shorter run
 PERCENTILES = {"p50_us": 0.5, "p99_us": 0.99, "p999_us": 0.999}
-END = b""                               # A's last message, which is not answered; no payload is empty
+END = b""                           # A's last message, which is not answered; no payload is empty
 
 
 @dataclass(frozen=True, kw_only=True)
 class RoundTripPlan(Plan):
-    """A run of A and B. A `bare` one has the same processes and no ringcast: a UDP socket in each."""
+    """A run of A and B. A `bare` one has the same processes and no ringcast: a UDP
+    socket in each."""
 
     members: int = 2
     senders: int = 2
@@ -46,11 +50,13 @@ class RoundTripPlan(Plan):
 
     @property
     def title(self) -> str:
-        return ", ".join([f"{self.size:,} B", self.over, *[f"{100 * self.loss:g} % lost"] * (self.loss > 0)])
+        return ", ".join([f"{self.size:,} B", self.over, *[f"{100 * self.loss:g} % lost"]
+                          * (self.loss > 0)])
 
 
 class Talker(Peer):
-    """One of the two, whatever it talks through. `figures` of A: how many round trips, and percentiles of their times."""
+    """One of the two, whatever it talks through. `figures` of A: how many round trips,
+    and percentiles of their times."""
 
     def __init__(self, plan: Plan, name: str) -> None:
         super().__init__(plan, name)
@@ -128,7 +134,8 @@ class RoundTripPeer(Joined, Talker):
         return message.seqno, message.payload
 
     def listen_on(self) -> None:
-        """The last message is finished, and acknowledged, only when the next one is asked for; closing ends the wait for it."""
+        """The last message is finished, and acknowledged, only when the next one is
+        asked for; closing ends the wait for it."""
         threading.Thread(target=self._listen_on, daemon=True).start()
 
     def _listen_on(self) -> None:
@@ -167,7 +174,9 @@ class BarePeer(Talker):
 
 
 def percentiles(taken: Sequence[int]) -> dict[str, float]:
-    """How many round trips there were, and of their times, given in nanoseconds, the nearest ranks in microseconds."""
+    """How many round trips there were, and of their times, given in nanoseconds, the
+    nearest ranks in microseconds."""
     ranked = sorted(taken)
-    ranks = {name: ranked[ceil(share * len(ranked)) - 1] / 1000 for name, share in PERCENTILES.items()}
+    ranks = {name: ranked[ceil(share * len(ranked)) - 1] / 1000 for name,
+             share in PERCENTILES.items()}
     return {"round_trips": len(ranked), **ranks}

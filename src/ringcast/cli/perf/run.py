@@ -1,4 +1,5 @@
-"""One run of `ringcast perf`, seen from the command: start the members, lead them through the stages, end them, sum up.
+"""One run of `ringcast perf`, seen from the command: start the members, lead them
+through the stages, end them, sum up.
 
 No wait is without a bound, and no member outlives `run_once`, whatever happens.
 """
@@ -24,12 +25,14 @@ from ringcast.cli.perf.plan import Plan
 from ringcast.cli.perf.round_trip import RoundTripPlan
 
 FULL = 0.85                             # of a core, from which on it is said to be the limit
-REPEATS = ["xmit_rsps_sent", "unicast_xmit_rsps_sent", "unicast_highest_resent"]       # counters of messages that went again
+# counters of messages that went again
+REPEATS = ["xmit_rsps_sent", "unicast_xmit_rsps_sent", "unicast_highest_resent"]
 REQUESTS = ["xmit_reqs_sent", "unicast_xmit_reqs_sent"]
 
 
 class RunError(Exception):
-    """A run that cannot be trusted or did not end: a member died or hung, or what it got is not what was sent."""
+    """A run that cannot be trusted or did not end: a member died or hung, or what it
+    got is not what was sent."""
 
 
 class Members:
@@ -44,13 +47,15 @@ class Members:
         context = multiprocessing.get_context("spawn")
         for name in self.plan.processes:
             self.pipes[name], theirs = context.Pipe()
-            process = context.Process(target=run_member, args=(theirs, self.plan, name), name=name, daemon=True)
+            process = context.Process(target=run_member, args=(theirs, self.plan, name), name=name,
+                                      daemon=True)
             self.processes[name] = process
             process.start()
             theirs.close()
 
     def tell(self, word: Any) -> None:
-        """The same to all. One that is dead is found out when its answer is waited for."""
+        """The same to all. One that is dead is found out when its answer is waited
+        for."""
         for pipe in self.pipes.values():
             try:
                 pipe.send(word)
@@ -58,13 +63,17 @@ class Members:
                 continue
 
     def gather(self, doing: str, seconds: float) -> dict[str, Any]:
-        """One answer of each, by name. RunError when one gave up, did not answer within `seconds`, or died, before or after."""
+        """One answer of each, by name. RunError when one gave up, did not answer within
+        `seconds`, or died, before or after."""
         answers: dict[str, Any] = {}
         end = time.monotonic() + seconds
         while late := [name for name in self.pipes if name not in answers]:
-            alive = [process.sentinel for name, process in self.processes.items() if name in answers and process.is_alive()]
-            self._check_alive(doing)                # after that: whoever is not in `alive` has an exit code by now
-            ready = wait([*(self.pipes[name] for name in late), *alive], max(0.0, end - time.monotonic()))
+            alive = [process.sentinel for name, process in self.processes.items() if name in answers
+                     and process.is_alive()]
+            self._check_alive(doing)  # after that: whoever is not in `alive` has an exit code by
+                                      # now
+            ready = wait([*(self.pipes[name] for name in late), *alive],
+                         max(0.0, end - time.monotonic()))
             if not ready:
                 raise RunError(f"{', '.join(late)} did not finish {doing} within {seconds:g} s; the slowest receiver may hang")
             for name in late:
@@ -84,7 +93,8 @@ class Members:
         return answer
 
     def _check_alive(self, doing: str) -> None:
-        """RunError when somebody who had answered is dead; who has said all ends with status 0."""
+        """RunError when somebody who had answered is dead; who has said all ends with
+        status 0."""
         for name, process in self.processes.items():
             if process.exitcode:
                 raise RunError(f"{name} died while {doing} ({ending(process.exitcode)})")
@@ -114,11 +124,14 @@ def started(plan: Plan) -> Iterator[Members]:
 
 
 def run_once(plan: Plan) -> dict[str, Any]:
-    """One run, checked; returns its figures: what `throughput` or `round_trips` has, and cores by process.
+    """One run, checked; returns its figures: what `throughput` or `round_trips` has,
+    and cores by process.
 
-    RunError when a member died, hung, or did not get what was sent; ConfigError when the plan asks for what cannot be.
+    RunError when a member died, hung, or did not get what was sent; ConfigError when
+    the plan asks for what cannot be.
     """
-    plan = replace(plan, group=f"{plan.group}-{secrets.token_hex(4)}")      # two commands at a time do not hear each other
+    # two commands at a time do not hear each other
+    plan = replace(plan, group=f"{plan.group}-{secrets.token_hex(4)}")
     with started(plan) as members:
         patience = plan.timeout + GRACE
         ports = members.gather("joining", patience)
@@ -146,28 +159,34 @@ def ending(code: int | None) -> str:
 
 
 def verify(reports: Sequence[Report]) -> None:
-    """RunError that names every member at which something is missing, again, out of order, or unconfirmed."""
+    """RunError that names every member at which something is missing, again, out of
+    order, or unconfirmed."""
     faults = [f"at {report.name}: {report.fault}" for report in reports if report.fault]
-    faults += [f"{report.unacked} messages of {report.name} were never acknowledged" for report in reports if report.unacked]
+    faults += [f"{report.unacked} messages of {report.name} were never acknowledged"
+               for report in reports if report.unacked]
     if faults:
         raise RunError("; ".join(faults))
 
 
 def round_trips(reports: Sequence[Report]) -> dict[str, Any]:
-    """The figures of one run of round trips: times in microseconds, counts of both members."""
+    """The figures of one run of round trips: times in microseconds, counts of both
+    members."""
     (figures,) = (report.figures for report in reports if report.figures)
-    return figures | {"retransmitted": total(REPEATS, reports), "discarded_datagrams": total(["num_discard"], reports)}
+    return figures | {"retransmitted": total(REPEATS, reports),
+                      "discarded_datagrams": total(["num_discard"], reports)}
 
 
 def throughput(plan: Plan, reports: Sequence[Report]) -> dict[str, Any]:
-    """The figures of one run that sends as fast as it can: messages a second, CPU seconds for a million messages, counts."""
+    """The figures of one run that sends as fast as it can: messages a second, CPU
+    seconds for a million messages, counts."""
     senders = [report for report in reports if plan.sends(report.name)]
     receivers = [report for report in reports if plan.receives(report.name)]
     rate = min(report.received_rate for report in receivers)
     return {
         "sent_per_second": sum(report.sent_rate for report in senders),
         "delivered_per_second": rate,
-        "delivered_from_others_per_second": min(report.received_rate * (1 - report.own_share) for report in receivers),
+        "delivered_from_others_per_second": min(report.received_rate * (1 - report.own_share)
+                                                for report in receivers),
         "megabytes_per_second": rate * plan.size / 1e6,
         "messages_sent": sum(report.sent for report in senders),
         "retransmitted": total(REPEATS, senders),
@@ -184,7 +203,8 @@ def total(counters: Sequence[str], reports: Sequence[Report]) -> int:
 
 
 def cpu_per_million(reports: Sequence[Report], count: str) -> float | None:
-    """CPU seconds of the costliest for a million messages; None of nobody (a sender that receives as well is a receiver)."""
+    """CPU seconds of the costliest for a million messages; None of nobody (a sender
+    that receives as well is a receiver)."""
     return max((report.cpu_seconds / getattr(report, count) * 1e6 for report in reports if getattr(report, count)), default=None)
 
 
@@ -200,7 +220,8 @@ def _median(values: Sequence[Any]) -> Any:
 
 
 def limit(figures: dict[str, Any], loss: float, available: int) -> str:
-    """What keeps the row from being faster, as far as the CPU time of its processes and of the machine says."""
+    """What keeps the row from being faster, as far as the CPU time of its processes and
+    of the machine says."""
     cores, others = figures["cores"], figures["cores_others"]
     full = [name for name, share in cores.items() if share >= FULL]
     if sum(cores.values()) + others >= FULL * available:
@@ -216,6 +237,8 @@ def cores_available() -> int:
 
 
 def machine_seconds() -> float:
-    """CPU seconds that the whole machine has spent on anything since it started (to a hundredth; Linux)."""
-    user, nice, system, _idle, _iowait, irq, softirq, *_ = map(int, Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:])
+    """CPU seconds that the whole machine has spent on anything since it started (to a
+    hundredth; Linux)."""
+    user, nice, system, _idle, _iowait, irq, softirq, *_ = map(int,
+                                                               Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:])
     return (user + nice + system + irq + softirq) / os.sysconf("SC_CLK_TCK")

@@ -1,4 +1,5 @@
-"""How the figures of `ringcast perf` leave it: rows, tables with a legend for people, JSON for programs."""
+"""How the figures of `ringcast perf` leave it: rows, tables with a legend for people,
+JSON for programs."""
 
 import json
 import platform
@@ -25,7 +26,8 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class Column:
-    """What stands above it, and what it says of a row; words stand left, numbers right."""
+    """What stands above it, and what it says of a row; words stand left, numbers
+    right."""
 
     heading: str
     write: Callable[[Row], str]
@@ -67,17 +69,21 @@ cores used: CPU time of each process by time; what limits it is said from these 
 
 
 def shares(cores: dict[str, float]) -> str:
-    """Each member's, or of many members the range of those that send (S) and of those that only receive (R)."""
+    """Each member's, or of many members the range of those that send (S) and of those
+    that only receive (R)."""
     if len(cores) <= 4:
         return " ".join(f"{name} {share:.2f}" for name, share in cores.items())
     kinds = {kind: [share for name, share in cores.items() if name[0] == kind] for kind in "SR"}
-    return ", ".join(f"{len(each)} {kind} {min(each):.2f}-{max(each):.2f}" for kind, each in kinds.items() if each)
+    return ", ".join(f"{len(each)} {kind} {min(each):.2f}-{max(each):.2f}" for kind,
+                     each in kinds.items() if each)
 
 
 def row_of(plan: Plan, results: Sequence[Row]) -> Row:
-    """A row of throughput: what was run, the medians, what limits them, and all runs."""
+    """A row of throughput: what was run, the medians, what limits them, and all
+    runs."""
     figures = medians(results)
-    return {"title": plan.title, "naive": plan.naive, "members": plan.members, "senders": plan.senders, "size": plan.size,
+    return {"title": plan.title, "naive": plan.naive, "members": plan.members,
+            "senders": plan.senders, "size": plan.size,
             "loss": plan.loss, "stack": plan.stack, **figures,
             "limit": limit(figures, plan.loss, cores_available()), "all_runs": list(results)}
 
@@ -105,12 +111,14 @@ def show(sections: Sequence[Section], to_error: bool) -> None:
 
 def about() -> Row:
     """What the figures were taken with."""
-    return {"ringcast": ringcast.__version__, "python": platform.python_version(), "system": platform.platform(),
+    return {"ringcast": ringcast.__version__, "python": platform.python_version(),
+            "system": platform.platform(),
             "cores_available": cores_available()}
 
 
 def check_writable(target: str) -> None:
-    """ConfigError, before anything is measured, when the file for the figures cannot be written."""
+    """ConfigError, before anything is measured, when the file for the figures cannot be
+    written."""
     try:
         if target != "-":
             Path(target).open("a").close()

@@ -1,7 +1,8 @@
-"""`ringcast perf --unicast`: what a message to one member costs, beside the same by multicast and beside bare sockets.
+"""`ringcast perf --unicast`: what a message to one member costs, beside the same by
+multicast and beside bare sockets.
 
-Rows that are compared are neighbours in every turn, and a ratio is the median of those of neighbours, so that a noisy minute
-hits both sides of it.
+Rows that are compared are neighbours in every turn, and a ratio is the median of those
+of neighbours, so that a noisy minute hits both sides of it.
 """
 
 from collections.abc import Sequence
@@ -16,7 +17,8 @@ from ringcast.cli.perf.table import COLUMNS, CORES, LEGEND, Row, Section, number
 STACKS = ("mcast-udp", "inproc")         # unless others are asked for
 ROUND_TRIP_SIZE = "100"                 # bytes, where no size was asked for
 
-THROUGHPUT_COLUMNS = [*COLUMNS[:2], number("unicast by\nmulticast", "to_multicast", "{:.2f}"), *COLUMNS[2:]]
+THROUGHPUT_COLUMNS = [*COLUMNS[:2], number("unicast by\nmulticast", "to_multicast", "{:.2f}"),
+                      *COLUMNS[2:]]
 THROUGHPUT_LEGEND = """\
 unicast: S sends each message to R1 alone, with send(payload, dest); the other rows: to the group, in which only R1 receives.
 unicast by multicast: messages delivered a second, by those of the row below; at least 1 is the aim.
@@ -40,7 +42,8 @@ and order nothing, and lose nothing. cores used: CPU time of each process by tim
 where that is much, two bare processes share a core and wake each other in a fraction of the time, and the ratio says little."""
 
 
-def plans_of(stacks: Sequence[str], sizes: Sequence[int], round_trip_sizes: Sequence[int], loss: float,
+def plans_of(stacks: Sequence[str], sizes: Sequence[int], round_trip_sizes: Sequence[int],
+             loss: float,
              common: dict[str, Any]) -> list[Plan]:
     """All rows, in the order of a turn."""
     return [
@@ -48,7 +51,8 @@ def plans_of(stacks: Sequence[str], sizes: Sequence[int], round_trip_sizes: Sequ
           for size in sizes for stack in stacks for unicast in (True, False)),
         *(RoundTripPlan(size=size, stack=stack, bare=bare, loss=0.0 if bare else loss, **common)
           for size in round_trip_sizes
-          for stack, bare in [(stacks[0], False), ("mcast-udp", True), *((stack, False) for stack in stacks[1:])])]
+          for stack, bare in [(stacks[0], False), ("mcast-udp", True),
+                              *((stack, False) for stack in stacks[1:])])]
 
 
 def sections(plans: Sequence[Plan], results: Sequence[Sequence[Row]]) -> dict[str, Section]:
@@ -58,7 +62,8 @@ def sections(plans: Sequence[Plan], results: Sequence[Sequence[Row]]) -> dict[st
 
     throughput = [throughput_row(plan, runs_of(plan), runs_of(replace(plan, unicast=False)))
                   for plan in plans if not isinstance(plan, RoundTripPlan)]
-    round_trips = [round_trip_row(plan, runs_of(plan), runs_of(replace(plan, bare=True, stack="mcast-udp", loss=0.0)))
+    round_trips = [round_trip_row(plan, runs_of(plan),
+                                  runs_of(replace(plan, bare=True, stack="mcast-udp", loss=0.0)))
                    for plan in plans if isinstance(plan, RoundTripPlan)]
     return {"rows": Section(THROUGHPUT_COLUMNS, throughput, f"{THROUGHPUT_LEGEND}\n{LEGEND}"),
             "round_trips": Section(ROUND_TRIP_COLUMNS, round_trips, ROUND_TRIP_LEGEND)}
@@ -71,5 +76,6 @@ def throughput_row(plan: Plan, runs: Sequence[Row], multicast: Sequence[Row]) ->
 
 def round_trip_row(plan: RoundTripPlan, runs: Sequence[Row], bare: Sequence[Row]) -> Row:
     to_bare = None if plan.bare else ratio("p50_us", runs, bare)
-    return {"title": plan.title, "over": plan.over, "size": plan.size, "loss": plan.loss, **medians(runs), "to_bare": to_bare,
+    return {"title": plan.title, "over": plan.over, "size": plan.size, "loss": plan.loss,
+            **medians(runs), "to_bare": to_bare,
             "all_runs": list(runs)}

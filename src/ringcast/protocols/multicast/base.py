@@ -1,13 +1,17 @@
-"""Reliable multicast: what MCAST and NAKACK2 have in common. They differ in how a sender learns that all have a message.
+"""Reliable multicast: what MCAST and NAKACK2 have in common. They differ in how a
+sender learns that all have a message.
 
-A sender keeps what it sent until all have it, and takes no more than its window holds. A receiver delivers in order and asks on
-xmit_interval for gaps that it had already seen the time before. In a receive window HD is what was handed to the application and LOW
-what it needs no more, which is at most what the application has finished; in the send window LOW is what all are known to have
-finished.
+A sender keeps what it sent until all have it, and takes no more than its window holds.
+A receiver delivers in order and asks on xmit_interval for gaps that it had already seen
+the time before. In a receive window HD is what was handed to the application and LOW
+what it needs no more, which is at most what the application has finished; in the send
+window LOW is what all are known to have finished.
 
-Two kinds of control datagrams make it complete where the texts are silent. HIGHEST (decision 8) repeats the highest seqno while
-anything is kept for others, on xmit_interval and at doubling distances while nothing changes, so that a lost tail is seen. START
-(decision 10) tells a new member where the sender's stream begins for it, until it answers.
+Two kinds of control datagrams make it complete where the texts are silent. HIGHEST
+(decision 8) repeats the highest seqno while anything is kept for others, on
+xmit_interval and at doubling distances while nothing changes, so that a lost tail is
+seen. START (decision 10) tells a new member where the sender's stream begins for it,
+until it answers.
 """
 
 from collections.abc import Callable
@@ -30,9 +34,11 @@ from ringcast.protocols.stream import Stream
 from ringcast.stack import EVERYONE, Instant, Layer, Packet
 from ringcast.view import View
 
-MOST_DEPARTED = 1024                    # incarnations that are gone, of which it is remembered how far their streams got
-MOST_LEAVING = 4                        # windows of members that are gone, kept for a slow application; more in a larger group
-SHARES = 4                              # reports of what is finished that a window is cut into at least
+MOST_DEPARTED = 1024  # incarnations that are gone, of which it is remembered how far their streams
+                      # got
+MOST_LEAVING = 4      # windows of members that are gone, kept for a slow application; more in a
+                      # larger group
+SHARES = 4            # reports of what is finished that a window is cut into at least
 
 
 class Start(msgspec.Struct, array_like=True):
@@ -54,11 +60,11 @@ class Highest(msgspec.Struct, array_like=True):
     seqno: Seqno                        # highest sent
 
 
-DATA = Kind(1, "data", messages_at=wire.HEADER_SIZE)                        # sent for the first time
+DATA = Kind(1, "data", messages_at=wire.HEADER_SIZE)                # sent for the first time
 REPEAT = Kind(2, "repeat", messages_at=wire.HEADER_SIZE, measured="repeat")  # sent again on request
-START = Kind(4, "start", LaterStart, about="seqno")                         # where my stream starts for you
-XMIT_REQ = Kind(6, "xmit_req", XmitReq, about="ranges")                     # what I miss
-HIGHEST = Kind(7, "highest", Highest, about="seqno", traced=False)          # what I have sent
+START = Kind(4, "start", LaterStart, about="seqno")                 # where my stream starts for you
+XMIT_REQ = Kind(6, "xmit_req", XmitReq, about="ranges")             # what I miss
+HIGHEST = Kind(7, "highest", Highest, about="seqno", traced=False)  # what I have sent
 
 
 @dataclass(slots=True)
@@ -68,9 +74,10 @@ class ReceiveWindow:
     stream: Stream
     offset: Seqno                       # where the stream begins for us
     gaps: Gaps
-    started: bool                       # its START has come; before that nothing is delivered, reported or asked for
-    epoch: int = 0                      # which process of the sender's incarnation said so
-    report_due: bool = True             # a repeat came, or the window is new: say (again) what is finished
+    started: bool            # its START has come; before that nothing is delivered, reported or
+                             # asked for
+    epoch: int = 0           # which process of the sender's incarnation said so
+    report_due: bool = True  # a repeat came, or the window is new: say (again) what is finished
 
     @property
     def ring(self) -> Window:
@@ -86,33 +93,39 @@ class Counters:
     """By the names of the texts and of operators (decision 25)."""
 
     num_msgs_delivered: int = 0
-    num_duplicates: int = 0             # messages received again, repeats on request included
-    num_out_of_window: int = 0          # messages dropped for want of room
-    num_unknown_sender: int = 0         # packets of somebody who is not in the view, or whose START has not come
-    num_bad: int = 0                    # datagrams that are damaged, or ask for what cannot be
+    num_duplicates: int = 0      # messages received again, repeats on request included
+    num_out_of_window: int = 0   # messages dropped for want of room
+    num_unknown_sender: int = 0  # packets of somebody who is not in the view, or whose START has
+                                 # not come
+    num_bad: int = 0             # datagrams that are damaged, or ask for what cannot be
     xmit_reqs_sent: int = 0
     xmit_reqs_received: int = 0
-    xmit_rsps_sent: int = 0             # messages repeated on request
-    xmit_rsps_received: int = 0         # of those, messages that were new here
-    num_missing_asked: int = 0          # messages asked for
-    num_gone_undelivered: int = 0       # messages that a member had sent when it was taken out, and that stayed behind a gap
+    xmit_rsps_sent: int = 0        # messages repeated on request
+    xmit_rsps_received: int = 0    # of those, messages that were new here
+    num_missing_asked: int = 0     # messages asked for
+    num_gone_undelivered: int = 0  # messages that a member had sent when it was taken out, and that
+                                   # stayed behind a gap
 
 
 class Multicast(Layer):
-    """The common part of a layer. `budget` is what this member's socket buffer holds, shared among all who send to it. `resume` is the
-    digest of what the application already has, from an earlier incarnation of this member. A member that is not `receiving` takes no
-    messages, not even its own, and nobody waits for it. Its own first message has the seqno after `offset`. With an `epoch`
-    of more than 0 an earlier process of the same incarnation had sent more than that: members may have it, and what is sent again is nothing
-    new to them (address.Session). Where the transport is `lossless`, datagrams are lost only when a
-    connection breaks.
+    """The common part of a layer. `budget` is what this member's socket buffer holds,
+    shared among all who send to it. `resume` is the digest of what the application
+    already has, from an earlier incarnation of this member. A member that is not
+    `receiving` takes no messages, not even its own, and nobody waits for it. Its own
+    first message has the seqno after `offset`. With an `epoch` of more than 0 an
+    earlier process of the same incarnation had sent more than that: members may have
+    it, and what is sent again is nothing new to them (address.Session). Where the
+    transport is `lossless`, datagrams are lost only when a connection breaks.
 
-    `send_window` and its ring may be used by any thread (see SendWindow); everything else belongs to the stack's owner.
+    `send_window` and its ring may be used by any thread (see SendWindow); everything
+    else belongs to the stack's owner.
     """
 
     protocol: str                                       # whose share of the budget it is
     counters: Counters
 
-    def __init__(self, local: Address, config: Config, budget: ReceiveBudget, *, resume: Digest | None = None,
+    def __init__(self, local: Address, config: Config, budget: ReceiveBudget, *,
+                 resume: Digest | None = None,
                  receiving: bool = True, offset: Seqno = 0, epoch: int = 0,
                  lossless: bool = False) -> None:
         self.local = local
@@ -125,26 +138,32 @@ class Multicast(Layer):
         self.interval = milliseconds(config.xmit_interval)
         self.receive_bytes = config.max_bytes           # in a receive window
         window = self.make_window(offset, config.max_bytes)
-        self.send_window = SendWindow(window, bundle=config.max_bundle_size, datagram=config.max_datagram)
+        self.send_window = SendWindow(window, bundle=config.max_bundle_size,
+                                      datagram=config.max_datagram)
         aim(self.send_window, config)
         self.own = Stream(self, local, None, window, config, own=self.send_window)
-        self.windows: dict[int, ReceiveWindow] = {}     # by the sender's incarnation
-        self.leaving: list[ReceiveWindow] = []          # windows of members that are gone, not yet emptied
-        self.departed: dict[int, Stream] = {}           # retired streams of members that are gone, in case that an incarnation comes back
+        self.windows: dict[int, ReceiveWindow] = {}  # by the sender's incarnation
+        self.leaving: list[ReceiveWindow] = []       # windows of members that are gone, not yet
+                                                     # emptied
+        self.departed: dict[int, Stream] = {}        # retired streams of members that are gone, in
+                                                     # case that an incarnation comes back
         self.members: dict[int, Address] = {}
         self.view_id = 0
-        self.joiners: dict[int, Seqno] = {}             # members that have not answered their START
-        self.early: dict[int, LaterStart] = {}          # STARTs of views, and of processes, that are not known
-        self.epochs: dict[int, int] = {}                # of incarnations that have come back: which process speaks for each
-        self.requests: dict[int, list[Range]] = {}      # of this turn
-        self.early_deliveries: list[Batch] = []         # OOB messages of this turn
-        self.is_flooded = False                         # the application has too much in hand for any more OOB messages
+        self.joiners: dict[int, Seqno] = {}         # members that have not answered their START
+        self.early: dict[int, LaterStart] = {}      # STARTs of views, and of processes, that are
+                                                    # not known
+        self.epochs: dict[int, int] = {}            # of incarnations that have come back: which
+                                                    # process speaks for each
+        self.requests: dict[int, list[Range]] = {}  # of this turn
+        self.early_deliveries: list[Batch] = []     # OOB messages of this turn
+        self.is_flooded = False                     # the application has too much in hand for any
+                                                    # more OOB messages
         self.pace = Pace()
         self.next_scan: Instant | None = None           # the deadline
         self.backoff = Backoff()                    # of what was sent and purged
         self.turn = 0                                   # whose window delivers first
 
-    # ------------------------------------------------------------------------------- what the two do each in its way
+    # -------------------------------------------------------------- what the two do each in its way
 
     def make_window(self, offset: Seqno, max_bytes: int) -> Window:
         """A window of the kind that this protocol uses."""
@@ -159,15 +178,18 @@ class Multicast(Layer):
         raise NotImplementedError
 
     def _report_finished(self, window: ReceiveWindow | None, now: Instant) -> None:
-        """The application has finished more of a stream; None is our own. Whoever keeps the messages must come to know."""
+        """The application has finished more of a stream; None is our own. Whoever keeps
+        the messages must come to know."""
         raise NotImplementedError
 
     def _report_again(self, now: Instant) -> None:
-        """Report what is finished wherever report_due says that a sender asks for it."""
+        """Report what is finished wherever report_due says that a sender asks for
+        it."""
         raise NotImplementedError
 
     def _admitted(self, member: int, start: Seqno) -> None:
-        """A member came into the view, this one or another; it is waited for from `start` on."""
+        """A member came into the view, this one or another; it is waited for from
+        `start` on."""
         raise NotImplementedError
 
     def _gone(self, member: int) -> None:
@@ -175,8 +197,8 @@ class Multicast(Layer):
         raise NotImplementedError
 
     def has_of(self, member: int) -> Seqno | None:
-        """Return up to where a member has our messages, as far as is known here: what follows is
-        kept for it. None: nobody waits for it."""
+        """Return up to where a member has our messages, as far as is known here: what
+        follows is kept for it. None: nobody waits for it."""
         raise NotImplementedError
 
     def _installed(self, now: Instant) -> None:
@@ -188,25 +210,31 @@ class Multicast(Layer):
         raise NotImplementedError
 
     def start_of(self, member: int) -> Seqno | None:
-        """Where our stream starts for a member that has just come into the view; None when it takes no messages."""
+        """Where our stream starts for a member that has just come into the view; None
+        when it takes no messages."""
         raise NotImplementedError
 
     def remembered(self) -> set[int]:
-        """The incarnations of which this layer keeps anything that must go when they leave."""
+        """The incarnations of which this layer keeps anything that must go when they
+        leave."""
         return self.windows.keys() | self.joiners.keys()
 
     def slowest(self) -> int | None:
-        """The incarnation of a member that keeps the send window from being purged, if this one knows."""
+        """The incarnation of a member that keeps the send window from being purged, if
+        this one knows."""
         raise NotImplementedError
 
-    # ------------------------------------------------------------------------------------------------- sending
+    # -------------------------------------------------------------------------------------- sending
 
     def flush(self, now: Instant, full_only: bool = False) -> None:
-        """Frame what waits in the send window and hand it down, in the order of the seqnos; it waits for the first view."""
+        """Frame what waits in the send window and hand it down, in the order of the
+        seqnos; it waits for the first view."""
         if self.send_window.waiting and self.members:
             header = self.stack.header(DATA)
-            self._send_data(DATA, EVERYONE, self.send_window.frame(header, full_only, now=now + self.stack.anchor), now)
-            self._purge()                               # it may be finished already: our own copy comes without a network
+            self._send_data(DATA, EVERYONE,
+                            self.send_window.frame(header, full_only, now=now + self.stack.anchor),
+                            now)
+            self._purge()       # it may be finished already: our own copy comes without a network
             self._arm(now)
 
     def _send_data(self, kind: int, dest: int, datagrams: list[bytes], now: Instant) -> None:
@@ -217,15 +245,16 @@ class Multicast(Layer):
         self.below.send([self.stack.control(kind, body, dest)], now)
 
     def _sent_of(self, seqno: Seqno) -> Seqno | None:
-        """What it means when a member says it has our messages up to `seqno`; None when that makes no sense. It may have more than this
-        process has sent (again) by now, if an earlier one had sent it: it will say so again when that is sent."""
+        """What it means when a member says it has our messages up to `seqno`; None when
+        that makes no sense. It may have more than this process has sent (again) by now,
+        if an earlier one had sent it: it will say so again when that is sent."""
         if not is_seqno(seqno):
             return None
         if precedes(self.send_window.sent, seqno):
             return self.send_window.sent if self.epoch else None
         return seqno
 
-    # ----------------------------------------------------------------------------------------------- receiving
+    # ------------------------------------------------------------------------------------ receiving
 
     def received(self, now: Instant) -> None:
         """Answer the requests of a batch together, and report once."""
@@ -245,7 +274,8 @@ class Multicast(Layer):
         else:
             self._add(window, packet, arrivals, now)
 
-    def _add(self, window: ReceiveWindow, packet: Packet, arrivals: wire.Arrivals, now: Instant) -> None:
+    def _add(self, window: ReceiveWindow, packet: Packet, arrivals: wire.Arrivals,
+             now: Instant) -> None:
         """What was there before is reported again: perhaps its sender does not know."""
         at_once = window.started and not self.is_flooded
         added = window.stream.add(arrivals, self.early_deliveries, self.view_id, now, at_once)
@@ -255,8 +285,10 @@ class Multicast(Layer):
         self.counters.num_out_of_window += arrivals.beyond
         window.report_due |= arrivals.old > 0
 
-    def on_control(self, kind: Kind, handle: Callable[..., bool], packet: Packet, now: Instant) -> None:
-        """Take control packets of members, and keep the START of somebody who may become one."""
+    def on_control(self, kind: Kind, handle: Callable[..., bool], packet: Packet,
+                   now: Instant) -> None:
+        """Take control packets of members, and keep the START of somebody who may
+        become one."""
         if packet.sender in self.members:
             super().on_control(kind, handle, packet, now)
             return
@@ -269,14 +301,18 @@ class Multicast(Layer):
 
     @takes(START)
     def _on_start(self, sender: int, start: LaterStart, now: Instant) -> bool:
-        """The sender has the last word on where its stream begins for us (decision 10); answered until it knows.
+        """The sender has the last word on where its stream begins for us (decision 10);
+        answered until it knows.
 
-        Only in the view that both have: a member may be taken out while it joins and be let in again, and a START of the first
-        time that comes late would open a window on messages that were given up in between.
+        Only in the view that both have: a member may be taken out while it joins and be
+        let in again, and a START of the first time that comes late would open a window
+        on messages that were given up in between.
 
-        An incarnation that comes back begins with what we have, or before; but what an earlier process of it gave up when it had taken us out
-        (and died before anybody heard of it), we cannot get any more. Its membership told us of that process before it had a view to
-        START in; a START of any other process is not of this incarnation, and must not move its stream.
+        An incarnation that comes back begins with what we have, or before; but what an
+        earlier process of it gave up when it had taken us out (and died before anybody
+        heard of it), we cannot get any more. Its membership told us of that process
+        before it had a view to START in; a START of any other process is not of this
+        incarnation, and must not move its stream.
         """
         if not is_seqno(start.seqno) or start.epoch < 0:
             return False
@@ -288,14 +324,16 @@ class Multicast(Layer):
         elif start.view_id != self.view_id or start.epoch > self.epochs.get(sender, 0) or self._has_outstanding(sender):
             self._keep(sender, start)
         else:
-            if window is None or (precedes(window.ring.hd, start.seqno) and (not window.started or start.epoch > window.epoch)):
+            if window is None or (precedes(window.ring.hd, start.seqno)
+                                  and (not window.started or start.epoch > window.epoch)):
                 window = self._open_window(self.members[sender], start.seqno)
             window.started, window.epoch = True, max(window.epoch, start.epoch)
             self._answer_start(sender, now)
         return True
 
     def _keep(self, sender: int, start: LaterStart) -> None:
-        """A START of a view that is not ours, perhaps not yet: it is looked at again when the next view comes."""
+        """A START of a view that is not ours, perhaps not yet: it is looked at again
+        when the next view comes."""
         self.early.pop(sender, None)
         self.early[sender] = start
         if len(self.early) > MAX_MEMBERS:
@@ -307,7 +345,8 @@ class Multicast(Layer):
             self.epochs.pop(member, None)
             self.epochs[member] = epoch
             if len(self.epochs) > MAX_MEMBERS:
-                del self.epochs[next(iter(self.epochs))]        # it will be told again, if it is still there
+                del self.epochs[next(iter(self.epochs))]  # it will be told again, if it is still
+                                                          # there
             self._apply_deferred_starts(now)
         self.above.returned(member, epoch, now)
 
@@ -316,13 +355,15 @@ class Multicast(Layer):
             self._on_start(sender, self.early.pop(sender), now)
 
     def _started(self, member: int) -> None:
-        """The member has its window for our stream; when all have, senders may as well begin."""
+        """The member has its window for our stream; when all have, senders may as well
+        begin."""
         self.joiners.pop(member, None)
         self.stack.effects.writable |= not self.joiners
 
     @takes(XMIT_REQ)
     def _on_xmit_req(self, member: int, request: XmitReq, now: Instant) -> bool:
-        """On reception of XMIT-REQ from P: remember what it wants, clipped to what was sent and it may lack."""
+        """On reception of XMIT-REQ from P: remember what it wants, clipped to what was
+        sent and it may lack."""
         self.counters.xmit_reqs_received += 1
         wanted = clipped(request.ranges, self._has_up_to(member), self.send_window.sent)
         if wanted is None:
@@ -332,7 +373,8 @@ class Multicast(Layer):
         return True
 
     def _has_up_to(self, member: int) -> Seqno:
-        """Up to where a member is known to have our messages; at least up to where all have."""
+        """Up to where a member is known to have our messages; at least up to where all
+        have."""
         return self.send_window.ring.low
 
     def _pause(self) -> int:
@@ -341,7 +383,8 @@ class Multicast(Layer):
 
     @takes(HIGHEST)
     def _on_highest(self, sender: int, highest: Highest, now: Instant) -> bool:
-        """Decision 8: a lost tail becomes a gap; who already has it all says so again."""
+        """Decision 8: a lost tail becomes a gap; who already has it all says so
+        again."""
         window = self.windows.get(sender)
         if not is_seqno(highest.seqno):
             return False
@@ -352,10 +395,11 @@ class Multicast(Layer):
             window.report_due |= not precedes(window.ring.low, highest.seqno)
         return True
 
-    # ------------------------------------------------------------------------------------------ retransmission
+    # ------------------------------------------------------------------------------- retransmission
 
     def _retransmit(self, now: Instant) -> None:
-        """Answer the requests of this turn: what several miss as multicast, the rest to each; paced (no storm)."""
+        """Answer the requests of this turn: what several miss as multicast, the rest to
+        each; paced (no storm)."""
         low = self.send_window.ring.low
         ranges = {member: united(wanted, low) for member, wanted in self.requests.items()}
         together = united([each for wanted in ranges.values() for each in wanted], low)
@@ -372,35 +416,38 @@ class Multicast(Layer):
         self.counters.xmit_rsps_sent += messages
         self._send_data(REPEAT, dest, datagrams, now)
 
-    # ------------------------------------------------------------------------------------------------- budgets
+    # -------------------------------------------------------------------------------------- budgets
 
     def _grant(self) -> int:
-        """Bytes that one sender may have on the way to us: a share of the socket buffer, equal for all who have ever sent; 0 when
-        nobody is to wait for us."""
+        """Bytes that one sender may have on the way to us: a share of the socket
+        buffer, equal for all who have ever sent; 0 when nobody is to wait for us."""
         if not self.receiving:
             return 0
         senders = sum(window.ring.hr != window.offset for window in self.windows.values())
         return self.budget.share(self.protocol, senders, self.config.max_bytes)
 
     def _fit_budget(self, smallest: int) -> None:
-        """The smallest grant bounds the send window, and the datagrams, so that a window is always several of them."""
+        """The smallest grant bounds the send window, and the datagrams, so that a
+        window is always several of them."""
         fit(self.send_window, min(self.config.max_bytes, smallest), self.config)
 
     def _is_much(self, stream: Stream) -> bool:
-        """Whether so much is finished and not reported that its sender must hear of it now: ack_threshold messages, or a share of the
-        window in messages or bytes."""
+        """Whether so much is finished and not reported that its sender must hear of it
+        now: ack_threshold messages, or a share of the window in messages or bytes."""
         messages = min(self.config.ack_threshold, max(1, self.config.capacity // SHARES))
         return stream.unacked_messages >= messages or stream.unacked_bytes >= self._grant() // SHARES
 
     def stop_receiving(self, now: Instant) -> None:
-        """The application takes no more messages: nobody is to wait for this member from now on."""
+        """The application takes no more messages: nobody is to wait for this member
+        from now on."""
         raise NotImplementedError
 
-    # ------------------------------------------------------------------------------------------------ delivering
+    # ----------------------------------------------------------------------------------- delivering
 
     def deliver(self, limit: int, now: Instant) -> int:
-        """Hand at most `limit` messages in order to the application, own ones included (decision 15), besides OOB messages, which
-        it gets at once: a window more than it wants, and then in order too. How many it got."""
+        """Hand at most `limit` messages in order to the application, own ones included
+        (decision 15), besides OOB messages, which it gets at once: a window more than
+        it wants, and then in order too. How many it got."""
         early, self.early_deliveries = self.early_deliveries, []
         handed = sum(map(len, early))
         self.is_flooded = limit - handed < -self.config.capacity
@@ -420,7 +467,8 @@ class Multicast(Layer):
             stream = window.stream if window else self.own
             handed += stream.take(limit - handed, self.stack.effects.deliveries, self.view_id, now)
             if stream.marks.flags or stream.outstanding == 0:
-                self._report_finished(window, now)      # what the application never sees needs no finishing
+                self._report_finished(window, now)  # what the application never sees needs no
+                                                    # finishing
         self.turn += 1
         if self.leaving:
             self._forget_leavers()
@@ -428,10 +476,12 @@ class Multicast(Layer):
 
     def _delivering(self) -> list[ReceiveWindow | None]:
         """Whose messages may go to the application; None are our own."""
-        return [*(window for window in (*self.leaving, *self.windows.values()) if window.started), None]
+        return [*(window for window in (*self.leaving, *self.windows.values()) if window.started),
+                None]
 
     def delivered(self, batch: Batch, now: Instant) -> None:
-        """The application has finished `batch`: it may be reported (and never before)."""
+        """The application has finished `batch`: it may be reported (and never
+        before)."""
         batch.stream.finish(batch)
         window = self.windows.get(batch.sender.incarnation)
         if batch.stream is self.own or (window is not None and batch.stream is window.stream):
@@ -441,10 +491,11 @@ class Multicast(Layer):
             self._report_again(now)
             self._arm(now)
 
-    # ------------------------------------------------------------------------------------------------------ views
+    # ---------------------------------------------------------------------------------------- views
 
     def view(self, view: View, resumes: dict[int, int], now: Instant) -> None:
-        """On reception of view V: windows of those who left go, the minimum is taken again, new members get a START."""
+        """On reception of view V: windows of those who left go, the minimum is taken
+        again, new members get a START."""
         members = {member.incarnation: member for member in view.members}
         joined = [member for member in members if member not in self.members]
         kept = {gone.name: self.has_of(member) for member, gone in self.members.items()
@@ -476,9 +527,10 @@ class Multicast(Layer):
                 table.pop(sender, None)
 
     def _admit(self, member: int, resume: Seqno | None, kept: Seqno | None) -> None:
-        """Wait for `member` from where its stream starts: with what comes next; or, when it comes in
-        the place of a former incarnation of its name, with what was `kept` for that; or, when it comes
-        back with a part of the stream, with all that is still here."""
+        """Wait for `member` from where its stream starts: with what comes next; or,
+        when it comes in the place of a former incarnation of its name, with what was
+        `kept` for that; or, when it comes back with a part of the stream, with all that
+        is still here."""
         start = self.send_window.sent if kept is None else kept
         if resume is not None and not precedes(start, resume):
             start = self.send_window.ring.low
@@ -492,21 +544,26 @@ class Multicast(Layer):
             self._send_start(member, seqno, now)
 
     def _start_others(self, now: Instant) -> None:
-        """Of an incarnation that came back, START to those as well who answered one: it may not know that they took it out and let it in again
-        meanwhile, as an earlier process of it, and then they wait for a START. Whoever does not is told nothing new."""
+        """Of an incarnation that came back, START to those as well who answered one: it
+        may not know that they took it out and let it in again meanwhile, as an earlier
+        process of it, and then they wait for a START. Whoever does not is told nothing
+        new."""
         if self.epoch:
             for member in self.members:
                 if member not in self.joiners and member != self.local.incarnation:
                     self._send_start(member, self.send_window.ring.low, now)
 
     def _send_start(self, member: int, seqno: Seqno, now: Instant) -> None:
-        start = LaterStart(seqno, self.view_id, self.epoch) if self.epoch else Start(seqno, self.view_id)
+        start = LaterStart(seqno, self.view_id, self.epoch) if self.epoch else Start(seqno,
+                                                                                     self.view_id)
         self._send_control(START, start, member, now)
 
     def _digest(self, sender: Address) -> None:
-        """On reception of digest D: the window of a new member begins at D[P], and collects what comes. Its START may still move
-        it forward: what the sender gave up meanwhile cannot be asked for, so nothing of it is delivered before. For an incarnation that comes
-        back D[P] is where it was when it left, as soon as the application has finished what it had of it."""
+        """On reception of digest D: the window of a new member begins at D[P], and
+        collects what comes. Its START may still move it forward: what the sender gave
+        up meanwhile cannot be asked for, so nothing of it is delivered before. For an
+        incarnation that comes back D[P] is where it was when it left, as soon as the
+        application has finished what it had of it."""
         self._retire([window for window in self.leaving if window.stream.sender == sender])
         departed = self.departed.get(sender.incarnation)
         if not self.receiving or self._has_outstanding(sender.incarnation):
@@ -518,7 +575,8 @@ class Multicast(Layer):
             self._open_window(sender, self.resume[sender])
 
     def _has_outstanding(self, departed: int) -> bool:
-        """Whether the application is still at work on what a member had sent before it left."""
+        """Whether the application is still at work on what a member had sent before it
+        left."""
         return departed in self.departed and self.departed[departed].outstanding > 0
 
     def _retire(self, windows: list[ReceiveWindow]) -> None:
@@ -532,16 +590,20 @@ class Multicast(Layer):
                 del self.departed[next(iter(self.departed))]
 
     def _open_window(self, sender: Address, offset: Seqno) -> ReceiveWindow:
-        stream = Stream(self, sender, None, self.make_window(offset, self.receive_bytes), self.config)
-        window = self.windows[sender.incarnation] = ReceiveWindow(stream, offset, Gaps(offset), started=False)
+        stream = Stream(self, sender, None, self.make_window(offset, self.receive_bytes),
+                        self.config)
+        window = self.windows[sender.incarnation] = ReceiveWindow(stream, offset, Gaps(offset),
+                                                                  started=False)
         return window
 
     def _forget_leavers(self) -> None:
-        """Of a member that is gone, what stands behind a gap can never be completed: the window goes, and that is counted."""
+        """Of a member that is gone, what stands behind a gap can never be completed:
+        the window goes, and that is counted."""
         self._give_up([window for window in self.leaving if not window.is_deliverable])
 
     def _bound_leavers(self, most: int) -> None:
-        """While the application takes nothing, a member that comes and goes again and again must not fill the memory."""
+        """While the application takes nothing, a member that comes and goes again and
+        again must not fill the memory."""
         self._give_up(self.leaving[:max(0, len(self.leaving) - most)])
 
     def _give_up(self, windows: list[ReceiveWindow]) -> None:
@@ -549,7 +611,7 @@ class Multicast(Layer):
             self.counters.num_gone_undelivered += (window.ring.hr - window.ring.hd) % MODULUS - window.ring.num_missing
         self._retire(windows)
 
-    # ------------------------------------------------------------------------------------------------------ timer
+    # ---------------------------------------------------------------------------------------- timer
 
     def deadline(self) -> Instant | None:
         return self.next_scan
@@ -580,7 +642,8 @@ class Multicast(Layer):
     def _is_busy(self) -> bool:
         """Whether there is anything to look at on xmit_interval."""
         return bool(self.joiners) or self._has_unacked() or any(
-            window.stream.unacked_messages or window.ring.hd != window.ring.hr or window.stream.is_incomplete
+            window.stream.unacked_messages or window.ring.hd != window.ring.hr
+            or window.stream.is_incomplete
             for window in self.windows.values())
 
     def _arm(self, now: Instant) -> None:
@@ -593,10 +656,11 @@ class Multicast(Layer):
         self.next_scan = None
         self._arm(now)
 
-    # ------------------------------------------------------------------------------------------------------ status
+    # --------------------------------------------------------------------------------------- status
 
     def digest(self) -> Digest:
-        """Highest seqno that the application has finished, for each sender in the view, this member included."""
+        """Highest seqno that the application has finished, for each sender in the view,
+        this member included."""
         own = self.own.finished if self.receiving and self.members else 0
         return Digest({window.stream.sender: window.stream.finished for window in self.windows.values()} | {self.local: own})
 
@@ -605,16 +669,20 @@ class Multicast(Layer):
         return self.receiving and precedes(self.own.ring.hd, self.send_window.sent)
 
     def is_ready(self) -> bool:
-        """Whether there is a view and everybody in it has a window for our stream: what is sent now finds its place."""
+        """Whether there is a view and everybody in it has a window for our stream: what
+        is sent now finds its place."""
         return bool(self.members) and not self.joiners
 
     def unacked(self) -> int:
-        """Own messages, framed or waiting, that not all members are known to have finished."""
+        """Own messages, framed or waiting, that not all members are known to have
+        finished."""
         return (self.send_window.ring.hr - self.send_window.ring.low) % MODULUS
 
     def status(self) -> dict[str, int]:
         ring = self.send_window.ring
-        return {"low": ring.low, "hd": ring.hd, "hr": ring.hr, "sent": self.send_window.sent, "num_unacked": self.unacked(),
+        return {"low": ring.low, "hd": ring.hd, "hr": ring.hr, "sent": self.send_window.sent,
+                "num_unacked": self.unacked(),
                 "num_missing": sum(window.ring.num_missing for window in self.windows.values()),
-                "num_joiners": len(self.joiners), "num_leaving": len(self.leaving), "send_budget": ring.max_bytes,
+                "num_joiners": len(self.joiners), "num_leaving": len(self.leaving),
+                "send_budget": ring.max_bytes,
                 **asdict(self.counters)}

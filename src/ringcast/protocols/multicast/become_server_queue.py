@@ -1,9 +1,13 @@
-"""become_server_queue: messages that come before the window that they belong to exists (NAKACK2-no-retransmission.txt).
+"""become_server_queue: messages that come before the window that they belong to exists
+  (NAKACK2-no-retransmission.txt).
 
-A joiner is sent messages before it has its first view, and any member may hear of a view later than others. What comes meanwhile
-waits here. With retransmission the queue is bounded in messages, and the oldest are dropped: they will be asked for. Without
-retransmission nothing may be dropped, so the queue has no bound but that of memory, far above what a sender may have on its way; and
-when that is passed, all of that sender goes, and `take` says that it must be asked what was missed (decision 20: no silent gap).
+A joiner is sent messages before it has its first view, and any member may hear of a
+view later than others. What comes meanwhile waits here. With retransmission the queue
+is bounded in messages, and the oldest are dropped: they will be asked for. Without
+retransmission nothing may be dropped, so the queue has no bound but that of memory, far
+above what a sender may have on its way; and when that is passed, all of that sender
+goes, and `take` says that it must be asked what was missed (decision 20: no silent
+gap).
 """
 
 from collections import deque
@@ -15,17 +19,20 @@ UNBOUNDED = 0
 
 
 class BecomeServerQueue:
-    """`bound` is in messages (UNBOUNDED: none), `max_bytes` in bytes of datagrams, each for all senders together."""
+    """`bound` is in messages (UNBOUNDED: none), `max_bytes` in bytes of datagrams, each
+    for all senders together."""
 
     def __init__(self, bound: int, max_bytes: int) -> None:
         self.bound = bound
         self.max_bytes = max_bytes
         self.num_messages = 0
         self.num_bytes = 0
-        self.num_dropped = 0                            # messages, ever
-        self.incomplete: set[int] = set()               # senders of which something was dropped
-        self.forgot = False                             # there were others: everybody may lack something
-        self._entries: deque[tuple[Packet, int]] = deque()      # with the number of messages, oldest first
+        self.num_dropped = 0                                # messages, ever
+        self.incomplete: set[int] = set()                   # senders of which something was dropped
+        self.forgot = False                                 # there were others: everybody may lack
+                                                            # something
+        self._entries: deque[tuple[Packet, int]] = deque()  # with the number of messages, oldest
+                                                            # first
 
     def __len__(self) -> int:
         """Messages that wait."""
@@ -39,7 +46,8 @@ class BecomeServerQueue:
         self._shrink()
 
     def take(self, sender: int) -> tuple[list[Packet], bool]:
-        """What a sender's window gets now that it exists, oldest first; and whether that is all that came."""
+        """What a sender's window gets now that it exists, oldest first; and whether
+        that is all that came."""
         taken = self._remove({sender})
         is_complete = sender not in self.incomplete and not self.forgot
         self.incomplete.discard(sender)
@@ -81,9 +89,11 @@ class BecomeServerQueue:
             self.forgot = True
 
     def _remove(self, senders: set[int]) -> list[Packet]:
-        removed = [(packet, messages) for packet, messages in self._entries if packet.sender in senders]
+        removed = [(packet, messages) for packet, messages in self._entries
+                   if packet.sender in senders]
         if removed:
-            self._entries = deque(entry for entry in self._entries if entry[0].sender not in senders)
+            self._entries = deque(entry for entry in self._entries
+                                  if entry[0].sender not in senders)
             for packet, messages in removed:
                 self._forget(packet, messages)
         return [packet for packet, _ in removed]

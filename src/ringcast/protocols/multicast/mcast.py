@@ -1,12 +1,16 @@
-"""MCAST: reliable multicast with transmission windows of fixed size (MCAST.txt), with the mends of decisions 8 to 15.
+"""MCAST: reliable multicast with transmission windows of fixed size (MCAST.txt), with
+the mends of decisions 8 to 15.
 
-A receiver acknowledges what the application has finished, after ack_threshold messages or on xmit_interval; a sender purges up to
-the minimum of its ack-map. An ACK also carries how many bytes the receiver's socket buffer grants this sender, so that all windows
-together never flood it. Everything else is in multicast.py.
+A receiver acknowledges what the application has finished, after ack_threshold messages
+or on xmit_interval; a sender purges up to the minimum of its ack-map. An ACK also
+carries how many bytes the receiver's socket buffer grants this sender, so that all
+windows together never flood it. Everything else is in multicast.py.
 
-An ACK that grants nothing says that its member takes no messages. A sender that believed the first of these would purge what the member
-still needs, if somebody else had said it in its name. So it asks, by HIGHEST, and believes the answer: a member that takes messages
-never gives that one, and its next ACK with a grant withdraws the refusal.
+An ACK that grants nothing says that its member takes no messages. A sender that
+believed the first of these would purge what the member still needs, if somebody else
+had said it in its name. So it asks, by HIGHEST, and believes the answer: a member that
+takes messages never gives that one, and its next ACK with a grant withdraws the
+refusal.
 """
 
 from dataclasses import dataclass
@@ -29,8 +33,8 @@ from ringcast.stack import Instant
 
 
 class Ack(msgspec.Struct, array_like=True):
-    seqno: Seqno                        # highest finished by the application
-    budget: int                         # bytes that may be unacknowledged towards this member; 0: it takes no messages
+    seqno: Seqno    # highest finished by the application
+    budget: int     # bytes that may be unacknowledged towards this member; 0: it takes no messages
 
 
 ACK = Kind(5, "ack", Ack, about="seqno")                # what I have finished
@@ -48,25 +52,28 @@ class Mcast(Multicast):
     protocol = "mcast"
     counters: Counters
 
-    def __init__(self, local: Address, config: Config, budget: ReceiveBudget, *, resume: Digest | None = None,
+    def __init__(self, local: Address, config: Config, budget: ReceiveBudget, *,
+                 resume: Digest | None = None,
                  receiving: bool = True, offset: Seqno = 0, epoch: int = 0,
                  lossless: bool = False) -> None:
         super().__init__(local, config, budget, resume=resume, receiving=receiving, offset=offset,
                          epoch=epoch, lossless=lossless)
         self.acks = AckTable()
-        self.budgets: dict[int, int] = {}               # bytes that each member grants us
-        self.refusals: dict[int, bool] = {}             # members that grant none: whether they were asked if that is so
-        self.doubts = Backoff()                       # how often to ask
+        self.budgets: dict[int, int] = {}    # bytes that each member grants us
+        self.refusals: dict[int, bool] = {}  # members that grant none: whether they were asked if
+                                             # that is so
+        self.doubts = Backoff()              # how often to ask
         self.counters = Counters()
 
     def make_window(self, offset: Seqno, max_bytes: int) -> RingBuffer:
         return RingBuffer(self.config.capacity, offset, max_bytes=max_bytes)
 
-    # ----------------------------------------------------------------------------------------- a sender and its ack-map
+    # --------------------------------------------------------------------- a sender and its ack-map
 
     @takes(ACK)
     def _on_ack(self, member: int, ack: Ack, now: Instant) -> bool:
-        """On reception of ACK from member P: raise its entry; when the minimum rises, purge, which unblocks senders."""
+        """On reception of ACK from member P: raise its entry; when the minimum rises,
+        purge, which unblocks senders."""
         if ack.budget == 0 and is_seqno(ack.seqno):
             self.counters.acks_received += 1
             self._on_refusal(member)
@@ -87,14 +94,16 @@ class Mcast(Multicast):
         return True
 
     def _on_refusal(self, member: int) -> None:
-        """Believe that a member takes no messages when it says so again after it was asked."""
+        """Believe that a member takes no messages when it says so again after it was
+        asked."""
         if self.refusals.get(member):
             self._stop_tracking_acks(member)
         elif member in self.acks:
             self.refusals.setdefault(member, False)
 
     def _ask_refusers(self, now: Instant) -> None:
-        """Ask whether it is true: who takes no messages answers every HIGHEST with that."""
+        """Ask whether it is true: who takes no messages answers every HIGHEST with
+        that."""
         self.doubts.scan(tuple(self.refusals))
         if self.doubts.is_due:
             for member in self.refusals:
@@ -102,7 +111,8 @@ class Mcast(Multicast):
                 self._send_control(HIGHEST, Highest(self.send_window.sent), member, now)
 
     def _track_acks_again(self, member: int, seqno: Seqno) -> None:
-        """An ACK with a grant says that its member takes messages; wait for it, if what it needs is still here."""
+        """An ACK with a grant says that its member takes messages; wait for it, if what
+        it needs is still here."""
         self.refusals.pop(member, None)
         if member not in self.acks and not precedes(seqno, self.send_window.ring.low):
             self.acks.add(member, seqno)
@@ -142,15 +152,16 @@ class Mcast(Multicast):
         self._fit_budget(min(self.budgets.values(), default=self.config.max_bytes))
 
     def _purge(self) -> None:
-        """Free what all acknowledged (when there is nobody to wait for: what was sent)."""
+        """Free what all acknowledged (when there is nobody to wait for: what was
+        sent)."""
         ring = self.send_window.ring
         minimum = self.acks.minimum if self.acks else self.send_window.sent
         if not self.receiving:
-            ring.remove_many(nullify=False)             # nobody takes our own messages; stable() stops at HD
+            ring.remove_many(nullify=False)  # nobody takes our own messages; stable() stops at HD
         if minimum is not None and self.send_window.stable(minimum):
             self.stack.effects.writable = True
 
-    # ------------------------------------------------------------------------------------------ a receiver and its acks
+    # ---------------------------------------------------------------------- a receiver and its acks
 
     def _report_again(self, now: Instant) -> None:
         for sender, window in self.windows.items():
@@ -167,7 +178,8 @@ class Mcast(Multicast):
         self._acknowledge(sender, now)
 
     def _acknowledge(self, sender: int, now: Instant) -> None:
-        """Tell a sender what the application has finished, and how much it may send, or that it need not wait for us."""
+        """Tell a sender what the application has finished, and how much it may send, or
+        that it need not wait for us."""
         window, finished = self.windows.get(sender), 0
         if window is not None:
             finished = window.ring.low
@@ -183,7 +195,8 @@ class Mcast(Multicast):
         self._stop_tracking_acks(self.local.incarnation)
 
     def _report_finished(self, window: ReceiveWindow | None, now: Instant) -> None:
-        """Of what is finished, tell the sender; of our own messages, count this member among those who have them."""
+        """Of what is finished, tell the sender; of our own messages, count this member
+        among those who have them."""
         if window is None:
             if self.acks.ack(self.local.incarnation, self.own.finished):
                 self._purge()
@@ -192,10 +205,11 @@ class Mcast(Multicast):
                 self._acknowledge(window.stream.sender.incarnation, now)
             self._arm(now)
 
-    # ------------------------------------------------------------------------------------------------------ timer
+    # ---------------------------------------------------------------------------------------- timer
 
     def tick(self, now: Instant) -> None:
-        """Every xmit_interval, while anything is missing, unacknowledged or unknown; then silence."""
+        """Every xmit_interval, while anything is missing, unacknowledged or unknown;
+        then silence."""
         self.next_scan = None
         for sender, window in self.windows.items():
             if window.started:
@@ -211,7 +225,7 @@ class Mcast(Multicast):
     def _is_busy(self) -> bool:
         return bool(self.refusals) or super()._is_busy()
 
-    # ------------------------------------------------------------------------------------------------------ status
+    # --------------------------------------------------------------------------------------- status
 
     def start_of(self, member: int) -> Seqno | None:
         return self.joiners.get(member, self.acks.get(member))

@@ -1,16 +1,21 @@
-"""NAKACK2: reliable multicast with negative acknowledgements (RingBuffer.txt), with or without retransmission
-(NAKACK2-no-retransmission.txt; decisions 20 to 22).
+"""NAKACK2: reliable multicast with negative acknowledgements (RingBuffer.txt), with or
+without retransmission (NAKACK2-no-retransmission.txt; decisions 20 to 22).
 
-Nobody acknowledges single messages. A receiver asks for gaps; what all have finished is told by STABLE (stable.py), and then a sender
-purges it. The window is a SeqnoTable, which takes the memory of what it holds, or a RingBuffer. With discard_delivered_msgs a
-receiver gives up a message when its application has finished it, else when it is stable.
+Nobody acknowledges single messages. A receiver asks for gaps; what all have finished is
+told by STABLE (stable.py), and then a sender purges it. The window is a SeqnoTable,
+which takes the memory of what it holds, or a RingBuffer. With discard_delivered_msgs a
+receiver gives up a message when its application has finished it, else when it is
+stable.
 
-xmit_interval <= 0 is for a transport that loses nothing while a connection stands: no scans for gaps, no HIGHEST, and STABLE's
-rounds ask for nothing; the window is there for the order alone. What such a transport can lose, it loses when a connection breaks:
-then the receiver says up to where it has everything (RESYNC) and the sender goes on from there. Nothing may be dropped on the way
-into the window, so a datagram without room is held, and no more is read of its sender until it has found some.
+xmit_interval <= 0 is for a transport that loses nothing while a connection stands: no
+scans for gaps, no HIGHEST, and STABLE's rounds ask for nothing; the window is there for
+the order alone. What such a transport can lose, it loses when a connection breaks: then
+the receiver says up to where it has everything (RESYNC) and the sender goes on from
+there. Nothing may be dropped on the way into the window, so a datagram without room is
+held, and no more is read of its sender until it has found some.
 
-A gap that stands for gap_timeout where nothing asks for it should not be: it is reported as a warning, and mended by a RESYNC.
+A gap that stands for gap_timeout where nothing asks for it should not be: it is
+reported as a warning, and mended by a RESYNC.
 """
 
 from collections import deque
@@ -36,41 +41,46 @@ from ringcast.protocols.seqnos import MODULUS, Seqno, is_seqno, is_within, later
 from ringcast.protocols.stream import Stream
 from ringcast.stack import Instant, Packet
 
-UNLIMITED = 1 << 62                     # bytes: counted and never refused
-QUEUES = 4                              # times max_bytes that may wait for windows
-ROOM = 2                                # times max_bytes that a window holds before its sender is not read any more
-MOST_ROOM = 8                           # times max_bytes that it holds when it waits for what its sender repeats
-MAX_REPORTS = 6                         # doublings of gap_timeout while a gap stands
-RESYNC_PAUSE = milliseconds(20.0)       # between two answers to one member over the same connection
+UNLIMITED = 1 << 62                # bytes: counted and never refused
+QUEUES = 4                         # times max_bytes that may wait for windows
+ROOM = 2                           # times max_bytes that a window holds before its sender is not
+                                   # read any more
+MOST_ROOM = 8                      # times max_bytes that it holds when it waits for what its sender
+                                   # repeats
+MAX_REPORTS = 6                    # doublings of gap_timeout while a gap stands
+RESYNC_PAUSE = milliseconds(20.0)  # between two answers to one member over the same connection
 
 
 class Started(msgspec.Struct, array_like=True):
-    seqno: Seqno                        # what the application has finished: nothing, or more than what START says
-    receiving: bool                     # false: it takes no messages
+    seqno: Seqno        # what the application has finished: nothing, or more than what START says
+    receiving: bool     # false: it takes no messages
 
 
 class Resync(msgspec.Struct, array_like=True):
     seqno: Seqno                        # everything up to here has been received
 
 
-STARTED = Kind(15, "started", Started, about="seqno")                   # your stream begins for me where your START says
-RESYNC = Kind(16, "resync", Resync, about="seqno", traced=False)        # after our connection broke: what I have of yours
+STARTED = Kind(15, "started", Started, about="seqno")             # your stream begins for me where
+                                                                  # your START says
+RESYNC = Kind(16, "resync", Resync, about="seqno", traced=False)  # after our connection broke: what
+                                                                  # I have of yours
 
 
 @dataclass(slots=True)
 class Counters(multicast.Counters):
-    num_held: int = 0                   # datagrams that had to wait for room
-    num_dropped_for_resync: int = 0                 # datagrams without room behind a gap, which are asked for again
-    num_queued: int = 0                 # messages that came before their window existed
-    num_queue_dropped: int = 0          # of those, messages that the queue did not keep
-    num_gaps: int = 0                   # gaps that stood for gap_timeout without retransmission
+    num_held: int = 0                # datagrams that had to wait for room
+    num_dropped_for_resync: int = 0  # datagrams without room behind a gap, which are asked for
+                                     # again
+    num_queued: int = 0              # messages that came before their window existed
+    num_queue_dropped: int = 0       # of those, messages that the queue did not keep
+    num_gaps: int = 0                # gaps that stood for gap_timeout without retransmission
     resyncs_sent: int = 0
     resyncs_received: int = 0
 
 
 class Standstill:
-    """A window that waits for a message without retransmission. Time is counted in scans, so that a machine that slept has not
-    missed anything."""
+    """A window that waits for a message without retransmission. Time is counted in
+    scans, so that a machine that slept has not missed anything."""
 
     __slots__ = ("hd", "scans", "reports")
 
@@ -80,7 +90,8 @@ class Standstill:
         self.reports = 0
 
     def scan(self, hd: Seqno, most: float) -> bool:
-        """Whether it stands for `most` scans, and twice as many each time it was reported."""
+        """Whether it stands for `most` scans, and twice as many each time it was
+        reported."""
         if hd != self.hd:
             self.hd, self.scans, self.reports = hd, 0, 0
         self.scans += 1
@@ -109,11 +120,13 @@ class Stability(Protocol):
         """Who has not finished our oldest message, if it is known."""
 
     def known_of(self, sender: int) -> Seqno | None:
-        """Return up to where all have finished a stream, as far as it is known in this view."""
+        """Return up to where all have finished a stream, as far as it is known in this
+        view."""
 
 
 class Nakack2(Multicast):
-    """The layer; its arguments are those of Multicast, and `lossless`: whether the transport is as said above.
+    """The layer; its arguments are those of Multicast, and `lossless`: whether the
+    transport is as said above.
 
     `stability` is the STABLE layer, which enters itself.
     """
@@ -122,7 +135,8 @@ class Nakack2(Multicast):
     counters: Counters
     stability: Stability
 
-    def __init__(self, local: Address, config: Config, budget: ReceiveBudget, *, resume: Digest | None = None,
+    def __init__(self, local: Address, config: Config, budget: ReceiveBudget, *,
+                 resume: Digest | None = None,
                  receiving: bool = True, offset: Seqno = 0, epoch: int = 0, lossless: bool = False) -> None:
         super().__init__(local, config, budget, resume=resume, receiving=receiving, offset=offset,
                          epoch=epoch, lossless=lossless)
@@ -130,29 +144,31 @@ class Nakack2(Multicast):
             self.receive_bytes = UNLIMITED              # see _has_room
         self.counters = Counters()
         self.queue = BecomeServerQueue(self._queue_bound(), QUEUES * config.max_bytes)
-        self.held: dict[int, deque[Packet]] = {}        # datagrams without room, by their senders
-        self.awaited: set[int] = set()                  # senders that have not answered a RESYNC
-        self.resyncs: dict[int, Seqno] = {}             # members that want everything after a seqno
-        self.answered: dict[int, Instant] = {}          # when such a member was answered last
-        self.standing: dict[int, Standstill] = {}       # windows that wait for a message, without retransmission
-        self.unreported_bytes = 0                       # finished since the last vote, of all streams
+        self.held: dict[int, deque[Packet]] = {}   # datagrams without room, by their senders
+        self.awaited: set[int] = set()             # senders that have not answered a RESYNC
+        self.resyncs: dict[int, Seqno] = {}        # members that want everything after a seqno
+        self.answered: dict[int, Instant] = {}     # when such a member was answered last
+        self.standing: dict[int, Standstill] = {}  # windows that wait for a message, without
+                                                   # retransmission
+        self.unreported_bytes = 0                  # finished since the last vote, of all streams
 
     def make_window(self, offset: Seqno, max_bytes: int) -> Window:
         if self.config.use_ring_buffer:
             return RingBuffer(self.config.capacity, offset, max_bytes=max_bytes)
         return SeqnoTable(offset, capacity=self.config.capacity, max_bytes=max_bytes)
 
-    # ------------------------------------------------------------------------------------- with or without retransmission
+    # --------------------------------------------------------------- with or without retransmission
 
     @property
     def retransmits(self) -> bool:
         return self.interval > 0
 
     def change_interval(self, interval: int, now: Instant) -> None:
-        """xmit_interval, in nanoseconds, from now on; 0 or less is no retransmission, which only a lossless transport can do with.
+        """xmit_interval, in nanoseconds, from now on; 0 or less is no retransmission,
+        which only a lossless transport can do with.
 
-        Nothing is lost either way: what is missing when retransmission ends is asked for once more, and what the queue drops when it
-        becomes bounded will be."""
+        Nothing is lost either way: what is missing when retransmission ends is asked
+        for once more, and what the queue drops when it becomes bounded will be."""
         assert interval > 0 or self.lossless
         stops = self.retransmits and interval <= 0
         super().change_interval(interval, now)
@@ -165,11 +181,12 @@ class Nakack2(Multicast):
     def _queue_bound(self) -> int:
         return self.config.become_server_queue_size if self.retransmits else UNBOUNDED
 
-    # ------------------------------------------------------------------------------------------ sending and receiving
+    # ------------------------------------------------------------------------ sending and receiving
 
     def flush(self, now: Instant, full_only: bool = False) -> None:
-        """What a member sends that takes no messages is finished with that, as far as it is concerned. And what its application had
-        finished before it was sent, counts for STABLE from now on."""
+        """What a member sends that takes no messages is finished with that, as far as
+        it is concerned. And what its application had finished before it was sent,
+        counts for STABLE from now on."""
         sent = self.send_window.sent
         super().flush(now, full_only)
         if not self.receiving and self.members:
@@ -179,9 +196,11 @@ class Nakack2(Multicast):
             self.stability.finished(False, now)
 
     def _on_data(self, packet: Packet, now: Instant) -> None:
-        """On reception of message M: add to the sender's window, or keep it until there is one.
+        """On reception of message M: add to the sender's window, or keep it until there
+        is one.
 
-        One that only has a digest may be too far back for what comes, and its START may be behind that: nothing is held before it."""
+        One that only has a digest may be too far back for what comes, and its START may
+        be behind that: nothing is held before it."""
         window = self.windows.get(packet.sender)
         if window is None or (self.lossless and not window.started):
             self._enqueue(packet)
@@ -197,7 +216,8 @@ class Nakack2(Multicast):
                 self._hold(packet)
 
     def _place(self, window: ReceiveWindow, packet: Packet, now: Instant) -> bool:
-        """Add what a datagram holds to the window; whether all of it found its place."""
+        """Add what a datagram holds to the window; whether all of it found its
+        place."""
         if self.lossless and self._over_byte_limit(window, packet):
             self._discard(window)
             if not self._has_room(window, packet):
@@ -207,7 +227,8 @@ class Nakack2(Multicast):
             self.counters.num_bad += 1
             return True
         if self.lossless and arrivals.beyond:
-            added = window.stream.add(arrivals, self.early_deliveries, self.view_id, now, window.started and not self.is_flooded)
+            added = window.stream.add(arrivals, self.early_deliveries, self.view_id, now,
+                                      window.started and not self.is_flooded)
             if not self._discard(window) or not self._place(window, packet, now):
                 return False
             self.counters.num_duplicates -= added       # it was read twice, not received twice
@@ -216,16 +237,19 @@ class Nakack2(Multicast):
         return True
 
     def _discard(self, window: ReceiveWindow) -> int:
-        """What is finished and was kept for others, must not take the room of what comes; how many messages that were."""
+        """What is finished and was kept for others, must not take the room of what
+        comes; how many messages that were."""
         return window.ring.stable(window.stream.finished)
 
     def _over_byte_limit(self, window: ReceiveWindow, packet: Packet) -> bool:
-        """Whether a datagram is too much, in bytes, for what a window holds as a rule."""
+        """Whether a datagram is too much, in bytes, for what a window holds as a
+        rule."""
         return window.ring.nbytes > 0 and window.ring.nbytes + len(packet.data) > ROOM * self.config.max_bytes
 
     def _has_room(self, window: ReceiveWindow, packet: Packet) -> bool:
-        """More is taken while the application has nothing to do, because then only what its sender repeats brings it on; and whatever
-        the size, what comes next in order."""
+        """More is taken while the application has nothing to do, because then only what
+        its sender repeats brings it on; and whatever the size, what comes next in
+        order."""
         if not self._over_byte_limit(window, packet):
             return True
         if window.stream.outstanding or window.is_deliverable:
@@ -235,14 +259,17 @@ class Nakack2(Multicast):
             first is not None and not precedes((window.ring.hd + 1) % MODULUS, first))
 
     def _blocked_by_gap(self, window: ReceiveWindow, packet: Packet) -> bool:
-        """Whether there will be no room for it before something comes that is missing, so that its sender must be read on."""
+        """Whether there will be no room for it before something comes that is missing,
+        so that its sender must be read on."""
         ring = window.ring
         if window.stream.outstanding or window.is_deliverable:
             return False
         first = wire.first_seqno(packet.data)
-        return ring.num_missing > 0 or (first is not None and precedes((ring.hr + 1) % MODULUS, first))
+        return ring.num_missing > 0 or (first is not None
+                                        and precedes((ring.hr + 1) % MODULUS, first))
 
-    def _drop_and_resync(self, packets: Collection[Packet], window: ReceiveWindow, now: Instant) -> None:
+    def _drop_and_resync(self, packets: Collection[Packet], window: ReceiveWindow,
+                         now: Instant) -> None:
         """What a RESYNC asks for comes again, behind what is missing."""
         self.counters.num_dropped_for_resync += len(packets)
         sender = window.stream.sender.incarnation
@@ -274,8 +301,9 @@ class Nakack2(Multicast):
         self.counters.num_duplicates = duplicates       # a part of it had found room before
 
     def _enqueue(self, packet: Packet) -> None:
-        """Without a window: keep what may belong to one that is to come. (A lossless transport brings a START before whatever follows
-        it, so what comes before is not for us.)"""
+        """Without a window: keep what may belong to one that is to come. (A lossless
+        transport brings a START before whatever follows it, so what comes before is not
+        for us.)"""
         self.counters.num_unknown_sender += 1
         if not self.receiving or (self.lossless and packet.sender not in self.early):
             return
@@ -302,13 +330,15 @@ class Nakack2(Multicast):
         if not is_complete and self.lossless and self.queue.bound == UNBOUNDED:
             self._resync(sender, window, now)
 
-    # ------------------------------------------------------------------------------------------------- joining
+    # -------------------------------------------------------------------------------------- joining
 
     def _answer_start(self, sender: int, now: Instant) -> None:
         window = self.windows.get(sender)
         if window is not None:
             self._drain(sender, window, now)
-        self._send_control(STARTED, Started(window.stream.finished if window else 0, self.receiving), sender, now)
+        self._send_control(STARTED,
+                           Started(window.stream.finished if window else 0, self.receiving),
+                           sender, now)
 
     @takes(STARTED)
     def _on_started(self, member: int, started: Started, now: Instant) -> bool:
@@ -323,7 +353,8 @@ class Nakack2(Multicast):
         return True
 
     def _admitted(self, member: int, start: Seqno) -> None:
-        """What a member that comes back is to have was sent before it came. (Votes begin anew in each view.)"""
+        """What a member that comes back is to have was sent before it came. (Votes
+        begin anew in each view.)"""
         if self.lossless and member in self.joiners and precedes(start, self.send_window.sent):
             self.resyncs[member] = start
 
@@ -334,8 +365,8 @@ class Nakack2(Multicast):
                 self.stack.effects.held = set(self.held)
 
     def has_of(self, member: int) -> Seqno | None:
-        """Return what all have, or where the stream starts for a member that is still joining:
-        only the coordinator sees the votes of single members."""
+        """Return what all have, or where the stream starts for a member that is still
+        joining: only the coordinator sees the votes of single members."""
         return self.joiners.get(member, self.send_window.ring.low)
 
     def _installed(self, now: Instant) -> None:
@@ -343,11 +374,12 @@ class Nakack2(Multicast):
         self._purge()
         self._answer_resyncs(now)                       # behind the STARTs
 
-    # ----------------------------------------------------------------------------------------------- connections
+    # ---------------------------------------------------------------------------------- connections
 
     def linked(self, member: int, now: Instant) -> None:
-        """Decision 21: say what has come; to who has not answered its START, say it again, and all that was sent since. (With
-        retransmission both are repeated anyhow.)"""
+        """Decision 21: say what has come; to who has not answered its START, say it
+        again, and all that was sent since. (With retransmission both are repeated
+        anyhow.)"""
         if self.lossless:
             self._say_again_to(member, now)
         self.above.linked(member, now)
@@ -382,8 +414,10 @@ class Nakack2(Multicast):
         return True
 
     def _answer_resyncs(self, now: Instant) -> None:
-        """Send all that follows what a member has; over one connection no more often than every RESYNC_PAUSE (no amplification)."""
-        for member in [member for member in self.resyncs if now - self.answered.get(member, -RESYNC_PAUSE) >= RESYNC_PAUSE]:
+        """Send all that follows what a member has; over one connection no more often
+        than every RESYNC_PAUSE (no amplification)."""
+        for member in [member for member in self.resyncs
+                       if now - self.answered.get(member, -RESYNC_PAUSE) >= RESYNC_PAUSE]:
             window, have = self.send_window, self.resyncs.pop(member)
             self.answered[member] = now
             low = window.ring.low
@@ -392,14 +426,16 @@ class Nakack2(Multicast):
                 continue
             header = self.stack.header(REPEAT, member)
             ranges = [(first, window.sent)]
-            datagrams, messages = wire.pack(window.ring, window.marks, window.stamps, ranges, window.bundle, header, UNLIMITED)
+            datagrams, messages = wire.pack(window.ring, window.marks, window.stamps, ranges,
+                                            window.bundle, header, UNLIMITED)
             self.counters.xmit_rsps_sent += messages
             self._send_data(REPEAT, member, datagrams, now)
 
-    # --------------------------------------------------------------------------------------- what is finished and stable
+    # ------------------------------------------------------------------ what is finished and stable
 
     def deliver(self, limit: int, now: Instant) -> int:
-        """What an application never sees is finished with that; then something that was held may come next."""
+        """What an application never sees is finished with that; then something that was
+        held may come next."""
         effects = self.stack.effects
         effects.arrived = False
         handed = super().deliver(limit, now)
@@ -422,38 +458,44 @@ class Nakack2(Multicast):
         stream = self.own if window is None else window.stream
         before = stream.unacked_bytes
         if stream.is_incomplete:
-            self._arm(now)                              # its sender may have no room for the rest: see Stream.scan
-        if not (stream.keep() if window is None or not self.config.discard_delivered_msgs else stream.free()):
+            self._arm(now)              # its sender may have no room for the rest: see Stream.scan
+        if not (stream.keep() if window is None or not self.config.discard_delivered_msgs
+                else stream.free()):
             return
         self.unreported_bytes += stream.unacked_bytes - before
         if self.held:
             self._release(now)
-        self.stability.finished(self._is_much(stream) or self.unreported_bytes >= self.config.stable_bytes, now)
+        self.stability.finished(self._is_much(stream)
+                                or self.unreported_bytes >= self.config.stable_bytes, now)
 
     def _is_much(self, stream: Stream) -> bool:
         messages = min(self.config.ack_threshold, max(1, self.config.capacity // SHARES))
         return stream.unacked_messages >= messages or stream.unacked_bytes >= self.send_window.ring.max_bytes // SHARES
 
     def report(self) -> tuple[dict[int, tuple[Seqno, Seqno]], int]:
-        """Of every sender whose stream has started here: what the application has finished, and the highest seqno received; and how
-        many bytes it may have on the way to us (0: it need not wait for us). From now on that is reported."""
+        """Of every sender whose stream has started here: what the application has
+        finished, and the highest seqno received; and how many bytes it may have on the
+        way to us (0: it need not wait for us). From now on that is reported."""
         self.unreported_bytes = 0
         for stream in (self.own, *(window.stream for window in self.windows.values())):
             stream.unacked_messages = stream.unacked_bytes = 0
         sent = self.send_window.sent
         digest = {self.local.incarnation: (self.own.finished, sent)}
         if self.receiving:
-            digest |= {sender: (window.stream.finished, window.ring.hr) for sender, window in self.windows.items() if window.started}
+            digest |= {sender: (window.stream.finished, window.ring.hr) for sender,
+                       window in self.windows.items() if window.started}
         return digest, self._grant()
 
     def stable(self, digest: dict[int, tuple[Seqno, Seqno]], grant: int, now: Instant) -> None:
-        """STABILITY: all have finished each stream up to the first seqno, and some have it up to the second."""
+        """STABILITY: all have finished each stream up to the first seqno, and some have
+        it up to the second."""
         for sender, (seqno, highest) in digest.items():
             window = self.windows.get(sender)
             if sender == self.local.incarnation:
                 self._purge_to(seqno)
             elif window is not None:
-                if not self.config.discard_delivered_msgs and is_within(window.ring.low, seqno, window.stream.finished):
+                if not self.config.discard_delivered_msgs and is_within(window.ring.low, seqno,
+                                                                        window.stream.finished):
                     window.ring.stable(seqno)
                 if self.retransmits and window.started:
                     window.ring.announce(highest)
@@ -464,14 +506,16 @@ class Nakack2(Multicast):
 
     def _purge_to(self, seqno: Seqno) -> None:
         if not self.receiving:
-            self.send_window.ring.remove_many(nullify=False)        # nobody takes our own messages; stable() stops at HD
+            self.send_window.ring.remove_many(nullify=False)  # nobody takes our own messages;
+                                                              # stable() stops at HD
         sent = self._sent_of(seqno)
         if sent is not None and is_within(self.send_window.ring.low, sent, self.send_window.sent) and self.send_window.stable(sent):
             self.stack.effects.writable = True
 
     def _purge(self) -> None:
-        """Free what was sent and all have finished. An incarnation that comes back may have heard of that before it sends the messages
-        again, and will not hear of it twice."""
+        """Free what was sent and all have finished. An incarnation that comes back may
+        have heard of that before it sends the messages again, and will not hear of it
+        twice."""
         if self._has_no_ackers():
             self._purge_to(self.send_window.sent)
         elif self.epoch and (seqno := self.stability.known_of(self.local.incarnation)) is not None:
@@ -486,11 +530,11 @@ class Nakack2(Multicast):
         self.stability.stopped(now)
         self._purge()
 
-    # ------------------------------------------------------------------------------------------------------ timer
+    # ---------------------------------------------------------------------------------------- timer
 
     def tick(self, now: Instant) -> None:
-        """Every xmit_interval, while anything is missing, not stable or unknown. Without retransmission, while something stands still
-        that should not."""
+        """Every xmit_interval, while anything is missing, not stable or unknown.
+        Without retransmission, while something stands still that should not."""
         self.next_scan = None
         for sender, window in self.windows.items():
             if window.started and self.retransmits:
@@ -505,7 +549,8 @@ class Nakack2(Multicast):
         self._arm(now)
 
     def _watch(self, sender: int, window: ReceiveWindow, now: Instant) -> None:
-        """A gap that nobody asks for: after gap_timeout without a step something is wrong."""
+        """A gap that nobody asks for: after gap_timeout without a step something is
+        wrong."""
         if not window.ring.num_missing:
             self.standing.pop(sender, None)
             return
@@ -514,7 +559,8 @@ class Nakack2(Multicast):
             self.counters.num_gaps += 1
             first, last = window.ring.missing(1)[0]
             self.stack.effects.warnings.append(
-                f"messages {first} to {last} of {window.stream.sender} did not come, though nothing should be lost; they are asked for "
+                f"messages {first} to {last} of {window.stream.sender} did not come, though "
+                f"nothing should be lost; they are asked for "
                 "now. If this happens again, set xmit_interval to more than 0")
             self._resync(sender, window, now)
 
@@ -524,16 +570,18 @@ class Nakack2(Multicast):
             return True
         if not self.retransmits:
             return any(window.ring.num_missing for window in windows)
-        return bool(self.joiners) or self._has_unacked() or any(window.ring.hd != window.ring.hr for window in windows)
+        return bool(self.joiners) or self._has_unacked() or any(window.ring.hd != window.ring.hr
+                                                                for window in windows)
 
     def _arm(self, now: Instant) -> None:
         if self.next_scan is None and self._is_busy():
             self.next_scan = now + self._pause()
 
-    # ------------------------------------------------------------------------------------------------------ status
+    # --------------------------------------------------------------------------------------- status
 
     def remembered(self) -> set[int]:
-        return (super().remembered() | self.held.keys() | self.resyncs.keys() | self.answered.keys() | self.standing.keys()
+        return (super().remembered() | self.held.keys() | self.resyncs.keys() | self.answered.keys()
+                | self.standing.keys()
                 | self.awaited)
 
     def start_of(self, member: int) -> Seqno | None:
@@ -543,4 +591,5 @@ class Nakack2(Multicast):
         return self.stability.slowest()
 
     def status(self) -> dict[str, int]:
-        return {**super().status(), "become_server_queue": len(self.queue), "num_senders_held": len(self.held)}
+        return {**super().status(), "become_server_queue": len(self.queue),
+                "num_senders_held": len(self.held)}

@@ -1,18 +1,23 @@
 """STABLE: which messages all members have finished, so that NAKACK2 can purge them.
 
-In a round every member sends the coordinator, who is the first in the view, its vote: of each sender the highest seqno that its
-application has finished, the highest it has received, and how many bytes it grants each sender. The coordinator tells everybody
-the minimum: STABILITY. A vote stays valid until the next one of its member, so nobody waits for a common beginning, and a lost
-datagram costs a round and no more: whatever a member has that it does not know to be stable, it votes again, every stable_interval
-and ever more rarely while nothing changes. Much at once (stable_bytes, or a share of a window) is voted at once.
+In a round every member sends the coordinator, who is the first in the view, its vote:
+of each sender the highest seqno that its application has finished, the highest it has
+received, and how many bytes it grants each sender. The coordinator tells everybody the
+minimum: STABILITY. A vote stays valid until the next one of its member, so nobody waits
+for a common beginning, and a lost datagram costs a round and no more: whatever a member
+has that it does not know to be stable, it votes again, every stable_interval and ever
+more rarely while nothing changes. Much at once (stable_bytes, or a share of a window)
+is voted at once.
 
-A vote may have come in another's name. So what is more than a window beyond what the coordinator knows to be sent is left out; of a
-member's own stream its last vote alone counts; and that a member takes no messages is believed when it says so twice.
+A vote may have come in another's name. So what is more than a window beyond what the
+coordinator knows to be sent is left out; of a member's own stream its last vote alone
+counts; and that a member takes no messages is believed when it says so twice.
 
-Votes and STABILITY are of one view: in another one all begins anew, so a member of the old view can neither hold the new one up nor
-purge what a joiner is to have. A member may install a view before its coordinator does: the
-coordinator keeps the last early vote of each member until then. And while a member that joins has
-no window for our stream, we do not vote: no round ends meanwhile.
+Votes and STABILITY are of one view: in another one all begins anew, so a member of the
+old view can neither hold the new one up nor purge what a joiner is to have. A member
+may install a view before its coordinator does: the coordinator keeps the last early
+vote of each member until then. And while a member that joins has no window for our
+stream, we do not vote: no round ends meanwhile.
 """
 
 from dataclasses import asdict, dataclass
@@ -32,7 +37,8 @@ from ringcast.view import View
 
 QUARTER = 1 << 62                       # seqnos; no honest member is so far behind
 
-Digest = Annotated[dict[int, tuple[Seqno, Seqno]], Meta(max_length=MAX_MEMBERS)]        # {sender: (finished by all, received)}
+# {sender: (finished by all, received)}
+Digest = Annotated[dict[int, tuple[Seqno, Seqno]], Meta(max_length=MAX_MEMBERS)]
 
 
 class Vote(msgspec.Struct, array_like=True):
@@ -46,11 +52,12 @@ class StabilityReport(msgspec.Struct, array_like=True):
     view_id: int
     grant: int                          # the smallest of all; 0: nobody takes messages
     digest: Digest
-    slowest: Annotated[dict[int, int], Meta(max_length=MAX_MEMBERS)]    # {sender: who has not finished its oldest message}
+    # {sender: who has not finished its oldest message}
+    slowest: Annotated[dict[int, int], Meta(max_length=MAX_MEMBERS)]
 
 
-VOTE = Kind(17, "vote", Vote)                           # what I have finished of everybody's messages
-STABILITY = Kind(18, "stability", StabilityReport)      # what all have finished
+VOTE = Kind(17, "vote", Vote)                       # what I have finished of everybody's messages
+STABILITY = Kind(18, "stability", StabilityReport)  # what all have finished
 
 
 @dataclass(slots=True)
@@ -59,7 +66,8 @@ class Counters:
     votes_received: int = 0
     stability_sent: int = 0
     stability_received: int = 0
-    num_bad_votes: int = 0              # votes and reports that make no sense, or come from who has nothing to say
+    num_bad_votes: int = 0  # votes and reports that make no sense, or come from who has nothing to
+                            # say
 
 
 class Stable(Layer):
@@ -73,17 +81,21 @@ class Stable(Layer):
         nakack.stability = self
         self.view_id = 0
         self.members: tuple[int, ...] = ()
-        self.votes: dict[int, Vote] = {}                # the last one of each member, at the coordinator
-        self.early: dict[int, Vote] = {}                # the same, of views that are not here yet
-        self.minima: dict[int, tuple[int, tuple[Seqno, Seqno] | None]] = {}     # of each stream who is slowest, and what is stable
-        self.concluded: StabilityReport | None = None   # what the coordinator said last
-        self.known: dict[int, Seqno] = {}               # up to where each stream is stable, as far as we know
-        self.awaited: dict[int, int] = {}               # who holds each stream up
-        self.is_asked = False                           # somebody does not know our vote
-        self.refusals: set[int] = set()                 # members that said last that they take no messages
-        self.has_refused = False                        # this member has said so in this view
+        self.votes: dict[int, Vote] = {}               # the last one of each member, at the
+                                                       # coordinator
+        self.early: dict[int, Vote] = {}               # the same, of views that are not here yet
+        # of each stream who is slowest, and what is stable
+        self.minima: dict[int, tuple[int, tuple[Seqno, Seqno] | None]] = {}
+        self.concluded: StabilityReport | None = None  # what the coordinator said last
+        self.known: dict[int, Seqno] = {}              # up to where each stream is stable, as far
+                                                       # as we know
+        self.awaited: dict[int, int] = {}              # who holds each stream up
+        self.is_asked = False                          # somebody does not know our vote
+        self.refusals: set[int] = set()                # members that said last that they take no
+                                                       # messages
+        self.has_refused = False                       # this member has said so in this view
         self.last_look: Instant | None = None          # at whether to vote
-        self.next_vote: Instant | None = None           # the deadline
+        self.next_vote: Instant | None = None          # the deadline
         self.backoff = Backoff()
         self.counters = Counters()
 
@@ -96,7 +108,7 @@ class Stable(Layer):
         """No votes: there is no view, or somebody is joining."""
         return not self.nakack.is_ready()
 
-    # ------------------------------------------------------------------------------------------ what NAKACK2 tells
+    # --------------------------------------------------------------------------- what NAKACK2 tells
 
     def finished(self, much: bool, now: Instant) -> None:
         if much:
@@ -120,7 +132,7 @@ class Stable(Layer):
     def slowest(self) -> int | None:
         return self.awaited.get(self.local.incarnation)
 
-    # ------------------------------------------------------------------------------------------------------ voting
+    # --------------------------------------------------------------------------------------- voting
 
     def _vote(self, now: Instant) -> None:
         """Tell the coordinator what is finished here."""
@@ -143,13 +155,15 @@ class Stable(Layer):
         nakack, known = self.nakack, self.known
         if known.get(self.local.incarnation) != nakack.send_window.sent:
             return True
-        return nakack.receiving and any(known.get(sender) != window.ring.hr for sender, window in nakack.windows.items())
+        return nakack.receiving and any(known.get(sender) != window.ring.hr for sender,
+                                        window in nakack.windows.items())
 
     def deadline(self) -> Instant | None:
         return self.next_vote
 
     def tick(self, now: Instant) -> None:
-        """Every stable_interval, while anything is not settled; the same again at doubling distances."""
+        """Every stable_interval, while anything is not settled; the same again at
+        doubling distances."""
         self.next_vote, self.last_look = None, now
         self.backoff.scan((self.view_id, self.nakack.send_window.sent, self.nakack.unreported_bytes,
                              tuple(self.known.values())))
@@ -158,19 +172,23 @@ class Stable(Layer):
         self._arm(now)
 
     def _arm(self, now: Instant) -> None:
-        if self.next_vote is None and not self.is_suspended and (self.is_asked or self._is_unsettled()):
-            self.next_vote = now if self.last_look is None else max(now, self.last_look + self.interval)
+        if self.next_vote is None and not self.is_suspended and (self.is_asked
+                                                                 or self._is_unsettled()):
+            self.next_vote = now if self.last_look is None else max(now,
+                                                                    self.last_look + self.interval)
 
-    # ------------------------------------------------------------------------------------------------- coordinator
+    # ---------------------------------------------------------------------------------- coordinator
 
     def _count(self, member: int, vote: Vote, now: Instant) -> None:
-        """A vote: when it raises the minimum, tell everybody; when it says nothing new, its member has missed what was said."""
+        """A vote: when it raises the minimum, tell everybody; when it says nothing new,
+        its member has missed what was said."""
         before, vote = self.votes.get(member), self._possible(member, vote)
         mine = {member: vote.digest[member]} if member in vote.digest else {}
         is_other_kind = before is None or before.receiving != vote.receiving
         if before is not None:
             possible = self._possible(member, before)
-            is_other_kind |= possible.digest != before.digest           # it may be the slowest where it was not
+            is_other_kind |= possible.digest != before.digest  # it may be the slowest where it was
+                                                               # not
             vote = merged(possible, vote)
             vote.digest |= mine
         self.votes[member] = vote
@@ -181,23 +199,27 @@ class Stable(Layer):
             self._tell(EVERYONE, now)
             self._heed(report, now)
             return
-        self.awaited = report.slowest                   # may be another now, though nothing is purged by that
+        self.awaited = report.slowest       # may be another now, though nothing is purged by that
         if vote == before and member != self.local.incarnation:
             self._tell(member, now)
 
     def _possible(self, member: int, vote: Vote) -> Vote:
-        """What of a vote can be true: nobody has finished more than a window of what we do not know to be sent. (But of an incarnation that
-        has come back everybody may have far more than it has sent again.)"""
+        """What of a vote can be true: nobody has finished more than a window of what we
+        do not know to be sent. (But of an incarnation that has come back everybody may
+        have far more than it has sent again.)"""
         digest = dict(vote.digest)
         for sender, (finished, _) in vote.digest.items():
             sent = self._sent_by(sender)
-            if sender != member and sent is not None and precedes((sent + self.capacity) % MODULUS, finished):
+            if sender != member and sent is not None and precedes((sent + self.capacity) % MODULUS,
+                                                                  finished):
                 del digest[sender]
         return Vote(vote.view_id, vote.receiving, vote.grant, digest)
 
     def _sent_by(self, sender: int) -> Seqno | None:
-        """The highest seqno of a stream that we know of: from its sender's vote, and from what has come; None if it may be any."""
-        if self.nakack.epochs.get(sender) or (sender == self.local.incarnation and self.nakack.epoch):
+        """The highest seqno of a stream that we know of: from its sender's vote, and
+        from what has come; None if it may be any."""
+        if self.nakack.epochs.get(sender) or (sender == self.local.incarnation
+                                              and self.nakack.epoch):
             return None
         window = self.nakack.windows.get(sender)
         received = window.ring.hr if window is not None and window.started else None
@@ -207,7 +229,8 @@ class Stable(Layer):
         return later(voted[1], received)
 
     def _is_believed(self, member: int, vote: Vote) -> bool:
-        """Whether to count a vote: the second in a row that says that its member takes no messages; all others at once."""
+        """Whether to count a vote: the second in a row that says that its member takes
+        no messages; all others at once."""
         if vote.receiving:
             self.refusals.discard(member)
         elif member not in self.refusals:
@@ -216,8 +239,9 @@ class Stable(Layer):
         return True
 
     def _compare(self, member: int, is_other_kind: bool) -> None:
-        """Find the slowest again for each sender of which this vote may have changed that: its own stream, and those that its member
-        held up. (With `is_other_kind`, whether the member is waited for at all may have changed.)"""
+        """Find the slowest again for each sender of which this vote may have changed
+        that: its own stream, and those that its member held up. (With `is_other_kind`,
+        whether the member is waited for at all may have changed.)"""
         receiving = self._receiving()
         for sender in self.members:
             if not is_other_kind and sender != member and self.minima[sender][0] != member:
@@ -226,10 +250,12 @@ class Stable(Layer):
             lags = {each: self._lag(each, sender, own) for each in receiving or [sender]}
             slowest = max(lags, key=lags.__getitem__)
             most = lags[slowest]
-            self.minima[sender] = (slowest, ((own[1] - most) % MODULUS, own[1]) if own is not None and most < QUARTER else None)
+            self.minima[sender] = (slowest, ((own[1] - most) % MODULUS, own[1]) if own is not None
+                                   and most < QUARTER else None)
 
     def _conclusion(self) -> StabilityReport:
-        """The minimum of all votes, for each sender; nothing of a sender before everybody has voted on it."""
+        """The minimum of all votes, for each sender; nothing of a sender before
+        everybody has voted on it."""
         digest = {sender: entry for sender, (_, entry) in self.minima.items() if entry is not None}
         slowest = {sender: member for sender, (member, _) in self.minima.items()}
         grants = [self.votes[member].grant for member in self._receiving() if member in self.votes]
@@ -237,11 +263,12 @@ class Stable(Layer):
 
     def _receiving(self) -> list[int]:
         """Who must have finished a message before it is stable."""
-        return [member for member in self.members if member not in self.votes or self.votes[member].receiving]
+        return [member for member in self.members if member not in self.votes
+                or self.votes[member].receiving]
 
     def _lag(self, member: int, sender: int, own: tuple[Seqno, Seqno] | None) -> int:
-        """How many messages of a stream, as far as its sender has voted, a member has not finished; a quarter of all there can be
-        when that is not known."""
+        """How many messages of a stream, as far as its sender has voted, a member has
+        not finished; a quarter of all there can be when that is not known."""
         entry = self.votes[member].digest.get(sender) if member in self.votes else None
         if entry is None or own is None:
             return QUARTER
@@ -252,14 +279,15 @@ class Stable(Layer):
         self.counters.stability_sent += 1
         self.below.send([self.stack.control(STABILITY, self.concluded, dest)], now)
 
-    # --------------------------------------------------------------------------------------------------- receiving
+    # ------------------------------------------------------------------------------------ receiving
 
     def count_bad(self) -> None:
         self.counters.num_bad_votes += 1
 
     @takes(VOTE)
     def _on_vote(self, sender: int, vote: Vote, now: Instant) -> bool:
-        """On reception of a vote: it counts in the view that both have, and for its coordinator."""
+        """On reception of a vote: it counts in the view that both have, and for its
+        coordinator."""
         if vote.grant < 0 or not makes_sense(vote.digest):
             return False
         if vote.view_id > self.view_id:
@@ -278,15 +306,16 @@ class Stable(Layer):
                 self._count(member, vote, now)
 
     def _keep(self, member: int, vote: Vote) -> None:
-        """Keep the vote of a view that is not here yet: its member votes again only after a
-        while, and ever more rarely."""
+        """Keep the vote of a view that is not here yet: its member votes again only
+        after a while, and ever more rarely."""
         before = self.early.pop(member, vote)
         self.early[member] = vote if vote.view_id >= before.view_id else before
         if len(self.early) > MAX_MEMBERS:
             del self.early[next(iter(self.early))]
 
     def _count_early_votes(self, now: Instant) -> None:
-        """Count those of the view that has just come, and forget those of views that never will."""
+        """Count those of the view that has just come, and forget those of views that
+        never will."""
         early = self.early
         self.early = {member: vote for member, vote in early.items() if vote.view_id > self.view_id}
         for member, vote in early.items():
@@ -311,7 +340,7 @@ class Stable(Layer):
         self.nakack.stable(report.digest, report.grant, now)
         self._arm(now)
 
-    # -------------------------------------------------------------------------------------------------------- views
+    # ---------------------------------------------------------------------------------------- views
 
     def view(self, view: View, resumes: dict[int, int], now: Instant) -> None:
         """All votes are void."""
@@ -337,11 +366,15 @@ class Stable(Layer):
 
 
 def merged(before: Vote, vote: Vote) -> Vote:
-    """Votes may overtake each other; what is finished stays finished, and who stops receiving does not begin again."""
-    digest = {sender: (later(before.digest[sender][0], finished), later(before.digest[sender][1], highest))
-              if sender in before.digest else (finished, highest) for sender, (finished, highest) in vote.digest.items()}
+    """Votes may overtake each other; what is finished stays finished, and who stops
+    receiving does not begin again."""
+    digest = {sender: (later(before.digest[sender][0], finished),
+                       later(before.digest[sender][1], highest))
+              if sender in before.digest else (finished, highest) for sender,
+              (finished, highest) in vote.digest.items()}
     receiving = before.receiving and vote.receiving
-    return Vote(vote.view_id, receiving, vote.grant, before.digest | digest if receiving else digest)
+    return Vote(vote.view_id, receiving, vote.grant, before.digest | digest if receiving
+                else digest)
 
 
 def makes_sense(digest: dict[int, tuple[Seqno, Seqno]]) -> bool:

@@ -1,8 +1,11 @@
-"""UNICAST3: reliable messages from one member to another (UNICAST3.txt, UNICAST3-SYNC.txt), with the mends of decisions 16 to 19.
+"""UNICAST3: reliable messages from one member to another (UNICAST3.txt,
+UNICAST3-SYNC.txt), with the mends of decisions 16 to 19.
 
-A sender numbers the messages of each connection, the first of which says that it is the first, and keeps them until the receiver's
-cumulative, delayed ack. What got lost in between is asked for by the receiver; what got lost at the end shows when the sender's
-highest message comes again. An idle connection is closed and forgotten, and opens anew when there is something to send.
+A sender numbers the messages of each connection, the first of which says that it is the
+first, and keeps them until the receiver's cumulative, delayed ack. What got lost in
+between is asked for by the receiver; what got lost at the end shows when the sender's
+highest message comes again. An idle connection is closed and forgotten, and opens anew
+when there is something to send.
 
 | file | rule |
 |---|---|

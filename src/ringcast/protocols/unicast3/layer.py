@@ -1,4 +1,5 @@
-"""The layer: what arrives, what is sent, acks, the retransmit task, and how connections begin and end."""
+"""The layer: what arrives, what is sent, acks, the retransmit task, and how connections
+begin and end."""
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -28,13 +29,15 @@ from ringcast.protocols.unicast3.sync import Counter, Syncs
 from ringcast.stack import Instant, Layer, Packet
 from ringcast.view import View
 
-FIRST_BUDGET = 256 << 10                # bytes that a new connection may send before its receiver has granted any
-SHARES = 4                              # acks that a window is cut into at least
-ACTIVE = 1_000_000_000                  # nanoseconds since which a connection must have been heard to count among those who share
-RECOUNT = 100_000_000                   # nanoseconds between two counts of them
-EARLY_SYNCS = 20                        # sync_min_intervals that messages without a window are kept, and two xmit_intervals at least
-MOST_LEAVING = 4                        # replaced windows that the application has not emptied
-MOST_GONE = 16                          # windows of members that are gone; more in a larger group
+FIRST_BUDGET = 256 << 10  # bytes that a new connection may send before its receiver has granted any
+SHARES = 4                # acks that a window is cut into at least
+ACTIVE = 1_000_000_000    # nanoseconds since which a connection must have been heard to count among
+                          # those who share
+RECOUNT = 100_000_000     # nanoseconds between two counts of them
+EARLY_SYNCS = 20          # sync_min_intervals that messages without a window are kept, and two
+                          # xmit_intervals at least
+MOST_LEAVING = 4          # replaced windows that the application has not emptied
+MOST_GONE = 16            # windows of members that are gone; more in a larger group
 
 
 @dataclass(slots=True)
@@ -42,14 +45,19 @@ class Counters:
     """By the names of the text and of operators (decision 25)."""
 
     unicast_msgs_delivered: int = 0
-    unicast_duplicates: int = 0         # messages received again
-    unicast_out_of_window: int = 0      # messages dropped for want of room
-    unicast_early: int = 0              # datagrams kept because there was no window, or no view, for them yet
-    unicast_early_dropped: int = 0      # of those, the ones that nobody came for; and those without room
-    unicast_late: int = 0               # datagrams and acks of an older connection, or overtaken ones
-    unicast_bad: int = 0                # datagrams that are damaged, or ask for what cannot be
-    unicast_undelivered: int = 0        # own messages given up, and reported, because their receiver left
-    unicast_gone_undelivered: int = 0   # messages behind a gap of a connection that was replaced or closed
+    unicast_duplicates: int = 0        # messages received again
+    unicast_out_of_window: int = 0     # messages dropped for want of room
+    unicast_early: int = 0             # datagrams kept because there was no window, or no view, for
+                                       # them yet
+    unicast_early_dropped: int = 0     # of those, the ones that nobody came for; and those without
+                                       # room
+    unicast_late: int = 0              # datagrams and acks of an older connection, or overtaken
+                                       # ones
+    unicast_bad: int = 0               # datagrams that are damaged, or ask for what cannot be
+    unicast_undelivered: int = 0       # own messages given up, and reported, because their receiver
+                                       # left
+    unicast_gone_undelivered: int = 0  # messages behind a gap of a connection that was replaced or
+                                       # closed
     unicast_acks_sent: int = 0
     unicast_acks_received: int = 0
     unicast_xmit_reqs_sent: int = 0
@@ -66,14 +74,17 @@ class Counters:
 
 
 class Unicast3(Layer):
-    """The layer. `budget` is shared with the other protocols. A member that is not `receiving` refuses all messages. The first
-    conn-id is the one after `conn_id`, the first timestamp the one after `timestamp`, the first seqno of a connection the one after
-    `offset`.
+    """The layer. `budget` is shared with the other protocols. A member that is not
+    `receiving` refuses all messages. The first conn-id is the one after `conn_id`, the
+    first timestamp the one after `timestamp`, the first seqno of a connection the one
+    after `offset`.
 
-    The windows of senders may be used by any thread (see SendWindow); everything else belongs to the stack's owner.
+    The windows of senders may be used by any thread (see SendWindow); everything else
+    belongs to the stack's owner.
     """
 
-    def __init__(self, local: Address, config: Config, budget: ReceiveBudget, *, receiving: bool = True, conn_id: ConnId = 0,
+    def __init__(self, local: Address, config: Config, budget: ReceiveBudget, *,
+                 receiving: bool = True, conn_id: ConnId = 0,
                  timestamp: int = 0, offset: Seqno = 0) -> None:
         self.local = local
         self.config = config
@@ -81,8 +92,10 @@ class Unicast3(Layer):
         self.receiving = receiving
         self.offset = offset
         self.interval = milliseconds(config.look_interval)
-        self.ack_min, self.ack_max = milliseconds(config.ack_min_interval), milliseconds(config.ack_max_interval)
-        self.expiry, self.close_timeout = milliseconds(config.conn_expiry_timeout), milliseconds(config.conn_close_timeout)
+        self.ack_min, self.ack_max = milliseconds(config.ack_min_interval), milliseconds(
+            config.ack_max_interval)
+        self.expiry, self.close_timeout = milliseconds(config.conn_expiry_timeout), milliseconds(
+            config.conn_close_timeout)
         self.conn_ids, self.timestamps = Counter(conn_id), Counter(timestamp)
         self.members: dict[int, Address] = {}
         self.view_id = 0
@@ -92,25 +105,30 @@ class Unicast3(Layer):
         self.closed = ClosedConnections(config.max_closed_connections)
         self.early = EarlyPackets()
         self.syncs = Syncs(milliseconds(config.sync_min_interval))
-        self.own: Stream | None = None                  # our messages to ourselves
-        self.own_ready = False                          # some wait for the next turn
-        self.ready: dict[int, ReceiverEntry] = {}       # those that may have something to deliver
-        self.leaving: list[ReceiverEntry] = []          # replaced or closed, and not yet emptied by the application
-        self.early_deliveries: list[Batch] = []         # OOB messages of this turn
-        self.is_flooded = False                         # the application has too much in hand for any more OOB messages
-        self.unacked: dict[int, SenderEntry] = {}       # what the retransmit task looks at ...
-        self.gapped: dict[int, ReceiverEntry] = {}      # ... on either side
-        self.acks: list[tuple[Instant, int]] = []       # a heap of when acks are due; an entry's ack_at says whether it still is
-        self.refusals = Backoff()                     # of who does not know that we take no more messages
+        self.own: Stream | None = None              # our messages to ourselves
+        self.own_ready = False                      # some wait for the next turn
+        self.ready: dict[int, ReceiverEntry] = {}   # those that may have something to deliver
+        self.leaving: list[ReceiverEntry] = []      # replaced or closed, and not yet emptied by the
+                                                    # application
+        self.early_deliveries: list[Batch] = []     # OOB messages of this turn
+        self.is_flooded = False                     # the application has too much in hand for any
+                                                    # more OOB messages
+        self.unacked: dict[int, SenderEntry] = {}   # what the retransmit task looks at ...
+        self.gapped: dict[int, ReceiverEntry] = {}  # ... on either side
+        self.acks: list[tuple[Instant, int]] = []   # a heap of when acks are due; an entry's ack_at
+                                                    # says whether it still is
+        self.refusals = Backoff()                   # of who does not know that we take no more
+                                                    # messages
         self.next_scan: Instant | None = None
         self.next_reap: Instant | None = None
         self.num_active, self.counted_at = 1, -RECOUNT
         self.counters = Counters()
 
-    # ------------------------------------------------------------------------------------------------- sending
+    # -------------------------------------------------------------------------------------- sending
 
     def connection(self, dest: Address, now: Instant) -> SenderEntry:
-        """The open connection to `dest`, a new one if there is none; NotMemberError when it is not in the view."""
+        """The open connection to `dest`, a new one if there is none; NotMemberError
+        when it is not in the view."""
         if self.members.get(dest.incarnation) != dest:
             names = ", ".join(sorted(member.name for member in self.members.values()))
             raise NotMemberError(f"{dest} is not in the view; send to one of {names}")
@@ -123,9 +141,12 @@ class Unicast3(Layer):
         return entry
 
     def _open_sender(self, dest: Address, now: Instant) -> SenderEntry:
-        ring = SeqnoTable(self.offset, capacity=self.config.capacity, max_bytes=self.config.max_bytes)
-        window = SendWindow(ring, bundle=self.config.max_bundle_size, datagram=self.config.max_datagram)
-        entry = SenderEntry(dest, self.conn_ids.next(), window, now, first=(self.offset + 1) % MODULUS)
+        ring = SeqnoTable(self.offset, capacity=self.config.capacity,
+                          max_bytes=self.config.max_bytes)
+        window = SendWindow(ring, bundle=self.config.max_bundle_size,
+                            datagram=self.config.max_datagram)
+        entry = SenderEntry(dest, self.conn_ids.next(), window, now,
+                            first=(self.offset + 1) % MODULUS)
         self.senders[dest.incarnation] = entry
         self.counters.conns_opened += 1
         if dest == self.local:
@@ -136,8 +157,9 @@ class Unicast3(Layer):
         return entry
 
     def flush(self, dest: Address, now: Instant, full_only: bool = False) -> None:
-        """Frame what waits for `dest` and hand it down, in the order of the seqnos. What was pushed before its receiver left, and waits
-        still, does not open the connection again: it is given up with the rest."""
+        """Frame what waits for `dest` and hand it down, in the order of the seqnos.
+        What was pushed before its receiver left, and waits still, does not open the
+        connection again: it is given up with the rest."""
         entry = self.senders.get(dest.incarnation)
         if entry is None or not entry.window.waiting:
             return
@@ -156,7 +178,8 @@ class Unicast3(Layer):
             self._arm(now)
 
     def _frame(self, kind: int, entry: SenderEntry, full_only: bool, most: int, now: Instant) -> None:
-        self._send_data(kind, entry, entry.window.frame(self._prefix(kind, entry), full_only, most, now + self.stack.anchor), now)
+        self._send_data(kind, entry,
+                        entry.window.frame(self._prefix(kind, entry), full_only, most, now + self.stack.anchor), now)
 
     def addresses(self) -> list[Address]:
         """To whom there are connections."""
@@ -172,17 +195,19 @@ class Unicast3(Layer):
     def _send_control(self, kind: int, body: msgspec.Struct, dest: int, now: Instant) -> None:
         self.below.send([self.stack.control(kind, body, dest)], now)
 
-    # ----------------------------------------------------------------------------------------------- receiving
+    # ------------------------------------------------------------------------------------ receiving
 
     def receive(self, packets: list[Packet], now: Instant) -> None:
-        """Take the first message of a connection, and what is said of connections, before the other messages of a batch."""
+        """Take the first message of a connection, and what is said of connections,
+        before the other messages of a batch."""
         if len({packet.kind for packet in packets}) > 1:
             packets = sorted(packets, key=comes_last)
         super().receive(packets, now)
 
     @takes(control.FIRST, control.MESSAGE)
     def _on_data(self, packet: Packet, now: Instant) -> None:
-        """On reception of messages: into the window of their connection, when there is one or they may begin one."""
+        """On reception of messages: into the window of their connection, when there is
+        one or they may begin one."""
         conn_id = int.from_bytes(packet.data[wire.HEADER_SIZE:PREFIX], "little")
         first = wire.first_seqno(packet.data, PREFIX)
         if packet.sender not in self.members:
@@ -203,7 +228,8 @@ class Unicast3(Layer):
                 self.counters.unicast_late += 1
 
     def _offset(self, packet: Packet, conn_id: ConnId, first: Seqno) -> Seqno | None:
-        """LOW of the window that the messages belong to: the one there is, one that was closed, or one that they begin."""
+        """LOW of the window that the messages belong to: the one there is, one that was
+        closed, or one that they begin."""
         entry, closed = self.receivers.get(packet.sender), self.closed.get(packet.sender)
         if entry is not None and entry.conn_id == conn_id:
             return entry.ring.low
@@ -214,9 +240,10 @@ class Unicast3(Layer):
         return None
 
     def _is_new(self, sender: int, conn_id: ConnId) -> bool:
-        """Whether this connection is none that we have or had, or older than that (serial arithmetic)."""
+        """Whether this connection is none that we have or had, or older than that
+        (serial arithmetic)."""
         entry, closed = self.receivers.get(sender), self.closed.get(sender)
-        return (entry is None or precedes(entry.conn_id, conn_id)) and (closed is None or precedes(closed.conn_id, conn_id))
+        return all(known is None or precedes(known.conn_id, conn_id) for known in (entry, closed))
 
     def _add(self, packet: Packet, conn_id: ConnId, offset: Seqno, now: Instant) -> None:
         sender = packet.sender
@@ -228,7 +255,8 @@ class Unicast3(Layer):
         if entry is None or entry.conn_id != conn_id:
             entry = self._open_receiver(sender, conn_id, offset, now)
         entry.on(Event.USED, now)
-        added = entry.stream.add(arrivals, self.early_deliveries, self.view_id, now, not self.is_flooded)
+        added = entry.stream.add(arrivals, self.early_deliveries, self.view_id, now,
+                                 not self.is_flooded)
         repeated = arrivals.old + arrivals.inside - added
         self.counters.unicast_duplicates += repeated
         self.counters.unicast_out_of_window += arrivals.beyond
@@ -243,14 +271,16 @@ class Unicast3(Layer):
             self._arm(now)
 
     def _open_receiver(self, sender: int, conn_id: ConnId, offset: Seqno, now: Instant) -> ReceiverEntry:
-        """A window that begins after `offset`. A window of an older connection gives way, and what is ready there comes first."""
+        """A window that begins after `offset`. A window of an older connection gives
+        way, and what is ready there comes first."""
         if sender in self.receivers:
             self._replace(sender)
         closed = self.closed.get(sender)
         if closed is not None and closed.conn_id == conn_id and closed.stream is not None:
             stream = closed.stream
         else:
-            ring = SeqnoTable(offset, capacity=self.config.capacity, max_bytes=self.config.max_bytes)
+            ring = SeqnoTable(offset, capacity=self.config.capacity,
+                              max_bytes=self.config.max_bytes)
             stream = Stream(self, self.members[sender], self.local, ring, self.config)
         entry = ReceiverEntry(conn_id, stream, Gaps(stream.ring.hr), now)
         self.receivers[sender] = entry
@@ -271,16 +301,19 @@ class Unicast3(Layer):
             self.counters.unicast_early_dropped += 1
 
     def _refuse(self, sender: int, conn_id: ConnId, now: Instant) -> None:
-        """This member takes no more messages: its peers are not to wait. What it has finished is acknowledged with that."""
+        """This member takes no more messages: its peers are not to wait. What it has
+        finished is acknowledged with that."""
         entry, closed = self.receivers.get(sender), self.closed.get(sender)
         finished = None
         if entry is not None and entry.conn_id == conn_id:
             finished = entry.ring.low
         elif closed is not None and closed.conn_id == conn_id and not closed.by_sender:
             finished = closed.delivered
-        self._send_control(control.ACK, control.Ack(conn_id, finished, self.timestamps.next(), 0), sender, now)
+        self._send_control(control.ACK, control.Ack(conn_id, finished, self.timestamps.next(), 0),
+                           sender, now)
 
-    def on_control(self, kind: Kind, handle: Callable[..., bool], packet: Packet, now: Instant) -> None:
+    def on_control(self, kind: Kind, handle: Callable[..., bool], packet: Packet,
+                   now: Instant) -> None:
         """Take control packets of members, and the last words of a leaver."""
         body = kind.decode(packet.data)
         is_welcome = packet.sender in self.members or kind in (control.ACK, control.CLOSE)
@@ -289,7 +322,8 @@ class Unicast3(Layer):
             self.counters.unicast_bad += 1
 
     def _sender_of(self, peer: int, conn_id: ConnId) -> SenderEntry | None:
-        """Our connection to `peer` that has this conn-id; what is about another one is counted as late."""
+        """Our connection to `peer` that has this conn-id; what is about another one is
+        counted as late."""
         entry = self.senders.get(peer)
         if entry is None or entry.conn_id != conn_id:
             self.counters.unicast_late += 1
@@ -298,8 +332,9 @@ class Unicast3(Layer):
 
     @takes(control.ACK)
     def _on_ack(self, peer: int, ack: control.Ack, now: Instant) -> bool:
-        """On reception of ACK(seqno, timestamp): free what is acknowledged, at once, unless the ack was overtaken. Who takes no more
-        messages says so until it gets a CLOSE."""
+        """On reception of ACK(seqno, timestamp): free what is acknowledged, at once,
+        unless the ack was overtaken. Who takes no more messages says so until it gets a
+        CLOSE."""
         if not (ack.budget == 0 if ack.seqno is None else is_seqno(ack.seqno)) or not is_seqno(ack.timestamp) or ack.budget < 0:
             return False
         entry = self._sender_of(peer, ack.conn_id)
@@ -326,21 +361,23 @@ class Unicast3(Layer):
         return True
 
     def _on_refusal(self, peer: int, entry: SenderEntry, now: Instant) -> None:
-        """The receiver takes no messages. One that has taken some is sent the highest again, and if it refuses that too, or leaves,
-        it is true: one datagram in its name does not close its connection."""
+        """The receiver takes no messages. One that has taken some is sent the highest
+        again, and if it refuses that too, or leaves, it is true: one datagram in its
+        name does not close its connection."""
         is_there = peer in self.members
         if not is_there or entry.is_refusal_believed():
             if is_there:
                 self.refusing.add(peer)
             self._carry_out(entry.on(Event.CLOSE, now) | Act.SAY_CLOSE, entry, now)
         elif entry.has_unacked:
-            self.counters.unicast_highest_resent += self._repeat(entry, [(entry.highest_sent, entry.highest_sent)], now)
+            self.counters.unicast_highest_resent += self._repeat(entry,
+                                                                 [(entry.highest_sent, entry.highest_sent)], now)
 
     @takes(control.XMIT_REQ)
     def _on_xmit_req(self, peer: int, request: control.XmitReq, now: Instant) -> bool:
         """On reception of XMIT-REQ: send again what is asked for and still here."""
         entry = self._sender_of(peer, request.conn_id)
-        if entry is None:                               # it was closed, and the receiver did not hear of that
+        if entry is None:                   # it was closed, and the receiver did not hear of that
             self._say_close(peer, request.conn_id, now)
             return True
         wanted = clipped(request.ranges, entry.highest_acked, entry.highest_sent)
@@ -354,7 +391,8 @@ class Unicast3(Layer):
         return True
 
     def _begin_anew(self, entry: SenderEntry, now: Instant) -> None:
-        """What is not acknowledged goes on as another connection, which the receiver takes in place of the window that it has."""
+        """What is not acknowledged goes on as another connection, which the receiver
+        takes in place of the window that it has."""
         entry.conn_id = self.conn_ids.next()
         entry.first = (entry.highest_acked + 1) % MODULUS
         self.counters.conns_opened += 1
@@ -362,22 +400,26 @@ class Unicast3(Layer):
             self._repeat_as(control.FIRST, entry, [(entry.first, entry.first)], now)
 
     def _repeat(self, entry: SenderEntry, wanted: list[Range], now: Instant) -> int:
-        """Send messages again; the first of a connection says so each time. How many messages those were."""
+        """Send messages again; the first of a connection says so each time. How many
+        messages those were."""
         messages = 0
         if wanted and wanted[0][0] == entry.first:
             messages += self._repeat_as(control.FIRST, entry, [(entry.first, entry.first)], now)
-            wanted = [((entry.first + 1) % MODULUS, wanted[0][1]), *wanted[1:]] if wanted[0][1] != entry.first else wanted[1:]
+            wanted = [((entry.first + 1) % MODULUS, wanted[0][1]),
+                      *wanted[1:]] if wanted[0][1] != entry.first else wanted[1:]
         return messages + self._repeat_as(control.MESSAGE, entry, wanted, now)
 
     def _repeat_as(self, kind: int, entry: SenderEntry, wanted: list[Range], now: Instant) -> int:
-        datagrams, messages = entry.pace.pack(entry.window, wanted, self._prefix(kind, entry), self.interval, now)
+        datagrams, messages = entry.pace.pack(entry.window, wanted, self._prefix(kind, entry),
+                                              self.interval, now)
         self._send_data(kind, entry, datagrams, now)
         return messages
 
     @takes(control.SEND_FIRST_SEQNO)
     def _on_send_first_seqno(self, peer: int, sync: control.SendFirstSeqno, now: Instant) -> bool:
-        """On reception of SEND-FIRST-SEQNO(timestamp): send the lowest message as the first, unless this was overtaken. The highest
-        is sent by the retransmit task. Answers are limited here too (decision 19)."""
+        """On reception of SEND-FIRST-SEQNO(timestamp): send the lowest message as the
+        first, unless this was overtaken. The highest is sent by the retransmit task.
+        Answers are limited here too (decision 19)."""
         if not is_seqno(sync.timestamp):
             return False
         self.counters.syncs_received += 1
@@ -386,7 +428,8 @@ class Unicast3(Layer):
             return True
         if not entry.is_newer(sync.timestamp, self.interval, now):
             self.counters.unicast_late += 1
-        elif entry.has_unacked and (entry.answered is None or now >= entry.answered + self.syncs.min_interval):
+        elif entry.has_unacked and (entry.answered is None
+                                    or now >= entry.answered + self.syncs.min_interval):
             entry.answered = now
             self.counters.syncs_answered += 1
             lowest = (entry.highest_acked + 1) % MODULUS
@@ -395,7 +438,8 @@ class Unicast3(Layer):
 
     @takes(control.CLOSE)
     def _on_close(self, peer: int, close: control.Close, now: Instant) -> bool:
-        """On reception of CLOSE with the same conn-id: the entry is CLOSED and goes; if it went before, nothing new can come either."""
+        """On reception of CLOSE with the same conn-id: the entry is CLOSED and goes; if
+        it went before, nothing new can come either."""
         entry, closed = self.receivers.get(peer), self.closed.get(peer)
         if closed is not None and closed.conn_id == close.conn_id:
             closed.by_sender = True
@@ -407,16 +451,18 @@ class Unicast3(Layer):
         self._replace(peer)
         return True
 
-    # ------------------------------------------------------------------------------------------- acknowledging
+    # -------------------------------------------------------------------------------- acknowledging
 
     def _note_what_found_no_room(self, entry: ReceiverEntry, packet: Packet) -> None:
-        """The sender's window is larger than ours, in messages or in bytes, and it may be waiting: what would fit is missing."""
+        """The sender's window is larger than ours, in messages or in bytes, and it may
+        be waiting: what would fit is missing."""
         first = wire.first_seqno(packet.data, PREFIX)
         if first is not None and precedes(entry.ring.hr, first):
             entry.ring.announce(first)
 
     def _want_ack(self, sender: int, entry: ReceiverEntry, delay: int, now: Instant) -> None:
-        """An ack after `delay` at the latest, if there is none due before, and never too soon after the last."""
+        """An ack after `delay` at the latest, if there is none due before, and never
+        too soon after the last."""
         due = entry.ack_due(now, delay, self.ack_min)
         if due <= now:
             self._acknowledge(sender, entry, now)
@@ -439,10 +485,12 @@ class Unicast3(Layer):
                 self._acknowledge(sender, entry, now)
 
     def _grant(self, now: Instant) -> int:
-        """Bytes that a sender may have on the way to us: shared among all connections that were heard lately."""
+        """Bytes that a sender may have on the way to us: shared among all connections
+        that were heard lately."""
         if now >= self.counted_at + RECOUNT:
             self.counted_at = now
-            self.num_active = sum(entry.stream.heard >= now - ACTIVE for entry in self.receivers.values())
+            self.num_active = sum(entry.stream.heard >= now - ACTIVE
+                                  for entry in self.receivers.values())
         return self.budget.share("unicast3", max(1, self.num_active), self.config.max_bytes)
 
     def acknowledge_all(self, now: Instant) -> None:
@@ -451,11 +499,12 @@ class Unicast3(Layer):
             if entry.ack_at is not None:
                 self._acknowledge(sender, entry, now)
 
-    # ------------------------------------------------------------------------------------------------ delivering
+    # ----------------------------------------------------------------------------------- delivering
 
     def deliver(self, limit: int, now: Instant) -> int:
-        """Hand at most `limit` messages in order to the application, besides OOB messages, which it gets at once: a window more than
-        it wants, and then in order too. How many it got."""
+        """Hand at most `limit` messages in order to the application, besides OOB
+        messages, which it gets at once: a window more than it wants, and then in order
+        too. How many it got."""
         early, self.early_deliveries = self.early_deliveries, []
         handed = sum(map(len, early))
         self.is_flooded = limit - handed < -self.config.capacity
@@ -472,7 +521,8 @@ class Unicast3(Layer):
         while self.ready and handed < limit and not self.leaving:
             sender = next(iter(self.ready))
             entry = self.ready.pop(sender)
-            handed += entry.stream.take(limit - handed, self.stack.effects.deliveries, self.view_id, now)
+            handed += entry.stream.take(limit - handed, self.stack.effects.deliveries,
+                                        self.view_id, now)
             if entry.is_deliverable:
                 self.ready[sender] = entry              # behind the others
             if entry.stream.marks.flags or not entry.stream.outstanding:
@@ -488,18 +538,21 @@ class Unicast3(Layer):
         return handed
 
     def _deliver_leaving(self, limit: int, now: Instant) -> int:
-        """What was ready when its connection was replaced comes before anything else of its sender."""
+        """What was ready when its connection was replaced comes before anything else of
+        its sender."""
         handed = 0
         while self.leaving and handed < limit:
             entry = self.leaving[0]
-            taken = entry.stream.take(limit - handed, self.stack.effects.deliveries, self.view_id, now)
+            taken = entry.stream.take(limit - handed, self.stack.effects.deliveries,
+                                      self.view_id, now)
             handed += taken
             if not taken and not entry.is_deliverable:
                 self._give_up(self.leaving.pop(0))
         return handed
 
     def delivered(self, batch: Batch, now: Instant) -> None:
-        """The application has finished `batch`: it may be acknowledged (and never before)."""
+        """The application has finished `batch`: it may be acknowledged (and never
+        before)."""
         stream = batch.stream
         stream.finish(batch)
         sender = batch.sender.incarnation
@@ -512,7 +565,8 @@ class Unicast3(Layer):
     def _free(self, sender: int, entry: ReceiverEntry, now: Instant) -> None:
         """Of what is finished, tell the sender before long; at once when it is much."""
         if entry.stream.free():
-            is_much = (entry.stream.unacked_messages >= min(self.config.ack_threshold, max(1, self.config.capacity // SHARES))
+            is_much = (entry.stream.unacked_messages >= min(self.config.ack_threshold,
+                                                            max(1, self.config.capacity // SHARES))
                        or entry.stream.unacked_bytes >= self._grant(now) // SHARES)
             self._want_ack(sender, entry, 0 if is_much else self.ack_max, now)
 
@@ -521,12 +575,14 @@ class Unicast3(Layer):
             self.senders[self.local.incarnation].window.marks.forget(self.own.ring.low)
             self.stack.effects.writable = True
 
-    # ------------------------------------------------------------------------------------------------------ views
+    # ---------------------------------------------------------------------------------------- views
 
     def view(self, view: View, resumes: dict[int, int], now: Instant) -> None:
-        """Connections with those who left begin to close, and their blocked senders are told; who came may have written already."""
+        """Connections with those who left begin to close, and their blocked senders are
+        told; who came may have written already."""
         left = self.members.keys() - {member.incarnation for member in view.members}
-        came = [member.incarnation for member in view.members if member.incarnation not in self.members]
+        came = [member.incarnation for member in view.members
+                if member.incarnation not in self.members]
         most_gone = max(MOST_GONE, len(self.members), len(view.members))
         self.members, self.view_id = {member.incarnation: member for member in view.members}, view.id
         for peer in left:
@@ -545,14 +601,16 @@ class Unicast3(Layer):
         self.above.view(view, resumes, now)
 
     def _leave_alone(self, entry: SenderEntry, now: Instant) -> None:
-        """The receiver is not in the view any more. If it had refused messages, that was true."""
+        """The receiver is not in the view any more. If it had refused messages, that
+        was true."""
         entry.window.close()
         entry.on(Event.PEER_LEFT, now)
         if entry.is_doubted:
             self._carry_out(entry.on(Event.CLOSE, now), entry, now)
 
     def left(self, members: set[int], now: Instant) -> None:
-        """No ack of theirs can come any more: the application is told at once what they have not acknowledged."""
+        """No ack of theirs can come any more: the application is told at once what they
+        have not acknowledged."""
         for peer in members - self.members.keys():
             entry = self.senders.get(peer)
             if entry is not None and entry.num_unacked():
@@ -560,8 +618,9 @@ class Unicast3(Layer):
         self.above.left(members, now)
 
     def stop_receiving(self, now: Instant) -> None:
-        """The application takes no more messages: those who send are not to wait. They are told what it has finished until they say
-        that they know it (see `untold`), because nobody could tell them later."""
+        """The application takes no more messages: those who send are not to wait. They
+        are told what it has finished until they say that they know it (see `untold`),
+        because nobody could tell them later."""
         self.acknowledge_all(now)
         self.receiving = False
         self._refuse_all(now)
@@ -571,7 +630,8 @@ class Unicast3(Layer):
             self._carry_out(to_ourselves.on(Event.CLOSE, now), to_ourselves, now)
 
     def untold(self) -> list[int]:
-        """Return who may not know yet what this member had finished of its messages when it stopped receiving."""
+        """Return who may not know yet what this member had finished of its messages
+        when it stopped receiving."""
         return [] if self.receiving else [peer for peer in self.receivers if peer in self.members]
 
     def _refuse_all(self, now: Instant) -> None:
@@ -584,7 +644,7 @@ class Unicast3(Layer):
             if entry.state is not State.CLOSED and peer != self.local.incarnation:
                 self._say_close(peer, entry.conn_id, now)
 
-    # ---------------------------------------------------------------------------------------------- connections
+    # ---------------------------------------------------------------------------------- connections
 
     def _say_close(self, peer: int, conn_id: ConnId, now: Instant) -> None:
         self.counters.closes_sent += 1
@@ -615,9 +675,11 @@ class Unicast3(Layer):
         return self.receivers.pop(sender)
 
     def _replace(self, sender: int) -> None:
-        """The sender has closed this connection: what is ready of it is still handed over, and nothing else can come."""
+        """The sender has closed this connection: what is ready of it is still handed
+        over, and nothing else can come."""
         entry = self._forget_receiver(sender)
-        self.closed.remember(sender, Closed(entry.conn_id, entry.ring.hd, by_sender=True, stream=None))
+        self.closed.remember(sender, Closed(entry.conn_id, entry.ring.hd, by_sender=True,
+                                            stream=None))
         self.leaving.append(entry)
         while len(self.leaving) > max(MOST_LEAVING, len(self.members)):
             self._give_up(self.leaving.pop(0))
@@ -626,15 +688,18 @@ class Unicast3(Layer):
         """This connection has timed out here; its sender may think otherwise."""
         entry = self._forget_receiver(sender)
         stream = entry.stream if entry.is_busy else None
-        self.closed.remember(sender, Closed(entry.conn_id, entry.ring.hd, by_sender=False, stream=stream))
+        self.closed.remember(sender, Closed(entry.conn_id, entry.ring.hd, by_sender=False,
+                                            stream=stream))
 
     def _bound_gone(self, most: int) -> None:
-        """A member that comes and goes again and again must not fill the memory until its connections time out. Should it be back one
-        day with one of these, what the application was not given is unacknowledged, and comes again."""
+        """A member that comes and goes again and again must not fill the memory until
+        its connections time out. Should it be back one day with one of these, what the
+        application was not given is unacknowledged, and comes again."""
         gone = [peer for peer in self.receivers if peer not in self.members]
         for peer in gone[:max(0, len(gone) - most)]:
             entry = self._forget_receiver(peer)
-            self.closed.remember(peer, Closed(entry.conn_id, entry.ring.hd, by_sender=False, stream=None))
+            self.closed.remember(peer, Closed(entry.conn_id, entry.ring.hd, by_sender=False,
+                                              stream=None))
             self._give_up(entry)
 
     def _give_up(self, entry: ReceiverEntry) -> None:
@@ -643,9 +708,11 @@ class Unicast3(Layer):
         ring.close()
 
     def _plan_reaping(self, *entries: SenderEntry | ReceiverEntry) -> None:
-        """See that the task looks when the first of these entries may have to close or go."""
+        """See that the task looks when the first of these entries may have to close or
+        go."""
         due = [instant for entry in entries if (instant := self._reaped_at(entry)) is not None]
-        self.next_reap = min([*due, self.next_reap] if self.next_reap is not None else due, default=None)
+        self.next_reap = min([*due, self.next_reap] if self.next_reap is not None else due,
+                             default=None)
 
     def _reaped_at(self, entry: SenderEntry | ReceiverEntry) -> Instant | None:
         if entry.state is State.CLOSING:
@@ -653,9 +720,11 @@ class Unicast3(Layer):
         return entry.touched + self.expiry if self.expiry else None
 
     def _reap(self, now: Instant) -> None:
-        """The reaping part of the retransmission task; never of what has something left to do (U10)."""
+        """The reaping part of the retransmission task; never of what has something left
+        to do (U10)."""
         for sender_entry in list(self.senders.values()):
-            self._carry_out(self._age(sender_entry, sender_entry.num_unacked() == 0, now), sender_entry, now)
+            self._carry_out(self._age(sender_entry, sender_entry.num_unacked() == 0, now),
+                            sender_entry, now)
         for sender, entry in list(self.receivers.items()):
             if entry.stream.outstanding or entry.is_deliverable:
                 entry.touched = now                     # the application comes first
@@ -674,11 +743,12 @@ class Unicast3(Layer):
         if isinstance(entry, SenderEntry):
             entry.window.close()                        # nothing comes in from here on ...
             if entry.num_unacked() and entry.dest.incarnation in self.members:
-                entry.window.reopen()                   # ... but something just did, or its receiver is back: it is in use
+                entry.window.reopen()  # ... but something just did, or its receiver is back: it is
+                                       # in use
                 return entry.on(Event.USED, now)
         return entry.on(Event.TIMED_OUT, now)
 
-    # ------------------------------------------------------------------------------------------------------ timer
+    # ---------------------------------------------------------------------------------------- timer
 
     def deadline(self) -> Instant | None:
         due = [instant for instant in (self.next_scan, self.next_reap) if instant is not None]
@@ -689,7 +759,8 @@ class Unicast3(Layer):
         return min(due, default=None)
 
     def tick(self, now: Instant) -> None:
-        """Acks that are due; and every xmit_interval, while anything is missing, unacknowledged or unknown, the retransmit task."""
+        """Acks that are due; and every xmit_interval, while anything is missing,
+        unacknowledged or unknown, the retransmit task."""
         self._acknowledge_due(now)
         if self.next_scan is not None and self.next_scan <= now:
             self.next_scan = None
@@ -701,12 +772,14 @@ class Unicast3(Layer):
             self._plan_reaping(*self.senders.values(), *self.receivers.values())
 
     def _retransmit(self, now: Instant) -> None:
-        """The retransmit task of both ends: the highest message again where HA < HS stands still; gaps; SEND_FIRST_SEQNOs."""
+        """The retransmit task of both ends: the highest message again where HA < HS
+        stands still; gaps; SEND_FIRST_SEQNOs."""
         for peer, entry in list(self.unacked.items()):
             if not entry.has_unacked:
                 del self.unacked[peer]
             elif entry.stands_still():
-                self.counters.unicast_highest_resent += self._repeat(entry, [(entry.highest_sent, entry.highest_sent)], now)
+                self.counters.unicast_highest_resent += self._repeat(entry,
+                                                                     [(entry.highest_sent, entry.highest_sent)], now)
         for peer, gapped in list(self.gapped.items()):
             if gapped.stream.scan(now):
                 self._free(peer, gapped, now)
@@ -719,30 +792,40 @@ class Unicast3(Layer):
             self._refuse_all(now)
         for peer, conn_id in self.syncs.take_due(now).items():
             self.counters.syncs_sent += 1
-            self._send_control(control.SEND_FIRST_SEQNO, control.SendFirstSeqno(conn_id, self.timestamps.next()), peer, now)
+            self._send_control(control.SEND_FIRST_SEQNO,
+                               control.SendFirstSeqno(conn_id, self.timestamps.next()), peer, now)
         self.syncs.forget_before(now - self.syncs.min_interval)
-        self.counters.unicast_early_dropped += self.early.expire(now - max(EARLY_SYNCS * self.syncs.min_interval, 2 * self.interval))
+        self.counters.unicast_early_dropped += self.early.expire(now
+                                                                 - max(EARLY_SYNCS * self.syncs.min_interval, 2 * self.interval))
 
     def _ask(self, peer: int, entry: ReceiverEntry, now: Instant) -> None:
-        """XMIT-REQ for what is missing, to its sender, as long as that is in the view."""
-        for ranges in requests(entry.gaps.scan(entry.ring), self.config.max_datagram) if peer in self.members else ():
+        """XMIT-REQ for what is missing, to its sender, as long as that is in the
+        view."""
+        for ranges in requests(entry.gaps.scan(entry.ring),
+                               self.config.max_datagram) if peer in self.members else ():
             self.counters.unicast_xmit_reqs_sent += 1
-            self._send_control(control.XMIT_REQ, control.XmitReq(entry.conn_id, ranges, self.timestamps.next()), peer, now)
+            self._send_control(control.XMIT_REQ,
+                               control.XmitReq(entry.conn_id, ranges, self.timestamps.next()),
+                               peer, now)
 
     def _arm(self, now: Instant) -> None:
-        if self.next_scan is None and (self.unacked or self.gapped or self.syncs.wanted or self.early.size or self.untold()):
+        if self.next_scan is None and (self.unacked or self.gapped or self.syncs.wanted
+                                       or self.early.size or self.untold()):
             self.next_scan = now + self.interval
 
-    # ------------------------------------------------------------------------------------------------------ status
+    # --------------------------------------------------------------------------------------- status
 
     def num_unacked(self) -> int:
-        """Own messages, framed or waiting, that their receivers have not acknowledged."""
+        """Own messages, framed or waiting, that their receivers have not
+        acknowledged."""
         return sum(entry.num_unacked() for entry in self.senders.values())
 
     def status(self) -> dict[str, int]:
         missing = sum(entry.ring.num_missing for entry in self.gapped.values())
-        return {"num_connections": len(self.senders) + len(self.receivers), "unicast_unacked": self.num_unacked(),
-                "unicast_missing": missing, "num_closed_connections": len(self.closed), **asdict(self.counters)}
+        return {"num_connections": len(self.senders) + len(self.receivers),
+                "unicast_unacked": self.num_unacked(),
+                "unicast_missing": missing, "num_closed_connections": len(self.closed),
+                **asdict(self.counters)}
 
 
 def comes_last(packet: Packet) -> bool:

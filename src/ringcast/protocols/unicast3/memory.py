@@ -1,13 +1,16 @@
 """What outlives a connection, and what comes before it (decisions 16 and 19).
 
-Of a closed connection its receiver remembers the conn-id and what was delivered. Messages of it that come after that, because an ack
-was lost, are then told from new ones: nothing is delivered twice, and the sender gets the ack that it lacks. This is kept as long as
-there is room for it, for the most recently closed connections; with max_closed_connections=0 the texts' own behaviour remains. Of a
-few, which had gaps or a large message that was not complete, the whole stream is kept: what of it was taken out of order, or is
-acknowledged and not yet whole, is known nowhere else.
+Of a closed connection its receiver remembers the conn-id and what was delivered.
+Messages of it that come after that, because an ack was lost, are then told from new
+ones: nothing is delivered twice, and the sender gets the ack that it lacks. This is
+kept as long as there is room for it, for the most recently closed connections; with
+max_closed_connections=0 the texts' own behaviour remains. Of a few, which had gaps or a
+large message that was not complete, the whole stream is kept: what of it was taken out
+of order, or is acknowledged and not yet whole, is known nowhere else.
 
-Messages that come before their window exists are kept: before the first of a connection, or before the view that lets their sender
-in. Few of them, and not for long: their sender repeats what is not acknowledged.
+Messages that come before their window exists are kept: before the first of a
+connection, or before the view that lets their sender in. Few of them, and not for long:
+their sender repeats what is not acknowledged.
 """
 
 from collections import OrderedDict
@@ -87,7 +90,8 @@ class EarlyPackets:
         """Drop what came before that; how many packets those were."""
         dropped = self.size
         for sender in list(self.packets):
-            self.packets[sender] = [(since, packet) for since, packet in self.packets[sender] if since >= before]
+            self.packets[sender] = [(since, packet) for since, packet in self.packets[sender]
+                                    if since >= before]
             if not self.packets[sender]:
                 del self.packets[sender]
         self.size = sum(map(len, self.packets.values()))

@@ -1,4 +1,5 @@
-"""The receiving end of a connection: its window, and when it acknowledges (UNICAST3.txt, "Design": delayed, cumulative acks)."""
+"""The receiving end of a connection: its window, and when it acknowledges
+(UNICAST3.txt, "Design": delayed, cumulative acks)."""
 
 from dataclasses import dataclass
 
@@ -38,7 +39,8 @@ class ReceiverEntry:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is left to do for it: all that came was finished and acknowledged."""
+        """Whether nothing is left to do for it: all that came was finished and
+        acknowledged."""
         return self.ring.low == self.ring.hr and not self.stream.outstanding and not self.stream.is_incomplete and self.ack_at is None
 
     def on(self, event: Event, now: Instant) -> int:
@@ -49,7 +51,8 @@ class ReceiverEntry:
         return act
 
     def ack_due(self, now: Instant, delay: int, least: int) -> Instant:
-        """When to acknowledge what is to be acknowledged after `delay`; never within `least` of the ack before."""
+        """When to acknowledge what is to be acknowledged after `delay`; never within
+        `least` of the ack before."""
         due = now + delay
         if self.last_ack is not None:
             due = max(due, self.last_ack + least)

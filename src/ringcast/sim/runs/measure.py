@@ -1,16 +1,22 @@
-"""What a group achieves under a steady load: throughput, latency, overhead, and how long its senders were blocked.
+"""What a group achieves under a steady load: throughput, latency, overhead, and how
+long its senders were blocked.
 
-All of it is simulated time, so it is the same on every machine; and it is worth what the model is worth. The model has: a wire of a
-given bandwidth into and out of each member, a fixed delay, loss, socket buffers, a fixed time that a turn takes whatever is in it, and
-the protocol, byte for byte, with its timers and windows. It has no time for handling a message or a byte, no packets below the
-datagram (so a datagram of 60 kB is lost as easily as a small one), and no other traffic. So compare settings by it, and not machines;
-where a processor is slower than the wire, its speed is the bandwidth to give.
+All of it is simulated time, so it is the same on every machine; and it is worth what
+the model is worth. The model has: a wire of a given bandwidth into and out of each
+member, a fixed delay, loss, socket buffers, a fixed time that a turn takes whatever is
+in it, and the protocol, byte for byte, with its timers and windows. It has no time for
+handling a message or a byte, no packets below the datagram (so a datagram of 60 kB is
+lost as easily as a small one), and no other traffic. So compare settings by it, and not
+machines; where a processor is slower than the wire, its speed is the bandwidth to give.
 
-Throughput is what the slowest receiver is handed in a second. Latency is from a message's first leaving its sender until a receiver's
-application is handed it, counted for each receiver but the sender itself; time that it waits in the sending application because the
-window is full is not part of it, but counted as blocked. Latencies are kept as counts for each eighth of an octave, which can be
-added up over runs; a percentile read from them is at most 9 % too high. Overhead is what members put on the wire beyond the bytes of
-the payloads, for each of these: headers, acks, requests, repeats, announcements, and over connections the copies for further receivers.
+Throughput is what the slowest receiver is handed in a second. Latency is from a
+message's first leaving its sender until a receiver's application is handed it, counted
+for each receiver but the sender itself; time that it waits in the sending application
+because the window is full is not part of it, but counted as blocked. Latencies are kept
+as counts for each eighth of an octave, which can be added up over runs; a percentile
+read from them is at most 9 % too high. Overhead is what members put on the wire beyond
+the bytes of the payloads, for each of these: headers, acks, requests, repeats,
+announcements, and over connections the copies for further receivers.
 """
 
 import math
@@ -35,17 +41,19 @@ STEPS = 8                               # classes of latency in each doubling
 
 
 class Measured(msgspec.Struct, kw_only=True):
-    """What was measured in one run. Counts are of messages, datagrams or bytes; a multicast is one datagram."""
+    """What was measured in one run. Counts are of messages, datagrams or bytes; a
+    multicast is one datagram."""
 
-    seconds: float                      # of the load
-    messages: int                       # that all senders sent
-    payload: int                        # bytes of these
-    delivered: dict[str, int]           # messages of others, where others sent, that a member was handed while the load lasted
-    latency: dict[int, int]             # deliveries by class: floor(STEPS * log2(nanoseconds))
-    slowest: int                        # nanoseconds: the longest latency
-    datagrams: dict[str, int]           # by what they carry: data, repeat, control
-    sent: dict[str, int]                # bytes, likewise
-    blocked: float                      # seconds that senders waited for room, all together
+    seconds: float             # of the load
+    messages: int              # that all senders sent
+    payload: int               # bytes of these
+    delivered: dict[str, int]  # messages of others, where others sent, that a member was handed
+                               # while the load lasted
+    latency: dict[int, int]    # deliveries by class: floor(STEPS * log2(nanoseconds))
+    slowest: int               # nanoseconds: the longest latency
+    datagrams: dict[str, int]  # by what they carry: data, repeat, control
+    sent: dict[str, int]       # bytes, likewise
+    blocked: float             # seconds that senders waited for room, all together
 
     @property
     def throughput(self) -> float:
@@ -58,7 +66,8 @@ class Measured(msgspec.Struct, kw_only=True):
         return sum(self.sent.values()) / max(1, self.payload) - 1
 
     def percentile(self, share: float) -> int:
-        """The nanoseconds within which this share of all deliveries came; 0 when there were none."""
+        """The nanoseconds within which this share of all deliveries came; 0 when there
+        were none."""
         return min(percentile(self.latency, share), self.slowest)
 
 
@@ -78,10 +87,12 @@ def upper_end(latency_class: int) -> int:
 
 
 class Meter(Observer):
-    """The observer of a run that measures; an observer in `others` is told everything too.
+    """The observer of a run that measures; an observer in `others` is told everything
+    too.
 
-    Deliveries count for throughput between `begin` and `end`, for latency whenever they come. `stop()` ends the count of what is sent:
-    the later part of a run is there to see that nothing is missing.
+    Deliveries count for throughput between `begin` and `end`, for latency whenever they
+    come. `stop()` ends the count of what is sent: the later part of a run is there to
+    see that nothing is missing.
     """
 
     def __init__(self, cluster: "Cluster", begin: int, end: int) -> None:
@@ -94,7 +105,7 @@ class Meter(Observer):
         self.messages = self.payload = self.blocked = 0
         self.stopped_at: int | None = None
 
-    # -------------------------------------------------------------------------------------------- what the cluster tells
+    # ----------------------------------------------------------------------- what the cluster tells
 
     def sent(self, member: "Member", dest: int, datagram: bytes) -> None:
         self.others.sent(member, dest, datagram)
@@ -124,7 +135,7 @@ class Meter(Observer):
     def blocked_for(self, member: "Member", dest: "Address | None", nanoseconds: int) -> None:
         self.others.blocked_for(member, dest, nanoseconds)
 
-    # ---------------------------------------------------------------------------------------------------- what it comes to
+    # ----------------------------------------------------------------------------- what it comes to
 
     def stop(self) -> None:
         """The load is over, and what was under way has had its time."""
@@ -136,7 +147,7 @@ class Meter(Observer):
         senders = {member.name for member in incarnations if member.log}
         for name in self.cluster.members:
             if senders - {name}:
-                self.delivered_by[name] += 0            # who was handed nothing is a receiver all the same
+                self.delivered_by[name] += 0    # who was handed nothing is a receiver all the same
 
     def measured(self) -> Measured | None:
         """The figures; None of a run that ended before the load did."""
@@ -144,17 +155,23 @@ class Meter(Observer):
             return None
         latency, slowest = classes(self.sent_at, self.handed_at, self.stopped_at)
         return Measured(
-            seconds=(self.end - self.begin) / 1e9, messages=self.messages, payload=self.payload, latency=latency, slowest=slowest,
-            delivered=dict(self.delivered_by), datagrams=dict(self.datagrams), sent=dict(self.nbytes),
+            seconds=(self.end - self.begin) / 1e9, messages=self.messages, payload=self.payload,
+            latency=latency, slowest=slowest,
+            delivered=dict(self.delivered_by), datagrams=dict(self.datagrams),
+            sent=dict(self.nbytes),
             blocked=self.blocked / 1e9)
 
 
-def classes(sent_at: "array[int]", handed_at: "array[int]", until: int) -> tuple[dict[int, int], int]:
-    """Of messages that were sent before `until`: how many deliveries are in each class of latency, and the longest latency."""
+def classes(sent_at: "array[int]", handed_at: "array[int]", until: int) -> tuple[dict[int, int],
+                                                                                 int]:
+    """Of messages that were sent before `until`: how many deliveries are in each class
+    of latency, and the longest latency."""
     import pyarrow as arrow
     from pyarrow import compute
 
-    sent, handed = (arrow.Array.from_buffers(arrow.int64(), len(each), [None, arrow.py_buffer(each)]) for each in (sent_at, handed_at))
+    sent, handed = (arrow.Array.from_buffers(arrow.int64(), len(each),
+                                             [None, arrow.py_buffer(each)])
+                    for each in (sent_at, handed_at))
     latency = compute.subtract(handed, sent).filter(compute.less(sent, until))
     if not latency:
         return {}, 0

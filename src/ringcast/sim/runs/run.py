@@ -1,7 +1,10 @@
-"""One seed, from its first event to the verdict; and, when it fails, the shortest prefix of it that still does.
+"""One seed, from its first event to the verdict; and, when it fails, the shortest
+prefix of it that still does.
 
-A run has two parts, as a promise has: while there are faults nothing wrong may happen (the checkers); then the network heals, who
-is dead comes back or is taken out, and everything that is owed must happen within a stated number of intervals, and then silence.
+A run has two parts, as a promise has: while there are faults nothing wrong may happen
+(the checkers); then the network heals, who is dead comes back or is taken out, and
+everything that is owed must happen within a stated number of intervals, and then
+silence.
 """
 
 import math
@@ -22,15 +25,17 @@ from ringcast.sim.runs.plan import Action, Plan, Settings, Start, draw
 from ringcast.sim.threads import PAUSES
 from ringcast.stacks import STACKS
 
-INTERVALS = 400                         # xmit_intervals that everything owed may take once faults have stopped, and ...
-HELLOS = 40                             # ... hello_intervals, and ...
-ROUNDS = 6                              # ... xmit_intervals for each window full of messages that waits for room
-ASKING = 4                              # looks until what found no room has come again
-MAX_EVENTS = 3_000_000                  # of one run: more is a storm; under a steady load, of each second of it
-TRIES = 10                              # prefixes that are tried beside the bisection
-VOID = 10                               # deliveries; a run with fewer has shown nothing
+INTERVALS = 400         # xmit_intervals that everything owed may take once faults have stopped, and
+                        # ...
+HELLOS = 40             # ... hello_intervals, and ...
+ROUNDS = 6              # ... xmit_intervals for each window full of messages that waits for room
+ASKING = 4              # looks until what found no room has come again
+MAX_EVENTS = 3_000_000  # of one run: more is a storm; under a steady load, of each second of it
+TRIES = 10              # prefixes that are tried beside the bisection
+VOID = 10               # deliveries; a run with fewer has shown nothing
 
-POINTERS = {"low", "hd", "hr", "sent", "view_id", "send_budget"}       # of status(): everything else there can be summed
+POINTERS = {"low", "hd", "hr", "sent", "view_id", "send_budget"}  # of status(): everything else
+                                                                  # there can be summed
 SUMMED = ("num_lost", "num_cut", "num_duplicated", "num_reordered", "num_damaged", "num_clogged",
           "num_congested", "num_in_pieces")      # of the network
 
@@ -57,15 +62,18 @@ class Outcome(msgspec.Struct, kw_only=True):
 
 
 class Run:
-    """The cluster of a plan, and how its actions are carried out. `actions` limits them to the first so many."""
+    """The cluster of a plan, and how its actions are carried out. `actions` limits them
+    to the first so many."""
 
     def __init__(self, plan: Plan, actions: int | None = None) -> None:
         self.plan = plan
         self.actions = plan.actions if actions is None else plan.actions[:actions]
         cut_short = len(self.actions) < len(plan.actions)
         self.end = plan.actions[len(self.actions)].at if cut_short else plan.duration
-        self.cluster = Cluster(plan.names, seed=plan.seed, network=Network(**plan.network), socket_bytes=plan.socket_bytes,
-                               turn_time=plan.turn_time, threads=plan.threads, stack=plan.stack, **plan.options)
+        self.cluster = Cluster(plan.names, seed=plan.seed, network=Network(**plan.network),
+                               socket_bytes=plan.socket_bytes,
+                               turn_time=plan.turn_time, threads=plan.threads, stack=plan.stack,
+                               **plan.options)
         self.max_events = MAX_EVENTS
         self.meter: Meter | None = None
         if plan.load is not None:
@@ -77,12 +85,14 @@ class Run:
             self.cluster.at(action.at, self._act, action)
 
     def _start(self, name: str, start: Start) -> None:
-        if name in self.cluster.members:                # a prefix may end, and all begin, before its time has come
+        if name in self.cluster.members:  # a prefix may end, and all begin, before its time has
+                                          # come
             return
-        self.cluster.start(name, receiving=start.receiving, offset=start.offset, counters=start.counters, clock=Clock(*start.clock),
+        self.cluster.start(name, receiving=start.receiving, offset=start.offset,
+                           counters=start.counters, clock=Clock(*start.clock),
                            **start.options)
 
-    # ------------------------------------------------------------------------------------------------------ actions
+    # -------------------------------------------------------------------------------------- actions
 
     def _act(self, action: Action) -> None:
         network, value = self.cluster.network, action.value
@@ -110,7 +120,8 @@ class Run:
         elif not member.alive:
             pass
         elif action.what == "send":
-            if len(member.backlog) <= value[0]:         # an application that is blocked does not pile up more and more
+            if len(member.backlog) <= value[0]:  # an application that is blocked does not pile up
+                                                 # more and more
                 member.offer(*value)
         elif action.what == "stop sending":
             member.stop_sending()
@@ -140,19 +151,24 @@ class Run:
     def _restart(self, former: Member, resumes: bool, moves: bool) -> None:
         self.moves += moves
         start = self.plan.starts[former.name]
-        self.cluster.start(former.name, receiving=start.receiving, resume=former.durable() if resumes else None,
-                           physical=f"{former.name}{self.moves}" if moves else former.physical, **start.options)
+        self.cluster.start(former.name, receiving=start.receiving, resume=former.durable()
+                           if resumes else None,
+                           physical=f"{former.name}{self.moves}" if moves else former.physical,
+                           **start.options)
 
     def _return(self, former: Member, lag: int, moves: bool) -> None:
-        """Another process goes on as the same incarnation, with what it had written down of its acks: `lag` messages less than there were."""
+        """Another process goes on as the same incarnation, with what it had written
+        down of its acks: `lag` messages less than there were."""
         self.moves += moves
         low = former.multicast.send_window.ring.low
         acked = former.log.end_before((low - min(lag, (low - former.base) % MODULUS)) % MODULUS)
         start = self.plan.starts[former.name]
-        self.cluster.start(former.name, former=former, acked=acked, receiving=False, counters=start.counters,
-                           physical=f"{former.name}{self.moves}" if moves else former.physical, **start.options)
+        self.cluster.start(former.name, former=former, acked=acked, receiving=False,
+                           counters=start.counters,
+                           physical=f"{former.name}{self.moves}" if moves else former.physical,
+                           **start.options)
 
-    # ------------------------------------------------------------------------------------------------------ the run
+    # -------------------------------------------------------------------------------------- the run
 
     def outcome(self) -> Outcome:
         """Run, and say what came of it."""
@@ -170,9 +186,11 @@ class Run:
             check, sentence = "error", f"{type(error).__name__}: {error} (at {cluster.now / MS:.3f} ms, event {cluster.num_done})"
             trace = traceback.format_exc()
         return Outcome(
-            seed=self.plan.seed, check=check, sentence=sentence, traceback=trace, actions=len(self.actions), events=cluster.num_done,
+            seed=self.plan.seed, check=check, sentence=sentence, traceback=trace,
+            actions=len(self.actions), events=cluster.num_done,
             deliveries=cluster.delivered(), simulated=cluster.now / 1e9, cpu=process_time() - began,
-            fingerprint=cluster.fingerprint, counters=self._counters(), measured=self.meter.measured() if self.meter else None)
+            fingerprint=cluster.fingerprint, counters=self._counters(),
+            measured=self.meter.measured() if self.meter else None)
 
     def run(self) -> None:
         """Violation when a promise is broken."""
@@ -190,7 +208,8 @@ class Run:
             self.cluster.checkers.violated("storm", f"more than {self.max_events} events")
 
     def _recover(self) -> None:
-        """Faults are over: everybody who is dead comes back, or is taken out. Then all send once more."""
+        """Faults are over: everybody who is dead comes back, or is taken out. Then all
+        send once more."""
         cluster = self.cluster
         cluster.heal()
         for name, start in self.plan.starts.items():
@@ -214,7 +233,8 @@ class Run:
                     member.say(name, 2, 10)
 
     def _take_out_the_dead(self) -> None:
-        """What an operator does, always from the same member: exclude the dead while anybody still lists them, or waits for them."""
+        """What an operator does, always from the same member: exclude the dead while
+        anybody still lists them, or waits for them."""
         living = self.cluster.living()
         for dead in [member.name for member in self.cluster.members.values() if not member.alive]:
             lines = [member.members.table[dead] for member in living]
@@ -222,8 +242,9 @@ class Run:
                 living[0].exclude(dead)
 
     def _interval(self) -> int:
-        """An xmit_interval by the slowest clock, and the time that a datagram takes; besides,
-        where there are such, rounds, links, and how long a message waits for company."""
+        """An xmit_interval by the slowest clock, and the time that a datagram takes;
+        besides, where there are such, rounds, links, and how long a message waits for
+        company."""
         config = configure(self.plan.options, self.plan.stack)
         rounds = config.stable_interval if STACKS[self.plan.stack].votes else 0.0
         again = LINK_AGAIN if self.cluster.links is not None else 0
@@ -231,17 +252,22 @@ class Run:
         return milliseconds(config.look_interval + rounds) * 10 // 9 + 2 * self.plan.network["delay"][1] + again + company
 
     def _windows(self, member: Member) -> int:
-        """How many windows fill what it has to send, and what it sent before a grant became smaller, when it has to share the
-        receivers' socket buffers with all others."""
-        pieces = [each for payload in member.again + member.backlog for each in member.pieces(payload)]
+        """How many windows fill what it has to send, and what it sent before a grant
+        became smaller, when it has to share the receivers' socket buffers with all
+        others."""
+        pieces = [each for payload in member.again + member.backlog
+                  for each in member.pieces(payload)]
         waiting = len(pieces) + member.multicast.unacked()
         if not waiting:
             return 1
-        sent = [each for payload in member.log[-waiting:] if payload for each in member.pieces(payload)]
+        sent = [each for payload in member.log[-waiting:] if payload
+                for each in member.pieces(payload)]
         largest = max(pieces + sent, default=1)
         configs = [each.config for each in self.cluster.living()]
-        share = min(self.plan.socket_bytes // 2 // len(self.plan.names), *(config.max_bytes for config in configs))
-        return 1 + waiting // max(1, min(share // largest, *(config.capacity for config in configs)))
+        share = min(self.plan.socket_bytes // 2 // len(self.plan.names),
+                    *(config.max_bytes for config in configs))
+        return 1 + waiting // max(1,
+                                  min(share // largest, *(config.capacity for config in configs)))
 
     def _pay(self) -> None:
         """Within the stated number of intervals everything owed has happened."""
@@ -254,14 +280,16 @@ class Run:
         operator_looks = cluster.now
         while (owed := cluster.owed()) is not None:
             if cluster.now >= end:
-                cluster.checkers.violated("liveness", f"{owed}, {bound / MS:.0f} ms after faults stopped")
+                cluster.checkers.violated("liveness",
+                                          f"{owed}, {bound / MS:.0f} ms after faults stopped")
             self._advance(cluster.now + step)
             if cluster.now > operator_looks + 4 * milliseconds(config.hello_interval):
                 operator_looks = cluster.now
                 self._take_out_the_dead()
 
     def _unicast_bound(self, step: int) -> int:
-        """What connections may take beside: those with the dead must fail; each message may wait for an ack."""
+        """What connections may take beside: those with the dead must fail; each message
+        may wait for an ack."""
         config = configure(self.plan.options, self.plan.stack)
         share = min(config.max_bytes, self.plan.socket_bytes // 2 // len(self.plan.names)) // 4
         talks = [talk for member in self.cluster.living() for talk in member.talks.values()]
@@ -269,41 +297,57 @@ class Run:
         for payload in [payload for talk in talks for payload, _ in talk.backlog]:
             fragments = 1 + len(payload) // (config.max_bundle_size // 2)
             waiting += 1 + fragments // config.capacity + len(payload) // max(1, share)
-        smallest = min(int(start.options.get("capacity", config.capacity)) for start in self.plan.starts.values())
-        if smallest < config.capacity:                  # what finds no room there is asked for again, a window at a time
+        smallest = min(int(start.options.get("capacity", config.capacity))
+                       for start in self.plan.starts.values())
+        if smallest < config.capacity:  # what finds no room there is asked for again, a window at a
+                                        # time
             waiting += ASKING * sum(member.unicast.num_unacked() for member in self.cluster.living()) // smallest
-        acks = milliseconds(config.ack_min_interval + config.ack_max_interval + config.sync_min_interval)
+        acks = milliseconds(config.ack_min_interval + config.ack_max_interval
+                            + config.sync_min_interval)
         return 2 * milliseconds(config.conn_close_timeout) + (ROUNDS + waiting) * (step + acks)
 
     def _part(self) -> None:
-        """An incarnation that has come back leaves like any other: everybody hears of it before it stops saying so."""
-        for member in [member for member in self.cluster.living() if self.plan.starts[member.name].returns]:
+        """An incarnation that has come back leaves like any other: everybody hears of
+        it before it stops saying so."""
+        for member in [member for member in self.cluster.living()
+                       if self.plan.starts[member.name].returns]:
             member.leave()
             self._advance(self.cluster.now + milliseconds(member.config.leave_timeout))
-            if others := [other.name for other in self.cluster.living() if member.address in other.views[-1]]:
-                self.cluster.checkers.violated("goodbye", f"{', '.join(others)} did not hear that {member.name} left")
+            if others := [other.name for other in self.cluster.living()
+                          if member.address in other.views[-1]]:
+                self.cluster.checkers.violated("goodbye",
+                                               f"{', '.join(others)} did not hear that "
+                                               f"{member.name} left")
 
     def _rest(self) -> None:
-        """When nothing is owed any more there is silence, after the last acks and agreements."""
+        """When nothing is owed any more there is silence, after the last acks and
+        agreements."""
         cluster = self.cluster
         config = configure(self.plan.options, self.plan.stack)
         a_while = (INTERVALS * self._interval() + 10 * milliseconds(config.hello_interval)
-                   + 4 * milliseconds(config.conn_close_timeout + min(config.conn_expiry_timeout, 1000)))
-        self._advance(max(cluster.now, cluster.network.busy_until()))      # what waits for a wire may still be answered
-        for _ in range(4):                              # what was still on its way may name a dead member once more
+                   + 4 * milliseconds(config.conn_close_timeout
+                                      + min(config.conn_expiry_timeout, 1000)))
+        # what waits for a wire may still be answered
+        self._advance(max(cluster.now, cluster.network.busy_until()))
+        for _ in range(4):              # what was still on its way may name a dead member once more
             self._advance(cluster.now + a_while // 2)
             self._take_out_the_dead()
         sent = self._num_unasked()
         self._advance(cluster.now + a_while)
         if self._num_unasked() != sent:
-            cluster.checkers.violated("quiescence", f"{self._num_unasked() - sent} datagrams were sent although nothing is owed")
+            cluster.checkers.violated("quiescence",
+                                      f"{self._num_unasked() - sent} datagrams were sent although "
+                                      f"nothing is owed")
 
     def _num_unasked(self) -> int:
-        """Datagrams so far, but for the CLOSE that ends an idle connection after its time."""
-        return self.cluster.sent_datagrams - sum(member.unicast.counters.closes_sent for member in self.cluster.incarnations.values())
+        """Datagrams so far, but for the CLOSE that ends an idle connection after its
+        time."""
+        return self.cluster.sent_datagrams - sum(member.unicast.counters.closes_sent
+                                                 for member in self.cluster.incarnations.values())
 
     def _counters(self) -> dict[str, int]:
-        """What happened how often, over all incarnations: a campaign that never reached a thing has not tested it."""
+        """What happened how often, over all incarnations: a campaign that never reached
+        a thing has not tested it."""
         sums = {name: getattr(self.cluster.network, name) for name in SUMMED}
         for member in self.cluster.incarnations.values():
             sums["num_blockings"] = sums.get("num_blockings", 0) + member.blocked
@@ -330,8 +374,9 @@ def simulate(seed: int, settings: Settings, actions: int | None = None) -> Outco
 def shortest_prefix(seed: int, settings: Settings, failed: Outcome) -> Outcome:
     """The outcome of the shortest prefix of actions on which the same check fails.
 
-    A prefix ends when the action after it would have happened; then the network heals, as at the end of every run. Not every longer
-    prefix of one that fails need fail too: so after each bisection some shorter ones are tried, until all of these pass.
+    A prefix ends when the action after it would have happened; then the network heals,
+    as at the end of every run. Not every longer prefix of one that fails need fail too:
+    so after each bisection some shorter ones are tried, until all of these pass.
     """
     fails = failed
     while True:
@@ -343,7 +388,8 @@ def shortest_prefix(seed: int, settings: Settings, failed: Outcome) -> Outcome:
             else:
                 passes = outcome.actions
         shorter = sorted({fails.actions * step // TRIES for step in range(TRIES)})
-        again = next((outcome for outcome in (simulate(seed, settings, actions) for actions in shorter)
+        again = next((outcome for outcome in (simulate(seed, settings, actions)
+                                              for actions in shorter)
                       if outcome.check == failed.check and outcome.actions < fails.actions), None)
         if again is None:
             return fails

@@ -1,4 +1,5 @@
-"""Transcripts: what a protocol text says, as a play that runs. Each line is a verb and its words; `#` begins a comment.
+"""Transcripts: what a protocol text says, as a play that runs. Each line is a verb and
+its words; `#` begins a comment.
 
     members A B C capacity=10       # a group of shipped stacks; datagrams take 1 ms and arrive, unless the script says otherwise
     drop A>B 2                      # the next transmission of message 2 from A to B is lost
@@ -7,12 +8,13 @@
     delivered B A 1                 # what B's application got from A so far: this, and nothing else
     windows B of A low=1 hd=1 hr=3
 
-Some lines do something and some say what must be so (some do both: `add 5 -> true`). A line that cannot be understood is a Mistake,
-found before anything runs; one that is not so is a Mismatch, which shows what was so instead and what went over the network. The
+Some lines do something and some say what must be so (some do both: `add 5 -> true`). A
+line that cannot be understood is a Mistake, found before anything runs; one that is not
+so is a Mismatch, which shows what was so instead and what went over the network. The
 checkers of the simulation watch all along.
 
-A verb is one function in a table: it reads its words and returns what to do. verbs.py has those of windows and of groups,
-verbs/unicast.py those of messages to one member.
+A verb is one function in a table: it reads its words and returns what to do. verbs.py
+has those of windows and of groups, verbs/unicast.py those of messages to one member.
 """
 
 import difflib
@@ -31,12 +33,13 @@ from ringcast.sim.checkers import Violation
 from ringcast.sim.transcripts.scripted import Rule, ScriptedCluster, ScriptedMember, spelled
 
 UNITS = {"us": 0.001, "ms": 1.0, "s": 1000.0}
-MOST = 100_000                          # seqnos in a range, so that a slip of the pen does not take for ever
-SHOWN = 24                              # datagrams of the history that a Mismatch shows
+MOST = 100_000              # seqnos in a range, so that a slip of the pen does not take for ever
+SHOWN = 24                  # datagrams of the history that a Mismatch shows
 
 
 class Mistake(ValueError):
-    """A line that cannot be understood, or asks for what cannot be; the message names the file and the line."""
+    """A line that cannot be understood, or asks for what cannot be; the message names
+    the file and the line."""
 
 
 class Mismatch(AssertionError):
@@ -48,19 +51,21 @@ class Unlike(Exception):
 
 
 class Play:
-    """A transcript that runs: the group or the window that its lines are about, and what the verbs remember."""
+    """A transcript that runs: the group or the window that its lines are about, and
+    what the verbs remember."""
 
     def __init__(self) -> None:
         self.group: ScriptedCluster | None = None
-        self.member_options_by_name: dict[str, dict[str, Any]] = {}      # what each member starts with
-        self.since = 0                              # when the group was ready
-        self.counted: dict[int, dict[str, int]] = {}           # each member's counters at that time
-        self.watched = 0                            # how much of the history was before `watch`
+        self.member_options_by_name: dict[str, dict[str, Any]] = {}  # what each member starts with
+        self.since = 0                                # when the group was ready
+        self.counted: dict[int, dict[str, int]] = {}  # each member's counters at that time
+        self.watched = 0                              # how much of the history was before `watch`
         self.ring: RingBuffer | None = None
-        self.accepted: dict[int, object] = {}       # the items that the ring took
-        self.step: Step | None = None               # the line that is being played
-        self.rules: list[tuple[Step, Rule]] = []    # all that the script disturbs, and the line that says so
-        self.notes: dict[str, Any] = {}             # of verbs that come from elsewhere
+        self.accepted: dict[int, object] = {}     # the items that the ring took
+        self.step: Step | None = None             # the line that is being played
+        self.rules: list[tuple[Step, Rule]] = []  # all that the script disturbs, and the line that
+                                                  # says so
+        self.notes: dict[str, Any] = {}           # of verbs that come from elsewhere
 
     @property
     def cluster(self) -> ScriptedCluster:
@@ -108,7 +113,8 @@ Act = Callable[[Play], None]
 
 
 class Words:
-    """What follows the verb in a line: taken from left to right, each by the method that says what it must be."""
+    """What follows the verb in a line: taken from left to right, each by the method
+    that says what it must be."""
 
     def __init__(self, words: list[str], names: list[str]) -> None:
         self.words = words
@@ -184,7 +190,8 @@ class Words:
         return truth(self.take("true or false"))
 
     def pairs(self, known: tuple[str, ...] = ()) -> dict[str, str]:
-        """The rest of the line: key=value, at least once; `known` lists the keys that there are."""
+        """The rest of the line: key=value, at least once; `known` lists the keys that
+        there are."""
         pairs: dict[str, str] = {}
         while self.words or not pairs:
             key, equals, value = (word := self.take("key=value")).partition("=")
@@ -235,7 +242,8 @@ def seqno_range(word: str) -> Range:
 
 
 def expanded(ranges: list[Range]) -> list[int]:
-    return [(first + step) % MODULUS for first, last in ranges for step in range((last - first) % MODULUS + 1)]
+    return [(first + step) % MODULUS for first, last in ranges
+            for step in range((last - first) % MODULUS + 1)]
 
 
 def collapsed(seqnos: list[int]) -> str:
@@ -254,7 +262,8 @@ Verb = Callable[[Words], Act]
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A verb in a table; `expects`: its line, or what follows the arrow in it, says what must be so."""
+    """A verb in a table; `expects`: its line, or what follows the arrow in it, says
+    what must be so."""
 
     read: Verb
     expects: bool
@@ -297,7 +306,8 @@ def complaint(name: str, line: int, text: str, sentence: str) -> str:
 
 
 class Transcript:
-    """A file that was understood; play() as often as you like, it is the same each time."""
+    """A file that was understood; play() as often as you like, it is the same each
+    time."""
 
     def __init__(self, name: str, text: str, verbs: Mapping[str, Entry]) -> None:
         self.name = name
@@ -312,12 +322,14 @@ class Transcript:
     def read(cls, path: Path, verbs: Mapping[str, Entry]) -> "Transcript":
         return cls(str(path), path.read_text(), verbs)
 
-    def _understood(self, line: int, text: str, words: list[str], names: list[str], verbs: Mapping[str, Entry]) -> Step:
+    def _understood(self, line: int, text: str, words: list[str], names: list[str],
+                    verbs: Mapping[str, Entry]) -> Step:
         entry = verbs.get(words[0])
         if entry is None:
             close = difflib.get_close_matches(words[0], verbs, n=1)
             hint = f"did you mean {close[0]!r}?" if close else f"the verbs are {', '.join(sorted(verbs))}"
-            raise Mistake(complaint(self.name, line, text, f"there is no verb {words[0]!r}; {hint}"))
+            raise Mistake(complaint(self.name, line, text,
+                                    f"there is no verb {words[0]!r}; {hint}"))
         rest = Words(words[1:], names)
         try:
             act = entry.read(rest)

@@ -1,7 +1,9 @@
-"""A group whose network does what a script says and nothing else: every datagram takes the same time and arrives, except those that
-a rule names. What was sent is remembered, so that a transcript can say what should have been, and show what was.
+"""A group whose network does what a script says and nothing else: every datagram takes
+the same time and arrives, except those that a rule names. What was sent is remembered,
+so that a transcript can say what should have been, and show what was.
 
-Each message of an application travels in a datagram of its own, so that it can be lost by itself.
+Each message of an application travels in a datagram of its own, so that it can be lost
+by itself.
 """
 
 from collections.abc import Sequence
@@ -27,7 +29,8 @@ AT_REST = 1_000 * MS                                # without an event
 
 
 def connection_of(kind: Kind, datagram: bytes) -> str:
-    """Of a datagram of a connection, what history tells besides: its conn-id, and its timestamp."""
+    """Of a datagram of a connection, what history tells besides: its conn-id, and its
+    timestamp."""
     conn_id, timestamp = kind.conn_id(datagram), kind.timestamp(datagram)
     if conn_id is None:
         return ""
@@ -36,37 +39,42 @@ def connection_of(kind: Kind, datagram: bytes) -> str:
 
 def spelled(ranges: Sequence[Range]) -> str:
     """Ranges as transcripts write them: 2,5..7"""
-    return ",".join(str(first) if first == last else f"{first}..{last}" for first, last in ranges) or "nothing"
+    return ",".join(str(first) if first == last else f"{first}..{last}" for first,
+                    last in ranges) or "nothing"
 
 
 @dataclass(slots=True)
 class Sent:
-    """A datagram that a member put on the network, and what became of it on the way to each receiver."""
+    """A datagram that a member put on the network, and what became of it on the way to
+    each receiver."""
 
     time: int
     source: str
     dest: str                               # a member, or * for everybody
     kind: Kind
     ranges: list[Range]
-    datagram: bytes = b""                   # itself
-    connection: str = ""                    # and what else there is to say of it
-    fates: dict[str, str] = field(default_factory=dict)     # by receiver; "" is an undisturbed arrival
+    datagram: bytes = b""                                # itself
+    connection: str = ""                                 # and what else there is to say of it
+    fates: dict[str, str] = field(default_factory=dict)  # by receiver; "" is an undisturbed arrival
 
     def __str__(self) -> str:
         fates = ", ".join(f"{fate} to {target}" for target, fate in self.fates.items() if fate)
         said = f" {spelled(self.ranges)}" if self.ranges else ""
         said += f" ({self.connection})" if self.connection else ""
-        return f"{self.source}>{self.dest}  {self.kind.name}{said}" + (f"   ({fates})" if fates else "")
+        return f"{self.source}>{self.dest}  {self.kind.name}{said}" + (f"   ({fates})" if fates
+                                                                       else "")
 
     def has(self, seqno: int) -> bool:
-        return any((seqno - first) % MODULUS <= (last - first) % MODULUS for first, last in self.ranges)
+        return any((seqno - first) % MODULUS <= (last - first) % MODULUS for first,
+                   last in self.ranges)
 
 
 @dataclass(slots=True)
 class Rule:
-    """What happens to the datagrams from `source` to `target` that are of the kind with this name (None: that carry messages with
-    seqnos), and about `seqno` unless that is None: to the next `times` of them, or to all when that is None. They are lost, or `late`
-    by so much, or a `copy` comes so much later.
+    """What happens to the datagrams from `source` to `target` that are of the kind with
+    this name (None: that carry messages with seqnos), and about `seqno` unless that is
+    None: to the next `times` of them, or to all when that is None. They are lost, or
+    `late` by so much, or a `copy` comes so much later.
     """
 
     source: str
@@ -84,7 +92,8 @@ class Rule:
 
     def is_about(self, source: str, target: str, sent: Sent) -> bool:
         is_kind = sent.kind.name == self.kind if self.kind else bool(sent.kind.messages_at)
-        return (is_kind and not self.is_over and self.source in (ANY, source) and self.target in (ANY, target)
+        return (is_kind and not self.is_over and self.source in (ANY, source)
+                and self.target in (ANY, target)
                 and (self.seqno is None or sent.has(self.seqno)))
 
 
@@ -96,12 +105,14 @@ class ScriptedNetwork(Network):
         self.history: list[Sent] = []
         self.rules: list[Rule] = []
 
-    def carry(self, source: str, target: str, datagram: bytes, now: int, rng: Random) -> list[tuple[int, bytes]]:
+    def carry(self, source: str, target: str, datagram: bytes, now: int, rng: Random) -> list[
+            tuple[int, bytes]]:
         """As the rules say; the datagram is the last of the history."""
         fates = self.history[-1].fates
         arrivals = super().carry(source, target, datagram, now, rng)
         fates[target] = "" if arrivals else "cut"
-        rules = [rule for rule in self.rules if arrivals and rule.is_about(source, target, self.history[-1])]
+        rules = [rule for rule in self.rules if arrivals
+                 and rule.is_about(source, target, self.history[-1])]
         for rule in rules:
             rule.used += 1
         if any(rule.late is None and rule.copy is None for rule in rules):
@@ -119,8 +130,9 @@ class ScriptedNetwork(Network):
 
 
 class ScriptedLinks(Links):
-    """Without chance: a link is made at once, the first in the list of members knows first, the other one delay later. One that a
-    script breaks is made anew when it says so, and `blind` ends do not notice before."""
+    """Without chance: a link is made at once, the first in the list of members knows
+    first, the other one delay later. One that a script breaks is made anew when it says
+    so, and `blind` ends do not notice before."""
 
     def __init__(self, cluster: "ScriptedCluster") -> None:
         super().__init__(cluster, Random(0))
@@ -128,8 +140,8 @@ class ScriptedLinks(Links):
         self.blind: set[int] = set()
 
     def sever(self, a: str, b: str, again: int, lag: int, blind: set[int]) -> None:
-        """The connection between two members breaks; after `again` there is a new one, which the second of them in the list hears of
-        `lag` later than the first."""
+        """The connection between two members breaks; after `again` there is a new one,
+        which the second of them in the list hears of `lag` later than the first."""
         self.again, self.lag, self.blind = again, lag, blind
         broken = self.num_broken
         self.break_link(a, b)
@@ -151,17 +163,20 @@ class ScriptedLinks(Links):
 
 
 class ScriptedMember(Member):
-    """Its application sends messages one by one, and waits, as a thread does that is blocked in send().
+    """Its application sends messages one by one, and waits, as a thread does that is
+    blocked in send().
 
-    Messages to one other member carry their numbers, as those to everybody do: 1, 2, 3 (or from the offset on), through all
-    connections. What this member got of such is in `told`, in the order of delivery; what it has in hand, in `outstanding`.
+    Messages to one other member carry their numbers, as those to everybody do: 1, 2, 3
+    (or from the offset on), through all connections. What this member got of such is in
+    `told`, in the order of delivery; what it has in hand, in `outstanding`.
     """
 
     def __init__(self, cluster: "ScriptedCluster", name: str, **options: Any) -> None:
         super().__init__(cluster, name, **options)
         self.told: dict[Address, list[int]] = {}
         self.outstanding: list[Batch] = []
-        self.refused: dict[Address, list[int]] = {}         # what it could not send, because there is nobody to take it
+        self.refused: dict[Address, list[int]] = {}  # what it could not send, because there is
+                                                     # nobody to take it
 
     def submit(self, payloads: Sequence[bytes]) -> None:
         """Send these, in order; what has no room waits for it."""
@@ -178,7 +193,7 @@ class ScriptedMember(Member):
             super()._push(now)
         self.backlog += waiting
 
-    # ---------------------------------------------------------------------------------------------- to one other member
+    # -------------------------------------------------------------------------- to one other member
 
     def tell(self, dest: Address, numbers: Sequence[int], is_oob: bool) -> None:
         """Send these to one member, in order; what has no room waits for it."""
@@ -212,10 +227,12 @@ class ScriptedMember(Member):
         super()._finish(batch, now)
 
     def _drop_and_resync(self, batch: Batch) -> None:
-        """Of the batches in hand, take out what is finished: one of them, or the beginning of one."""
+        """Of the batches in hand, take out what is finished: one of them, or the
+        beginning of one."""
         for place, each in enumerate(self.outstanding):
             if each.stream is batch.stream and each.flags == batch.flags and each.first == batch.first:
-                rest = Batch(each.sender, (batch.last + 1) % MODULUS, each.payloads[len(batch):], each.view_id, each.dest,
+                rest = Batch(each.sender, (batch.last + 1) % MODULUS, each.payloads[len(batch):],
+                             each.view_id, each.dest,
                              each.flags, each.stream)
                 self.outstanding[place:place + 1] = [rest] if rest.payloads else []
                 return
@@ -233,7 +250,8 @@ class Recorder(Observer):
         kind = member.stack.kind(header.kind)
         to = ANY if dest == EVERYONE else self.cluster.incarnations[dest].name
         said = connection_of(kind, datagram)
-        self.history.append(Sent(self.cluster.now, member.name, to, kind, kind.ranges(datagram), datagram, said))
+        self.history.append(Sent(self.cluster.now, member.name, to, kind, kind.ranges(datagram),
+                                 datagram, said))
 
 
 class ScriptedCluster(Cluster):
@@ -254,10 +272,12 @@ class ScriptedCluster(Cluster):
 
     def kinds(self) -> set[str]:
         """Return the names of all kinds that the members' stacks know."""
-        return {kind.name for member in self.incarnations.values() for kind in member.stack.kinds.values()}
+        return {kind.name for member in self.incarnations.values()
+                for kind in member.stack.kinds.values()}
 
     def is_at_rest(self) -> bool:
-        """Whether nothing happens any more, but that idle connections will be closed some day."""
+        """Whether nothing happens any more, but that idle connections will be closed
+        some day."""
         if self.events and self.events[0][0] <= self.now + AT_REST:
             return False
         return all(member.stack.deadline() == member.unicast.next_reap for member in self.living())

@@ -1,7 +1,8 @@
 """Whom to dial, and when. No socket and no clock: `now` comes in, addresses come out.
 
-Until there is a table of routes all candidates are dialed again and again, because one of them may be somebody. Then members in the
-table that have no link are dialed, at once and then ever more rarely, and the candidates now and then: somebody may be there who
+Until there is a table of routes all candidates are dialed again and again, because one
+of them may be somebody. Then members in the table that have no link are dialed, at once
+and then ever more rarely, and the candidates now and then: somebody may be there who
 belongs to the group and of whom the table does not know yet.
 """
 
@@ -16,15 +17,17 @@ from ringcast.transport.tcp.link import Link
 Endpoint = tuple[str, int]
 
 MILLISECOND = 1_000_000
-SEARCH_FIRST, SEARCH_LAST = 50 * MILLISECOND, 500 * MILLISECOND         # between two rounds while there is no table
-SEARCH_LATER = 5_000 * MILLISECOND                                      # and when there is one
-AGAIN_FIRST, AGAIN_LAST = 20 * MILLISECOND, 1_000 * MILLISECOND         # between two dials of one member
-MOST_PEERS = 4096                       # of which numbers are remembered
+SEARCH_FIRST, SEARCH_LAST = 50 * MILLISECOND, 500 * MILLISECOND  # between two rounds while there is
+                                                                 # no table
+SEARCH_LATER = 5_000 * MILLISECOND                               # and when there is one
+AGAIN_FIRST, AGAIN_LAST = 20 * MILLISECOND, 1_000 * MILLISECOND  # between two dials of one member
+MOST_PEERS = 4096                                                # of which numbers are remembered
 FOREVER = 1 << 63
 
 
 class Peer:
-    """One incarnation, while it is in the table or has a link, and for some time after."""
+    """One incarnation, while it is in the table or has a link, and for some time
+    after."""
 
     __slots__ = ("attempts", "due", "host", "link", "numbers")
 
@@ -52,13 +55,16 @@ class Dialing:
         self._search_at, self._search_interval = 0, SEARCH_FIRST
 
     def set_routes(self, routes: Mapping[int, Endpoint]) -> None:
-        """Others in the table mean that the group is found. Who was in it before is dialed when it was due."""
-        self._routes = {member: endpoint for member, endpoint in routes.items() if member != self._member}
+        """Others in the table mean that the group is found. Who was in it before is
+        dialed when it was due."""
+        self._routes = {member: endpoint for member, endpoint in routes.items()
+                        if member != self._member}
         if self._routes:
             self._search_interval = SEARCH_LATER
 
     def peer(self, member: int) -> Peer:
-        """Its numbers, which are forgotten when too many others came since and it has neither link nor route."""
+        """Its numbers, which are forgotten when too many others came since and it has
+        neither link nor route."""
         peer = self.peers.get(member)
         if peer is None:
             self._forget_some()
@@ -68,7 +74,8 @@ class Dialing:
     def _forget_some(self) -> None:
         excess = len(self.peers) + 1 - MOST_PEERS
         if excess > 0:
-            strangers = [member for member, peer in self.peers.items() if peer.link is None and not peer.numbers.proposed
+            strangers = [member for member, peer in self.peers.items() if peer.link is None
+                         and not peer.numbers.proposed
                          and member not in self._routes]
             for member in strangers[:excess]:
                 del self.peers[member]
@@ -79,7 +86,8 @@ class Dialing:
             self._homes[endpoint] = member
 
     def lost(self, member: int, now: int) -> None:
-        """A link ended: dial at once, unless links to this member have been of no use."""
+        """A link ended: dial at once, unless links to this member have been of no
+        use."""
         peer = self.peer(member)
         peer.due = now + _pause(self._member, member, peer.attempts) if peer.attempts else now
 
@@ -110,7 +118,8 @@ class Dialing:
 
 
 def _pause(one: int, other: int, attempts: int) -> int:
-    """Doubles; spread by a quarter to either side, so that two that dial each other do not keep step."""
+    """Doubles; spread by a quarter to either side, so that two that dial each other do
+    not keep step."""
     pause = min(AGAIN_FIRST << min(attempts - 1, 16), AGAIN_LAST)
     spread = (one * 0x9E3779B97F4A7C15 + other * 0xC2B2AE3D27D4EB4F + attempts * 0x165667B19E3779F9) >> 32 & 0xFF
     return pause * (192 + spread // 2) // 256

@@ -24,7 +24,8 @@ from ringcast.transport.tcp.dialing import FOREVER, MILLISECOND, Dialing, Endpoi
 from ringcast.transport.tcp.handshake import SIZE, Kind, Record, read, write
 from ringcast.transport.tcp.listening import open_socket
 
-# Linux; the socket module does not name it. Ports of former connections can be used again.
+# Linux; the socket module does not name it. Ports of former connections can be used
+# again.
 IP_BIND_ADDRESS_NO_PORT = 24
 MOST_LINKS = 1024
 MOST_HANDSHAKES = 64                    # that others began; as many of our own

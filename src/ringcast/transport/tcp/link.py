@@ -1,7 +1,8 @@
 """One TCP connection that is the link to a member: frames out, frames in.
 
-A frame is its length (u32, little endian) and a datagram. What the kernel does not take at once waits in a queue, in order and to the
-byte; a queue that grows beyond its bound cuts the link, which is the only way in which anything in it is lost.
+A frame is its length (u32, little endian) and a datagram. What the kernel does not take
+at once waits in a queue, in order and to the byte; a queue that grows beyond its bound
+cuts the link, which is the only way in which anything in it is lost.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ if TYPE_CHECKING:
 
 SMALLEST = 32                           # bytes of a datagram: its header
 LARGEST = 65_507
-READ = 256 << 10                        # bytes taken from one link in one poll; 128 KiB .. 1 MiB were equally fast
-SPARE_BUFFERS = 8                       # kept while nobody reads into them
-GATHER = 1024                           # buffers of one sendmsg (IOV_MAX)
+READ = 256 << 10        # bytes taken from one link in one poll; 128 KiB .. 1 MiB were equally fast
+SPARE_BUFFERS = 8       # kept while nobody reads into them
+GATHER = 1024           # buffers of one sendmsg (IOV_MAX)
 
 _HEAD = Struct("<I8xQ")                 # a frame's length, and the sender in its datagram's header
 _LENGTH = Struct("<I")
@@ -40,9 +41,11 @@ class ReadBuffer:
 
 
 class Link:
-    """Threads: `put`, `watch` and `unsent` are for any thread; all else is for the polling thread, or the last one at the end."""
+    """Threads: `put`, `watch` and `unsent` are for any thread; all else is for the
+    polling thread, or the last one at the end."""
 
-    def __init__(self, connection: socket.socket, peer: int, endpoint: tuple[str, int], epoll: select.epoll, max_unsent: int) -> None:
+    def __init__(self, connection: socket.socket, peer: int, endpoint: tuple[str, int],
+                 epoll: select.epoll, max_unsent: int) -> None:
         self.socket = connection
         self.fd = connection.fileno()
         self.peer = peer
@@ -55,7 +58,8 @@ class Link:
         self.received = False           # something, ever
         self._max_unsent = max_unsent
         self._epoll = epoll
-        self._lock = threading.Lock()   # of the queue, the sending side of the socket, and what is watched for
+        self._lock = threading.Lock()  # of the queue, the sending side of the socket, and what is
+                                       # watched for
         self._open = True
         self._queue: deque[Buffer] = deque()
         self._unsent = 0                # bytes in it
@@ -66,14 +70,15 @@ class Link:
         self._rest = b""                # the same, while there is no buffer
         self._active = False            # read from since the last settle()
 
-    # ------------------------------------------------------------------------------------------------------ sending
+    # -------------------------------------------------------------------------------------- sending
 
     @property
     def unsent(self) -> int:
         return self._unsent
 
     def put(self, buffers: Sequence[bytes], frames: int, size: int) -> bool:
-        """Send the frames or queue what the kernel does not take; False when the link does not stand any more."""
+        """Send the frames or queue what the kernel does not take; False when the link
+        does not stand any more."""
         with self._lock:
             if not self.standing:
                 return False
@@ -105,7 +110,8 @@ class Link:
                 return
 
     def _sendmsg(self, buffers: Sequence[Buffer]) -> int:
-        """How much the kernel took; an error ends the link, and epoll tells the polling thread."""
+        """How much the kernel took; an error ends the link, and epoll tells the polling
+        thread."""
         try:
             return self.socket.sendmsg(buffers, (), socket.MSG_NOSIGNAL)
         except BlockingIOError:
@@ -115,7 +121,8 @@ class Link:
             return 0
 
     def flush(self) -> None:
-        """The kernel has room again. One gathering write; epoll tells whether there is room for another."""
+        """The kernel has room again. One gathering write; epoll tells whether there is
+        room for another."""
         with self._lock:
             if self.standing and self._queue:
                 self._flush_some()
@@ -133,7 +140,8 @@ class Link:
         return sent
 
     def _cut(self) -> None:
-        """Nothing is sent any more. What has arrived can still be read, and then the end."""
+        """Nothing is sent any more. What has arrived can still be read, and then the
+        end."""
         self.standing = False
         self._forget_queue()
         with suppress(OSError):
@@ -149,7 +157,7 @@ class Link:
             if self.standing:
                 self._cut()
 
-    # ----------------------------------------------------------------------------------------------------- watching
+    # ------------------------------------------------------------------------------------- watching
 
     def hold(self, held: bool) -> None:
         """Do not look for what arrives, or do so again."""
@@ -159,7 +167,8 @@ class Link:
                 self._watch()
 
     def _watch(self) -> None:
-        """See that epoll looks for what this link waits for. One that has ended but is held is not looked at: it would not rest."""
+        """See that epoll looks for what this link waits for. One that has ended but is
+        held is not looked at: it would not rest."""
         if self.held and not self.standing:
             if self._registered:
                 self._registered = False
@@ -174,16 +183,18 @@ class Link:
         self._watched = wanted
 
     def park(self) -> None:
-        """The link has ended while it is held: what has arrived is read when it is released."""
+        """The link has ended while it is held: what has arrived is read when it is
+        released."""
         with self._lock:
             if self.standing:
                 self._cut()
             self._watch()
 
-    # ----------------------------------------------------------------------------------------------------- receiving
+    # ------------------------------------------------------------------------------------ receiving
 
     def read(self, frames: list[memoryview], spare: list[ReadBuffer]) -> bool | None:
-        """Take what has arrived, at most one buffer full, and add the whole frames; False at the end, None for what is no frame."""
+        """Take what has arrived, at most one buffer full, and add the whole frames;
+        False at the end, None for what is no frame."""
         self._active = True
         buffer = self._make_room(spare)
         try:
@@ -229,9 +240,11 @@ class Link:
         return end - at < 4 or SMALLEST <= _LENGTH.unpack_from(data, at)[0] <= LARGEST
 
     def settle(self, spare: list[ReadBuffer]) -> bool:
-        """What was handed out is not looked at any more; whether there is still a buffer here.
+        """What was handed out is not looked at any more; whether there is still a
+        buffer here.
 
-        Who waits for the rest of a frame keeps the buffer as long as it keeps coming, else only what it has of the frame.
+        Who waits for the rest of a frame keeps the buffer as long as it keeps coming,
+        else only what it has of the frame.
         """
         if self._buffer is None:
             return False
@@ -244,7 +257,7 @@ class Link:
         self._buffer = None
         return False
 
-    # ----------------------------------------------------------------------------------------------------------- end
+    # ------------------------------------------------------------------------------------------ end
 
     def close(self) -> None:
         """Give the socket back. What is queued is dropped, and counted in `lost`."""
@@ -253,13 +266,14 @@ class Link:
             if self.standing:
                 self.standing = False
                 self._forget_queue()
-            if self._registered:        # closing does not suffice if a forked child has the socket too
+            if self._registered:    # closing does not suffice if a forked child has the socket too
                 self._registered = False
                 self._epoll.unregister(self.fd)
             self.socket.close()
 
     def finish(self) -> None:
-        """Close so that as much as possible still arrives: offer the rest to the kernel, and read what would make it say RST."""
+        """Close so that as much as possible still arrives: offer the rest to the
+        kernel, and read what would make it say RST."""
         with self._lock:
             while self.standing and self._queue and self._flush_some():
                 pass

@@ -2,8 +2,9 @@
 connection: acknowledgements of data, or of probes, that are overdue.
 
 Its silence alone does not suffice: perhaps nobody has asked it. A member that is held
-takes nothing for a while, but its kernel answers the probes of its window; TCP_USER_TIMEOUT
-would break its link all the same, so it is not used. An idle one is watched by keepalive.
+takes nothing for a while, but its kernel answers the probes of its window;
+TCP_USER_TIMEOUT would break its link all the same, so it is not used. An idle one is
+watched by keepalive.
 """
 
 from __future__ import annotations

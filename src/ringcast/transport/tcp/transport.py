@@ -62,7 +62,8 @@ class TcpTransport(Shared):
     member arrives, once and in order.
 
     Args:
-        group: the 32 bits by which groups are told apart; members of another are refused.
+        group: the 32 bits by which groups are told apart; members of another are
+          refused.
         member: this member's incarnation.
         interface: IPv4 address of the interface to use. The default never leaves this
             machine.
@@ -71,14 +72,14 @@ class TcpTransport(Shared):
         hosts: "address:port" of where other members may be; without any, the own
             interface with every port of the range.
         max_unsent: bytes that are queued for one member before its link is cut.
-        link_timeout: seconds after which a peer that vanished without a word has lost its
-            link; whole seconds for one that is idle. A peer that is slow, held or stopped
-            has not vanished: its kernel answers. One that vanished after it had taken
-            nothing for long is noticed later, because the kernel asks ever more rarely
-            (up to every two minutes) whether there is room.
+        link_timeout: seconds after which a peer that vanished without a word has lost
+            its link; whole seconds for one that is idle. A peer that is slow, held or
+            stopped has not vanished: its kernel answers. One that vanished after it had
+            taken nothing for long is noticed later, because the kernel asks ever more
+            rarely (up to every two minutes) whether there is room.
         handshake_timeout: seconds that a connection has to become a link.
-        receive_buffer, send_buffer: bytes asked of the kernel for each link; 0 leaves the
-            size to the kernel, which adapts it.
+        receive_buffer, send_buffer: bytes asked of the kernel for each link; 0 leaves
+        the size to the kernel, which adapts it.
         busy_poll: nanoseconds that a poll which is `expecting` looks again and again
             before it sleeps.
         insecure: say True to use an interface other than loopback: nothing is encrypted
@@ -88,12 +89,12 @@ class TcpTransport(Shared):
     refuses.
 
     What is put must be datagrams of this member: of 32 bytes and more, with `member` as
-    the sender in their header (ValueError). `receive_budget` never binds: nothing is lost
-    when much is on its way.
+    the sender in their header (ValueError). `receive_budget` never binds: nothing is
+    lost when much is on its way.
 
     Threads: as `Transport` says. `close` never waits: the thread that leaves `poll` or
-    `put` last gives the sockets back. The table of links is replaced, never changed; each
-    link has a lock for its sending side; all else belongs to the polling thread.
+    `put` last gives the sockets back. The table of links is replaced, never changed;
+    each link has a lock for its sending side; all else belongs to the polling thread.
     """
 
     max_datagram = LARGEST

@@ -1,8 +1,11 @@
-"""The verbs of transcripts. Each is a function that reads its words and returns what to do; its docstring begins with how to write it.
+"""The verbs of transcripts. Each is a function that reads its words and returns what to
+do; its docstring begins with how to write it.
 
-A protocol adds its verbs with the two decorators: `@does` for what happens, `@expects` for what must be so. A line with an arrow is
-both: what stands behind `->` must come out. The verbs of messages to one member are in verbs/unicast.py, those of NAKACK2, STABLE
-and connections in verbs/nakack2.py, in the same table.
+A protocol adds its verbs with the two decorators: `@does` for what happens, `@expects`
+for what must be so. A line with an arrow is
+both: what stands behind `->` must come out. The verbs of messages to one member are in
+verbs/unicast.py, those of NAKACK2, STABLE and connections in verbs/nakack2.py, in the
+same table.
 """
 
 import re
@@ -45,11 +48,13 @@ from ringcast.stacks import NETWORKED
 
 VERBS = Verbs(verbs_unicast.VERBS | verbs_nakack2.VERBS)
 does, expects = VERBS.does, VERBS.expects
-KIND = re.compile(r"(?!x\d+$|always$)[a-z]\w*")         # what can be the name of a kind: no number, and not how often
-NEAR = 1_000                            # seqnos around a window that are looked at for what it holds
+KIND = re.compile(r"(?!x\d+$|always$)[a-z]\w*")  # what can be the name of a kind: no number, and
+                                                 # not how often
+NEAR = 1_000                                     # seqnos around a window that are looked at for
+                                                 # what it holds
 
 
-# ----------------------------------------------------------------------------------------------------------- one window
+# --------------------------------------------------------------------------------------- one window
 
 @does("ring")
 def ring(words: Words) -> Act:
@@ -65,7 +70,8 @@ def ring(words: Words) -> Act:
 
 @expects("add")
 def add(words: Words) -> Act:
-    """`add 5..7 -> true`: each of these is received, as an item of its own; whether each was taken."""
+    """`add 5..7 -> true`: each of these is received, as an item of its own; whether
+    each was taken."""
     seqnos, _, outcome = words.seqnos(), words.literal("->"), words.truth()
 
     def act(play: Play) -> None:
@@ -80,7 +86,8 @@ def add(words: Words) -> Act:
 
 @expects("remove")
 def remove(words: Words) -> Act:
-    """`remove [x3] [keep] -> 5..7`: the next in order is taken out, three times; with `keep` its slot stays filled. Or `-> nothing`."""
+    """`remove [x3] [keep] -> 5..7`: the next in order is taken out, three times; with
+    `keep` its slot stays filled. Or `-> nothing`."""
     times = number(words.take("x3")[1:]) if words and words.words[0].startswith("x") else 1
     nullify = not words.skip("keep")
     words.literal("->")
@@ -89,22 +96,26 @@ def remove(words: Words) -> Act:
     def act(play: Play) -> None:
         items = [play.window.remove(nullify) for _ in range(times)]
         taken = [item for item in items if item is not None]
-        came = [seqno for item in taken for seqno, accepted in play.accepted.items() if accepted is item]
+        came = [seqno for item in taken for seqno, accepted in play.accepted.items()
+                if accepted is item]
         if len(came) < len(taken):
             raise Unlike("an item that was not taken before")
-        play.expect(collapsed(seqnos), collapsed(came) + (", then nothing" if taken and None in items else ""))
+        play.expect(collapsed(seqnos), collapsed(came) + (", then nothing" if taken
+                                                          and None in items else ""))
     return act
 
 
 @expects("stable")
 def stable(words: Words) -> Act:
-    """`stable 7 -> 5..7`: all members have the messages up to 7; those that were given up now. Or `-> nothing`."""
+    """`stable 7 -> 5..7`: all members have the messages up to 7; those that were given
+    up now. Or `-> nothing`."""
     seqno, _, freed = words.number(), words.literal("->"), words.all_seqnos()
 
     def act(play: Play) -> None:
         low = play.window.low
         count = play.window.stable(seqno)
-        play.expect(collapsed(freed), collapsed([(low + step) % MODULUS for step in range(1, count + 1)]))
+        play.expect(collapsed(freed),
+                    collapsed([(low + step) % MODULUS for step in range(1, count + 1)]))
     return act
 
 
@@ -123,7 +134,8 @@ def get(words: Words) -> Act:
 
 @expects("pointers")
 def pointers(words: Words) -> Act:
-    """`pointers low=4 hd=4 hr=5`: where the window's pointers are; some of them, or all."""
+    """`pointers low=4 hd=4 hr=5`: where the window's pointers are; some of them, or
+    all."""
     pairs = words.pairs(("low", "hd", "hr"))
     return lambda play: play.compare(pairs, pointers_of(play.window))
 
@@ -152,18 +164,22 @@ def held(window: Window) -> list[int]:
     return [seqno for seqno in near if window.get(seqno) is not None]
 
 
-# ------------------------------------------------------------------------------------------------------------- the group
+# ---------------------------------------------------------------------------------------- the group
 
-# Options of a member that are not the stack's: `receiving=false` refuses all messages (Channel: deliver=False), `counters=6` makes 7
-# its first conn-id and its first timestamp.
-MEMBER_OPTIONS = {"offset": number, "counters": number, "socket_bytes": number, "receive_budget": number, "receiving": truth}
+# Options of a member that are not the stack's: `receiving=false` refuses all messages
+# (Channel: deliver=False), `counters=6` makes 7 its first conn-id and its first
+# timestamp.
+MEMBER_OPTIONS = {"offset": number, "counters": number, "socket_bytes": number,
+                  "receive_budget": number, "receiving": truth}
 
 
 @does("members")
 def members(words: Words) -> Act:
-    """`members A B C capacity=10 B.capacity=5 delay=1ms`: a group, started; options are for all, or for one member. Unless other
-    values are given, windows have 10 places, every message is acknowledged at once (NAKACK2: voted), and xmit_interval is 100ms.
-    `stack=nakack2-tcp` is another stack than mcast-udp; over TCP, a rule that loses something does so below the protocol."""
+    """`members A B C capacity=10 B.capacity=5 delay=1ms`: a group, started; options are
+    for all, or for one member. Unless other values are given, windows have 10 places,
+    every message is acknowledged at once (NAKACK2: voted), and xmit_interval is 100ms.
+    `stack=nakack2-tcp` is another stack than mcast-udp; over TCP, a rule that loses
+    something does so below the protocol."""
     if words.names:
         raise Mistake("there is a group already")
     while words and "=" not in words.words[0]:
@@ -196,10 +212,13 @@ def members(words: Words) -> Act:
 
 
 def option_values(options: dict[str, str], stack: str) -> dict[str, Any]:
-    """Options with their units taken off; those of the stack are checked by its own rules."""
-    values: dict[str, Any] = {key: duration(value) / MS if value.endswith("s") else value for key, value in options.items()}
+    """Options with their units taken off; those of the stack are checked by its own
+    rules."""
+    values: dict[str, Any] = {key: duration(value) / MS if value.endswith("s") else value for key,
+                              value in options.items()}
     configure({key: value for key, value in values.items() if key not in MEMBER_OPTIONS}, stack)
-    return {key: MEMBER_OPTIONS[key](value) if key in MEMBER_OPTIONS else value for key, value in values.items()}
+    return {key: MEMBER_OPTIONS[key](value) if key in MEMBER_OPTIONS else value for key,
+            value in values.items()}
 
 
 def settle_group(group: ScriptedCluster) -> None:
@@ -212,7 +231,8 @@ def settle_group(group: ScriptedCluster) -> None:
 
 @does("send")
 def send(words: Words) -> Act:
-    """`send A 1..3`: A's application sends these messages, each in a datagram; it waits when there is no room."""
+    """`send A 1..3`: A's application sends these messages, each in a datagram; it waits
+    when there is no room."""
     name, seqnos = words.member(), words.seqnos()
 
     def act(play: Play) -> None:
@@ -226,7 +246,8 @@ def send(words: Words) -> Act:
 
 @expects("try")
 def attempt(words: Words) -> Act:
-    """`try A 11 -> false`: A's application wants to send message 11, but not to wait for room; whether it was sent."""
+    """`try A 11 -> false`: A's application wants to send message 11, but not to wait
+    for room; whether it was sent."""
     name, seqno, _, outcome = words.member(), words.number(), words.literal("->"), words.truth()
 
     def act(play: Play) -> None:
@@ -240,7 +261,8 @@ def attempt(words: Words) -> Act:
 
 @does("hold")
 def hold(words: Words) -> Act:
-    """`hold B`: from now on B's application takes messages, but is not finished with any until `finish` or `release`."""
+    """`hold B`: from now on B's application takes messages, but is not finished with
+    any until `finish` or `release`."""
     name = words.member()
 
     def act(play: Play) -> None:
@@ -250,11 +272,13 @@ def hold(words: Words) -> Act:
 
 @does("finish")
 def finish(words: Words) -> Act:
-    """`finish B A 1..3`: B's application, which holds, has finished these messages of A."""
+    """`finish B A 1..3`: B's application, which holds, has finished these messages of
+    A."""
     name, sender, seqnos = words.member(), words.member(), words.seqnos()
 
     def act(play: Play) -> None:
-        outstanding = {address.name: batch for address, batch in in_hands(play.member(name)).items()}
+        outstanding = {address.name: batch for address,
+                       batch in in_hands(play.member(name)).items()}
         batch = outstanding.get(sender)
         if batch is None or batch.first != seqnos[0] or precedes(batch.last, seqnos[-1]):
             there = f"{batch.first}..{batch.last}" if batch else "nothing"
@@ -265,7 +289,8 @@ def finish(words: Words) -> Act:
 
 @does("release")
 def release(words: Words) -> Act:
-    """`release B`: B's application finishes all it has in hand, and from now on each message at once."""
+    """`release B`: B's application finishes all it has in hand, and from now on each
+    message at once."""
     name = words.member()
 
     def act(play: Play) -> None:
@@ -315,11 +340,13 @@ def crash(words: Words) -> Act:
 
 @does("restart")
 def restart(words: Words) -> Act:
-    """`restart C [digest A=10 B=3]`: a new incarnation of C, which knows nothing, or has a digest of what it already got."""
+    """`restart C [digest A=10 B=3]`: a new incarnation of C, which knows nothing, or
+    has a digest of what it already got."""
     name = words.member()
     digest = {}
     if words.skip("digest"):
-        digest = {sender: number(seqno) for sender, seqno in words.pairs(tuple(words.names)).items()}
+        digest = {sender: number(seqno) for sender,
+                  seqno in words.pairs(tuple(words.names)).items()}
 
     def act(play: Play) -> None:
         if play.member(name).alive:
@@ -331,7 +358,8 @@ def restart(words: Words) -> Act:
 
 @does("leave")
 def leave(words: Words) -> Act:
-    """`leave C`: C goes in good order: it waits until what it sent is acknowledged, and says goodbye."""
+    """`leave C`: C goes in good order: it waits until what it sent is acknowledged, and
+    says goodbye."""
     name = words.member()
     return lambda play: play.member(name).leave()
 
@@ -347,9 +375,10 @@ def exclude(words: Words) -> Act:
 
 @does("drop")
 def drop(words: Words) -> Act:
-    """`drop A>B 2 [x3|always]`: the next transmission of message 2 from A to B is lost; or the next three, or all until `pass`.
-    Other kinds of datagrams by their names: `drop B>A ack`, `drop A>B repeat 2`. Of several seqnos, the next of each. A message to
-    one member is named by its seqno in its connection."""
+    """`drop A>B 2 [x3|always]`: the next transmission of message 2 from A to B is lost;
+    or the next three, or all until `pass`. Other kinds of datagrams by their names:
+    `drop B>A ack`, `drop A>B repeat 2`. Of several seqnos, the next of each. A message
+    to one member is named by its seqno in its connection."""
     rules = disturbance(words)
     words.end()
     return lambda play: disturb(play, rules)
@@ -357,7 +386,8 @@ def drop(words: Words) -> Act:
 
 @does("delay")
 def delay(words: Words) -> Act:
-    """`delay A>B 2 50ms`: the next transmission of message 2 from A to B takes so much longer. Otherwise like drop."""
+    """`delay A>B 2 50ms`: the next transmission of message 2 from A to B takes so much
+    longer. Otherwise like drop."""
     by = duration(words.last("a duration such as 50ms"))
     rules = disturbance(words, late=by)
     return lambda play: disturb(play, rules)
@@ -365,7 +395,8 @@ def delay(words: Words) -> Act:
 
 @does("duplicate")
 def duplicate(words: Words) -> Act:
-    """`duplicate A>B 2 50ms`: the next transmission of message 2 from A to B arrives, and once more so much later."""
+    """`duplicate A>B 2 50ms`: the next transmission of message 2 from A to B arrives,
+    and once more so much later."""
     by = duration(words.last("a duration such as 50ms"))
     rules = disturbance(words, copy=by)
     return lambda play: disturb(play, rules)
@@ -378,13 +409,15 @@ def let_pass(words: Words) -> Act:
 
     def act(play: Play) -> None:
         before = list(play.cluster.script.rules)
-        play.cluster.script.rules = [rule for rule in before if (rule.source, rule.target) != (source, target)]
+        play.cluster.script.rules = [rule for rule in before
+                                     if (rule.source, rule.target) != (source, target)]
         if len(before) == len(play.cluster.script.rules):
             raise Mistake(f"nothing disturbs {source}>{target}")
     return act
 
 
-def disturbance(words: Words, late: int | None = None, copy: int | None = None) -> list[dict[str, Any]]:
+def disturbance(words: Words, late: int | None = None, copy: int | None = None) -> list[dict[str,
+                                                                                             Any]]:
     """A>B, a kind or nothing (messages), seqnos or nothing (any), how often."""
     source, target = words.link()
     kind = words.take("a kind") if words and KIND.fullmatch(words.words[0]) else None
@@ -395,7 +428,8 @@ def disturbance(words: Words, late: int | None = None, copy: int | None = None) 
     elif words and words.words[-1].startswith("x"):
         times = number(words.words.pop()[1:])
     seqnos: list[int | None] = [*words.seqnos()] if words or kind is None else [None]
-    return [{"source": source, "target": target, "kind": kind, "seqno": seqno, "times": times, "late": late, "copy": copy}
+    return [{"source": source, "target": target, "kind": kind, "seqno": seqno, "times": times,
+             "late": late, "copy": copy}
             for seqno in seqnos]
 
 
@@ -412,7 +446,8 @@ def cut(words: Words) -> Act:
     def act(play: Play) -> None:
         names = play.cluster.names
         play.cluster.script.cut |= {(one, other) for one in names for other in names
-                                    if one != other and source in (ANY, one) and target in (ANY, other)}
+                                    if one != other and source in (ANY, one)
+                                    and target in (ANY, other)}
         if play.cluster.links is not None:
             play.cluster.links.break_all_cut()
     return act
@@ -438,7 +473,8 @@ def run(words: Words) -> Act:
 
 @does("settle")
 def settle(words: Words) -> Act:
-    """`settle`: run until nothing happens any more; then all must have everything, and every ack must be there."""
+    """`settle`: run until nothing happens any more; then all must have everything, and
+    every ack must be there."""
     return lambda play: settle_group(play.cluster)
 
 
@@ -446,7 +482,8 @@ def settle(words: Words) -> Act:
 
 @expects("delivered")
 def delivered(words: Words) -> Act:
-    """`delivered B A 1..3`: B's application got these messages of A so far, in this order, and nothing else. Or `nothing`."""
+    """`delivered B A 1..3`: B's application got these messages of A so far, in this
+    order, and nothing else. Or `nothing`."""
     name, sender, seqnos = words.member(), words.member(), words.all_seqnos()
 
     def act(play: Play) -> None:
@@ -461,11 +498,13 @@ def delivered(words: Words) -> Act:
 
 @expects("windows")
 def windows(words: Words) -> Act:
-    """`windows B of A low=1 hd=1 hr=3 missing=2`: B's window for what A sends (`of A` may be left out when there is no other).
-    `windows A of A` is A's send window. Or `windows B of A none`: there is no such window."""
+    """`windows B of A low=1 hd=1 hr=3 missing=2`: B's window for what A sends (`of A`
+    may be left out when there is no other). `windows A of A` is A's send window. Or
+    `windows B of A none`: there is no such window."""
     name = words.member()
     sender = words.member() if words.skip("of") else None
-    expected = {} if words.skip("none") else words.pairs(("low", "hd", "hr", "missing", "max_bytes"))
+    expected = {} if words.skip("none") else words.pairs(("low", "hd", "hr", "missing",
+                                                          "max_bytes"))
 
     def act(play: Play) -> None:
         window = window_of(play, name, sender)
@@ -474,8 +513,10 @@ def windows(words: Words) -> Act:
                 raise Unlike("none" if window is None else "there is one")
             return
         gaps = spelled(window.missing())
-        wanted = {key: spelled(ranges(value)) if key == "missing" else value for key, value in expected.items()}
-        play.compare(wanted, pointers_of(window) | {"missing": gaps, "max_bytes": str(window.max_bytes)})
+        wanted = {key: spelled(ranges(value)) if key == "missing" else value for key,
+                  value in expected.items()}
+        play.compare(wanted, pointers_of(window) | {"missing": gaps,
+                                                    "max_bytes": str(window.max_bytes)})
     return act
 
 
@@ -493,27 +534,33 @@ def window_of(play: Play, name: str, sender: str | None) -> Window | None:
 
 @expects("kept")
 def kept(words: Words) -> Act:
-    """`kept A [of B] 4..6`: what A's send window holds, to repeat it on request; or A's window for what B sends. Or `nothing`."""
+    """`kept A [of B] 4..6`: what A's send window holds, to repeat it on request; or A's
+    window for what B sends. Or `nothing`."""
     name = words.member()
     sender = words.member() if words.skip("of") else name
     seqnos = words.all_seqnos()
 
     def act(play: Play) -> None:
         window = window_of(play, name, sender)
-        play.expect(collapsed(seqnos), collapsed(held(window)) if window is not None else "no window")
+        play.expect(collapsed(seqnos), collapsed(held(window)) if window is not None
+                    else "no window")
     return act
 
 
 @expects("blocked")
 def blocked(words: Words) -> Act:
-    """`blocked A 11..12`: these messages of A's application wait for room. Or `blocked A nothing`."""
+    """`blocked A 11..12`: these messages of A's application wait for room. Or `blocked
+    A nothing`."""
     name, seqnos = words.member(), words.all_seqnos()
-    return lambda play: play.expect(collapsed(seqnos), collapsed([int(payload) for payload in play.member(name).backlog]))
+    return lambda play: play.expect(collapsed(seqnos),
+                                    collapsed([int(payload)
+                                               for payload in play.member(name).backlog]))
 
 
 @expects("acks")
 def acks(words: Words) -> Act:
-    """`acks A B=3 C=2 min=2`: A's ack-map, all but A's own entry, which may be given as well; and its minimum."""
+    """`acks A B=3 C=2 min=2`: A's ack-map, all but A's own entry, which may be given as
+    well; and its minimum."""
     name, expected = words.member(), words.pairs((*words.names, "min"))
     for value in expected.values():
         number(value)
@@ -523,8 +570,10 @@ def acks(words: Words) -> Act:
         if not isinstance(layer, mcast.Mcast):
             raise Mistake("only MCAST has acks; with NAKACK2, STABLE has votes")
         table = layer.acks
-        actual = {member.name: str(table.get(incarnation)) for incarnation, member in play.cluster.incarnations.items() if incarnation in table}
-        actual = {key: value for key, value in actual.items() if key != name or key in expected} | {"min": str(table.minimum)}
+        actual = {member.name: str(table.get(incarnation)) for incarnation,
+                  member in play.cluster.incarnations.items() if incarnation in table}
+        actual = {key: value for key, value in actual.items() if key != name or key in expected} | {
+            "min": str(table.minimum)}
         if any(expected.get(key) != value for key, value in actual.items() if key != "min") or expected.keys() - actual.keys():
             raise Unlike(" ".join(f"{key}={value}" for key, value in actual.items()))
         play.compare(expected, actual)
@@ -555,9 +604,11 @@ def watch(words: Words) -> Act:
 
 @expects("sent")
 def sent(words: Words) -> Act:
-    """`sent B>A xmit_req 2 5..6`: the datagrams of this kind that B sent to A alone (A>*: to everybody) since the beginning, or since
-    `watch`: these, in this order, one word for each; one that asks for 2 and 5..6 is `2,5..6`. Or `nothing`. A message counts by its
-    seqno, `send_first_seqno` and `close` by the conn-id that they are about."""
+    """`sent B>A xmit_req 2 5..6`: the datagrams of this kind that B sent to A alone
+    (A>*: to everybody) since the beginning, or since `watch`: these, in this order, one
+    word for each; one that asks for 2 and 5..6 is `2,5..6`. Or `nothing`. A message
+    counts by its seqno, `send_first_seqno` and `close` by the conn-id that they are
+    about."""
     source, target = words.link()
     kind = words.take("a kind")
     if kind == HELLO.name:
@@ -570,14 +621,16 @@ def sent(words: Words) -> Act:
         if kind not in play.cluster.kinds():
             raise Mistake(f"no member's stack has a kind {kind!r}; there are {', '.join(sorted(play.cluster.kinds()))}")
         history = play.cluster.script.history[play.watched:]
-        found = [spelled(each.ranges) for each in history if (each.source, each.dest, each.kind.name) == (source, target, kind)]
+        found = [spelled(each.ranges) for each in history
+                 if (each.source, each.dest, each.kind.name) == (source, target, kind)]
         play.expect(" ".join(datagrams), " ".join(found) or "nothing")
     return act
 
 
 @expects("counters")
 def counters(words: Words) -> Act:
-    """`counters B num_duplicates=1 num_out_of_window=2`: what B's stack has counted since the group was ready; some of it."""
+    """`counters B num_duplicates=1 num_out_of_window=2`: what B's stack has counted
+    since the group was ready; some of it."""
     name, expected = words.member(), words.pairs(COUNTERS)
 
     def act(play: Play) -> None:
@@ -589,7 +642,8 @@ def counters(words: Words) -> Act:
     return act
 
 
-COUNTERS = tuple(dict.fromkeys(name for each in (mcast, nakack2, stable_layer, unicast3.layer) for name in asdict(each.Counters())))
+COUNTERS = tuple(dict.fromkeys(name for each in (mcast, nakack2, stable_layer, unicast3.layer)
+                               for name in asdict(each.Counters())))
 
 
 def counted(member: Member) -> dict[str, int]:
@@ -599,7 +653,8 @@ def counted(member: Member) -> dict[str, int]:
 
 @expects("expect")
 def expect(words: Words) -> Act:
-    """`expect silence 1s`: let the time pass, in which nobody sends anything. Or `expect traffic 1s`: somebody does."""
+    """`expect silence 1s`: let the time pass, in which nobody sends anything. Or
+    `expect traffic 1s`: somebody does."""
     what = words.take("silence or traffic")
     if what not in ("silence", "traffic"):
         raise Mistake(f"expected silence or traffic, not {what!r}")

@@ -1,4 +1,5 @@
-"""The verbs of NAKACK2 and STABLE, and of the connections below them. A>B names the connection between A and B."""
+"""The verbs of NAKACK2 and STABLE, and of the connections below them. A>B names the
+connection between A and B."""
 
 from ringcast.protocols.multicast.nakack2 import Nakack2
 from ringcast.protocols.multicast.stable import Stable
@@ -23,9 +24,11 @@ does, expects = VERBS.does, VERBS.expects
 
 @does("break")
 def break_connection(words: Words) -> Act:
-    """`break A>B 30ms [lag 5ms] [unnoticed]`: the connection between A and B breaks, and after 30 ms there is a new one; what was on
-    its way is lost. The first of them in the list of members knows of the new one at once, the other `lag` later (the delay of the
-    network, if none is given). With `unnoticed` A goes on as if nothing had happened, and what it sends meanwhile is lost."""
+    """`break A>B 30ms [lag 5ms] [unnoticed]`: the connection between A and B breaks,
+    and after 30 ms there is a new one; what was on its way is lost. The first of them
+    in the list of members knows of the new one at once, the other `lag` later (the
+    delay of the network, if none is given). With `unnoticed` A goes on as if nothing
+    had happened, and what it sends meanwhile is lost."""
     (a, b), again = words.pair(), words.duration()
     lag = words.duration() if words.skip("lag") else 0
     is_unnoticed = words.skip("unnoticed")
@@ -50,7 +53,8 @@ def xmit_interval(words: Words) -> Act:
 
 @does("bound")
 def bound(words: Words) -> Act:
-    """`bound C 50`: C's become_server_queue takes so many messages from now on, as if nobody had thought of making it unbounded."""
+    """`bound C 50`: C's become_server_queue takes so many messages from now on, as if
+    nobody had thought of making it unbounded."""
     name, messages = words.member(), words.number()
     return lambda play: nakack2_of(play, name).queue.rebound(messages)
 
@@ -64,19 +68,22 @@ def queue(words: Words) -> Act:
 
 @expects("held")
 def held(words: Words) -> Act:
-    """`held C A=2`: how many datagrams of each sender have no room at C, which does not read them any more. Or `held C none`."""
+    """`held C A=2`: how many datagrams of each sender have no room at C, which does not
+    read them any more. Or `held C none`."""
     name = words.member()
     expected = {} if words.skip("none") else words.pairs(tuple(words.names))
 
     def act(play: Play) -> None:
         layer = nakack2_of(play, name)
-        play_facts(play, expected, {play.cluster.incarnations[sender].name: str(len(packets)) for sender, packets in layer.held.items()})
+        play_facts(play, expected, {play.cluster.incarnations[sender].name: str(len(packets))
+                                    for sender, packets in layer.held.items()})
     return act
 
 
 @expects("unread")
 def unread(words: Words) -> Act:
-    """`unread C A=5`: how many datagrams of A are on their way to C and wait because C does not read them. Or `unread C none`."""
+    """`unread C A=5`: how many datagrams of A are on their way to C and wait because C
+    does not read them. Or `unread C none`."""
     name = words.member()
     expected = {} if words.skip("none") else words.pairs(tuple(words.names))
 
@@ -101,38 +108,44 @@ def warned(words: Words) -> Act:
 
 @expects("stability")
 def stability(words: Words) -> Act:
-    """`stability B A=3 B=2`: up to where B knows each of these streams to be stable in this view. Or `stability B none`: nothing."""
+    """`stability B A=3 B=2`: up to where B knows each of these streams to be stable in
+    this view. Or `stability B none`: nothing."""
     name = words.member()
     expected = {} if words.skip("none") else words.pairs(tuple(words.names))
 
     def act(play: Play) -> None:
         known = stable_of(play, name).known
-        play_facts(play, expected, {play.cluster.incarnations[sender].name: str(seqno) for sender, seqno in known.items()})
+        play_facts(play, expected, {play.cluster.incarnations[sender].name: str(seqno) for sender,
+                                    seqno in known.items()})
     return act
 
 
 @expects("votes")
 def votes(words: Words) -> Act:
-    """`votes A of B A=3 B=2`: what the coordinator A has from B: up to where it has finished these streams. Or `votes A of B none`."""
+    """`votes A of B A=3 B=2`: what the coordinator A has from B: up to where it has
+    finished these streams. Or `votes A of B none`."""
     name, _, of = words.member(), words.literal("of"), words.member()
     expected = {} if words.skip("none") else words.pairs(tuple(words.names))
 
     def act(play: Play) -> None:
         vote = stable_of(play, name).votes.get(play.member(of).incarnation)
         digest = vote.digest if vote is not None else {}
-        play_facts(play, expected, {play.cluster.incarnations[sender].name: str(finished) for sender, (finished, _) in digest.items()})
+        play_facts(play, expected, {play.cluster.incarnations[sender].name: str(finished)
+                                    for sender, (finished, _) in digest.items()})
     return act
 
 
 @expects("slowest")
 def slowest(words: Words) -> Act:
-    """`slowest A = C`: who holds A's stream up, as far as A knows. Or `slowest A = none`."""
+    """`slowest A = C`: who holds A's stream up, as far as A knows. Or `slowest A =
+    none`."""
     name, _ = words.member(), words.literal("=")
     expected = "none" if words.skip("none") else words.member()
 
     def act(play: Play) -> None:
         member = stable_of(play, name).slowest()
-        play.expect(expected, play.cluster.incarnations[member].name if member is not None else "none")
+        play.expect(expected, play.cluster.incarnations[member].name if member is not None
+                    else "none")
     return act
 
 

@@ -1,7 +1,9 @@
-"""The verbs of messages to one member. A>B is what A sends to B: its messages, and both ends of the connection that they travel on.
+"""The verbs of messages to one member. A>B is what A sends to B: its messages, and both
+ends of the connection that they travel on.
 
-A's application numbers what it tells B: 1, 2, 3 and so on, and each message carries its number. On the first connection that is also
-its seqno; the seqnos of a later connection begin again at 1 (or behind A's offset), and datagrams and windows know only those.
+A's application numbers what it tells B: 1, 2, 3 and so on, and each message carries its
+number. On the first connection that is also its seqno; the seqnos of a later connection
+begin again at 1 (or behind A's offset), and datagrams and windows know only those.
 """
 
 from collections.abc import Callable
@@ -20,7 +22,8 @@ does, expects = VERBS.does, VERBS.expects
 
 @does("tell")
 def tell(words: Words) -> Act:
-    """`tell A>B 1..3 [oob]`: A's application sends these messages to B alone, each in a datagram; it waits when there is no room."""
+    """`tell A>B 1..3 [oob]`: A's application sends these messages to B alone, each in a
+    datagram; it waits when there is no room."""
     (name, to), numbers, is_oob = words.pair(), words.seqnos(), words.skip("oob")
 
     def act(play: Play) -> None:
@@ -35,13 +38,15 @@ def tell(words: Words) -> Act:
 
 @does("done")
 def done(words: Words) -> Act:
-    """`done B A 1..3`: B's application, which holds, has finished these messages that A told it."""
+    """`done B A 1..3`: B's application, which holds, has finished these messages that A
+    told it."""
     name, sender, numbers = words.member(), words.member(), words.seqnos()
 
     def act(play: Play) -> None:
         member = play.member(name)
         left = list(numbers)
-        for batch in [each for each in member.outstanding if each.sender == play.member(sender).address]:
+        for batch in [each for each in member.outstanding
+                      if each.sender == play.member(sender).address]:
             told = list(map(int, batch.payloads))
             if left and told[:len(left)] == left[:len(told)]:
                 member.finish(part := beginning(batch, len(left)))
@@ -54,14 +59,16 @@ def done(words: Words) -> Act:
 
 def beginning(batch: Batch, count: int) -> Batch:
     """The first `count` messages of a batch, or all that there are."""
-    return Batch(batch.sender, batch.first, batch.payloads[:count], batch.view_id, batch.dest, batch.flags, batch.stream)
+    return Batch(batch.sender, batch.first, batch.payloads[:count], batch.view_id, batch.dest,
+                 batch.flags, batch.stream)
 
 
 # --- who sees whom
 
 @does("hide")
 def hide(words: Words) -> Act:
-    """`hide A by B`: B's view lacks A from now on, for messages to one member; nobody else's view changes (an asymmetric split)."""
+    """`hide A by B`: B's view lacks A from now on, for messages to one member; nobody
+    else's view changes (an asymmetric split)."""
     name, _, by = words.member(), words.literal("by"), words.member()
     return lambda play: play.member(by).hide(name)
 
@@ -77,14 +84,17 @@ def show(words: Words) -> Act:
 
 @expects("told")
 def told(words: Words) -> Act:
-    """`told B A 1..3`: what B's application got so far of what A sent to it alone, in the order of delivery. Or `nothing`."""
+    """`told B A 1..3`: what B's application got so far of what A sent to it alone, in
+    the order of delivery. Or `nothing`."""
     name, sender, numbers = words.member(), words.member(), words.all_seqnos()
-    return lambda play: play.expect(collapsed(numbers), collapsed(play.member(name).told.get(play.member(sender).address, [])))
+    return lambda play: play.expect(collapsed(numbers),
+                                    collapsed(play.member(name).told.get(play.member(sender).address, [])))
 
 
 @expects("waiting")
 def waiting(words: Words) -> Act:
-    """`waiting A>B 11..12`: these messages of A's application to B wait for room. Or `nothing`."""
+    """`waiting A>B 11..12`: these messages of A's application to B wait for room. Or
+    `nothing`."""
     (name, to), numbers = words.pair(), words.all_seqnos()
 
     def act(play: Play) -> None:
@@ -95,43 +105,53 @@ def waiting(words: Words) -> Act:
 
 @expects("refused")
 def refused(words: Words) -> Act:
-    """`refused A>B 4`: these messages could not be sent, because B is not in A's view, or takes none. Or `nothing`."""
+    """`refused A>B 4`: these messages could not be sent, because B is not in A's view,
+    or takes none. Or `nothing`."""
     (name, to), numbers = words.pair(), words.all_seqnos()
-    return lambda play: play.expect(collapsed(numbers), collapsed(play.member(name).refused.get(play.member(to).address, [])))
+    return lambda play: play.expect(collapsed(numbers),
+                                    collapsed(play.member(name).refused.get(play.member(to).address,
+                                                                            [])))
 
 
 @expects("failed")
 def failed(words: Words) -> Act:
-    """`failed A>B 2..3`: A's application was told that these were sent and not acknowledged, and never will be. Or `nothing`."""
+    """`failed A>B 2..3`: A's application was told that these were sent and not
+    acknowledged, and never will be. Or `nothing`."""
     (name, to), numbers = words.pair(), words.all_seqnos()
 
     def act(play: Play) -> None:
         talk = play.cluster.talk(play.member(name), play.member(to).address)
-        play.expect(collapsed(numbers), collapsed([(talk.base + number) % MODULUS for number in sorted(talk.failed)]))
+        play.expect(collapsed(numbers),
+                    collapsed([(talk.base + number) % MODULUS for number in sorted(talk.failed)]))
     return act
 
 
 @expects("sender")
 def sender(words: Words) -> Act:
-    """`sender A>B state=OPEN conn_id=1 ha=45 hs=50`: A's end of its connection to B; `timestamp` is the last that it received. Or
-    `sender A>B none`."""
+    """`sender A>B state=OPEN conn_id=1 ha=45 hs=50`: A's end of its connection to B;
+    `timestamp` is the last that it received. Or `sender A>B none`."""
     return end_of(words, ("state", "conn_id", "ha", "hs", "timestamp"), sender_facts, own=True)
 
 
 @expects("receiver")
 def receiver(words: Words) -> Act:
-    """`receiver A>B state=OPEN conn_id=1 low=1 hd=1 hr=3 missing=2`: B's end of A's connection to it. Or `receiver A>B none`."""
-    return end_of(words, ("state", "conn_id", "low", "hd", "hr", "missing"), receiver_facts, own=False)
+    """`receiver A>B state=OPEN conn_id=1 low=1 hd=1 hr=3 missing=2`: B's end of A's
+    connection to it. Or `receiver A>B none`."""
+    return end_of(words, ("state", "conn_id", "low", "hd", "hr", "missing"), receiver_facts,
+                  own=False)
 
 
 @expects("remembers")
 def remembers(words: Words) -> Act:
-    """`remembers A>B conn_id=1 hd=10`: what B remembers of the latest connection of A that was closed. Or `remembers A>B none`."""
+    """`remembers A>B conn_id=1 hd=10`: what B remembers of the latest connection of A
+    that was closed. Or `remembers A>B none`."""
     return end_of(words, ("conn_id", "hd"), remembered_facts, own=False)
 
 
-def end_of(words: Words, known: tuple[str, ...], facts: Callable[[Unicast3, int], dict[str, str]], own: bool) -> Act:
-    """A>B, and facts or `none`: whether this is what there is at A's end (`own`), or at B's."""
+def end_of(words: Words, known: tuple[str, ...], facts: Callable[[Unicast3, int], dict[str, str]],
+           own: bool) -> Act:
+    """A>B, and facts or `none`: whether this is what there is at A's end (`own`), or at
+    B's."""
     source, target = words.pair()
     expected = {} if words.skip("none") else words.pairs(known)
 
@@ -139,7 +159,8 @@ def end_of(words: Words, known: tuple[str, ...], facts: Callable[[Unicast3, int]
         at, peer = (source, target) if own else (target, source)
         actual = facts(play.member(at).unicast, play.member(peer).incarnation)
         if not expected and actual:
-            raise Unlike("there is one: " + " ".join(f"{key}={value}" for key, value in actual.items()))
+            raise Unlike("there is one: " + " ".join(f"{key}={value}" for key,
+                                                     value in actual.items()))
         if expected and not actual:
             raise Unlike("none")
         play.compare(expected, actual)
@@ -151,7 +172,8 @@ def sender_facts(unicast: Unicast3, peer: int) -> dict[str, str]:
     if entry is None:
         return {}
     last = entry.last_timestamp_received
-    return {"state": entry.state.name, "conn_id": str(entry.conn_id), "ha": str(entry.highest_acked), "hs": str(entry.highest_sent),
+    return {"state": entry.state.name, "conn_id": str(entry.conn_id),
+            "ha": str(entry.highest_acked), "hs": str(entry.highest_sent),
             "timestamp": "none" if last is None else str(last)}
 
 
@@ -160,10 +182,12 @@ def receiver_facts(unicast: Unicast3, peer: int) -> dict[str, str]:
     if entry is None:
         return {}
     ring = entry.ring
-    return {"state": entry.state.name, "conn_id": str(entry.conn_id), "low": str(ring.low), "hd": str(ring.hd), "hr": str(ring.hr),
+    return {"state": entry.state.name, "conn_id": str(entry.conn_id), "low": str(ring.low),
+            "hd": str(ring.hd), "hr": str(ring.hr),
             "missing": spelled(ring.missing())}
 
 
 def remembered_facts(unicast: Unicast3, peer: int) -> dict[str, str]:
     closed = unicast.closed.get(peer)
-    return {"conn_id": str(closed.conn_id), "hd": str(closed.delivered)} if closed is not None else {}
+    return {"conn_id": str(closed.conn_id),
+            "hd": str(closed.delivered)} if closed is not None else {}
