@@ -175,7 +175,7 @@ def fields(source: str) -> Iterator[tuple[str, str, str]]:
         below = number
         while below < len(lines) and re.match(rf" {{{DEEP},}}#", lines[below]):
             below += 1
-            text = f"{text} {said[below][1]}"
+            text = f"{text} {said[below][1]}".strip()
         yield field[1], section, text
 
 
