@@ -21,7 +21,7 @@ MAX_RESUME = 1024   # entries of a digest that a returning member may bring
 MIN_DATAGRAM = 512                      # bytes
 MAX_DATAGRAM = 65_507                   # of IPv4
 
-LOOK_INTERVAL = 3.0                     # milliseconds
+SCAN_INTERVAL = 3.0                     # milliseconds
 DAY = 86_400_000                        # milliseconds
 
 Count = Annotated[int, Meta(ge=1)]
@@ -39,7 +39,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
                                                                    # window (MCAST.txt: capacity)
     max_bytes: Annotated[int, Meta(ge=1)] = 8 << 20                # bytes in a transmission window
                                                                    # (decision 7)
-    xmit_interval: Annotated[float, Meta(le=DAY)] = LOOK_INTERVAL  # between looks for gaps, repeats
+    xmit_interval: Annotated[float, Meta(le=DAY)] = SCAN_INTERVAL  # between looks for gaps, repeats
                                                                    # of the highest, acks; 0 or
                                                                    # less, as nakack2-tcp has it: no
                                                                    # retransmission
@@ -117,10 +117,10 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
                                                              # end has vanished
 
     @property
-    def look_interval(self) -> float:
+    def scan_interval(self) -> float:
         """Between looks for whatever is repaired even where NAKACK2 does without
         retransmission: xmit_interval, or its default."""
-        return self.xmit_interval if self.xmit_interval > 0 else LOOK_INTERVAL
+        return self.xmit_interval if self.xmit_interval > 0 else SCAN_INTERVAL
 
     @property
     def max_payload(self) -> int:

@@ -101,6 +101,15 @@ class Layer:
         """Packets on their way down."""
         self.below.send(packets, now)
 
+    def send_control(self, kind: int, body: msgspec.Struct, dest: int, now: Instant) -> None:
+        """Send one control packet of this layer."""
+        self.below.send([self.stack.control(kind, body, dest)], now)
+
+    def send_datagrams(self, kind: int, dest: int, datagrams: list[bytes], now: Instant) -> None:
+        """Send datagrams of this layer that have their headers already."""
+        local = self.stack.local.incarnation
+        self.below.send([Packet(kind, local, dest, datagram) for datagram in datagrams], now)
+
     def receive(self, packets: list[Packet], now: Instant) -> None:
         """Hand each packet of a kind of this layer to its method, and pass all others
         up, in order.

@@ -46,10 +46,10 @@ def check_stream(stream: Stream, most: int = CONFIG.max_bytes + LARGEST) -> None
     assert (ring.hd - ring.low) % MODULUS <= (ring.hr - ring.low) % MODULUS <= ring.capacity == CONFIG.capacity
     assert ring.nbytes <= most
     assert all((seqno - ring.low - 1) % MODULUS < ring.capacity for seqno in stream.marks.flags)
-    if stream.whole is not None:
-        assert len(stream.whole.ordered) <= 1
-        check_fragments(stream.whole.ordered, CONFIG.max_message_size)
-        check_fragments(stream.whole.oob, CONFIG.max_message_size + CONFIG.max_bytes)
+    if stream.reassembly is not None:
+        assert len(stream.reassembly.ordered) <= 1
+        check_fragments(stream.reassembly.ordered, CONFIG.max_message_size)
+        check_fragments(stream.reassembly.oob, CONFIG.max_message_size + CONFIG.max_bytes)
 
 
 def check_fragments(assemblies: dict[int, frag.Assembly], most: int) -> None:
@@ -78,7 +78,7 @@ def check_multicast(member: Honest) -> None:
     else:
         assert layer.budgets.keys() <= others and dict(layer.acks.items()).keys() <= layer.members.keys()
     assert not layer.requests and len(layer.leaving) <= multicast.MOST_LEAVING and len(layer.early) <= MAX_MEMBERS
-    assert not layer.early_deliveries
+    assert not layer.oob.batches
 
 
 def check_nakack2(layer: nakack2.Nakack2) -> None:
@@ -92,7 +92,7 @@ def check_nakack2(layer: nakack2.Nakack2) -> None:
     assert len(queue.incomplete) <= MAX_MEMBERS
     assert layer.held.keys() <= layer.windows.keys() and all(layer.held.values()) and (
         layer.lossless or not layer.held)
-    tables = layer.resyncs.keys() | layer.answered.keys() | layer.standing.keys()
+    tables = layer.resyncs.keys() | layer.answered.keys() | layer.stalled.keys()
     assert tables | others <= layer.members.keys() - {layer.local.incarnation}
 
 
@@ -140,7 +140,7 @@ def check_connections(member: Honest, now: int) -> None:
     assert unicast.unacked.keys() <= unicast.senders.keys() and unicast.gapped.keys() | unicast.ready.keys() <= unicast.receivers.keys()
     assert all(unicast.receivers[peer] is entry for table in (unicast.gapped, unicast.ready)
                for peer, entry in table.items())
-    assert unicast.refusing | unicast.syncs.wanted.keys() <= unicast.members.keys() and not unicast.early_deliveries
+    assert unicast.refusing | unicast.syncs.wanted.keys() <= unicast.members.keys() and not unicast.oob.batches
     assert len(unicast.syncs.last_sync_sent) <= most_gone + len(NAMES)
     assert len(unicast.acks) <= member.num_arrived + member.num_finished
 

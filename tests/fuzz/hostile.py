@@ -203,8 +203,8 @@ class Hostile:
         streams = [table[incarnation].stream for table in (target.unicast.receivers,
                                                            target.multicast.windows)
                    if incarnation in table]
-        found = [stream.whole.ordered[number] for stream in streams if stream.whole is not None
-                 and number in stream.whole.ordered]
+        found = [stream.reassembly.ordered[number] for stream in streams if stream.reassembly is not None
+                 and number in stream.reassembly.ordered]
         return len(found[0].parts) if found else 0
 
     def forged_control(self, target: Honest) -> None:

@@ -176,7 +176,7 @@ def test_a_message_goes_by_age_only_when_its_sender_has_gone_on_without_it(goes_
         arrive(stream, [b"another message"], 3, flags=0, now=5)
     for _ in range(scans(options)):
         stream.scan(10)
-    assert len(stream.whole) == (not goes_on)
+    assert len(stream.reassembly) == (not goes_on)
 
 
 def test_a_message_does_not_age_while_anything_of_the_stream_is_missing():

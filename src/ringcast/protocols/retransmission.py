@@ -216,25 +216,30 @@ def requests(ranges: list[Range], datagram: int) -> list[list[Range]]:
 
 
 class Backoff:
-    """Whether something is to be said again at this scan: ever more rarely while
-    nothing changes, because then somebody is slow or dead, not in need of hearing it
-    again."""
+    """When to repeat something, or to report it: ever more rarely while nothing changes.
 
-    __slots__ = ("scans", "state")
+    Time is counted in scans, so that a machine that slept has not missed anything. After
+    a change the scans 0, 1, 2, 4, 8 ... are due, and later every 64th; with `first`, its
+    multiples by these.
+    """
 
-    def __init__(self) -> None:
-        self.scans = 0                  # since anything changed
+    __slots__ = ("first", "scans", "state")
+
+    def __init__(self, first: int = 1) -> None:
+        self.first = first
+        self.scans = 0                  # since the state changed
         self.state: object = None
 
-    def scan(self, state: object) -> int:
-        """Note the state; the number of scans since it changed."""
+    def scan(self, state: object) -> bool:
+        """Note the state, and return whether this scan is due."""
         self.scans = self.scans + 1 if state == self.state else 0
         self.state = state
-        return self.scans
+        times, rest = divmod(self.scans, self.first)
+        return not rest and (times & (times - 1) == 0 or times % LONGEST_SILENCE == 0)
 
-    @property
-    def is_due(self) -> bool:
-        return self.scans & (self.scans - 1) == 0 or self.scans % LONGEST_SILENCE == 0
+    def stalls(self, state: object) -> bool:
+        """Note the state, and return whether this scan is due because nothing changed."""
+        return self.scan(state) and self.scans > 0
 
 
 def clipped(ranges: list[Range], low: Seqno, sent: Seqno) -> list[Range] | None:

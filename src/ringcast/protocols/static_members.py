@@ -389,7 +389,7 @@ class StaticMembers(Layer):
         body = Hello(self.local.name, self.stack.physical, self.table, not self.agreed(),
                      self.resume,
                      self.installed is not None, self.epochs, self.terms)
-        self.below.send([self.stack.control(HELLO, body, EVERYONE)], now)
+        self.send_control(HELLO, body, EVERYONE, now)
 
     def status(self) -> dict[str, int]:
         return {"view_id": self.installed.id if self.installed else 0,

@@ -27,7 +27,8 @@ from ringcast.protocols.seqnos import MODULUS, Seqno, later, precedes
 from ringcast.stack import Instant, Layer
 
 OOB = int(Flag.OOB)     # arithmetic with a number is faster than with an enum
-SHARES = 4              # a message of more than this part of a window is acknowledged part by part
+SHARES = 4      # parts of a window: more than one of them finished is reported at once, and a message
+                # that is larger than one is acknowledged part by part
 
 
 class Stream:
@@ -40,7 +41,7 @@ class Stream:
 
     __slots__ = ("config", "dest", "finished", "heard", "outstanding", "kept", "layer", "scans",
                  "marks", "offset", "own", "ring",
-                 "sender", "stamps", "unacked_bytes", "unacked_messages", "whole")
+                 "sender", "stamps", "unacked_bytes", "unacked_messages", "reassembly")
 
     def __init__(self, layer: Layer, sender: Address, dest: Address | None, ring: Window,
                  config: Config, *,
@@ -57,7 +58,7 @@ class Stream:
                                                         # finished
         self.heard: Instant = 0                         # when anything new of the sender came last
         self.unacked_messages = self.unacked_bytes = 0  # freed since the last ack
-        self.whole: Reassembly | None = None            # once there are fragments
+        self.reassembly: Reassembly | None = None            # once there are fragments
         self.scans = 0                                  # since the last fragment came
 
     # ------------------------------------------------------------------------------------ coming in
@@ -115,12 +116,12 @@ class Stream:
 
     def _assemble(self, run: Batch, deliveries: list[Batch], view_id: int, now: Instant) -> int:
         """A whole message has the seqno of its last fragment."""
-        if self.whole is None:
-            self.whole = Reassembly(self.config.max_message_size, self.config.max_bytes)
+        if self.reassembly is None:
+            self.reassembly = Reassembly(self.config.max_message_size, self.config.max_bytes)
         self.scans = 0
         handed, seqno = 0, run.first
         for fragment in run.payloads:
-            payload = self.whole.add(seqno, fragment, bool(run.flags & OOB), now)
+            payload = self.reassembly.add(seqno, fragment, bool(run.flags & OOB), now)
             if payload is not None:
                 self.outstanding += 1
                 deliveries.append(Batch(self.sender, seqno, [payload], view_id, self.dest,
@@ -144,7 +145,7 @@ class Stream:
             self._raise(self.ring.hd)
 
     def _raise(self, seqno: Seqno) -> None:
-        held = self.whole.first_incomplete(self.config.max_bytes // SHARES) if self.whole and self.own is None else None
+        held = self.reassembly.first_incomplete(self.config.max_bytes // SHARES) if self.reassembly and self.own is None else None
         if held is not None and not precedes(seqno, held):
             seqno = (held - 1) % MODULUS
         self.finished = later(self.finished, seqno)
@@ -167,21 +168,28 @@ class Stream:
         self.unacked_bytes += done * self.ring.nbytes // max(1, len(self.ring))
         return done
 
+    def is_report_due(self, limit: int) -> bool:
+        """Return whether so much is finished and not reported that the sender must hear of
+        it now: ack_threshold messages, or a quarter of the window in messages, or of
+        `limit` bytes."""
+        messages = min(self.config.ack_threshold, max(1, self.config.capacity // SHARES))
+        return self.unacked_messages >= messages or self.unacked_bytes >= limit // SHARES
+
     def retire(self) -> None:
         """The sender is gone, and no more will be handed on: what is left is the place,
         HD of a ring that holds nothing, in case that the same incarnation comes back.
         It will send a large message that is not complete again, from the first
         fragment."""
-        first = self.whole.first_incomplete(MODULUS) if self.whole else None
+        first = self.reassembly.first_incomplete(MODULUS) if self.reassembly else None
         self.ring = RingBuffer(1, self.ring.hd if first is None else (first - 1) % MODULUS)
-        self.marks, self.stamps, self.whole = Marks(), Stamps(), None
+        self.marks, self.stamps, self.reassembly = Marks(), Stamps(), None
 
     # ----------------------------------------------------------------------------------- standstill
 
     @property
     def is_incomplete(self) -> bool:
         """Whether a large message is being put together."""
-        return self.whole is not None and len(self.whole) > 0
+        return self.reassembly is not None and len(self.reassembly) > 0
 
     def scan(self, now: Instant) -> bool:
         """Of a message that stands still, the fragments that are here are acknowledged:
@@ -190,11 +198,11 @@ class Stream:
 
         Time is counted in scans, so that a machine that slept has not missed anything.
         """
-        if self.whole is None or self.ring.hd != self.ring.hr:
+        if self.reassembly is None or self.ring.hd != self.ring.hr:
             return False
         self.scans += 1
-        if self.scans * self.config.look_interval > self.config.frag_timeout:
-            self.whole.expire(self.heard)
+        if self.scans * self.config.scan_interval > self.config.frag_timeout:
+            self.reassembly.expire(self.heard)
             self.scans = 0
         if self.outstanding == 0 and self.scans > 1:
             self.finished = later(self.finished, self.ring.hd)

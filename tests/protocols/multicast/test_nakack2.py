@@ -14,6 +14,7 @@ from ringcast._core.stamps import Stamps
 from ringcast.config import MAX_MEMBERS
 from ringcast.protocols.multicast import base as multicast, nakack2
 from ringcast.protocols.multicast.become_server_queue import UNBOUNDED
+from ringcast.protocols.retransmission import Backoff
 from ringcast.sim.cluster import Cluster
 from ringcast.sim.network import MS, Network
 from ringcast.stack import EVERYONE
@@ -321,7 +322,7 @@ def test_nothing_is_remembered_of_a_member_that_left():
     group["C"].send(*payloads("C", 1, 10))
     group.run(20)
     group["A"].turn([control(group, "C", nakack2.RESYNC, nakack2.Resync(0))] * 2)
-    a.standing[c] = nakack2.Standstill()
+    a.stalled[c] = Backoff()
     assert c in a.held and c in a.answered and c in a.windows and group["A"].held == {c}
     group["C"].crash()
     group["A"].exclude("C")
@@ -363,28 +364,28 @@ def times_of_warnings(group, name, milliseconds):
 def test_a_gap_is_reported_after_gap_timeout_and_then_at_doubling_distances():
     group = gaps()
     assert got(group, "B", "A") == payloads("A", 1, 2)
-    times = times_of_warnings(group, "B", 3500)
+    times = times_of_warnings(group, "B", 3000)
     assert len(times) == 5
     assert times[0] == pytest.approx(100, abs=5)
     assert [later - earlier for earlier, later in itertools.pairwise(times)] == pytest.approx(
-        [200, 400, 800, 1600], abs=8)
+        [100, 200, 400, 800], abs=8)
     assert group["B"].multicast.counters.num_gaps == 5
     assert "messages 3 to 3 of A" in group["B"].warnings[0] and "xmit_interval" in group["B"].warnings[0]
 
 
 def test_the_distances_stop_doubling():
-    standstill = nakack2.Standstill()
-    reports = [scan for scan in range(1, 2000) if standstill.scan(7, 1)]
-    distances = [later - earlier for earlier, later in itertools.pairwise(reports)]
-    assert distances[:7] == [2, 4, 8, 16, 32, 64, 64] and set(distances[7:]) == {64}
+    backoff = Backoff(3)
+    reports = [scan for scan in range(2000) if backoff.stalls(7)]
+    distances = [later - earlier for earlier, later in itertools.pairwise([0, *reports])]
+    assert distances[:8] == [3, 3, 6, 12, 24, 48, 96, 192] and set(distances[8:]) == {192}
 
 
 def test_a_gap_that_was_mended_is_forgotten_and_the_next_is_reported_as_early():
     group = gaps()
-    assert len(times_of_warnings(group, "B", 400)) == 2
+    assert len(times_of_warnings(group, "B", 300)) == 2
     group.network.discard = None
     times_of_warnings(group, "B", 1000)
-    assert got(group, "B", "A") == payloads("A", 1, 5) and not group["B"].multicast.standing
+    assert got(group, "B", "A") == payloads("A", 1, 5) and not group["B"].multicast.stalled
     count = len(group["B"].warnings)
     group.network.discard = lambda source, target, datagram: True
     group["A"].send(*payloads("A", 6, 6))

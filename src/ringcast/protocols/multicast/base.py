@@ -28,6 +28,7 @@ from ringcast.config import MAX_MEMBERS, Config, milliseconds
 from ringcast.digest import Digest
 from ringcast.kinds import Kind, takes
 from ringcast.protocols.budget import ReceiveBudget, aim, fit
+from ringcast.protocols.incoming import EarlyDeliveries, Incoming
 from ringcast.protocols.retransmission import Backoff, Gaps, Pace, clipped, requests
 from ringcast.protocols.seqnos import MODULUS, Range, Seqno, count, is_seqno, precedes, united
 from ringcast.protocols.stream import Stream
@@ -38,7 +39,6 @@ MOST_DEPARTED = 1024  # incarnations that are gone, of which it is remembered ho
                       # got
 MOST_LEAVING = 4      # windows of members that are gone, kept for a slow application; more in a
                       # larger group
-SHARES = 4            # reports of what is finished that a window is cut into at least
 
 
 class Start(msgspec.Struct, array_like=True):
@@ -68,24 +68,19 @@ HIGHEST = Kind(7, "highest", Highest, about="seqno", traced=False)  # what I hav
 
 
 @dataclass(slots=True)
-class ReceiveWindow:
-    """What one member sends to us."""
+class ReceiveWindow(Incoming):
+    """The stream of one member to everybody."""
 
-    stream: Stream
-    offset: Seqno                       # where the stream begins for us
-    gaps: Gaps
-    started: bool            # its START has come; before that nothing is delivered, reported or
-                             # asked for
-    epoch: int = 0           # which process of the sender's incarnation said so
-    report_due: bool = True  # a repeat came, or the window is new: say (again) what is finished
-
-    @property
-    def ring(self) -> Window:
-        return self.stream.ring
+    offset: Seqno                       # where it begins for us
+    started: bool = False               # its START has come; before that nothing is delivered,
+                                        # reported or asked for
+    epoch: int = 0                      # which process of the sender's incarnation said so
+    report_due: bool = True             # a repeat came, or the window is new: say (again) what is
+                                        # finished
 
     @property
     def is_deliverable(self) -> bool:
-        return self.started and self.ring.get((self.ring.hd + 1) % MODULUS) is not None
+        return self.started and self.has_next
 
 
 @dataclass(slots=True)
@@ -155,9 +150,7 @@ class Multicast(Layer):
         self.epochs: dict[int, int] = {}            # of incarnations that have come back: which
                                                     # process speaks for each
         self.requests: dict[int, list[Range]] = {}  # of this turn
-        self.early_deliveries: list[Batch] = []     # OOB messages of this turn
-        self.is_flooded = False                     # the application has too much in hand for any
-                                                    # more OOB messages
+        self.oob = EarlyDeliveries(config.capacity)
         self.pace = Pace()
         self.next_scan: Instant | None = None           # the deadline
         self.backoff = Backoff()                    # of what was sent and purged
@@ -231,18 +224,11 @@ class Multicast(Layer):
         seqnos; it waits for the first view."""
         if self.send_window.waiting and self.members:
             header = self.stack.header(DATA)
-            self._send_data(DATA, EVERYONE,
+            self.send_datagrams(DATA, EVERYONE,
                             self.send_window.frame(header, full_only, now=now + self.stack.anchor),
                             now)
             self._purge()       # it may be finished already: our own copy comes without a network
             self._arm(now)
-
-    def _send_data(self, kind: int, dest: int, datagrams: list[bytes], now: Instant) -> None:
-        local = self.local.incarnation
-        self.below.send([Packet(kind, local, dest, datagram) for datagram in datagrams], now)
-
-    def _send_control(self, kind: int, body: msgspec.Struct, dest: int, now: Instant) -> None:
-        self.below.send([self.stack.control(kind, body, dest)], now)
 
     def _sent_of(self, seqno: Seqno) -> Seqno | None:
         """What it means when a member says it has our messages up to `seqno`; None when
@@ -277,8 +263,8 @@ class Multicast(Layer):
     def _add(self, window: ReceiveWindow, packet: Packet, arrivals: wire.Arrivals,
              now: Instant) -> None:
         """What was there before is reported again: perhaps its sender does not know."""
-        at_once = window.started and not self.is_flooded
-        added = window.stream.add(arrivals, self.early_deliveries, self.view_id, now, at_once)
+        at_once = window.started and not self.oob.is_flooded
+        added = window.stream.add(arrivals, self.oob.batches, self.view_id, now, at_once)
         if packet.kind == REPEAT:
             self.counters.xmit_rsps_received += added
         self.counters.num_duplicates += arrivals.old + arrivals.inside - added
@@ -379,7 +365,7 @@ class Multicast(Layer):
 
     def _pause(self) -> int:
         """Nanoseconds in which a window may be repeated once."""
-        return self.interval if self.interval > 0 else milliseconds(self.config.look_interval)
+        return self.interval if self.interval > 0 else milliseconds(self.config.scan_interval)
 
     @takes(HIGHEST)
     def _on_highest(self, sender: int, highest: Highest, now: Instant) -> bool:
@@ -414,7 +400,7 @@ class Multicast(Layer):
         header = self.stack.header(REPEAT, dest)
         datagrams, messages = self.pace.pack(self.send_window, wanted, header, self._pause(), now)
         self.counters.xmit_rsps_sent += messages
-        self._send_data(REPEAT, dest, datagrams, now)
+        self.send_datagrams(REPEAT, dest, datagrams, now)
 
     # -------------------------------------------------------------------------------------- budgets
 
@@ -431,12 +417,6 @@ class Multicast(Layer):
         window is always several of them."""
         fit(self.send_window, min(self.config.max_bytes, smallest), self.config)
 
-    def _is_much(self, stream: Stream) -> bool:
-        """Whether so much is finished and not reported that its sender must hear of it
-        now: ack_threshold messages, or a share of the window in messages or bytes."""
-        messages = min(self.config.ack_threshold, max(1, self.config.capacity // SHARES))
-        return stream.unacked_messages >= messages or stream.unacked_bytes >= self._grant() // SHARES
-
     def stop_receiving(self, now: Instant) -> None:
         """The application takes no more messages: nobody is to wait for this member
         from now on."""
@@ -448,10 +428,7 @@ class Multicast(Layer):
         """Hand at most `limit` messages in order to the application, own ones included
         (decision 15), besides OOB messages, which it gets at once: a window more than
         it wants, and then in order too. How many it got."""
-        early, self.early_deliveries = self.early_deliveries, []
-        handed = sum(map(len, early))
-        self.is_flooded = limit - handed < -self.config.capacity
-        self.stack.effects.deliveries += early
+        handed = self.oob.hand_over(limit, self.stack.effects)
         if self.receiving and self.members:
             handed += self._deliver_in_order(limit - handed, now)
         self.counters.num_msgs_delivered += handed
@@ -556,7 +533,7 @@ class Multicast(Layer):
     def _send_start(self, member: int, seqno: Seqno, now: Instant) -> None:
         start = LaterStart(seqno, self.view_id, self.epoch) if self.epoch else Start(seqno,
                                                                                      self.view_id)
-        self._send_control(START, start, member, now)
+        self.send_control(START, start, member, now)
 
     def _digest(self, sender: Address) -> None:
         """On reception of digest D: the window of a new member begins at D[P], and
@@ -592,8 +569,7 @@ class Multicast(Layer):
     def _open_window(self, sender: Address, offset: Seqno) -> ReceiveWindow:
         stream = Stream(self, sender, None, self.make_window(offset, self.receive_bytes),
                         self.config)
-        window = self.windows[sender.incarnation] = ReceiveWindow(stream, offset, Gaps(offset),
-                                                                  started=False)
+        window = self.windows[sender.incarnation] = ReceiveWindow(stream, Gaps(offset), offset)
         return window
 
     def _forget_leavers(self) -> None:
@@ -608,7 +584,7 @@ class Multicast(Layer):
 
     def _give_up(self, windows: list[ReceiveWindow]) -> None:
         for window in windows:
-            self.counters.num_gone_undelivered += (window.ring.hr - window.ring.hd) % MODULUS - window.ring.num_missing
+            self.counters.num_gone_undelivered += window.num_stranded
         self._retire(windows)
 
     # ---------------------------------------------------------------------------------------- timer
@@ -618,15 +594,15 @@ class Multicast(Layer):
 
     def _announcement_due(self) -> bool:
         """Whether HIGHEST and START are due at this scan."""
-        self.backoff.scan((self.send_window.sent, self.send_window.ring.low, len(self.joiners)))
-        return self.backoff.is_due
+        window = self.send_window
+        return self.backoff.scan((window.sent, window.ring.low, len(self.joiners)))
 
     def _resend_announcements(self, now: Instant) -> None:
         """START and HIGHEST, ever more rarely while nothing changes."""
         if self._announcement_due():
             self._start_joiners(now)
             if self._has_unacked():
-                self._send_control(HIGHEST, Highest(self.send_window.sent), EVERYONE, now)
+                self.send_control(HIGHEST, Highest(self.send_window.sent), EVERYONE, now)
                 self._start_others(now)
 
     def _ask(self, sender: int, window: ReceiveWindow, now: Instant) -> None:
@@ -634,7 +610,7 @@ class Multicast(Layer):
         for ranges in requests(window.gaps.scan(window.ring), self.config.max_datagram):
             self.counters.xmit_reqs_sent += 1
             self.counters.num_missing_asked += count(ranges)
-            self._send_control(XMIT_REQ, XmitReq(ranges), sender, now)
+            self.send_control(XMIT_REQ, XmitReq(ranges), sender, now)
 
     def _has_unacked(self) -> bool:
         return precedes(self.send_window.ring.low, self.send_window.sent)

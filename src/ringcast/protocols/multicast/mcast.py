@@ -104,11 +104,10 @@ class Mcast(Multicast):
     def _ask_refusers(self, now: Instant) -> None:
         """Ask whether it is true: who takes no messages answers every HIGHEST with
         that."""
-        self.doubts.scan(tuple(self.refusals))
-        if self.doubts.is_due:
+        if self.doubts.scan(tuple(self.refusals)):
             for member in self.refusals:
                 self.refusals[member] = True
-                self._send_control(HIGHEST, Highest(self.send_window.sent), member, now)
+                self.send_control(HIGHEST, Highest(self.send_window.sent), member, now)
 
     def _track_acks_again(self, member: int, seqno: Seqno) -> None:
         """An ACK with a grant says that its member takes messages; wait for it, if what
@@ -186,7 +185,7 @@ class Mcast(Multicast):
             window.report_due = False
             window.stream.unacked_messages = window.stream.unacked_bytes = 0
         self.counters.acks_sent += 1
-        self._send_control(ACK, Ack(finished, self._grant()), sender, now)
+        self.send_control(ACK, Ack(finished, self._grant()), sender, now)
 
     def stop_receiving(self, now: Instant) -> None:
         self.receiving = False
@@ -201,7 +200,7 @@ class Mcast(Multicast):
             if self.acks.ack(self.local.incarnation, self.own.finished):
                 self._purge()
         elif window.stream.free():
-            if self._is_much(window.stream):
+            if window.stream.is_report_due(self._grant()):
                 self._acknowledge(window.stream.sender.incarnation, now)
             self._arm(now)
 

@@ -18,6 +18,7 @@ A gap that stands for gap_timeout where nothing asks for it should not be: it is
 reported as a warning, and mended by a RESYNC.
 """
 
+import math
 from collections import deque
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -35,10 +36,10 @@ from ringcast.digest import Digest
 from ringcast.kinds import Kind, takes
 from ringcast.protocols.budget import ReceiveBudget
 from ringcast.protocols.multicast import base as multicast
-from ringcast.protocols.multicast.base import REPEAT, SHARES, Multicast, ReceiveWindow
+from ringcast.protocols.multicast.base import REPEAT, Multicast, ReceiveWindow
 from ringcast.protocols.multicast.become_server_queue import UNBOUNDED, BecomeServerQueue
+from ringcast.protocols.retransmission import Backoff
 from ringcast.protocols.seqnos import MODULUS, Seqno, is_seqno, is_within, later, precedes
-from ringcast.protocols.stream import Stream
 from ringcast.stack import Instant, Packet
 
 UNLIMITED = 1 << 62                # bytes: counted and never refused
@@ -78,34 +79,12 @@ class Counters(multicast.Counters):
     resyncs_received: int = 0
 
 
-class Standstill:
-    """A window that waits for a message without retransmission. Time is counted in
-    scans, so that a machine that slept has not missed anything."""
-
-    __slots__ = ("hd", "scans", "reports")
-
-    def __init__(self) -> None:
-        self.hd: Seqno = 0
-        self.scans = 0                  # since HD moved, or since the last report
-        self.reports = 0
-
-    def scan(self, hd: Seqno, most: float) -> bool:
-        """Whether it stands for `most` scans, and twice as many each time it was
-        reported."""
-        if hd != self.hd:
-            self.hd, self.scans, self.reports = hd, 0, 0
-        self.scans += 1
-        if self.scans < most * (1 << self.reports):
-            return False
-        self.scans, self.reports = 0, min(self.reports + 1, MAX_REPORTS)
-        return True
-
-
 class Stability(Protocol):
     """What NAKACK2 tells STABLE."""
 
-    def finished(self, much: bool, now: Instant) -> None:
-        """The application has finished more: with `much`, a share of a window."""
+    def finished(self, urgent: bool, now: Instant) -> None:
+        """The application has finished more: with `urgent`, so much that
+        it must be reported now."""
 
     def asked(self, now: Instant) -> None:
         """Somebody does not know what we have finished."""
@@ -148,8 +127,8 @@ class Nakack2(Multicast):
         self.awaited: set[int] = set()             # senders that have not answered a RESYNC
         self.resyncs: dict[int, Seqno] = {}        # members that want everything after a seqno
         self.answered: dict[int, Instant] = {}     # when such a member was answered last
-        self.standing: dict[int, Standstill] = {}  # windows that wait for a message, without
-                                                   # retransmission
+        self.stalled: dict[int, Backoff] = {}   # windows that wait for a message, without
+                                                # retransmission
         self.unreported_bytes = 0                  # finished since the last vote, of all streams
 
     def make_window(self, offset: Seqno, max_bytes: int) -> Window:
@@ -227,8 +206,8 @@ class Nakack2(Multicast):
             self.counters.num_bad += 1
             return True
         if self.lossless and arrivals.beyond:
-            added = window.stream.add(arrivals, self.early_deliveries, self.view_id, now,
-                                      window.started and not self.is_flooded)
+            added = window.stream.add(arrivals, self.oob.batches, self.view_id, now,
+                                      window.started and not self.oob.is_flooded)
             if not self._discard(window) or not self._place(window, packet, now):
                 return False
             self.counters.num_duplicates -= added       # it was read twice, not received twice
@@ -336,7 +315,7 @@ class Nakack2(Multicast):
         window = self.windows.get(sender)
         if window is not None:
             self._drain(sender, window, now)
-        self._send_control(STARTED,
+        self.send_control(STARTED,
                            Started(window.stream.finished if window else 0, self.receiving),
                            sender, now)
 
@@ -360,7 +339,7 @@ class Nakack2(Multicast):
 
     def _gone(self, member: int) -> None:
         self.awaited.discard(member)
-        for table in (self.held, self.resyncs, self.answered, self.standing):
+        for table in (self.held, self.resyncs, self.answered, self.stalled):
             if table.pop(member, None) is not None and table is self.held:
                 self.stack.effects.held = set(self.held)
 
@@ -400,7 +379,7 @@ class Nakack2(Multicast):
         gaps = window.ring.missing(1)
         have = (gaps[0][0] - 1) % MODULUS if gaps else window.ring.hr
         self.awaited.add(sender)
-        self._send_control(RESYNC, Resync(have), sender, now)
+        self.send_control(RESYNC, Resync(have), sender, now)
 
     @takes(RESYNC)
     def _on_resync(self, member: int, resync: Resync, now: Instant) -> bool:
@@ -429,7 +408,7 @@ class Nakack2(Multicast):
             datagrams, messages = wire.pack(window.ring, window.marks, window.stamps, ranges,
                                             window.bundle, header, UNLIMITED)
             self.counters.xmit_rsps_sent += messages
-            self._send_data(REPEAT, member, datagrams, now)
+            self.send_datagrams(REPEAT, member, datagrams, now)
 
     # ------------------------------------------------------------------ what is finished and stable
 
@@ -465,12 +444,9 @@ class Nakack2(Multicast):
         self.unreported_bytes += stream.unacked_bytes - before
         if self.held:
             self._release(now)
-        self.stability.finished(self._is_much(stream)
-                                or self.unreported_bytes >= self.config.stable_bytes, now)
-
-    def _is_much(self, stream: Stream) -> bool:
-        messages = min(self.config.ack_threshold, max(1, self.config.capacity // SHARES))
-        return stream.unacked_messages >= messages or stream.unacked_bytes >= self.send_window.ring.max_bytes // SHARES
+        urgent = (stream.is_report_due(self.send_window.ring.max_bytes)
+                  or self.unreported_bytes >= self.config.stable_bytes)
+        self.stability.finished(urgent, now)
 
     def report(self) -> tuple[dict[int, tuple[Seqno, Seqno]], int]:
         """Of every sender whose stream has started here: what the application has
@@ -548,14 +524,19 @@ class Nakack2(Multicast):
         self._answer_resyncs(now)
         self._arm(now)
 
+    @property
+    def _gap_scans(self) -> int:
+        """Return how many scans of gap_timeout follow the one that finds a gap."""
+        return max(1, math.ceil(self.config.gap_timeout / self.config.scan_interval) - 1)
+
     def _watch(self, sender: int, window: ReceiveWindow, now: Instant) -> None:
         """A gap that nobody asks for: after gap_timeout without a step something is
         wrong."""
         if not window.ring.num_missing:
-            self.standing.pop(sender, None)
+            self.stalled.pop(sender, None)
             return
-        standstill = self.standing.setdefault(sender, Standstill())
-        if standstill.scan(window.ring.hd, self.config.gap_timeout / self.config.look_interval):
+        backoff = self.stalled.setdefault(sender, Backoff(self._gap_scans))
+        if backoff.stalls(window.ring.hd):
             self.counters.num_gaps += 1
             first, last = window.ring.missing(1)[0]
             self.stack.effects.warnings.append(
@@ -581,7 +562,7 @@ class Nakack2(Multicast):
 
     def remembered(self) -> set[int]:
         return (super().remembered() | self.held.keys() | self.resyncs.keys() | self.answered.keys()
-                | self.standing.keys()
+                | self.stalled.keys()
                 | self.awaited)
 
     def start_of(self, member: int) -> Seqno | None:

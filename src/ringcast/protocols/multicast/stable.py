@@ -94,7 +94,7 @@ class Stable(Layer):
         self.refusals: set[int] = set()                # members that said last that they take no
                                                        # messages
         self.has_refused = False                       # this member has said so in this view
-        self.last_look: Instant | None = None          # at whether to vote
+        self.last_scan: Instant | None = None          # at whether to vote
         self.next_vote: Instant | None = None          # the deadline
         self.backoff = Backoff()
         self.counters = Counters()
@@ -110,8 +110,8 @@ class Stable(Layer):
 
     # --------------------------------------------------------------------------- what NAKACK2 tells
 
-    def finished(self, much: bool, now: Instant) -> None:
-        if much:
+    def finished(self, urgent: bool, now: Instant) -> None:
+        if urgent:
             self._vote(now)
         else:
             self._arm(now)
@@ -142,12 +142,12 @@ class Stable(Layer):
         vote = Vote(self.view_id, self.nakack.receiving, grant, digest)
         self.is_asked = not vote.receiving and not self.has_refused     # it must be said twice
         self.has_refused = not vote.receiving
-        self.last_look = now
+        self.last_scan = now
         if self.coordinator == self.local.incarnation:
             self._count(self.local.incarnation, vote, now)
         else:
             self.counters.votes_sent += 1
-            self.below.send([self.stack.control(VOTE, vote, self.coordinator)], now)
+            self.send_control(VOTE, vote, self.coordinator, now)
         self._arm(now)
 
     def _is_unsettled(self) -> bool:
@@ -164,18 +164,18 @@ class Stable(Layer):
     def tick(self, now: Instant) -> None:
         """Every stable_interval, while anything is not settled; the same again at
         doubling distances."""
-        self.next_vote, self.last_look = None, now
-        self.backoff.scan((self.view_id, self.nakack.send_window.sent, self.nakack.unreported_bytes,
-                             tuple(self.known.values())))
-        if self.is_asked or self.backoff.is_due:
+        self.next_vote, self.last_scan = None, now
+        is_due = self.backoff.scan((self.view_id, self.nakack.send_window.sent,
+                                    self.nakack.unreported_bytes, tuple(self.known.values())))
+        if self.is_asked or is_due:
             self._vote(now)
         self._arm(now)
 
     def _arm(self, now: Instant) -> None:
         if self.next_vote is None and not self.is_suspended and (self.is_asked
                                                                  or self._is_unsettled()):
-            self.next_vote = now if self.last_look is None else max(now,
-                                                                    self.last_look + self.interval)
+            self.next_vote = now if self.last_scan is None else max(now,
+                                                                    self.last_scan + self.interval)
 
     # ---------------------------------------------------------------------------------- coordinator
 
@@ -276,8 +276,9 @@ class Stable(Layer):
         return 0 if behind > MODULUS - QUARTER else min(behind, QUARTER)
 
     def _tell(self, dest: int, now: Instant) -> None:
+        assert self.concluded is not None
         self.counters.stability_sent += 1
-        self.below.send([self.stack.control(STABILITY, self.concluded, dest)], now)
+        self.send_control(STABILITY, self.concluded, dest, now)
 
     # ------------------------------------------------------------------------------------ receiving
 
@@ -348,7 +349,7 @@ class Stable(Layer):
         self.members = tuple(member.incarnation for member in view.members)
         self.votes, self.minima, self.known, self.awaited, self.concluded = {}, {}, {}, {}, None
         self.refusals, self.has_refused = set(), False
-        self.last_look = self.next_vote = None
+        self.last_scan = self.next_vote = None
         self._vote(now)
         self._count_early_votes(now)
         self.above.view(view, resumes, now)

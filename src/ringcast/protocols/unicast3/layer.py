@@ -5,8 +5,6 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from heapq import heappop, heappush
 
-import msgspec
-
 from ringcast._core import wire
 from ringcast._core.batch import Batch
 from ringcast._core.send_window import SendWindow
@@ -16,6 +14,7 @@ from ringcast.config import Config, milliseconds
 from ringcast.errors import NotMemberError
 from ringcast.kinds import Kind, takes
 from ringcast.protocols.budget import ReceiveBudget, fit
+from ringcast.protocols.incoming import EarlyDeliveries
 from ringcast.protocols.retransmission import Backoff, Gaps, clipped, requests
 from ringcast.protocols.seqnos import MODULUS, Range, Seqno, is_seqno, precedes
 from ringcast.protocols.stream import Stream
@@ -30,7 +29,6 @@ from ringcast.stack import Instant, Layer, Packet
 from ringcast.view import View
 
 FIRST_BUDGET = 256 << 10  # bytes that a new connection may send before its receiver has granted any
-SHARES = 4                # acks that a window is cut into at least
 ACTIVE = 1_000_000_000    # nanoseconds since which a connection must have been heard to count among
                           # those who share
 RECOUNT = 100_000_000     # nanoseconds between two counts of them
@@ -91,7 +89,7 @@ class Unicast3(Layer):
         self.budget = budget
         self.receiving = receiving
         self.offset = offset
-        self.interval = milliseconds(config.look_interval)
+        self.interval = milliseconds(config.scan_interval)
         self.ack_min, self.ack_max = milliseconds(config.ack_min_interval), milliseconds(
             config.ack_max_interval)
         self.expiry, self.close_timeout = milliseconds(config.conn_expiry_timeout), milliseconds(
@@ -110,9 +108,7 @@ class Unicast3(Layer):
         self.ready: dict[int, ReceiverEntry] = {}   # those that may have something to deliver
         self.leaving: list[ReceiverEntry] = []      # replaced or closed, and not yet emptied by the
                                                     # application
-        self.early_deliveries: list[Batch] = []     # OOB messages of this turn
-        self.is_flooded = False                     # the application has too much in hand for any
-                                                    # more OOB messages
+        self.oob = EarlyDeliveries(config.capacity)
         self.unacked: dict[int, SenderEntry] = {}   # what the retransmit task looks at ...
         self.gapped: dict[int, ReceiverEntry] = {}  # ... on either side
         self.acks: list[tuple[Instant, int]] = []   # a heap of when acks are due; an entry's ack_at
@@ -178,8 +174,7 @@ class Unicast3(Layer):
             self._arm(now)
 
     def _frame(self, kind: int, entry: SenderEntry, full_only: bool, most: int, now: Instant) -> None:
-        self._send_data(kind, entry,
-                        entry.window.frame(self._prefix(kind, entry), full_only, most, now + self.stack.anchor), now)
+        self.send_datagrams(kind, entry.dest.incarnation, entry.window.frame(self._prefix(kind, entry), full_only, most, now + self.stack.anchor), now)
 
     def addresses(self) -> list[Address]:
         """To whom there are connections."""
@@ -187,13 +182,6 @@ class Unicast3(Layer):
 
     def _prefix(self, kind: int, entry: SenderEntry) -> bytes:
         return self.stack.header(kind, entry.dest.incarnation) + entry.conn_id.to_bytes(8, "little")
-
-    def _send_data(self, kind: int, entry: SenderEntry, datagrams: list[bytes], now: Instant) -> None:
-        local, dest = self.local.incarnation, entry.dest.incarnation
-        self.below.send([Packet(kind, local, dest, datagram) for datagram in datagrams], now)
-
-    def _send_control(self, kind: int, body: msgspec.Struct, dest: int, now: Instant) -> None:
-        self.below.send([self.stack.control(kind, body, dest)], now)
 
     # ------------------------------------------------------------------------------------ receiving
 
@@ -255,8 +243,8 @@ class Unicast3(Layer):
         if entry is None or entry.conn_id != conn_id:
             entry = self._open_receiver(sender, conn_id, offset, now)
         entry.on(Event.USED, now)
-        added = entry.stream.add(arrivals, self.early_deliveries, self.view_id, now,
-                                 not self.is_flooded)
+        added = entry.stream.add(arrivals, self.oob.batches, self.view_id, now,
+                                 not self.oob.is_flooded)
         repeated = arrivals.old + arrivals.inside - added
         self.counters.unicast_duplicates += repeated
         self.counters.unicast_out_of_window += arrivals.beyond
@@ -282,7 +270,7 @@ class Unicast3(Layer):
             ring = SeqnoTable(offset, capacity=self.config.capacity,
                               max_bytes=self.config.max_bytes)
             stream = Stream(self, self.members[sender], self.local, ring, self.config)
-        entry = ReceiverEntry(conn_id, stream, Gaps(stream.ring.hr), now)
+        entry = ReceiverEntry(stream, Gaps(stream.ring.hr), conn_id, now)
         self.receivers[sender] = entry
         self.closed.forget(sender)
         self.syncs.done(sender)
@@ -309,7 +297,7 @@ class Unicast3(Layer):
             finished = entry.ring.low
         elif closed is not None and closed.conn_id == conn_id and not closed.by_sender:
             finished = closed.delivered
-        self._send_control(control.ACK, control.Ack(conn_id, finished, self.timestamps.next(), 0),
+        self.send_control(control.ACK, control.Ack(conn_id, finished, self.timestamps.next(), 0),
                            sender, now)
 
     def on_control(self, kind: Kind, handle: Callable[..., bool], packet: Packet,
@@ -412,7 +400,7 @@ class Unicast3(Layer):
     def _repeat_as(self, kind: int, entry: SenderEntry, wanted: list[Range], now: Instant) -> int:
         datagrams, messages = entry.pace.pack(entry.window, wanted, self._prefix(kind, entry),
                                               self.interval, now)
-        self._send_data(kind, entry, datagrams, now)
+        self.send_datagrams(kind, entry.dest.incarnation, datagrams, now)
         return messages
 
     @takes(control.SEND_FIRST_SEQNO)
@@ -475,7 +463,7 @@ class Unicast3(Layer):
         entry.stream.unacked_messages = entry.stream.unacked_bytes = 0
         self.counters.unicast_acks_sent += 1
         ack = control.Ack(entry.conn_id, entry.ring.low, self.timestamps.next(), self._grant(now))
-        self._send_control(control.ACK, ack, sender, now)
+        self.send_control(control.ACK, ack, sender, now)
 
     def _acknowledge_due(self, now: Instant) -> None:
         while self.acks and self.acks[0][0] <= now:
@@ -505,10 +493,7 @@ class Unicast3(Layer):
         """Hand at most `limit` messages in order to the application, besides OOB
         messages, which it gets at once: a window more than it wants, and then in order
         too. How many it got."""
-        early, self.early_deliveries = self.early_deliveries, []
-        handed = sum(map(len, early))
-        self.is_flooded = limit - handed < -self.config.capacity
-        self.stack.effects.deliveries += early
+        handed = self.oob.hand_over(limit, self.stack.effects)
         if self.receiving:
             handed += self._deliver_leaving(limit - handed, now)
             handed += self._deliver_own(limit - handed, now)
@@ -523,7 +508,7 @@ class Unicast3(Layer):
             entry = self.ready.pop(sender)
             handed += entry.stream.take(limit - handed, self.stack.effects.deliveries,
                                         self.view_id, now)
-            if entry.is_deliverable:
+            if entry.has_next:
                 self.ready[sender] = entry              # behind the others
             if entry.stream.marks.flags or not entry.stream.outstanding:
                 self._free(sender, entry, now)
@@ -546,7 +531,7 @@ class Unicast3(Layer):
             taken = entry.stream.take(limit - handed, self.stack.effects.deliveries,
                                       self.view_id, now)
             handed += taken
-            if not taken and not entry.is_deliverable:
+            if not taken and not entry.has_next:
                 self._give_up(self.leaving.pop(0))
         return handed
 
@@ -565,10 +550,8 @@ class Unicast3(Layer):
     def _free(self, sender: int, entry: ReceiverEntry, now: Instant) -> None:
         """Of what is finished, tell the sender before long; at once when it is much."""
         if entry.stream.free():
-            is_much = (entry.stream.unacked_messages >= min(self.config.ack_threshold,
-                                                            max(1, self.config.capacity // SHARES))
-                       or entry.stream.unacked_bytes >= self._grant(now) // SHARES)
-            self._want_ack(sender, entry, 0 if is_much else self.ack_max, now)
+            urgent = entry.stream.is_report_due(self._grant(now))
+            self._want_ack(sender, entry, 0 if urgent else self.ack_max, now)
 
     def _free_own(self) -> None:
         if self.own is not None and self.own.free():
@@ -648,7 +631,7 @@ class Unicast3(Layer):
 
     def _say_close(self, peer: int, conn_id: ConnId, now: Instant) -> None:
         self.counters.closes_sent += 1
-        self._send_control(control.CLOSE, control.Close(conn_id), peer, now)
+        self.send_control(control.CLOSE, control.Close(conn_id), peer, now)
 
     def _carry_out(self, act: int, entry: SenderEntry, now: Instant) -> None:
         """What the table asks for when a sender's entry is CLOSED."""
@@ -703,9 +686,8 @@ class Unicast3(Layer):
             self._give_up(entry)
 
     def _give_up(self, entry: ReceiverEntry) -> None:
-        ring = entry.ring
-        self.counters.unicast_gone_undelivered += (ring.hr - ring.hd) % MODULUS - ring.num_missing
-        ring.close()
+        self.counters.unicast_gone_undelivered += entry.num_stranded
+        entry.ring.close()
 
     def _plan_reaping(self, *entries: SenderEntry | ReceiverEntry) -> None:
         """See that the task looks when the first of these entries may have to close or
@@ -726,7 +708,7 @@ class Unicast3(Layer):
             self._carry_out(self._age(sender_entry, sender_entry.num_unacked() == 0, now),
                             sender_entry, now)
         for sender, entry in list(self.receivers.items()):
-            if entry.stream.outstanding or entry.is_deliverable:
+            if entry.stream.outstanding or entry.has_next:
                 entry.touched = now                     # the application comes first
             elif self._age(entry, entry.is_idle, now) & Act.REMOVE:
                 self._close_receiver(sender)
@@ -787,12 +769,11 @@ class Unicast3(Layer):
                 self._ask(peer, gapped, now)
             else:
                 del self.gapped[peer]
-        self.refusals.scan(tuple(self.untold()))
-        if self.refusals.is_due:
+        if self.refusals.scan(tuple(self.untold())):
             self._refuse_all(now)
         for peer, conn_id in self.syncs.take_due(now).items():
             self.counters.syncs_sent += 1
-            self._send_control(control.SEND_FIRST_SEQNO,
+            self.send_control(control.SEND_FIRST_SEQNO,
                                control.SendFirstSeqno(conn_id, self.timestamps.next()), peer, now)
         self.syncs.forget_before(now - self.syncs.min_interval)
         self.counters.unicast_early_dropped += self.early.expire(now
@@ -804,7 +785,7 @@ class Unicast3(Layer):
         for ranges in requests(entry.gaps.scan(entry.ring),
                                self.config.max_datagram) if peer in self.members else ():
             self.counters.unicast_xmit_reqs_sent += 1
-            self._send_control(control.XMIT_REQ,
+            self.send_control(control.XMIT_REQ,
                                control.XmitReq(entry.conn_id, ranges, self.timestamps.next()),
                                peer, now)
 

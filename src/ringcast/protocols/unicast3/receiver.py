@@ -3,34 +3,21 @@
 
 from dataclasses import dataclass
 
-from ringcast._core.window import Window
-from ringcast.protocols.retransmission import Gaps
-from ringcast.protocols.seqnos import MODULUS
-from ringcast.protocols.stream import Stream
+from ringcast.protocols.incoming import Incoming
 from ringcast.protocols.unicast3.control import ConnId
 from ringcast.protocols.unicast3.states import TABLE, Act, Event, State
 from ringcast.stack import Instant
 
 
 @dataclass(slots=True)
-class ReceiverEntry:
+class ReceiverEntry(Incoming):
     """One connection from the sender of `stream`."""
 
     conn_id: ConnId
-    stream: Stream
-    gaps: Gaps
     touched: Instant
     state: State = State.OPEN
     last_ack: Instant | None = None     # when one was sent
     ack_at: Instant | None = None       # when the next one is due
-
-    @property
-    def ring(self) -> Window:
-        return self.stream.ring
-
-    @property
-    def is_deliverable(self) -> bool:
-        return self.ring.get((self.ring.hd + 1) % MODULUS) is not None
 
     @property
     def is_busy(self) -> bool:

@@ -111,8 +111,7 @@ class SenderEntry:
     def stands_still(self) -> bool:
         """Look at HA and HS: whether the highest message is to be sent again, because
         neither has moved since the last scan."""
-        scans = self.backoff.scan((self.highest_acked, self.highest_sent))
-        return scans > 0 and self.backoff.is_due
+        return self.backoff.stalls((self.highest_acked, self.highest_sent))
 
     def give_up(self, local: Address, view_id: int) -> list[Batch]:
         """What nobody acknowledged, for the application that sent it; the window is

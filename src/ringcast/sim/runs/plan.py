@@ -193,7 +193,7 @@ def draw(seed: int, settings: Settings) -> Plan:
     rng = Random(f"{seed} plan")
     names = NAMES[:pick(settings.members, rng.choice([2, 3, 3, 4, 5, 7]))]
     options = stack_options(rng) | settings.options
-    interval = milliseconds(configure(options, settings.stack).look_interval)
+    interval = milliseconds(configure(options, settings.stack).scan_interval)
     duration = int(pick(settings.duration, min(10.0, max(0.8, rng.uniform(80, 300) * interval / SECOND))) * SECOND)
     network: dict[str, Any] = {name: pick(getattr(settings, name), sometimes(rng, most)) for name,
                                most in STRENGTHS.items()}
@@ -256,7 +256,7 @@ def steady_plan(seed: int, settings: Settings) -> Plan:
                                                                  # is more
     on_its_way = window * (size + 100) * SECOND // bandwidth     # a window's way through the wire,
                                                                  # with its headers
-    duration = end + 10 * milliseconds(config.look_interval) + 10 * delay + len(names) * on_its_way
+    duration = end + 10 * milliseconds(config.scan_interval) + 10 * delay + len(names) * on_its_way
     network: dict[str, Any] = {name: getattr(settings, name) or 0.0 for name in STRENGTHS} | {
         "bandwidth": bandwidth}
     timed = (*FAULTS, "unicast", "large", "splits", "breaks")

@@ -249,7 +249,7 @@ class Run:
         rounds = config.stable_interval if STACKS[self.plan.stack].votes else 0.0
         again = LINK_AGAIN if self.cluster.links is not None else 0
         company = milliseconds(config.bundle_delay) * 10 // 9 + max(PAUSES) if self.plan.threads else 0
-        return milliseconds(config.look_interval + rounds) * 10 // 9 + 2 * self.plan.network["delay"][1] + again + company
+        return milliseconds(config.scan_interval + rounds) * 10 // 9 + 2 * self.plan.network["delay"][1] + again + company
 
     def _windows(self, member: Member) -> int:
         """How many windows fill what it has to send, and what it sent before a grant
