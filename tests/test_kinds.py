@@ -10,6 +10,7 @@ from ringcast import Address
 from ringcast._core import wire
 from ringcast.kinds import Kind, takes
 from ringcast.protocols.multicast import base as multicast, mcast, stable
+from ringcast.protocols.multicast.starts import START
 from ringcast.protocols.parts import PART
 from ringcast.protocols.unicast3 import control
 from ringcast.sim.cluster import Cluster
@@ -205,7 +206,7 @@ def test_what_a_datagram_says():
     assert multicast.XMIT_REQ.ranges(request) == [(2, 2), (5, 6)] and multicast.XMIT_REQ.conn_id(request) is None
     vote = said(stable.VOTE, msgspec.msgpack.encode(stable.Vote(1, True, 1, {})))
     assert stable.VOTE.ranges(vote) == [] and stable.VOTE.timestamp(vote) is None
-    for kind, datagram in ((multicast.START, b""), (control.CLOSE, b"\xc1"),
+    for kind, datagram in ((START, b""), (control.CLOSE, b"\xc1"),
                            (multicast.DATA, b"x" * 40), (SHOUT, b"hello")):
         assert kind.ranges(said(kind, datagram)) == [] and kind.timestamp(said(kind, datagram)) is None
 
@@ -233,7 +234,7 @@ def test_a_transcript_calls_a_strangers_kind_by_its_name(monkeypatch, stack):
         return lambda play: play.member(name).act(Echo.ping, number)
 
     add_echo(monkeypatch, stack)
-    monkeypatch.setattr(ScriptedCluster, "incarnation", Visited)
+    monkeypatch.setattr(ScriptedCluster, "member_type", Visited)
     table = VERBS | {"pings": Entry(pings, expects=False)}
     play = Transcript("it.txt", f"members A B stack={stack}\n{'' if 'tcp' in stack else 'drop A>B ping 3'}\npings A 3\npings A 4\n"
                                 "run 10ms\nsent A>* ping 3 4\nsend A 1\nsettle\ndelivered B A 1",
@@ -251,7 +252,7 @@ def test_a_trace_and_a_measurement_have_a_strangers_kinds(tmp_path, monkeypatch)
     from pyarrow import parquet
 
     add_echo(monkeypatch, "mcast-udp")
-    monkeypatch.setattr(Cluster, "incarnation", Visited)
+    monkeypatch.setattr(Cluster, "member_type", Visited)
     group = Cluster("AB")
     with Trace(group, tmp_path) as trace:
         group.start()

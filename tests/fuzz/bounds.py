@@ -15,6 +15,10 @@ from honest import CONFIG, DONT_LOOPBACK, HONEST, LARGE, NAMES, Honest
 from ringcast.config import MAX_MEMBERS, milliseconds
 from ringcast.protocols import frag, unreliable
 from ringcast.protocols.multicast import base as multicast, mcast, nakack2, stable
+from ringcast.protocols.multicast.lossless import MOST_ROOM
+from ringcast.protocols.multicast.resync import PAUSE, RESYNC
+from ringcast.protocols.multicast.starts import START
+from ringcast.protocols.multicast.windows import MOST_LEAVING
 from ringcast.protocols.seqnos import MODULUS, precedes
 from ringcast.protocols.static_members import HELLO
 from ringcast.protocols.stream import Stream
@@ -65,34 +69,35 @@ def check_multicast(member: Honest) -> None:
     layer = member.multicast
     lossless = isinstance(layer, nakack2.Nakack2) and layer.lossless
     check_stream(layer.own)
-    for window in (*layer.windows.values(), *layer.leaving):
+    for window in (*layer.windows.values(), *layer.windows.leaving):
         handed = (window.ring.hd - window.ring.low) % MODULUS  # what comes next always has room,
                                                                # and stays until LOW passes it
-        check_stream(window.stream, nakack2.MOST_ROOM * CONFIG.max_bytes if lossless
+        check_stream(window.stream, MOST_ROOM * CONFIG.max_bytes if lossless
                      else CONFIG.max_bytes + (1 + handed) * LARGE)
     others = layer.members.keys() - {member.incarnation}
-    assert layer.windows.keys() | layer.joiners.keys() <= others and len(layer.members) <= len(NAMES)
+    assert layer.windows.keys() | layer.starts.joiners.keys() <= others and len(layer.members) <= len(NAMES)
     if isinstance(layer, nakack2.Nakack2):
         check_nakack2(layer)
         check_stable(layer.above)
     else:
         assert layer.budgets.keys() <= others and dict(layer.acks.items()).keys() <= layer.members.keys()
-    assert not layer.requests and len(layer.leaving) <= multicast.MOST_LEAVING and len(layer.early) <= MAX_MEMBERS
+    assert not layer.requests and len(layer.windows.leaving) <= MOST_LEAVING
+    assert len(layer.starts.deferred) <= MAX_MEMBERS
     assert not layer.oob.batches
 
 
 def check_nakack2(layer: nakack2.Nakack2) -> None:
     """What waits for a window or for room in one, and tables only of members."""
-    queue, others = layer.queue, layer.windows.keys() | layer.joiners.keys()
+    queue, others = layer.queue, layer.windows.keys() | layer.starts.joiners.keys()
     entries = queue._entries
     assert queue.num_bytes == sum(len(packet.data) for packet, _ in entries) <= queue.max_bytes
     assert queue.num_messages == sum(messages for _, messages in entries)
     assert queue.bound == (0 if not layer.retransmits else layer.config.become_server_queue_size)
     assert not queue.bound or queue.num_messages <= queue.bound
     assert len(queue.incomplete) <= MAX_MEMBERS
-    assert layer.held.keys() <= layer.windows.keys() and all(layer.held.values()) and (
-        layer.lossless or not layer.held)
-    tables = layer.resyncs.keys() | layer.answered.keys() | layer.stalled.keys()
+    assert layer.intake.held.keys() <= layer.windows.keys() and all(layer.intake.held.values()) and (
+        layer.lossless or not layer.intake.held)
+    tables = layer.resyncs.wanted.keys() | layer.resyncs.answered.keys() | layer.resyncs.stalled.keys()
     assert tables | others <= layer.members.keys() - {layer.local.incarnation}
 
 
@@ -113,7 +118,7 @@ def waiting(member: Honest) -> int:
     layer = member.multicast
     if not isinstance(layer, nakack2.Nakack2):
         return 0
-    held = [packet for packets in layer.held.values() for packet in packets]
+    held = [packet for packets in layer.intake.held.values() for packet in packets]
     runs = [run for packet in held for run in reference.runs(packet.data[reference.HEADER:]) or ()]
     return len(layer.queue) + sum(len(payloads) for _, _, payloads in runs)
 
@@ -180,12 +185,12 @@ def check_answers(member: Honest, now: int) -> None:
     assert sent[multicast.HIGHEST] <= len(NAMES) * looks  # to all, and to each who says that it
                                                           # takes no messages
     assert sent[multicast.XMIT_REQ] <= (len(NAMES) - 1) * looks
-    assert sent[multicast.START] <= len(NAMES) * (looks + member.num_views) + member.num_links
+    assert sent[START] <= len(NAMES) * (looks + member.num_views) + member.num_links
     assert sent[mcast.ACK] <= answers + (len(NAMES) - 1) * looks + member.num_turns
     assert sent[UNRELIABLE] == member.num_shouted
     check_rounds(member, now)
-    member.resent = [each for each in member.resent if each[0] > now - nakack2.RESYNC_PAUSE]
-    windows = 2 + member.num_links + nakack2.RESYNC_PAUSE // LOOK  # RESYNCs, one more for each
+    member.resent = [each for each in member.resent if each[0] > now - PAUSE]
+    windows = 2 + member.num_links + PAUSE // LOOK  # RESYNCs, one more for each
                                                                    # link; and repeats
     for dest in {dest for _, dest, _ in member.resent}:
         assert sum(size for _, to, size in member.resent if to == dest) <= windows * (
@@ -200,12 +205,12 @@ def check_rounds(member: Honest, now: int) -> None:
     """NAKACK2's words to one member are answers, or of a link or a view; STABLE votes
     by its interval, or when much is finished."""
     sent, arrived = member.sent, member.arrived
-    assert sent[nakack2.STARTED] <= arrived[multicast.START]
+    assert sent[nakack2.STARTED] <= arrived[START]
     if isinstance(member.multicast, nakack2.Nakack2):
         counters = member.multicast.counters
-        assert counters.resyncs_sent == sent[nakack2.RESYNC]
-        most = member.num_links + counters.num_gaps + arrived[multicast.START] + (len(NAMES) - 1) * member.num_switches
-        assert sent[nakack2.RESYNC] <= most
+        assert counters.resyncs_sent == sent[RESYNC]
+        most = member.num_links + counters.num_gaps + arrived[START] + (len(NAMES) - 1) * member.num_switches
+        assert sent[RESYNC] <= most
         assert counters.num_gaps <= (len(NAMES) - 1) * (1 + now // (GAP - LOOK))
     votes = 1 + now // STABLE + 2 * member.num_views + member.num_links + member.num_finished + len(NAMES) * member.num_turns
     assert sent[stable.VOTE] <= votes

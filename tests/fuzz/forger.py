@@ -9,6 +9,7 @@ from honest import Honest
 
 from ringcast._core import wire
 from ringcast.protocols.multicast import base as multicast, mcast, stable
+from ringcast.protocols.multicast.starts import START
 from ringcast.protocols.static_members import HELLO, Hello, Line
 from ringcast.protocols.unicast3 import control
 from ringcast.stack import EVERYONE
@@ -41,7 +42,7 @@ class Forger(Group):
         return stable.VOTE, [target.view_id, False, 0, {other.incarnation: (0, 0)}]
 
     def a_later_start(self, target: Honest, other: Honest) -> "tuple[int, object]":
-        return multicast.START, [other.multicast.send_window.sent + self.program.byte() % 8,
+        return START, [other.multicast.send_window.sent + self.program.byte() % 8,
                                  target.view_id, 1 + self.program.byte()]
 
     def a_last_generation(self, target: Honest, other: Honest) -> "tuple[int, object]":

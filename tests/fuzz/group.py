@@ -55,7 +55,7 @@ class Group(Hostile):
                 self.turn(member, len(member.arriving))
             self.now += GREETING
         for member in self.members:
-            assert self.spoke_early or member.view_id and member.multicast.joiners.keys() == {
+            assert self.spoke_early or member.view_id and member.multicast.starts.joiners.keys() == {
                 HOSTILE}
 
     def before_views(self) -> None:

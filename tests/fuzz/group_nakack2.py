@@ -20,7 +20,8 @@ from hostile import Hostile
 from hostile_nakack2 import HostileNakack2
 
 from ringcast._core import wire
-from ringcast.protocols.multicast import base as multicast, nakack2, stable
+from ringcast.protocols.multicast import base as multicast, stable
+from ringcast.protocols.multicast.resync import RESYNC
 from ringcast.protocols.seqnos import precedes
 from ringcast.stacks import STACKS
 
@@ -69,7 +70,7 @@ class Nakack2Group(HostileNakack2, Group):
     def insist(self, member: Honest) -> None:
         """B asks for everything again and again, in turns of their own."""
         ring = member.multicast.send_window.ring
-        words = [(nakack2.RESYNC, [ring.low]), (multicast.XMIT_REQ, [[(ring.low, ring.hr)]]),
+        words = [(RESYNC, [ring.low]), (multicast.XMIT_REQ, [[(ring.low, ring.hr)]]),
                  (stable.VOTE, [member.view_id, True, 1500, {}])]
         first, step = self.program.byte(), self.program.byte()
         for number in range(1 + self.program.byte() % 24):

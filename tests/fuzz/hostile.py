@@ -13,6 +13,7 @@ from ringcast._core import wire
 from ringcast.kinds import Kind
 from ringcast.protocols.frag import HEAD
 from ringcast.protocols.multicast import base as multicast, mcast
+from ringcast.protocols.multicast.starts import START
 from ringcast.protocols.seqnos import is_seqno
 from ringcast.protocols.static_members import HELLO, Hello, Line
 from ringcast.protocols.unicast3 import control
@@ -129,7 +130,7 @@ class Hostile:
         self.forge(target, kind, self.program.bytes(255))
 
     def forged_numbers(self, target: Honest) -> None:
-        kind = self.program.choice((mcast.ACK, mcast.ACK, multicast.START, multicast.HIGHEST))
+        kind = self.program.choice((mcast.ACK, mcast.ACK, START, multicast.HIGHEST))
         count = 1 if kind == multicast.HIGHEST else 2
         self.forge(target, kind,
                    msgspec.msgpack.encode([self.number(target) for _ in range(count)]))
@@ -171,7 +172,7 @@ class Hostile:
         view_id = sum(line.weight for line in table.values())
         body = a_run(1, 0, [bytes(100)])
         for kind, content in ((HELLO, hello),
-                              (multicast.START, msgspec.msgpack.encode([0, view_id])),
+                              (START, msgspec.msgpack.encode([0, view_id])),
                               (multicast.DATA, body),
                               (control.FIRST, (1).to_bytes(8, "little") + body)):
             target.arriving.append(wire.make_datagram(kind, self.id, incarnation, EVERYONE,

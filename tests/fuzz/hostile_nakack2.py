@@ -10,6 +10,8 @@ from hostile import EDGES, HOSTILE, STRANGER, Hostile, a_run
 from ringcast._core import wire
 from ringcast.config import MAX_MEMBERS
 from ringcast.protocols.multicast import base as multicast, nakack2, stable
+from ringcast.protocols.multicast.resync import RESYNC
+from ringcast.protocols.multicast.starts import START
 from ringcast.stack import EVERYONE
 
 GRANTS = (1500, 1500, 0, 1, 2, 300, -1, 2**62, 2**64 - 1)
@@ -25,11 +27,11 @@ class HostileNakack2(Hostile):
     def forged_word(self, target: Honest) -> None:
         """STARTED and RESYNC, VOTE and STABILITY; now and then with a field too few or
         too many, or a wrong one."""
-        kind = self.program.choice((nakack2.STARTED, nakack2.RESYNC, stable.VOTE, stable.STABILITY,
+        kind = self.program.choice((nakack2.STARTED, RESYNC, stable.VOTE, stable.STABILITY,
                                     stable.VOTE, stable.STABILITY))
         if kind == nakack2.STARTED:
             fields: list[Any] = [self.number(target), bool(self.program.byte() & 3)]
-        elif kind == nakack2.RESYNC:
+        elif kind == RESYNC:
             fields = [self.number(target)]
         else:
             fields = [self.a_view_id(target), self.program.choice(GRANTS), self.a_digest(target)]
@@ -70,7 +72,7 @@ class HostileNakack2(Hostile):
     def forged_start(self, target: Honest) -> None:
         """Of the present view, so that it opens a stream."""
         seqno = self.program.choice((0, 0, self.number(target)))
-        self.forge(target, multicast.START, msgspec.msgpack.encode([seqno, self.a_view_id(target)]))
+        self.forge(target, START, msgspec.msgpack.encode([seqno, self.a_view_id(target)]))
 
     def forged_stream(self, target: Honest) -> None:
         """More of B's messages, where its stream is or a little further."""
@@ -99,20 +101,20 @@ class HostileNakack2(Hostile):
                                                       * (1 + self.program.byte() % 12))
         for number in range(count):
             sender = STRANGER + (first + number << 32)
-            self.say(target, multicast.START, msgspec.msgpack.encode([0, view_id]), sender)
+            self.say(target, START, msgspec.msgpack.encode([0, view_id]), sender)
             self.say(target, multicast.DATA, body, sender)
 
     def flood_early(self, target: Honest) -> None:
         """STARTs, as many as are kept and more."""
         first, view_id = self.program.byte() << 8, self.another_view_id(target)
         for number in range(MAX_MEMBERS - 4 + self.program.byte() % 8):
-            self.say(target, multicast.START, msgspec.msgpack.encode([0, view_id]),
+            self.say(target, START, msgspec.msgpack.encode([0, view_id]),
                      STRANGER + (first + number << 32))
 
     def flood_requests(self, target: Honest) -> None:
         """RESYNC and XMIT-REQ for everything, in turn or all the same."""
         ring = target.multicast.send_window.ring
-        resync = (nakack2.RESYNC, msgspec.msgpack.encode([ring.low]))
+        resync = (RESYNC, msgspec.msgpack.encode([ring.low]))
         request = (multicast.XMIT_REQ, msgspec.msgpack.encode([[(ring.low, ring.hr)]]))
         words = self.program.choice(((resync,), (request,), (resync, request)))
         for number in range(1 + self.program.byte() % 64):
@@ -130,9 +132,9 @@ class HostileNakack2(Hostile):
     def agree(self, target: Honest) -> None:
         """B has its window, and has finished all that it was sent."""
         incarnation, layer = self.incarnation_of(target), target.multicast
-        if incarnation in layer.joiners:
+        if incarnation in layer.starts.joiners:
             self.say(target, nakack2.STARTED,
-                     msgspec.msgpack.encode([layer.joiners[incarnation], True]))
+                     msgspec.msgpack.encode([layer.starts.joiners[incarnation], True]))
         digest = {target.incarnation: (layer.send_window.sent, layer.send_window.sent),
                   incarnation: (0, 0)}
         digest |= {sender: (window.ring.hr, window.ring.hr) for sender,

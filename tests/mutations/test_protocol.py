@@ -28,11 +28,11 @@ def test_names_are_those_of_one_mutation_each():
 
 
 def test_a_mutation_that_no_longer_fits_the_source_is_an_error():
-    fits = Mutation("of today", "Mcast._purge", "self.acks.minimum if self.acks", "0 if self.acks")
+    fits = Mutation("of today", "Mcast.purge", "self.acks.minimum if self.acks", "0 if self.acks")
     mutate(fits)
     with pytest.raises(ValueError, match="Mcast._push is defined 0 times"):
         mutate(replace(fits, function="Mcast._push"))
-    with pytest.raises(ValueError, match="occurs 0 times in Mcast._gone"):
-        mutate(replace(fits, function="Mcast._gone"))
-    with pytest.raises(ValueError, match="occurs 4 times in Mcast._purge"):
+    with pytest.raises(ValueError, match="occurs 0 times in Mcast.forget"):
+        mutate(replace(fits, function="Mcast.forget"))
+    with pytest.raises(ValueError, match="occurs 4 times in Mcast.purge"):
         mutate(replace(fits, old="minimum"))

@@ -4,7 +4,7 @@ acknowledged, and nobody gets anything twice."""
 import pytest
 
 from ringcast import Address, Batch
-from ringcast.protocols.multicast.base import MOST_DEPARTED
+from ringcast.protocols.multicast.windows import MOST_DEPARTED
 from ringcast.protocols.static_members import HELLO, Hello
 from ringcast.sim.cluster import Cluster
 
@@ -113,9 +113,9 @@ def test_who_took_it_out_and_let_it_in_again_unnoticed_hears_where_its_stream_be
     group["P"].send(*numbered(1, 10))
     group.run(500)
     layer, members = group["B"].multicast, dict(group["B"].multicast.members)
-    layer._remove_leavers({incarnation: address for incarnation, address in members.items()
+    layer.forget_leavers({incarnation: address for incarnation, address in members.items()
                            if address != group["P"].address})
-    layer._digest(group["P"].address)
+    layer.windows.reopen(group["P"].address, True)
     assert not layer.windows[group["P"].incarnation].started
     group["P"].send(*numbered(11, 20))
     all_have(group, numbered(1, 20))
@@ -137,8 +137,8 @@ def test_nothing_is_acknowledged_that_is_still_in_hand_from_before(stack):
     come_back(group, acked=0)
     group.run(2000)
     assert group["P"].multicast.send_window.ring.low == 0
-    old = group["A"].multicast.departed[group["P"].incarnation]
-    assert old.outstanding == 3 and group["A"].multicast.early
+    old = group["A"].multicast.windows.departed[group["P"].incarnation]
+    assert old.outstanding == 3 and group["A"].multicast.starts.deferred
     group["A"].finish_after = 0
     finish_what_is_in_hand(group["A"], group["P"].address, old)
     all_have(group, numbered(1, 3), "A")
@@ -190,16 +190,16 @@ def test_a_member_that_restarts_meanwhile_goes_on_from_its_journal(stack):
 def test_an_ack_beyond_what_was_sent_makes_sense_from_a_life_that_came_back_alone():
     group = group_of("mcast-udp")
     layer = group["P"].multicast
-    assert layer._sent_of(5) is None
+    assert layer.sent_of(5) is None
     come_back(group, acked=0)
-    assert group["P"].multicast._sent_of(5) == 0
+    assert group["P"].multicast.sent_of(5) == 0
 
 
 def test_what_is_remembered_of_those_who_left_is_bounded():
     group = group_of("mcast-udp", "PA")
     layer = group["A"].multicast
     for incarnation in range(1, MOST_DEPARTED + 10):
-        layer.leaving.append(layer._open_window(Address("x", incarnation), 0))
+        layer.windows.leaving.append(layer.windows.open(Address("x", incarnation), 0))
         del layer.windows[incarnation]
-        layer._bound_leavers(0)
-    assert len(layer.departed) == MOST_DEPARTED and min(layer.departed) == 10
+        layer.windows.bound(0)
+    assert len(layer.windows.departed) == MOST_DEPARTED and min(layer.windows.departed) == 10

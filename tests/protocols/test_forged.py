@@ -9,6 +9,7 @@ import pytest
 from ringcast._core import wire
 from ringcast.protocols.multicast import base as multicast, mcast, stable
 from ringcast.protocols.multicast.stable import Vote
+from ringcast.protocols.multicast.starts import START, LaterStart
 from ringcast.protocols.seqnos import MODULUS, united, without
 from ringcast.protocols.static_members import FARTHEST, HELLO, HIGHEST, Hello, Line
 from ringcast.protocols.unicast3 import control
@@ -70,7 +71,7 @@ def test_one_refusal_in_the_name_of_a_joiner_ends_no_stream():
     group = group_of(names="AC")
     group["C"].crash()
     group.start("C")
-    while not group["A"].multicast.joiners:
+    while not group["A"].multicast.starts.joiners:
         group.run(0.01)
     unheard(group, "A", "C")
     forge(group, "C", mcast.ACK, mcast.Ack(0, 0), to="A")
@@ -117,7 +118,7 @@ def test_a_start_of_a_process_that_nobody_has_heard_of_moves_no_stream(stack, ep
     group = group_of(stack)
     group["A"].send(*numbered(1, 20))
     group.settle()
-    forge(group, "A", multicast.START, multicast.LaterStart(40, group["B"].views[-1].id, epoch),
+    forge(group, "A", START, LaterStart(40, group["B"].views[-1].id, epoch),
           to="B")
     group["A"].send(*numbered(21, 60))
     group.settle()
@@ -131,7 +132,7 @@ def test_a_life_that_comes_back_after_that_is_heard(stack):
     group.run(1000)
     group["P"].send(*numbered(1, 20))
     group.settle()
-    forge(group, "P", multicast.START, multicast.LaterStart(0, group["B"].views[-1].id, 1 << 60),
+    forge(group, "P", START, LaterStart(0, group["B"].views[-1].id, 1 << 60),
           to="B")
     former = group["P"]
     former.crash()

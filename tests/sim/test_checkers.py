@@ -142,7 +142,7 @@ def test_room_made_of_what_the_application_has_not_finished(linked):
 
 
 def test_a_sender_that_is_read_though_there_is_no_room(linked):
-    linked["B"].multicast.held[linked["A"].incarnation] = []
+    linked["B"].multicast.intake.held[linked["A"].incarnation] = []
     with broken("held"):
         linked.checkers.after_turn(linked["B"])
 
@@ -161,7 +161,7 @@ def test_a_message_dropped_for_want_of_room(linked):
 
 def test_a_request_where_nothing_is_retransmitted(linked):
     linked["B"].multicast.windows[linked["A"].incarnation].ring.announce(12)
-    look = linked["B"].multicast._ask
+    look = linked["B"].multicast.ask
     with broken("mode", "kind 6"):
         for _ in range(2):
             look(linked["A"].incarnation, linked["B"].multicast.windows[linked["A"].incarnation], 0)
@@ -255,7 +255,7 @@ def plan(**settings):
 
 def test_what_is_owed_and_never_comes_fails_the_run():
     run = Run(plan())
-    run.cluster.at(400 * MS, lambda: setattr(run.cluster["A"].multicast, "_purge", lambda: None))
+    run.cluster.at(400 * MS, lambda: setattr(run.cluster["A"].multicast, "purge", lambda: None))
     outcome = run.outcome()
     assert outcome.check == "liveness" and "A is blocked" in outcome.sentence
 

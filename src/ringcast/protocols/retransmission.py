@@ -29,12 +29,13 @@ from ringcast.protocols.seqnos import (
     MODULUS,
     Range,
     Seqno,
+    count,
     is_seqno,
     precedes,
     united,
     without,
 )
-from ringcast.stack import Instant
+from ringcast.stack import EVERYONE, Instant
 
 MAX_RANGES = 2048         # that are asked for at one scan
 RANGE = 19                # bytes of one in a request, at most: two numbers of 64 bits, and that
@@ -306,6 +307,24 @@ class Pace:
             self.repeated = None
             self.budget = max(self.budget, 0) + max(window.bundle, ring.max_bytes // SHARES)
         self.budget = min(self.budget, ring.max_bytes)
+
+
+class Requests(dict[int, list[Range]]):
+    """What members have asked for in this turn."""
+
+    def add(self, member: int, wanted: list[Range]) -> None:
+        """Add ranges that a member asks for."""
+        if wanted:
+            self.setdefault(member, []).extend(wanted)
+
+    def take(self, low: Seqno) -> dict[int, list[Range]]:
+        """Return what to send to whom, and forget it. If several miss the same message, all
+        goes once to everybody. The window that has the messages begins after `low`."""
+        ranges = {member: united(wanted, low) for member, wanted in self.items()}
+        self.clear()
+        together = united([each for wanted in ranges.values() for each in wanted], low)
+        is_shared = count(together) < sum(map(count, ranges.values()))
+        return {EVERYONE: together} if is_shared else ranges
 
 
 def first_of(ranges: list[Range], most: int) -> list[Range]:

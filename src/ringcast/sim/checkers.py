@@ -14,8 +14,10 @@ from ringcast.address import Address
 from ringcast.config import MAX_MEMBERS
 from ringcast.message import Flag
 from ringcast.protocols.frag import FRAGMENT
-from ringcast.protocols.multicast.base import HIGHEST, MOST_DEPARTED, MOST_LEAVING, XMIT_REQ
-from ringcast.protocols.multicast.nakack2 import MOST_ROOM, Nakack2
+from ringcast.protocols.multicast.base import HIGHEST, XMIT_REQ
+from ringcast.protocols.multicast.lossless import MOST_ROOM
+from ringcast.protocols.multicast.nakack2 import Nakack2
+from ringcast.protocols.multicast.windows import MOST_DEPARTED, MOST_LEAVING
 from ringcast.protocols.seqnos import MODULUS, later, precedes
 from ringcast.protocols.stream import Stream
 from ringcast.protocols.unicast3.memory import MOST_EARLY_OF_ALL
@@ -312,12 +314,12 @@ class Checkers:
                               f"HR={each.hr} of {each.capacity} "
                               f"and {each.nbytes} bytes of {member.config.max_bytes}")
         if len(layer.windows) >= max(1, len(layer.members)) or layer.requests or (
-                len(layer.early) > MAX_MEMBERS or len(layer.leaving) > MOST_LEAVING + len(self.cluster.names)) or (
-                len(layer.departed) > MOST_DEPARTED):
+                len(layer.starts.deferred) > MAX_MEMBERS or len(layer.windows.leaving) > MOST_LEAVING + len(self.cluster.names)) or (
+                len(layer.windows.departed) > MOST_DEPARTED):
             self.violated("memory",
-                          f"{member.name} has {len(layer.windows)} windows, {len(layer.leaving)} "
+                          f"{member.name} has {len(layer.windows)} windows, {len(layer.windows.leaving)} "
                           f"of those who left, "
-                          f"{len(layer.requests)} open requests and {len(layer.early)} "
+                          f"{len(layer.requests)} open requests and {len(layer.starts.deferred)} "
                           f"early STARTs in a view of "
                           f"{len(layer.members)}")
         if isinstance(layer, Nakack2):
@@ -353,9 +355,9 @@ class Checkers:
     def _check_held(self, member: "Member", layer: Nakack2) -> None:
         """Where nothing may be lost nothing is dropped for want of room, and who has no
         room is not read (decision 20)."""
-        if layer.held.keys() != member.held:
+        if layer.intake.held.keys() != member.held:
             self.violated("held",
-                          f"{member.name} holds datagrams of {set(layer.held)} and its transport "
+                          f"{member.name} holds datagrams of {set(layer.intake.held)} and its transport "
                           f"does not read {member.held}")
         if layer.lossless and layer.counters.num_out_of_window:
             self.violated("dropped",

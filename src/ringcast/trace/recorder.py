@@ -17,6 +17,7 @@ from ringcast.message import Flag
 from ringcast.protocols.frag import HEAD
 from ringcast.protocols.multicast import base as multicast, mcast, nakack2, stable
 from ringcast.protocols.multicast.base import Multicast
+from ringcast.protocols.multicast.starts import START
 from ringcast.protocols.seqnos import MODULUS, Seqno
 from ringcast.protocols.unicast3 import Unicast3, control
 from ringcast.protocols.unicast3.control import PREFIX
@@ -160,7 +161,7 @@ class Recorder:
                   sent_at=STAMP.unpack_from(packet.data, wire.HEADER_SIZE)[0])
 
     def _started(self, packet: Packet, time: int, wall: int) -> None:
-        start = multicast.START.decode(packet.data)
+        start = START.decode(packet.data)
         if start is not None and self.started.get(packet.dest) != (start.seqno, start.view_id):
             self.started[packet.dest] = start.seqno, start.view_id
             self._row(time, wall, "start", sender=str(self.local), peer=self._name(packet.dest),
@@ -303,7 +304,7 @@ class Recorder:
     _rows_of: dict[int, Callable[["Recorder", Packet, int, int], None]] = {
         multicast.DATA: _sent_to_all, multicast.REPEAT: _sent_to_all, control.MESSAGE: _sent_to_one,
         control.FIRST: _sent_to_one,
-        UNRELIABLE: _sent_unreliably, multicast.START: _started, nakack2.STARTED: _answered_start,
+        UNRELIABLE: _sent_unreliably, START: _started, nakack2.STARTED: _answered_start,
         mcast.ACK: _acked_mcast,
         control.ACK: _acked_unicast, stable.VOTE: _voted, stable.STABILITY: _reported,
         multicast.XMIT_REQ: _asked_all,

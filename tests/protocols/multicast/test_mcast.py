@@ -13,6 +13,8 @@ from ringcast._core.stamps import Stamps
 from ringcast.config import configure
 from ringcast.protocols.budget import ReceiveBudget
 from ringcast.protocols.multicast import base as multicast, mcast
+from ringcast.protocols.multicast.starts import START, Start
+from ringcast.protocols.multicast.windows import MOST_LEAVING
 from ringcast.protocols.static_members import HELLO
 from ringcast.sim.cluster import Cluster
 from ringcast.sim.network import MS, Network
@@ -160,7 +162,7 @@ def test_a_repeat_for_several_members_is_one_multicast():
     group["A"].send(*payloads("A", 1, 5))
     group.run(1)
     group.network.cut = set()
-    group["A"].multicast.requests = {}
+    group["A"].multicast.requests.clear()
     wanted = multicast.XmitReq([(1, 5)])
     dest = group["A"].address.incarnation
     group["A"].turn([control(group, "B", multicast.XMIT_REQ, wanted, dest),
@@ -429,7 +431,7 @@ def test_what_a_lossy_link_costs_is_bounded():
 @pytest.mark.parametrize(("kind", "body"), [
     (mcast.ACK, mcast.Ack(11, 1000)), (mcast.ACK, mcast.Ack(2**62, 1000)), (mcast.ACK,
                                                                             mcast.Ack(-1, 1000)),
-    (mcast.ACK, mcast.Ack(5, -1)), (multicast.START, multicast.Start(-5, 1)), (multicast.HIGHEST, multicast.Highest(-(2**63))),
+    (mcast.ACK, mcast.Ack(5, -1)), (START, Start(-5, 1)), (multicast.HIGHEST, multicast.Highest(-(2**63))),
     (multicast.XMIT_REQ, multicast.XmitReq([(-3, 4)])), (multicast.XMIT_REQ,
                                                          multicast.XmitReq([(1, 1)] * 3000)),
     (mcast.ACK, multicast.Highest(1)), (multicast.XMIT_REQ, mcast.Ack(1, 2)), (multicast.DATA,
@@ -546,7 +548,7 @@ def test_the_rest_of_a_leavers_stream_is_delivered_up_to_the_first_gap():
     group["B"].turn([])
     group["B"].turn([])
     assert got(group, "B", "A") == payloads("A", 1, 10)
-    assert counters(group["B"]).num_gone_undelivered == 1 and group["B"].multicast.leaving == []
+    assert counters(group["B"]).num_gone_undelivered == 1 and group["B"].multicast.windows.leaving == []
 
 
 def test_decision_24_lives_that_come_and_go_do_not_fill_the_memory_of_a_slow_application():
@@ -558,8 +560,8 @@ def test_decision_24_lives_that_come_and_go_do_not_fill_the_memory_of_a_slow_app
         group["A"].crash()
         group.start("A")
         group.run(300)
-    assert len(group["B"].multicast.leaving) == multicast.MOST_LEAVING
-    assert counters(group["B"]).num_gone_undelivered == 10 * (10 - multicast.MOST_LEAVING)
+    assert len(group["B"].multicast.windows.leaving) == MOST_LEAVING
+    assert counters(group["B"]).num_gone_undelivered == 10 * (10 - MOST_LEAVING)
 
 
 def test_decision_24_oob_messages_of_lives_that_come_and_go_do_not_flood_a_slow_application():
@@ -575,7 +577,7 @@ def test_decision_24_oob_messages_of_lives_that_come_and_go_do_not_flood_a_slow_
         window = other.layers[0].send_window
         window.push_many(payloads("A", 1, 8), 0, Flag.OOB)
         layer.view(View(number, (incarnation, local)), {}, 0)
-        stack.receive([other.control(multicast.START, multicast.Start(0, number)).data, *window.frame(other.header(multicast.DATA))], 0)
+        stack.receive([other.control(START, Start(0, number)).data, *window.frame(other.header(multicast.DATA))], 0)
         stack.deliver(-handed, 0)
         handed += sum(map(len, stack.take().deliveries))
     assert 8 <= handed <= 8 + 8
@@ -631,7 +633,7 @@ def test_a_start_of_an_earlier_admission_is_not_heeded():
     starts = []
     group.observer.sent = lambda source, dest, datagram: starts.append(datagram) if (
         source.name == "B" and dest == group["C"].incarnation
-        and wire.open_datagram(datagram, source.stack.group).kind == multicast.START) else None
+        and wire.open_datagram(datagram, source.stack.group).kind == START) else None
     group.run(500)
     assert len(group["A"].views) == len(group["B"].views) == 1 and group["C"].views == []
     early = starts[0]
@@ -669,7 +671,7 @@ def test_what_comes_before_the_start_waits_for_it():
     group["A"].send(*payloads("A", 11, 40))
     assert group["A"].multicast.send_window.ring.low == 40
     group.network.discard = lambda source, target, datagram: source == "A" and (
-        wire.open_datagram(datagram, group["A"].stack.group).kind == multicast.START)
+        wire.open_datagram(datagram, group["A"].stack.group).kind == START)
     group.start("B", resume=Digest({a: 10}))
     group.run(500)
     assert group["B"].views[-1].names == ("A", "B")

@@ -14,6 +14,8 @@ from ringcast._core.stamps import Stamps
 from ringcast.config import MAX_MEMBERS
 from ringcast.protocols.multicast import base as multicast, nakack2
 from ringcast.protocols.multicast.become_server_queue import UNBOUNDED
+from ringcast.protocols.multicast.resync import PAUSE, RESYNC, Resync
+from ringcast.protocols.multicast.starts import START, Start
 from ringcast.protocols.retransmission import Backoff
 from ringcast.sim.cluster import Cluster
 from ringcast.sim.network import MS, Network
@@ -83,10 +85,10 @@ def test_a_resync_from_beyond_what_was_sent_is_bad(seqno):
     group["A"].send(*payloads("A", 1, 20))
     group.settle()
     repeats = sent(group, multicast.REPEAT)
-    datagram = control(group, "B", nakack2.RESYNC, nakack2.Resync(seqno))
+    datagram = control(group, "B", RESYNC, Resync(seqno))
     before = group["A"].multicast.counters.num_bad
     group["A"].turn([datagram])
-    assert group["A"].multicast.counters.num_bad == before + 1 and not group["A"].multicast.resyncs
+    assert group["A"].multicast.counters.num_bad == before + 1 and not group["A"].multicast.resyncs.wanted
     assert repeats == []
 
 
@@ -101,7 +103,7 @@ def test_a_resync_from_before_what_is_kept_gets_what_is_kept(seqno):
     group.run(100)
     assert group["A"].multicast.send_window.ring.low == 10
     repeats = sent(group, multicast.REPEAT)
-    group["A"].turn([control(group, "B", nakack2.RESYNC, nakack2.Resync(seqno))])
+    group["A"].turn([control(group, "B", RESYNC, Resync(seqno))])
     assert group["A"].multicast.counters.xmit_rsps_sent == 10 and len(repeats) == 1
     group.run(10)
     assert got(group, "B", "A") == payloads("A", 1, 20)
@@ -113,8 +115,8 @@ def test_resyncs_of_one_member_are_answered_at_most_once_in_a_pause():
     group["A"].send(*payloads("A", 1, 60))
     group.run(100)
     repeats = sent(group, multicast.REPEAT)
-    flood = [control(group, "B", nakack2.RESYNC, nakack2.Resync(0))] * 50
-    pause = nakack2.RESYNC_PAUSE / 1e6
+    flood = [control(group, "B", RESYNC, Resync(0))] * 50
+    pause = PAUSE / 1e6
     for _ in range(100):                                # 5000 RESYNCs in four pauses
         group["A"].turn(flood)
         group.run(pause / 25)
@@ -122,7 +124,7 @@ def test_resyncs_of_one_member_are_answered_at_most_once_in_a_pause():
     answers = group["A"].multicast.counters.xmit_rsps_sent / 60
     assert answers in (5, 6), "at once, once in a pause, and a last time"
     assert sum(size for _, size in repeats) < 7 * 60 * 20
-    assert not group["A"].multicast.resyncs
+    assert not group["A"].multicast.resyncs.wanted
 
 
 def test_one_who_floods_with_resyncs_does_not_keep_others_from_their_answer():
@@ -130,10 +132,10 @@ def test_one_who_floods_with_resyncs_does_not_keep_others_from_their_answer():
     group["C"].finish_after = None
     group["A"].send(*payloads("A", 1, 10))
     group.run(100)
-    group["A"].turn([control(group, "B", nakack2.RESYNC, nakack2.Resync(0))] * 10
-                    + [control(group, "C", nakack2.RESYNC, nakack2.Resync(5))])
+    group["A"].turn([control(group, "B", RESYNC, Resync(0))] * 10
+                    + [control(group, "C", RESYNC, Resync(5))])
     assert group["A"].multicast.counters.xmit_rsps_sent == 10 + 5
-    assert group["A"].multicast.resyncs.keys() <= {group["B"].incarnation}
+    assert group["A"].multicast.resyncs.wanted.keys() <= {group["B"].incarnation}
 
 
 def test_the_last_of_several_resyncs_in_a_pause_is_the_one_that_is_answered():
@@ -141,10 +143,10 @@ def test_the_last_of_several_resyncs_in_a_pause_is_the_one_that_is_answered():
     group["C"].finish_after = None
     group["A"].send(*payloads("A", 1, 10))
     group.run(100)
-    group["A"].turn([control(group, "B", nakack2.RESYNC, nakack2.Resync(seqno))
+    group["A"].turn([control(group, "B", RESYNC, Resync(seqno))
                      for seqno in (8, 9, 4)])
     assert group["A"].multicast.counters.xmit_rsps_sent == 2
-    group.run(nakack2.RESYNC_PAUSE / 1e6 + 4)
+    group.run(PAUSE / 1e6 + 4)
     assert group["A"].multicast.counters.xmit_rsps_sent == 2 + 6
 
 
@@ -155,30 +157,30 @@ def test_the_first_resync_over_a_new_connection_is_answered_at_once():
     group.run(100)
     for answers in (1, 2, 3):
         group["A"].linked(group["B"].incarnation)
-        group["A"].turn([control(group, "B", nakack2.RESYNC, nakack2.Resync(0))] * 2)
+        group["A"].turn([control(group, "B", RESYNC, Resync(0))] * 2)
         assert group["A"].multicast.counters.xmit_rsps_sent == 10 * answers
 
 
 def test_over_udp_there_is_no_resync():
     group = cluster(**UDP, xmit_interval=3)
     group["A"].send(*payloads("A", 1, 10))
-    group["A"].turn([control(group, "B", nakack2.RESYNC, nakack2.Resync(0))])
+    group["A"].turn([control(group, "B", RESYNC, Resync(0))])
     assert group["A"].multicast.counters.num_bad == 1 and group["A"].multicast.counters.xmit_rsps_sent == 0
 
 
 def test_a_stranger_s_resync_is_not_answered():
     group = cluster()
     group["A"].send(*payloads("A", 1, 10))
-    body = msgspec.msgpack.encode(nakack2.Resync(0))
+    body = msgspec.msgpack.encode(Resync(0))
     before = group["A"].multicast.counters.num_unknown_sender
-    group["A"].turn([wire.make_datagram(nakack2.RESYNC, group["A"].stack.group, 999, 0, body)])
+    group["A"].turn([wire.make_datagram(RESYNC, group["A"].stack.group, 999, 0, body)])
     assert group["A"].multicast.counters.num_unknown_sender == before + 1
-    assert group["A"].multicast.counters.xmit_rsps_sent == 0 and not group["A"].multicast.resyncs
+    assert group["A"].multicast.counters.xmit_rsps_sent == 0 and not group["A"].multicast.resyncs.wanted
 
 
 # ---------------------------------------------------------------------------- other hostile control
 
-@pytest.mark.parametrize("kind", [nakack2.RESYNC, nakack2.STARTED, multicast.START,
+@pytest.mark.parametrize("kind", [RESYNC, nakack2.STARTED, START,
                                   multicast.XMIT_REQ, multicast.HIGHEST])
 @pytest.mark.parametrize("body", [b"", b"\x90", b"\xc0", b"\x91\xc0", b"\x92\xa1x\xc3",
                                   b"\x91\xcb" + bytes(8), b"\xff" * 40])
@@ -231,11 +233,11 @@ def test_strangers_do_not_fill_a_joiner_s_memory():
     layer = group["A"].multicast
     stack = group["A"].stack
     for sender in range(1, 2 * MAX_MEMBERS):
-        start = wire.make_datagram(multicast.START, stack.group, sender, 0,
-                                   msgspec.msgpack.encode(multicast.Start(0, 77)))
+        start = wire.make_datagram(START, stack.group, sender, 0,
+                                   msgspec.msgpack.encode(Start(0, 77)))
         group["A"].turn([start, data(group, "A", [1, 2, 3], sender=sender),
                          data(group, "A", [4], sender=sender)])
-    assert len(layer.early) <= MAX_MEMBERS
+    assert len(layer.starts.deferred) <= MAX_MEMBERS
     assert layer.queue.num_bytes <= nakack2.QUEUES * 10_000 and len(layer.queue.incomplete) <= MAX_MEMBERS
     group.start("B")
     group.run(500)
@@ -278,13 +280,13 @@ def test_what_is_held_is_what_one_turn_reads():
         group.run(1)
     layer = group["B"].multicast
     assert sent_so_far == 400
-    assert group["B"].held == layer.held.keys() == {group["A"].incarnation}
-    assert 0 < len(layer.held[group["A"].incarnation]) <= 64
+    assert group["B"].held == layer.intake.held.keys() == {group["A"].incarnation}
+    assert 0 < len(layer.intake.held[group["A"].incarnation]) <= 64
     assert layer.counters.num_out_of_window == 0
     group["B"].finish_after = 0
     group["B"].finish(Batch(group["A"].address, 1, payloads("A", 1, 2)))
     group.settle(60_000)
-    assert got(group, "B", "A") == payloads("A", 1, 400) and not layer.held and not group["B"].held
+    assert got(group, "B", "A") == payloads("A", 1, 400) and not layer.intake.held and not group["B"].held
 
 
 @BOTH_WINDOWS
@@ -321,13 +323,13 @@ def test_nothing_is_remembered_of_a_member_that_left():
     group["A"].finish_after = None
     group["C"].send(*payloads("C", 1, 10))
     group.run(20)
-    group["A"].turn([control(group, "C", nakack2.RESYNC, nakack2.Resync(0))] * 2)
-    a.stalled[c] = Backoff()
-    assert c in a.held and c in a.answered and c in a.windows and group["A"].held == {c}
+    group["A"].turn([control(group, "C", RESYNC, Resync(0))] * 2)
+    a.resyncs.stalled[c] = Backoff()
+    assert c in a.intake.held and c in a.resyncs.answered and c in a.windows and group["A"].held == {c}
     group["C"].crash()
     group["A"].exclude("C")
     group.run(50)
-    assert c not in a.remembered() and not a.held and not group["A"].held and len(a.queue) == 0
+    assert c not in a.remembered() and not a.intake.held and not group["A"].held and len(a.queue) == 0
     stable = group["A"].stack.layers[group["A"].stack.layers.index(a) - 1]
     assert c not in stable.votes and c not in stable.known
 
@@ -341,7 +343,7 @@ def gaps(**kwargs):
     group.run(5)
     group.network.discard = lambda source, target, datagram: True
     group["A"].send(*payloads("A", 3, 3))
-    lose(group, nakack2.RESYNC)
+    lose(group, RESYNC)
     group["A"].send(*payloads("A", 4, 5))
     group.run(1)
     return group
@@ -385,11 +387,11 @@ def test_a_gap_that_was_mended_is_forgotten_and_the_next_is_reported_as_early():
     assert len(times_of_warnings(group, "B", 300)) == 2
     group.network.discard = None
     times_of_warnings(group, "B", 1000)
-    assert got(group, "B", "A") == payloads("A", 1, 5) and not group["B"].multicast.stalled
+    assert got(group, "B", "A") == payloads("A", 1, 5) and not group["B"].multicast.resyncs.stalled
     count = len(group["B"].warnings)
     group.network.discard = lambda source, target, datagram: True
     group["A"].send(*payloads("A", 6, 6))
-    lose(group, nakack2.RESYNC)
+    lose(group, RESYNC)
     group["A"].send(*payloads("A", 7, 7))
     times = times_of_warnings(group, "B", 200)
     assert len(group["B"].warnings) == count + 1 and times[0] == pytest.approx(100, abs=6)
@@ -524,7 +526,7 @@ def test_what_is_kept_gives_way_while_a_slow_member_keeps_it_from_being_stable(r
         group["A"].send(*payloads("A", first, first + 3))
         group.run(2)
     assert got(group, "B", "A") == payloads("A", 1, 200)
-    assert not group["B"].multicast.held and group["B"].multicast.counters.num_held == 0
+    assert not group["B"].multicast.intake.held and group["B"].multicast.counters.num_held == 0
     ring_of_b = window(group, "B", "A").ring
     assert ring_of_b.low == 196 and ring_of_b.hd == 200 and group["A"].multicast.send_window.ring.low == 0
 
@@ -562,7 +564,7 @@ def test_a_gap_warning_names_seqnos_as_they_are_where_they_wrap():
     address = Address("A", group["A"].incarnation)
     group.network.discard = lambda source, target, datagram: True
     group["A"].send(*payloads("A", 1, 2))
-    lose(group, nakack2.RESYNC)
+    lose(group, RESYNC)
     group["A"].send(*payloads("A", 3, 3))
     group.run(100)
     assert f"messages {2**64 - 1} to 0 of {address}" in group["B"].warnings[0]

@@ -26,7 +26,8 @@ from ringcast.digest import Digest
 from ringcast.kinds import Kind, takes
 from ringcast.protocols.budget import ReceiveBudget
 from ringcast.protocols.multicast import base as multicast
-from ringcast.protocols.multicast.base import HIGHEST, Highest, Multicast, ReceiveWindow
+from ringcast.protocols.multicast.base import HIGHEST, Highest, Multicast
+from ringcast.protocols.multicast.windows import ReceiveWindow
 from ringcast.protocols.retransmission import Backoff
 from ringcast.protocols.seqnos import Seqno, is_seqno, precedes
 from ringcast.stack import Instant
@@ -78,19 +79,19 @@ class Mcast(Multicast):
             self.counters.acks_received += 1
             self._on_refusal(member)
             return True
-        seqno = self._sent_of(ack.seqno)
+        seqno = self.sent_of(ack.seqno)
         if seqno is None or ack.budget < 0:
             return False
         self.counters.acks_received += 1
         self._track_acks_again(member, seqno)
-        start = self.joiners.get(member)
+        start = self.starts.joiners.get(member)
         if start is not None and not precedes(seqno, start):
-            self._started(member)
+            self.starts.answered(member)
         if self.budgets.get(member) != ack.budget:
             self.budgets[member] = ack.budget
             self._fit_budgets()
         if self.acks.ack(member, seqno):
-            self._purge()
+            self.purge()
         return True
 
     def _on_refusal(self, member: int) -> None:
@@ -116,18 +117,18 @@ class Mcast(Multicast):
         if member not in self.acks and not precedes(seqno, self.send_window.ring.low):
             self.acks.add(member, seqno)
 
-    def _has_up_to(self, member: int) -> Seqno:
+    def has_up_to(self, member: int) -> Seqno:
         acked = self.acks.get(member)
         return self.send_window.ring.low if acked is None else acked
 
-    def _admitted(self, member: int, start: Seqno) -> None:
+    def track(self, member: int, start: Seqno) -> None:
         """Count a member among the ackers."""
         if member != self.local.incarnation:
             self.acks.add(member, start)
         elif self.receiving:
             self.acks.add(member, self.send_window.ring.low)
 
-    def _gone(self, member: int) -> None:
+    def forget(self, member: int) -> None:
         self.acks.remove(member)
         self.budgets.pop(member, None)
         self.refusals.pop(member, None)
@@ -135,22 +136,22 @@ class Mcast(Multicast):
     def has_of(self, member: int) -> Seqno | None:
         return self.acks.get(member)
 
-    def _installed(self, now: Instant) -> None:
+    def installed(self, now: Instant) -> None:
         self._fit_budgets()
-        self._purge()
+        self.purge()
 
     def _stop_tracking_acks(self, member: int) -> None:
-        self._started(member)
+        self.starts.answered(member)
         self.refusals.pop(member, None)
         if self.budgets.pop(member, None) is not None:
             self._fit_budgets()
         if self.acks.remove(member) or not self.acks:
-            self._purge()
+            self.purge()
 
     def _fit_budgets(self) -> None:
-        self._fit_budget(min(self.budgets.values(), default=self.config.max_bytes))
+        self.use_credit(min(self.budgets.values(), default=self.config.max_bytes))
 
-    def _purge(self) -> None:
+    def purge(self) -> None:
         """Free what all acknowledged (when there is nobody to wait for: what was
         sent)."""
         ring = self.send_window.ring
@@ -162,18 +163,18 @@ class Mcast(Multicast):
 
     # ---------------------------------------------------------------------- a receiver and its acks
 
-    def _report_again(self, now: Instant) -> None:
+    def report_again(self, now: Instant) -> None:
         for sender, window in self.windows.items():
             if window.report_due and window.started:
                 self._acknowledge(sender, now)
 
-    def _answer_start(self, sender: int, now: Instant) -> None:
+    def answer_start(self, sender: int, now: Instant) -> None:
         if sender in self.windows:
             self.windows[sender].report_due = True      # at the end of this turn
         else:
             self._acknowledge(sender, now)
 
-    def _refuse(self, sender: int, now: Instant) -> None:
+    def refuse(self, sender: int, now: Instant) -> None:
         self._acknowledge(sender, now)
 
     def _acknowledge(self, sender: int, now: Instant) -> None:
@@ -185,7 +186,7 @@ class Mcast(Multicast):
             window.report_due = False
             window.stream.unacked_messages = window.stream.unacked_bytes = 0
         self.counters.acks_sent += 1
-        self.send_control(ACK, Ack(finished, self._grant()), sender, now)
+        self.send_control(ACK, Ack(finished, self.grant()), sender, now)
 
     def stop_receiving(self, now: Instant) -> None:
         self.receiving = False
@@ -193,14 +194,14 @@ class Mcast(Multicast):
             self._acknowledge(sender, now)
         self._stop_tracking_acks(self.local.incarnation)
 
-    def _report_finished(self, window: ReceiveWindow | None, now: Instant) -> None:
+    def report_finished(self, window: ReceiveWindow | None, now: Instant) -> None:
         """Of what is finished, tell the sender; of our own messages, count this member
         among those who have them."""
         if window is None:
             if self.acks.ack(self.local.incarnation, self.own.finished):
-                self._purge()
+                self.purge()
         elif window.stream.free():
-            if window.stream.is_report_due(self._grant()):
+            if window.stream.is_report_due(self.grant()):
                 self._acknowledge(window.stream.sender.incarnation, now)
             self._arm(now)
 
@@ -212,22 +213,22 @@ class Mcast(Multicast):
         self.next_scan = None
         for sender, window in self.windows.items():
             if window.started:
-                self._ask(sender, window, now)
+                self.ask(sender, window, now)
             if window.stream.scan(now):
                 window.stream.free()
             if window.stream.unacked_messages:
                 self._acknowledge(sender, now)
-        self._resend_announcements(now)
+        self.announce(now)
         self._ask_refusers(now)
         self._arm(now)
 
-    def _is_busy(self) -> bool:
-        return bool(self.refusals) or super()._is_busy()
+    def is_busy(self) -> bool:
+        return bool(self.refusals) or super().is_busy()
 
     # --------------------------------------------------------------------------------------- status
 
     def start_of(self, member: int) -> Seqno | None:
-        return self.joiners.get(member, self.acks.get(member))
+        return self.starts.joiners.get(member, self.acks.get(member))
 
     def remembered(self) -> set[int]:
         ackers = cast("dict[int, int]", dict(self.acks.items())).keys()

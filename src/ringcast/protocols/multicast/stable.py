@@ -218,7 +218,7 @@ class Stable(Layer):
     def _sent_by(self, sender: int) -> Seqno | None:
         """The highest seqno of a stream that we know of: from its sender's vote, and
         from what has come; None if it may be any."""
-        if self.nakack.epochs.get(sender) or (sender == self.local.incarnation
+        if self.nakack.starts.epochs.get(sender) or (sender == self.local.incarnation
                                               and self.nakack.epoch):
             return None
         window = self.nakack.windows.get(sender)

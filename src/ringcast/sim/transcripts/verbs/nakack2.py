@@ -76,7 +76,7 @@ def held(words: Words) -> Act:
     def act(play: Play) -> None:
         layer = nakack2_of(play, name)
         play_facts(play, expected, {play.cluster.incarnations[sender].name: str(len(packets))
-                                    for sender, packets in layer.held.items()})
+                                    for sender, packets in layer.intake.held.items()})
     return act
 
 

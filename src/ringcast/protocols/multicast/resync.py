@@ -1,0 +1,137 @@
+"""RESYNC: what a receiver says when messages may be missing that nobody repeats on
+request (decision 21).
+
+A lossless transport loses datagrams only when a connection breaks. Over the new
+connection the receiver says up to where it has everything, and the sender sends all
+that follows. The same mends a gap that stands for gap_timeout where nothing asks for it:
+that should not happen, so it is logged as a warning too.
+"""
+
+import math
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from ringcast._core import wire
+from ringcast.config import milliseconds
+from ringcast.kinds import Kind
+from ringcast.protocols.multicast.base import REPEAT
+from ringcast.protocols.multicast.windows import ReceiveWindow
+from ringcast.protocols.retransmission import Backoff
+from ringcast.protocols.seqnos import MODULUS, Seqno, precedes
+from ringcast.stack import Instant
+
+if TYPE_CHECKING:
+    from ringcast.protocols.multicast.nakack2 import Nakack2
+
+UNLIMITED = 1 << 62                     # bytes: counted and never refused
+PAUSE = milliseconds(20.0)              # between two answers to one member over one connection
+
+
+class Resync(msgspec.Struct, array_like=True):
+    seqno: Seqno                        # everything up to here has been received
+
+
+RESYNC = Kind(16, "resync", Resync, about="seqno", traced=False)    # what I have of yours
+
+
+class Resyncs:
+    """Both sides of RESYNC: our own to senders, and the answers to those of members."""
+
+    def __init__(self, layer: "Nakack2") -> None:
+        self.layer = layer
+        self.awaited: set[int] = set()              # senders that have not answered ours
+        self.wanted: dict[int, Seqno] = {}          # members that want everything after a seqno
+        self.answered: dict[int, Instant] = {}      # when such a member was answered last
+        self.stalled: dict[int, Backoff] = {}       # windows that wait without retransmission
+
+    def members(self) -> set[int]:
+        """Return the incarnations of which anything is kept."""
+        return self.wanted.keys() | self.answered.keys() | self.stalled.keys() | self.awaited
+
+    def forget(self, member: int) -> None:
+        """Forget a member that left."""
+        self.awaited.discard(member)
+        for table in (self.wanted, self.answered, self.stalled):
+            table.pop(member, None)
+
+    # ---------------------------------------------------------------------------------- as a receiver
+
+    def send(self, sender: int, window: ReceiveWindow, now: Instant) -> None:
+        """Tell a sender up to where we have everything."""
+        self.layer.counters.resyncs_sent += 1
+        gaps = window.ring.missing(1)
+        have = (gaps[0][0] - 1) % MODULUS if gaps else window.ring.hr
+        self.awaited.add(sender)
+        self.layer.send_control(RESYNC, Resync(have), sender, now)
+
+    def drop(self, num_packets: int, window: ReceiveWindow, now: Instant) -> None:
+        """Have datagrams that were dropped sent again, behind what is missing."""
+        self.layer.counters.num_dropped_for_resync += num_packets
+        sender = window.stream.sender.incarnation
+        if sender not in self.awaited:
+            self.send(sender, window, now)
+
+    def watch(self, sender: int, window: ReceiveWindow, now: Instant) -> None:
+        """Without retransmission: report a gap that stands for gap_timeout, and have it
+        mended."""
+        if not window.ring.num_missing:
+            self.stalled.pop(sender, None)
+            return
+        if self.stalled.setdefault(sender, Backoff(self._patience)).stalls(window.ring.hd):
+            self.layer.counters.num_gaps += 1
+            first, last = window.ring.missing(1)[0]
+            self.layer.stack.effects.warnings.append(
+                f"messages {first} to {last} of {window.stream.sender} did not come, though "
+                "nothing should be lost; they are asked for now. If this happens again, set "
+                "xmit_interval to more than 0")
+            self.send(sender, window, now)
+
+    @property
+    def _patience(self) -> int:
+        """Return how many scans of gap_timeout follow the one that finds a gap."""
+        config = self.layer.config
+        return max(1, math.ceil(config.gap_timeout / config.scan_interval) - 1)
+
+    # ------------------------------------------------------------------------------------ as a sender
+
+    def want(self, member: int, seqno: Seqno) -> None:
+        """Note that a member lacks, or may lack, what follows a seqno."""
+        self.wanted[member] = seqno
+
+    def answer(self, now: Instant) -> None:
+        """Send all that follows what members have. One connection gets an answer no more
+        often than every PAUSE, so that nobody can make us send without end."""
+        for member, have in self._take_due(now):
+            window = self.layer.send_window
+            low = window.ring.low
+            first = ((have if precedes(low, have) else low) + 1) % MODULUS
+            if precedes(window.sent, first):
+                continue
+            header = self.layer.stack.header(REPEAT, member)
+            ranges = [(first, window.sent)]
+            datagrams, messages = wire.pack(window.ring, window.marks, window.stamps, ranges,
+                                            window.bundle, header, UNLIMITED)
+            self.layer.counters.xmit_rsps_sent += messages
+            self.layer.send_datagrams(REPEAT, member, datagrams, now)
+
+    def _take_due(self, now: Instant) -> Iterator[tuple[int, Seqno]]:
+        """Yield the members that may be answered now, and what they have."""
+        for member in list(self.wanted):
+            if now - self.answered.get(member, -PAUSE) >= PAUSE:
+                self.answered[member] = now
+                yield member, self.wanted.pop(member)
+
+    def linked(self, member: int, now: Instant) -> None:
+        """There is a new connection: say what we have of the member's stream. If it has not
+        answered our START, send that again, and all that we sent since."""
+        self.answered.pop(member, None)
+        window = self.layer.windows.get(member)
+        if window is not None:
+            self.send(member, window, now)
+        start = self.layer.starts.joiners.get(member)
+        if start is not None:
+            self.layer.starts.send(member, start, now)
+            self.want(member, start)
+            self.answer(now)

@@ -1,0 +1,77 @@
+"""What MCAST and NAKACK2 decide each in its own way: how a sender learns that all
+members have finished a message, and what a receiver does about it. Multicast (base.py)
+does what they share and calls these methods.
+"""
+
+from ringcast._core.window import Window
+from ringcast.protocols.multicast.windows import ReceiveWindow
+from ringcast.protocols.seqnos import Seqno
+from ringcast.stack import Instant, Layer
+
+
+class Rules(Layer):
+    """The methods that a reliable multicast must have besides those of Multicast."""
+
+    def make_window(self, offset: Seqno, max_bytes: int) -> Window:
+        """Return a window of the kind that this protocol uses."""
+        raise NotImplementedError
+
+    # ---------------------------------------------------------------------------------- as a sender
+
+    def track(self, member: int, start: Seqno) -> None:
+        """A member came into the view, this one or another: keep for it what follows
+        `start`."""
+        raise NotImplementedError
+
+    def forget(self, member: int) -> None:
+        """A member left the view: keep nothing for it any more."""
+        raise NotImplementedError
+
+    def installed(self, now: Instant) -> None:
+        """All changes of a view are made: purge what was kept for those who left."""
+        raise NotImplementedError
+
+    def purge(self) -> None:
+        """Free what was sent and all members have finished."""
+        raise NotImplementedError
+
+    def has_of(self, member: int) -> Seqno | None:
+        """Return up to where a member has our messages, as far as is known here: what
+        follows is kept for it. None: nobody waits for it."""
+        raise NotImplementedError
+
+    def start_of(self, member: int) -> Seqno | None:
+        """Return where our stream starts for a member that has just come into the view;
+        None when it takes no messages."""
+        raise NotImplementedError
+
+    def slowest(self) -> int | None:
+        """Return the member that keeps the send window from being purged, if this one
+        knows."""
+        raise NotImplementedError
+
+    # --------------------------------------------------------------------------------- as a receiver
+
+    def answer_start(self, sender: int, now: Instant) -> None:
+        """Tell a sender that its stream begins here where its START says."""
+        raise NotImplementedError
+
+    def start_dropped(self) -> None:
+        """A START that waited for its view was dropped, because too many wait."""
+
+    def report_finished(self, window: ReceiveWindow | None, now: Instant) -> None:
+        """The application has finished more of a stream; None is our own. See that the
+        members that keep the messages learn it."""
+        raise NotImplementedError
+
+    def report_again(self, now: Instant) -> None:
+        """Report what is finished to each sender that may not know it (report_due)."""
+        raise NotImplementedError
+
+    def refuse(self, sender: int, now: Instant) -> None:
+        """Tell a sender that waits for us that we take no messages."""
+        raise NotImplementedError
+
+    def stop_receiving(self, now: Instant) -> None:
+        """Take no more messages, and tell all senders not to wait for us."""
+        raise NotImplementedError
