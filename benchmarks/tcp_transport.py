@@ -14,7 +14,7 @@ import sys
 import time
 
 from ringcast._core import wire
-from ringcast.transport import EVERYONE
+from ringcast.address import EVERYONE
 from ringcast.transport.tcp.transport import TcpTransport
 
 GROUP = 7

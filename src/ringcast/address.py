@@ -9,6 +9,8 @@ kept what it takes to go on as the same incarnation: then it says so, with a Ses
 
 import msgspec
 
+EVERYONE = 0    # in the place of an incarnation: all members (incarnations begin at 1)
+
 
 class Address(msgspec.Struct, frozen=True, order=True, array_like=True):
     """One incarnation of one member.

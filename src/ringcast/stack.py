@@ -17,9 +17,8 @@ import msgspec
 
 from ringcast._core import wire
 from ringcast._core.batch import Batch
-from ringcast.address import Address
+from ringcast.address import EVERYONE, Address
 from ringcast.kinds import Kind, declared
-from ringcast.transport import EVERYONE
 from ringcast.view import View
 
 Instant = int                           # nanoseconds on a monotonic clock

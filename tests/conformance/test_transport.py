@@ -10,8 +10,9 @@ from contextlib import ExitStack, suppress
 import pytest
 from ports import free_port
 
+from ringcast.address import EVERYONE
 from ringcast.errors import ClosedError, MessageTooLargeError
-from ringcast.transport import EVERYONE, Transport
+from ringcast.transport import Transport
 from ringcast.transport.inproc import InprocTransport
 from ringcast.transport.tcp.transport import TcpTransport
 from ringcast.transport.udp import UdpTransport

@@ -12,6 +12,7 @@ neither of them can make a member deliver twice, out of order or with a gap.
 import reference
 from honest import CONFIG, DONT_LOOPBACK, HONEST, LARGE, NAMES, Honest
 
+from ringcast.address import EVERYONE
 from ringcast.config import MAX_MEMBERS, milliseconds
 from ringcast.protocols import frag, unreliable
 from ringcast.protocols.multicast import base as multicast, mcast, nakack2, stable
@@ -24,7 +25,6 @@ from ringcast.protocols.static_members import HELLO
 from ringcast.protocols.stream import Stream
 from ringcast.protocols.unicast3 import control, layer, memory
 from ringcast.protocols.unreliable import UNRELIABLE
-from ringcast.stack import EVERYONE
 
 LOOK, GREETING = milliseconds(CONFIG.xmit_interval), milliseconds(CONFIG.hello_interval) // 10
 SYNC, STABLE, GAP = (milliseconds(time) for time in (CONFIG.sync_min_interval,

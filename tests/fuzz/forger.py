@@ -8,11 +8,11 @@ from group_nakack2 import LinkedGroup, Nakack2Group
 from honest import Honest
 
 from ringcast._core import wire
+from ringcast.address import EVERYONE
 from ringcast.protocols.multicast import base as multicast, mcast, stable
 from ringcast.protocols.multicast.starts import START
 from ringcast.protocols.static_members import HELLO, Hello, Line
 from ringcast.protocols.unicast3 import control
-from ringcast.stack import EVERYONE
 
 
 class Forger(Group):

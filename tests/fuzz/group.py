@@ -23,8 +23,9 @@ from honest import DONT_LOOPBACK, HONEST, INCARNATIONS, OOB, Honest
 from hostile import HOSTILE, Hostile, runs_of
 
 from ringcast._core import wire
+from ringcast.address import EVERYONE
 from ringcast.protocols.static_members import HELLO, Hello, Line
-from ringcast.stack import EVERYONE, Effects, group_id
+from ringcast.stack import Effects, group_id
 
 
 class Group(Hostile):

@@ -10,11 +10,11 @@ from typing import Any
 from ringcast import Address, Flag, NotMemberError
 from ringcast._core.batch import Batch
 from ringcast._core.send_window import SendWindow
+from ringcast.address import EVERYONE
 from ringcast.config import configure
 from ringcast.endpoint import Endpoint, Fragments
 from ringcast.protocols.frag import FRAGMENT
 from ringcast.protocols.seqnos import MODULUS
-from ringcast.stack import EVERYONE
 
 NAMES = ("A", "B", "C")
 INCARNATIONS = {"A": 0x1111_0000_0001, "B": 0x2222_0000_0002, "C": 0x3333_0000_0003}

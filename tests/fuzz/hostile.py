@@ -10,6 +10,7 @@ from honest import INCARNATIONS, Honest
 from reference import MODULUS
 
 from ringcast._core import wire
+from ringcast.address import EVERYONE
 from ringcast.kinds import Kind
 from ringcast.protocols.frag import HEAD
 from ringcast.protocols.multicast import base as multicast, mcast
@@ -18,7 +19,6 @@ from ringcast.protocols.seqnos import is_seqno
 from ringcast.protocols.static_members import HELLO, Hello, Line
 from ringcast.protocols.unicast3 import control
 from ringcast.protocols.unreliable import UNRELIABLE
-from ringcast.stack import EVERYONE
 
 HOSTILE, STRANGER = INCARNATIONS["B"], 0x4444_0000_0004
 EDGES = [0, 1, 2, 3, 7, 8, 9, 63, 64, 255, 256, 2**22 - 1, 2**31, 2**32, 2**53, 2**63 - 1, 2**63,

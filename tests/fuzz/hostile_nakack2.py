@@ -8,11 +8,11 @@ from honest import HONEST, LARGE, Honest
 from hostile import EDGES, HOSTILE, STRANGER, Hostile, a_run
 
 from ringcast._core import wire
+from ringcast.address import EVERYONE
 from ringcast.config import MAX_MEMBERS
 from ringcast.protocols.multicast import base as multicast, nakack2, stable
 from ringcast.protocols.multicast.resync import RESYNC
 from ringcast.protocols.multicast.starts import START
-from ringcast.stack import EVERYONE
 
 GRANTS = (1500, 1500, 0, 1, 2, 300, -1, 2**62, 2**64 - 1)
 Digest = dict[int, tuple[int, int]]

@@ -10,7 +10,7 @@ from group_nakack2 import LinkedGroup
 from reference import runs
 from targets import INPUT, TARGETS
 
-from ringcast.stack import EVERYONE
+from ringcast.address import EVERYONE
 
 
 @pytest.mark.parametrize("target", TARGETS)

@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from ringcast._core import wire
+from ringcast.address import EVERYONE
 from ringcast.protocols.multicast import base as multicast, mcast, stable
 from ringcast.protocols.multicast.stable import Vote
 from ringcast.protocols.multicast.starts import START, LaterStart
@@ -14,7 +15,6 @@ from ringcast.protocols.seqnos import MODULUS, united, without
 from ringcast.protocols.static_members import FARTHEST, HELLO, HIGHEST, Hello, Line
 from ringcast.protocols.unicast3 import control
 from ringcast.sim.cluster import Cluster
-from ringcast.stack import EVERYONE
 
 STACKS = ["mcast-udp", "mcast-tcp", "nakack2-udp", "nakack2-tcp"]
 MCAST = STACKS[:2]

@@ -4,11 +4,11 @@ import pytest
 from hypothesis import given, strategies as st
 
 from ringcast._core import wire
-from ringcast.address import Address
+from ringcast.address import EVERYONE, Address
 from ringcast.protocols.parts import HEAD, MOST_BYTES, MOST_OPEN, PART, Parts
 from ringcast.protocols.static_members import HELLO
 from ringcast.sim.cluster import Cluster
-from ringcast.stack import EVERYONE, Layer, Packet, Stack
+from ringcast.stack import Layer, Packet, Stack
 
 DATAGRAM = 512
 ROOM = DATAGRAM - wire.HEADER_SIZE - HEAD.size

@@ -19,8 +19,8 @@ from contextlib import ExitStack, suppress
 import pytest
 from ports import free_port
 
+from ringcast.address import EVERYONE
 from ringcast.errors import ClosedError, ConfigError, TransportError
-from ringcast.transport import EVERYONE
 from ringcast.transport.tcp import dialing as tcp_dialing, handshake as tcp_handshake
 from ringcast.transport.tcp.handshake import SIZE, Kind, Record
 from ringcast.transport.tcp.handshaking import MOST_HANDSHAKES

@@ -5,8 +5,9 @@ import threading
 import pytest
 from guarded import GuardedDict, guard
 
+from ringcast.address import EVERYONE
 from ringcast.errors import ClosedError
-from ringcast.transport import EVERYONE, inproc
+from ringcast.transport import inproc
 from ringcast.transport.inproc import InprocTransport
 from ringcast.transport.lifetime import Shared
 

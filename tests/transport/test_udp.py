@@ -18,8 +18,8 @@ import pytest
 from ports import free_port
 
 from ringcast._core import sockets
+from ringcast.address import EVERYONE
 from ringcast.errors import ClosedError, ConfigError, TransportError
-from ringcast.transport import EVERYONE
 from ringcast.transport.udp import UdpTransport
 
 pytestmark = pytest.mark.udp

@@ -24,6 +24,7 @@ from typing import NamedTuple
 from ringcast._core import wire
 from ringcast._core.send_window import SendWindow
 from ringcast._core.window import Window
+from ringcast.address import EVERYONE
 from ringcast.protocols.seqnos import (
     HALF,
     MODULUS,
@@ -35,7 +36,7 @@ from ringcast.protocols.seqnos import (
     united,
     without,
 )
-from ringcast.stack import EVERYONE, Instant
+from ringcast.stack import Instant
 
 MAX_RANGES = 2048         # that are asked for at one scan
 RANGE = 19                # bytes of one in a request, at most: two numbers of 64 bits, and that

@@ -62,13 +62,13 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from ringcast.address import Address
+from ringcast.address import EVERYONE, Address
 from ringcast.config import MAX_MEMBERS, MAX_NAME, MAX_RESUME, Config, milliseconds
 from ringcast.digest import Digest
 from ringcast.errors import ConfigError
 from ringcast.kinds import Kind, takes
 from ringcast.protocols.seqnos import is_seqno
-from ringcast.stack import EVERYONE, Instant, Layer, Packet
+from ringcast.stack import Instant, Layer, Packet
 from ringcast.view import View
 
 MAX_TERMS = 16

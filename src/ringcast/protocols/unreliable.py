@@ -9,10 +9,10 @@ import struct
 
 from ringcast._core import wire
 from ringcast._core.batch import Batch
-from ringcast.address import Address
+from ringcast.address import EVERYONE, Address
 from ringcast.kinds import Kind, takes
 from ringcast.message import Flag
-from ringcast.stack import EVERYONE, Instant, Layer, Packet
+from ringcast.stack import Instant, Layer, Packet
 from ringcast.view import View
 
 STAMP = struct.Struct("<q")

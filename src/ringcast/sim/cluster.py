@@ -8,7 +8,7 @@ from typing import Any, Self
 from zlib import crc32
 
 from ringcast._core.batch import Batch
-from ringcast.address import Address
+from ringcast.address import EVERYONE, Address
 from ringcast.errors import MessageTooLargeError
 from ringcast.protocols.seqnos import precedes
 from ringcast.sim.checkers import Checkers
@@ -16,7 +16,6 @@ from ringcast.sim.links import Links
 from ringcast.sim.member import Member
 from ringcast.sim.network import MS, Network
 from ringcast.sim.talk import UnicastLog
-from ringcast.stack import EVERYONE
 from ringcast.stacks import STACKS
 from ringcast.view import View
 

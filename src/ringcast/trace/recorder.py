@@ -11,7 +11,7 @@ from typing import Any
 
 from ringcast._core import wire
 from ringcast._core.batch import Batch
-from ringcast.address import Address
+from ringcast.address import EVERYONE, Address
 from ringcast.digest import Digest
 from ringcast.message import Flag
 from ringcast.protocols.frag import HEAD
@@ -22,7 +22,7 @@ from ringcast.protocols.seqnos import MODULUS, Seqno
 from ringcast.protocols.unicast3 import Unicast3, control
 from ringcast.protocols.unicast3.control import PREFIX
 from ringcast.protocols.unreliable import STAMP, UNRELIABLE
-from ringcast.stack import EVERYONE, Effects, Packet
+from ringcast.stack import Effects, Packet
 from ringcast.trace import FRAGMENT, PART, SENT
 from ringcast.trace.writer import Writer
 from ringcast.view import View

@@ -12,9 +12,6 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-EVERYONE = 0
-"""The member id that stands for all members; no member has it (incarnations start at 1)."""
-
 
 class Transport(Protocol):
     """The contract between a transport and the driver of a channel.

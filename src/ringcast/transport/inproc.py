@@ -12,8 +12,8 @@ from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from ringcast.address import EVERYONE
 from ringcast.errors import ClosedError, MessageTooLargeError
-from ringcast.transport import EVERYONE
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer

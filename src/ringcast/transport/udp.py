@@ -35,9 +35,9 @@ from ringcast._core.sockets import (
     drop_own,
     size_receive_buffer,
 )
+from ringcast.address import EVERYONE
 from ringcast.config import MIN_DATAGRAM
 from ringcast.errors import ConfigError, TransportError
-from ringcast.transport import EVERYONE
 from ringcast.transport.ipv4 import (
     check_interface,
     check_range,

@@ -10,6 +10,7 @@ from ringcast import Address, Batch, Digest, Flag
 from ringcast._core import wire
 from ringcast._core.marks import Marks
 from ringcast._core.stamps import Stamps
+from ringcast.address import EVERYONE
 from ringcast.config import configure
 from ringcast.protocols.budget import ReceiveBudget
 from ringcast.protocols.multicast import base as multicast, mcast
@@ -18,7 +19,7 @@ from ringcast.protocols.multicast.windows import MOST_LEAVING
 from ringcast.protocols.static_members import HELLO
 from ringcast.sim.cluster import Cluster
 from ringcast.sim.network import MS, Network
-from ringcast.stack import EVERYONE, Stack
+from ringcast.stack import Stack
 from ringcast.view import View
 
 OPTIONS = {"capacity": 64, "ack_threshold": 8, "max_bundle_size": 600}

@@ -11,6 +11,7 @@ from ringcast._core import wire
 from ringcast._core.marks import Marks
 from ringcast._core.seqno_table import SeqnoTable
 from ringcast._core.stamps import Stamps
+from ringcast.address import EVERYONE
 from ringcast.config import MAX_MEMBERS
 from ringcast.protocols.multicast import base as multicast, nakack2
 from ringcast.protocols.multicast.become_server_queue import UNBOUNDED
@@ -19,7 +20,6 @@ from ringcast.protocols.multicast.starts import START, Start
 from ringcast.protocols.retransmission import Backoff
 from ringcast.sim.cluster import Cluster
 from ringcast.sim.network import MS, Network
-from ringcast.stack import EVERYONE
 
 OPTIONS = {"capacity": 64, "ack_threshold": 8, "max_bundle_size": 600}
 TCP = {"stack": "nakack2-tcp", "xmit_interval": 0}

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from ringcast._core import wire
+from ringcast.address import EVERYONE
 from ringcast.config import MAX_MEMBERS
 from ringcast.protocols.multicast.stable import (
     QUARTER,
@@ -22,7 +23,6 @@ from ringcast.protocols.seqnos import precedes
 from ringcast.protocols.static_members import HELLO
 from ringcast.sim.cluster import Cluster
 from ringcast.sim.network import MS, Network
-from ringcast.stack import EVERYONE
 
 OPTIONS = {"capacity": 64, "ack_threshold": 1, "xmit_interval": 50, "stable_interval": 10,
            "stack": "nakack2-udp"}

@@ -23,7 +23,7 @@ import msgspec
 from ringcast._core import wire
 from ringcast._core.batch import Batch
 from ringcast._core.send_window import SendWindow
-from ringcast.address import Address
+from ringcast.address import EVERYONE, Address
 from ringcast.config import Config, milliseconds
 from ringcast.digest import Digest
 from ringcast.kinds import Kind, takes
@@ -35,7 +35,7 @@ from ringcast.protocols.multicast.windows import MOST_LEAVING, ReceiveWindow, Re
 from ringcast.protocols.retransmission import Backoff, Pace, Requests, clipped, requests
 from ringcast.protocols.seqnos import MODULUS, Range, Seqno, count, is_seqno, precedes
 from ringcast.protocols.stream import Stream
-from ringcast.stack import EVERYONE, Instant, Packet
+from ringcast.stack import Instant, Packet
 from ringcast.view import View
 
 

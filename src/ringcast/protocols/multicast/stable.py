@@ -26,13 +26,13 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from ringcast.address import Address
+from ringcast.address import EVERYONE, Address
 from ringcast.config import MAX_MEMBERS, Config, milliseconds
 from ringcast.kinds import Kind, takes
 from ringcast.protocols.multicast.nakack2 import Nakack2
 from ringcast.protocols.retransmission import Backoff
 from ringcast.protocols.seqnos import MODULUS, Seqno, is_seqno, later, precedes
-from ringcast.stack import EVERYONE, Instant, Layer
+from ringcast.stack import Instant, Layer
 from ringcast.view import View
 
 QUARTER = 1 << 62                       # seqnos; no honest member is so far behind

@@ -27,8 +27,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from ringcast._core import wire
+from ringcast.address import EVERYONE
 from ringcast.sim.cluster import Observer
-from ringcast.stack import EVERYONE
 
 if TYPE_CHECKING:
     from ringcast._core.batch import Batch

@@ -13,7 +13,7 @@ from typing import Any
 
 from ringcast._core import wire
 from ringcast._core.batch import Batch
-from ringcast.address import Address
+from ringcast.address import EVERYONE, Address
 from ringcast.kinds import Kind
 from ringcast.message import Flag
 from ringcast.protocols.seqnos import MODULUS, Range
@@ -22,7 +22,7 @@ from ringcast.sim.links import Links
 from ringcast.sim.member import Member
 from ringcast.sim.network import MS, Network
 from ringcast.sim.talk import UnicastLog
-from ringcast.stack import EVERYONE, Instant
+from ringcast.stack import Instant
 
 ANY = "*"
 AT_REST = 1_000 * MS                                # without an event

@@ -28,8 +28,8 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING
 
+from ringcast.address import EVERYONE
 from ringcast.errors import ClosedError, ConfigError, MessageTooLargeError
-from ringcast.transport import EVERYONE
 from ringcast.transport.ipv4 import check_interface, check_range, endpoint, os_errors_as
 from ringcast.transport.lifetime import Shared
 from ringcast.transport.tcp import liveness
