@@ -2,18 +2,19 @@
 
     python docs/generate_reference.py
 
-A test generates it again and compares, so the page stays true. The meaning of an option
-is the comment beside it in config.py; that of a counter the comment beside it in its
-class `Counters`, or a line of MEANINGS here; that of a command its help.
+A test generates the page again and compares, so it stays true. The meaning of an option
+is its comment in config.py, that of a counter its comment in a class `Counters` or its
+line in MEANINGS here, that of a command its help. A field's comment may stand above the
+field, or beside it and go on below. A heading is a comment line that begins with a
+ruler of hyphens.
 """
 
 import importlib
 import inspect
-import io
+import itertools
 import pkgutil
 import re
 import textwrap
-import tokenize
 import typing
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -31,7 +32,10 @@ from ringcast.stacks import STACKS
 PAGE = Path(__file__).with_name("reference.md")
 SOURCES = Path(ringcast.__file__).parent
 COUNTERS_CLASS = re.compile(r"^class Counters\b.*\n((?:    .*\n|\n)*)", re.MULTILINE)
-DEEP = 16                               # columns from which a comment goes on with the one above
+FIELD = re.compile(r"    (\w+): [^#]*(?:# *(.*))?")
+ABOVE = re.compile(r"    # *(.*)")
+BELOW = re.compile(r" {16,}# *(.*)")     # goes on with the comment beside the field
+HEADING = re.compile(r"-{10,} (.+)")
 
 INTRODUCTION = """\
 # Reference
@@ -154,29 +158,24 @@ MEANINGS = {                            # of the counters that have no comment i
 }
 
 
-def comments(source: str) -> dict[int, tuple[int, str]]:
-    """Return the comments of a source by line: their column and text."""
-    tokens = tokenize.generate_tokens(io.StringIO(source).readline)
-    return {token.start[0]: (token.start[1], token.string.lstrip("# "))
-            for token in tokens if token.type == tokenize.COMMENT}
-
-
 def fields(source: str) -> Iterator[tuple[str, str, str]]:
-    """Yield each annotated field of a source, with its section and the comment beside
-    it."""
-    said, lines, section = comments(source), source.splitlines(), ""
+    """Yield each annotated field of a class's source: its name, the heading that it
+    stands under, and its comment."""
+    heading, above = "", []
+    lines = source.splitlines()
     for number, line in enumerate(lines, 1):
-        column, text = said.get(number, (0, ""))
-        field = re.match(r"    (\w+): ", line)
-        if line.lstrip().startswith("#") and column < DEEP:
-            section = text
-        if field is None:
-            continue
-        below = number
-        while below < len(lines) and re.match(rf" {{{DEEP},}}#", lines[below]):
-            below += 1
-            text = f"{text} {said[below][1]}".strip()
-        yield field[1], section, text
+        if comment := ABOVE.fullmatch(line):
+            if ruled := HEADING.fullmatch(comment[1]):
+                heading, above = ruled[1], []
+            else:
+                above.append(comment[1])
+        elif field := FIELD.fullmatch(line):
+            below = itertools.takewhile(bool, map(BELOW.fullmatch, lines[number:]))
+            comments = [*above, field[2], *(comment[1] for comment in below)]
+            yield field[1], heading, " ".join(filter(None, comments))
+            above = []
+        elif not BELOW.fullmatch(line):
+            above = []
 
 
 def options() -> Iterator[str]:

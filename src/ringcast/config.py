@@ -1,9 +1,9 @@
-"""Every property of a stack: its name (the texts' own where they have one), unit,
-default and range.
+"""Options: the properties of a channel, with name, default, range and unit.
 
-All of them are keyword arguments of `Channel` and options of the commands. Times here
-are milliseconds, sizes are bytes, seqno-shaped things are counted in messages.
-(Arguments called `timeout` are seconds, as everywhere in Python.)
+Each option is a keyword argument of `Channel` and an option of the commands. If nothing
+else is said, times are in milliseconds, sizes in bytes, and lengths of windows and
+queues in messages. (Arguments called `timeout` are seconds, as everywhere in Python.)
+Names that the protocol texts have are the texts' own.
 """
 
 import difflib
@@ -18,8 +18,9 @@ MAX_MEMBERS = 256   # a view, a table of members and an ack map stay small enoug
 MAX_NAME = 64       # bytes of UTF-8 in a member's name
 MAX_RESUME = 1024   # entries of a digest that a returning member may bring
 
+UDP_HEADERS = 28                        # bytes of the IPv4 and UDP headers of a datagram
 MIN_DATAGRAM = 512                      # bytes
-MAX_DATAGRAM = 65_507                   # of IPv4
+MAX_DATAGRAM = 65_535 - UDP_HEADERS     # of IPv4, without the headers
 
 SCAN_INTERVAL = 3.0                     # milliseconds
 DAY = 86_400_000                        # milliseconds
@@ -27,111 +28,174 @@ DAY = 86_400_000                        # milliseconds
 Count = Annotated[int, Meta(ge=1)]
 Milliseconds = Annotated[float, Meta(gt=0, le=DAY)]
 
-COMMON = ("max_message_size",)          # properties that all members of a group must share
+COMMON = ("max_message_size",)          # options that all members of a group must share
 
 
 class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The properties of one channel; build it with `configure`, which turns mistakes
-    into sentences."""
+    """The options of one channel: one list, with a comment above each option.
 
-    # MCAST and NAKACK2
-    capacity: Annotated[int, Meta(ge=1, le=1 << 26)] = 32_768      # messages in a transmission
-                                                                   # window (MCAST.txt: capacity)
-    max_bytes: Annotated[int, Meta(ge=1)] = 8 << 20                # bytes in a transmission window
-                                                                   # (decision 7)
-    xmit_interval: Annotated[float, Meta(le=DAY)] = SCAN_INTERVAL  # between looks for gaps, repeats
-                                                                   # of the highest, acks; 0 or
-                                                                   # less, as nakack2-tcp has it: no
-                                                                   # retransmission
-    ack_threshold: Count = 4096                                    # deliveries after which an ack
-                                                                   # goes out at once (MCAST.txt: N)
-    # NAKACK2 and STABLE
-    use_ring_buffer: bool = False         # windows of fixed size instead of tables that grow
-    discard_delivered_msgs: bool = True   # a receiver gives up what it has finished before all have
-                                          # it
-    become_server_queue_size: Count = 50  # messages that wait for a window; without retransmission
-                                          # all do
-    gap_timeout: Milliseconds = 5_000.0   # until a gap is reported, where there is no
-                                          # retransmission
-    stable_interval: Milliseconds = 20.0  # between rounds, while anything is not known to be stable
-    stable_bytes: Count = 1 << 20         # bytes finished after which a round begins at once
-    # UNICAST3
-    ack_min_interval: Milliseconds = 0.2                       # between two acks of one connection
-                                                               # (UNICAST3.txt: min time)
-    ack_max_interval: Milliseconds = 1.0                       # until a message that was taken is
-                                                               # acknowledged (max time)
-    sync_min_interval: Milliseconds = 10.0                     # between SEND_FIRST_SEQNOs to one
-                                                               # member, and between answers
-    conn_expiry_timeout: Annotated[float, Meta(ge=0, le=DAY)] = 120_000.0  # of an idle connection
-                                                                # until it closes; 0: never
-    conn_close_timeout: Milliseconds = 10_000.0                # of a closing connection until it is
-                                                               # closed and forgotten
-    max_closed_connections: Annotated[int, Meta(ge=0)] = 1024  # of which it is remembered what was
-                                                               # delivered (decision 16)
-    # messages larger than a datagram
-    max_message_size: Annotated[int, Meta(ge=1, le=1 << 31)] = 16 << 20  # bytes of the largest
-                                                                # message; the same at all members
-    frag_timeout: Milliseconds = 60_000.0  # until a message whose sender has stopped sending it is
-                                           # dropped
-    # membership: a list given at start
-    hello_interval: Milliseconds = 100.0    # between announcements while somebody has not agreed
-    join_timeout: Milliseconds = 30_000.0   # for all listed members to appear
-    leave_timeout: Milliseconds = 2_000.0   # for the others to notice that this member leaves
-    # bundling and delivery
-    max_bundle_size: Annotated[int, Meta(ge=512, le=65_507)] = 60_000  # bytes of a datagram that
-                                        # messages are packed into; no more than max_datagram
-    bundle_delay: Milliseconds = 0.3  # how long a message may wait for company
-    oob_in_order: bool = False        # deliver OOB messages in their place: for who keeps the order
-    max_undelivered: Count = 65_536   # messages handed to the application and not yet finished by
-                                      # it
-    trace: str = ""                   # directory that gets a trace for `ringcast audit`; "": none
-    # UDP and TCP
-    busy_poll: Annotated[float, Meta(ge=0, le=10)] = 0.1  # looks for an answer this long before it
-                                                          # sleeps, where that pays
-    port: Annotated[int, Meta(ge=1, le=65_535)] = 7700    # UDP: of the multicast group; TCP: the
-                                                          # first that is tried
-    interface: str = "127.0.0.1"                          # address of the interface to use;
-                                                          # loopback unless insecure
-    insecure: bool = False                                # allow an interface other than loopback,
-                                                          # without encryption
-    # UDP
+    Make it with `configure`, which checks every value. docs/reference.md has the same
+    list as tables; docs/generate_reference.py reads the headings and comments here.
+    """
+
+    # ---------------------------------------------------------------------- MCAST and NAKACK2
+
+    # Messages that a send window or a receive window holds at most (MCAST.txt: capacity).
+    capacity: Annotated[int, Meta(ge=1, le=1 << 26)] = 32_768
+
+    # Bytes of messages that a window holds at most (decision 7).
+    max_bytes: Count = 8 << 20
+
+    # Milliseconds between two scans for gaps; requests, acks and the highest seqno are repeated
+    # then. 0 or less: no retransmission; only nakack2-tcp can do without.
+    xmit_interval: Annotated[float, Meta(le=DAY)] = SCAN_INTERVAL
+
+    # Delivered messages after which an ack is sent immediately (MCAST.txt: N).
+    ack_threshold: Count = 4096
+
+    # --------------------------------------------------------------------- NAKACK2 and STABLE
+
+    # Use windows of fixed size instead of tables that grow with what they hold.
+    use_ring_buffer: bool = False
+
+    # Let a receiver free a message as soon as its own application has finished it; otherwise
+    # when the applications of all members have.
+    discard_delivered_msgs: bool = True
+
+    # Messages that are kept while their receive window does not exist yet. Without
+    # retransmission all are kept.
+    become_server_queue_size: Count = 50
+
+    # Milliseconds after which a gap is reported as a warning, where there is no retransmission.
+    gap_timeout: Milliseconds = 5_000.0
+
+    # Milliseconds between two rounds of votes, while some message is not known to be stable.
+    stable_interval: Milliseconds = 20.0
+
+    # Finished bytes after which a vote is sent immediately.
+    stable_bytes: Count = 1 << 20
+
+    # ------------------------------------------------------------------------------- UNICAST3
+
+    # Shortest time between two acks of one connection, in milliseconds (UNICAST3.txt: min time).
+    ack_min_interval: Milliseconds = 0.2
+
+    # Longest time from when a message is finished until it is acknowledged, in milliseconds
+    # (UNICAST3.txt: max time).
+    ack_max_interval: Milliseconds = 1.0
+
+    # Shortest time between two SEND_FIRST_SEQNOs to one member, and between two answers to one
+    # member, in milliseconds.
+    sync_min_interval: Milliseconds = 10.0
+
+    # Milliseconds after which an idle connection closes; 0: it never does.
+    conn_expiry_timeout: Annotated[float, Meta(ge=0, le=DAY)] = 120_000.0
+
+    # Milliseconds after which a connection that closes is closed and forgotten.
+    conn_close_timeout: Milliseconds = 10_000.0
+
+    # Closed connections whose highest delivered seqno is remembered (decision 16).
+    max_closed_connections: Annotated[int, Meta(ge=0)] = 1024
+
+    # --------------------------------------------------------- messages larger than a datagram
+
+    # Bytes of the largest message; the same at all members.
+    max_message_size: Annotated[int, Meta(ge=1, le=1 << 31)] = 16 << 20
+
+    # Milliseconds after which a receiver drops an incomplete message that its sender does not
+    # go on with. A send() that waits for room gives such a message up after half of that.
+    frag_timeout: Milliseconds = 60_000.0
+
+    # ------------------------------------------------------- membership: a list given at start
+
+    # Milliseconds between two announcements (HELLO), while some member has not agreed on the
+    # view.
+    hello_interval: Milliseconds = 100.0
+
+    # Milliseconds that connect() waits for all listed members, unless it is given a timeout.
+    join_timeout: Milliseconds = 30_000.0
+
+    # Milliseconds that a member that leaves waits for the others to notice it.
+    leave_timeout: Milliseconds = 2_000.0
+
+    # ------------------------------------------------------------------- bundling and delivery
+
+    # Bytes of a datagram that several messages are bundled into; at most max_datagram.
+    max_bundle_size: Annotated[int, Meta(ge=MIN_DATAGRAM, le=MAX_DATAGRAM)] = 60_000
+
+    # Longest time that a message waits to be bundled with others, in milliseconds.
+    bundle_delay: Milliseconds = 0.3
+
+    # Deliver OOB messages at their place in the order, as a recorder of the order needs it.
+    oob_in_order: bool = False
+
+    # Messages that the application may have at a time: given to it, and not finished by it.
+    max_undelivered: Count = 65_536
+
+    # Directory into which a trace for `ringcast audit` is written; empty: no trace.
+    trace: str = ""
+
+    # ----------------------------------------------------------------------------- UDP and TCP
+
+    # Milliseconds that a thread that waits for a message polls the network before it sleeps;
+    # 0: it sleeps at once, as it always does on a machine with one core.
+    busy_poll: Annotated[float, Meta(ge=0, le=10)] = 0.1
+
+    # UDP: port of the multicast group. TCP: the first port that a member tries to listen on.
+    port: Annotated[int, Meta(ge=1, le=65_535)] = 7700
+
+    # IPv4 address of the network interface to use; one that is not loopback needs `insecure`.
+    interface: str = "127.0.0.1"
+
+    # Allow an interface other than loopback, although nothing is encrypted or authenticated.
+    insecure: bool = False
+
+    # ------------------------------------------------------------------------------------- UDP
+
+    # Bytes of the largest datagram. Off loopback it is limited to the interface's MTU less 28
+    # bytes of headers as well; give less if some part of the path has a smaller MTU.
     max_datagram: Annotated[int, Meta(ge=MIN_DATAGRAM, le=MAX_DATAGRAM)] = MAX_DATAGRAM
-                                        # bytes of any datagram. Off loopback it is no more than one
-                                        # frame of the interface carries (its MTU less 28); give
-                                        # less where the way has a narrower part
-    group_address: str = "239.255.77.1"                       # IPv4 multicast group
-    ttl: Annotated[int, Meta(ge=0, le=255)] = 1               # routers that a multicast may pass,
-                                                              # plus one
-    receive_buffer: Annotated[int, Meta(ge=4096)] = 16 << 20  # bytes asked of the kernel for each
-                                                              # socket
-    # TCP
-    port_range: Annotated[int, Meta(ge=1, le=1024)] = 32     # ports that a member may listen on,
-                                                             # from `port` on
-    hosts: str = ""                                          # where members may be:
-                                                             # address:port,address:port,...; or all
-                                                             # ports of the range at the own
-                                                             # interface
-    max_unsent: Annotated[int, Meta(ge=1 << 20)] = 64 << 20  # bytes that wait for a slow member
-                                                             # before its connection is cut
-    link_timeout: Milliseconds = 5_000.0                     # until a connection is cut whose other
-                                                             # end has vanished
+
+    # IPv4 multicast address of the group.
+    group_address: str = "239.255.77.1"
+
+    # Routers that a multicast datagram may pass, plus one; 0: it does not leave this machine.
+    ttl: Annotated[int, Meta(ge=0, le=255)] = 1
+
+    # Bytes of receive buffer asked of the kernel for each socket; UDP needs 65536 or more.
+    receive_buffer: Annotated[int, Meta(ge=4096)] = 16 << 20
+
+    # ------------------------------------------------------------------------------------- TCP
+
+    # Number of ports, from `port` on; a member listens on the first that is free.
+    port_range: Annotated[int, Meta(ge=1, le=1024)] = 32
+
+    # Where other members may be, as address:port,address:port,...; empty: at the own interface,
+    # on all ports of the range.
+    hosts: str = ""
+
+    # Bytes that may wait for a slow member; with more its connection is cut.
+    max_unsent: Annotated[int, Meta(ge=1 << 20)] = 64 << 20
+
+    # Milliseconds after which the connection to a peer that has vanished is cut.
+    link_timeout: Milliseconds = 5_000.0
 
     @property
     def scan_interval(self) -> float:
-        """Between looks for whatever is repaired even where NAKACK2 does without
-        retransmission: xmit_interval, or its default."""
+        """Return the time between two scans that other rules than NAKACK2's
+        retransmission need: xmit_interval, or its default where that is 0 or less."""
         return self.xmit_interval if self.xmit_interval > 0 else SCAN_INTERVAL
 
     @property
     def max_payload(self) -> int:
-        """Bytes of the largest message that fits one datagram."""
-        from ringcast._core.wire import MAX_PAYLOAD  # here, because Spark's workers may have no
-                                                     # compiled core
+        """Return the size of the largest message that fits one datagram, in bytes."""
+        # Imported here, because Spark's workers may have no compiled core.
+        from ringcast._core.wire import MAX_PAYLOAD
 
         return self.max_datagram - (MAX_DATAGRAM - MAX_PAYLOAD)
 
     def fitted(self, datagram: int) -> "Config":
-        """Return the same with no datagram larger than `datagram` bytes."""
+        """Return the same options, but no datagram larger than `datagram` bytes."""
         largest = min(self.max_datagram, datagram)
         bundle = min(self.max_bundle_size, largest)
         if (largest, bundle) == (self.max_datagram, self.max_bundle_size):
@@ -139,10 +203,14 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         return msgspec.structs.replace(self, max_datagram=largest, max_bundle_size=bundle)
 
 
+DEFAULTS = Config()                     # what transports use that are opened without a channel
+
+
 def configure(options: dict[str, Any], stack: str = "mcast-udp") -> Config:
-    """The configuration of a stack that `options` describe; ConfigError names the
-    option that is unknown or out of its range."""
-    from ringcast.stacks import STACKS  # here, because Spark's workers may have no compiled core
+    """Return the configuration of a stack, with `options` in the place of defaults.
+    ConfigError names an option that does not exist or is out of its range."""
+    # Imported here, because Spark's workers may have no compiled core.
+    from ringcast.stacks import STACKS
 
     if not isinstance(stack, str) or stack not in STACKS:
         raise ConfigError(f"there is no stack {stack!r}; choose one of {', '.join(STACKS)}")
@@ -152,33 +220,40 @@ def configure(options: dict[str, Any], stack: str = "mcast-udp") -> Config:
     try:
         config = msgspec.convert({**STACKS[stack].defaults, **options}, Config, strict=False)
     except msgspec.ValidationError as error:
-        raise ConfigError(f"{error}; see ringcast.config.Config for each option's unit and range".replace("$.", "")) from None
+        reason = str(error).replace("$.", "")
+        raise ConfigError(f"{reason}; see ringcast.config.Config for each option's unit "
+                          "and range") from None
     check_xmit_interval(config.xmit_interval, stack)
     return config.fitted(MAX_DATAGRAM)
 
 
 def terms_of(stack: str, config: Config) -> dict[str, str]:
-    """Return what all members of a group must share, as each tells the others."""
+    """Return what all members of a group must share, as they tell each other."""
     return {"stack": stack, **{name: str(getattr(config, name)) for name in COMMON}}
 
 
 def check_xmit_interval(value: float, stack: str) -> None:
-    """Raise ConfigError when a stack cannot do with this one; 0 and less are for those
-    that need no retransmission."""
-    from ringcast.stacks import STACKS  # here, because Spark's workers may have no compiled core
+    """Raise ConfigError if a stack cannot use this xmit_interval: 0 and less are for
+    stacks that need no retransmission."""
+    # Imported here, because Spark's workers may have no compiled core.
+    from ringcast.stacks import STACKS
 
     if value > DAY:
-        raise ConfigError(f"xmit_interval={value:g} is not a number of milliseconds up to {DAY}, which is a day")
+        raise ConfigError(f"xmit_interval={value:g} is more than {DAY} milliseconds, which are a "
+                          "day; pass less")
     if value <= 0 and not STACKS[stack].may_skip_retransmission:
-        raise ConfigError(f"xmit_interval={value:g} is no retransmission, and {stack} needs it; use nakack2-tcp, or pass more than 0")
+        raise ConfigError(f"xmit_interval={value:g} means no retransmission, and {stack} needs "
+                          "it; use nakack2-tcp, or pass more than 0")
 
 
 def suggestion(name: str) -> str:
-    """What to do about an option that does not exist."""
-    close = difflib.get_close_matches(name, Config.__struct_fields__, n=1)
-    return f"did you mean {close[0]!r}?" if close else f"the options are {', '.join(Config.__struct_fields__)}"
+    """Return what to do about an option that does not exist, for an error message."""
+    options = Config.__struct_fields__
+    close = difflib.get_close_matches(name, options, n=1)
+    return f"did you mean {close[0]!r}?" if close else f"the options are {', '.join(options)}"
 
 
 def milliseconds(value: float) -> int:
-    """Nanoseconds, the unit of every instant inside the stack."""
+    """Convert milliseconds, the unit of options, to nanoseconds, the unit of every
+    instant inside the stack."""
     return int(value * 1_000_000)
