@@ -14,12 +14,14 @@ from collections import deque
 import reference
 from hostile import EDGES, Program
 
+from ringcast._core.wire import HEADER_SIZE
+from ringcast.config import MAX_DATAGRAM
 from ringcast.transport.tcp.handshake import SIZE, Kind, Numbers, Record, read, write
-from ringcast.transport.tcp.link import LARGEST, READ, SMALLEST, SPARE_BUFFERS, Link, ReadBuffer
+from ringcast.transport.tcp.link import READ, SPARE_BUFFERS, Link, ReadBuffer
 
 GROUP, PEER = 0xABCD1234, 0x2222_0000_0002
-SIZES = (SMALLEST, SMALLEST + 1, 40, 100, 600, LARGEST - 1, LARGEST)
-LENGTHS = (0, 1, SMALLEST - 1, LARGEST + 1, 1 << 16, 1 << 31, (1 << 32) - 1)
+SIZES = (HEADER_SIZE, HEADER_SIZE + 1, 40, 100, 600, MAX_DATAGRAM - 1, MAX_DATAGRAM)
+LENGTHS = (0, 1, HEADER_SIZE - 1, MAX_DATAGRAM + 1, 1 << 16, 1 << 31, (1 << 32) - 1)
 CUTS = (1, 2, 3, 4, 5, 12, 19, 20, 21, 36, 1000, READ, READ + 1)
 WAIT, ERROR = BlockingIOError, ConnectionResetError  # not instances: those collect all that raised
                                                      # them
@@ -149,7 +151,7 @@ def split(program: Program, stream: bytes, cuts: list[int]) -> None:
 
 
 def check(link: Link, spare: list[ReadBuffer]) -> None:
-    assert len(spare) <= SPARE_BUFFERS and len(link._rest) < 4 + LARGEST
+    assert len(spare) <= SPARE_BUFFERS and len(link._rest) < 4 + MAX_DATAGRAM
     assert link._buffer is None or (len(link._buffer.writable) == READ and not link._rest
-                                    and link._end - link._start < 4 + LARGEST)
+                                    and link._end - link._start < 4 + MAX_DATAGRAM)
     assert link._buffer not in spare

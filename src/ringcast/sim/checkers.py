@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from ringcast._core import wire
 from ringcast._core.batch import Batch
 from ringcast.address import Address
-from ringcast.config import MAX_MEMBERS
+from ringcast.config import MAX_DATAGRAM, MAX_MEMBERS
 from ringcast.message import Flag
 from ringcast.protocols.frag import FRAGMENT
 from ringcast.protocols.multicast.base import HIGHEST, XMIT_REQ
@@ -27,10 +27,6 @@ from ringcast.view import View
 if TYPE_CHECKING:
     from ringcast.sim.cluster import Cluster
     from ringcast.sim.member import Member
-
-
-LARGEST = 65_507  # bytes: a single message may exceed what a window is allowed, so that it can be
-                  # sent at all
 
 
 class Violation(AssertionError):
@@ -291,14 +287,15 @@ class Checkers:
     def after_turn(self, member: "Member") -> None:
         layer = member.multicast
         ring = layer.send_window.ring
-        most = member.config.max_bytes + LARGEST
+        # A single message may exceed what a window is allowed, so that it can be sent at all.
+        most = member.config.max_bytes + MAX_DATAGRAM
         most_received = most
         if layer.receive_bytes != member.config.max_bytes:  # and a datagram more, when it is what
                                                             # comes next
-            most_received = max(MOST_ROOM * member.config.max_bytes, LARGEST) + LARGEST
+            most_received = max(MOST_ROOM * member.config.max_bytes, MAX_DATAGRAM) + MAX_DATAGRAM
         elif not member.config.discard_delivered_msgs:  # bounded in messages alone, until it hears
                                                         # what all have
-            most_received = member.config.capacity * LARGEST
+            most_received = member.config.capacity * MAX_DATAGRAM
         for window in layer.windows.values():
             if precedes(window.stream.finished, window.ring.low):
                 self.violated("window",

@@ -20,11 +20,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
 
+from ringcast.config import MAX_DATAGRAM, UDP_HEADERS
+
 Link = tuple[str, str]                  # (from, to)
 MS = 1_000_000
-HEADERS = 28                            # bytes of IPv4's and UDP's in front of a datagram
 FRAGMENT_HEADER = 20                    # bytes of IPv4's in front of each fragment
-LARGEST = 65_507                        # bytes of a datagram of IPv4
 REASSEMBLY = 30_000 * MS                # that the fragments of a datagram wait for the others
 
 
@@ -75,7 +75,7 @@ class Network:
     @property
     def largest(self) -> int:
         """The bytes of a datagram that fits a frame."""
-        return min(LARGEST, self.mtu - HEADERS) if self.mtu else LARGEST
+        return min(MAX_DATAGRAM, self.mtu - UDP_HEADERS) if self.mtu else MAX_DATAGRAM
 
     def heal(self) -> None:
         """The end of all faults, and of the limit of the wires; delays stay as they
@@ -147,7 +147,7 @@ class Network:
 
     def _frames(self, datagram: bytes) -> int:
         """How many frames carry a datagram."""
-        return 1 if len(datagram) <= self.largest else -(-(len(datagram) + HEADERS - FRAGMENT_HEADER) // (self.mtu - FRAGMENT_HEADER))
+        return 1 if len(datagram) <= self.largest else -(-(len(datagram) + UDP_HEADERS - FRAGMENT_HEADER) // (self.mtu - FRAGMENT_HEADER))
 
     def _loses_frames(self, target: str, datagram: bytes, now: int, rng: Random) -> bool:
         """Whether a datagram of several frames loses some, or its receiver has no room

@@ -13,12 +13,11 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ringcast.address import EVERYONE
+from ringcast.config import DEFAULTS, MAX_DATAGRAM
 from ringcast.errors import ClosedError, MessageTooLargeError
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
-
-DEFAULT_BUFFER = 16 << 20               # bytes that wait for one member
 
 
 class Hub:
@@ -48,10 +47,10 @@ class InprocTransport:
     """One member's place in the hub of `group`; the contract is
     transport.Transport's."""
 
-    max_datagram = 65_507
+    max_datagram = MAX_DATAGRAM
     lossless = False                        # a full inbox drops
 
-    def __init__(self, group: str, *, receive_buffer: int = DEFAULT_BUFFER) -> None:
+    def __init__(self, group: str, *, receive_buffer: int = DEFAULTS.receive_buffer) -> None:
         self.receive_budget = receive_buffer
         self.routes: dict[int, str] = {}
         self._inbox: deque[bytes] = deque()

@@ -27,16 +27,9 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
-from ringcast._core.sockets import (
-    MAX_DATAGRAM,
-    Receiver,
-    Sender,
-    SockAddr,
-    drop_own,
-    size_receive_buffer,
-)
+from ringcast._core.sockets import Receiver, Sender, SockAddr, drop_own, size_receive_buffer
 from ringcast.address import EVERYONE
-from ringcast.config import MIN_DATAGRAM
+from ringcast.config import DEFAULTS, MAX_DATAGRAM, MIN_DATAGRAM, UDP_HEADERS
 from ringcast.errors import ConfigError, TransportError
 from ringcast.transport.ipv4 import (
     check_interface,
@@ -55,7 +48,6 @@ IP_MTU_DISCOVER, IP_MTU = 10, 14    # Linux; the socket module does not name the
 IP_MULTICAST_ALL = 49
 IP_PMTUDISC_PROBE = 3          # fragment nothing; and believe no ICMP message, which anybody could
                                # send, about the way
-HEADERS = 28                   # bytes of IPv4's and UDP's in front of a datagram
 FEW_SLOTS, MANY_SLOTS = 8, 64  # of a receiver: for large datagrams, and for those that fit a frame
 MEBIBYTE = 1 << 20
 
@@ -98,13 +90,13 @@ class UdpTransport(Shared):
     def __init__(
         self,
         *,
-        group_address: str = "239.255.77.1",
-        port: int = 7700,
-        interface: str = "127.0.0.1",
-        ttl: int = 1,
-        receive_buffer: int = 16 * MEBIBYTE,
+        group_address: str = DEFAULTS.group_address,
+        port: int = DEFAULTS.port,
+        interface: str = DEFAULTS.interface,
+        ttl: int = DEFAULTS.ttl,
+        receive_buffer: int = DEFAULTS.receive_buffer,
         send_buffer: int = 4 * MEBIBYTE,
-        max_datagram: int = int(MAX_DATAGRAM),
+        max_datagram: int = DEFAULTS.max_datagram,
         busy_poll: int = 0,
         insecure: bool = False,
     ) -> None:
@@ -114,7 +106,7 @@ class UdpTransport(Shared):
         check_range("ttl", ttl, 0, 255)
         check_range("receive_buffer", receive_buffer, 64 * 1024, 1024 * MEBIBYTE)
         check_range("send_buffer", send_buffer, 64 * 1024, 1024 * MEBIBYTE)
-        check_range("max_datagram", max_datagram, MIN_DATAGRAM, int(MAX_DATAGRAM))
+        check_range("max_datagram", max_datagram, MIN_DATAGRAM, MAX_DATAGRAM)
         slots = FEW_SLOTS if self._loopback else MANY_SLOTS
         with ExitStack() as undo:
             self._unicast = undo.enter_context(_socket())
@@ -280,13 +272,13 @@ def _probe_route(group_address: str, port: int, interface: str) -> int:
         probe.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, socket.inet_aton(interface))
         probe.connect((group_address, port))
         mtu = probe.getsockopt(socket.IPPROTO_IP, IP_MTU)
-    if mtu - HEADERS < MIN_DATAGRAM:
+    if mtu - UDP_HEADERS < MIN_DATAGRAM:
         raise TransportError(errno.EMSGSIZE,
                              f"the interface {interface} carries packets of {mtu} bytes, and "
                              f"ringcast needs "
-                             f"{MIN_DATAGRAM + HEADERS}; raise its MTU (`ip link "
+                             f"{MIN_DATAGRAM + UDP_HEADERS}; raise its MTU (`ip link "
                              f"set`)")
-    return min(mtu - HEADERS, int(MAX_DATAGRAM))
+    return min(mtu - UDP_HEADERS, MAX_DATAGRAM)
 
 
 def _forbid_fragments(unicast: socket.socket) -> None:

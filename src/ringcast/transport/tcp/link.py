@@ -17,11 +17,12 @@ from itertools import islice
 from struct import Struct
 from typing import TYPE_CHECKING
 
+from ringcast._core.wire import HEADER_SIZE
+from ringcast.config import MAX_DATAGRAM
+
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-SMALLEST = 32                           # bytes of a datagram: its header
-LARGEST = 65_507
 READ = 256 << 10        # bytes taken from one link in one poll; 128 KiB .. 1 MiB were equally fast
 SPARE_BUFFERS = 8       # kept while nobody reads into them
 GATHER = 1024           # buffers of one sendmsg (IOV_MAX)
@@ -229,7 +230,7 @@ class Link:
         at, end = self._start, self._end
         while end - at >= _HEAD.size:
             length, sender = _HEAD.unpack_from(data, at)
-            if sender != self.peer or not SMALLEST <= length <= LARGEST:
+            if sender != self.peer or not HEADER_SIZE <= length <= MAX_DATAGRAM:
                 return False
             after = at + 4 + length
             if after > end:
@@ -237,7 +238,7 @@ class Link:
             frames.append(data[at + 4:after])
             at = after
         self._start = at
-        return end - at < 4 or SMALLEST <= _LENGTH.unpack_from(data, at)[0] <= LARGEST
+        return end - at < 4 or HEADER_SIZE <= _LENGTH.unpack_from(data, at)[0] <= MAX_DATAGRAM
 
     def settle(self, spare: list[ReadBuffer]) -> bool:
         """What was handed out is not looked at any more; whether there is still a

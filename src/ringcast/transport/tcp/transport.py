@@ -28,14 +28,16 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING
 
+from ringcast._core.wire import HEADER_SIZE
 from ringcast.address import EVERYONE
+from ringcast.config import DEFAULTS, MAX_DATAGRAM
 from ringcast.errors import ClosedError, ConfigError, MessageTooLargeError
 from ringcast.transport.ipv4 import check_interface, check_range, endpoint, os_errors_as
 from ringcast.transport.lifetime import Shared
 from ringcast.transport.tcp import liveness
 from ringcast.transport.tcp.dialing import FOREVER, MILLISECOND, Dialing, Endpoint
 from ringcast.transport.tcp.handshaking import Agreement, Handshaking
-from ringcast.transport.tcp.link import LARGEST, SMALLEST, Link, ReadBuffer
+from ringcast.transport.tcp.link import Link, ReadBuffer
 from ringcast.transport.tcp.listening import listen
 
 if TYPE_CHECKING:
@@ -97,7 +99,7 @@ class TcpTransport(Shared):
     each link has a lock for its sending side; all else belongs to the polling thread.
     """
 
-    max_datagram = LARGEST
+    max_datagram = MAX_DATAGRAM
     lossless = True
     receive_budget = 1 << 40
 
@@ -106,12 +108,12 @@ class TcpTransport(Shared):
         *,
         group: int,
         member: int,
-        interface: str = "127.0.0.1",
-        port: int = 7700,
-        port_range: int = 32,
+        interface: str = DEFAULTS.interface,
+        port: int = DEFAULTS.port,
+        port_range: int = DEFAULTS.port_range,
         hosts: Sequence[str] = (),
-        max_unsent: int = 64 * MEBIBYTE,
-        link_timeout: float = 5.0,
+        max_unsent: int = DEFAULTS.max_unsent,
+        link_timeout: float = DEFAULTS.link_timeout / 1000,
         handshake_timeout: float = 5.0,
         receive_buffer: int = 0,
         send_buffer: int = 0,
@@ -124,7 +126,7 @@ class TcpTransport(Shared):
         check_range("member", member, 1, (1 << 64) - 1)
         check_range("port", port, 1, 65535)
         check_range("port_range", port_range, 1, 65536 - port)
-        check_range("max_unsent", max_unsent, LARGEST, 1 << 40)
+        check_range("max_unsent", max_unsent, MAX_DATAGRAM, 1 << 40)
         for name, size in (("receive_buffer", receive_buffer), ("send_buffer", send_buffer)):
             check_range(name, size, 0, 1024 * MEBIBYTE)
         for name, seconds in (("link_timeout", link_timeout),
@@ -221,10 +223,10 @@ class TcpTransport(Shared):
     def _check(self, datagram: bytes) -> bytes:
         """Its length as it stands in a frame."""
         size = len(datagram)
-        if size > LARGEST:
-            raise MessageTooLargeError(f"a datagram of {size} bytes is above the {LARGEST} that a "
+        if size > MAX_DATAGRAM:
+            raise MessageTooLargeError(f"a datagram of {size} bytes is above the {MAX_DATAGRAM} that a "
                                        "frame holds; nothing was sent")
-        if size < SMALLEST or datagram[8:16] != self._sender:
+        if size < HEADER_SIZE or datagram[8:16] != self._sender:
             raise ValueError(f"this is no datagram of member {self._member}: the others would "
                              "close the link; nothing was sent")
         return size.to_bytes(4, "little")
