@@ -7,8 +7,9 @@ from journals import A, B, record, seqnos
 from typer.testing import CliRunner
 
 from ringcast.cli.journal import journal_app
-from ringcast.cli.retention_options import BYTES, SECONDS, quantity
+from ringcast.cli.retention_options import retention_of
 from ringcast.errors import ConfigError, JournalError
+from ringcast.journal.retention import Retention
 from ringcast.journal.subscriptions import subscribe, subscriptions
 from ringcast.spark import Journal, JournalReader
 
@@ -109,16 +110,13 @@ def test_purge_wants_to_be_told_what_may_go_and_every_command_a_journal(path, tm
     assert not (tmp_path / "nowhere").exists()
 
 
-@pytest.mark.parametrize("text, units, value", [
-    ("90m", SECONDS, 5400), ("7 D", SECONDS, 604800), ("20G", BYTES, 20 << 30), ("512", BYTES, 512),
-    ("1k", BYTES, 1024)])
-def test_quantities(text, units, value):
-    assert quantity("--x", text, units) == value
+def test_limits_of_retention_have_units():
+    assert retention_of("90m", "20G", ["table"]) == Retention(5_400 * 10**9, 20 << 30, ("table",))
+    assert retention_of(None, "512", None) == Retention(None, 512, ())
 
 
-@pytest.mark.parametrize("text, units", [
-    ("90", SECONDS), ("0s", SECONDS), ("1y", SECONDS), ("-1G", BYTES), ("1.5G", BYTES),
-    ("", BYTES)])
-def test_quantities_that_cannot_be(text, units):
-    with pytest.raises(ConfigError, match="--x must be a whole number"):
-        quantity("--x", text, units)
+@pytest.mark.parametrize("keep_for, keep_bytes", [
+    ("90", None), ("0s", None), ("1y", None), (None, "-1G"), (None, "1.5G"), (None, "")])
+def test_limits_that_cannot_be_are_refused(keep_for, keep_bytes):
+    with pytest.raises(ConfigError, match="--keep-(for|bytes) must be a whole number from 1"):
+        retention_of(keep_for, keep_bytes, None)

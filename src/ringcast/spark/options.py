@@ -2,7 +2,6 @@
 refused before anything is read."""
 
 import os
-import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -16,6 +15,7 @@ from ringcast.journal.offsets import Offset, canonical, digest_of
 from ringcast.journal.subscriptions import subscription_name
 from ringcast.paths import local_path
 from ringcast.spark.filters import EPOCH, microseconds
+from ringcast.units import parse_duration
 
 _BOTH = ("path", "startingOffsets", "startingTimestamp", "senders", "failOnDataLoss",
          "minPartitions", "maxRecordsPerPartition",
@@ -26,10 +26,6 @@ STREAM_OPTIONS = (*_BOTH, "maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTr
 LOAD_OPTIONS = tuple(dict.fromkeys((*BATCH_OPTIONS, *STREAM_OPTIONS)))  # it may become either
 
 EARLIEST, LATEST = "earliest", "latest"
-
-# As Spark reads times in options: a number without a unit is milliseconds.
-_SECONDS = {"us": 1e-6, "": 1e-3, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0,
-            "d": 86400.0}
 
 
 class Options:
@@ -82,10 +78,13 @@ class Options:
             raise ConfigError(f"minOffsetsPerTrigger is {least} and maxOffsetsPerTrigger {most}: the least may not be above the most.")
         if least is None and text is not None:
             raise ConfigError("maxTriggerDelay is how long a batch waits for minOffsetsPerTrigger messages: give that too.")
-        found = re.fullmatch(r"(\d+)\s*([a-z]*)", (text or "15m").strip().lower())
-        if found is None or found[2] not in _SECONDS:
-            raise ConfigError(f"maxTriggerDelay must be a whole number with a unit (us, ms, s, m, h or d), like 15m, not {text!r}.")
-        return int(found[1]) * _SECONDS[found[2]]
+        given = text or "15m"
+        # As Spark reads times in options: a number without a unit is milliseconds.
+        delay = parse_duration(f"{given}ms" if given.strip().isdecimal() else given)
+        if delay is None:
+            raise ConfigError("maxTriggerDelay must be a whole number with a unit (us, ms, s, m, h "
+                              f"or d), like 15m, not {text!r}.")
+        return delay / 1e9
 
     def _count(self, name: str) -> int | None:
         value = self._given.get(name)

@@ -28,7 +28,6 @@ and its number: tasks write nothing, and the commit only waits. A batch write wi
 txnAppId is sent each time it is written.
 """
 
-import re
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -47,14 +46,13 @@ from ringcast.errors import AckTimeoutError, ConfigError, MessageTooLargeError
 from ringcast.outbox.store import PAYLOADS, Meta, Outbox, Part
 from ringcast.paths import local_path
 from ringcast.spark.options import chosen
+from ringcast.units import parse_duration, parse_size
 
 LOOK = 0.01                             # seconds between two looks at the outbox
 
 _STREAM_OPTIONS = ("path", "ackTimeout", "maxOutboxBytes")
 _BATCH_OPTIONS = (*_STREAM_OPTIONS, "txnAppId", "txnVersion")
 _SPARKS_OWN = frozenset({"checkpointlocation", "queryname"})  # what writeStream adds, in Spark 4.3
-_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
-_BYTES = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 
 
 @dataclass
@@ -76,10 +74,9 @@ class Options:
         if not values.get("path"):
             raise ConfigError('Name the outbox, the directory that ringcast publish was given: .option("path", DIRECTORY).')
         self.path = local_path(values["path"]).absolute()
-        self.ack_timeout = _scaled("ackTimeout", values.get("ackTimeout", "60s"), _SECONDS,
-                                   "60s or 500ms")
-        self.max_outbox_bytes = int(_scaled("maxOutboxBytes", values.get("maxOutboxBytes", "1g"),
-                                            _BYTES, "500m or 1g"))
+        timeout = _quantity(values, "ackTimeout", "60s", parse_duration, "60s or 500ms")
+        self.ack_timeout = timeout / 1e9
+        self.max_outbox_bytes = _quantity(values, "maxOutboxBytes", "1g", parse_size, "500m or 1g")
         self.app_id = values.get("txnAppId")
         self.version = self._version(values.get("txnVersion"))
 
@@ -91,11 +88,14 @@ class Options:
         return int(value or 0)
 
 
-def _scaled(name: str, value: str, units: Mapping[str, float], example: str) -> float:
-    found = re.fullmatch(r"([1-9]\d*)\s*([a-z]*)", value.strip().lower())
-    if found is None or found[2] not in units:
-        raise ConfigError(f"{name} must be a whole number with a unit, like {example}, not {value!r}.")
-    return int(found[1]) * units[found[2]]
+def _quantity(values: Mapping[str, str], name: str, default: str,
+              parse: Callable[[str], int | None], example: str) -> int:
+    """Return the value of an option that has a unit, in the smallest one."""
+    given = values.get(name, default)
+    if not (found := parse(given)):
+        raise ConfigError(f"{name} must be a whole number from 1 with a unit, like {example}, "
+                          f"not {given!r}.")
+    return found
 
 
 class _Writer:

@@ -25,14 +25,13 @@ from pathlib import Path
 from typing import Any
 
 from ringcast._core.ring_buffer import RingBuffer
-from ringcast.config import milliseconds
 from ringcast.errors import ConfigError
 from ringcast.protocols.seqnos import MODULUS, Range, is_seqno
 from ringcast.protocols.static_members import HELLO
 from ringcast.sim.checkers import Violation
 from ringcast.sim.transcripts.scripted import Rule, ScriptedCluster, ScriptedMember, spelled
+from ringcast.units import parse_duration
 
-UNITS = {"us": 0.001, "ms": 1.0, "s": 1000.0}
 MOST = 100_000              # seqnos in a range, so that a slip of the pen does not take for ever
 SHOWN = 24                  # datagrams of the history that a Mismatch shows
 
@@ -218,10 +217,10 @@ def truth(word: str) -> bool:
 
 
 def duration(word: str) -> int:
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)(us|ms|s)", word)
-    if not match:
+    nanoseconds = parse_duration(word, fractions=True)
+    if nanoseconds is None:
         raise Mistake(f"expected a duration such as 500ms, not {word!r}")
-    return milliseconds(float(match[1]) * UNITS[match[2]])
+    return nanoseconds
 
 
 def ranges(word: str) -> list[Range]:
