@@ -30,7 +30,8 @@ if TYPE_CHECKING:
         TraceError,
         TransportError,
     )
-    from ringcast.message import Batch, Flag, Message
+    from ringcast.flags import Flag
+    from ringcast.message import Batch, Message
     from ringcast.view import View
 
 __version__ = "0.1.0"
@@ -47,7 +48,7 @@ HOMES = {
     "ClosedError": "errors",
     "ConfigError": "errors",
     "Digest": "digest",
-    "Flag": "message",
+    "Flag": "flags",
     "JoinTimeoutError": "errors",
     "JournalError": "errors",
     "Session": "address",

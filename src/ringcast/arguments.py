@@ -15,7 +15,7 @@ from ringcast.address import Address, Session
 from ringcast.config import MAX_NAME
 from ringcast.digest import Digest
 from ringcast.errors import ConfigError
-from ringcast.message import Flag
+from ringcast.flags import Flag
 from ringcast.protocols.seqnos import MODULUS
 
 FLAGS = int(Flag.OOB | Flag.DONT_LOOPBACK | Flag.NO_RELIABILITY)

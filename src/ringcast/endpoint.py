@@ -25,6 +25,7 @@ from ringcast._core.send_window import SendWindow
 from ringcast.address import Address
 from ringcast.config import Config, milliseconds
 from ringcast.errors import NotMemberError
+from ringcast.flags import FRAGMENT
 from ringcast.protocols import frag
 from ringcast.protocols.bundler import Bundler, Dest
 from ringcast.protocols.multicast.base import Multicast
@@ -229,7 +230,7 @@ class Fragments:
 
     def __init__(self, payload: bytes, flags: int, config: Config) -> None:
         frag.check_size(payload, config.max_message_size)
-        self.payload, self.flags = payload, flags | frag.FRAGMENT
+        self.payload, self.flags = payload, flags | FRAGMENT
         self.bundle = config.max_bundle_size
         self.pieces: list[bytes] = []
         self.sent = 0                                   # of the pieces

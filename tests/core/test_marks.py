@@ -6,7 +6,7 @@ from hypothesis import given, strategies as st
 from ringcast._core.batch import Batch
 from ringcast._core.marks import Marks
 from ringcast._core.ring_buffer import RingBuffer
-from ringcast.message import Flag
+from ringcast.flags import Flag
 
 OOB, DONT_LOOPBACK = int(Flag.OOB), int(Flag.DONT_LOOPBACK)
 

@@ -13,7 +13,7 @@ from ringcast._core.send_window import SendWindow
 from ringcast.address import EVERYONE
 from ringcast.config import configure
 from ringcast.endpoint import Endpoint, Fragments
-from ringcast.protocols.frag import FRAGMENT
+from ringcast.flags import FRAGMENT
 from ringcast.protocols.seqnos import MODULUS
 
 NAMES = ("A", "B", "C")

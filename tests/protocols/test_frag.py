@@ -9,8 +9,8 @@ from ringcast._core.ring_buffer import RingBuffer
 from ringcast.address import Address
 from ringcast.config import configure
 from ringcast.errors import MessageTooLargeError
-from ringcast.message import Flag
-from ringcast.protocols.frag import FRAGMENT, HEAD, SMALLEST, Reassembly, check_size, cut, rejoin
+from ringcast.flags import FRAGMENT, Flag
+from ringcast.protocols.frag import HEAD, SMALLEST, Reassembly, check_size, cut, rejoin
 from ringcast.protocols.stream import Stream
 
 PAYLOAD = random.Random(1).randbytes(10_000)

@@ -13,7 +13,7 @@ from ringcast._core.send_window import SendWindow
 from ringcast.address import Address
 from ringcast.config import Config, configure
 from ringcast.errors import NotMemberError
-from ringcast.message import Flag
+from ringcast.flags import Flag
 from ringcast.protocols.budget import ReceiveBudget
 from ringcast.protocols.unicast3 import Unicast3, control
 from ringcast.protocols.unicast3.layer import MOST_GONE

@@ -2,7 +2,7 @@
 
 from ringcast._core import wire
 from ringcast.address import Address
-from ringcast.message import Flag
+from ringcast.flags import Flag
 from ringcast.protocols.unreliable import MOST_WAITING, UNRELIABLE, Unreliable
 from ringcast.stack import Stack
 from ringcast.view import View

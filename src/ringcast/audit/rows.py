@@ -14,12 +14,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ringcast.audit.groups import SENT, Stream
-from ringcast.trace import FRAGMENT, PART
+from ringcast.flags import FRAGMENT, Flag
+from ringcast.trace import PART
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-OOB, DONT_LOOPBACK = 1, 2               # ringcast.Flag
+OOB, DONT_LOOPBACK = int(Flag.OOB), int(Flag.DONT_LOOPBACK)
 FOUND = ("member", "stream", "position", "ev", "wall", "view_id")
 HOLE = {"kind": "string", "member": "string", "stream": "int64", "begin": "int64", "low": "int64",
         "high": "int64", "ev": "int64",

@@ -30,7 +30,7 @@ from ringcast.errors import (
     RingcastError,
     SendTimeoutError,
 )
-from ringcast.message import Flag
+from ringcast.flags import Flag
 from ringcast.protocols.bundler import Dest
 from ringcast.stack import Instant
 

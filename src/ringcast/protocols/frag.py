@@ -20,7 +20,6 @@ from ringcast.errors import MessageTooLargeError
 from ringcast.protocols.seqnos import Seqno
 from ringcast.stack import Instant
 
-FRAGMENT = 8                  # the flag of a message that is one (marks.pxd)
 HEAD = struct.Struct("<QII")  # number of the message, index of the part, number of parts
 SMALLEST = 256                # bytes of a part, but for the last; so the parts of a message are
                               # never too many, nor are the messages when each counts as much

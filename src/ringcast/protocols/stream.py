@@ -21,8 +21,8 @@ from ringcast._core.window import Window
 from ringcast._core.wire import Arrivals
 from ringcast.address import Address
 from ringcast.config import Config
-from ringcast.message import Flag
-from ringcast.protocols.frag import FRAGMENT, Reassembly
+from ringcast.flags import FRAGMENT, Flag
+from ringcast.protocols.frag import Reassembly
 from ringcast.protocols.seqnos import MODULUS, Seqno, later, precedes
 from ringcast.stack import Instant, Layer
 

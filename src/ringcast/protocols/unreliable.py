@@ -10,8 +10,8 @@ import struct
 from ringcast._core import wire
 from ringcast._core.batch import Batch
 from ringcast.address import EVERYONE, Address
+from ringcast.flags import Flag
 from ringcast.kinds import Kind, takes
-from ringcast.message import Flag
 from ringcast.stack import Instant, Layer, Packet
 from ringcast.view import View
 

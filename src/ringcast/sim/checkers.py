@@ -12,8 +12,7 @@ from ringcast._core import wire
 from ringcast._core.batch import Batch
 from ringcast.address import Address
 from ringcast.config import MAX_DATAGRAM, MAX_MEMBERS
-from ringcast.message import Flag
-from ringcast.protocols.frag import FRAGMENT
+from ringcast.flags import Flag
 from ringcast.protocols.multicast.base import HIGHEST, XMIT_REQ
 from ringcast.protocols.multicast.lossless import MOST_ROOM
 from ringcast.protocols.multicast.nakack2 import Nakack2
@@ -176,7 +175,7 @@ class Checkers:
                 self.violated("forgery",
                               f"{sender.name} is told that {batch} is undelivered, which it did "
                               f"not send")
-            if number < len(talk.said) and not batch.flags & FRAGMENT and talk.said[number] != payload:
+            if number < len(talk.said) and not batch.flags & Flag.INCOMPLETE and talk.said[number] != payload:
                 self.violated("content",
                               f"{sender.name} is told that {batch} is undelivered, with other "
                               f"payloads than it sent")

@@ -16,7 +16,7 @@ from ringcast.config import configure, milliseconds
 from ringcast.digest import Digest
 from ringcast.endpoint import Endpoint, Fragments
 from ringcast.errors import NotMemberError
-from ringcast.message import Flag
+from ringcast.flags import Flag
 from ringcast.protocols import frag
 from ringcast.protocols.bundler import Dest
 from ringcast.protocols.multicast.nakack2 import Nakack2

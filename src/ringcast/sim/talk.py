@@ -9,7 +9,7 @@ begins at `base`.
 from typing import Any
 
 from ringcast.endpoint import Fragments
-from ringcast.message import Flag
+from ringcast.flags import Flag
 from ringcast.protocols.seqnos import MODULUS, Seqno
 from ringcast.protocols.unicast3.control import ConnId
 

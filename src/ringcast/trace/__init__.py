@@ -16,8 +16,7 @@ They are numbered from 1. pyarrow is imported when a trace is switched on, and n
 before.
 """
 
-FRAGMENT, PART = 8, 1 << 12                     # flags of a part of a message: of each, and of each
-                                                # but the last
+PART = 1 << 12      # beside ringcast.Flag: a fragment of a message that is not its last
 VERSION_KEY, VERSION = b"ringcast.trace", b"2"  # in the metadata of a part file
 SUFFIX, UNFINISHED = ".parquet", ".part"
 

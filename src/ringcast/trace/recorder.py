@@ -13,7 +13,7 @@ from ringcast._core import wire
 from ringcast._core.batch import Batch
 from ringcast.address import EVERYONE, Address
 from ringcast.digest import Digest
-from ringcast.message import Flag
+from ringcast.flags import FRAGMENT, Flag
 from ringcast.protocols.frag import HEAD
 from ringcast.protocols.multicast import base as multicast, mcast, nakack2, stable
 from ringcast.protocols.multicast.base import Multicast
@@ -23,7 +23,7 @@ from ringcast.protocols.unicast3 import Unicast3, control
 from ringcast.protocols.unicast3.control import PREFIX
 from ringcast.protocols.unreliable import STAMP, UNRELIABLE
 from ringcast.stack import Effects, Packet
-from ringcast.trace import FRAGMENT, PART, SENT
+from ringcast.trace import PART, SENT
 from ringcast.trace.writer import Writer
 from ringcast.view import View
 

@@ -7,7 +7,8 @@ from ringcast._core.batch import Batch
 from ringcast._core.send_window import SendWindow
 from ringcast._core.window import Window
 from ringcast.address import Address
-from ringcast.protocols.frag import FRAGMENT, rejoin
+from ringcast.flags import FRAGMENT, Flag
+from ringcast.protocols.frag import rejoin
 from ringcast.protocols.retransmission import Backoff, Pace
 from ringcast.protocols.seqnos import MODULUS, Seqno, precedes
 from ringcast.protocols.unicast3.control import ConnId, Timestamp, XmitReq
@@ -124,8 +125,9 @@ class SenderEntry:
         failed = []
         for batch in batches:
             if batch.flags & FRAGMENT:
+                flags = batch.flags & ~FRAGMENT
                 failed += [Batch(local, batch.last, [payload], view_id, self.dest,
-                                 batch.flags & ~(0 if is_rest else FRAGMENT))
+                                 flags | Flag.INCOMPLETE if is_rest else flags)
                            for payload, is_rest in rejoin(batch.payloads)]
             else:
                 failed.append(batch.addressed(local, self.dest, view_id, None,

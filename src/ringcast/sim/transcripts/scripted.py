@@ -14,8 +14,8 @@ from typing import Any
 from ringcast._core import wire
 from ringcast._core.batch import Batch
 from ringcast.address import EVERYONE, Address
+from ringcast.flags import Flag
 from ringcast.kinds import Kind
-from ringcast.message import Flag
 from ringcast.protocols.seqnos import MODULUS, Range
 from ringcast.sim.cluster import Cluster, Observer
 from ringcast.sim.links import Links
