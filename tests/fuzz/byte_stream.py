@@ -16,7 +16,7 @@ from hostile import EDGES, Program
 
 from ringcast._core.wire import HEADER_SIZE
 from ringcast.config import MAX_DATAGRAM
-from ringcast.transport.tcp.handshake import SIZE, Kind, Numbers, Record, read, write
+from ringcast.transport.tcp.handshake import SIZE, Kind, LinkNumbers, Record, decode, encode
 from ringcast.transport.tcp.link import READ, SPARE_BUFFERS, Link, ReadBuffer
 
 GROUP, PEER = 0xABCD1234, 0x2222_0000_0002
@@ -53,7 +53,7 @@ class Socket:
 
 def run(data: bytes) -> None:
     program = Program(data)
-    numbers = Numbers()
+    numbers = LinkNumbers()
     for _ in range(program.byte() % 8):
         handshake(program, numbers)
     stream = b"".join(a_piece(program) for _ in range(program.byte() % 24))
@@ -62,20 +62,20 @@ def run(data: bytes) -> None:
 
 # --------------------------------------------------------------------------------------- handshakes
 
-def handshake(program: Program, numbers: Numbers) -> None:
+def handshake(program: Program, numbers: LinkNumbers) -> None:
     """A record, or nearly one, is read as the reference does; and whatever number it
     says, what we propose is above our link's."""
     number, member = (abs(program.choice([*EDGES, 1 << 62, (1 << 62) + 1, numbers.highest,
-                                          numbers.stood + 1])) for _ in range(2))
+                                          numbers.established + 1])) for _ in range(2))
     kind = program.byte()
-    raw = write(GROUP, Record(kind, member, number, ("127.0.0.1", 7700)))
+    raw = encode(GROUP, Record(kind, member, number, ("127.0.0.1", 7700)))
     assert len(raw) == SIZE
     damaged = bytearray(raw)
     for _ in range(program.byte() % 3):
         damaged[program.byte() % SIZE] = program.byte()
     for each in (raw, bytes(damaged), resealed(bytes(damaged)),
                  (program.bytes(SIZE) + bytes(SIZE))[:SIZE]):
-        record = read(each, GROUP)
+        record = decode(each, GROUP)
         assert (record and tuple(record)) == reference.record(each, GROUP)
         if record is not None:
             heed(record, numbers, member < PEER)
@@ -86,18 +86,18 @@ def resealed(raw: bytes) -> bytes:
     return body + hashlib.blake2b(body, digest_size=8).digest()
 
 
-def heed(record: Record, numbers: Numbers, peer_is_smaller: bool) -> None:
+def heed(record: Record, numbers: LinkNumbers, peer_is_smaller: bool) -> None:
     """As tcp.py does: a proposal that is allowed, or an answer to our own, or a
     refusal."""
     is_allowed = record.kind == Kind.PROPOSE and numbers.allows(record.number, peer_is_smaller)
     if is_allowed or (record.kind == Kind.ACCEPT and 0 < numbers.proposed == record.number):
-        numbers.stand(record.number)
+        numbers.establish(record.number)
     elif record.kind == Kind.REFUSE:
-        numbers.told(record.number)
+        numbers.learn(record.number)
         numbers.give_up()
     elif record.kind == Kind.HELLO and not numbers.proposed:
-        assert numbers.propose() > numbers.stood
-    assert numbers.stood <= numbers.highest < 1 << 63 and (not numbers.proposed or numbers.stood
+        assert numbers.propose() > numbers.established
+    assert numbers.established <= numbers.highest < 1 << 63 and (not numbers.proposed or numbers.established
                                                            < numbers.proposed <= numbers.highest)
 
 
@@ -144,7 +144,7 @@ def split(program: Program, stream: bytes, cuts: list[int]) -> None:
             break
         if views or program.byte() & 1:
             for _ in range(1 + program.byte() % 2):             # twice: nothing came meanwhile
-                link.settle(spare)
+                link.release_buffer(spare)
                 check(link, spare)
     assert found == expected
     assert well is (False if is_well else None)

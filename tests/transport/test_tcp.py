@@ -140,7 +140,7 @@ class Handmade:
     def record(self, kind, number, **changes):
         record = Record(**{"kind": kind, "member": self.number, "number": number,
                            "endpoint": ("127.0.0.1", 9), **changes})
-        return tcp_handshake.write(self.group, record)
+        return tcp_handshake.encode(self.group, record)
 
     def hear(self, member, size=SIZE):
         """The next `size` bytes, or less at the end."""
@@ -155,7 +155,7 @@ class Handmade:
         return heard
 
     def hear_record(self, member):
-        return tcp_handshake.read(self.hear(member), self.group)
+        return tcp_handshake.decode(self.hear(member), self.group)
 
     def propose(self, member, number):
         """The answer to a proposal."""
@@ -190,7 +190,7 @@ def handmade(place):
 @pytest.fixture
 def impatient(monkeypatch):
     """Who failed dials again at once."""
-    for name in ("SEARCH_FIRST", "SEARCH_LAST", "SEARCH_LATER", "AGAIN_FIRST", "AGAIN_LAST"):
+    for name in ("SEARCH_FIRST", "SEARCH_LAST", "SEARCH_LATER", "REDIAL_FIRST", "REDIAL_LAST"):
         monkeypatch.setattr(tcp_dialing, name, 1_000_000)
 
 
@@ -274,7 +274,7 @@ def test_a_member_does_not_dial_its_own_port_nor_a_candidate_that_has_a_link(mem
     run(a, b, until=all_linked(a, b))
     assert a.transport._own not in a.transport._dialing._candidates
     now = time.monotonic_ns() + (1 << 60)
-    assert b.transport._own not in list(a.transport._dialing.dials(now))
+    assert b.transport._own not in list(a.transport._dialing.due_endpoints(now))
 
 
 @pytest.mark.parametrize("physical", ["", "127.0.0.1", "127.0.0.1:0", "localhost:7700",
@@ -294,7 +294,7 @@ def test_of_two_ways_to_one_member_one_is_proposed_and_the_other_left(member, pl
         for way in ways:
             way.socket.sendall(way.record(Kind.HELLO, 0))
         heard = [way.hear(a) for way in ways]
-    proposals = [tcp_handshake.read(each, place["group"]) for each in heard if each]
+    proposals = [tcp_handshake.decode(each, place["group"]) for each in heard if each]
     assert [record.kind for record in proposals] == [Kind.PROPOSE]
     for way in ways:
         way.socket.close()
@@ -462,7 +462,7 @@ def test_two_transports_agree_again_after_one_has_forgotten_the_link(member, imp
     run(f, o, until=all_linked(f, o))
     kept = f.transport._links[other].socket.dup()               # so that the other is not told
     link = f.transport._links[other]
-    f.transport._lose(link)
+    f.transport._remove_link(link)
     run(f, o, until=lambda: len(f.events()) == len(o.events()) == 2)
     f.put(b"f")
     o.put(b"o")
@@ -496,7 +496,7 @@ def test_numbers_of_strangers_are_forgotten_but_not_those_of_links_and_routes(me
     for stranger in range(10, 10 + 2 * tcp_dialing.MOST_PEERS):
         a.transport._dialing.peer(stranger)
     peers = a.transport._dialing.peers
-    assert len(peers) == tcp_dialing.MOST_PEERS and peers[2].numbers.stood == 7 and 3 in peers
+    assert len(peers) == tcp_dialing.MOST_PEERS and peers[2].numbers.established == 7 and 3 in peers
 
 
 class Layer:
@@ -735,10 +735,10 @@ def test_a_member_that_is_held_before_it_has_a_link_is_held(member):
 
 def waits_of(member, timeout_ns):
     """How often a poll that has nothing to return waits."""
-    waits, wait = [], member.transport._wait
-    member.transport._wait = lambda *args: waits.append(args) or wait(*args)
+    waits, wait = [], member.transport._wait_for_events
+    member.transport._wait_for_events = lambda *args: waits.append(args) or wait(*args)
     member.step(timeout_ns)
-    del member.transport._wait
+    del member.transport._wait_for_events
     return len(waits)
 
 
@@ -806,7 +806,7 @@ def test_garbage_instead_of_a_handshake_is_refused(member, handmade, garbage):
 def altered(raw, at, value):
     raw = bytearray(raw)
     raw[at] = value
-    return bytes(raw[:-8]) + tcp_handshake._check(bytes(raw[:-8]))
+    return bytes(raw[:-8]) + tcp_handshake._checksum(bytes(raw[:-8]))
 
 
 @pytest.mark.parametrize("change", ["magic", "version", "kind", "group", "checksum", "nobody",

@@ -3,7 +3,7 @@ schedules of a small world, explored.
 
 The world has two members, connections between them that carry records in order, and
 ends that are read after what was said before. What each member does with a record is
-the rule itself (Numbers) and the few lines around it that tcp.py has.
+the rule itself (LinkNumbers) and the few lines around it that tcp.py has.
 """
 
 import copy
@@ -15,10 +15,10 @@ from ringcast.transport.tcp.handshake import (
     HIGHEST,
     SIZE,
     Kind,
-    Numbers,
+    LinkNumbers,
     Record,
-    read,
-    write,
+    decode,
+    encode,
 )
 
 END = "end"
@@ -26,7 +26,7 @@ END = "end"
 
 class Side:
     def __init__(self, dials, losses):
-        self.numbers, self.link, self.dial = Numbers(), None, None
+        self.numbers, self.link, self.dial = LinkNumbers(), None, None
         self.dials, self.losses = dials, losses                # that it may still begin, and have
 
 
@@ -39,7 +39,7 @@ class World:
         self.connections = []
 
     def key(self):
-        sides = tuple((s.numbers.stood, s.numbers.proposed, s.numbers.highest, s.link, s.dial,
+        sides = tuple((s.numbers.established, s.numbers.proposed, s.numbers.highest, s.link, s.dial,
                        s.dials, s.losses) for s in self.sides)
         return sides, tuple((dialer, tuple(to[0]), tuple(to[1]), tuple(ends)) for dialer, to,
                             ends in self.connections)
@@ -89,14 +89,14 @@ class World:
             assert mine and said[1] == side.numbers.proposed
             self.establish(me, index, said[1])
         else:
-            side.numbers.told(said[1])
+            side.numbers.learn(said[1])
             self.close(me, index)
 
     def establish(self, me, index, number):
         side = self.sides[me]
         for former in {side.dial, side.link} - {None, index}:
             self.close(me, former)
-        side.numbers.stand(number)
+        side.numbers.establish(number)
         side.link, side.dial = index, None
 
     def say(self, me, index, record):
@@ -131,7 +131,7 @@ def explore(world):
 
 
 def numbers_of(world):
-    return [side.numbers.stood for side in world.sides]
+    return [side.numbers.established for side in world.sides]
 
 
 @pytest.mark.parametrize("dials", [(1, 0), (0, 1), (1, 1), (2, 1), (1, 2), (2, 2)])
@@ -175,29 +175,29 @@ def test_on_each_side_the_numbers_of_links_only_grow():
 
 
 def test_a_refused_dialer_proposes_above_what_it_was_told():
-    numbers = Numbers()
+    numbers = LinkNumbers()
     assert numbers.propose() == 1
     numbers.give_up()
-    numbers.told(41)
+    numbers.learn(41)
     assert numbers.propose() == 42
 
 
 def test_nobody_takes_the_last_number_at_once():
     """In another's name, so that the one whose name it is could propose nothing
     higher."""
-    numbers = Numbers()
-    numbers.stand(5)
+    numbers = LinkNumbers()
+    numbers.establish(5)
     for far in (5 + FARTHEST + 1, HIGHEST):
         assert not numbers.allows(far, peer_is_smaller=True)
-        numbers.told(far)
+        numbers.learn(far)
     assert numbers.highest == 5 and numbers.allows(5 + FARTHEST, peer_is_smaller=False)
 
 
 def test_records_are_read_as_they_were_written_and_no_flipped_bit_is_overlooked():
     record = Record(Kind.PROPOSE, (1 << 64) - 1, HIGHEST, ("127.0.0.1", 65535))
-    raw = write(7, record)
-    assert len(raw) == SIZE and read(raw, 7) == record and read(raw, 8) is None
+    raw = encode(7, record)
+    assert len(raw) == SIZE and decode(raw, 7) == record and decode(raw, 8) is None
     for bit in range(8 * SIZE):
         flipped = bytearray(raw)
         flipped[bit // 8] ^= 1 << bit % 8
-        assert read(bytes(flipped), 7) is None
+        assert decode(bytes(flipped), 7) is None

@@ -64,18 +64,18 @@ def drain(end):
 def test_a_send_that_the_kernel_refuses_cuts_the_link(link, ends):
     ends[1].close()
     put(link, b"nobody takes this")
-    assert not link.standing and not put(link, b"nor this")
+    assert not link.is_up and not put(link, b"nor this")
     assert link.frames_sent == 1                # nothing is counted for a link that does not stand
 
 
 def test_a_queue_that_the_kernel_refuses_cuts_the_link_and_is_counted_as_lost(link, ends):
     big = bytes(8 << 20)
     put(link, big)
-    waiting = link.unsent
+    waiting = link.unsent_bytes
     assert 0 < waiting < len(big)
     ends[1].close()
     link.flush()
-    assert not link.standing and link.unsent == 0 and link.lost == waiting
+    assert not link.is_up and link.unsent_bytes == 0 and link.lost_bytes == waiting
 
 
 # -- What epoll looks at
@@ -88,7 +88,7 @@ def test_a_link_that_ended_while_it_is_held_is_not_looked_at_until_it_is_release
     assert epoll.poll(0) == []
     ends[1].close()
     assert epoll.poll(0), "the end is seen"
-    link.park()
+    link.end_while_held()
     assert epoll.poll(0) == []
     link.hold(False)
     assert [fd for fd, _ in epoll.poll(0)] == [ends[0].fileno()]
@@ -107,9 +107,9 @@ def test_a_closed_link_is_not_looked_at_although_a_forked_child_has_its_socket(l
 # -- Threads
 # --------------------------------------------------------------------------------------------------------
 
-@pytest.mark.parametrize("end", ["cut", "finish", "close", "park"])
+@pytest.mark.parametrize("end", ["cut", "finish", "close", "end_while_held"])
 def test_every_change_of_a_link_holds_its_lock(link, ends, end):
-    guarded = guard(link, link._lock, "standing", "_unsent", "_registered", "_watched",
+    guarded = guard(link, link._lock, "is_up", "_unsent", "_is_registered", "_watched",
                     read=("_queue",))
     put(link, *frame(1, 0, 8 << 20))            # more than the kernel takes
     put(link, *frame(1, 1, 80))                 # behind it
@@ -121,7 +121,7 @@ def test_every_change_of_a_link_holds_its_lock(link, ends, end):
     before = guarded.uses
     getattr(link, end)()
     assert guarded.uses > before > 10
-    if end in ("cut", "park"):
+    if end in ("cut", "end_while_held"):
         link.close()
 
 
@@ -145,7 +145,7 @@ def test_frames_of_several_threads_stay_whole_while_the_kernel_takes_them_in_par
         while len(got) < writers * frames * (size + 4):
             select.select([ends[1]], [], [], PATIENCE / 100)
             got += drain(ends[1])
-            if not any(thread.is_alive() for thread in threads) and not link.unsent:
+            if not any(thread.is_alive() for thread in threads) and not link.unsent_bytes:
                 got += drain(ends[1])
                 break
             link.flush()

@@ -9,10 +9,10 @@ from ringcast.address import EVERYONE
 from ringcast.errors import ClosedError
 from ringcast.transport import inproc
 from ringcast.transport.inproc import InprocTransport
-from ringcast.transport.lifetime import Shared
+from ringcast.transport.lifetime import RefCountedTransport
 
 
-class Lent(Shared):
+class Lent(RefCountedTransport):
     """Something that threads enter, and that must be given back once."""
 
     def __init__(self):
@@ -22,36 +22,36 @@ class Lent(Shared):
     def wake(self):
         self.wakes += 1
 
-    def _release(self):
+    def _close_sockets(self):
         self.releases += 1
 
 
 def test_what_threads_share_of_a_transport_is_counted_under_its_lock():
     lent = Lent()
-    guarded = guard(lent, lent._lock, "_closed", "_released", read=("_users",))
-    lent._enter()
-    lent._enter()
-    lent._leave()
+    guarded = guard(lent, lent._lock, "_closed", "_is_released", read=("_users",))
+    lent._begin_use()
+    lent._begin_use()
+    lent._end_use()
     lent.close()
     lent.close()
     assert (lent.wakes, lent.releases) == (1, 0)
-    lent._leave()
+    lent._end_use()
     assert lent.releases == 1 and guarded.uses >= 8
     with pytest.raises(ClosedError):
-        lent._enter()
+        lent._begin_use()
 
 
 def test_the_sockets_go_once_however_many_threads_leave_and_close_at_once():
     for _ in range(50):
         lent, start = Lent(), threading.Barrier(4)
-        lent._enter()
-        lent._enter()
+        lent._begin_use()
+        lent._begin_use()
 
         def act(what, start=start):
             start.wait()
             what()
         threads = [threading.Thread(target=act, args=(what,))
-                   for what in (lent._leave, lent._leave, lent.close, lent.close)]
+                   for what in (lent._end_use, lent._end_use, lent.close, lent.close)]
         for thread in threads:
             thread.start()
         for thread in threads:

@@ -1,8 +1,8 @@
-"""Members in one process: a datagram is an object in the other member's queue. For
-tests, and for trying things out.
+"""A transport between members of one process, for tests and for trying things out: a
+datagram is an object in the other member's queue.
 
-It behaves like a datagram network: what does not fit a full queue is lost, and the
-stack repairs it.
+It behaves like a datagram network: a datagram that does not fit a full queue is lost,
+and the stack repairs that.
 """
 
 import itertools
@@ -14,14 +14,15 @@ from typing import TYPE_CHECKING
 
 from ringcast.address import EVERYONE
 from ringcast.config import DEFAULTS, MAX_DATAGRAM
-from ringcast.errors import ClosedError, MessageTooLargeError
+from ringcast.errors import MessageTooLargeError
+from ringcast.transport.lifetime import check_open
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 
 class Hub:
-    """The network of one group: who is attached. Threads: any."""
+    """The network of one group: the transports that are attached to it. Threads: any."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -34,7 +35,7 @@ _hubs_lock = threading.Lock()
 
 
 def _forget_hubs() -> None:
-    """A forked child meets nobody of its parent."""
+    """Let a forked child share no hub with its parent."""
     global _hubs_lock
     _hubs_lock = threading.Lock()
     _hubs.clear()
@@ -44,11 +45,18 @@ os.register_at_fork(after_in_child=_forget_hubs)
 
 
 class InprocTransport:
-    """One member's place in the hub of `group`; the contract is
-    transport.Transport's."""
+    """A `Transport` of one member of `group`, between members of this process.
+
+    Args:
+        group: the name of the group; transports of the same name reach each other.
+        receive_buffer: bytes of datagrams that may wait for this member; what comes
+            beyond is lost.
+
+    Threads: as `Transport` says.
+    """
 
     max_datagram = MAX_DATAGRAM
-    lossless = False                        # a full inbox drops
+    lossless = False
 
     def __init__(self, group: str, *, receive_buffer: int = DEFAULTS.receive_buffer) -> None:
         self.receive_budget = receive_buffer
@@ -57,7 +65,8 @@ class InprocTransport:
         self._inbox_bytes = 0
         self._arrived = threading.Condition()
         self._woken = self._closed = False
-        self._counters = dict.fromkeys(("datagrams_sent", "datagrams_received", "datagrams_dropped", "unknown_dest"), 0)
+        self._counters = dict.fromkeys(
+            ("datagrams_sent", "datagrams_received", "datagrams_dropped", "unknown_dest"), 0)
         with _hubs_lock:
             self._hub = _hubs.setdefault(group, Hub())
         with self._hub.lock:
@@ -65,22 +74,21 @@ class InprocTransport:
             self._hub.attached[self.physical] = self
 
     def connect(self, routes: Mapping[int, str]) -> None:
+        """See `Transport.connect`."""
         self.routes = dict(routes)
 
     def put(self, packets: "Sequence[tuple[int, Buffer]]") -> None:
-        self._check_open()
+        """See `Transport.put`."""
+        check_open(self._closed)
         for _, datagram in packets:
             if memoryview(datagram).nbytes > self.max_datagram:
-                raise MessageTooLargeError(f"a datagram is above {self.max_datagram} bytes; nothing was sent")
+                raise MessageTooLargeError(
+                    f"a datagram is above {self.max_datagram} bytes; nothing was sent")
         for dest, datagram in packets:
             targets = self._targets(dest)
             self._counters["datagrams_sent"] += bool(targets)
             for target in targets:
                 target._accept(bytes(datagram))
-
-    def _check_open(self) -> None:
-        if self._closed:
-            raise ClosedError("this transport is closed; open another one")
 
     def _targets(self, dest: int) -> list["InprocTransport"]:
         with self._hub.lock:
@@ -102,8 +110,9 @@ class InprocTransport:
             self._arrived.notify()
 
     def poll(self, timeout_ns: int | None, expecting: bool = False) -> list[memoryview]:
+        """See `Transport.poll`."""
         with self._arrived:
-            self._check_open()
+            check_open(self._closed)
             if not self._inbox and not self._woken:
                 self._arrived.wait(None if timeout_ns is None else timeout_ns / 1e9)
             self._woken = False
@@ -114,24 +123,30 @@ class InprocTransport:
         return datagrams
 
     def links(self) -> list[int]:
+        """See `Transport.links`: there are no connections."""
         return []
 
     def hold(self, members: Collection[int]) -> None:
-        pass
+        """See `Transport.hold`: a datagram that is not read would be lost, so all are
+        read."""
 
     def wake(self) -> None:
+        """See `Transport.wake`."""
         with self._arrived:
             self._woken = True
             self._arrived.notify()
 
     def status(self) -> dict[str, int]:
+        """See `Transport.status`."""
         return dict(self._counters)
 
     def forget(self) -> None:
+        """See `Transport.forget`."""
         self._arrived = threading.Condition()
         self._closed = True
 
     def close(self) -> None:
+        """See `Transport.close`."""
         with self._hub.lock:
             self._hub.attached.pop(self.physical, None)
         with self._arrived:

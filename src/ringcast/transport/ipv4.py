@@ -1,9 +1,8 @@
-"""IPv4 endpoints, the same for every transport over IP: what may be bound to, what is
-refused, and with which sentence.
+"""IPv4 addresses and errors, the same for every transport over IP.
 
-A wrong option of this program's raises ConfigError and what the machine refuses
-TransportError, each with one sentence that says what to do. What a remote member says
-of itself never raises: it makes sense or is None.
+A wrong option raises ConfigError and what the machine refuses raises TransportError,
+each with one sentence that says what to do. What a remote member says about itself
+never raises: it is an address, or None.
 """
 
 from __future__ import annotations
@@ -16,43 +15,47 @@ from contextlib import contextmanager
 
 from ringcast.errors import ConfigError, TransportError
 
+HostPort = tuple[str, int]
+
 
 def check_range(name: str, value: int, low: int, high: int) -> None:
+    """Raise ConfigError if an option is no int in low .. high."""
     if not isinstance(value, int) or not low <= value <= high:
         raise ConfigError(f"{name}={value!r} is outside {low}..{high}")
 
 
 def check_interface(interface: str, insecure: bool) -> ipaddress.IPv4Address:
-    """One interface's address; other than loopback only for who says that he knows what
-    that means (decision 24)."""
+    """Return the address of one network interface. ConfigError if it is none, or if it
+    is not loopback and the user has not said `insecure` (decision 24)."""
     address = parse_address("interface", interface)
     if not names_one_host(address):
-        raise ConfigError(f"interface={interface!r} is not the address of one interface; `ip -4 address` lists them")
+        raise ConfigError(f"interface={interface!r} is not the address of one interface; "
+                          "`ip -4 address` lists them")
     if not address.is_loopback and not insecure:
-        raise ConfigError(
-            f"interface={interface!r} is not loopback, and ringcast does not encrypt or "
-            f"authenticate yet: "
-            "say insecure=True if everybody on that network may read and write the group's messages"
-        )
+        raise ConfigError(f"interface={interface!r} is not loopback, and ringcast does not encrypt "
+                          "or authenticate yet: say insecure=True if everybody on that network "
+                          "may read and write the group's messages")
     return address
 
 
 def parse_address(name: str, text: str) -> ipaddress.IPv4Address:
+    """Return the IPv4 address that an option gives; ConfigError if it gives none."""
     try:
         return ipaddress.IPv4Address(text if isinstance(text, str) else "")
     except ValueError:
-        raise ConfigError(f"{name}={text!r} is not an IPv4 address in the form 127.0.0.1") from None
+        raise ConfigError(f"{name}={text!r} is not an IPv4 address "
+                          "in the form 127.0.0.1") from None
 
 
 def names_one_host(address: ipaddress.IPv4Address) -> bool:
+    """Return whether an address can be that of one host."""
     return not (address.is_multicast or address.is_unspecified or address.is_reserved)
 
 
-def endpoint(physical: object, loopback: bool) -> tuple[str, int] | None:
-    """The host and port of `address:port`; None for what a confused or hostile peer
-    says: also for addresses that would reach more than one host, or loopback when we
-    are not on it, or the other way round.
-    """
+def parse_host_port(physical: object, loopback: bool) -> HostPort | None:
+    """Return the host and port of `address:port`, or None for what a faulty or hostile
+    peer says: no such text, an address of several hosts, or one that is loopback when
+    we are not on `loopback`, or the other way round."""
     host, _, port = physical.rpartition(":") if isinstance(physical, str) else ("", "", "")
     if not (port.isascii() and port.isdigit() and len(port) <= 5 and 1 <= int(port) <= 65535):
         return None
@@ -60,25 +63,32 @@ def endpoint(physical: object, loopback: bool) -> tuple[str, int] | None:
         address = ipaddress.IPv4Address(host)
     except ValueError:
         return None
-    return (host,
-            int(port)) if names_one_host(address) and address.is_loopback == loopback else None
+    if not names_one_host(address) or address.is_loopback != loopback:
+        return None
+    return host, int(port)
 
 
 @contextmanager
 def os_errors_as(protocol: str, sentences: Mapping[int, str]) -> Iterator[None]:
-    """Turn the errors named into the sentence that says what to do, and any other into
-    the kernel's own words."""
+    """Turn an OSError into a TransportError: with the sentence for its number, or else
+    with the kernel's own words."""
     try:
         yield
     except OSError as error:
         code = error.errno or 0
-        anywhere = {errno.EMFILE: "this process has too many files open; close some or raise its limit (ulimit -n)"}
-        sentence = {**anywhere, **sentences}.get(code,
-                                                 f"{protocol} could not start: {os.strerror(code)}")
+        known = {errno.EMFILE: "this process has too many files open; close some or raise its "
+                               "limit (ulimit -n)", **sentences}
+        sentence = known.get(code, f"{protocol} could not start: {os.strerror(code)}")
         raise TransportError(code, sentence) from error
 
 
 def no_such_interface(interface: str) -> dict[int, str]:
-    """For who binds to the address of an interface."""
-    sentence = f"no interface that is up has the address {interface}; choose one that `ip -4 address` lists, or bring it up"
+    """Return the sentences for errors of binding to an interface's address."""
+    sentence = (f"no interface that is up has the address {interface}; choose one that "
+                "`ip -4 address` lists, or bring it up")
     return {errno.EADDRNOTAVAIL: sentence, errno.ENODEV: sentence}
+
+
+def no_permission(port: int) -> dict[int, str]:
+    """Return the sentence for the error of binding to a port of the system."""
+    return {errno.EACCES: f"no permission to use port {port}; choose a port above 1023"}

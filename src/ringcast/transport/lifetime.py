@@ -1,29 +1,47 @@
-"""What a transport's threads share: it closes when nobody is inside it any more,
-whoever that was."""
+"""When a transport's sockets close: after close(), when no thread uses them any more."""
 
+import os
 import threading
 
 from ringcast.errors import ClosedError
 
 
-class Shared:
-    """A transport that threads enter and leave, and that gives its sockets back once:
-    at close(), or when the last one leaves after it.
+def check_open(is_closed: bool) -> None:
+    """Raise ClosedError if a transport is closed."""
+    if is_closed:
+        raise ClosedError("this transport is closed; open another one")
 
-    A subclass gives `wake()`, which makes a thread that waits inside come out, and
-    `_release()`.
+
+def spin_time(busy_poll: int) -> int:
+    """Return for how many nanoseconds a thread may poll without sleeping: `busy_poll`,
+    but 0 on one core, where it would take the core from the thread that is to answer."""
+    return busy_poll if len(os.sched_getaffinity(0)) > 1 else 0
+
+
+class RefCountedTransport:
+    """A transport that counts the threads that use its sockets, and closes the sockets
+    once: at close(), or when the last of these threads has finished.
+
+    A subclass provides `wake()`, which makes a thread that waits in a system call
+    return, `_close_sockets()` and `_close_descriptors()`.
     """
 
     def __init__(self) -> None:
-        self._users = 0                         # threads inside
-        self._closed = self._released = False
-        self._lock = threading.RLock()      # of these; re-entrant, for a signal handler that closes
+        self._users = 0                         # threads that use the sockets
+        self._closed = self._is_released = False
+        # Guards the attributes above; re-entrant, because a signal handler may close.
+        self._lock = threading.RLock()
 
     def wake(self) -> None:
+        """See `Transport.wake`."""
         raise NotImplementedError
 
-    def _release(self) -> None:
-        """Close the sockets. Called once, with `_lock`, when nobody uses them."""
+    def _close_sockets(self) -> None:
+        """Close the sockets. Called once, with `_lock`, when no thread uses them."""
+        raise NotImplementedError
+
+    def _close_descriptors(self) -> None:
+        """Close a forked child's copies of the descriptors, and do no more."""
         raise NotImplementedError
 
     def close(self) -> None:
@@ -32,35 +50,30 @@ class Shared:
             if not self._closed:
                 self._closed = True
                 self.wake()
-                self._release_if_unused()
+                self._close_if_unused()
 
     def forget(self) -> None:
-        """See `Transport.forget`. The lock may have been held by a thread that is not
-        here."""
+        """See `Transport.forget`. A thread that does not exist in the child may have
+        held the lock, so there is a new one."""
         self._lock = threading.RLock()
         self._users = 0
-        if not self._released:
-            self._closed = self._released = True
-            self._drop()
+        if not self._is_released:
+            self._closed = self._is_released = True
+            self._close_descriptors()
 
-    def _drop(self) -> None:
-        """Close the descriptors and do no more."""
-        raise NotImplementedError
-
-    def _enter(self) -> None:
-        """Keep the sockets open while a system call may use them: a number closed too
-        early may be another file's."""
+    def _begin_use(self) -> None:
+        """Keep the sockets open while a system call may use them: another file may get
+        the number of a descriptor that is closed too early. ClosedError after close()."""
         with self._lock:
-            if self._closed:
-                raise ClosedError("this transport is closed; open another one")
+            check_open(self._closed)
             self._users += 1
 
-    def _leave(self) -> None:
+    def _end_use(self) -> None:
         with self._lock:
             self._users -= 1
-            self._release_if_unused()
+            self._close_if_unused()
 
-    def _release_if_unused(self) -> None:
-        if self._closed and not self._users and not self._released:
-            self._released = True
-            self._release()
+    def _close_if_unused(self) -> None:
+        if self._closed and not self._users and not self._is_released:
+            self._is_released = True
+            self._close_sockets()

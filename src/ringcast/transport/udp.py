@@ -1,27 +1,27 @@
-"""UDP over IPv4 multicast, on Linux: one datagram reaches every member, and any of them
-may be lost.
+"""The UDP transport, over IPv4 multicast, on Linux: one datagram reaches every member,
+and any datagram may be lost.
 
-Two sockets. The multicast socket is bound to the group's address and port, which every
-member on a host shares. The unicast socket is bound to the chosen interface and a port
-of its own; it receives what is meant for this member alone, and sends everything, so
-its address and port identify this member's datagrams. Multicast is looped back, because
-other members may live on this host, and a filter in the kernel takes the own datagrams
-out again.
+A transport has two sockets. The multicast socket is bound to the group's address and
+port, which all members on a host share. The unicast socket is bound to the chosen
+interface and a port of its own. It receives what is meant for this member alone, and
+sends everything, so that its address and port identify this member's datagrams. The
+kernel loops multicasts back, because other members may run on this host; a filter in
+the kernel removes this member's own datagrams again.
 
-Off loopback no datagram is larger than one frame of the interface, and none may be cut
-on its way (IP_MTU_DISCOVER): of a datagram of 60,000 bytes one lost frame in 41 would
-lose the whole, and what came of it would fill the kernel's memory for fragments for 30
-s, in which nothing else gets through. Many small datagrams cost little more than a
-large one, because the kernel takes a burst of them in one piece (see Sender).
+Off loopback no datagram is larger than one frame of the interface, and routers may not
+cut it (IP_MTU_DISCOVER). A datagram of 60,000 bytes would travel in 41 frames and be
+lost with any of them, and the frames that came would fill the kernel's memory for
+fragments for 30 s, in which nothing else gets through. Many small datagrams cost little
+more than a large one, because the kernel takes a burst of them in one piece (see
+Sender).
 
-Start-up finds out what can be found out without sending anything, and fails with one
-sentence that says what to do. After that a network that fails is only counted.
+The constructor checks all that can be checked without sending anything, and fails with
+one sentence that says what to do. Later failures of the network are only counted.
 """
 
 from __future__ import annotations
 
 import errno
-import os
 import socket
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack
@@ -34,55 +34,58 @@ from ringcast.errors import ConfigError, TransportError
 from ringcast.transport.ipv4 import (
     check_interface,
     check_range,
-    endpoint,
+    no_permission,
     no_such_interface,
     os_errors_as,
     parse_address,
+    parse_host_port,
 )
-from ringcast.transport.lifetime import Shared
+from ringcast.transport.lifetime import RefCountedTransport, spin_time
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 IP_MTU_DISCOVER, IP_MTU = 10, 14    # Linux; the socket module does not name them
 IP_MULTICAST_ALL = 49
-IP_PMTUDISC_PROBE = 3          # fragment nothing; and believe no ICMP message, which anybody could
-                               # send, about the way
+# Fragment nothing, and believe no ICMP message about the path's MTU: anybody could send one.
+IP_PMTUDISC_PROBE = 3
 FEW_SLOTS, MANY_SLOTS = 8, 64  # of a receiver: for large datagrams, and for those that fit a frame
-MEBIBYTE = 1 << 20
 
 
-class UdpTransport(Shared):
-    """A `Transport` over UDP multicast. What comes out of `poll` may be lost, repeated,
-    reordered, or anybody's.
+class UdpTransport(RefCountedTransport):
+    """A `Transport` over UDP multicast. Datagrams may be lost, duplicated or reordered,
+    and those that `poll` returns may come from anybody.
 
     Args:
         group_address: IPv4 multicast address of the group, 224.0.0.0 ..
-          239.255.255.255.
-        port: UDP port of the group, 1..65535.
-        interface: IPv4 address of the interface to use. The default never leaves this
-          machine.
-        ttl: routers that a multicast datagram may cross, plus one; 0..255.
-        receive_buffer: bytes of datagrams to hold for each socket until `poll` takes
-            them; at least 64 KiB. The kernel may grant less (`net.core.rmem_max`):
-            `receive_budget` says what it did.
-        send_buffer: bytes of datagrams on their way to the interface; what `put` sends
-          beyond is dropped and counted.
-        max_datagram: bytes of the largest datagram, 512..65,507; off loopback no more
-          than fits a frame of the interface.
-        insecure: say True to use an interface other than loopback: nothing is encrypted
-          or authenticated yet.
+            239.255.255.255.
+        port: UDP port of the group, 1 .. 65535.
+        interface: IPv4 address of the network interface to use. With the default,
+            loopback, no datagram leaves this machine.
+        ttl: routers that a multicast datagram may pass, plus one; 0 .. 255.
+        receive_buffer: bytes of datagrams that each socket keeps until `poll` takes
+            them; 65,536 .. 1 GiB. The kernel may grant less (`net.core.rmem_max`);
+            `receive_budget` tells.
+        send_buffer: bytes of datagrams that may be on their way to the interface; 65,536
+            .. 1 GiB. What `put` sends beyond is dropped and counted.
+        max_datagram: bytes of the largest datagram, 512 .. 65,507. Off loopback it is
+            limited to what fits one frame of the interface.
+        busy_poll: nanoseconds for which a `poll` that is `expecting` a datagram polls
+            without sleeping; 0: it sleeps at once.
+        insecure: True allows an interface other than loopback, although nothing is
+            encrypted or authenticated yet.
 
-    Raises ConfigError for a value outside its range, TransportError when the machine
-    refuses: the interface's address is not here or down, the port belongs to another
-    program, there is no multicast route, or no permission.
+    Raises ConfigError for a value outside its range, and TransportError if the machine
+    refuses: no interface that is up has this address, another program owns the port,
+    there is no multicast route, or no permission.
 
-    `receive_budget` is half of the smaller receive buffer as granted. The kernel
-    charges its own overhead: datagrams of 8 KB and more fill at least that (measured:
-    0.96 to 1.97 times), 1,000 B 0.87 of it, 100 B only a quarter.
+    `receive_budget` is half of the smaller receive buffer that the kernel granted. The
+    kernel charges its own overhead: a buffer holds at least that much of datagrams of 8
+    KB and more (measured: 0.96 to 1.97 times), 0.87 of it of datagrams of 1,000 bytes,
+    and a quarter of it of datagrams of 100 bytes.
 
-    Threads: as `Transport` says. `close` never waits: the thread that leaves `poll` or
-    `put` last gives the sockets back.
+    Threads: as `Transport` says. `close` never waits: the last thread that returns from
+    `poll` or `put` closes the sockets.
     """
 
     lossless = False
@@ -95,7 +98,7 @@ class UdpTransport(Shared):
         interface: str = DEFAULTS.interface,
         ttl: int = DEFAULTS.ttl,
         receive_buffer: int = DEFAULTS.receive_buffer,
-        send_buffer: int = 4 * MEBIBYTE,
+        send_buffer: int = 4 << 20,
         max_datagram: int = DEFAULTS.max_datagram,
         busy_poll: int = 0,
         insecure: bool = False,
@@ -104,8 +107,8 @@ class UdpTransport(Shared):
         _check_group(group_address, port)
         self._loopback = check_interface(interface, insecure).is_loopback
         check_range("ttl", ttl, 0, 255)
-        check_range("receive_buffer", receive_buffer, 64 * 1024, 1024 * MEBIBYTE)
-        check_range("send_buffer", send_buffer, 64 * 1024, 1024 * MEBIBYTE)
+        check_range("receive_buffer", receive_buffer, 1 << 16, 1 << 30)
+        check_range("send_buffer", send_buffer, 1 << 16, 1 << 30)
         check_range("max_datagram", max_datagram, MIN_DATAGRAM, MAX_DATAGRAM)
         slots = FEW_SLOTS if self._loopback else MANY_SLOTS
         with ExitStack() as undo:
@@ -122,7 +125,7 @@ class UdpTransport(Shared):
                            for each in (self._unicast, self._multicast)]
                 self._receiver = Receiver([self._unicast.fileno(), self._multicast.fileno()], slots)
             undo.pop_all()
-        self._spin = busy_poll if len(os.sched_getaffinity(0)) > 1 else 0
+        self._spin = spin_time(busy_poll)
         self._sender = Sender(self._unicast.fileno(), self.max_datagram,
                               segments=not self._loopback)
         self._everyone = SockAddr(group_address, port)
@@ -132,11 +135,11 @@ class UdpTransport(Shared):
         self.receive_budget = min(granted) // 2
 
     def connect(self, routes: Mapping[int, str]) -> None:
-        """See `Transport.connect`. A sensible `physical` is `address:port` of one IPv4
-        host, on loopback if we are."""
+        """See `Transport.connect`. A `physical` is `address:port` of one IPv4 host, which
+        is on loopback if and only if this member is."""
         table = {EVERYONE: self._everyone}
         for member, physical in routes.items():
-            address = endpoint(physical, self._loopback)
+            address = parse_host_port(physical, self._loopback)
             if address is not None and member != EVERYONE:
                 table[member] = SockAddr(*address)
         with self._lock:
@@ -144,29 +147,29 @@ class UdpTransport(Shared):
             self._routes = table
 
     def poll(self, timeout_ns: int | None, expecting: bool = False) -> list[memoryview]:
-        """See `Transport.poll`; returns early and empty when all that came was an ICMP
+        """See `Transport.poll`. Returns early and empty if all that came was an ICMP
         error."""
-        self._enter()
+        self._begin_use()
         try:
             return self._receiver.receive(timeout_ns, self._spin if expecting else 0)
         finally:
-            self._leave()
+            self._end_use()
 
     def put(self, packets: Sequence[tuple[int, Buffer]]) -> None:
-        """See `Transport.put`. A full send buffer drops the rest of the batch; the
-        counters tell why each was lost."""
-        self._enter()
+        """See `Transport.put`. If the send buffer is full, the rest of the packets is
+        dropped. The counters tell why datagrams were lost."""
+        self._begin_use()
         try:
             self._sender.send_many(packets, self._routes)
         finally:
-            self._leave()
+            self._end_use()
 
     def links(self) -> list[int]:
         """See `Transport.links`: there are no connections."""
         return []
 
     def hold(self, members: Collection[int]) -> None:
-        """See `Transport.hold`: a datagram that is not read is lost, so all are
+        """See `Transport.hold`: a datagram that is not read would be lost, so all are
         read."""
 
     def wake(self) -> None:
@@ -191,12 +194,12 @@ class UdpTransport(Shared):
             "bad_routes": self._bad_routes,
         }
 
-    def _release(self) -> None:
+    def _close_sockets(self) -> None:
         self._receiver.close()
         self._unicast.close()
         self._multicast.close()
 
-    def _drop(self) -> None:
+    def _close_descriptors(self) -> None:
         self._receiver.forget()
         self._unicast.close()
         self._multicast.close()
@@ -205,21 +208,19 @@ class UdpTransport(Shared):
 def _check_group(group_address: str, port: int) -> None:
     check_range("port", port, 1, 65535)
     if not parse_address("group_address", group_address).is_multicast:
-        raise ConfigError(
-            f"group_address={group_address!r} is not a multicast address; choose one in 239.0.0.0 "
-            f".. 239.255.255.255"
-        )
+        raise ConfigError(f"group_address={group_address!r} is not a multicast address; choose one "
+                          "in 239.0.0.0 .. 239.255.255.255")
 
 
 def _socket() -> socket.socket:
-    """A closed-on-exec, non-blocking UDP socket."""
+    """Return a UDP socket that does not block and is closed on exec."""
+    kind = socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC
     with os_errors_as("UDP", {}):
-        return socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK
-                             | socket.SOCK_CLOEXEC)
+        return socket.socket(socket.AF_INET, kind)
 
 
 def _open_unicast(unicast: socket.socket, interface: str, ttl: int, send_buffer: int) -> int:
-    """Bind and set up the socket that sends; returns its port."""
+    """Bind and set up the socket that sends; return its port."""
     with os_errors_as("UDP", no_such_interface(interface)):
         unicast.bind((interface, 0))
         unicast.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, socket.inet_aton(interface))
@@ -230,32 +231,33 @@ def _open_unicast(unicast: socket.socket, interface: str, ttl: int, send_buffer:
         return port
 
 
-def _open_multicast(multicast: socket.socket, group_address: str, port: int, interface: str) -> None:
-    """Bind the socket that hears the group, which all members on this host share, and
-    join."""
+def _open_multicast(multicast: socket.socket, group_address: str, port: int,
+                    interface: str) -> None:
+    """Bind the socket that receives the group's datagrams to the address and port that
+    all members on this host share, and join the group."""
     group = f"{group_address}:{port}"
     sentences = {
+        **no_permission(port),
         errno.EADDRINUSE: f"another program uses {group} and does not share it; stop it or choose "
-                          f"another port",
-        errno.EACCES: f"no permission to use port {port}; choose a port above 1023",
+                          "another port",
         errno.EPERM: f"no permission to join {group}; ask for it to be allowed here (a sandbox or "
-                     f"firewall forbids it)",
+                     "firewall forbids it)",
         errno.ENODEV: f"the interface {interface} cannot join {group_address}; choose one that is "
-                      f"up and has multicast",
+                      "up and has multicast",
         errno.ENOBUFS: "this machine is in too many multicast groups; raise "
                        "net.ipv4.igmp_max_memberships",
     }
     with os_errors_as("UDP", sentences):
         multicast.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         multicast.bind((group_address, port))
-        # only what this socket itself has joined
+        # Receive only from groups that this socket itself has joined.
         multicast.setsockopt(socket.IPPROTO_IP, IP_MULTICAST_ALL, 0)
         membership = socket.inet_aton(group_address) + socket.inet_aton(interface)
         multicast.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, membership)
 
 
 def largest_datagram(group_address: str, port: int, interface: str, insecure: bool) -> int:
-    """Return the bytes that a datagram has at most over this interface; errors as
+    """Return the bytes of the largest datagram that this interface carries. Errors as
     UdpTransport's."""
     _check_group(group_address, port)
     check_interface(interface, insecure)
@@ -263,9 +265,10 @@ def largest_datagram(group_address: str, port: int, interface: str, insecure: bo
 
 
 def _probe_route(group_address: str, port: int, interface: str) -> int:
-    """Look the route up as sending would, without sending: connect() of a UDP socket
-    does just that. Return what fits one of its packets."""
-    lost = f"no multicast route to {group_address}: the interface of {interface} is down; bring it up (`ip link set`)"
+    """Look up the route without sending, as connect() of a UDP socket does. Return the
+    bytes that fit one packet of it."""
+    lost = (f"no multicast route to {group_address}: the interface of {interface} is down; "
+            "bring it up (`ip link set`)")
     down = {errno.ENETUNREACH: lost, errno.EHOSTUNREACH: lost, errno.ENODEV: lost}
     with os_errors_as("UDP", down | no_such_interface(interface)), _socket() as probe:
         probe.bind((interface, 0))
@@ -273,11 +276,10 @@ def _probe_route(group_address: str, port: int, interface: str) -> int:
         probe.connect((group_address, port))
         mtu = probe.getsockopt(socket.IPPROTO_IP, IP_MTU)
     if mtu - UDP_HEADERS < MIN_DATAGRAM:
+        least = MIN_DATAGRAM + UDP_HEADERS
         raise TransportError(errno.EMSGSIZE,
                              f"the interface {interface} carries packets of {mtu} bytes, and "
-                             f"ringcast needs "
-                             f"{MIN_DATAGRAM + UDP_HEADERS}; raise its MTU (`ip link "
-                             f"set`)")
+                             f"ringcast needs {least}; raise its MTU (`ip link set`)")
     return min(mtu - UDP_HEADERS, MAX_DATAGRAM)
 
 

@@ -1,35 +1,43 @@
 """How two members agree on which TCP connection is the link between them: records of a
 fixed size, and numbers.
 
-    acceptor                                  dialer
-    HELLO  who I am                    ->
-                                       <-     PROPOSE number        (or closes: it has a link to that member, or is dialing it)
-    ACCEPT number: this is the link    ->                           (or REFUSE, the highest number it knows, and closes)
+    acceptor                              dialer
+    HELLO: who I am                 ->
+                                    <-    PROPOSE number
+    ACCEPT number: this is the link ->
 
-The acceptor switches to the new link when it sends ACCEPT and the dialer when it has
-read it; either only then sends frames, so each has switched before it can read any.
+Instead of PROPOSE the dialer closes the connection if it has a link to that member or
+waits for an answer from it on another connection. Instead of ACCEPT the acceptor sends
+REFUSE with the highest number that it knows, and closes.
+
+The acceptor switches to the new link when it sends ACCEPT, and the dialer when it has
+read ACCEPT. Each sends frames only after that, so each has switched before it can read
+a frame.
 
 Each side numbers the links to a peer. A dialer proposes a number above all that it
-knows of. An acceptor takes a number above that of its last link, which thereby ends:
-whoever dials has lost it. So the number of the link only grows on each side, and of two
-connections the later is left over, in whatever order they are looked at: one that was
-given up but still waits to be read has a lower number than what its dialer tried next.
+knows. An acceptor accepts a number above that of its last link, and thereby ends that
+link: a member that dials has lost it. So the number of the link only grows on each
+side, and of two connections the later one remains, in whatever order they are handled:
+a connection that was given up but is still to be read has a lower number than the
+dialer's next attempt.
 
-When both dial at once each has a proposal of its own on the way when the other's
-arrives, and the higher number wins, or, of equal ones, that of the smaller incarnation.
-Both sides compare the same two pairs, so they do not both refuse, nor both accept: who
-accepts closes its own dial. If only one has proposed when the other's proposal arrives,
-it accepts and never proposes. So no two connections stand under one number, one on each
-side: that would take an acceptor on each side with the same number, and each would have
-had its own proposal on the way (a proposal made after accepting has a higher number).
+When both dial at once, each has a proposal on its way when the other's arrives. The
+higher number wins; of equal numbers, that of the smaller incarnation. Both sides
+compare the same two pairs, so they do not both refuse, nor both accept; the one that
+accepts closes the connection that it dialed. If only one side has proposed when the
+other's proposal arrives, that side accepts and never proposes. So two connections never
+get one number, one on each side: that would take an acceptor on each side with the same
+number, and each would have had its own proposal on the way (a proposal made after
+accepting has a higher number).
 
-Who stands behind a record nobody can tell: anybody may propose in another's name. While
-a link stands, its acceptor takes a proposal only from the host where that link ends
-(tcp.py); another host would have to take the address over as well.
+Nobody can tell who sent a record: anybody may propose in another member's name. While a
+link is up, its acceptor takes a proposal only from the host where that link ends
+(handshaking.py); another host would have to take over that host's address as well.
 
-What remains is a side that has switched to a connection that the other has closed; it
-reads the end of it, and dials again. Numbers that were forgotten (they are kept for a
-bounded number of peers) make a proposal too low: it is refused with the number to beat.
+One case remains: a side has switched to a connection that the other side has closed. It
+reads the end of the connection, and dials again. If a side has forgotten its numbers
+(they are kept for a bounded number of peers), its proposal may be too low: the peer
+refuses it, and says which number to exceed.
 """
 
 from __future__ import annotations
@@ -40,11 +48,12 @@ from enum import IntEnum
 from struct import Struct
 from typing import NamedTuple
 
+from ringcast.transport.ipv4 import HostPort
+
 MAGIC = b"RCtl"
 VERSION = 1
-HIGHEST = 1 << 62   # a number that a sane peer never reaches, and from where there is room to count
-                    # on
-FARTHEST = 1 << 32  # from what one side knows; so that nobody gets there at once in another's name
+HIGHEST = 1 << 62   # numbers above are refused; no honest peer ever comes near
+FARTHEST = 1 << 32  # that a number may be above what a side knows, lest a liar use them all up
 
 _RECORD = Struct("<4sBBHI4sQQ")         # magic, version, kind, port, group, address, member, number
 _CHECK = 8
@@ -52,6 +61,8 @@ SIZE = _RECORD.size + _CHECK
 
 
 class Kind(IntEnum):
+    """Kinds of records."""
+
     HELLO = 1
     PROPOSE = 2
     ACCEPT = 3
@@ -59,67 +70,72 @@ class Kind(IntEnum):
 
 
 class Record(NamedTuple):
+    """What one side tells the other."""
+
     kind: int
-    member: int                         # who says it
-    number: int
-    endpoint: tuple[str, int]           # where it listens
+    member: int                         # the sender
+    number: int                         # of a link
+    endpoint: HostPort                  # where the sender listens
 
 
-def write(group: int, record: Record) -> bytes:
+def encode(group: int, record: Record) -> bytes:
+    """Return a record as it is on the wire, SIZE bytes."""
     host, port = record.endpoint
     raw = _RECORD.pack(MAGIC, VERSION, record.kind, port, group, socket.inet_aton(host),
                        record.member, record.number)
-    return raw + _check(raw)
+    return raw + _checksum(raw)
 
 
-def read(raw: bytes, group: int) -> Record | None:
-    """None for garbage, another version and another group."""
+def decode(raw: bytes, group: int) -> Record | None:
+    """Return a record from the wire; None if it is damaged, or of another version or
+    group."""
     magic, version, kind, port, their_group, host, member, number = _RECORD.unpack_from(raw)
-    if (magic, version, their_group) != (MAGIC, VERSION, group) or raw[_RECORD.size:] != _check(
-            raw[:_RECORD.size]):
+    is_intact = raw[_RECORD.size:] == _checksum(raw[:_RECORD.size])
+    if (magic, version, their_group) != (MAGIC, VERSION, group) or not is_intact:
         return None
     if not member or number > HIGHEST:
         return None
     return Record(kind, member, number, (socket.inet_ntoa(host), port))
 
 
-def _check(raw: bytes) -> bytes:
+def _checksum(raw: bytes) -> bytes:
     return hashlib.blake2b(raw, digest_size=_CHECK).digest()
 
 
-class Numbers:
-    """What one side knows of the links to one peer."""
+class LinkNumbers:
+    """What one side knows of the numbers of links to one peer."""
 
-    __slots__ = ("highest", "proposed", "stood")
+    __slots__ = ("highest", "proposed", "established")
 
     def __init__(self) -> None:
-        self.stood = 0                  # of the last link that stood on this side
-        self.proposed = 0               # of the own proposal that has no answer yet
-        self.highest = 0                # proposed, accepted or told
+        self.established = 0            # number of the last link on this side
+        self.proposed = 0               # number of the own proposal that waits for an answer
+        self.highest = 0                # highest number known
 
     def propose(self) -> int:
+        """Return the number of a new proposal."""
         self.highest += 1
         self.proposed = self.highest
         return self.proposed
 
     def give_up(self) -> None:
-        """The own proposal gets no answer, or is not waited for."""
+        """Stop waiting for an answer to the own proposal."""
         self.proposed = 0
 
     def allows(self, number: int, peer_is_smaller: bool) -> bool:
-        """Whether the peer's proposal is to be accepted."""
-        if number <= self.stood or number > self.highest + FARTHEST:
+        """Return whether the peer's proposal may be accepted."""
+        if number <= self.established or number > self.highest + FARTHEST:
             return False
         return number > self.proposed or (number == self.proposed and peer_is_smaller)
 
-    def stand(self, number: int) -> None:
-        """A link has this number, whoever proposed it."""
-        assert number > self.stood
-        self.stood = number
+    def establish(self, number: int) -> None:
+        """Note that a link is up under this number, whoever proposed it."""
+        assert number > self.established
+        self.established = number
         self.proposed = 0
-        self.told(number)
+        self.learn(number)
 
-    def told(self, number: int) -> None:
-        """The peer knows of this number."""
+    def learn(self, number: int) -> None:
+        """Note a number that the peer knows."""
         if number <= self.highest + FARTHEST:
             self.highest = max(self.highest, number)

@@ -1,13 +1,13 @@
-"""Connections on which the two ends have not agreed yet: dialed, accepted, and what is
-said on them.
+"""Handshakes: connections on which the two ends have not agreed yet.
 
-What is said when, and who wins when both dial, stands in handshake.py. Here is what
-goes wrong with connections. Each has until its deadline. At most MOST_HANDSHAKES that
-others began are open: the oldest makes room for the next once it has had GRACE, and
-until then what comes waits in the kernel. So who connects and says nothing keeps nobody
-out. A member that has no descriptor left accepts again later.
+handshake.py says which records are sent when, and which connection wins if both sides
+dial. This file handles what goes wrong with connections. Each handshake has a deadline.
+At most MOST_HANDSHAKES of those that others began are open. The oldest makes room for
+the next one after GRACE; until then new connections wait in the kernel. So a peer that
+connects and sends nothing keeps nobody out. A member that has no descriptor left
+accepts again later.
 
-Nothing that stands behind a record is read here: it belongs to the link.
+The bytes behind a record are not read here: they belong to the link.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from collections.abc import Collection, Mapping
 from contextlib import suppress
 from typing import NamedTuple
 
-from ringcast.transport.tcp.dialing import FOREVER, MILLISECOND, Dialing, Endpoint
-from ringcast.transport.tcp.handshake import SIZE, Kind, Record, read, write
+from ringcast.transport.ipv4 import HostPort
+from ringcast.transport.tcp.dialing import FOREVER, MILLISECOND, Dialing
+from ringcast.transport.tcp.handshake import SIZE, Kind, Record, decode, encode
 from ringcast.transport.tcp.listening import open_socket
 
-# Linux; the socket module does not name it. Ports of former connections can be used
-# again.
+# Linux; the socket module does not name it. It lets ports of former connections be used again.
 IP_BIND_ADDRESS_NO_PORT = 24
 MOST_LINKS = 1024
-MOST_HANDSHAKES = 64                    # that others began; as many of our own
+MOST_HANDSHAKES = 64                    # that others began, and as many that we began
 GRACE = 250 * MILLISECOND               # that every handshake gets before it makes room for another
-RETRY_ACCEPT = 250 * MILLISECOND        # after the machine refused another descriptor
-ACCEPTS = 16                            # connections accepted between two looks at other events
+RETRY_ACCEPT = 250 * MILLISECOND        # until it accepts again, after it had no descriptor left
+ACCEPTS = 16                            # connections accepted before other events are handled
 NO_DESCRIPTORS = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
@@ -39,31 +39,31 @@ class Handshake:
     """A connection on which the two ends have not agreed yet."""
 
     def __init__(self, connection: socket.socket, host: str, began: int, deadline: int,
-                 dialed: Endpoint | None) -> None:
+                 dialed: HostPort | None) -> None:
         self.socket = connection
         self.fd = connection.fileno()
-        self.host = host                # at the other end, as the kernel knows it
+        self.host = host                # of the other end, as the kernel knows it
         self.began = began
         self.deadline = deadline
-        self.dialed = dialed            # where to, or None for one that was accepted
+        self.dialed = dialed            # the address; None if the connection was accepted
         self.received = b""
-        self.peer: Record | None = None                 # to whom we have proposed
-        self.number = 0
+        self.peer: Record | None = None     # the peer's HELLO, once we have sent our proposal
+        self.number = 0                     # of the proposal
 
 
 class Agreement(NamedTuple):
-    """Both ends take this connection for the link."""
+    """A connection that both ends take for the link."""
 
     socket: socket.socket
-    host: str                           # at the other end, as the kernel knows it
-    peer: Record                        # who that is
-    number: int
+    host: str                           # of the other end, as the kernel knows it
+    peer: Record                        # what the peer said about itself
+    number: int                         # of the link
 
 
 class Handshaking:
-    """The handshakes of `member`, which listens at `listener`. Of `counters` it counts
-    what begins with handshakes or dials, self_connections and accept_errors. It watches
-    its sockets with `epoll`.
+    """The handshakes of `member`, which listens at `listener`. Their sockets are watched
+    with `epoll`. In `counters` they count under the names that begin with handshakes or
+    dials, self_connections and accept_errors.
 
     Single owner: the polling thread.
     """
@@ -73,11 +73,11 @@ class Handshaking:
                  counters: dict[str, int]) -> None:
         self._group, self._member = group, member
         self._listener, self._epoll, self._dialing = listener, epoll, dialing
-        self._own: Endpoint = listener.getsockname()
+        self._own: HostPort = listener.getsockname()
         self._timeout, self._buffers, self._counters = timeout, buffers, counters
         self.handshakes: dict[int, Handshake] = {}      # by descriptor
         self._listening = True
-        self._accept_at = FOREVER                       # when to listen again
+        self._accept_at = FOREVER                       # when to listen again, after a pause
         epoll.register(listener, select.EPOLLIN)
 
     def deadline(self) -> int:
@@ -86,25 +86,26 @@ class Handshaking:
         return min(first, self._accept_at)
 
     def tick(self, now: int) -> None:
-        """End what takes too long, and listen again when there is room."""
+        """Close the handshakes that take too long, and listen again if there is room."""
         late = [shake for shake in self.handshakes.values() if now >= shake.deadline]
         for shake in late:
-            self._end(shake, "dials_failed" if shake.dialed else "handshakes_timed_out")
+            self._close_handshake(shake, "dials_failed" if shake.dialed else "handshakes_timed_out")
         if now >= self._accept_at:
             self._listen_again()
 
     def on_event(self, fd: int, linked: Collection[int]) -> Agreement | None:
-        """Deal with an event of this descriptor, if it is one of ours. `linked` are the
-        members to which there is a link."""
+        """Handle an event of a descriptor, if it is of a handshake. `linked` are the
+        members that have a link. Return the connection that has become a link, if one
+        has."""
         if fd in self.handshakes:
-            return self._continue(self.handshakes[fd], linked)
+            return self._read_record(self.handshakes[fd], linked)
         if fd == self._listener.fileno():
             self._accept()
         return None
 
     def close(self) -> None:
-        """Close all sockets. Nothing is unregistered: in a forked child the epoll is
-        the parent's."""
+        """Close all sockets. Do not unregister them: a forked child shares its parent's
+        epoll."""
         self._listener.close()
         for shake in self.handshakes.values():
             shake.socket.close()
@@ -112,8 +113,9 @@ class Handshaking:
 
     # --------------------------------------------------------------------------------- dialing
 
-    def dial(self, where: Endpoint, now: int) -> None:
-        """Connect to an endpoint, unless that is on its way or there are too many."""
+    def dial(self, where: HostPort, now: int) -> None:
+        """Connect to an address, unless there is such an attempt already, or there are too
+        many attempts."""
         dialed = [shake.dialed for shake in self.handshakes.values() if shake.dialed]
         if where in dialed or len(dialed) >= MOST_HANDSHAKES:
             return
@@ -156,9 +158,9 @@ class Handshaking:
                     self._stop_listening(now + RETRY_ACCEPT)
                     return
                 continue
-            self._welcome(connection, host, now)
+            self._add_accepted(connection, host, now)
 
-    def _welcome(self, connection: socket.socket, host: str, now: int) -> None:
+    def _add_accepted(self, connection: socket.socket, host: str, now: int) -> None:
         self._counters["handshakes_accepted"] += 1
         connection.setblocking(False)
         try:
@@ -169,12 +171,12 @@ class Handshaking:
             return
         shake = Handshake(connection, host, now, now + self._timeout, None)
         self.handshakes[shake.fd] = shake
-        if not self._say(shake, Kind.HELLO, 0):
-            self._end(shake, "handshakes_refused")
+        if not self._send_record(shake, Kind.HELLO, 0):
+            self._close_handshake(shake, "handshakes_refused")
 
     def _make_room(self, now: int) -> bool:
-        """Return whether another handshake may begin. What is slow goes for what comes,
-        but everybody has a moment."""
+        """Return whether another handshake may begin. If there are too many, close the
+        oldest; but each has at least GRACE."""
         accepted = [shake for shake in self.handshakes.values() if not shake.dialed]
         if len(accepted) < MOST_HANDSHAKES:
             return True
@@ -182,11 +184,11 @@ class Handshaking:
         if now - oldest.began < GRACE:
             self._stop_listening(oldest.began + GRACE)
             return False
-        self._end(oldest, "handshakes_timed_out")
+        self._close_handshake(oldest, "handshakes_timed_out")
         return True
 
     def _stop_listening(self, until: int) -> None:
-        """Let what comes wait in the kernel."""
+        """Leave new connections in the kernel until an instant."""
         self._listening = False
         self._epoll.modify(self._listener, 0)
         self._accept_at = until
@@ -199,17 +201,18 @@ class Handshaking:
 
     # --------------------------------------------------------------------------------- records
 
-    def _say(self, shake: Handshake, kind: Kind, number: int) -> bool:
-        """Send a record; False if the connection is to be given up. A fresh one has
-        room for a record."""
-        record = write(self._group, Record(kind, self._member, number, self._own))
+    def _send_record(self, shake: Handshake, kind: Kind, number: int) -> bool:
+        """Send a record; return False if the connection has failed. The kernel has room
+        for a record on a new connection."""
+        record = encode(self._group, Record(kind, self._member, number, self._own))
         try:
             return shake.socket.send(record, socket.MSG_NOSIGNAL) == len(record)
         except OSError:
             return False
 
-    def _continue(self, shake: Handshake, linked: Collection[int]) -> Agreement | None:
-        """Read on, but nothing that stands behind the record."""
+    def _read_record(self, shake: Handshake, linked: Collection[int]) -> Agreement | None:
+        """Read on, but nothing behind the record, and handle the record when it is
+        complete."""
         try:
             part = shake.socket.recv(SIZE - len(shake.received))
         except BlockingIOError:
@@ -218,16 +221,16 @@ class Handshaking:
             part = b""
         shake.received += part
         if not part:
-            self._end(shake, "dials_failed" if shake.dialed else "handshakes_refused")
+            self._close_handshake(shake, "dials_failed" if shake.dialed else "handshakes_refused")
         elif len(shake.received) == SIZE:
-            record, shake.received = read(shake.received, self._group), b""
+            record, shake.received = decode(shake.received, self._group), b""
             return self._on_record(shake, record, linked)
         return None
 
     def _on_record(self, shake: Handshake, record: Record | None,
                    linked: Collection[int]) -> Agreement | None:
         if record is None:
-            self._end(shake, "handshakes_refused")
+            self._close_handshake(shake, "handshakes_refused")
         elif record.member == self._member:
             self._on_self_connection(shake)
         elif shake.dialed is None and record.kind == Kind.PROPOSE:
@@ -235,86 +238,86 @@ class Handshaking:
         elif shake.dialed and shake.peer is None and record.kind == Kind.HELLO:
             self._propose(shake, shake.dialed, record, linked)
         elif shake.peer is not None and record.kind in (Kind.ACCEPT, Kind.REFUSE):
-            return self._conclude(shake, shake.peer, record)
+            return self._on_answer(shake, shake.peer, record)
         else:
-            self._end(shake, "handshakes_refused")
+            self._close_handshake(shake, "handshakes_refused")
         return None
 
     def _on_self_connection(self, shake: Handshake) -> None:
         if shake.dialed:
-            self._dialing.met(shake.dialed, self._member)
-        self._end(shake, "self_connections")
+            self._dialing.on_found(shake.dialed, self._member)
+        self._close_handshake(shake, "self_connections")
 
-    def _propose(self, shake: Handshake, where: Endpoint, hello: Record,
+    def _propose(self, shake: Handshake, where: HostPort, hello: Record,
                  linked: Collection[int]) -> None:
-        """Propose the connection to whom we have reached. A peer that has a link
-        already is left alone: if it had lost the link it would dial."""
-        self._dialing.met(where, hello.member)
+        """Propose the connection that we dialed to the member that we have reached, unless
+        it has a link already: if it had lost the link, it would dial."""
+        self._dialing.on_found(where, hello.member)
         peer = self._dialing.peer(hello.member)
-        if peer.linked or peer.numbers.proposed:
-            self._end(shake)
+        if peer.is_linked or peer.numbers.proposed:
+            self._close_handshake(shake)
             return
-        if _is_full(linked, hello.member):
-            self._end(shake, "handshakes_refused")
+        if _is_at_limit(linked, hello.member):
+            self._close_handshake(shake, "handshakes_refused")
             return
         shake.peer, shake.number = hello, peer.numbers.propose()
-        if not self._say(shake, Kind.PROPOSE, shake.number):
-            self._end(shake, "dials_failed")
+        if not self._send_record(shake, Kind.PROPOSE, shake.number):
+            self._close_handshake(shake, "dials_failed")
 
     def _on_propose(self, shake: Handshake, proposal: Record,
-               linked: Collection[int]) -> Agreement | None:
-        """Accept or refuse a proposal. Anybody can propose, in any name: so while a
-        link stands, only the host where it ends may replace it. (Who goes on as the
-        same incarnation on another host waits until the link of its former process has
-        ended.)"""
+                    linked: Collection[int]) -> Agreement | None:
+        """Accept or refuse a proposal. Anybody can propose in any name, so while a link
+        is up, only the host where it ends may replace it. (A process that continues an
+        incarnation on another host waits until the former process's link has ended.)"""
         peer = self._dialing.peer(proposal.member)
         numbers = peer.numbers
-        is_elsewhere = peer.linked and shake.host != peer.host
+        is_elsewhere = peer.is_linked and shake.host != peer.host
         is_allowed = numbers.allows(proposal.number, proposal.member < self._member)
-        if is_elsewhere or _is_full(linked, proposal.member) or not is_allowed:
-            self._say(shake, Kind.REFUSE, numbers.highest)
-        elif self._say(shake, Kind.ACCEPT, proposal.number):
-            return self._agree(shake, proposal, proposal.number)
-        self._end(shake, "handshakes_refused")
+        if is_elsewhere or _is_at_limit(linked, proposal.member) or not is_allowed:
+            self._send_record(shake, Kind.REFUSE, numbers.highest)
+        elif self._send_record(shake, Kind.ACCEPT, proposal.number):
+            return self._take_for_link(shake, proposal, proposal.number)
+        self._close_handshake(shake, "handshakes_refused")
         return None
 
-    def _conclude(self, shake: Handshake, peer: Record, answer: Record) -> Agreement | None:
-        """Take the answer to our proposal."""
+    def _on_answer(self, shake: Handshake, peer: Record, answer: Record) -> Agreement | None:
+        """Handle the answer to our proposal."""
         said = (answer.kind, answer.member, answer.number)
         if said == (Kind.ACCEPT, peer.member, shake.number):
-            return self._agree(shake, peer, shake.number)
+            return self._take_for_link(shake, peer, shake.number)
         if answer.kind == Kind.REFUSE and answer.member == peer.member:
-            self._dialing.peer(peer.member).numbers.told(answer.number)
-        self._end(shake, "dials_failed")
+            self._dialing.peer(peer.member).numbers.learn(answer.number)
+        self._close_handshake(shake, "dials_failed")
         return None
 
     # ------------------------------------------------------------------------------------- end
 
-    def _agree(self, shake: Handshake, peer: Record, number: int) -> Agreement:
-        """Hand over the connection, and end all others to that peer."""
-        self._forget(shake)
+    def _take_for_link(self, shake: Handshake, peer: Record, number: int) -> Agreement:
+        """Return the connection as the link, and close all other handshakes with that
+        peer."""
+        self._remove(shake)
         rivals = [each for each in self.handshakes.values()
                   if each.peer is not None and each.peer.member == peer.member]
         for rival in rivals:
-            self._end(rival)
+            self._close_handshake(rival)
         return Agreement(shake.socket, shake.host, peer, number)
 
-    def _end(self, shake: Handshake, counter: str | None = None) -> None:
-        """Close a connection that does not become a link."""
+    def _close_handshake(self, shake: Handshake, counter: str | None = None) -> None:
+        """Close a connection that does not become a link, and count it."""
         if counter:
             self._counters[counter] += 1
         if shake.peer is not None:
             self._dialing.peer(shake.peer.member).numbers.give_up()
-        self._forget(shake)
+        self._remove(shake)
         self._epoll.unregister(shake.fd)
         shake.socket.close()
 
-    def _forget(self, shake: Handshake) -> None:
+    def _remove(self, shake: Handshake) -> None:
         del self.handshakes[shake.fd]
         if self._accept_at != FOREVER and not shake.dialed:
-            self._accept_at = 0                         # there is room again
+            self._accept_at = 0                         # at once: there is room again
 
 
-def _is_full(linked: Collection[int], member: int) -> bool:
-    """Return whether there is no room for a link to this member."""
+def _is_at_limit(linked: Collection[int], member: int) -> bool:
+    """Return whether a link to this member would be one too many."""
     return member not in linked and len(linked) >= MOST_LINKS

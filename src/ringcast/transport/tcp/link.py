@@ -1,8 +1,8 @@
-"""One TCP connection that is the link to a member: frames out, frames in.
+"""A link: the TCP connection to one member, which carries frames in both directions.
 
-A frame is its length (u32, little endian) and a datagram. What the kernel does not take
-at once waits in a queue, in order and to the byte; a queue that grows beyond its bound
-cuts the link, which is the only way in which anything in it is lost.
+A frame is a length (u32, little endian) and a datagram of that length. Bytes that the
+kernel does not take at once wait in a queue, in order. A queue that grows beyond its
+bound cuts the link; nothing else drops bytes of a link that is up.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ _LENGTH = Struct("<I")
 
 
 class ReadBuffer:
-    """Memory to read into; what is handed out of it is read-only and keeps it alive."""
+    """Memory to read into. The views that are handed out of it are read-only and keep it
+    alive."""
 
     __slots__ = ("readable", "writable")
 
@@ -42,8 +43,13 @@ class ReadBuffer:
 
 
 class Link:
-    """Threads: `put`, `watch` and `unsent` are for any thread; all else is for the
-    polling thread, or the last one at the end."""
+    """The connection to the member `peer`, whose other end is `endpoint`. `epoll` tells
+    the polling thread what the link waits for; more than `max_unsent` queued bytes cut
+    the link.
+
+    Threads: any thread may call `put`, `hold`, `cut` and `unsent_bytes`; everything else
+    is for the polling thread, or for the thread that closes the transport.
+    """
 
     def __init__(self, connection: socket.socket, peer: int, endpoint: tuple[str, int],
                  epoll: select.epoll, max_unsent: int) -> None:
@@ -51,37 +57,38 @@ class Link:
         self.fd = connection.fileno()
         self.peer = peer
         self.endpoint = endpoint
-        self.standing = True            # takes what is put; once it does not, it never does again
-        self.held = False
-        self.slow = False               # cut because its queue was full
-        self.lost = 0                   # bytes that were queued when it ended
+        self.is_up = True               # accepts frames to send; once False, it stays False
+        self.is_held = False            # nothing is read
+        self.is_slow = False            # it was cut because its queue was full
+        self.lost_bytes = 0             # that were queued when it ended
         self.frames_sent = self.bytes_sent = 0
-        self.received = False           # something, ever
+        self.has_received = False       # any bytes, ever
         self._max_unsent = max_unsent
         self._epoll = epoll
-        self._lock = threading.Lock()  # of the queue, the sending side of the socket, and what is
-                                       # watched for
-        self._open = True
+        # Guards the queue, the sending side of the socket, and what epoll watches.
+        self._lock = threading.Lock()
+        self._is_open = True
         self._queue: deque[Buffer] = deque()
-        self._unsent = 0                # bytes in it
+        self._unsent = 0                # bytes in the queue
         self._watched = select.EPOLLIN  # as the socket was registered for the handshake
-        self._registered = True
+        self._is_registered = True
         self._buffer: ReadBuffer | None = None
-        self._start = self._end = 0     # what of the buffer is not split into frames yet
-        self._rest = b""                # the same, while there is no buffer
-        self._active = False            # read from since the last settle()
+        self._start = self._end = 0     # the part of the buffer that is not split into frames yet
+        self._rest = b""                # the same bytes, while there is no buffer
+        self._is_active = False         # read since the last release_buffer()
 
     # -------------------------------------------------------------------------------------- sending
 
     @property
-    def unsent(self) -> int:
+    def unsent_bytes(self) -> int:
+        """Return how many bytes wait in the queue."""
         return self._unsent
 
     def put(self, buffers: Sequence[bytes], frames: int, size: int) -> bool:
-        """Send the frames or queue what the kernel does not take; False when the link
-        does not stand any more."""
+        """Send the frames, and queue what the kernel does not take. Return False if the
+        link is not up any more."""
         with self._lock:
-            if not self.standing:
+            if not self.is_up:
                 return False
             self.frames_sent += frames
             self.bytes_sent += size
@@ -91,7 +98,7 @@ class Link:
             else:
                 self._send_now(buffers, size)
             if self._unsent > self._max_unsent:
-                self.slow = True
+                self.is_slow = True
                 self._cut()
         return True
 
@@ -100,9 +107,9 @@ class Link:
             some = buffers[start:start + GATHER]
             sent = self._sendmsg(some)
             size -= sent
-            if not self.standing:
+            if not self.is_up:
                 return
-            rest = _after(some, sent)
+            rest = _rest_after(some, sent)
             if rest:
                 self._queue.extend(rest)
                 self._queue.extend(buffers[start + GATHER:])
@@ -111,8 +118,8 @@ class Link:
                 return
 
     def _sendmsg(self, buffers: Sequence[Buffer]) -> int:
-        """How much the kernel took; an error ends the link, and epoll tells the polling
-        thread."""
+        """Return how many bytes the kernel took. An error ends the link, and epoll tells
+        the polling thread."""
         try:
             return self.socket.sendmsg(buffers, (), socket.MSG_NOSIGNAL)
         except BlockingIOError:
@@ -122,18 +129,19 @@ class Link:
             return 0
 
     def flush(self) -> None:
-        """The kernel has room again. One gathering write; epoll tells whether there is
-        room for another."""
+        """Send some of the queue, because the kernel has room again: one gathering
+        write. Epoll tells when there is room for another one."""
         with self._lock:
-            if self.standing and self._queue:
+            if self.is_up and self._queue:
                 self._flush_some()
                 self._watch()
 
     def _flush_some(self) -> int:
+        """Write the head of the queue; return how many bytes the kernel took."""
         some = list(islice(self._queue, GATHER))
         sent = self._sendmsg(some)
-        if self.standing and sent:
-            rest = _after(some, sent)
+        if self.is_up and sent:
+            rest = _rest_after(some, sent)
             for _ in some:
                 self._queue.popleft()
             self._queue.extendleft(reversed(rest))
@@ -141,62 +149,64 @@ class Link:
         return sent
 
     def _cut(self) -> None:
-        """Nothing is sent any more. What has arrived can still be read, and then the
+        """Send nothing any more. What has arrived can still be read, and then the
         end."""
-        self.standing = False
-        self._forget_queue()
+        self.is_up = False
+        self._drop_queue()
         with suppress(OSError):
             self.socket.shutdown(socket.SHUT_RDWR)
 
-    def _forget_queue(self) -> None:
+    def _drop_queue(self) -> None:
         self._queue.clear()
-        self.lost += self._unsent
+        self.lost_bytes += self._unsent
         self._unsent = 0
 
     def cut(self) -> None:
+        """End the link from this side."""
         with self._lock:
-            if self.standing:
+            if self.is_up:
                 self._cut()
 
     # ------------------------------------------------------------------------------------- watching
 
     def hold(self, held: bool) -> None:
-        """Do not look for what arrives, or do so again."""
+        """Read nothing from now on, or read again."""
         with self._lock:
-            self.held = held
-            if self._open:
+            self.is_held = held
+            if self._is_open:
                 self._watch()
 
     def _watch(self) -> None:
-        """See that epoll looks for what this link waits for. One that has ended but is
-        held is not looked at: it would not rest."""
-        if self.held and not self.standing:
-            if self._registered:
-                self._registered = False
+        """Make epoll watch for what this link waits for. A link that has ended while it is
+        held is not watched: epoll would report its end again and again."""
+        if self.is_held and not self.is_up:
+            if self._is_registered:
+                self._is_registered = False
                 self._epoll.unregister(self.fd)
             return
-        wanted = (0 if self.held else select.EPOLLIN) | (select.EPOLLOUT if self._queue else 0)
-        if not self._registered:
-            self._registered = True
+        wanted = (0 if self.is_held else select.EPOLLIN) | (select.EPOLLOUT if self._queue else 0)
+        if not self._is_registered:
+            self._is_registered = True
             self._epoll.register(self.fd, wanted)
         elif wanted != self._watched:
             self._epoll.modify(self.fd, wanted)
         self._watched = wanted
 
-    def park(self) -> None:
-        """The link has ended while it is held: what has arrived is read when it is
-        released."""
+    def end_while_held(self) -> None:
+        """Note that the link ended while it is held. What has arrived is read when it is
+        not held any more."""
         with self._lock:
-            if self.standing:
+            if self.is_up:
                 self._cut()
             self._watch()
 
     # ------------------------------------------------------------------------------------ receiving
 
     def read(self, frames: list[memoryview], spare: list[ReadBuffer]) -> bool | None:
-        """Take what has arrived, at most one buffer full, and add the whole frames;
-        False at the end, None for what is no frame."""
-        self._active = True
+        """Read what has arrived, at most one buffer full, and add the complete datagrams
+        to `frames`. Return True, False at the end of the connection, or None if the
+        bytes are no frame."""
+        self._is_active = True
         buffer = self._make_room(spare)
         try:
             count = self.socket.recv_into(buffer.writable[self._end:])
@@ -207,11 +217,11 @@ class Link:
         if not count:
             return False
         self._end += count
-        self.received = True
+        self.has_received = True
         return self._split(buffer.readable, frames) or None
 
     def _make_room(self, spare: list[ReadBuffer]) -> ReadBuffer:
-        """A buffer that begins with the frame of which a part is there."""
+        """Return a buffer that begins with the incomplete frame, if there is one."""
         buffer = self._buffer
         if buffer is None:
             buffer = self._buffer = spare.pop() if spare else ReadBuffer()
@@ -226,7 +236,8 @@ class Link:
         return buffer
 
     def _split(self, data: memoryview, frames: list[memoryview]) -> bool:
-        """Whether all was well."""
+        """Add the complete datagrams in the buffer to `frames`. Return False if some bytes
+        are no frame."""
         at, end = self._start, self._end
         while end - at >= _HEAD.size:
             length, sender = _HEAD.unpack_from(data, at)
@@ -240,17 +251,17 @@ class Link:
         self._start = at
         return end - at < 4 or HEADER_SIZE <= _LENGTH.unpack_from(data, at)[0] <= MAX_DATAGRAM
 
-    def settle(self, spare: list[ReadBuffer]) -> bool:
-        """What was handed out is not looked at any more; whether there is still a
-        buffer here.
+    def release_buffer(self, spare: list[ReadBuffer]) -> bool:
+        """Give the buffer back to `spare`, because the caller does not use its views any
+        more. Return whether the link keeps it.
 
-        Who waits for the rest of a frame keeps the buffer as long as it keeps coming,
-        else only what it has of the frame.
+        A link keeps its buffer as long as more of an incomplete frame arrives with each
+        poll. Otherwise it copies the part of the frame, and gives the buffer back.
         """
         if self._buffer is None:
             return False
-        if self._start != self._end and self._active:
-            self._active = False
+        if self._start != self._end and self._is_active:
+            self._is_active = False
             return True
         self._rest = bytes(self._buffer.readable[self._start:self._end])
         if len(spare) < SPARE_BUFFERS:
@@ -261,22 +272,23 @@ class Link:
     # ------------------------------------------------------------------------------------------ end
 
     def close(self) -> None:
-        """Give the socket back. What is queued is dropped, and counted in `lost`."""
+        """Close the socket. The queue is dropped, and counted in `lost_bytes`."""
         with self._lock:
-            self._open = False
-            if self.standing:
-                self.standing = False
-                self._forget_queue()
-            if self._registered:    # closing does not suffice if a forked child has the socket too
-                self._registered = False
+            self._is_open = False
+            if self.is_up:
+                self.is_up = False
+                self._drop_queue()
+            if self._is_registered:
+                # Closing does not unregister the socket if a forked child has it, too.
+                self._is_registered = False
                 self._epoll.unregister(self.fd)
             self.socket.close()
 
     def finish(self) -> None:
-        """Close so that as much as possible still arrives: offer the rest to the
-        kernel, and read what would make it say RST."""
+        """Close so that as much as possible still arrives: offer the queue to the kernel,
+        and read what is there, because the kernel would send RST if it were unread."""
         with self._lock:
-            while self.standing and self._queue and self._flush_some():
+            while self.is_up and self._queue and self._flush_some():
                 pass
             with suppress(OSError):
                 self.socket.shutdown(socket.SHUT_WR)
@@ -287,8 +299,8 @@ class Link:
         self.close()
 
 
-def _after(buffers: Sequence[Buffer], sent: int) -> list[Buffer]:
-    """What is left of the buffers behind the first `sent` bytes."""
+def _rest_after(buffers: Sequence[Buffer], sent: int) -> list[Buffer]:
+    """Return the buffers without their first `sent` bytes."""
     for index, buffer in enumerate(buffers):
         size = len(buffer)              # type: ignore[arg-type]
         if sent < size:

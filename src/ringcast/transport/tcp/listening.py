@@ -1,8 +1,9 @@
-"""Sockets before there is a connection: a member listens on the first free port of its
+"""Sockets that are not connected yet: a member listens on the first free port of its
 range.
 
-They do not block, and their buffers are set before anybody connects: the window scale
-of a TCP connection is agreed when it is made, and depends on them.
+The sockets do not block. The sizes of their buffers are set before anybody connects,
+because the window scale of a TCP connection depends on them and is agreed when the
+connection is made.
 """
 
 from __future__ import annotations
@@ -11,14 +12,14 @@ import errno
 import socket
 from collections.abc import Mapping
 
-from ringcast.transport.ipv4 import no_such_interface, os_errors_as
+from ringcast.transport.ipv4 import no_permission, no_such_interface, os_errors_as
 
 BACKLOG = 128                           # connections that wait in the kernel to be accepted
 
 
 def open_socket(buffers: Mapping[int, int]) -> socket.socket:
-    """Make a socket. `buffers` are sizes by socket option; 0 leaves the size to the
-    kernel."""
+    """Make a TCP socket. `buffers` are sizes in bytes by socket option; 0 leaves the
+    size to the kernel."""
     made = socket.socket(socket.AF_INET,
                          socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
     for option, size in buffers.items():
@@ -28,14 +29,13 @@ def open_socket(buffers: Mapping[int, int]) -> socket.socket:
 
 
 def listen(interface: str, port: int, port_range: int, buffers: Mapping[int, int]) -> socket.socket:
-    """Listen on the first free port of port .. port + port_range - 1. TransportError
-    when the machine refuses."""
+    """Return a socket that listens on the first free port of port .. port + port_range -
+    1. TransportError if the machine refuses."""
     last = port + port_range - 1
     sentences = {
+        **no_permission(port), **no_such_interface(interface),
         errno.EADDRINUSE: f"other programs use all ports {port}..{last} of {interface}; "
-                          "stop one, or choose another port or port_range",
-        errno.EACCES: f"no permission to use port {port}; choose a port above 1023",
-        **no_such_interface(interface)}
+                          "stop one, or choose another port or port_range"}
     with os_errors_as("TCP", sentences):
         for candidate in range(port, last + 1):
             listener = open_socket(buffers)

@@ -1,19 +1,19 @@
-"""TCP over IPv4, on Linux: one connection, the link, between each two members.
+"""The TCP transport, over IPv4, on Linux: one connection, the link, between each two
+members.
 
-**Between two link events a link is a lossless FIFO; at a link event, whatever was on
-its way to or from that member may be lost.** Nothing is dropped while a link stands.
-`links` tells the events; what loses by them is for the layers above (decision 21).
+**While a link is up, every datagram arrives, once and in order. When a link ends or is
+replaced, the datagrams on their way to or from that member may be lost.** `links`
+reports each new link; the layers above repair what was lost (decision 21).
 
-Members find each other by dialing: first all places where one may be, then who is in
-the table of routes (tcp/dialing.py). They agree on one connection (tcp/handshake.py,
-tcp/handshaking.py), which then carries frames (tcp/link.py). All this happens in `poll`
-and `put`: there are no threads, and the timers live inside `poll`, so a member whose
-channel does not poll is not found.
+Members find each other by dialing: first every address where a member may be, then the
+members of the table of routes (tcp/dialing.py). Two members agree on one connection
+(tcp/handshake.py, tcp/handshaking.py), which then carries frames (tcp/link.py). All
+this happens inside `poll` and `put`. There are no threads, and `poll` serves the
+timers, so nobody finds a member whose channel does not poll.
 
-A peer that takes nothing is not waited for: what it is owed is queued up to
-`max_unsent`, then its link is cut. A member that is held (`hold`) takes nothing either,
-for as long as it is held. Who vanished without a word is found by looking
-(tcp/liveness.py).
+No member waits for a slow peer: what the peer does not take is queued, and if more than
+`max_unsent` bytes are queued, its link is cut. A peer also takes nothing while it holds
+this member (`hold`). tcp/liveness.py notices peers that have vanished.
 """
 
 from __future__ import annotations
@@ -32,10 +32,16 @@ from ringcast._core.wire import HEADER_SIZE
 from ringcast.address import EVERYONE
 from ringcast.config import DEFAULTS, MAX_DATAGRAM
 from ringcast.errors import ClosedError, ConfigError, MessageTooLargeError
-from ringcast.transport.ipv4 import check_interface, check_range, endpoint, os_errors_as
-from ringcast.transport.lifetime import Shared
+from ringcast.transport.ipv4 import (
+    HostPort,
+    check_interface,
+    check_range,
+    os_errors_as,
+    parse_host_port,
+)
+from ringcast.transport.lifetime import RefCountedTransport, spin_time
 from ringcast.transport.tcp import liveness
-from ringcast.transport.tcp.dialing import FOREVER, MILLISECOND, Dialing, Endpoint
+from ringcast.transport.tcp.dialing import FOREVER, MILLISECOND, Dialing
 from ringcast.transport.tcp.handshaking import Agreement, Handshaking
 from ringcast.transport.tcp.link import Link, ReadBuffer
 from ringcast.transport.tcp.listening import listen
@@ -45,10 +51,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("ringcast")
 
-MEBIBYTE = 1 << 20
-# Handled between two looks at the clock; epoll goes round among the ready ones.
-EVENTS = 64
-EXACT = 10 * MILLISECOND                # below which a sleep is to end on time
+EVENTS = 64         # handled between two readings of the clock; epoll takes turns among the ready
+EXACT = 10 * MILLISECOND                # shorter sleeps end on time
 LONGEST = 1_000_000 * MILLISECOND       # sleep, which is as good as for ever
 COUNTERS = (
     "links_made", "links_lost", "links_cut_slow", "links_cut_dead", "links_replaced",
@@ -59,44 +63,45 @@ COUNTERS = (
 )
 
 
-class TcpTransport(Shared):
-    """A `Transport` over TCP. Between two events that `links` tells, what was put to a
-    member arrives, once and in order.
+class TcpTransport(RefCountedTransport):
+    """A `Transport` over TCP. Datagrams to a member arrive, once and in order, as long as
+    `links` reports no new connection to it.
 
     Args:
-        group: the 32 bits by which groups are told apart; members of another are
-          refused.
+        group: the 32 bits by which groups are told apart. Members of other groups are
+            refused.
         member: this member's incarnation.
-        interface: IPv4 address of the interface to use. The default never leaves this
-            machine.
-        port, port_range: this member listens on the first port of
-            port .. port + port_range - 1 that is free.
-        hosts: "address:port" of where other members may be; without any, the own
-            interface with every port of the range.
-        max_unsent: bytes that are queued for one member before its link is cut.
-        link_timeout: seconds after which a peer that vanished without a word has lost
-            its link; whole seconds for one that is idle. A peer that is slow, held or
-            stopped has not vanished: its kernel answers. One that vanished after it had
-            taken nothing for long is noticed later, because the kernel asks ever more
-            rarely (up to every two minutes) whether there is room.
-        handshake_timeout: seconds that a connection has to become a link.
-        receive_buffer, send_buffer: bytes asked of the kernel for each link; 0 leaves
-        the size to the kernel, which adapts it.
-        busy_poll: nanoseconds that a poll which is `expecting` looks again and again
-            before it sleeps.
-        insecure: say True to use an interface other than loopback: nothing is encrypted
-            or authenticated yet.
+        interface: IPv4 address of the network interface to use. With the default,
+            loopback, no datagram leaves this machine.
+        port, port_range: this member listens on the first free port of port .. port +
+            port_range - 1.
+        hosts: where other members may be, each as "address:port". Without any: at this
+            interface, on every port of the range.
+        max_unsent: bytes that may be queued for one member; with more its link is cut.
+        link_timeout: seconds after which a peer that has vanished loses its link; whole
+            seconds if the link is idle. A peer that is slow, held or stopped has not
+            vanished: its kernel answers. If a peer had taken nothing for long and then
+            vanishes, this takes longer, because the kernel probes ever more rarely (at
+            least every two minutes).
+        handshake_timeout: seconds within which a connection must become a link.
+        receive_buffer, send_buffer: bytes asked of the kernel for each link; 0: the
+            kernel chooses and adapts the size.
+        busy_poll: nanoseconds for which a `poll` that is `expecting` a datagram polls
+            without sleeping; 0: it sleeps at once.
+        insecure: True allows an interface other than loopback, although nothing is
+            encrypted or authenticated yet.
 
-    Raises ConfigError for a value outside its range, TransportError when the machine
+    Raises ConfigError for a value outside its range, and TransportError if the machine
     refuses.
 
-    What is put must be datagrams of this member: of 32 bytes and more, with `member` as
-    the sender in their header (ValueError). `receive_budget` never binds: nothing is
-    lost when much is on its way.
+    `put` takes only datagrams of this member: at least 32 bytes, with `member` as the
+    sender in their header; others raise ValueError. `receive_budget` sets no limit,
+    because nothing is lost when much is on its way.
 
-    Threads: as `Transport` says. `close` never waits: the thread that leaves `poll` or
-    `put` last gives the sockets back. The table of links is replaced, never changed;
-    each link has a lock for its sending side; all else belongs to the polling thread.
+    Threads: as `Transport` says. `close` never waits: the last thread that returns from
+    `poll` or `put` closes the sockets. The table of links is replaced, never changed;
+    each link has a lock for its sending side; everything else belongs to the thread
+    that polls.
     """
 
     max_datagram = MAX_DATAGRAM
@@ -120,7 +125,7 @@ class TcpTransport(Shared):
         busy_poll: int = 0,
         insecure: bool = False,
     ) -> None:
-        super().__init__()      # `_lock` is also of the counters, and of what `wake` does
+        super().__init__()      # its `_lock` also guards the counters, and what `wake` does
         self._loopback = check_interface(interface, insecure).is_loopback
         check_range("group", group, 0, (1 << 32) - 1)
         check_range("member", member, 1, (1 << 64) - 1)
@@ -128,7 +133,7 @@ class TcpTransport(Shared):
         check_range("port_range", port_range, 1, 65536 - port)
         check_range("max_unsent", max_unsent, MAX_DATAGRAM, 1 << 40)
         for name, size in (("receive_buffer", receive_buffer), ("send_buffer", send_buffer)):
-            check_range(name, size, 0, 1024 * MEBIBYTE)
+            check_range(name, size, 0, 1 << 30)
         for name, seconds in (("link_timeout", link_timeout),
                               ("handshake_timeout", handshake_timeout)):
             if not 0 < seconds <= 86_400:
@@ -146,28 +151,29 @@ class TcpTransport(Shared):
                 self._event = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
             undo.pop_all()
         self._epoll.register(self._event, select.EPOLLIN)
-        self._own: Endpoint = listener.getsockname()
+        self._own: HostPort = listener.getsockname()
         self.physical = f"{self._own[0]}:{self._own[1]}"
         self._counters = dict.fromkeys(COUNTERS, 0)
         self._dialing = Dialing(member, self._own, candidates)
         self._handshaking = Handshaking(group, member, listener, self._epoll, self._dialing,
                                         int(handshake_timeout * 1e9), buffers, self._counters)
-        self._spin = busy_poll if len(os.sched_getaffinity(0)) > 1 else 0
-        self._quick = False                     # the last wait ended within that time
+        self._spin = spin_time(busy_poll)
+        self._was_quick = False                 # the last wait ended within that time
         self._links: dict[int, Link] = {}       # by member; replaced as a whole
-        self._reading: dict[int, Link] = {}     # by descriptor
-        self._read_from: list[Link] = []        # that have a buffer
+        self._links_by_fd: dict[int, Link] = {}
+        self._buffered: list[Link] = []         # that have a read buffer
         self._spare: list[ReadBuffer] = []
-        self._news: list[int] = []
+        self._new_links: list[int] = []         # members, for links()
         self._held: frozenset[int] = frozenset()
-        self._routes: dict[int, Endpoint] | None = None     # a new table, for the polling thread
-        self._timer = 0                         # when tick() has something to do
-        self._look_at = 0                       # when to look for links that are dead
+        self._routes: dict[int, HostPort] | None = None     # a new table, for the polling thread
+        self._timer = 0                         # when _tick() has something to do
+        self._check_links_at = 0                # when to check whether peers have vanished
         self._woken = False
-        self._holding = threading.Lock()        # of `_held`, and of making links hold
+        self._hold_lock = threading.Lock()      # guards `_held`, and holding links
 
-    def _candidate(self, host: str) -> Endpoint:
-        found = endpoint(host, self._loopback)
+    def _candidate(self, host: str) -> HostPort:
+        """Return an address that the option hosts gives."""
+        found = parse_host_port(host, self._loopback)
         if found is None:
             raise ConfigError(f"hosts: {host!r} is not address:port of a host that the interface "
                               "reaches, as in 127.0.0.1:7700")
@@ -177,10 +183,10 @@ class TcpTransport(Shared):
 
     def connect(self, routes: Mapping[int, str]) -> None:
         """See `Transport.connect`. Members that are not in the table keep their links:
-        they may have to hear that they are out."""
+        they may have to be told that they are excluded."""
         table = {}
         for member, physical in routes.items():
-            found = endpoint(physical, self._loopback)
+            found = parse_host_port(physical, self._loopback)
             if found is not None and isinstance(member, int) and 0 < member < 1 << 64:
                 table[member] = found
         with self._lock:
@@ -189,25 +195,25 @@ class TcpTransport(Shared):
         self.wake()
 
     def put(self, packets: Sequence[tuple[int, Buffer]]) -> None:
-        """See `Transport.put`. What the kernel does not take at once is queued for its
-        link; without a link it is counted."""
-        self._enter()
+        """See `Transport.put`. What the kernel does not take at once is queued at its
+        link. Datagrams to a member without a link are counted and dropped."""
+        self._begin_use()
         try:
             batches = self._batches(packets)
             for link, buffers in batches.items():
                 if not link.put(buffers, len(buffers) // 2, sum(map(len, buffers))):
                     self._count("send_unlinked", len(buffers) // 2)
         finally:
-            self._leave()
+            self._end_use()
 
     def _batches(self, packets: Sequence[tuple[int, Buffer]]) -> dict[Link, list[bytes]]:
-        """What goes to each link, in order; raises before anything is sent."""
+        """Return the buffers for each link, in order. Raises before anything is sent."""
         links = self._links
         batches: dict[Link, list[bytes]] = {}
         unlinked = 0
         for dest, given in packets:
             datagram = given if type(given) is bytes else bytes(memoryview(given))
-            size = self._check(datagram)
+            size = self._frame_length(datagram)
             if dest == EVERYONE:
                 targets: Collection[Link] = links.values()
             else:
@@ -220,12 +226,12 @@ class TcpTransport(Shared):
             self._count("send_unlinked", unlinked)
         return batches
 
-    def _check(self, datagram: bytes) -> bytes:
-        """Its length as it stands in a frame."""
+    def _frame_length(self, datagram: bytes) -> bytes:
+        """Return a datagram's length as it is in a frame; raise if it cannot be sent."""
         size = len(datagram)
         if size > MAX_DATAGRAM:
-            raise MessageTooLargeError(f"a datagram of {size} bytes is above the {MAX_DATAGRAM} that a "
-                                       "frame holds; nothing was sent")
+            raise MessageTooLargeError(f"a datagram of {size} bytes is above the {MAX_DATAGRAM} "
+                                       "that a frame holds; nothing was sent")
         if size < HEADER_SIZE or datagram[8:16] != self._sender:
             raise ValueError(f"this is no datagram of member {self._member}: the others would "
                              "close the link; nothing was sent")
@@ -234,14 +240,14 @@ class TcpTransport(Shared):
     def hold(self, members: Collection[int]) -> None:
         """See `Transport.hold`."""
         with suppress(ClosedError):
-            self._enter()
+            self._begin_use()
             try:
                 self._hold(frozenset(members))
             finally:
-                self._leave()
+                self._end_use()
 
     def _hold(self, members: frozenset[int]) -> None:
-        with self._holding:
+        with self._hold_lock:
             before, self._held = self._held, members
             for member in before ^ members:
                 link = self._links.get(member)
@@ -251,40 +257,40 @@ class TcpTransport(Shared):
     def wake(self) -> None:
         """See `Transport.wake`."""
         with self._lock:
-            if not (self._woken or self._released):
+            if not (self._woken or self._is_released):
                 self._woken = True
                 os.eventfd_write(self._event, 1)
 
     def status(self) -> dict[str, int]:
-        """See `Transport.status`. `bytes` are those of whole frames; what was sent but
-        is in no socket yet is `unsent_bytes`."""
+        """See `Transport.status`. Bytes are those of whole frames; `unsent_bytes` were put
+        and wait for the kernel."""
         with self._lock:
             links = list(self._links.values())
-            unsent = sum(link.unsent for link in links)
+            unsent = sum(link.unsent_bytes for link in links)
             counters = {"links": len(links), "unsent_bytes": unsent, **self._counters}
             counters["frames_sent"] += sum(link.frames_sent for link in links)
             counters["bytes_sent"] += sum(link.bytes_sent for link in links)
         return counters
 
-    def _release(self) -> None:
-        """What is queued is offered to the kernel once more, which delivers what it
-        took if the peer lives."""
+    def _close_sockets(self) -> None:
+        """Offer what is queued to the kernel once more, which delivers it if the peer
+        lives; then close everything."""
         self._handshaking.close()
-        for link in self._reading.values():
+        for link in self._links_by_fd.values():
             link.finish()
-            self._add_up(link)
-        with self._holding:
+            self._add_counters(link)
+        with self._hold_lock:
             self._links = {}
-        self._reading.clear()
-        self._read_from, self._spare, self._news = [], [], []
+        self._links_by_fd.clear()
+        self._buffered, self._spare, self._new_links = [], [], []
         self._epoll.close()
         os.close(self._event)
 
-    def _drop(self) -> None:
-        """Not even `unregister`: the parent's epoll is the same. A socket that is
-        closed here stays open there."""
+    def _close_descriptors(self) -> None:
+        """See RefCountedTransport. Do not unregister anything, because the parent's epoll
+        is the same; the parent's sockets stay open."""
         self._handshaking.close()
-        for link in self._reading.values():
+        for link in self._links_by_fd.values():
             link.socket.close()
         self._epoll.close()
         os.close(self._event)
@@ -297,91 +303,94 @@ class TcpTransport(Shared):
 
     def links(self) -> list[int]:
         """See `Transport.links`."""
-        news, self._news = self._news, []
+        news, self._new_links = self._new_links, []
         return news
 
     def poll(self, timeout_ns: int | None, expecting: bool = False) -> list[memoryview]:
-        """See `Transport.poll`. One turn reads at most one buffer full of each link."""
-        self._enter()
+        """See `Transport.poll`. Reads at most one buffer full from each link."""
+        self._begin_use()
         try:
             return self._poll(timeout_ns, self._spin if expecting else 0)
-        except BaseException:   # a signal handler's, say, and what was read may be lost with it
+        except BaseException:
+            # A signal handler's, say: bytes that were read may be lost, so no link is whole.
             for link in self._links.values():
                 link.cut()
             raise
         finally:
-            self._leave()
+            self._end_use()
 
     def _poll(self, timeout_ns: int | None, spin: int) -> list[memoryview]:
-        if self._read_from:
-            self._read_from = [link for link in self._read_from if link.settle(self._spare)]
+        if self._buffered:
+            self._buffered = [link for link in self._buffered if link.release_buffer(self._spare)]
         frames: list[memoryview] = []
         now = time.monotonic_ns()
         until = FOREVER if timeout_ns is None else now + max(0, timeout_ns)
         returning = False
         while not returning:
             if self._routes is not None:
-                self._take_routes()
+                self._apply_routes()
             if now >= self._timer:
                 self._tick(now)
-            for fd, events in self._wait(min(until, self._timer), now, spin):
-                returning |= self._happen(fd, events, frames)
+            for fd, events in self._wait_for_events(min(until, self._timer), now, spin):
+                returning |= self._on_event(fd, events, frames)
             now = time.monotonic_ns()
-            returning |= bool(frames or self._news) or self._closed or now >= until
+            returning |= bool(frames or self._new_links) or self._closed or now >= until
         if frames:
             self._counters["frames_received"] += len(frames)
             self._counters["bytes_received"] += sum(map(len, frames)) + 4 * len(frames)
         return frames
 
-    def _wait(self, until: int, now: int, spin: int) -> list[tuple[int, int]]:
-        """Events, or none when it is `until`. To be woken takes longer than an answer
-        that is nearly there, hence the spin."""
+    def _wait_for_events(self, until: int, now: int, spin: int) -> list[tuple[int, int]]:
+        """Return events, or none at the instant `until`. Poll without sleeping for `spin`
+        nanoseconds if that worked the last time: waking up takes longer than a quick
+        answer."""
         began = now
-        if spin and self._quick:
+        if spin and self._was_quick:
             end = min(until, now + spin)
             while now < end:
                 events = self._epoll.poll(0, EVENTS)
                 if events:
                     return events
-                os.sched_yield()                        # who is to answer may need this very core
+                os.sched_yield()                        # the peer may need this very core
                 now = time.monotonic_ns()
         events = self._sleep(until - now)
         if spin:
-            self._quick = bool(events) and time.monotonic_ns() - began < spin
+            self._was_quick = bool(events) and time.monotonic_ns() - began < spin
         return events
 
     def _sleep(self, wait: int) -> list[tuple[int, int]]:
-        """epoll counts in milliseconds, and rounds up; for the short timers of the
-        layers select() on its descriptor is exact."""
-        if 0 < wait < EXACT and self._epoll.fileno() < 1024:            # select() can name no more
+        """Sleep for at most `wait` nanoseconds; return events. epoll rounds up to
+        milliseconds, so select() on its descriptor waits for the layers' short
+        timers."""
+        if 0 < wait < EXACT and self._epoll.fileno() < 1024:            # the limit of select()
             select.select((self._epoll,), (), (), wait / 1e9)
             wait = 0
         return self._epoll.poll(min(max(wait, 0), LONGEST) / 1e9, EVENTS)
 
-    def _happen(self, fd: int, events: int, frames: list[memoryview]) -> bool:
-        """Deal with one event; whether poll is to return for it. An event may be of an
-        earlier owner of the number: then nothing is there to read or to write, which is
-        no harm."""
-        link = self._reading.get(fd)
+    def _on_event(self, fd: int, events: int, frames: list[memoryview]) -> bool:
+        """Handle one event; return whether poll() must return for it. The event may be of
+        an earlier owner of the descriptor: then there is nothing to read or to write,
+        which does no harm."""
+        link = self._links_by_fd.get(fd)
         if link is not None:
-            self._serve(link, events, frames)
+            self._on_link_event(link, events, frames)
         elif fd == self._event:
             with suppress(BlockingIOError):
                 os.eventfd_read(fd)
-            # A wake from here on finds this poll on its way out, or the next one.
+            # A wake() from here on makes the next poll() return; this one returns anyway.
             self._woken = False
             return True
         else:
             agreement = self._handshaking.on_event(fd, self._links)
             if agreement is not None:
-                self._establish(agreement)
+                self._add_link(agreement)
             self._timer = min(self._timer, self._handshaking.deadline())
         return False
 
-    def _serve(self, link: Link, events: int, frames: list[memoryview]) -> None:
-        if link.held:
+    def _on_link_event(self, link: Link, events: int, frames: list[memoryview]) -> None:
+        if link.is_held:
             if events & (select.EPOLLERR | select.EPOLLHUP):
-                link.park()
+                link.end_while_held()
                 self._plan_dial(link)
         elif events & ~select.EPOLLOUT:
             self._read(link, frames)
@@ -390,17 +399,18 @@ class TcpTransport(Shared):
 
     def _read(self, link: Link, frames: list[memoryview]) -> None:
         well = link.read(frames, self._spare)
-        if link not in self._read_from:
-            self._read_from.append(link)
-        if link.received:
+        if link not in self._buffered:
+            self._buffered.append(link)
+        if link.has_received:
             self._dialing.peer(link.peer).attempts = 0
         if not well:
             self._counters["frames_refused"] += well is None
-            self._lose(link)
+            self._remove_link(link)
 
     # --------------------------------------------------------------------------------------- timers
 
-    def _take_routes(self) -> None:
+    def _apply_routes(self) -> None:
+        """Take the table of routes that another thread has left."""
         with self._lock:
             routes, self._routes = self._routes, None
         if routes is not None:
@@ -408,23 +418,24 @@ class TcpTransport(Shared):
         self._timer = 0
 
     def _tick(self, now: int) -> None:
-        """Everything that is due; says when the next thing is."""
+        """Do everything that is due, and set the timer for what is next."""
         self._handshaking.tick(now)
-        if now >= self._look_at:
-            self._look_at = self._look_for_the_dead(now)
-        for where in list(self._dialing.dials(now)):
+        if now >= self._check_links_at:
+            self._check_links_at = self._cut_dead_links(now)
+        for where in list(self._dialing.due_endpoints(now)):
             self._handshaking.dial(where, now)
-        self._timer = min(self._handshaking.deadline(), self._look_at, self._dialing.deadline())
+        self._timer = min(self._handshaking.deadline(), self._check_links_at,
+                          self._dialing.deadline())
 
-    def _look_for_the_dead(self, now: int) -> int:
-        """Cut links whose peer is gone, and return when to look again."""
+    def _cut_dead_links(self, now: int) -> int:
+        """Cut the links whose peers have vanished; return when to check again."""
         next_scan = now + self._link_timeout // 4
         for link in self._links.values():
-            if link.standing:
+            if link.is_up:
                 left = liveness.time_left(link.socket, self._link_timeout)
                 if left == 0:
                     self._counters["links_cut_dead"] += 1
-                    log.warning("member %016x at %s:%d answers nothing any more; its connection "
+                    log.warning("member %016x at %s:%d does not answer any more; its connection "
                                 "is cut", link.peer, *link.endpoint)
                     link.cut()
                 elif left is not None:
@@ -433,52 +444,52 @@ class TcpTransport(Shared):
 
     # ---------------------------------------------------------------------------------------- links
 
-    def _establish(self, agreement: Agreement) -> None:
-        """Take this connection for the link from here on, and no other."""
+    def _add_link(self, agreement: Agreement) -> None:
+        """Use this connection as the link to its peer, in the place of any other."""
         record = agreement.peer
         peer = self._dialing.peer(record.member)
         if peer.link is not None:
             self._counters["links_replaced"] += 1
-            self._lose(peer.link)
-        peer.numbers.stand(agreement.number)
+            self._remove_link(peer.link)
+        peer.numbers.establish(agreement.number)
         peer.host = agreement.host
         peer.link = link = Link(agreement.socket, record.member, record.endpoint, self._epoll,
                                 self._max_unsent)
         liveness.set_up(link.socket, self._link_timeout)
-        self._reading[link.fd] = link
-        with self._holding:
+        self._links_by_fd[link.fd] = link
+        with self._hold_lock:
             self._links = {**self._links, link.peer: link}
             link.hold(link.peer in self._held)
-        self._dialing.met(record.endpoint, record.member)
+        self._dialing.on_found(record.endpoint, record.member)
         self._counters["links_made"] += 1
-        self._news.append(link.peer)
+        self._new_links.append(link.peer)
 
-    def _lose(self, link: Link) -> None:
-        """It has ended, or another takes its place."""
-        del self._reading[link.fd]
+    def _remove_link(self, link: Link) -> None:
+        """Close a link that has ended, or that another one replaces."""
+        del self._links_by_fd[link.fd]
         link.close()
-        with self._lock:                    # what it did is counted here or there, never twice
-            with self._holding:
+        with self._lock:                    # status() counts the link in one place, never in two
+            with self._hold_lock:
                 self._links = {member: each for member, each in self._links.items()
                                if each is not link}
             self._counters["links_lost"] += 1
-            self._counters["links_cut_slow"] += link.slow
-            self._add_up(link)
-        if link.slow:
-            log.warning("member %016x at %s:%d takes nothing: its connection is cut, because more "
-                        "than %d bytes wait for it; it gets another",
+            self._counters["links_cut_slow"] += link.is_slow
+            self._add_counters(link)
+        if link.is_slow:
+            log.warning("member %016x at %s:%d reads too slowly: its connection is cut, because "
+                        "more than %d bytes wait for it; it gets a new one",
                         link.peer, *link.endpoint, self._max_unsent)
         peer = self._dialing.peer(link.peer)
         peer.link = None
         self._plan_dial(link)
 
     def _plan_dial(self, link: Link) -> None:
-        self._dialing.lost(link.peer, time.monotonic_ns())
+        self._dialing.on_link_lost(link.peer, time.monotonic_ns())
         self._timer = 0
 
-    def _add_up(self, link: Link) -> None:
-        """What a link that is no more has done."""
+    def _add_counters(self, link: Link) -> None:
+        """Add a closed link's counters to those of the transport."""
         self._counters["frames_sent"] += link.frames_sent
         self._counters["bytes_sent"] += link.bytes_sent
-        self._counters["send_lost_bytes"] += link.lost
+        self._counters["send_lost_bytes"] += link.lost_bytes
 
