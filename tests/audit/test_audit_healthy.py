@@ -9,7 +9,7 @@ from channels import PATIENCE, joined
 from ports import free_port
 
 from ringcast import Flag
-from ringcast.audit.figures import figures, percentile
+from ringcast.audit.figures import figures
 from ringcast.audit.verdict import audit
 from ringcast.protocols.faults import Discard
 from ringcast.sim.runs.plan import Settings, draw
@@ -96,7 +96,7 @@ def test_figures_of_live_groups_are_those_of_their_traces(result):
     assert numbers.total("deliver") == audit_.groups.num_messages
     assert numbers.histogram().total() + rows.where("event = 'deliver' and sender = member").groupBy().sum("count").first()[0] == (
         audit_.groups.num_messages)
-    median = percentile(numbers.histogram(), 0.5)
+    median = numbers.percentile(0.5)
     exact = rows.where("event = 'deliver' and sender <> member").selectExpr("explode(array_repeat(wall - sent_at, int(count))) as d")
     assert median == pytest.approx(exact.approxQuantile("d", [0.5], 0)[0] / 1e9, rel=0.1)
     assert numbers.total("retransmit") > 0 and 0 < numbers.duration < 600

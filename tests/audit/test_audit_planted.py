@@ -5,7 +5,7 @@ right one."""
 import pytest
 from planted_help import Copy, kept
 
-from ringcast.audit.figures import figures, percentile
+from ringcast.audit.figures import figures
 from ringcast.audit.verdict import audit
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]  # the fixtures audit some hundred traces
@@ -299,7 +299,7 @@ def test_latencies_are_those_by_one_clock(result):
     assert numbers.duration < 600 and len(members) > 10
     for name in members:
         letter = name.partition("#")[0].rpartition("-")[2]
-        medians = [percentile(numbers.histogram(each), 0.5) for each in (name, right[letter])]
+        medians = [numbers.percentile(0.5, each) for each in (name, right[letter])]
         assert medians[0] == pytest.approx(medians[1], rel=0.2, abs=0.02), name
 
 

@@ -19,7 +19,7 @@ from ringcast.campaign.results import Results
 from ringcast.campaign.runs import plan
 from ringcast.cli import campaign as command
 from ringcast.errors import RingcastError
-from ringcast.sim.runs.measure import percentile
+from ringcast.histogram import Histogram
 from ringcast.sim.runs.plan import Settings
 from ringcast.sim.runs.run import simulate
 
@@ -134,7 +134,7 @@ def test_the_figures_of_a_point_are_those_of_its_runs(spark, whole):
             for latency in row["latency"]:
                 merged[latency["class"]] = merged.get(latency["class"], 0) + latency["count"]
         slowest = max(row["latency_max"] for row in ok)
-        assert [each.p50, each.p99] == [min(percentile(merged, share), slowest) / 1e6
+        assert [each.p50, each.p99] == [min(Histogram(merged).percentile(share), slowest) / 1e6
                                         for share in (0.5, 0.99)]
 
 

@@ -1,16 +1,17 @@
 """Figures of a steady load: deterministic, and what one would expect of windows, wires,
 loss and intervals."""
 
-import math
 from array import array
 from functools import cache
 
 import msgspec
+import pyarrow as pa
 import pytest
 
 from ringcast import ConfigError
+from ringcast.histogram import count_latencies
 from ringcast.sim.network import MS
-from ringcast.sim.runs.measure import classes, percentile, upper_end
+from ringcast.sim.runs.measure import latencies
 from ringcast.sim.runs.plan import Settings, draw
 from ringcast.sim.runs.run import Run, simulate
 from ringcast.sim.trace import Trace
@@ -124,24 +125,10 @@ def test_faults_are_only_those_that_were_asked_for():
     assert not simulate(5, Settings(steady=0.0, duration=0.1, crashes=1, pauses=1, unicast=20)).check
 
 
-def test_the_latency_classes_are_those_of_a_plain_count():
-    latencies = [1, 2, 3, 999, 1000, 1001, 123_456, 10**9, 0]
-    sent, handed = [5] * len(latencies) + [7], [5 + each for each in latencies] + [9]
-    counted, slowest = classes(array("q", sent), array("q", handed), 6)
-    plain = {}
-    for each in latencies:
-        key = math.floor(8 * math.log2(max(1, each)))
-        plain[key] = plain.get(key, 0) + 1
-    assert counted == plain and slowest == 10**9
-    assert classes(array("q"), array("q"), 6) == ({}, 0)
-
-
-@pytest.mark.parametrize("latency", [1, 77, 1000, 4096, 999_999, 123_456_789])
-def test_a_percentile_is_at_most_9_percent_too_high(latency):
-    counted, _ = classes(array("q", [0] * 100), array("q", [latency] * 99 + [10**12]), 1)
-    assert latency <= percentile(counted, 0.99) <= math.ceil(latency * 1.0906) + 1
-    assert percentile(counted, 1.0) >= 10**12 and percentile({}, 0.5) == 0
-    assert all(upper_end(each) < upper_end(each + 8) for each in range(300))
+def test_latencies_are_of_messages_that_were_sent_before_the_load_ended():
+    counted, slowest = latencies(array("q", [5, 5, 7]), array("q", [6, 1005, 10**9]), 6)
+    assert counted == count_latencies(pa.array([1, 1000])) and slowest == 1000
+    assert latencies(array("q"), array("q"), 6) == ({}, 0)
 
 
 def test_a_trace_beside_the_measurement_changes_neither(tmp_path):

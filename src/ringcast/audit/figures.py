@@ -1,10 +1,6 @@
-"""What the traces say about speed: latency, repair, acks, blocked senders and full
-windows, over time and for each member.
-
-Latencies are counted in buckets of an eighth of an octave: such histograms add up
-exactly, over slots of time, members and machines, and a percentile read from one is
-within 4.5 % of the true one.
-"""
+"""The figures that the traces give: latency, repair, acks, blocked senders and full
+windows, over time and for each member. Latencies are kept as histograms, see
+ringcast.histogram."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable
@@ -13,14 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from ringcast.audit.clocks import Clocks
 from ringcast.audit.groups import Groups
+from ringcast.histogram import PER_OCTAVE, UNKNOWN, Histogram
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 FOREVER = 1 << 62   # nanoseconds
 SLOTS = 120         # parts into which the time is cut
-PER_OCTAVE = 8      # buckets
-UNKNOWN = -1        # the bucket of messages that came before they were sent: clocks that are apart
 
 
 @dataclass
@@ -51,13 +46,19 @@ class Figures:
         """Of all of it, in seconds."""
         return max((row["slot"] + 1 for row in self.series), default=0) * self.width / 1e9
 
-    def histogram(self, member: str | None = None, slot: int | None = None) -> Counter[int]:
-        """Messages in each bucket."""
-        counts: Counter[int] = Counter()
+    def histogram(self, member: str | None = None, slot: int | None = None) -> Histogram:
+        """Count the latencies of a member, or of all; in a slot, or in all."""
+        counts = Histogram()
         for row in self.latency:
             if member in (None, row["member"]) and slot in (None, row["slot"]):
                 counts[row["bucket"]] += row["messages"]
         return counts
+
+    def percentile(self, share: float, member: str | None = None, slot: int | None = None) -> float | None:
+        """Return the latency in seconds within which this share of the messages came;
+        None when there were none."""
+        latency = self.histogram(member, slot).percentile(share)
+        return None if latency is None else latency / 1e9
 
     def slowest_member(self) -> tuple[str, float] | None:
         """Who was most often the last to acknowledge, and its share of the slots in
@@ -154,14 +155,3 @@ def lagging(acked: Iterable[dict[str, Any]]) -> Counter[str]:
                 times[last] += 1
     return times
 
-
-def percentile(histogram: Counter[int], share: float) -> float | None:
-    """The latency in seconds that this share of the messages does not exceed; None when
-    there are none."""
-    counts = sorted((bucket, count) for bucket, count in histogram.items() if bucket != UNKNOWN)
-    wanted = share * sum(count for _, count in counts)
-    for bucket, count in counts:
-        wanted -= count
-        if wanted <= 0:
-            return float(2 ** ((bucket + 0.5) / PER_OCTAVE)) / 1e9
-    return None

@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ringcast import html_page as page
-from ringcast.audit.figures import Figures, percentile
+from ringcast.audit.figures import Figures
 from ringcast.audit.verdict import Audit, Violation
 from ringcast.errors import TraceError
+from ringcast.histogram import UNKNOWN
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -47,15 +48,14 @@ def ratio(part: float, whole: float) -> str:
 
 def summary(figures: Figures) -> list[tuple[str, str]]:
     """The figures of the whole group, as lines of a name and a text."""
-    histogram, sent, delivered = figures.histogram(), figures.total("send"), figures.total(
-        "deliver")
+    sent, delivered = figures.total("send"), figures.total("deliver")
     again, asked = figures.total("retransmit"), figures.total("xmit_req")
     control = sum(figures.total(event, "nbytes") for event in ("ack", "xmit_req", "start"))
     payload = figures.total("send", "nbytes") + figures.total("retransmit", "nbytes")
     slowest = figures.slowest_member()
     lines = [
-        ("latency", ", ".join(f"{name} {seconds(percentile(histogram, share))}" for name,
-                              share in SHARES.items())),
+        ("latency", ", ".join(f"{name} {seconds(figures.percentile(share))}"
+                              for name, share in SHARES.items())),
         ("messages", f"{sent:,} sent, {delivered:,} delivered in {figures.duration:.3g} s"),
         ("repair", f"{asked:,} asked for, {again:,} sent again ({ratio(again, sent)} of what was sent)"),
         ("acks", f"{figures.total('ack', 'rows'):,}, one for {delivered / max(1, figures.total('ack', 'rows')):,.0f} deliveries; "
@@ -65,7 +65,7 @@ def summary(figures: Figures) -> list[tuple[str, str]]:
                     f"{short(slowest[0])}, the last to acknowledge in {slowest[1]:.0%} of the time "
                     f"that anybody was behind"),
     ]
-    early = histogram[-1]
+    early = figures.histogram()[UNKNOWN]
     return lines + ([("clocks", f"{early:,} messages seem to come before they were sent: the clocks are apart")] if early else [])
 
 
@@ -73,7 +73,6 @@ def members(figures: Figures) -> list[dict[str, Any]]:
     """A row for each member: what it did, and how fast messages came to it."""
     rows = []
     for name in sorted({row["member"] for row in figures.series}):
-        histogram = figures.histogram(name)
         fills = [row for row in figures.series if row["member"] == name
                  and row["fullest"] is not None]
         rows.append({"member": name} | {
@@ -84,8 +83,8 @@ def members(figures: Figures) -> list[dict[str, Any]]:
                "blocked_s": figures.total("blocked", "duration", name) / 1e9,
                "fullest": max((row["fullest"] for row in fills), default=None),
                "slots_behind": figures.slowest[name]}
-            | {f"latency_{share}_s": percentile(histogram, value) for share,
-               value in SHARES.items()})
+            | {f"latency_{share}_s": figures.percentile(value, name)
+               for share, value in SHARES.items()})
     return rows
 
 
@@ -197,7 +196,7 @@ def latencies(audit: Audit, figures: Figures) -> "go.Figure":
     figure = chart(figures, "Latency over time (views dotted, violations red)", "milliseconds").update_yaxes(type="log")
     slots = sorted({row["slot"] for row in figures.latency})
     for name, share in SHARES.items():
-        values = [percentile(figures.histogram(slot=slot), share) for slot in slots]
+        values = [figures.percentile(share, slot=slot) for slot in slots]
         figure.add_scatter(x=[figures.seconds(slot) for slot in slots], name=name,
                            y=[None if value is None else value * 1e3 for value in values])
     mark_views(figure, audit, figures)
@@ -249,7 +248,7 @@ def slow(figures: Figures) -> "go.Figure":
 
     slots = sorted({row["slot"] for row in figures.latency})
     names = sorted({row["member"] for row in figures.latency})
-    late = [[percentile(figures.histogram(name, slot), 0.99) for slot in slots] for name in names]
+    late = [[figures.percentile(0.99, name, slot) for slot in slots] for name in names]
     figure = go.Figure(go.Heatmap(x=[figures.seconds(slot) for slot in slots],
                                   y=[short(name) for name in names],
                                   z=[[None if value is None else value * 1e3 for value in row]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import pyarrow as arrow
 
 from ringcast.campaign.runs import OK
-from ringcast.sim.runs.measure import upper_end
+from ringcast.histogram import upper_end
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -13,13 +13,12 @@ Throughput is what the slowest receiver is handed in a second. Latency is from a
 message's first leaving its sender until a receiver's application is handed it, counted
 for each receiver but the sender itself; time that it waits in the sending application
 because the window is full is not part of it, but counted as blocked. Latencies are kept
-as counts for each eighth of an octave, which can be added up over runs; a percentile
-read from them is at most 9 % too high. Overhead is what members put on the wire beyond
+as a histogram, which can be added up over runs; a percentile read from it is at most
+9 % too high (see ringcast.histogram). Overhead is what members put on the wire beyond
 the bytes of the payloads, for each of these: headers, acks, requests, repeats,
 announcements, and over connections the copies for further receivers.
 """
 
-import math
 from array import array
 from collections import Counter
 from typing import TYPE_CHECKING
@@ -28,6 +27,7 @@ import msgspec
 
 from ringcast._core import wire
 from ringcast.address import EVERYONE
+from ringcast.histogram import Histogram, count_latencies
 from ringcast.sim.cluster import Observer
 
 if TYPE_CHECKING:
@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from ringcast.sim.cluster import Cluster
     from ringcast.sim.member import Member
     from ringcast.view import View
-
-STEPS = 8                               # classes of latency in each doubling
 
 
 class Measured(msgspec.Struct, kw_only=True):
@@ -49,7 +47,7 @@ class Measured(msgspec.Struct, kw_only=True):
     payload: int               # bytes of these
     delivered: dict[str, int]  # messages of others, where others sent, that a member was handed
                                # while the load lasted
-    latency: dict[int, int]    # deliveries by class: floor(STEPS * log2(nanoseconds))
+    latency: dict[int, int]    # deliveries by bucket of ringcast.histogram
     slowest: int               # nanoseconds: the longest latency
     datagrams: dict[str, int]  # by what they carry: data, repeat, control
     sent: dict[str, int]       # bytes, likewise
@@ -66,24 +64,9 @@ class Measured(msgspec.Struct, kw_only=True):
         return sum(self.sent.values()) / max(1, self.payload) - 1
 
     def percentile(self, share: float) -> int:
-        """The nanoseconds within which this share of all deliveries came; 0 when there
-        were none."""
-        return min(percentile(self.latency, share), self.slowest)
-
-
-def percentile(latency: dict[int, int], share: float) -> int:
-    """The upper end of the class in which this share of the deliveries is reached."""
-    wanted, seen = share * sum(latency.values()), 0
-    for each in sorted(latency):
-        seen += latency[each]
-        if seen >= wanted:
-            return upper_end(each)
-    return 0
-
-
-def upper_end(latency_class: int) -> int:
-    """The nanoseconds that everything in this class stays below."""
-    return math.ceil(2 ** ((latency_class + 1) / STEPS))
+        """Return the nanoseconds within which this share of all deliveries came; 0 when
+        there were none."""
+        return min(Histogram(self.latency).percentile(share) or 0, self.slowest)
 
 
 class Meter(Observer):
@@ -153,29 +136,22 @@ class Meter(Observer):
         """The figures; None of a run that ended before the load did."""
         if self.stopped_at is None or self.end <= self.begin:
             return None
-        latency, slowest = classes(self.sent_at, self.handed_at, self.stopped_at)
+        latency, slowest = latencies(self.sent_at, self.handed_at, self.stopped_at)
         return Measured(
             seconds=(self.end - self.begin) / 1e9, messages=self.messages, payload=self.payload,
-            latency=latency, slowest=slowest,
+            latency=dict(latency), slowest=slowest,
             delivered=dict(self.delivered_by), datagrams=dict(self.datagrams),
             sent=dict(self.nbytes),
             blocked=self.blocked / 1e9)
 
 
-def classes(sent_at: "array[int]", handed_at: "array[int]", until: int) -> tuple[dict[int, int],
-                                                                                 int]:
-    """Of messages that were sent before `until`: how many deliveries are in each class
-    of latency, and the longest latency."""
-    import pyarrow as arrow
-    from pyarrow import compute
+def latencies(sent_at: "array[int]", handed_at: "array[int]", until: int) -> tuple[Histogram, int]:
+    """Return, of the messages that were sent before `until`, the histogram of the
+    latencies of their deliveries, and the longest one in nanoseconds."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
 
-    sent, handed = (arrow.Array.from_buffers(arrow.int64(), len(each),
-                                             [None, arrow.py_buffer(each)])
+    sent, handed = (pa.Array.from_buffers(pa.int64(), len(each), [None, pa.py_buffer(each)])
                     for each in (sent_at, handed_at))
-    latency = compute.subtract(handed, sent).filter(compute.less(sent, until))
-    if not latency:
-        return {}, 0
-    logarithm = compute.log2(compute.max_element_wise(latency, 1).cast(arrow.float64()))
-    counts = compute.value_counts(compute.floor(compute.multiply(logarithm, STEPS)).cast(arrow.int32()))
-    pairs = zip(counts.field("values").to_pylist(), counts.field("counts").to_pylist(), strict=True)
-    return dict(sorted(pairs)), int(compute.max(latency).as_py())
+    latency = pc.subtract(handed, sent).filter(pc.less(sent, until))
+    return count_latencies(latency), pc.max(latency).as_py() or 0
