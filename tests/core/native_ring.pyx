@@ -6,8 +6,8 @@ from libc.stdint cimport uint32_t, uint64_t, uintptr_t
 
 from ringcast._core.atomics cimport load_acquire
 from ringcast._core.block_ring cimport (
-    BLOCK, Position, Ring, advance_hd, claim_bits, destroy_ring, free_block, in_window, locate, look_run, make_ring,
-    pin_slot, publish, raise_to, take_run, unpin_block, wanted_to,
+    BLOCK, Position, Ring, advance_hd, claim_bits, destroy_ring, free_block, in_window, locate, look_run, make_ring, publish,
+    raise_to, take_run, wanted_to,
 )
 from ringcast._core.ring_buffer cimport RingBuffer
 from ringcast._core.seqno cimport ahead
@@ -19,7 +19,7 @@ cdef extern from "<sched.h>" nogil:
 
 
 class Interface:
-    """The functions of window.pxd, and the pins of ring_buffer.pxd."""
+    """The functions of window.pxd."""
 
     @staticmethod
     def add(Window ring, uint64_t seqno, item):
@@ -39,14 +39,6 @@ class Interface:
     def peek(Window ring, uint64_t seqno):
         cdef PyObject *item = ring.peek(seqno)
         return None if item == NULL else <object>item
-
-    @staticmethod
-    def pin(RingBuffer ring, uint64_t seqno):
-        return ring.pin(seqno) != NULL
-
-    @staticmethod
-    def unpin(RingBuffer ring, uint64_t seqno):
-        ring.unpin(seqno)
 
     @staticmethod
     def pointers(Window ring):
@@ -227,15 +219,14 @@ cdef class Bare:
         cdef uint64_t seqno = self.first, end = self.first + self.count, run, k, wrong = 0
         with nogil:
             while seqno != end:
-                run = take_run(self.ring, out, BLOCK) if nullify else 0
-                if not run:
+                if nullify:
+                    run = take_run(self.ring, out, BLOCK)
+                else:
                     run = look_run(self.ring, out, BLOCK)
                     advance_hd(self.ring, run)
                 for k in range(run):
                     wrong += <uintptr_t>out[k] != item_of(seqno + k)
                 seqno += run
-                if nullify:
-                    self.follow()
                 if not run:
                     sched_yield()
         return wrong
@@ -251,32 +242,15 @@ cdef class Bare:
         return freed
 
     cdef uint64_t follow(self) noexcept nogil:
-        """LOW to HD, as far as no reader is in the way."""
+        """LOW to HD."""
         cdef PyObject *out[BLOCK]
         cdef uint32_t count = 0
         cdef uint64_t freed = 0
         raise_to(&self.ring.want, load_acquire(&self.ring.hd))
         while ahead(wanted_to(self.ring), load_acquire(&self.ring.low)) > 0:
-            if not free_block(self.ring, wanted_to(self.ring), out, &count):
-                break
+            free_block(self.ring, wanted_to(self.ring), out, &count)
             freed += count
         return freed
-
-    def read(self):
-        """Pin what is there, near LOW, until the end is delivered; returns how many it saw, and how many were wrong."""
-        cdef uint64_t last = self.first + self.count - 1, seqno, seen = 0, wrong = 0
-        cdef PyObject *item
-        with nogil:
-            while load_acquire(&self.ring.hd) != last:
-                seqno = load_acquire(&self.ring.low) + 1 + seen % 5
-                item = pin_slot(self.ring, seqno)
-                if item == NULL:
-                    sched_yield()
-                    continue
-                seen += 1
-                wrong += <uintptr_t>item != item_of(seqno)
-                unpin_block(&self.ring.blocks[locate(self.ring, seqno).block])
-        return seen, wrong
 
     def watch(self):
         """HD read before HR: LOW <= HD <= HR for any onlooker; returns how often it was not so."""

@@ -366,6 +366,10 @@ uint64_t __tsan_atomic64_fetch_or(volatile uint64_t *address, uint64_t bits, int
     return update(address, *address | bits, order);
 }
 
+uint64_t __tsan_atomic64_fetch_and(volatile uint64_t *address, uint64_t bits, int order) {
+    return update(address, *address & bits, order);
+}
+
 uint64_t __tsan_atomic64_fetch_add(volatile uint64_t *address, uint64_t value, int order) {
     return update(address, *address + value, order);
 }

@@ -12,7 +12,6 @@ from explore import Answer, Change, Program, build, explore
 RING = "block_ring.pxd"
 LATE_ADD = Program(("add 1",
                     "add 1; remove; add 2; remove; add 3; remove; add 4; remove; add 5; remove"))
-READER = Program(("get 1", "remove", "add 2"), before="add 1")
 TWO_PURGERS = Program(("stable 2", "stable 1"), capacity=2, before="add 1; add 2; keep 2", freed=2)
 TWO_DRAINERS = Program(("add 1; drain", "add 2; drain"), capacity=2, accepted=(1, 2), delivered=2)
 
@@ -22,7 +21,7 @@ WRITE_AND_PUBLISH = """\
         k = lowest_bit(todo)
         slots[k] = items[k]
         todo &= todo - 1
-    # pairs with the load_acquire of full in ready(), take_run(), look_run(), free_block() and holds()
+    # pairs with the load_acquire of full in ready(), take_run(), look_run(), free_block() and slot_of()
 """ + PUBLISH
 
 MUTATIONS: list[tuple[Change, Program]] = [
@@ -55,22 +54,14 @@ MUTATIONS: list[tuple[Change, Program]] = [
             "        if fit:\n            store_release(&r.next, start + fit)\n        if True:\n  "
             "          first[0] = start + 1\n"),
      Program(("send", "send"), capacity=2)),
-    (Change("HD moves before the items are taken out", RING,
-            "    if run == 0 or not seize(block, full, ones(run) << at.bit):\n        return 0\n",
-            "    store_release(&r.hd, hd + run)\n    if run == 0 or not seize(block, full, "
-            "ones(run) << at.bit):\n        return 0\n"),
-     READER),
     (Change("a block begins its next lap when one seqno is left in it", RING,
             "    if at.bit == BLOCK - 1:\n", "    if at.bit >= BLOCK - 2:\n"),
      Program(("add 1; add 2", "remove; remove"), capacity=2)),
-    (Change("whoever takes out does not heed pins", RING, "    while not full >> 32:\n", "    while True:\n"), READER),
-    (Change("a reader does not look again after its pin", RING,
-            "    if holds(r, at, seqno):\n        return slots_at(r, at)[0]\n",
-            "    if at.bit < BLOCK:\n        return slots_at(r, at)[0]\n"),
-     READER),
-    (Change("a reader does not take its pin back", RING,
-            "    unpin_block(&r.blocks[at.block])\n    return NULL\n", "    return NULL\n"),
-     READER),
+    (Change("a get takes a claimed slot for a full one", RING,
+            "not load_acquire(&r.blocks[at.block].full) >> at.bit & 1",
+            "not load_acquire(&r.blocks[at.block].claim) >> at.bit & 1"),
+     Program(("add 5", "get 5"),
+             before="add 1; remove; add 2; remove; add 3; remove; add 4; remove")),
     (Change("the token goes back without a look at who came meanwhile", RING,
             "    if cas_acq_rel_relaxed(token, asked, 0):",
             "    store_release(token, 0)\n    if asked != NULL:"),
@@ -95,7 +86,7 @@ MUTATIONS: list[tuple[Change, Program]] = [
      Program(("stable 2", "add 2"), capacity=2, before="add 1; keep")),
     (Change("removal moves LOW over what was kept", RING, "    if load_relaxed(&r.low) == hd:\n",
             "    if hd == hd:\n"),
-     Program(("get 1", "remove"), capacity=2, before="add 1; add 2; keep")),
+     Program(("look", "remove"), capacity=2, before="add 1; add 2; keep")),
     (Change("missing() does not look at the lap", RING,
             "    if later == 0:\n        return <uint32_t>claim\n",
             "    if later == later:\n        return <uint32_t>claim\n"),

@@ -15,8 +15,8 @@ from ringcast._core.atomics cimport (
 )
 from ringcast._core.block_ring cimport (
     BLOCK, BLOCK_SHIFT, Block, Position, Ring, advance_hd, ask_to_free, blocks_held, claim_bits, destroy_ring, empty_block,
-    free_wanted, gap_limits, give_token, held_bits, in_window, last_taken, locate, look_run, make_ring, pin_slot, publish, ready,
-    reserve, scan, slot_of, slots_at, take_run, take_token, to_next_block, unpin_block,
+    free_wanted, gap_limits, give_token, held_bits, in_window, last_taken, locate, look_run, make_ring, publish, ready, reserve, scan,
+    slot_of, slots_at, take_run, take_token, to_next_block,
 )
 from ringcast._core.seqno cimport ahead
 from ringcast._core.slots cimport count_bits, ones, unpack
@@ -72,12 +72,12 @@ cdef enum:
 # What a thread can do. In the lines of a program these are in small letters.
 cdef enum:
     ADD, ADD_RUN, REMOVE, KEEP, DRAIN, STABLE, GET, MISSING, SEND, SEND_OR_WAIT
-    LOOK, PEEK, VISIT, COUNT, CLOSE
+    LOOK, VISIT, COUNT, CLOSE
     TEXT_ADD, TEXT_REMOVE
     TELL, HEAR, PASS_ON, CROSS
 
 VERBS = {"add": ADD, "add_run": ADD_RUN, "remove": REMOVE, "keep": KEEP, "drain": DRAIN, "stable": STABLE, "get": GET,
-         "missing": MISSING, "send": SEND, "send_or_wait": SEND_OR_WAIT, "look": LOOK, "peek": PEEK, "visit": VISIT, "count": COUNT,
+         "missing": MISSING, "send": SEND, "send_or_wait": SEND_OR_WAIT, "look": LOOK, "visit": VISIT, "count": COUNT,
          "close": CLOSE, "text_add": TEXT_ADD, "text_remove": TEXT_REMOVE, "tell": TELL, "hear": HEAR, "pass_on": PASS_ON,
          "cross": CROSS}
 
@@ -197,7 +197,6 @@ cdef void after_step(int is_new) noexcept nogil:
 
 
 cdef void at_end() noexcept nogil:
-    cdef uint64_t block
     if notes.accepted & expect_accepted != expect_accepted:
         explorer_fail("a seqno is refused that had room")
     if expect_delivered >= 0 and notes.delivered != <uint64_t>expect_delivered:
@@ -206,9 +205,6 @@ cdef void at_end() noexcept nogil:
         explorer_fail("LOW does not reach what was asked for")
     if ring != NULL:
         after_step(True)
-        for block in range(ring.num_blocks):
-            if ring.blocks[block].full >> 32:
-                explorer_fail("a pin stays")
         if ring.purging or words.drainer:
             explorer_fail("a token stays")
         if ring.bound:
@@ -220,7 +216,7 @@ cdef void run_one_lap() noexcept nogil:
     cdef uint64_t last = origin + MOST_SEQNOS - 1, seqno, end, claimed
     stable(ring.hd)
     if ring.low != ring.hd:
-        explorer_fail("LOW does not follow when no reader is left")
+        explorer_fail("LOW does not follow")
     seqno = ring.low
     end = seqno + ring.num_blocks * BLOCK + ring.capacity
     if ahead(end, last) > 0:
@@ -290,7 +286,7 @@ cdef void leave_to(uint64_t seqno) noexcept nogil:
 
 
 cdef uint64_t remove(uint64_t limit) noexcept nogil:
-    """RingBuffer.deliver() with nullify: block by block, and by sharing where a reader pins."""
+    """RingBuffer.deliver() with nullify, block by block."""
     cdef PyObject *out[BLOCK]
     cdef uint64_t total = 0, first, run, k
     leave_to(load_relaxed(&ring.hd) + limit)
@@ -299,10 +295,7 @@ cdef uint64_t remove(uint64_t limit) noexcept nogil:
         run = take_run(ring, out, limit - total)
         for k in range(run):
             notes.freed |= <uint64_t>1 << (first + k)
-        if run:
-            deliver(out, run)
-        else:
-            run = share(limit - total)
+        deliver(out, run)
         if run == 0:
             break
         total += run
@@ -361,16 +354,11 @@ cdef void drain() noexcept nogil:
 
 
 cdef void get(uint64_t number, int thread) noexcept nogil:
-    """RingBuffer.get(), reading the item once more before the pin goes."""
-    cdef Position at = locate(ring, origin + number)
+    """RingBuffer.get(): only where nobody frees meanwhile."""
     notes.sought[thread] = notes.published & <uint64_t>1 << number
-    cdef PyObject *item = pin_slot(ring, origin + number)
+    cdef PyObject *item = slot_of(ring, origin + number)
     if item != NULL:
         check_item(number, <uintptr_t>item)
-        check_item(number, <uintptr_t>slots_at(ring, at)[0])
-        if notes.freed >> number & 1:
-            explorer_fail("an item is freed while a reader has it pinned")
-        unpin_block(&ring.blocks[at.block])
     elif notes.sought[thread] & ~notes.leaving and not explorer_is_weak():
         explorer_fail("get() does not find what is there")
     notes.sought[thread] = 0
@@ -393,13 +381,6 @@ cdef void missing(int thread) noexcept nogil:
                     explorer_fail("an accepted seqno is reported missing")
                 seqno += 1
     notes.before[thread] = 0
-
-
-cdef void peek(uint64_t number) noexcept nogil:
-    """RingBuffer.peek(): without a pin, so only where nobody frees meanwhile."""
-    cdef PyObject *item = slot_of(ring, origin + number)
-    if item != NULL:
-        check_item(number, <uintptr_t>item)
 
 
 cdef void visit() noexcept nogil:
@@ -550,8 +531,6 @@ cdef void perform(Op op, int thread) noexcept nogil:
         missing(thread)
     elif op.verb == LOOK:
         look()
-    elif op.verb == PEEK:
-        peek(op.number)
     elif op.verb == VISIT:
         visit()
     elif op.verb == COUNT:

@@ -24,8 +24,6 @@ LATER_LAP = Program(("add 4", "stable 2"), capacity=2, used=1, before="add 1; ad
 SEND_A_LAP_LATER = Program(("send; send", "stable 2"), capacity=2, used=1,
                            before="send; send; keep 2")
 SLOT_USED_AGAIN = Program(("add 5", "add 1; remove; add 2; remove; add 3; remove; add 4; remove"))
-READER = Program(("get 1", "remove; add 2; add 3; remove 2; add 4; add 5"), capacity=2, used=1,
-                 before="add 1")
 CONSUMER_AND_PURGER = Program(("keep 2; keep", "stable 2; add 3; stable 3; add 4; add 5"),
                               capacity=2, before="add 1; add 2")
 TWO_PURGERS = Program(("stable 2", "stable 1"), capacity=2, before="add 1; add 2; keep 2", freed=2)
@@ -41,9 +39,7 @@ NEEDED = {
     ("room", "load_acquire(&r.low)", RELAXED): (SEND_A_LAP_LATER, REFUSED),
     ("free_to", "store_release(&r.low", RELAXED): (LATER_LAP, REFUSED),
     ("publish", "fetch_or_release", RELAXED): (ADD_REMOVE, RACE),
-    ("look_run", "load_acquire", RELAXED): (ADD_REMOVE, RACE),
-    ("seize", "cas_acquire_relaxed", RELAXED): (READER, REUSED),
-    ("unpin_block", "fetch_sub_release", RELAXED): (READER, REUSED),
+    ("take_run", "load_acquire", RELAXED): (ADD_REMOVE, RACE),
     ("take_run", "store_release(&r.hd", RELAXED): (ONLOOKER,
                                                    "LOW <= HD <= HR does not hold for an onlooker"),
     ("advance_hd", "store_release(&r.hd", RELAXED): (CONSUMER_AND_PURGER, REUSED),
@@ -60,7 +56,7 @@ NEEDED = {
                                                      "an item is freed that was not delivered"),
     ("give_token", "load_acquire", RELAXED): (TWO_DRAINERS,
                                               "something deliverable stays: nobody was woken"),
-    ("holds", "load_acquire", RELAXED): (Program(("add 1", "peek 1")), RACE),
+    ("slot_of", "load_acquire", RELAXED): (Program(("add 1", "get 1")), RACE),
     ("held_bits", "load_acquire", RELAXED): (Program(("add 1", "visit")), RACE),
     ("blocks_held", "load_acquire(&r.low)", RELAXED):
         (Program(("add 1; add 2", "count", "remove 2"), capacity=2),
@@ -68,19 +64,16 @@ NEEDED = {
 }
 
 LOW_LOAD = ("in_window", "load_acquire(&r.low)")
+READY = ("ready", "load_acquire")
 HD_LOAD = ("wanted_to", "load_acquire(&r.hd)")
-SEIZE = ("seize", "cas_acquire_relaxed")
-HOLDS = ("holds", "load_acquire")
 
 # (function, access): what makes up for it, a program that fails when all of them are
 # weakened, and how
 COVERED = {
     ("claim_bits", "cas_acquire_relaxed"): ([LOW_LOAD], SLOT_USED_AGAIN, REUSED),
     ("free_to", "store_release(&r.blocks"): ([LOW_LOAD], SLOT_USED_AGAIN, REUSED),
-    ("take_run", "load_acquire"): ([SEIZE], ADD_REMOVE, RACE),
-    ("free_block", "load_acquire"): ([SEIZE, HD_LOAD], Program(("add 1; keep", "stable 1")), RACE),
-    ("empty_block", "load_acquire"): ([SEIZE], Program(("add 1", "close")), RACE),
-    ("pin_slot", "fetch_add_acquire"): ([HOLDS], Program(("add 1", "get 1")), RACE),
+    ("look_run", "load_acquire"): ([READY], Program(("add 1", "keep")), RACE),
+    ("free_block", "load_acquire"): ([HD_LOAD], Program(("add 1; keep", "stable 1")), RACE),
 }
 
 FREE = {

@@ -52,9 +52,9 @@ static inline uint64_t fetch_or_release(uint64_t *word, uint64_t bits) {
     return __atomic_fetch_or(word, bits, __ATOMIC_RELEASE);
 }
 
-static inline uint64_t fetch_add_acquire(uint64_t *word, uint64_t value) {
+static inline uint64_t fetch_and_relaxed(uint64_t *word, uint64_t bits) {
     RINGCAST_ATOMIC_HOOK(RINGCAST_UPDATE, word);
-    return __atomic_fetch_add(word, value, __ATOMIC_ACQUIRE);
+    return __atomic_fetch_and(word, bits, __ATOMIC_RELAXED);
 }
 
 static inline uint64_t fetch_add_acq_rel(uint64_t *word, uint64_t value) {
@@ -65,11 +65,6 @@ static inline uint64_t fetch_add_acq_rel(uint64_t *word, uint64_t value) {
 static inline uint64_t fetch_sub_relaxed(uint64_t *word, uint64_t value) {
     RINGCAST_ATOMIC_HOOK(RINGCAST_UPDATE, word);
     return __atomic_fetch_sub(word, value, __ATOMIC_RELAXED);
-}
-
-static inline uint64_t fetch_sub_release(uint64_t *word, uint64_t value) {
-    RINGCAST_ATOMIC_HOOK(RINGCAST_UPDATE, word);
-    return __atomic_fetch_sub(word, value, __ATOMIC_RELEASE);
 }
 
 #endif

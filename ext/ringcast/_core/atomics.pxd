@@ -11,7 +11,6 @@ cdef extern from "atomics.h" nogil:
     bint cas_acquire_relaxed(uint64_t *word, uint64_t *expected, uint64_t desired)
     bint cas_acq_rel_relaxed(uint64_t *word, uint64_t *expected, uint64_t desired)
     uint64_t fetch_or_release(uint64_t *word, uint64_t bits)
-    uint64_t fetch_add_acquire(uint64_t *word, uint64_t value)
+    uint64_t fetch_and_relaxed(uint64_t *word, uint64_t bits)
     uint64_t fetch_add_acq_rel(uint64_t *word, uint64_t value)
     uint64_t fetch_sub_relaxed(uint64_t *word, uint64_t value)
-    uint64_t fetch_sub_release(uint64_t *word, uint64_t value)

@@ -20,8 +20,8 @@ from posix.mman cimport MAP_ANONYMOUS, MAP_FAILED, MAP_PRIVATE, PROT_READ, PROT_
 from posix.stdlib cimport posix_memalign
 
 from ringcast._core.atomics cimport (
-    cas_acq_rel_relaxed, cas_acquire_relaxed, cas_relaxed, fetch_add_acq_rel, fetch_add_acquire, fetch_or_release,
-    fetch_sub_relaxed, fetch_sub_release, load_acquire, load_relaxed, store_release,
+    cas_acq_rel_relaxed, cas_acquire_relaxed, cas_relaxed, fetch_add_acq_rel, fetch_and_relaxed, fetch_or_release,
+    fetch_sub_relaxed, load_acquire, load_relaxed, store_release,
 )
 from ringcast._core.seqno cimport ahead
 from ringcast._core.slots cimport copy_run, count_bits, highest_bit, lowest_bit, ones, payload, unpack
@@ -42,7 +42,7 @@ cdef enum:
 
 cdef struct Block:                # 32 consecutive seqnos; zero is the empty block of lap 0
     uint64_t claim                # lap << 32 | claimed bits: adders set bits, whoever moves LOW starts the next lap
-    uint64_t full                 # pins << 32 | full bits: adders set bits, consumer and purger clear them, readers pin
+    uint64_t full                 # the full bits: adders set them, consumer and purger clear them
 
 
 cdef struct Ring:                 # four cache lines, one for each kind of thread that writes
@@ -150,7 +150,7 @@ cdef inline void publish(Ring *r, Position at, uint64_t seqno, uint32_t mask, Py
         k = lowest_bit(todo)
         slots[k] = items[k]
         todo &= todo - 1
-    # pairs with the load_acquire of full in ready(), take_run(), look_run(), free_block() and holds()
+    # pairs with the load_acquire of full in ready(), take_run(), look_run(), free_block() and slot_of()
     fetch_or_release(&r.blocks[at.block].full, mask)
 
 
@@ -207,13 +207,10 @@ cdef inline uint64_t full_run(uint64_t full, Position at, uint64_t limit) noexce
     return min(run, limit)
 
 
-cdef inline bint seize(Block *block, uint64_t full, uint32_t mask) noexcept nogil:
-    """Clear full bits, which makes their items ours; False while a reader has the block pinned."""
-    while not full >> 32:
-        # pairs with the fetch_sub_release in unpin_block(): the last reader is done with the slots
-        if cas_acquire_relaxed(&block.full, &full, full & ~<uint64_t>mask):
-            return True
-    return False
+cdef inline void clear_full(Block *block, uint32_t mask) noexcept nogil:
+    """Clear full bits, which makes their items the caller's."""
+    # relaxed: the caller has acquired the bits, and free_to() releases the slots to the next lap
+    fetch_and_relaxed(&block.full, ~<uint64_t>mask)
 
 
 cdef inline void free_to(Ring *r, uint64_t seqno, Position at) noexcept nogil:
@@ -241,14 +238,15 @@ cdef inline uint64_t ready(Ring *r, uint64_t limit) noexcept nogil:
 
 
 cdef inline uint64_t take_run(Ring *r, PyObject **out, uint64_t limit) noexcept nogil:
-    """Move one block's run after HD out of the window; 0 at a gap or in a pinned block."""
+    """Move one block's run after HD out of the window; 0 at a gap."""
     cdef uint64_t hd = load_relaxed(&r.hd)
     cdef Position at = locate(r, hd + 1)
     cdef Block *block = &r.blocks[at.block]
-    cdef uint64_t full = load_acquire(&block.full)          # pairs with the fetch_or_release in publish()
-    cdef uint64_t run = full_run(full, at, limit)
-    if run == 0 or not seize(block, full, ones(run) << at.bit):
+    # pairs with the fetch_or_release in publish()
+    cdef uint64_t run = full_run(load_acquire(&block.full), at, limit)
+    if run == 0:
         return 0
+    clear_full(block, ones(run) << at.bit)
     copy_run(out, slots_at(r, at), run)
     store_release(&r.hd, hd + run)                          # pairs with the load_acquire of hd in wanted_to() and gaps
     if load_relaxed(&r.low) == hd:
@@ -279,15 +277,15 @@ cdef inline uint64_t wanted_to(Ring *r) noexcept nogil:
 
 
 cdef inline uint64_t free_block(Ring *r, uint64_t upto, PyObject **out, uint32_t *count) noexcept nogil:
-    """Move LOW towards upto, at most to its block's end; the items still there go to out. 0: a reader has it pinned."""
+    """Move LOW towards upto, at most to its block's end; the items still there go to out. Returns by how much."""
     cdef uint64_t low = load_relaxed(&r.low)                # low is the purger's own
     cdef Position at = locate(r, low + 1)
     cdef Block *block = &r.blocks[at.block]
     cdef uint64_t step = min(upto - low, <uint64_t>(BLOCK - at.bit))
-    cdef uint64_t full = load_acquire(&block.full)          # pairs with the fetch_or_release in publish()
-    cdef uint32_t held = <uint32_t>full & (ones(step) << at.bit)
-    if held and not seize(block, full, held):
-        return 0
+    # pairs with the fetch_or_release in publish()
+    cdef uint32_t held = <uint32_t>load_acquire(&block.full) & (ones(step) << at.bit)
+    if held:
+        clear_full(block, held)
     count[0] = unpack(slots_at(r, at) - at.bit, held, out)
     at.bit += <uint32_t>step - 1
     free_to(r, low + step, at)
@@ -319,7 +317,7 @@ cdef inline bint ask_to_free(Ring *r, uint64_t seqno, uint64_t *asked) noexcept 
 
 
 cdef inline uint64_t free_wanted(Ring *r, uint64_t *asked, PyObject **out, uint32_t *count) noexcept nogil:
-    """free_block() on the way to what is wanted. 0: all of it is freed, or pinned, and somebody else may free."""
+    """free_block() on the way to what is wanted. 0: all of it is freed, and somebody else may free."""
     cdef uint64_t upto, step
     while True:
         upto = wanted_to(r)
@@ -330,38 +328,13 @@ cdef inline uint64_t free_wanted(Ring *r, uint64_t *asked, PyObject **out, uint3
 
 # --- readers -----------------------------------------------------------------------------------------------------
 
-cdef inline void unpin_block(Block *block) noexcept nogil:
-    fetch_sub_release(&block.full, <uint64_t>1 << 32)       # pairs with the cas_acquire in seize()
-
-
-cdef inline bint holds(Ring *r, Position at, uint64_t seqno) noexcept nogil:
-    """Whether the item of seqno is there at this moment; in the next, without a pin, its slot may be reused."""
-    cdef Block *block = &r.blocks[at.block]
-    # pairs with the fetch_or_release in publish()
-    if not in_window(r, seqno) or not load_acquire(&block.full) >> at.bit & 1:
-        return False
-    return load_relaxed(&block.claim) >> 32 == at.lap       # under a pin the lap stays, as its full bits do
-
-
 cdef inline PyObject *slot_of(Ring *r, uint64_t seqno) noexcept nogil:
     """The item of seqno, or NULL. Only for a caller who knows that nobody frees meanwhile, as under the GIL."""
     cdef Position at = locate(r, seqno)
-    return slots_at(r, at)[0] if holds(r, at, seqno) else NULL
-
-
-cdef inline PyObject *pin_slot(Ring *r, uint64_t seqno) noexcept nogil:
-    """The item of seqno, with its block pinned; NULL, and no pin, when it is not there.
-
-    The slot is read only after the second look: a read before the pin races with the adder of the next lap."""
-    cdef Position at = locate(r, seqno)
-    if not holds(r, at, seqno):
+    # pairs with the fetch_or_release in publish()
+    if not in_window(r, seqno) or not load_acquire(&r.blocks[at.block].full) >> at.bit & 1:
         return NULL
-    # meets the cas_acquire in seize() on the same word: from here on that fails
-    fetch_add_acquire(&r.blocks[at.block].full, <uint64_t>1 << 32)
-    if holds(r, at, seqno):
-        return slots_at(r, at)[0]
-    unpin_block(&r.blocks[at.block])
-    return NULL
+    return slots_at(r, at)[0]
 
 
 cdef inline uint32_t claimed_bits(Ring *r, Position at) noexcept nogil:
@@ -425,11 +398,10 @@ cdef inline uint64_t blocks_held(Ring *r, Position *first) noexcept nogil:
 
 
 cdef inline uint32_t empty_block(Ring *r, Position at, PyObject **out) noexcept nogil:
-    """Take all items out of a block, unless a reader has it pinned; returns how many. For the end of the window."""
-    cdef uint64_t full = load_acquire(&r.blocks[at.block].full)     # pairs with the fetch_or_release in publish()
-    if not <uint32_t>full or not seize(&r.blocks[at.block], full, <uint32_t>full):
-        return 0
-    return unpack(slots_at(r, at), <uint32_t>full, out)
+    """Take all items out of a block; returns how many. For the end of the window."""
+    cdef uint32_t held = held_bits(r, at)
+    clear_full(&r.blocks[at.block], held)
+    return unpack(slots_at(r, at), held, out)
 
 
 # --- memory ------------------------------------------------------------------------------------------------------

@@ -14,10 +14,6 @@ from ringcast._core.window cimport Window
 cdef class RingBuffer(Window):
     cdef Ring *ring
 
-    # A reader that lets the GIL go keeps the item alive with a pin; the consumer never waits for it, LOW does.
-    cdef PyObject *pin(self, uint64_t seqno) noexcept nogil  # NULL when absent, and then nothing is to be unpinned
-    cdef void unpin(self, uint64_t seqno) noexcept nogil
-
     cdef uint64_t place(self, uint64_t seqno, PyObject **items, uint64_t count) noexcept
     cdef uint32_t put(self, uint64_t seqno, PyObject **items, uint64_t count) noexcept
     cdef uint64_t count_bytes_in(self, PyObject **items, uint64_t count) noexcept

@@ -11,8 +11,8 @@ from libc.stdint cimport uint32_t, uint64_t
 from ringcast._core.atomics cimport load_acquire, load_relaxed, store_release
 from ringcast._core.block_ring cimport (
     BLOCK, Position, Ring, advance_hd, area_size, ask_to_free, blocks_held, claim_bits, count_missing, destroy_ring,
-    empty_block, free_wanted, give_bytes, held_bits, in_window, last_taken, locate, look_run, make_ring, pin_slot, publish, raise_to,
-    ready, reserve, room, scan, slot_of, slots_at, take_bytes, take_run, to_next_block, unpin_block,
+    empty_block, free_wanted, give_bytes, held_bits, in_window, last_taken, locate, look_run, make_ring, publish, raise_to, ready,
+    reserve, room, scan, slot_of, slots_at, take_bytes, take_run, to_next_block,
 )
 from ringcast._core.seqno cimport ahead, natural
 from ringcast._core.slots cimport count_bits, ones, payload, unpack
@@ -31,9 +31,7 @@ cdef class RingBuffer(Window):
     capacity, but seqno HD+1 is always let in, and send() always lets in one item when nothing is held: otherwise an
     item larger than the bound, or a window filled behind a gap, would stand still for ever.
 
-    *Threads.* As Window says. Beneath the GIL, compiled readers may pin an item and let the GIL go: removal then delivers
-    a new reference and leaves the slot, and LOW follows with the first remove() or stable() after the unpin. Words that
-    such a reader shares with the rest go through atomics.h only.
+    *Threads.* As Window says.
     """
 
     def __cinit__(self, capacity, offset=0, *, max_bytes=0):
@@ -153,18 +151,16 @@ cdef class RingBuffer(Window):
         cdef Ring *r = self.ring
         cdef uint64_t total = 0, run
         while total < limit:
-            run = take_run(r, out + total, limit - total) if nullify else 0
-            if run:
-                give_bytes(r, out + total, run)
-            else:
-                run = self.share(out + total, limit - total)
+            run = take_run(r, out + total, limit - total) if nullify else self.share(out + total, limit - total)
             if run == 0:
                 break
             total += run
         if not nullify:
             r.kept = load_relaxed(&r.hd) if total else r.kept
-        elif load_relaxed(&r.low) != load_relaxed(&r.hd) and ahead(r.kept, load_relaxed(&r.low)) <= 0:
-            self.c_stable(load_relaxed(&r.hd))     # left behind by removals that met a pinned block
+            return total
+        give_bytes(r, out, total)
+        if load_relaxed(&r.low) != load_relaxed(&r.hd) and ahead(r.kept, load_relaxed(&r.low)) <= 0:
+            self.c_stable(load_relaxed(&r.hd))     # what was kept is freed since, and what came after it taken out
         return total
 
     cdef uint64_t share(self, PyObject **out, uint64_t limit) noexcept:
@@ -197,7 +193,7 @@ cdef class RingBuffer(Window):
             freed += step
 
     cdef void c_close(self) noexcept:
-        """Shut the window, then release what is in it; a pinned block keeps its items until the window goes."""
+        """Shut the window, then release what is in it."""
         cdef Ring *r = self.ring
         cdef PyObject *out[BLOCK]
         cdef Position at
@@ -215,12 +211,6 @@ cdef class RingBuffer(Window):
 
     cdef PyObject *peek(self, uint64_t seqno) noexcept:
         return slot_of(self.ring, seqno)
-
-    cdef PyObject *pin(self, uint64_t seqno) noexcept nogil:
-        return pin_slot(self.ring, seqno)
-
-    cdef void unpin(self, uint64_t seqno) noexcept nogil:
-        unpin_block(&self.ring.blocks[locate(self.ring, seqno).block])
 
     cdef bint c_gap(self, uint64_t *first, uint64_t *last) noexcept:
         cdef Position at = locate(self.ring, first[0])
