@@ -30,12 +30,6 @@ class Interface:
         return ring.c_send(item)
 
     @staticmethod
-    def reserve(Window ring, uint64_t count):
-        cdef uint64_t first = 0
-        cdef uint64_t got = ring.c_reserve(count, &first)
-        return first, got
-
-    @staticmethod
     def peek(Window ring, uint64_t seqno):
         cdef PyObject *item = ring.peek(seqno)
         return None if item == NULL else <object>item
@@ -107,14 +101,6 @@ class Starving:
         sent = window.c_send_run(values, count)
         PyMem_SetAllocator(PYMEM_DOMAIN_MEM, &usual)
         return sent, until_failure < 0
-
-    @staticmethod
-    def reserve(Window window, uint64_t count, int allocations):
-        cdef uint64_t first = 0, got
-        fail_after(allocations)
-        got = window.c_reserve(count, &first)
-        PyMem_SetAllocator(PYMEM_DOMAIN_MEM, &usual)
-        return got, until_failure < 0
 
     @staticmethod
     def send(Window window, item):

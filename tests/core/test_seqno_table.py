@@ -173,8 +173,6 @@ def acts(dice, ring):
         lambda window: window.remove(nullify), lambda window: window.stable(seqno),
         lambda window: window.stable(window.hd),
         lambda window: window.missing(3, seqno), lambda window: window.get(seqno),
-        lambda window: (first := window.next_seqno, got := window.reserve(limit % 50))
-        and window.add_many(first, [b"r"] * got),
     ])
 
 
@@ -249,22 +247,6 @@ def test_a_run_is_sent_as_far_as_there_is_memory(native):
     assert (table.hr, table.next_seqno, len(table), table.nbytes, size(table)) == (32, 33, 32, 128,
                                                                                    EMPTY + ROW)
     assert table.send_many([b"four"] * 10) == 10 and table.missing() == []
-
-
-def test_what_is_reserved_can_be_added_without_memory(native):
-    table = SeqnoTable()
-    assert native.Starving.reserve(table, 100, 2) == (64, True)
-    assert native.Starving.reserve(table, 100, 0) == (0, True)
-    assert (table.next_seqno, size(table)) == (65, EMPTY + 2 * ROW)
-    for seqno in (1, 2, 40, 3):
-        assert native.Starving.add(table, seqno, "item", 0) == (True, False)
-    assert table.remove_many() == ["item"] * 3
-    assert native.Starving.add(table, 4, "item", 0) == (True, False)
-    table.remove_many()
-    assert native.Starving.add(table, 5, "item", 0) == (True, False)
-    assert table.add_many(5, ["item"] * 100) == 98  # 5 and 40 are there; the window is not full, so
-                                                    # what follows them fits too
-    assert len(table.remove_many()) == 100 and size(table) == EMPTY
 
 
 #  rows and finalisers -----------------------------------------------------------------------------------------

@@ -54,16 +54,6 @@ def test_a_window_bounded_in_bytes_refuses_a_send_unless_it_is_empty(make):
     assert (ring.nbytes, ring.next_seqno) == (9, 5)
 
 
-def test_reserve_counts_what_fits_and_its_seqnos_are_added_by_their_owner(make):
-    ring = make(5)
-    first = ring.next_seqno
-    assert ring.reserve(3) == 3 and ring.reserve(9) == 2 and ring.reserve(1) == 0 and ring.reserve(0) == 0
-    assert ring.hr == 0 and not ring.send("no room")
-    assert ring.add_many(first, list("abcde")) == 5
-    ring.remove_many()
-    assert ring.send("f") and ring.get(6) == "f"
-
-
 def test_send_goes_on_after_the_highest_that_was_added(make):
     ring = make(5, 10)
     ring.add(12, "b")

@@ -57,7 +57,7 @@ cdef struct Ring:                 # four cache lines, one for each kind of threa
     uint64_t inverse              # 2**64 // num_blocks: a division for each message would be the dearest step of an add
     # Written by adders.
     uint64_t hr                   # highest received (or announced) seqno
-    uint64_t next                 # highest seqno taken by reserve() or send()
+    uint64_t next                 # highest seqno that a send took by reserve()
     uint64_t nbytes               # payload held; also written by whoever frees items; kept only with max_bytes
     uint64_t pad_adders[5]
     # Written by the consumer.
@@ -169,7 +169,9 @@ cdef inline uint64_t room(const Ring *r) noexcept nogil:
 
 
 cdef inline uint64_t reserve(Ring *r, uint64_t count, uint64_t *first) noexcept nogil:
-    """Take as many of count seqnos as there is room for, in one step; the first of them goes to *first."""
+    """Take as many of count seqnos as there is room for, in one step; the first of them goes to *first.
+
+    RingBuffer.send() takes its seqnos so, and adds their items then."""
     cdef uint64_t seen = load_relaxed(&r.next), start, fit
     while True:
         start = last_taken(r)

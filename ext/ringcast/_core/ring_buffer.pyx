@@ -129,9 +129,6 @@ cdef class RingBuffer(Window):
                     return k
         return count
 
-    cdef uint64_t c_reserve(self, uint64_t count, uint64_t *first) noexcept:
-        return reserve(self.ring, count, first)
-
     cdef uint64_t c_room(self) noexcept:
         return room(self.ring)
 

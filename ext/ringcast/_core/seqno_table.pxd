@@ -1,6 +1,6 @@
 """SeqnoTable as other compiled modules see it, and its memory; what every window can do is in window.pxd.
 
-A row has the slots of 32 consecutive seqnos and exists while one of them is held (or reserved); eight rows make a page; the
+A row has the slots of 32 consecutive seqnos and exists while one of them is held; eight rows make a page; the
 directory has the pages, round and round, from the one in which LOW+1 stands. The first page lies in the table itself, and so does
 a directory of one page: what is held within 256 seqnos costs its rows and nothing else. So an empty table has no memory of its
 own, and a seqno far ahead costs a row, a page, and a directory with a pointer for each 256 seqnos up to it.
@@ -38,7 +38,6 @@ cdef struct Table:                # the GIL guards all of it
     uint64_t low                  # everything up to here is freed
     uint64_t hd                   # highest delivered seqno
     uint64_t hr                   # highest received, sent or announced seqno
-    uint64_t next                 # highest seqno taken by reserve(); send() stores what it takes, up to HR
     uint64_t kept                 # highest seqno delivered with nullify=False
     uint64_t want                 # stable() was asked up to here
     uint64_t max_bytes            # 0: unbounded
@@ -46,7 +45,7 @@ cdef struct Table:                # the GIL guards all of it
     uint32_t capacity
     uint32_t bound                # capacity; 0 once closed, so that nothing is in the window any more
     uint8_t purging               # a stable() runs: others leave their wish in `want`
-    uint8_t starved               # the last send or reserve ended because there was no memory
+    uint8_t starved               # the last send ended because there was no memory
     uint8_t own_used              # `own` is in the directory
     Page *only                    # the directory of one page
     Page own                      # the page that is used first

@@ -5,7 +5,7 @@ one step under the GIL. Whether a seqno was accepted needs no memory beside its 
 that are held.
 
 Where there is no memory for a row, add() says False, as for a seqno beyond the window: the message is missing and will be
-asked for again. send() and reserve() raise MemoryError when they could take nothing; neither burns a seqno.
+asked for again. send() raises MemoryError when it could take nothing, and burns no seqno.
 """
 
 cimport cython
@@ -180,16 +180,10 @@ cdef void drop_row(Table *t, uint64_t seqno) noexcept nogil:
             resize(t, 1)
 
 
-cdef inline bint is_awaited(const Table *t, uint64_t seqno) noexcept nogil:
-    """Whether somebody who called reserve() has yet to add to the row of seqno: that must not fail for want of memory."""
-    cdef uint64_t first = seqno - bit_of(t, seqno)
-    return ahead(t.next, t.hd) > 0 and ahead(t.next, first) >= 0 and ahead(first + ROW - 1, t.hd) > 0
-
-
 cdef inline void empty(Table *t, Row *row, uint64_t seqno, uint32_t mask) noexcept nogil:
     """The slots of mask are empty from now on; HD is up to date, LOW still below seqno."""
     row.full &= ~mask
-    if row.full == 0 and not is_awaited(t, seqno):
+    if row.full == 0:
         drop_row(t, seqno)
 
 
@@ -229,14 +223,9 @@ cdef inline bint in_window(const Table *t, uint64_t seqno) noexcept nogil:
     return seqno - t.low - 1 < t.bound
 
 
-cdef inline uint64_t last_taken(const Table *t) noexcept nogil:
-    """The seqno after which a sender goes on; in a window that was also filled by add(), after the highest there."""
-    return t.next if ahead(t.next, t.hr) > 0 else t.hr
-
-
 cdef inline uint64_t room(const Table *t) noexcept nogil:
-    """How many seqnos fit between the last one taken and LOW+capacity."""
-    cdef uint64_t used = last_taken(t) - t.low
+    """How many seqnos fit between HR, after which a sender goes on, and LOW+capacity."""
+    cdef uint64_t used = t.hr - t.low
     return t.bound - used if used < t.bound else 0
 
 
@@ -272,7 +261,7 @@ cdef inline uint32_t fitting(const Table *t, uint64_t seqno, PyObject **items, u
 
 cdef inline uint64_t fitting_run(const Table *t, PyObject **items, uint64_t count) noexcept nogil:
     """How many of items a send may take before one is beyond the bound; an empty window takes one of any size."""
-    cdef bint is_first = last_taken(t) == t.low
+    cdef bint is_first = t.hr == t.low
     cdef uint64_t taken = 0, size, k
     for k in range(count):
         size = payload(items + k, 1)
@@ -396,14 +385,14 @@ cdef class SeqnoTable(Window):
     `sys.getsizeof()` says what a table takes at the moment, without the items.
 
     `offset`, `max_bytes`, what is let in and what is refused, and the rules for threads and finalisers are RingBuffer's. When
-    there is no memory for a row, add() is False, add_many() leaves out what found none, and send() and reserve() raise
-    MemoryError; the window stays as it was. A reserved seqno has its row, so its add() cannot fail for that.
+    there is no memory for a row, add() is False, add_many() leaves out what found none, and send() raises
+    MemoryError; the window stays as it was.
     """
 
     def __cinit__(self, offset=0, *, capacity=CAPACITY_MAX, max_bytes=0):
         cdef Table *t = &self.table
         t.directory = &t.only
-        t.hr = t.next = t.hd = t.kept = t.low = t.want = natural(offset, "offset")
+        t.hr = t.hd = t.kept = t.low = t.want = natural(offset, "offset")
         t.start = t.low + 1
         t.capacity = t.bound = <uint32_t>capacity_of(capacity)
         t.max_bytes = natural(max_bytes, "max_bytes")
@@ -475,7 +464,7 @@ cdef class SeqnoTable(Window):
 
     cdef uint64_t c_send_run(self, PyObject **items, uint64_t count) noexcept:
         cdef Table *t = &self.table
-        cdef uint64_t first = last_taken(t) + 1, sent = 0, step
+        cdef uint64_t first = t.hr + 1, sent = 0, step
         cdef uint64_t fit = min(count, room(t))
         if t.max_bytes:
             fit = fitting_run(t, items, fit)
@@ -489,21 +478,6 @@ cdef class SeqnoTable(Window):
         if t.max_bytes:
             t.nbytes += payload(items, sent)
         return sent
-
-    cdef uint64_t c_reserve(self, uint64_t count, uint64_t *first) noexcept:
-        cdef Table *t = &self.table
-        cdef uint64_t fit = min(count, room(t)), got = 0
-        first[0] = last_taken(t) + 1
-        t.starved = False
-        while got < fit and not t.starved:
-            if make_row(t, first[0] + got) != NULL:
-                got += left_in_row(t, first[0] + got)
-            else:
-                t.starved = True
-        got = min(got, fit)
-        if got:
-            t.next = first[0] + got - 1
-        return got
 
     cdef uint64_t c_room(self) noexcept:
         return room(&self.table)
@@ -633,7 +607,7 @@ cdef class SeqnoTable(Window):
         return self.table.hr
 
     cdef uint64_t c_next(self) noexcept:
-        return last_taken(&self.table) + 1
+        return self.table.hr + 1
 
     cdef uint64_t c_capacity(self) noexcept:
         return self.table.capacity

@@ -25,7 +25,6 @@ cdef class Window:
     cdef uint64_t c_announce(self, uint64_t seqno) noexcept                      # returns HR
     cdef bint c_send(self, object item) except -1            # False: no room, no seqno taken
     cdef uint64_t c_send_run(self, PyObject **items, uint64_t count) noexcept    # how many were taken: a prefix
-    cdef uint64_t c_reserve(self, uint64_t count, uint64_t *first) noexcept      # how many were taken, from *first on
     cdef uint64_t c_room(self) noexcept                      # how many seqnos the next send could take
     cdef bint c_refuse(self) except -1                       # False, the answer of a full window, unless it must raise
     cdef uint64_t c_ready(self, uint64_t limit) noexcept     # how many items can be delivered before the next gap

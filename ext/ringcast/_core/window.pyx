@@ -103,17 +103,6 @@ cdef class Window:
             self.c_refuse()
         return sent
 
-    def reserve(self, count):
-        """Take up to `count` of the next seqnos, as many as fit now, in one step; returns how many.
-
-        They start at what next_seqno was. Whoever reserves must add every one of them, or receivers wait for ever;
-        a window bounded in bytes may refuse, so use send() there. Raises ClosedError after close()."""
-        cdef uint64_t first = 0, wanted = natural(count, "count")
-        cdef uint64_t got = self.c_reserve(wanted, &first)
-        if got == 0 and wanted:
-            self.c_refuse()
-        return got
-
     # --- delivering
 
     def remove(self, bint nullify=True):
@@ -149,7 +138,7 @@ cdef class Window:
         """Release all items, at once and for good. May be called again.
 
         Afterwards nothing is in the window: add() is False, remove() and get() are None, missing() is empty; LOW, HD
-        and HR stay. send() and reserve() raise ClosedError."""
+        and HR stay. send() raises ClosedError."""
         self.c_close()
 
     # --- looking
@@ -242,9 +231,6 @@ cdef class Window:
         return False
 
     cdef uint64_t c_send_run(self, PyObject **items, uint64_t count) noexcept:
-        return 0
-
-    cdef uint64_t c_reserve(self, uint64_t count, uint64_t *first) noexcept:
         return 0
 
     cdef uint64_t c_room(self) noexcept:
