@@ -34,17 +34,6 @@ def test_decision_12_the_minimum_is_taken_again_without_the_leaver():
     assert acks.minimum is None and acks.slowest is None and len(acks) == 0
 
 
-def test_a_view_drops_the_absent_and_counts_the_new_from_its_seqno():
-    acks = AckTable("ABC")
-    acks.ack("A", 9)
-    acks.ack("B", 6)
-    assert acks.adjust(["B", "A", "D"], 7)
-    assert dict(acks.items()) == {"B": 6, "A": 9, "D": 7} and acks.minimum == 6
-    assert not acks.adjust(["A", "B", "D"], 100)
-    assert not acks.adjust([], 100) and acks.minimum is None
-    assert not acks.adjust("E", 3) and acks.minimum == 3
-
-
 def test_a_member_added_twice_keeps_its_ack():
     acks = AckTable()
     assert acks.minimum is None
@@ -67,8 +56,6 @@ def test_acks_compare_by_serial_arithmetic(start):
 @pytest.mark.parametrize("call, error", [
     (lambda acks: acks.ack("A", -1), ValueError), (lambda acks: acks.add("B", 2**64), ValueError),
     (lambda acks: acks.ack("A", "1"), TypeError), (lambda acks: acks.ack([], 1), TypeError),
-    (lambda acks: acks.adjust(["B"], None), TypeError), (lambda acks: acks.adjust(None, 1),
-                                                         TypeError),
     (lambda acks: AckTable("A", -1), ValueError), (lambda acks: AckTable(5), TypeError),
 ])
 def test_misuse_raises_and_changes_nothing(call, error):

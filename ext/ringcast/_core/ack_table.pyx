@@ -55,19 +55,6 @@ cdef class AckTable:
         """Stop counting member; True when the minimum of the others is ahead of what it was."""
         return self.acks.pop(member, None) is not None and self.take_minimum()
 
-    def adjust(self, members, seqno):
-        """A new view: drop who is not in members, add who is new at seqno. True when the minimum advanced."""
-        cdef uint64_t before = self.low
-        cdef bint had_members = bool(self.acks)
-        cdef object member
-        cdef dict kept = {}
-        natural(seqno, "seqno")
-        for member in members:
-            kept[member] = self.acks.get(member, seqno)
-        self.acks = kept
-        self.take_minimum()
-        return had_members and bool(kept) and ahead(self.low, before) > 0
-
     cdef bint take_minimum(self):
         """Look again who is last; True when that is further than before."""
         cdef uint64_t before = self.low, value
