@@ -215,7 +215,6 @@ def test_lost_messages_are_recorded_and_reading_goes_on_behind_them(path):
         record(journal, A, 11, 11)
     extents = JournalReader(path).extents()
     assert (extents[A].lost, extents[C].lost) == ([(4, 8)], [(1, 4)])
-    assert extents[A].lost_within(5, 20) == [(5, 8)]
     assert seqnos(path, A) == [1, 2, 3, 9, 10, 11]
     assert seqnos(path, A, 4, 9) == [9]
     assert seqnos(path, C) == []

@@ -76,10 +76,6 @@ class Extent(msgspec.Struct, forbid_unknown_fields=True):
         return [(edges[at] + 1, edges[at + 1] - 1) for at in range(0, len(edges), 2)
                 if edges[at] + 1 < edges[at + 1]]
 
-    def lost_within(self, first: int, last: int) -> list[tuple[int, int]]:
-        """The lost ranges cut to first..last."""
-        return [(max(a, first), min(b, last)) for a, b in self.lost if a <= last and b >= first]
-
 
 class _Envelope(msgspec.Struct, forbid_unknown_fields=True):
     crc32: int
