@@ -33,7 +33,7 @@ class Item:
         self.finaliser()
 
 
-#  what it costs -----------------------------------------------------------------------------------------------
+# --- what it costs --------------------------------------------------------------------
 
 def test_an_empty_table_costs_two_hundred_bytes_also_after_it_was_used():
     assert EMPTY <= 200
@@ -150,7 +150,7 @@ def test_the_directory_shrinks_under_a_stream_that_never_stops():
     assert len(table) == 2000 and size(table) <= EMPTY + 64 * ROW + 9 * PAGE + 16 * 8
 
 
-#  against the other window ------------------------------------------------------------------------------------
+# --- against the other window ---------------------------------------------------------
 
 def acts(dice, ring):
     """Something to do with a window, whichever it is: far and near, runs and single
@@ -196,7 +196,7 @@ def test_it_answers_as_a_ring_of_its_capacity_does(seed, max_bytes):
     assert size(table) == EMPTY
 
 
-#  no memory ---------------------------------------------------------------------------------------------------
+# --- no memory ------------------------------------------------------------------------
 
 def state(table):
     return table.low, table.hd, table.hr, table.next_seqno, len(table), table.missing(), table.nbytes, size(table)
@@ -249,7 +249,7 @@ def test_a_run_is_sent_as_far_as_there_is_memory(native):
     assert table.send_many([b"four"] * 10) == 10 and table.missing() == []
 
 
-#  rows and finalisers -----------------------------------------------------------------------------------------
+# --- rows and finalisers --------------------------------------------------------------
 
 def test_finalisers_that_add_far_ahead_while_rows_are_freed_meet_a_sound_table():
     """The directory grows and shrinks under the stable() that releases them."""

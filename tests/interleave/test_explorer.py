@@ -86,7 +86,7 @@ def test_a_search_that_is_too_large_says_that_it_gave_up(shipped):
     assert explore(shipped, Program(("add 1", "add 1", "remove")), most_states=100).gave_up
 
 
-#  the weak memory is C11's ------------------------------------------------------------------------------------------
+# --- the weak memory is C11's ---------------------------------------------------------
 
 def test_a_release_store_and_the_acquire_load_that_sees_it_order_what_is_around_them(shipped):
     assert explore(shipped, Program(("tell", "hear 1")), WEAK).failure is None
