@@ -7,10 +7,10 @@ from libc.stdint cimport uint32_t, uint64_t, uintptr_t
 from ringcast._core.atomics cimport load_acquire
 from ringcast._core.block_ring cimport (
     BLOCK, Position, Ring, advance_hd, claim_bits, destroy_ring, free_block, in_window, locate, look_run, make_ring, publish,
-    raise_to, take_run, wanted_to,
+    take_run, wanted_to,
 )
 from ringcast._core.ring_buffer cimport RingBuffer
-from ringcast._core.seqno cimport ahead
+from ringcast._core.seqno cimport ahead, raise_to
 from ringcast._core.slots cimport ones
 from ringcast._core.window cimport Py_INCREF, Window
 
@@ -36,7 +36,7 @@ class Interface:
 
     @staticmethod
     def pointers(Window ring):
-        return ring.c_low(), ring.c_hd(), ring.c_hr(), ring.c_next()
+        return ring.c_low(), ring.c_hd(), ring.c_hr()
 
 
 cdef extern from "Python.h":

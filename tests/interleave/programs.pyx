@@ -15,7 +15,7 @@ from ringcast._core.atomics cimport (
 )
 from ringcast._core.block_ring cimport (
     BLOCK, BLOCK_SHIFT, Block, Position, Ring, advance_hd, ask_to_free, blocks_held, claim_bits, destroy_ring, empty_block,
-    free_wanted, gap_limits, give_token, held_bits, in_window, last_taken, locate, look_run, make_ring, publish, ready, reserve, scan,
+    free_wanted, give_token, held_bits, in_window, last_taken, locate, look_run, make_ring, publish, ready, reserve, scan,
     slot_of, slots_at, take_run, take_token, to_next_block,
 )
 from ringcast._core.seqno cimport ahead
@@ -369,7 +369,8 @@ cdef void missing(int thread) noexcept nogil:
     cdef uint64_t seqno = 0, last = 0, end, hd = load_acquire(&ring.hd)
     cdef Position at
     notes.before[thread] = notes.accepted
-    if gap_limits(ring, &seqno, &last):
+    if load_relaxed(&ring.bound):
+        seqno, last = load_relaxed(&ring.hd) + 1, load_relaxed(&ring.hr)
         at = locate(ring, seqno)
         while ahead(last, seqno) >= 0:
             seqno = scan(ring, &at, seqno, last, False)

@@ -78,7 +78,6 @@ COVERED = {
 
 FREE = {
     ("ready", "load_acquire", RELAXED): "it counts only; take_run() and look_run() load the word again before they touch a slot",
-    ("gap_limits", "load_acquire(&r.hd)", RELAXED): "an HR older than HD leaves no seqno between them: the next look finds the gap",
     ("give_token", "cas_acq_rel_relaxed", RELEASE): "the acquire half: who has given the token back looks at nothing any more",
 }
 

@@ -23,7 +23,7 @@ from ringcast._core.atomics cimport (
     cas_acq_rel_relaxed, cas_acquire_relaxed, cas_relaxed, fetch_add_acq_rel, fetch_and_relaxed, fetch_or_release,
     fetch_sub_relaxed, load_acquire, load_relaxed, store_release,
 )
-from ringcast._core.seqno cimport ahead
+from ringcast._core.seqno cimport ahead, raise_to
 from ringcast._core.slots cimport copy_run, count_bits, highest_bit, lowest_bit, ones, payload, unpack
 
 cdef extern from * nogil:
@@ -131,13 +131,6 @@ cdef inline uint32_t claim_bits(Ring *r, Position at, uint32_t mask) noexcept no
         # pairs with the store_release of claim in free_to(): the freeing thread has read the slots of the lap before
         if cas_acquire_relaxed(word, &seen, seen | unclaimed):
             return unclaimed
-
-
-cdef inline void raise_to(uint64_t *word, uint64_t seqno) noexcept nogil:
-    """word = max(word, seqno). Relaxed: what lies behind the seqno is published by another word, after this one."""
-    cdef uint64_t seen = load_relaxed(word)
-    while ahead(seqno, seen) > 0 and not cas_relaxed(word, &seen, seqno):
-        pass
 
 
 cdef inline void publish(Ring *r, Position at, uint64_t seqno, uint32_t mask, PyObject **items) noexcept nogil:
@@ -250,7 +243,7 @@ cdef inline uint64_t take_run(Ring *r, PyObject **out, uint64_t limit) noexcept 
         return 0
     clear_full(block, ones(run) << at.bit)
     copy_run(out, slots_at(r, at), run)
-    store_release(&r.hd, hd + run)                          # pairs with the load_acquire of hd in wanted_to() and gaps
+    store_release(&r.hd, hd + run)                          # pairs with the load_acquire of hd in wanted_to()
     if load_relaxed(&r.low) == hd:
         at.bit += <uint32_t>run - 1
         free_to(r, hd + run, at)
@@ -267,7 +260,7 @@ cdef inline uint64_t look_run(Ring *r, PyObject **out, uint64_t limit) noexcept 
 
 
 cdef inline void advance_hd(Ring *r, uint64_t run) noexcept nogil:
-    store_release(&r.hd, load_relaxed(&r.hd) + run)         # pairs with the load_acquire of hd in wanted_to() and gaps
+    store_release(&r.hd, load_relaxed(&r.hd) + run)         # pairs with the load_acquire of hd in wanted_to()
 
 
 cdef inline uint64_t wanted_to(Ring *r) noexcept nogil:
@@ -364,26 +357,6 @@ cdef inline uint64_t scan(Ring *r, Position *at, uint64_t seqno, uint64_t last, 
         left -= step
         to_next_block(r, at)
     return seqno
-
-
-cdef inline bint gap_limits(Ring *r, uint64_t *first, uint64_t *last) noexcept nogil:
-    """The seqnos among which gaps are looked for: HD+1..HR. False when there are none, as in a closed window."""
-    first[0] = load_acquire(&r.hd) + 1      # pairs with the store_release of hd; before hr, so that HD <= HR is seen
-    last[0] = load_relaxed(&r.hr)
-    return ahead(last[0], first[0]) >= 0 and load_relaxed(&r.bound) != 0
-
-
-cdef inline uint64_t count_missing(Ring *r) noexcept nogil:
-    cdef uint64_t total = 0, seqno = 0, last = 0, end
-    cdef Position at
-    if gap_limits(r, &seqno, &last):
-        at = locate(r, seqno)
-        while ahead(last, seqno) >= 0:
-            seqno = scan(r, &at, seqno, last, False)
-            end = scan(r, &at, seqno, last, True)
-            total += end - seqno
-            seqno = end
-    return total
 
 
 cdef inline uint32_t held_bits(Ring *r, Position at) noexcept nogil:

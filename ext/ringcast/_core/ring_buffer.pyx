@@ -10,16 +10,17 @@ from libc.stdint cimport uint32_t, uint64_t
 
 from ringcast._core.atomics cimport load_acquire, load_relaxed, store_release
 from ringcast._core.block_ring cimport (
-    BLOCK, Position, Ring, advance_hd, area_size, ask_to_free, blocks_held, claim_bits, count_missing, destroy_ring,
-    empty_block, free_wanted, give_bytes, held_bits, in_window, last_taken, locate, look_run, make_ring, publish, raise_to, ready,
-    reserve, room, scan, slot_of, slots_at, take_bytes, take_run, to_next_block,
+    BLOCK, BLOCK_SHIFT, Position, Ring, advance_hd, area_size, ask_to_free, blocks_held, claim_bits,
+    destroy_ring, empty_block, free_wanted, give_bytes, held_bits, in_window, locate, look_run,
+    make_ring, publish, ready, reserve, room, scan, slot_of, slots_at, take_bytes, take_run,
+    to_next_block,
 )
 from ringcast._core.seqno cimport ahead, natural
-from ringcast._core.slots cimport count_bits, ones, payload, unpack
-from ringcast._core.window cimport Py_INCREF, Window, capacity_of, hold, refuse_none, release, visitproc
+from ringcast._core.slots cimport count_bits, ones, payload
+from ringcast._core.window cimport (
+    Py_INCREF, Window, Words, capacity_of, hold, refuse_none, release,
+)
 
-cdef object ClosedError
-from ringcast.errors import ClosedError
 
 @cython.final
 @cython.trashcan(True)
@@ -94,18 +95,7 @@ cdef class RingBuffer(Window):
             publish(self.ring, at, seqno, got, items)
         return got >> at.bit
 
-    cdef uint64_t c_announce(self, uint64_t seqno) noexcept:
-        cdef uint64_t limit = load_relaxed(&self.ring.low) + load_relaxed(&self.ring.bound)
-        raise_to(&self.ring.hr, limit if ahead(seqno, limit) > 0 else seqno)
-        return load_relaxed(&self.ring.hr)
-
     # --- sending
-
-    cdef bint c_send(self, object item) except -1:
-        cdef PyObject *value = <PyObject *>item
-        if item is None:
-            refuse_none()
-        return self.c_send_run(&value, 1) == 1 or self.c_refuse()
 
     cdef uint64_t c_send_run(self, PyObject **items, uint64_t count) noexcept:
         cdef Ring *r = self.ring
@@ -121,22 +111,13 @@ cdef class RingBuffer(Window):
     cdef uint64_t count_bytes_in(self, PyObject **items, uint64_t count) noexcept:
         """How many of items fit the byte bound; their bytes are counted in. An empty window takes one of any size."""
         cdef Ring *r = self.ring
-        cdef bint empty = self.c_next() == load_relaxed(&r.low) + 1
+        cdef bint empty = load_relaxed(&r.hr) == load_relaxed(&r.low)
         cdef uint64_t k
         if r.max_bytes:
             for k in range(count):
                 if not take_bytes(r, payload(items + k, 1), empty and k == 0):
                     return k
         return count
-
-    cdef uint64_t c_room(self) noexcept:
-        return room(self.ring)
-
-    cdef bint c_refuse(self) except -1:
-        """False, the answer of a full window; a closed one raises."""
-        if load_relaxed(&self.ring.bound) == 0:
-            raise ClosedError("the window is closed and nothing was sent; make a new one")
-        return False
 
     # --- delivering
 
@@ -218,66 +199,24 @@ cdef class RingBuffer(Window):
         last[0] = scan(self.ring, &at, first[0], end, True) - 1
         return ahead(last[0], first[0]) >= 0
 
-    cdef uint64_t c_count(self) noexcept:
-        cdef Position at
-        cdef uint64_t left = blocks_held(self.ring, &at), total = 0
-        while left:
-            total += count_bits(held_bits(self.ring, at))
-            to_next_block(self.ring, &at)
-            left -= 1
-        return total
-
-    cdef uint64_t c_nbytes(self) noexcept:
-        cdef PyObject *out[BLOCK]
-        cdef Position at
-        cdef uint64_t left = blocks_held(self.ring, &at), total = 0
-        if self.ring.max_bytes:
-            return load_relaxed(&self.ring.nbytes)
-        while left:
-            total += payload(out, unpack(slots_at(self.ring, at), held_bits(self.ring, at), out))
-            to_next_block(self.ring, &at)
-            left -= 1
-        return total
-
-    cdef uint64_t c_missing(self) noexcept:
-        return count_missing(self.ring)
-
-    cdef uint64_t c_low(self) noexcept:
-        return load_relaxed(&self.ring.low)
-
-    cdef uint64_t c_hd(self) noexcept:
-        return load_relaxed(&self.ring.hd)
-
-    cdef uint64_t c_hr(self) noexcept:
-        return load_relaxed(&self.ring.hr)
-
-    cdef uint64_t c_next(self) noexcept:
-        return last_taken(self.ring) + 1
-
-    cdef uint64_t c_capacity(self) noexcept:
-        return self.ring.capacity
-
-    cdef uint64_t c_max_bytes(self) noexcept:
-        return self.ring.max_bytes
-
-    cdef void c_bound_bytes(self, uint64_t max_bytes) noexcept:
-        self.ring.max_bytes = max_bytes
-
-    cdef uint64_t c_size(self) noexcept:
-        return sizeof(Ring) + area_size(self.ring)
-
-    cdef int c_visit(self, visitproc visit, void *arg) noexcept:
-        """The collector stops the world, so no block changes under it."""
+    cdef uint32_t c_held(self, uint64_t *number, PyObject ***slots) noexcept:
+        """A place is a block; block 0 is that of LOW+1."""
         cdef Ring *r = self.ring
-        cdef PyObject *out[BLOCK]
         cdef Position at
-        cdef uint32_t count, k
-        cdef int stop = 0
-        cdef uint64_t left = blocks_held(r, &at) if r != NULL else 0
-        while left and not stop:
-            count = unpack(slots_at(r, at), held_bits(r, at), out)
-            for k in range(count):
-                stop = stop or visit(out[k], arg)
-            to_next_block(r, &at)
-            left -= 1
-        return stop
+        cdef uint32_t held = 0
+        cdef uint64_t blocks = blocks_held(r, &at) if r != NULL else 0
+        while held == 0 and number[0] < blocks:
+            at = locate(r, load_relaxed(&r.low) + 1 + (number[0] << BLOCK_SHIFT))
+            at.bit = 0
+            slots[0] = slots_at(r, at)
+            held = held_bits(r, at)
+            number[0] += 1
+        return held
+
+    cdef Words words(self) noexcept:
+        cdef Ring *r = self.ring
+        return Words(r.capacity, &r.low, &r.hd, &r.hr, &r.bound, &r.max_bytes, &r.nbytes)
+
+    def __sizeof__(self):
+        """Bytes of memory that the window takes, without its items."""
+        return type(self).__basicsize__ + sizeof(Ring) + area_size(self.ring)

@@ -91,7 +91,7 @@ cdef class SendWindow:
         if self.closed or not self.ring.c_send(payload):
             return FULL
         if flags:
-            self.marks.flags[self.ring.c_next() - 1] = flags
+            self.marks.flags[self.ring.c_hr()] = flags
         self.waiting = before + size + LENGTH
         if before == 0:
             return FIRST
@@ -119,7 +119,7 @@ cdef class SendWindow:
                     self.ring.c_refuse()
                 break
             if flags:
-                self.marks.flags[self.ring.c_next() - 1] = flags
+                self.marks.flags[self.ring.c_hr()] = flags
             taken += 1
             self.waiting += PyBytes_GET_SIZE(payload) + LENGTH
             if self.waiting >= self.batch:

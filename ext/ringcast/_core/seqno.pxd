@@ -4,6 +4,8 @@ from cpython.exc cimport PyErr_Clear, PyErr_ExceptionMatches, PyErr_Occurred
 from cpython.object cimport PyObject
 from libc.stdint cimport int64_t, uint64_t
 
+from ringcast._core.atomics cimport cas_relaxed, load_relaxed
+
 cdef extern from "Python.h":
     uint64_t PyLong_AsUnsignedLongLong(PyObject *) noexcept
 
@@ -11,6 +13,13 @@ cdef extern from "Python.h":
 cdef inline int64_t ahead(uint64_t a, uint64_t b) noexcept nogil:
     """How far seqno a is ahead of b; negative when behind."""
     return <int64_t>(a - b)
+
+
+cdef inline void raise_to(uint64_t *word, uint64_t seqno) noexcept nogil:
+    """word = max(word, seqno). Relaxed: what lies behind the seqno is published by another word, after this one."""
+    cdef uint64_t seen = load_relaxed(word)
+    while ahead(seqno, seen) > 0 and not cas_relaxed(word, &seen, seqno):
+        pass
 
 
 cdef inline uint64_t natural(object number, str name) except? 0xFFFFFFFFFFFFFFFF:

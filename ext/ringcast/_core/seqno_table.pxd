@@ -42,8 +42,8 @@ cdef struct Table:                # the GIL guards all of it
     uint64_t want                 # stable() was asked up to here
     uint64_t max_bytes            # 0: unbounded
     uint64_t nbytes               # payload held; kept only with max_bytes
-    uint32_t capacity
-    uint32_t bound                # capacity; 0 once closed, so that nothing is in the window any more
+    uint64_t capacity
+    uint64_t bound                # capacity; 0 once closed, so that nothing is in the window any more
     uint8_t purging               # a stable() runs: others leave their wish in `want`
     uint8_t starved               # the last send ended because there was no memory
     uint8_t own_used              # `own` is in the directory

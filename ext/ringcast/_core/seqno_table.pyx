@@ -15,10 +15,9 @@ from libc.string cimport memset
 
 from ringcast._core.seqno cimport ahead, natural
 from ringcast._core.slots cimport copy_run, count_bits, highest_bit, lowest_bit, ones, payload, unpack
-from ringcast._core.window cimport CAPACITY_MAX, Py_INCREF, Window, capacity_of, hold, refuse_none, release, visitproc
-
-cdef object ClosedError
-from ringcast.errors import ClosedError
+from ringcast._core.window cimport (
+    CAPACITY_MAX, Py_INCREF, Window, Words, capacity_of, hold, refuse_none, release,
+)
 
 # Python's allocator, so that tracemalloc sees what a table costs. It wants the GIL, which whoever calls a table's functions holds.
 cdef extern from "Python.h" nogil:
@@ -359,19 +358,6 @@ cdef inline uint64_t scan(const Table *t, uint64_t seqno, uint64_t last, bint he
     return last + 1 if ahead(seqno, last) > 0 else seqno
 
 
-cdef inline uint64_t count_held(const Table *t, uint64_t above) noexcept nogil:
-    """How many items there are above this seqno, which is LOW or higher."""
-    cdef uint64_t number = 0, left = t.rows, total = 0
-    cdef uint64_t below = above + 1 - t.start                   # so many seqnos from the beginning of the first row are not meant
-    cdef Row *row
-    while left:
-        row = next_row(t, &number)
-        left -= 1
-        if below < number * ROW:
-            total += count_bits(row.full & ~ones(below - min(below, (number - 1) * ROW)))
-    return total
-
-
 # --- the class ---------------------------------------------------------------------------------------------------
 
 @cython.final
@@ -394,7 +380,7 @@ cdef class SeqnoTable(Window):
         t.directory = &t.only
         t.hr = t.hd = t.kept = t.low = t.want = natural(offset, "offset")
         t.start = t.low + 1
-        t.capacity = t.bound = <uint32_t>capacity_of(capacity)
+        t.capacity = t.bound = capacity_of(capacity)
         t.max_bytes = natural(max_bytes, "max_bytes")
 
     def __dealloc__(self):
@@ -446,21 +432,7 @@ cdef class SeqnoTable(Window):
             t.hr = seqno + highest_bit(wanted)
         return wanted
 
-    cdef uint64_t c_announce(self, uint64_t seqno) noexcept:
-        cdef Table *t = &self.table
-        cdef uint64_t limit = t.low + t.bound
-        cdef uint64_t upto = limit if ahead(seqno, limit) > 0 else seqno
-        if ahead(upto, t.hr) > 0:
-            t.hr = upto
-        return t.hr
-
     # --- sending
-
-    cdef bint c_send(self, object item) except -1:
-        cdef PyObject *value = <PyObject *>item
-        if item is None:
-            refuse_none()
-        return self.c_send_run(&value, 1) == 1 or self.c_refuse()
 
     cdef uint64_t c_send_run(self, PyObject **items, uint64_t count) noexcept:
         cdef Table *t = &self.table
@@ -479,16 +451,10 @@ cdef class SeqnoTable(Window):
             t.nbytes += payload(items, sent)
         return sent
 
-    cdef uint64_t c_room(self) noexcept:
-        return room(&self.table)
-
     cdef bint c_refuse(self) except -1:
-        """False, the answer of a full window; a closed one raises, and one that found no memory."""
-        if self.table.bound == 0:
-            raise ClosedError("the window is closed and nothing was sent; make a new one")
         if self.table.starved:
             raise MemoryError("no memory to keep another message, and nothing was sent; try again when there is some")
-        return False
+        return Window.c_refuse(self)
 
     # --- delivering
 
@@ -577,63 +543,20 @@ cdef class SeqnoTable(Window):
         last[0] = scan(&self.table, first[0], end, True) - 1
         return ahead(last[0], first[0]) >= 0
 
-    cdef uint64_t c_count(self) noexcept:
-        return count_held(&self.table, self.table.low)
+    cdef uint32_t c_held(self, uint64_t *number, PyObject ***slots) noexcept:
+        """A place is a row; row 0 is the first of LOW+1's page."""
+        cdef Row *row = next_row(&self.table, number)
+        if row == NULL:
+            return 0
+        slots[0] = row.slots
+        return row.full
 
-    cdef uint64_t c_nbytes(self) noexcept:
+    cdef Words words(self) noexcept:
         cdef Table *t = &self.table
-        cdef PyObject *out[ROW]
-        cdef uint64_t number = 0, left = t.rows, total = 0
-        cdef Row *row
-        if t.max_bytes:
-            return t.nbytes
-        while left:
-            row = next_row(t, &number)
-            total += payload(out, unpack(row.slots, row.full, out))
-            left -= 1
-        return total
+        return Words(t.capacity, &t.low, &t.hd, &t.hr, &t.bound, &t.max_bytes, &t.nbytes)
 
-    cdef uint64_t c_missing(self) noexcept:
-        cdef Table *t = &self.table
-        return t.hr - t.hd - count_held(t, t.hd) if t.bound else 0
-
-    cdef uint64_t c_low(self) noexcept:
-        return self.table.low
-
-    cdef uint64_t c_hd(self) noexcept:
-        return self.table.hd
-
-    cdef uint64_t c_hr(self) noexcept:
-        return self.table.hr
-
-    cdef uint64_t c_next(self) noexcept:
-        return self.table.hr + 1
-
-    cdef uint64_t c_capacity(self) noexcept:
-        return self.table.capacity
-
-    cdef uint64_t c_max_bytes(self) noexcept:
-        return self.table.max_bytes
-
-    cdef void c_bound_bytes(self, uint64_t max_bytes) noexcept:
-        self.table.max_bytes = max_bytes
-
-    cdef uint64_t c_size(self) noexcept:
+    def __sizeof__(self):
+        """Bytes of memory that the window takes at this moment, without its items."""
         cdef Table *t = &self.table
         cdef uint64_t directory = (<uint64_t>t.mask + 1) * sizeof(Page *) if t.mask else 0
-        return directory + (t.pages - t.own_used) * sizeof(Page) + t.rows * sizeof(Row)
-
-    cdef int c_visit(self, visitproc visit, void *arg) noexcept:
-        cdef Table *t = &self.table
-        cdef PyObject *out[ROW]
-        cdef uint64_t number = 0, left = t.rows
-        cdef uint32_t count, k
-        cdef Row *row
-        cdef int stop = 0
-        while left and not stop:
-            row = next_row(t, &number)
-            count = unpack(row.slots, row.full, out)
-            for k in range(count):
-                stop = stop or visit(out[k], arg)
-            left -= 1
-        return stop
+        return type(self).__basicsize__ + directory + (t.pages - t.own_used) * sizeof(Page) + t.rows * sizeof(Row)

@@ -15,17 +15,26 @@ cdef enum:
     CAPACITY_MAX = 1 << 26
 
 
+cdef struct Words:                # where a window keeps its numbers
+    uint64_t capacity
+    uint64_t *low
+    uint64_t *hd
+    uint64_t *hr
+    uint64_t *bound               # capacity; 0 once closed
+    uint64_t *max_bytes           # 0: unbounded
+    uint64_t *nbytes              # payload held; kept only with max_bytes
+
+
 @cython.trashcan(True)
 cdef class Window:
     cdef object tracked           # always None: with an object attribute Cython makes the class known to the collector
 
     # Caller holds the GIL for all of these. Items that are passed or looked at are borrowed; none of them is None.
+    # What each kind of window does in its own way:
+    cdef Words words(self) noexcept
     cdef bint c_add(self, uint64_t seqno, object item) except -1
     cdef uint64_t c_add_run(self, uint64_t seqno, PyObject **items, uint64_t count) noexcept    # how many were new
-    cdef uint64_t c_announce(self, uint64_t seqno) noexcept                      # returns HR
-    cdef bint c_send(self, object item) except -1            # False: no room, no seqno taken
     cdef uint64_t c_send_run(self, PyObject **items, uint64_t count) noexcept    # how many were taken: a prefix
-    cdef uint64_t c_room(self) noexcept                      # how many seqnos the next send could take
     cdef bint c_refuse(self) except -1                       # False, the answer of a full window, unless it must raise
     cdef uint64_t c_ready(self, uint64_t limit) noexcept     # how many items can be delivered before the next gap
     cdef uint64_t c_deliver(self, PyObject **out, uint64_t limit, bint nullify) noexcept    # to out, as new references
@@ -34,18 +43,14 @@ cdef class Window:
     cdef PyObject *peek(self, uint64_t seqno) noexcept       # NULL when absent; valid until somebody purges
     # The first gap in first..last as first..last; False, and first is last+1, when there is none.
     cdef bint c_gap(self, uint64_t *first, uint64_t *last) noexcept
+    # The next place from *number on that holds items: its slots, and a bit for each full one. 0: there is none.
+    cdef uint32_t c_held(self, uint64_t *number, PyObject ***slots) noexcept
+
+    # What they have in common:
+    cdef bint c_send(self, object item) except -1            # False: no room, no seqno taken
     cdef uint64_t c_low(self) noexcept
     cdef uint64_t c_hd(self) noexcept
     cdef uint64_t c_hr(self) noexcept
-    cdef uint64_t c_next(self) noexcept                      # the seqno that the next send takes
-    cdef uint64_t c_capacity(self) noexcept
-    cdef uint64_t c_max_bytes(self) noexcept
-    cdef void c_bound_bytes(self, uint64_t max_bytes) noexcept
-    cdef uint64_t c_nbytes(self) noexcept
-    cdef uint64_t c_count(self) noexcept                     # items held
-    cdef uint64_t c_missing(self) noexcept                   # seqnos missing between HD and HR
-    cdef uint64_t c_size(self) noexcept                      # bytes of memory beside the object, without the items
-    cdef int c_visit(self, visitproc visit, void *arg) noexcept    # each item held, for the cycle collector
 
 
 cdef int refuse_none() except -1

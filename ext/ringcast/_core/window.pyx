@@ -10,9 +10,14 @@ A method here reads its arguments and makes its result; the work between is one 
 
 from cpython.list cimport PyList_GET_SIZE, PyList_New
 from cpython.object cimport PyObject
-from libc.stdint cimport uint64_t
+from libc.stdint cimport uint32_t, uint64_t
 
-from ringcast._core.seqno cimport ahead, natural
+from ringcast._core.atomics cimport load_relaxed
+from ringcast._core.seqno cimport ahead, natural, raise_to
+from ringcast._core.slots cimport count_bits, lowest_bit, payload, unpack
+
+cdef object ClosedError
+from ringcast.errors import ClosedError
 
 cdef extern from "Python.h":
     ctypedef int (*traverseproc)(PyObject *, visitproc, void *) noexcept
@@ -21,6 +26,12 @@ cdef extern from "Python.h":
         traverseproc tp_traverse
         inquiry tp_clear
     PyObject **list_items "PySequence_Fast_ITEMS"(PyObject *)
+
+
+cdef enum:
+    MOST_HELD = 32                # bits of the mask that c_held() answers
+
+cdef uint64_t nothing = 0         # every number of a window that is neither ring nor table
 
 
 # --- arguments ---------------------------------------------------------------------------------------------------
@@ -79,7 +90,11 @@ cdef class Window:
         """The sender has sent up to seqno: raise HR to it, at most to LOW+capacity, so that missing() shows the tail.
 
         Returns HR."""
-        return self.c_announce(natural(seqno, "seqno"))
+        cdef Words at = self.words()
+        cdef uint64_t upto = natural(seqno, "seqno")
+        cdef uint64_t limit = load_relaxed(at.low) + load_relaxed(at.bound)
+        raise_to(at.hr, limit if ahead(upto, limit) > 0 else upto)
+        return load_relaxed(at.hr)
 
     # --- sending
 
@@ -96,7 +111,9 @@ cdef class Window:
         cdef uint64_t size = <uint64_t>PyList_GET_SIZE(items), begin = natural(start, "start"), sent
         if begin > size:
             raise ValueError(f"start is {begin}, but there are {size} items; pass at most that")
-        cdef uint64_t count = min(size - begin, self.c_room())
+        cdef Words at = self.words()
+        cdef uint64_t bound = load_relaxed(at.bound), used = load_relaxed(at.hr) - load_relaxed(at.low)
+        cdef uint64_t count = min(size - begin, bound - used if used < bound else 0)
         check_items(items, begin, begin + count)
         sent = self.c_send_run(list_items(<PyObject *>items) + begin, count)
         if sent == 0 and begin < size:
@@ -120,7 +137,7 @@ cdef class Window:
     def remove_many(self, limit=0, bint nullify=True):
         """What remove() would return one by one up to the next gap, as a list; at most `limit` items unless it is 0."""
         cdef uint64_t most = natural(limit, "limit")
-        cdef uint64_t count = self.c_ready(most if most else self.c_capacity())
+        cdef uint64_t count = self.c_ready(most if most else self.words().capacity)
         cdef list out = PyList_New(<Py_ssize_t>count)
         # A collection inside PyList_New may run a finaliser that removes: then there is less than was counted.
         cdef uint64_t got = self.c_deliver(list_items(<PyObject *>out), count, nullify)
@@ -163,16 +180,27 @@ cdef class Window:
 
     def __len__(self):
         """How many items the window holds, delivered or not."""
-        return <Py_ssize_t>self.c_count()
-
-    def __sizeof__(self):
-        """Bytes of memory that the window takes, without its items."""
-        return type(self).__basicsize__ + self.c_size()
+        cdef PyObject **slots = NULL
+        cdef uint64_t number = 0
+        cdef uint32_t held
+        cdef Py_ssize_t total = 0
+        while held := self.c_held(&number, &slots):
+            total += count_bits(held)
+        return total
 
     @property
     def nbytes(self):
         """Payload bytes that the window holds."""
-        return self.c_nbytes()
+        cdef Words at = self.words()
+        cdef PyObject **slots = NULL
+        cdef PyObject *out[MOST_HELD]
+        cdef uint64_t number = 0, total = 0
+        cdef uint32_t held
+        if load_relaxed(at.max_bytes):
+            return load_relaxed(at.nbytes)
+        while held := self.c_held(&number, &slots):
+            total += payload(out, unpack(slots, held, out))
+        return total
 
     @property
     def low(self):
@@ -192,31 +220,61 @@ cdef class Window:
     @property
     def next_seqno(self):
         """The seqno that the next send takes, when there is room."""
-        return self.c_next()
+        return <uint64_t>(self.c_hr() + 1)
 
     @property
     def capacity(self):
-        return self.c_capacity()
+        return self.words().capacity
 
     @property
     def max_bytes(self):
         """The bound in bytes; 0 says that there is none. A bound may be changed to another one while the window is in use;
         what is held beyond a smaller one stays."""
-        return self.c_max_bytes()
+        return load_relaxed(self.words().max_bytes)
 
     @max_bytes.setter
     def max_bytes(self, value):
+        cdef Words at = self.words()
         cdef uint64_t bound = natural(value, "max_bytes")
-        if bool(bound) != bool(self.c_max_bytes()):
+        if bool(bound) != bool(load_relaxed(at.max_bytes)):
             raise ValueError("a window counts bytes from the start or never; choose that when you make it")
-        self.c_bound_bytes(bound)
+        at.max_bytes[0] = bound
 
     @property
     def num_missing(self):
         """How many seqnos between HD and HR are missing."""
-        return self.c_missing()
+        cdef uint64_t first = self.c_hd() + 1, last = self.c_hr(), end = last, total = 0
+        while self.c_gap(&first, &end):
+            total += end + 1 - first
+            first, end = end + 1, last
+        return total
+
+    # --- what they have in common
+
+    cdef bint c_send(self, object item) except -1:
+        cdef PyObject *value = <PyObject *>item
+        if item is None:
+            refuse_none()
+        return self.c_send_run(&value, 1) == 1 or self.c_refuse()
+
+    cdef bint c_refuse(self) except -1:
+        if load_relaxed(self.words().bound) == 0:
+            raise ClosedError("the window is closed and nothing was sent; make a new one")
+        return False
+
+    cdef uint64_t c_low(self) noexcept:
+        return load_relaxed(self.words().low)
+
+    cdef uint64_t c_hd(self) noexcept:
+        return load_relaxed(self.words().hd)
+
+    cdef uint64_t c_hr(self) noexcept:
+        return load_relaxed(self.words().hr)
 
     # --- for those who derive: a window in which nothing ever is
+
+    cdef Words words(self) noexcept:
+        return Words(0, &nothing, &nothing, &nothing, &nothing, &nothing, &nothing)
 
     cdef bint c_add(self, uint64_t seqno, object item) except -1:
         return False
@@ -224,20 +282,8 @@ cdef class Window:
     cdef uint64_t c_add_run(self, uint64_t seqno, PyObject **items, uint64_t count) noexcept:
         return 0
 
-    cdef uint64_t c_announce(self, uint64_t seqno) noexcept:
-        return 0
-
-    cdef bint c_send(self, object item) except -1:
-        return False
-
     cdef uint64_t c_send_run(self, PyObject **items, uint64_t count) noexcept:
         return 0
-
-    cdef uint64_t c_room(self) noexcept:
-        return 0
-
-    cdef bint c_refuse(self) except -1:
-        return False
 
     cdef uint64_t c_ready(self, uint64_t limit) noexcept:
         return 0
@@ -257,40 +303,7 @@ cdef class Window:
     cdef bint c_gap(self, uint64_t *first, uint64_t *last) noexcept:
         return False
 
-    cdef uint64_t c_low(self) noexcept:
-        return 0
-
-    cdef uint64_t c_hd(self) noexcept:
-        return 0
-
-    cdef uint64_t c_hr(self) noexcept:
-        return 0
-
-    cdef uint64_t c_next(self) noexcept:
-        return 0
-
-    cdef uint64_t c_capacity(self) noexcept:
-        return 0
-
-    cdef uint64_t c_max_bytes(self) noexcept:
-        return 0
-
-    cdef void c_bound_bytes(self, uint64_t max_bytes) noexcept:
-        pass
-
-    cdef uint64_t c_nbytes(self) noexcept:
-        return 0
-
-    cdef uint64_t c_count(self) noexcept:
-        return 0
-
-    cdef uint64_t c_missing(self) noexcept:
-        return 0
-
-    cdef uint64_t c_size(self) noexcept:
-        return 0
-
-    cdef int c_visit(self, visitproc visit, void *arg) noexcept:
+    cdef uint32_t c_held(self, uint64_t *number, PyObject ***slots) noexcept:
         return 0
 
 
@@ -304,7 +317,13 @@ cdef inquiry clear_attributes = slots_of_type.tp_clear
 
 cdef int traverse(PyObject *window, visitproc visit, void *arg) noexcept:
     cdef int stop = traverse_attributes(window, visit, arg)
-    return stop or (<Window>window).c_visit(visit, arg)
+    cdef PyObject **slots = NULL
+    cdef uint64_t number = 0
+    cdef uint32_t held = 0
+    while not stop and (held or (held := (<Window>window).c_held(&number, &slots))):
+        stop = visit(slots[lowest_bit(held)], arg)
+        held &= held - 1
+    return stop
 
 
 cdef int clear(PyObject *window) noexcept:
