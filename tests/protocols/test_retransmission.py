@@ -9,7 +9,7 @@ from ringcast._core.send_window import SendWindow
 from ringcast._core.seqno_table import SeqnoTable
 from ringcast.protocols.multicast.base import XmitReq
 from ringcast.protocols.retransmission import (
-    LONGEST_PATIENCE,
+    MAX_PATIENCE,
     MAX_RANGES,
     SHARES,
     Ask,
@@ -124,7 +124,7 @@ def test_who_never_answers_is_asked_ever_more_rarely():
     scans = [scan for scan in range(1000) if gaps.scan(ring)]
     assert scans[:4] == [1, 3, 7, 15]
     assert {later - earlier for earlier, later in zip(scans[5:], scans[6:], strict=False)} == {
-        LONGEST_PATIENCE}
+        MAX_PATIENCE}
 
 
 def ranges_of(seqnos, base):

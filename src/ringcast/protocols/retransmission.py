@@ -1,20 +1,19 @@
-"""Negative acknowledgement: which gaps a receiver asks for and when, and what of it a
-sender sends again.
+"""Negative acknowledgement: which gaps a receiver asks for and when, and what a sender
+sends again.
 
-A gap is asked for when it was there at the scan before already, because what is on its
-way is not lost (decision 9). It has an age of its own: whatever else comes, it is asked
-for again when its repeat should have been here. How long that takes is learned from the
-repeats that come, as TCP learns its retransmission timeout (RFC 6298); time is counted
-in scans, so that a machine that slept has not missed anything.
+A gap is asked for if the scan before had seen it too, because what is on its way is not
+lost (decision 9). Each gap has an age of its own: it is asked for again when its repeat
+should have come, whatever else arrives. The receiver learns how long repeats take, as
+TCP learns its retransmission timeout (RFC 6298). Time is counted in scans, so that a
+machine that slept has not missed anything.
 
 An announcement (HIGHEST, STABILITY) may overtake the messages that it announces, which
-then wait in the socket. So the end of a stream, of which nothing but its announcement
-has come, is asked for when it began with the same seqno at the scan before: as long as
-it moves, messages come.
+then wait in the socket. So the end of a stream that was only announced is asked for if
+it began with the same seqno at the scan before: as long as it moves, messages come.
 
-What is asked for is clipped to what was sent and not yet purged, and repeats are paced
-by what gets through: they take what was acknowledged since, and a little in each
-interval, so that no request costs more than it should (decision 24).
+A sender repeats what is asked for, if it was sent and is not purged. Repeats are paced:
+they may take as many bytes as were acknowledged since, and a little in each interval,
+so that no request costs more than it should (decision 24).
 """
 
 import math
@@ -38,20 +37,18 @@ from ringcast.protocols.seqnos import (
 )
 from ringcast.stack import Instant
 
-MAX_RANGES = 2048         # that are asked for at one scan
-RANGE = 19                # bytes of one in a request, at most: two numbers of 64 bits, and that
-                          # they are two
-REQUEST = 64              # bytes of a request besides, at most: header, conn-id, timestamp
-SHORTEST_PATIENCE = 2     # scans until a gap is asked for again, at least
-LONGEST_PATIENCE = 32     # and at most, when nothing new comes of the sender ...
-LONGEST_ROUND_TRIP = 512  # ... and when it does: then repeats stand in a long queue
-LONGEST_SILENCE = 64      # scans between two repeats of a thing while nothing changes
-SHARES = 32               # parts of a window of which each interval may repeat one, whatever comes
-                          # through
+MAX_RANGES = 2048       # in the requests of one scan
+RANGE_BYTES = 19        # of one range in a request, at most: two numbers of 64 bits
+REQUEST_BYTES = 64      # of a request besides, at most: header, conn-id, timestamp
+MIN_PATIENCE = 2        # scans until a gap is asked for again, at least
+MAX_PATIENCE = 32       # and at most, when nothing new comes from the sender ...
+MAX_ROUND_TRIP = 512    # ... and when it does: then repeats wait in a long queue
+MAX_SILENCE = 64        # scans between two repeats of a thing while nothing changes
+SHARES = 32             # an interval may repeat this part of a window, even if nothing gets through
 
 
 class Gaps:
-    """What is missing in one receive window, from one scan to the next."""
+    """The gaps of one receive window, from one scan to the next."""
 
     __slots__ = ("asked", "flowed", "scans", "patience", "seen", "tail")
 
@@ -59,12 +56,12 @@ class Gaps:
         self.seen = offset              # HR at the last scan: only gaps up to here are asked for
         self.asked: Sequence[Ask] = ()  # oldest seqno first, as they were missing at the last scan
         self.patience = Patience()
-        self.scans = 0                  # so far
+        self.scans = 0                  # how many there were
         self.flowed = 0                 # the last one that saw something new
-        self.tail: Seqno | None = None  # where what was only announced began at the last scan
+        self.tail: Seqno | None = None  # where the merely announced end began at the last scan
 
     def scan(self, ring: Window) -> list[Range]:
-        """Return what to ask for now: gaps that were there at the last scan, but not
+        """Return what to ask for now: gaps that the last scan had seen too, except
         those whose repeats may be on the way."""
         self.scans += 1
         ranges = ring.missing(MAX_RANGES, self.seen)
@@ -78,8 +75,8 @@ class Gaps:
         missing = split(ranges, self.asked, (ring.hd + 1) % MODULUS)
         self._learn(missing)
         served = self._served(missing)
-        is_silent = self.scans - self.flowed > LONGEST_PATIENCE
-        patience = min(self.patience.scans, LONGEST_PATIENCE) if is_silent else self.patience.scans
+        is_silent = self.scans - self.flowed > MAX_PATIENCE
+        patience = min(self.patience.scans, MAX_PATIENCE) if is_silent else self.patience.scans
         wanted: list[Range] = []
         asked: list[Ask] = []
         again = False
@@ -87,7 +84,7 @@ class Gaps:
             if ask.at in served:
                 ask = ask._replace(served=self.scans)
             is_late = ask.times > 0 and self.scans - ask.at >= patience
-            is_passed_over = ask.served > 0 and self.scans - ask.served >= SHORTEST_PATIENCE
+            is_passed_over = ask.served > 0 and self.scans - ask.served >= MIN_PATIENCE
             is_coming = not ask.times and moving is not None and not precedes(ask.first, moving)
             if (not ask.times and not is_coming) or is_late or is_passed_over:
                 again |= is_late
@@ -96,19 +93,18 @@ class Gaps:
             asked.append(ask)
         self.asked = asked or ()
         if again:
-            self.patience.fail(self.scans, LONGEST_PATIENCE if is_silent else LONGEST_ROUND_TRIP)
+            self.patience.fail(self.scans, MAX_PATIENCE if is_silent else MAX_ROUND_TRIP)
         return united(wanted, ring.hd)
 
     def _served(self, missing: "list[Ask]") -> set[int]:
         """Return the scans of those requests of which a part came since the last scan.
-        When no more of one comes, its other parts were lost again, or their sender may
-        repeat only so much at a time: they are asked for without further patience."""
+        If no more of one comes, its other parts were lost again, or their sender had to
+        pause: they are asked for again at once."""
         before, after = sizes_of(self.asked), sizes_of(missing)
         return {at for at, size in after.items() if size < before[at]}
 
     def _learn(self, missing: "list[Ask]") -> None:
-        """Of what was asked for once and is not missing any more it is known how long
-        its repeat took."""
+        """Learn how long repeats take, from what was asked for once and has come."""
         still = asked_once(missing)
         for at, size in asked_once(self.asked).items():
             if still.get(at, 0) < size:
@@ -123,9 +119,8 @@ def announced(ring: Window) -> Seqno | None:
 
 
 class Ask(NamedTuple):
-    """A range that is missing and was asked for `times` times, the last time at scan
-    number `at`; other parts of that request came at scan number `served`, if that is
-    not 0."""
+    """A range that is missing. It was asked for `times` times, the last time at scan
+    number `at`. If `served` is not 0, other parts of that request came at that scan."""
 
     first: Seqno
     last: Seqno
@@ -148,13 +143,13 @@ def sizes_of(asks: Iterable[Ask]) -> dict[int, int]:
 
 
 def asked_once(asks: Iterable[Ask]) -> dict[int, int]:
-    """Return how many seqnos were asked for at each scan, and not again."""
+    """Return how many seqnos were asked for at each scan, and only then."""
     return sizes_of(ask for ask in asks if ask.times == 1)
 
 
 def split(ranges: list[Range], asked: Sequence[Ask], base: Seqno) -> list[Ask]:
-    """Return the ranges, cut where what was asked for before begins and ends; both
-    ascend, counted from `base`."""
+    """Return the ranges, cut where earlier requests begin and end. Both ascend, counted
+    from `base`."""
     parts: list[Ask] = []
     known = 0
     for first, last in ranges:
@@ -181,31 +176,31 @@ def behind(seqno: Seqno, base: Seqno) -> int:
 
 
 class Patience:
-    """How many scans a repeat is waited for: the time that repeats take, smoothed, and
-    four times its variation (RFC 6298). Twice as long each time that no repeat has come
-    for so long, until one that was asked for only once has come again."""
+    """How many scans to wait for a repeat: the smoothed time that repeats take, and
+    four times its variation (RFC 6298). It doubles when no repeat came in that time,
+    until one comes that was asked for only once."""
 
     __slots__ = ("scans", "mean", "moved", "variation")
 
     def __init__(self) -> None:
-        self.scans = SHORTEST_PATIENCE
+        self.scans = MIN_PATIENCE
         self.mean = self.variation = 0.0
-        self.moved = 0                  # the scan at which it was doubled, or a repeat came, last
+        self.moved = 0                  # the last scan at which it doubled, or a repeat came
 
     def learn(self, scans: int, scan: int) -> None:
-        """A repeat took so many scans, and came at this one."""
+        """Note that a repeat came at this scan, after so many scans."""
         self.moved = scan
         if self.mean:
             self.variation += (abs(scans - self.mean) - self.variation) / 4
             self.mean += (scans - self.mean) / 8
         else:
             self.mean, self.variation = float(scans), scans / 2
-        self.scans = min(max(SHORTEST_PATIENCE, math.ceil(self.mean + 4 * self.variation)),
-                         LONGEST_ROUND_TRIP)
+        self.scans = min(max(MIN_PATIENCE, math.ceil(self.mean + 4 * self.variation)),
+                         MAX_ROUND_TRIP)
 
     def fail(self, scan: int, most: int) -> None:
-        """At this scan something had to be asked for again; it will be waited for at
-        most so long."""
+        """Note that something had to be asked for again at this scan; wait for it
+        `most` scans at most."""
         if scan - self.moved >= self.scans or self.scans > most:
             self.moved = scan
             self.scans = min(2 * self.scans, most)
@@ -213,16 +208,17 @@ class Patience:
 
 def requests(ranges: list[Range], datagram: int) -> list[list[Range]]:
     """Return the ranges in portions that fit one request each."""
-    most = min(MAX_RANGES, (datagram - REQUEST) // RANGE)
+    most = min(MAX_RANGES, (datagram - REQUEST_BYTES) // RANGE_BYTES)
     return [ranges[start:start + most] for start in range(0, len(ranges), most)]
 
 
 class Backoff:
-    """When to repeat something, or to report it: ever more rarely while nothing changes.
+    """When to repeat something, or to report it: ever more rarely while nothing
+    changes.
 
-    Time is counted in scans, so that a machine that slept has not missed anything. After
-    a change the scans 0, 1, 2, 4, 8 ... are due, and later every 64th; with `first`, its
-    multiples by these.
+    Time is counted in scans, so that a machine that slept has not missed anything.
+    After a change the scans 0, 1, 2, 4, 8 ... are due, and later every 64th; with
+    `first`, its multiples by these.
     """
 
     __slots__ = ("first", "scans", "state")
@@ -237,24 +233,25 @@ class Backoff:
         self.scans = self.scans + 1 if state == self.state else 0
         self.state = state
         times, rest = divmod(self.scans, self.first)
-        return not rest and (times & (times - 1) == 0 or times % LONGEST_SILENCE == 0)
+        return not rest and (times & (times - 1) == 0 or times % MAX_SILENCE == 0)
 
     def stalls(self, state: object) -> bool:
-        """Note the state, and return whether this scan is due because nothing changed."""
+        """Note the state, and return whether this scan is due because nothing
+        changed."""
         return self.scan(state) and self.scans > 0
 
 
 def clipped(ranges: list[Range], low: Seqno, sent: Seqno) -> list[Range] | None:
-    """What of a request can be repeated: what was sent and is not purged. None when the
-    request makes no sense."""
+    """Return what of a request can be repeated: what was sent and is not purged. Return
+    None if the request makes no sense."""
     wanted = []
     for first, last in ranges[:MAX_RANGES]:
         if not is_seqno(first) or not is_seqno(last):
             return None
         if precedes(last, first):
             continue
-        # Both are counted from low: serial arithmetic does not order three seqnos that
-        # lie all around the circle.
+        # Count from low: serial arithmetic cannot order three seqnos all around the
+        # circle.
         start = (first - low) % MODULUS if precedes(low, first) else 1
         end = min((last - low) % MODULUS, (sent - low) % MODULUS) if precedes(low, last) else 0
         if start <= end:
@@ -263,25 +260,24 @@ def clipped(ranges: list[Range], low: Seqno, sent: Seqno) -> list[Range] | None:
 
 
 class Pace:
-    """How much may be repeated: a bucket of as many bytes as the window may hold, which
-    fills by what is acknowledged, because that got through, and by a part of the window
-    in each interval. And within one interval nothing is repeated twice to the same."""
+    """How much a sender may repeat: a bucket of as many bytes as its window may hold.
+    What is acknowledged fills it, because that got through, and so does a part of the
+    window in each interval. Within one interval nothing is repeated twice to the same
+    members."""
 
     __slots__ = ("budget", "low", "repeated", "since")
 
     def __init__(self) -> None:
-        self.budget = 0                                        # bytes
-        self.low: Seqno | None = None                          # what was acknowledged when the
-                                                               # bucket was filled last; it begins
-                                                               # full
-        self.since: Instant = 0                                # when the interval began
-        self.repeated: dict[bytes, list[Range]] | None = None  # in this interval, by what stands in
-                                                               # front of the messages
+        self.budget = 0                         # bytes in the bucket
+        self.low: Seqno | None = None           # LOW when it was filled last; None: fill it whole
+        self.since: Instant = 0                 # when the interval began
+        self.repeated: dict[bytes, list[Range]] | None = None   # in this interval, by prefix
 
     def pack(self, window: SendWindow, wanted: list[Range], prefix: bytes, interval: int,
              now: Instant) -> tuple[list[bytes], int]:
-        """Return datagrams with messages of `wanted`, as far as they may be repeated
-        now; and how many messages those are."""
+        """Return datagrams with the messages of `wanted` that may be repeated now, and
+        how many messages those are. `prefix` comes before the messages: header and
+        conn-id."""
         self._fill(window, interval, now)
         ring = window.ring
         repeated = self.repeated or {}
@@ -296,6 +292,7 @@ class Pace:
         return datagrams, messages
 
     def _fill(self, window: SendWindow, interval: int, now: Instant) -> None:
+        """Add to the bucket what was acknowledged, and the share of a new interval."""
         ring = window.ring
         if self.low is None:
             self.budget = ring.max_bytes
@@ -319,8 +316,9 @@ class Requests(dict[int, list[Range]]):
             self.setdefault(member, []).extend(wanted)
 
     def take(self, low: Seqno) -> dict[int, list[Range]]:
-        """Return what to send to whom, and forget it. If several miss the same message, all
-        goes once to everybody. The window that has the messages begins after `low`."""
+        """Return what to send to whom, and forget it. If several miss the same message,
+        all goes once to everybody. The window that has the messages begins after
+        `low`."""
         ranges = {member: united(wanted, low) for member, wanted in self.items()}
         self.clear()
         together = united([each for wanted in ranges.values() for each in wanted], low)

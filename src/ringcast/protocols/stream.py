@@ -1,15 +1,14 @@
-"""What one sender sends, on its way from the window to the application and back as
-"finished".
+"""What one sender sends: from the window to the application, and back as "finished".
 
-In order, but for OOB messages, which go as they come and are passed over when their
-turn has come; fragments are put together on the way. HD of the window is what left it
-in order. `finished` is up to where the application has finished everything, OOB
-messages and whole large messages included: that is what may be acknowledged, and in a
-receive window LOW.
+Messages go to the application in order. OOB messages go when they come, and are passed
+over when their turn has come. Fragments are put together on the way. HD of the window
+is what left it in order. `finished` is up to where the application has finished
+everything, OOB messages and whole large messages included: that may be acknowledged,
+and it is LOW in a receive window.
 
-Batches are finished in the order in which they were handed over (the channel sees to
-that), so what was handed before a finished batch is finished as well; and when nothing
-is in hand any more, all that left the window is.
+The channel sees to it that batches are finished in the order in which they were handed
+over. So all that was handed over before a finished batch is finished as well; and when
+nothing is outstanding any more, all that left the window is finished.
 """
 
 from ringcast._core.batch import Batch
@@ -27,25 +26,24 @@ from ringcast.protocols.seqnos import MODULUS, Seqno, later, precedes
 from ringcast.stack import Instant, Layer
 
 OOB = int(Flag.OOB)     # arithmetic with a number is faster than with an enum
-SHARES = 4      # parts of a window: more than one of them finished is reported at once, and a message
-                # that is larger than one is acknowledged part by part
+SHARES = 4              # parts of a window: one of them finished is reported at once; of a message
+                        # that is larger than one, fragments are acknowledged before it is whole
 
 
 class Stream:
     """The messages of `sender` to `dest` (None: to everybody), which come through
-    `ring`. `layer` gets back what is finished.
+    `ring`. `layer` delivers them.
 
-    `own` is this member's own window, when its messages come back to it without a
-    network; flags and send times are then the window's.
+    `own` is this member's send window if the messages are its own: they come back
+    without a network, and flags and send times are those of the window.
     """
 
-    __slots__ = ("config", "dest", "finished", "heard", "outstanding", "kept", "layer", "scans",
-                 "marks", "offset", "own", "ring",
-                 "sender", "stamps", "unacked_bytes", "unacked_messages", "reassembly")
+    __slots__ = ("config", "dest", "finished", "heard", "kept", "layer", "marks", "offset",
+                 "outstanding", "own", "reassembly", "ring", "scans", "sender", "stamps",
+                 "unacked_bytes", "unacked_messages")
 
     def __init__(self, layer: Layer, sender: Address, dest: Address | None, ring: Window,
-                 config: Config, *,
-                 own: SendWindow | None = None) -> None:
+                 config: Config, *, own: SendWindow | None = None) -> None:
         self.layer = layer
         self.sender, self.dest, self.ring, self.config = sender, dest, ring, config
         self.own = own
@@ -54,27 +52,26 @@ class Stream:
         self.finished: Seqno = ring.low
         self.offset: Seqno = ring.low                   # where it begins for us
         self.kept: Seqno = ring.low                     # what keep() has counted
-        self.outstanding = 0                            # messages that the application has not
-                                                        # finished
+        self.outstanding = 0                            # delivered and not finished, messages
         self.heard: Instant = 0                         # when anything new of the sender came last
         self.unacked_messages = self.unacked_bytes = 0  # freed since the last ack
-        self.reassembly: Reassembly | None = None            # once there are fragments
+        self.reassembly: Reassembly | None = None       # once there are fragments
         self.scans = 0                                  # since the last fragment came
 
     # ------------------------------------------------------------------------------------ coming in
 
     def add(self, arrivals: Arrivals, deliveries: list[Batch], view_id: int, now: Instant,
             started: bool = True) -> int:
-        """Put what a datagram held into the window; OOB messages go to `deliveries`.
-        How many messages were new."""
+        """Put the messages of a datagram into the window, and OOB messages into
+        `deliveries`. Return how many were new."""
         added = 0
         for batch in arrivals.batches:
             self.stamps.fill(self.ring.low, batch.first, len(batch), batch.stamp)
             if not batch.flags:
                 added += self.ring.add_many(batch.first, batch.payloads)
                 continue
-            new, early = self.marks.accept(self.ring, batch, started
-                                           and not self.config.oob_in_order)
+            at_once = started and not self.config.oob_in_order
+            new, early = self.marks.accept(self.ring, batch, at_once)
             added += new
             for run in early:
                 self._hand(run, deliveries, view_id, now)
@@ -85,8 +82,8 @@ class Stream:
     # ------------------------------------------------------------------------------------ going out
 
     def take(self, limit: int, deliveries: list[Batch], view_id: int, now: Instant) -> int:
-        """Hand on what is next in order, at most `limit` messages of the window; how
-        many messages the application gets."""
+        """Append what is next in order to `deliveries`, at most `limit` messages of the
+        window. Return how many messages the application gets."""
         first = (self.ring.hd + 1) % MODULUS
         payloads = self.ring.remove_many(limit, nullify=False)
         if not payloads:
@@ -105,8 +102,8 @@ class Stream:
         return handed
 
     def _hand(self, run: Batch, deliveries: list[Batch], view_id: int, now: Instant) -> int:
-        """A run of messages with the same flags becomes a batch for the application;
-        fragments do when they are all there."""
+        """Make a batch for the application of messages with the same flags; of
+        fragments, when a message is whole."""
         if run.flags & FRAGMENT:
             return self._assemble(run, deliveries, view_id, now)
         self.outstanding += len(run)
@@ -115,7 +112,8 @@ class Stream:
         return len(run)
 
     def _assemble(self, run: Batch, deliveries: list[Batch], view_id: int, now: Instant) -> int:
-        """A whole message has the seqno of its last fragment."""
+        """Deliver the messages that these fragments complete, with the seqno of their
+        last fragment."""
         if self.reassembly is None:
             self.reassembly = Reassembly(self.config.max_message_size, self.config.max_bytes)
         self.scans = 0
@@ -124,9 +122,9 @@ class Stream:
             payload = self.reassembly.add(seqno, fragment, bool(run.flags & OOB), now)
             if payload is not None:
                 self.outstanding += 1
-                deliveries.append(Batch(self.sender, seqno, [payload], view_id, self.dest,
-                                        run.flags & ~FRAGMENT, self,
-                                        self.stamps.take(seqno, 1)))
+                flags, sent_at = run.flags & ~FRAGMENT, self.stamps.take(seqno, 1)
+                deliveries.append(Batch(self.sender, seqno, [payload], view_id, self.dest, flags,
+                                        self, sent_at))
                 handed += 1
             seqno = (seqno + 1) % MODULUS
         return handed
@@ -141,18 +139,21 @@ class Stream:
         self._settle()
 
     def _settle(self) -> None:
+        """If nothing is outstanding, all that left the window is finished."""
         if self.outstanding == 0:
             self._raise(self.ring.hd)
 
     def _raise(self, seqno: Seqno) -> None:
-        held = self.reassembly.first_incomplete(self.config.max_bytes // SHARES) if self.reassembly and self.own is None else None
-        if held is not None and not precedes(seqno, held):
-            seqno = (held - 1) % MODULUS
+        """Raise `finished`, but not beyond a message that is not whole yet."""
+        if self.reassembly and self.own is None:
+            first = self.reassembly.first_incomplete(self.config.max_bytes // SHARES)
+            if first is not None and not precedes(seqno, first):
+                seqno = (first - 1) % MODULUS
         self.finished = later(self.finished, seqno)
 
     def free(self) -> int:
-        """LOW goes to what the application has finished; how many messages that were,
-        which are to be acknowledged."""
+        """Free what the application has finished: LOW rises. Return how many messages
+        that were; they must be acknowledged."""
         before = self.ring.nbytes
         freed = self.ring.stable(self.finished)
         self.unacked_messages += freed
@@ -160,8 +161,8 @@ class Stream:
         return freed
 
     def keep(self) -> int:
-        """The same of a window that keeps what is finished until all have finished it:
-        LOW stays, and the bytes are estimated."""
+        """Do the same for a window that keeps what is finished until all members have
+        finished it: LOW stays, and the bytes are estimated."""
         done = (self.finished - self.kept) % MODULUS
         self.kept = self.finished
         self.unacked_messages += done
@@ -169,32 +170,31 @@ class Stream:
         return done
 
     def is_report_due(self, limit: int) -> bool:
-        """Return whether so much is finished and not reported that the sender must hear of
-        it now: ack_threshold messages, or a quarter of the window in messages, or of
+        """Return whether so much is finished and not reported that the sender must hear
+        of it now: ack_threshold messages, or a quarter of the window in messages, or of
         `limit` bytes."""
         messages = min(self.config.ack_threshold, max(1, self.config.capacity // SHARES))
         return self.unacked_messages >= messages or self.unacked_bytes >= limit // SHARES
 
     def retire(self) -> None:
-        """The sender is gone, and no more will be handed on: what is left is the place,
-        HD of a ring that holds nothing, in case that the same incarnation comes back.
-        It will send a large message that is not complete again, from the first
-        fragment."""
+        """Forget all but the place in the stream, because the sender is gone. The place
+        is HD of an empty ring, in case that the same incarnation comes back. It will
+        send a large message that is not whole again, from the first fragment."""
         first = self.reassembly.first_incomplete(MODULUS) if self.reassembly else None
         self.ring = RingBuffer(1, self.ring.hd if first is None else (first - 1) % MODULUS)
         self.marks, self.stamps, self.reassembly = Marks(), Stamps(), None
 
-    # ----------------------------------------------------------------------------------- standstill
+    # ------------------------------------------------------------------------------ stalled streams
 
     @property
     def is_incomplete(self) -> bool:
-        """Whether a large message is being put together."""
+        """Return whether a large message is being put together."""
         return self.reassembly is not None and len(self.reassembly) > 0
 
     def scan(self, now: Instant) -> bool:
-        """Of a message that stands still, the fragments that are here are acknowledged:
-        its sender may have no room for the next. One whose sender has gone on without
-        it for frag_timeout is given up. Whether `finished` may have risen.
+        """Acknowledge the fragments of a message that stalls: its sender may have no
+        room for the next. Give it up if its sender has gone on without it for
+        frag_timeout. Return whether `finished` may have risen.
 
         Time is counted in scans, so that a machine that slept has not missed anything.
         """

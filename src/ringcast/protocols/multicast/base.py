@@ -47,10 +47,10 @@ class Highest(msgspec.Struct, array_like=True):
     seqno: Seqno                        # highest sent
 
 
-DATA = Kind(1, "data", messages_at=wire.HEADER_SIZE)                        # sent for the first time
+DATA = Kind(1, "data", messages_at=wire.HEADER_SIZE)  # sent for the first time
 REPEAT = Kind(2, "repeat", messages_at=wire.HEADER_SIZE, measured="repeat")  # again, on request
-XMIT_REQ = Kind(6, "xmit_req", XmitReq, about="ranges")                     # what I miss
-HIGHEST = Kind(7, "highest", Highest, about="seqno", traced=False)          # what I have sent
+XMIT_REQ = Kind(6, "xmit_req", XmitReq, about="ranges")  # what I miss
+HIGHEST = Kind(7, "highest", Highest, about="seqno", traced=False)  # what I have sent
 
 
 @dataclass(slots=True)
@@ -118,7 +118,8 @@ class Multicast(Rules):
         self.turn = 0                                   # whose window delivers first
 
     def _open_stream(self, sender: Address, offset: Seqno) -> Stream:
-        """Return the stream of a sender, with a window of its own that begins after `offset`."""
+        """Return the stream of a sender, with a window of its own that begins after
+        `offset`."""
         window = self.make_window(offset, self.receive_bytes)
         return Stream(self, sender, None, window, self.config)
 
@@ -136,11 +137,11 @@ class Multicast(Rules):
             self._arm(now)
 
     def sent_of(self, seqno: Seqno) -> Seqno | None:
-        """Return what of our messages a member has that says it has them up to `seqno`, or
-        None if that makes no sense.
+        """Return what of our messages a member has that says it has them up to `seqno`,
+        or None if that makes no sense.
 
-        If this member has come back, others may have more than it has sent again by now:
-        they will say so once more when that is sent.
+        If this member has come back, others may have more than it has sent again by
+        now: they will say so once more when that is sent.
         """
         if not is_seqno(seqno):
             return None
@@ -186,8 +187,8 @@ class Multicast(Rules):
 
     def add(self, window: ReceiveWindow, packet: Packet, arrivals: wire.Arrivals,
             now: Instant) -> None:
-        """Add messages to a window. If we had finished any of them before, report again: the
-        last report may have been lost."""
+        """Add messages to a window. If we had finished any of them before, report
+        again: the last report may have been lost."""
         at_once = window.started and not self.oob.is_flooded
         added = window.stream.add(arrivals, self.oob.batches, self.view_id, now, at_once)
         if packet.kind == REPEAT:
@@ -212,8 +213,8 @@ class Multicast(Rules):
 
     @takes(START)
     def _on_start(self, sender: int, start: LaterStart, now: Instant) -> bool:
-        """On reception of START: the sender has the last word on where its stream begins
-        for us (decision 10)."""
+        """On reception of START: the sender has the last word on where its stream
+        begins for us (decision 10)."""
         return self.starts.receive(sender, start, now)
 
     def returned(self, member: int, epoch: int, now: Instant) -> None:
@@ -223,8 +224,8 @@ class Multicast(Rules):
 
     @takes(XMIT_REQ)
     def _on_xmit_req(self, member: int, request: XmitReq, now: Instant) -> bool:
-        """On reception of XMIT-REQ from P: note what P asks for, clipped to what was sent
-        and P may lack."""
+        """On reception of XMIT-REQ from P: note what P asks for, clipped to what was
+        sent and P may lack."""
         self.counters.xmit_reqs_received += 1
         wanted = clipped(request.ranges, self.has_up_to(member), self.send_window.sent)
         if wanted is None:
@@ -233,8 +234,8 @@ class Multicast(Rules):
         return True
 
     def has_up_to(self, member: int) -> Seqno:
-        """Return up to where a member is known to have our messages; at least up to where
-        all have."""
+        """Return up to where a member is known to have our messages; at least up to
+        where all have."""
         return self.send_window.ring.low
 
     @takes(HIGHEST)
@@ -254,24 +255,25 @@ class Multicast(Rules):
     # -------------------------------------------------------------------------------------- credits
 
     def grant(self) -> int:
-        """Return the credit of each sender: how many bytes it may have on the way to us. It
-        is a share of the socket buffer, equal for all who have ever sent; 0 when nobody
-        need wait for us."""
+        """Return the credit of each sender: how many bytes it may have on the way to
+        us. It is a share of the socket buffer, equal for all who have ever sent; 0 when
+        nobody need wait for us."""
         if not self.receiving:
             return 0
         senders = sum(window.ring.hr != window.offset for window in self.windows.values())
         return self.budget.share(self.protocol, senders, self.config.max_bytes)
 
     def use_credit(self, smallest: int) -> None:
-        """Bound the send window by the smallest credit of all receivers; its datagrams too,
-        so that a window always has several of them."""
+        """Bound the send window by the smallest credit of all receivers; its datagrams
+        too, so that a window always has several of them."""
         fit(self.send_window, min(self.config.max_bytes, smallest), self.config)
 
     # ----------------------------------------------------------------------------------- delivering
 
     def deliver(self, limit: int, now: Instant) -> int:
         """Give the application at most `limit` messages in order, own ones included
-        (decision 15), and all OOB messages that came (EarlyDeliveries). Return how many."""
+        (decision 15), and all OOB messages that came (EarlyDeliveries). Return how
+        many."""
         handed = self.oob.hand_over(limit, self.stack.effects)
         if self.receiving and self.members:
             handed += self._deliver_in_order(limit - handed, now)
@@ -378,7 +380,8 @@ class Multicast(Rules):
             or window.stream.is_incomplete for window in self.windows.values())
 
     def _arm(self, now: Instant) -> None:
-        """Set the deadline of the next scan, if there is none and it has anything to do."""
+        """Set the deadline of the next scan, if there is none and it has anything to
+        do."""
         if self.next_scan is None and self.is_busy():
             self.next_scan = now + self.pause
 
@@ -391,13 +394,13 @@ class Multicast(Rules):
     # --------------------------------------------------------------------------------------- status
 
     def remembered(self) -> set[int]:
-        """Return the incarnations of which this layer keeps anything that must go when they
-        leave."""
+        """Return the incarnations of which this layer keeps anything that must go when
+        they leave."""
         return self.windows.keys() | self.starts.joiners.keys()
 
     def digest(self) -> Digest:
-        """Return the highest seqno that the application has finished, for each sender in
-        the view, this member included."""
+        """Return the highest seqno that the application has finished, for each sender
+        in the view, this member included."""
         own = self.own.finished if self.receiving and self.members else 0
         return Digest({window.stream.sender: window.stream.finished
                        for window in self.windows.values()} | {self.local: own})

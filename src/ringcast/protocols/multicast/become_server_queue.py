@@ -1,13 +1,12 @@
-"""become_server_queue: messages that come before the window that they belong to exists
-  (NAKACK2-no-retransmission.txt).
+"""become_server_queue: messages that come before their window exists
+(NAKACK2-no-retransmission.txt).
 
-A joiner is sent messages before it has its first view, and any member may hear of a
+A joiner is sent messages before it has its first view, and any member may install a
 view later than others. What comes meanwhile waits here. With retransmission the queue
 is bounded in messages, and the oldest are dropped: they will be asked for. Without
-retransmission nothing may be dropped, so the queue has no bound but that of memory, far
-above what a sender may have on its way; and when that is passed, all of that sender
-goes, and `take` says that it must be asked what was missed (decision 20: no silent
-gap).
+retransmission nothing may be dropped. So the queue is bounded only in bytes, far above
+what a sender may have on the way; when that is passed, everything of one sender goes,
+and `take` tells that the sender must be asked for it (decision 20: no silent gap).
 """
 
 from collections import deque
@@ -19,47 +18,46 @@ UNBOUNDED = 0
 
 
 class BecomeServerQueue:
-    """`bound` is in messages (UNBOUNDED: none), `max_bytes` in bytes of datagrams, each
-    for all senders together."""
+    """The datagrams of all senders, oldest first. `bound` is in messages (UNBOUNDED:
+    any number), `max_bytes` in bytes of datagrams."""
 
     def __init__(self, bound: int, max_bytes: int) -> None:
         self.bound = bound
         self.max_bytes = max_bytes
         self.num_messages = 0
         self.num_bytes = 0
-        self.num_dropped = 0                                # messages, ever
-        self.incomplete: set[int] = set()                   # senders of which something was dropped
-        self.forgot = False                                 # there were others: everybody may lack
-                                                            # something
-        self._entries: deque[tuple[Packet, int]] = deque()  # with the number of messages, oldest
-                                                            # first
+        self.num_dropped = 0                    # messages, since the beginning
+        self.incomplete: set[int] = set()       # senders of which something was dropped
+        self.forgot = False                     # there were others: any sender may be incomplete
+        self._entries: deque[tuple[Packet, int]] = deque()      # with the number of messages
 
     def __len__(self) -> int:
-        """Messages that wait."""
+        """Return how many messages wait."""
         return self.num_messages
 
     def add(self, packet: Packet, messages: int) -> None:
-        """Keep a datagram with so many messages; the oldest give way to it."""
+        """Keep a datagram with so many messages; drop the oldest if there are too
+        many."""
         self._entries.append((packet.copy(), messages))
         self.num_messages += messages
         self.num_bytes += len(packet.data)
         self._shrink()
 
     def take(self, sender: int) -> tuple[list[Packet], bool]:
-        """What a sender's window gets now that it exists, oldest first; and whether
-        that is all that came."""
+        """Remove the datagrams of a sender and return them, oldest first, and whether
+        they are all that came."""
         taken = self._remove({sender})
         is_complete = sender not in self.incomplete and not self.forgot
         self.incomplete.discard(sender)
         return taken, is_complete
 
     def rebound(self, bound: int) -> None:
-        """From now on keep at most so many messages."""
+        """Change the bound in messages."""
         self.bound = bound
         self._shrink()
 
     def retain(self, senders: set[int]) -> None:
-        """Forget all but these."""
+        """Forget all senders but these."""
         self.incomplete &= senders
         self._remove({packet.sender for packet, _ in self._entries} - senders)
 
@@ -75,7 +73,7 @@ class BecomeServerQueue:
             self._note(sender, before - self.num_messages)
 
     def _largest(self) -> int:
-        """Who has most in the queue."""
+        """Return the sender that has most bytes in the queue."""
         sizes: dict[int, int] = {}
         for packet, _ in self._entries:
             sizes[packet.sender] = sizes.get(packet.sender, 0) + len(packet.data)

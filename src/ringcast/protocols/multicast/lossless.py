@@ -93,19 +93,20 @@ class Intake:
         return True
 
     def _discard(self, window: ReceiveWindow) -> int:
-        """Free what is finished and was kept for others: it must not take the room of what
-        comes. Return how many messages that were."""
+        """Free what is finished and was kept for others: it must not take the room of
+        what comes. Return how many messages that were."""
         return window.ring.stable(window.stream.finished)
 
     def _is_over_limit(self, window: ReceiveWindow, packet: Packet) -> bool:
-        """Return whether a datagram has too many bytes for what the window holds as a rule."""
+        """Return whether a datagram has too many bytes for what the window holds as a
+        rule."""
         nbytes = window.ring.nbytes
         return nbytes > 0 and nbytes + len(packet.data) > ROOM * self.layer.config.max_bytes
 
     def _has_room(self, window: ReceiveWindow, packet: Packet) -> bool:
-        """Return whether a window takes a datagram. It takes more than as a rule while the
-        application has nothing to do, because then only what its sender repeats brings it
-        on; and it takes what comes next in order, whatever its size."""
+        """Return whether a window takes a datagram. It takes more than as a rule while
+        the application has nothing to do, because then only what its sender repeats
+        brings it on; and it takes what comes next in order, whatever its size."""
         if not self._is_over_limit(window, packet):
             return True
         if window.stream.outstanding or window.is_deliverable:
@@ -116,8 +117,8 @@ class Intake:
             ring.nbytes + len(packet.data) <= MOST_ROOM * self.layer.config.max_bytes)
 
     def _is_blocked_by_gap(self, window: ReceiveWindow, packet: Packet) -> bool:
-        """Return whether a datagram finds no room before a missing message comes, so that
-        its sender must be read on."""
+        """Return whether a datagram finds no room before a missing message comes, so
+        that its sender must be read on."""
         if window.stream.outstanding or window.is_deliverable:
             return False
         ring, first = window.ring, wire.first_seqno(packet.data)

@@ -1,16 +1,14 @@
 """MCAST: reliable multicast with transmission windows of fixed size (MCAST.txt), with
-the mends of decisions 8 to 15.
+the corrections of decisions 8 to 15. What it shares with NAKACK2 is in base.py.
 
-A receiver acknowledges what the application has finished, after ack_threshold messages
-or on xmit_interval; a sender purges up to the minimum of its ack-map. An ACK also
-carries how many bytes the receiver's socket buffer grants this sender, so that all
-windows together never flood it. Everything else is in multicast.py.
+A receiver acknowledges what its application has finished: after ack_threshold messages,
+or on xmit_interval. A sender purges up to the minimum of its ack-map. An ACK also
+carries the sender's credit: how many bytes it may have on the way to this receiver.
 
-An ACK that grants nothing says that its member takes no messages. A sender that
-believed the first of these would purge what the member still needs, if somebody else
-had said it in its name. So it asks, by HIGHEST, and believes the answer: a member that
-takes messages never gives that one, and its next ACK with a grant withdraws the
-refusal.
+An ACK with a credit of 0 says that its member takes no messages. It may be forged, and
+a sender that believed it would purge what the member still needs. So the sender asks,
+by HIGHEST, and believes a second one: a member that takes messages never gives that
+answer, and its next ACK with a credit withdraws the refusal.
 """
 
 from dataclasses import dataclass
@@ -35,7 +33,7 @@ from ringcast.stack import Instant
 
 class Ack(msgspec.Struct, array_like=True):
     seqno: Seqno    # highest finished by the application
-    budget: int     # bytes that may be unacknowledged towards this member; 0: it takes no messages
+    budget: int     # the sender's credit in bytes; 0: this member takes no messages
 
 
 ACK = Kind(5, "ack", Ack, about="seqno")                # what I have finished
@@ -54,16 +52,14 @@ class Mcast(Multicast):
     counters: Counters
 
     def __init__(self, local: Address, config: Config, budget: ReceiveBudget, *,
-                 resume: Digest | None = None,
-                 receiving: bool = True, offset: Seqno = 0, epoch: int = 0,
-                 lossless: bool = False) -> None:
+                 resume: Digest | None = None, receiving: bool = True, offset: Seqno = 0,
+                 epoch: int = 0, lossless: bool = False) -> None:
         super().__init__(local, config, budget, resume=resume, receiving=receiving, offset=offset,
                          epoch=epoch, lossless=lossless)
         self.acks = AckTable()
-        self.budgets: dict[int, int] = {}    # bytes that each member grants us
-        self.refusals: dict[int, bool] = {}  # members that grant none: whether they were asked if
-                                             # that is so
-        self.doubts = Backoff()              # how often to ask
+        self.budgets: dict[int, int] = {}       # our credit at each member, in bytes
+        self.refusals: dict[int, bool] = {}     # members without a credit for us: were they asked?
+        self.doubts = Backoff()                 # when to ask them
         self.counters = Counters()
 
     def make_window(self, offset: Seqno, max_bytes: int) -> RingBuffer:
@@ -73,8 +69,8 @@ class Mcast(Multicast):
 
     @takes(ACK)
     def _on_ack(self, member: int, ack: Ack, now: Instant) -> bool:
-        """On reception of ACK from member P: raise its entry; when the minimum rises,
-        purge, which unblocks senders."""
+        """On reception of ACK from member P: raise its entry. When the minimum rises,
+        purge; that unblocks senders."""
         if ack.budget == 0 and is_seqno(ack.seqno):
             self.counters.acks_received += 1
             self._on_refusal(member)
@@ -95,7 +91,7 @@ class Mcast(Multicast):
         return True
 
     def _on_refusal(self, member: int) -> None:
-        """Believe that a member takes no messages when it says so again after it was
+        """Believe that a member takes no messages if it says so again after it was
         asked."""
         if self.refusals.get(member):
             self._stop_tracking_acks(member)
@@ -103,16 +99,16 @@ class Mcast(Multicast):
             self.refusals.setdefault(member, False)
 
     def _ask_refusers(self, now: Instant) -> None:
-        """Ask whether it is true: who takes no messages answers every HIGHEST with
-        that."""
+        """Ask by HIGHEST whether refusals are true: a member that takes no messages
+        answers each HIGHEST with a refusal."""
         if self.doubts.scan(tuple(self.refusals)):
             for member in self.refusals:
                 self.refusals[member] = True
                 self.send_control(HIGHEST, Highest(self.send_window.sent), member, now)
 
     def _track_acks_again(self, member: int, seqno: Seqno) -> None:
-        """An ACK with a grant says that its member takes messages; wait for it, if what
-        it needs is still here."""
+        """Withdraw a member's refusal after an ACK with a credit; wait for it again, if
+        what it needs is still here."""
         self.refusals.pop(member, None)
         if member not in self.acks and not precedes(seqno, self.send_window.ring.low):
             self.acks.add(member, seqno)
@@ -122,7 +118,7 @@ class Mcast(Multicast):
         return self.send_window.ring.low if acked is None else acked
 
     def track(self, member: int, start: Seqno) -> None:
-        """Count a member among the ackers."""
+        """Wait for the acks of a member."""
         if member != self.local.incarnation:
             self.acks.add(member, start)
         elif self.receiving:
@@ -141,6 +137,7 @@ class Mcast(Multicast):
         self.purge()
 
     def _stop_tracking_acks(self, member: int) -> None:
+        """Wait for no more acks of a member that takes no messages."""
         self.starts.answered(member)
         self.refusals.pop(member, None)
         if self.budgets.pop(member, None) is not None:
@@ -149,15 +146,16 @@ class Mcast(Multicast):
             self.purge()
 
     def _fit_budgets(self) -> None:
+        """Bound the send window by the smallest credit."""
         self.use_credit(min(self.budgets.values(), default=self.config.max_bytes))
 
     def purge(self) -> None:
-        """Free what all acknowledged (when there is nobody to wait for: what was
-        sent)."""
+        """Free what all have acknowledged; if there is nobody to wait for, all that was
+        sent."""
         ring = self.send_window.ring
         minimum = self.acks.minimum if self.acks else self.send_window.sent
-        if not self.receiving:
-            ring.remove_many(nullify=False)  # nobody takes our own messages; stable() stops at HD
+        if not self.receiving:                          # stable() stops at HD, which nobody moves
+            ring.remove_many(nullify=False)
         if minimum is not None and self.send_window.stable(minimum):
             self.stack.effects.writable = True
 
@@ -178,8 +176,7 @@ class Mcast(Multicast):
         self._acknowledge(sender, now)
 
     def _acknowledge(self, sender: int, now: Instant) -> None:
-        """Tell a sender what the application has finished, and how much it may send, or
-        that it need not wait for us."""
+        """Send an ACK: what the application has finished, and the sender's credit."""
         window, finished = self.windows.get(sender), 0
         if window is not None:
             finished = window.ring.low
@@ -195,8 +192,8 @@ class Mcast(Multicast):
         self._stop_tracking_acks(self.local.incarnation)
 
     def report_finished(self, window: ReceiveWindow | None, now: Instant) -> None:
-        """Of what is finished, tell the sender; of our own messages, count this member
-        among those who have them."""
+        """Acknowledge what is finished, if it is due. Our own messages we acknowledge
+        in our own ack-map."""
         if window is None:
             if self.acks.ack(self.local.incarnation, self.own.finished):
                 self.purge()
@@ -208,8 +205,8 @@ class Mcast(Multicast):
     # ---------------------------------------------------------------------------------------- timer
 
     def tick(self, now: Instant) -> None:
-        """Every xmit_interval, while anything is missing, unacknowledged or unknown;
-        then silence."""
+        """Scan the windows: every xmit_interval, while anything is missing,
+        unacknowledged or unanswered."""
         self.next_scan = None
         for sender, window in self.windows.items():
             if window.started:

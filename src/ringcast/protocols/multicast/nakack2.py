@@ -7,10 +7,10 @@ which takes as much memory as its messages need, or a RingBuffer. With
 discard_delivered_msgs a receiver frees a message when its application has finished it,
 else when it is stable.
 
-xmit_interval <= 0 is for a transport that loses nothing while a connection stands: there
-are no scans for gaps, no HIGHEST, and STABLE's rounds ask for nothing. The window only
-keeps the order. When a connection breaks, RESYNC mends what was lost (resync.py). No
-datagram may be dropped on the way into its window (lossless.py).
+xmit_interval <= 0 is for a transport that loses nothing while a connection stands:
+there are no scans for gaps, no HIGHEST, and STABLE's rounds ask for nothing. The window
+only keeps the order. When a connection breaks, RESYNC mends what was lost (resync.py).
+No datagram may be dropped on the way into its window (lossless.py).
 """
 
 from dataclasses import dataclass
@@ -62,8 +62,8 @@ class Stability(Protocol):
     """What NAKACK2 tells STABLE and asks it."""
 
     def finished(self, urgent: bool, now: Instant) -> None:
-        """The application has finished more; with `urgent`, so much that others must hear of
-        it now."""
+        """The application has finished more; with `urgent`, so much that others must
+        hear of it now."""
 
     def asked(self, now: Instant) -> None:
         """A member does not know what we have finished."""
@@ -75,7 +75,8 @@ class Stability(Protocol):
         """All members that joined have their windows."""
 
     def slowest(self) -> int | None:
-        """Return the member that has not finished our oldest message, if it is known."""
+        """Return the member that has not finished our oldest message, if it is
+        known."""
 
     def known_of(self, sender: int) -> Seqno | None:
         """Return up to where all have finished a stream, as far as it is known in this
@@ -115,11 +116,11 @@ class Nakack2(Multicast):
         return self.interval > 0
 
     def change_interval(self, interval: int, now: Instant) -> None:
-        """Change xmit_interval, in nanoseconds. 0 or less switches retransmission off, which
-        only a lossless transport allows.
+        """Change xmit_interval, in nanoseconds. 0 or less switches retransmission off,
+        which only a lossless transport allows.
 
-        Nothing is lost by that: a RESYNC asks for what is missing when retransmission ends,
-        and retransmission for what the queue drops when it becomes bounded."""
+        Nothing is lost by that: a RESYNC asks for what is missing when retransmission
+        ends, and retransmission for what the queue drops when it becomes bounded."""
         assert interval > 0 or self.lossless
         stops = self.retransmits and interval <= 0
         super().change_interval(interval, now)
@@ -135,9 +136,9 @@ class Nakack2(Multicast):
     # ------------------------------------------------------------------------ sending and receiving
 
     def flush(self, now: Instant, full_only: bool = False) -> None:
-        """Frame what waits. A member that takes no messages has finished its own as soon as
-        they are sent. What its application had finished before it was sent, STABLE counts
-        from now on."""
+        """Frame what waits. A member that takes no messages has finished its own as
+        soon as they are sent. What its application had finished before it was sent,
+        STABLE counts from now on."""
         sent = self.send_window.sent
         super().flush(now, full_only)
         if not self.receiving and self.members:
@@ -147,11 +148,11 @@ class Nakack2(Multicast):
             self.stability.finished(False, now)
 
     def _on_data(self, packet: Packet, now: Instant) -> None:
-        """On reception of message M: add it to the sender's window, or queue it until there
-        is one.
+        """On reception of message M: add it to the sender's window, or queue it until
+        there is one.
 
-        Over a lossless transport it is queued until the START too: a window that begins at
-        a digest may be too far back for it."""
+        Over a lossless transport it is queued until the START too: a window that begins
+        at a digest may be too far back for it."""
         window = self.windows.get(packet.sender)
         if window is None or (self.lossless and not window.started):
             self._enqueue(packet)
@@ -162,8 +163,8 @@ class Nakack2(Multicast):
 
     def _enqueue(self, packet: Packet) -> None:
         """Queue a datagram that may belong to a window that will be opened. (A lossless
-        transport brings a START before the messages that follow it, so messages that come
-        before the START are not for us.)"""
+        transport brings a START before the messages that follow it, so messages that
+        come before the START are not for us.)"""
         self.counters.num_unknown_sender += 1
         if not self.receiving or (self.lossless and packet.sender not in self.starts.deferred):
             return
@@ -181,7 +182,8 @@ class Nakack2(Multicast):
         self.queue.forgot = True
 
     def _drain(self, sender: int, window: ReceiveWindow, now: Instant) -> None:
-        """BECOME_SERVER, for one sender: move its datagrams from the queue to its window."""
+        """BECOME_SERVER, for one sender: move its datagrams from the queue to its
+        window."""
         packets, is_complete = self.queue.take(sender)
         for packet in packets:
             self._on_data(packet, now)
@@ -211,7 +213,8 @@ class Nakack2(Multicast):
         return True
 
     def track(self, member: int, start: Seqno) -> None:
-        """Send a member that comes back what was sent before it came. (There is nothing to
+        """Send a member that comes back what was sent before it came. (There is nothing
+        to
         track: votes begin anew in each view.)"""
         is_behind = precedes(start, self.send_window.sent)
         if self.lossless and member in self.starts.joiners and is_behind:
@@ -222,8 +225,8 @@ class Nakack2(Multicast):
         self.resyncs.forget(member)
 
     def has_of(self, member: int) -> Seqno | None:
-        """Return what all have, or where the stream starts for a member that still joins.
-        (Only the coordinator sees the votes of single members.)"""
+        """Return what all have, or where the stream starts for a member that still
+        joins. (Only the coordinator sees the votes of single members.)"""
         return self.starts.joiners.get(member, self.send_window.ring.low)
 
     def installed(self, now: Instant) -> None:
@@ -234,8 +237,8 @@ class Nakack2(Multicast):
     # ---------------------------------------------------------------------------------- connections
 
     def linked(self, member: int, now: Instant) -> None:
-        """There is a new connection to a member (decision 21). Where messages are repeated on
-        request, it changes nothing."""
+        """There is a new connection to a member (decision 21). Where messages are
+        repeated on request, it changes nothing."""
         if self.lossless:
             self.resyncs.linked(member, now)
             self._arm(now)
@@ -255,8 +258,8 @@ class Nakack2(Multicast):
     # ------------------------------------------------------------------ what is finished and stable
 
     def deliver(self, limit: int, now: Instant) -> int:
-        """Give the application its messages. Fragments are finished when they are taken, which
-        may make room for a datagram that was held: then deliver again."""
+        """Give the application its messages. Fragments are finished when they are
+        taken, which may make room for a datagram that was held: then deliver again."""
         effects = self.stack.effects
         effects.arrived = False
         handed = super().deliver(limit, now)
@@ -291,9 +294,10 @@ class Nakack2(Multicast):
         self.stability.finished(urgent, now)
 
     def report(self) -> tuple[dict[int, tuple[Seqno, Seqno]], int]:
-        """Return what to vote: for every sender whose stream has started here, the highest
-        seqno that the application has finished and the highest received; and the credit
-        that each sender has (0: nobody need wait for us). It counts as reported now."""
+        """Return what to vote: for every sender whose stream has started here, the
+        highest seqno that the application has finished and the highest received; and
+        the credit that each sender has (0: nobody need wait for us). It counts as
+        reported now."""
         self.unreported_bytes = 0
         for stream in (self.own, *(window.stream for window in self.windows.values())):
             stream.unacked_messages = stream.unacked_bytes = 0
@@ -305,8 +309,8 @@ class Nakack2(Multicast):
         return digest, self.grant()
 
     def stable(self, digest: dict[int, tuple[Seqno, Seqno]], grant: int, now: Instant) -> None:
-        """On STABILITY: all members have finished each stream up to the first seqno of the
-        digest, and some have received it up to the second. Free what is stable."""
+        """On STABILITY: all members have finished each stream up to the first seqno of
+        the digest, and some have received it up to the second. Free what is stable."""
         for sender, (seqno, highest) in digest.items():
             window = self.windows.get(sender)
             if sender == self.local.incarnation:
@@ -334,9 +338,9 @@ class Nakack2(Multicast):
             self.stack.effects.writable = True
 
     def purge(self) -> None:
-        """Free what was sent and all have finished. If this member has come back, it may have
-        heard that its messages are stable before it sent them again; nobody says it
-        twice."""
+        """Free what was sent and all have finished. If this member has come back, it
+        may have heard that its messages are stable before it sent them again; nobody
+        says it twice."""
         if self._has_no_ackers():
             self._purge_to(self.send_window.sent)
         elif self.epoch and (seqno := self.stability.known_of(self.local.incarnation)) is not None:
@@ -355,8 +359,8 @@ class Nakack2(Multicast):
     # ---------------------------------------------------------------------------------------- timer
 
     def tick(self, now: Instant) -> None:
-        """Scan the windows: every xmit_interval while anything is missing or not stable;
-        without retransmission, while a gap stalls a window."""
+        """Scan the windows: every xmit_interval while anything is missing or not
+        stable; without retransmission, while a gap stalls a window."""
         self.next_scan = None
         for sender, window in self.windows.items():
             if window.started and self.retransmits:

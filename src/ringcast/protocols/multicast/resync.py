@@ -3,8 +3,8 @@ request (decision 21).
 
 A lossless transport loses datagrams only when a connection breaks. Over the new
 connection the receiver says up to where it has everything, and the sender sends all
-that follows. The same mends a gap that stands for gap_timeout where nothing asks for it:
-that should not happen, so it is logged as a warning too.
+that follows. The same mends a gap that stands for gap_timeout where nothing asks for
+it: that should not happen, so it is logged as a warning too.
 """
 
 import math
@@ -56,7 +56,7 @@ class Resyncs:
         for table in (self.wanted, self.answered, self.stalled):
             table.pop(member, None)
 
-    # ---------------------------------------------------------------------------------- as a receiver
+    # -------------------------------------------------------------------------------- as a receiver
 
     def send(self, sender: int, window: ReceiveWindow, now: Instant) -> None:
         """Tell a sender up to where we have everything."""
@@ -94,15 +94,15 @@ class Resyncs:
         config = self.layer.config
         return max(1, math.ceil(config.gap_timeout / config.scan_interval) - 1)
 
-    # ------------------------------------------------------------------------------------ as a sender
+    # ---------------------------------------------------------------------------------- as a sender
 
     def want(self, member: int, seqno: Seqno) -> None:
         """Note that a member lacks, or may lack, what follows a seqno."""
         self.wanted[member] = seqno
 
     def answer(self, now: Instant) -> None:
-        """Send all that follows what members have. One connection gets an answer no more
-        often than every PAUSE, so that nobody can make us send without end."""
+        """Send all that follows what members have. One connection gets an answer no
+        more often than every PAUSE, so that nobody can make us send without end."""
         for member, have in self._take_due(now):
             window = self.layer.send_window
             low = window.ring.low
@@ -124,8 +124,8 @@ class Resyncs:
                 yield member, self.wanted.pop(member)
 
     def linked(self, member: int, now: Instant) -> None:
-        """There is a new connection: say what we have of the member's stream. If it has not
-        answered our START, send that again, and all that we sent since."""
+        """There is a new connection: say what we have of the member's stream. If it has
+        not answered our START, send that again, and all that we sent since."""
         self.answered.pop(member, None)
         window = self.layer.windows.get(member)
         if window is not None:

@@ -50,7 +50,7 @@ class Rules(Layer):
         knows."""
         raise NotImplementedError
 
-    # --------------------------------------------------------------------------------- as a receiver
+    # -------------------------------------------------------------------------------- as a receiver
 
     def answer_start(self, sender: int, now: Instant) -> None:
         """Tell a sender that its stream begins here where its START says."""

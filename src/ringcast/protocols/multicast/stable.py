@@ -1,22 +1,24 @@
 """STABLE: which messages all members have finished, so that NAKACK2 can purge them.
 
-In a round every member sends the coordinator, who is the first in the view, its vote:
-of each sender the highest seqno that its application has finished, the highest it has
-received, and how many bytes it grants each sender. The coordinator tells everybody the
-minimum: STABILITY. A vote stays valid until the next one of its member, so nobody waits
-for a common beginning, and a lost datagram costs a round and no more: whatever a member
-has that it does not know to be stable, it votes again, every stable_interval and ever
-more rarely while nothing changes. Much at once (stable_bytes, or a share of a window)
-is voted at once.
+In a round every member sends its vote to the coordinator, who is the first in the view:
+for each sender, the highest seqno that its application has finished and the highest it
+has received, and the credit that each sender has. The coordinator sends everybody the
+minimum: STABILITY.
 
-A vote may have come in another's name. So what is more than a window beyond what the
-coordinator knows to be sent is left out; of a member's own stream its last vote alone
-counts; and that a member takes no messages is believed when it says so twice.
+A vote is valid until the next one of its member. So nobody waits for a round to begin,
+and a lost datagram costs one round: a member votes again while it has anything that it
+does not know to be stable, every stable_interval, with a backoff while nothing changes.
+A vote goes out immediately when stable_bytes, or a quarter of a window, became
+finished.
 
-Votes and STABILITY are of one view: in another one all begins anew, so a member of the
-old view can neither hold the new one up nor purge what a joiner is to have. A member
-may install a view before its coordinator does: the coordinator keeps the last early
-vote of each member until then. And while a member that joins has no window for our
+A vote may be forged. So the coordinator ignores what is more than a window beyond the
+seqnos that it knows to be sent; of a member's own stream only its last vote counts; and
+it believes that a member takes no messages when the member says so twice.
+
+Votes and STABILITY belong to one view. In another view everything begins anew: a member
+of the old view can neither hold the new one up, nor purge what a joiner must get. A
+member may install a view before its coordinator does: the coordinator keeps the last
+early vote of each member until then. While a member that joins has no window for our
 stream, we do not vote: no round ends meanwhile.
 """
 
@@ -66,8 +68,7 @@ class Counters:
     votes_received: int = 0
     stability_sent: int = 0
     stability_received: int = 0
-    num_bad_votes: int = 0  # votes and reports that make no sense, or come from who has nothing to
-                            # say
+    num_bad_votes: int = 0      # votes and reports that make no sense, or come from a stranger
 
 
 class Stable(Layer):
@@ -81,21 +82,18 @@ class Stable(Layer):
         nakack.stability = self
         self.view_id = 0
         self.members: tuple[int, ...] = ()
-        self.votes: dict[int, Vote] = {}               # the last one of each member, at the
-                                                       # coordinator
-        self.early: dict[int, Vote] = {}               # the same, of views that are not here yet
-        # of each stream who is slowest, and what is stable
+        self.votes: dict[int, Vote] = {}        # the coordinator's: the last one of each member
+        self.early: dict[int, Vote] = {}        # the same, of views that are not here yet
+        # the coordinator's: of each stream, the slowest member and what is stable
         self.minima: dict[int, tuple[int, tuple[Seqno, Seqno] | None]] = {}
-        self.concluded: StabilityReport | None = None  # what the coordinator said last
-        self.known: dict[int, Seqno] = {}              # up to where each stream is stable, as far
-                                                       # as we know
-        self.awaited: dict[int, int] = {}              # who holds each stream up
-        self.is_asked = False                          # somebody does not know our vote
-        self.refusals: set[int] = set()                # members that said last that they take no
-                                                       # messages
-        self.has_refused = False                       # this member has said so in this view
-        self.last_scan: Instant | None = None          # at whether to vote
-        self.next_vote: Instant | None = None          # the deadline
+        self.concluded: StabilityReport | None = None   # what the coordinator said last
+        self.known: dict[int, Seqno] = {}       # up to where we know each stream to be stable
+        self.awaited: dict[int, int] = {}       # which member holds each stream up
+        self.is_asked = False                   # a member does not know our vote
+        self.refusals: set[int] = set()         # members whose last vote takes no messages
+        self.has_refused = False                # so does ours, in this view
+        self.last_scan: Instant | None = None   # when we last decided whether to vote
+        self.next_vote: Instant | None = None   # the deadline
         self.backoff = Backoff()
         self.counters = Counters()
 
@@ -105,18 +103,20 @@ class Stable(Layer):
 
     @property
     def is_suspended(self) -> bool:
-        """No votes: there is no view, or somebody is joining."""
+        """Return whether we may not vote: there is no view, or a member is joining."""
         return not self.nakack.is_ready()
 
     # --------------------------------------------------------------------------- what NAKACK2 tells
 
     def finished(self, urgent: bool, now: Instant) -> None:
+        """Vote at once, or at the next interval."""
         if urgent:
             self._vote(now)
         else:
             self._arm(now)
 
     def asked(self, now: Instant) -> None:
+        """Vote at the next interval, even if our vote has not changed."""
         self.is_asked = True
         self._arm(now)
 
@@ -135,12 +135,12 @@ class Stable(Layer):
     # --------------------------------------------------------------------------------------- voting
 
     def _vote(self, now: Instant) -> None:
-        """Tell the coordinator what is finished here."""
+        """Send the coordinator what is finished here."""
         if self.is_suspended:
             return
         digest, grant = self.nakack.report()
         vote = Vote(self.view_id, self.nakack.receiving, grant, digest)
-        self.is_asked = not vote.receiving and not self.has_refused     # it must be said twice
+        self.is_asked = not vote.receiving and not self.has_refused     # we must say it twice
         self.has_refused = not vote.receiving
         self.last_scan = now
         if self.coordinator == self.local.incarnation:
@@ -151,19 +151,19 @@ class Stable(Layer):
         self._arm(now)
 
     def _is_unsettled(self) -> bool:
-        """Whether there is anything here of which we do not know that it is stable."""
+        """Return whether anything here is not known to be stable."""
         nakack, known = self.nakack, self.known
         if known.get(self.local.incarnation) != nakack.send_window.sent:
             return True
-        return nakack.receiving and any(known.get(sender) != window.ring.hr for sender,
-                                        window in nakack.windows.items())
+        return nakack.receiving and any(known.get(sender) != window.ring.hr
+                                        for sender, window in nakack.windows.items())
 
     def deadline(self) -> Instant | None:
         return self.next_vote
 
     def tick(self, now: Instant) -> None:
-        """Every stable_interval, while anything is not settled; the same again at
-        doubling distances."""
+        """Vote, every stable_interval while anything is not stable; the same vote again
+        only with a backoff."""
         self.next_vote, self.last_scan = None, now
         is_due = self.backoff.scan((self.view_id, self.nakack.send_window.sent,
                                     self.nakack.unreported_bytes, tuple(self.known.values())))
@@ -172,23 +172,24 @@ class Stable(Layer):
         self._arm(now)
 
     def _arm(self, now: Instant) -> None:
-        if self.next_vote is None and not self.is_suspended and (self.is_asked
-                                                                 or self._is_unsettled()):
-            self.next_vote = now if self.last_scan is None else max(now,
-                                                                    self.last_scan + self.interval)
+        """Set the deadline of the next vote, if there is none and anything to vote."""
+        if self.next_vote is not None or self.is_suspended:
+            return
+        if self.is_asked or self._is_unsettled():
+            last = self.last_scan
+            self.next_vote = now if last is None else max(now, last + self.interval)
 
     # ---------------------------------------------------------------------------------- coordinator
 
     def _count(self, member: int, vote: Vote, now: Instant) -> None:
-        """A vote: when it raises the minimum, tell everybody; when it says nothing new,
-        its member has missed what was said."""
+        """Count a vote. If it raises the minimum, tell everybody. If it says nothing
+        new, tell its member again: it has missed the last STABILITY."""
         before, vote = self.votes.get(member), self._possible(member, vote)
         mine = {member: vote.digest[member]} if member in vote.digest else {}
         is_other_kind = before is None or before.receiving != vote.receiving
         if before is not None:
             possible = self._possible(member, before)
-            is_other_kind |= possible.digest != before.digest  # it may be the slowest where it was
-                                                               # not
+            is_other_kind |= possible.digest != before.digest   # it may be slowest elsewhere now
             vote = merged(possible, vote)
             vote.digest |= mine
         self.votes[member] = vote
@@ -197,29 +198,30 @@ class Stable(Layer):
         self.concluded = report
         if said is None or (report.digest, report.grant) != (said.digest, said.grant):
             self._tell(EVERYONE, now)
-            self._heed(report, now)
+            self._apply(report, now)
             return
         self.awaited = report.slowest       # may be another now, though nothing is purged by that
         if vote == before and member != self.local.incarnation:
             self._tell(member, now)
 
     def _possible(self, member: int, vote: Vote) -> Vote:
-        """What of a vote can be true: nobody has finished more than a window of what we
-        do not know to be sent. (But of an incarnation that has come back everybody may
-        have far more than it has sent again.)"""
+        """Return the part of a vote that can be true: nobody has finished more than a
+        window beyond what we know to be sent. (After an incarnation has come back,
+        everybody may have far more than it has sent again.)"""
         digest = dict(vote.digest)
         for sender, (finished, _) in vote.digest.items():
             sent = self._sent_by(sender)
-            if sender != member and sent is not None and precedes((sent + self.capacity) % MODULUS,
-                                                                  finished):
+            if sender == member or sent is None:
+                continue
+            if precedes((sent + self.capacity) % MODULUS, finished):
                 del digest[sender]
         return Vote(vote.view_id, vote.receiving, vote.grant, digest)
 
     def _sent_by(self, sender: int) -> Seqno | None:
-        """The highest seqno of a stream that we know of: from its sender's vote, and
-        from what has come; None if it may be any."""
-        if self.nakack.starts.epochs.get(sender) or (sender == self.local.incarnation
-                                              and self.nakack.epoch):
+        """Return the highest seqno of a stream that we know of, from its sender's vote
+        and from what has come; None if it may be any."""
+        is_ours = sender == self.local.incarnation
+        if self.nakack.starts.epochs.get(sender) or (is_ours and self.nakack.epoch):
             return None
         window = self.nakack.windows.get(sender)
         received = window.ring.hr if window is not None and window.started else None
@@ -229,8 +231,8 @@ class Stable(Layer):
         return later(voted[1], received)
 
     def _is_believed(self, member: int, vote: Vote) -> bool:
-        """Whether to count a vote: the second in a row that says that its member takes
-        no messages; all others at once."""
+        """Return whether to count a vote. One that takes no messages counts only if the
+        vote before took none either."""
         if vote.receiving:
             self.refusals.discard(member)
         elif member not in self.refusals:
@@ -239,9 +241,9 @@ class Stable(Layer):
         return True
 
     def _compare(self, member: int, is_other_kind: bool) -> None:
-        """Find the slowest again for each sender of which this vote may have changed
-        that: its own stream, and those that its member held up. (With `is_other_kind`,
-        whether the member is waited for at all may have changed.)"""
+        """Find the slowest member of each stream again that this vote may have changed:
+        the member's own stream, and those that it held up. With `is_other_kind` it may
+        be all: perhaps nobody waits for this member any more."""
         receiving = self._receiving()
         for sender in self.members:
             if not is_other_kind and sender != member and self.minima[sender][0] != member:
@@ -250,25 +252,26 @@ class Stable(Layer):
             lags = {each: self._lag(each, sender, own) for each in receiving or [sender]}
             slowest = max(lags, key=lags.__getitem__)
             most = lags[slowest]
-            self.minima[sender] = (slowest, ((own[1] - most) % MODULUS, own[1]) if own is not None
-                                   and most < QUARTER else None)
+            is_known = own is not None and most < QUARTER
+            stable = ((own[1] - most) % MODULUS, own[1]) if own is not None and is_known else None
+            self.minima[sender] = slowest, stable
 
     def _conclusion(self) -> StabilityReport:
-        """The minimum of all votes, for each sender; nothing of a sender before
-        everybody has voted on it."""
+        """Return the minimum of all votes for each sender that everybody has voted
+        on."""
         digest = {sender: entry for sender, (_, entry) in self.minima.items() if entry is not None}
         slowest = {sender: member for sender, (member, _) in self.minima.items()}
         grants = [self.votes[member].grant for member in self._receiving() if member in self.votes]
         return StabilityReport(self.view_id, min(grants, default=0), digest, slowest)
 
     def _receiving(self) -> list[int]:
-        """Who must have finished a message before it is stable."""
-        return [member for member in self.members if member not in self.votes
-                or self.votes[member].receiving]
+        """Return the members that must have finished a message before it is stable."""
+        return [member for member in self.members
+                if member not in self.votes or self.votes[member].receiving]
 
     def _lag(self, member: int, sender: int, own: tuple[Seqno, Seqno] | None) -> int:
-        """How many messages of a stream, as far as its sender has voted, a member has
-        not finished; a quarter of all there can be when that is not known."""
+        """Return how many messages of a stream, as far as its sender has voted, a
+        member has not finished; QUARTER if that is not known."""
         entry = self.votes[member].digest.get(sender) if member in self.votes else None
         if entry is None or own is None:
             return QUARTER
@@ -276,6 +279,7 @@ class Stable(Layer):
         return 0 if behind > MODULUS - QUARTER else min(behind, QUARTER)
 
     def _tell(self, dest: int, now: Instant) -> None:
+        """Send STABILITY to a member or to everybody."""
         assert self.concluded is not None
         self.counters.stability_sent += 1
         self.send_control(STABILITY, self.concluded, dest, now)
@@ -287,8 +291,8 @@ class Stable(Layer):
 
     @takes(VOTE)
     def _on_vote(self, sender: int, vote: Vote, now: Instant) -> bool:
-        """On reception of a vote: it counts in the view that both have, and for its
-        coordinator."""
+        """On reception of a vote: count it in the view that both have, if we coordinate
+        it."""
         if vote.grant < 0 or not makes_sense(vote.digest):
             return False
         if vote.view_id > self.view_id:
@@ -308,15 +312,15 @@ class Stable(Layer):
 
     def _keep(self, member: int, vote: Vote) -> None:
         """Keep the vote of a view that is not here yet: its member votes again only
-        after a while, and ever more rarely."""
+        with a backoff."""
         before = self.early.pop(member, vote)
         self.early[member] = vote if vote.view_id >= before.view_id else before
         if len(self.early) > MAX_MEMBERS:
             del self.early[next(iter(self.early))]
 
     def _count_early_votes(self, now: Instant) -> None:
-        """Count those of the view that has just come, and forget those of views that
-        never will."""
+        """Count the early votes of the view that has just come, and forget older
+        ones."""
         early = self.early
         self.early = {member: vote for member, vote in early.items() if vote.view_id > self.view_id}
         for member, vote in early.items():
@@ -330,10 +334,11 @@ class Stable(Layer):
             return False
         if report.view_id == self.view_id and sender == self.coordinator:
             self.counters.stability_received += 1
-            self._heed(report, now)
+            self._apply(report, now)
         return True
 
-    def _heed(self, report: StabilityReport, now: Instant) -> None:
+    def _apply(self, report: StabilityReport, now: Instant) -> None:
+        """Note what is stable, and let NAKACK2 purge it."""
         for sender, (seqno, _) in report.digest.items():
             if sender in self.members:
                 self.known[sender] = later(self.known.get(sender, seqno), seqno)
@@ -344,7 +349,7 @@ class Stable(Layer):
     # ---------------------------------------------------------------------------------------- views
 
     def view(self, view: View, resumes: dict[int, int], now: Instant) -> None:
-        """All votes are void."""
+        """Drop all votes of the old view, and vote in the new one."""
         self.view_id = view.id
         self.members = tuple(member.incarnation for member in view.members)
         self.votes, self.minima, self.known, self.awaited, self.concluded = {}, {}, {}, {}, None
@@ -355,7 +360,7 @@ class Stable(Layer):
         self.above.view(view, resumes, now)
 
     def linked(self, member: int, now: Instant) -> None:
-        """What was said over the connection before may be lost."""
+        """Say again what may be lost with the old connection."""
         if member == self.coordinator:
             self._vote(now)
         elif self.concluded is not None and member in self.members:
@@ -367,17 +372,19 @@ class Stable(Layer):
 
 
 def merged(before: Vote, vote: Vote) -> Vote:
-    """Votes may overtake each other; what is finished stays finished, and who stops
-    receiving does not begin again."""
-    digest = {sender: (later(before.digest[sender][0], finished),
-                       later(before.digest[sender][1], highest))
-              if sender in before.digest else (finished, highest) for sender,
-              (finished, highest) in vote.digest.items()}
+    """Return a member's vote together with its last one, because votes may overtake
+    each
+    other: what is finished stays finished, and a member that takes no more messages
+    never takes any again."""
+    digest = dict(vote.digest)
+    for sender in digest.keys() & before.digest.keys():
+        (finished, highest), (was_finished, was_highest) = digest[sender], before.digest[sender]
+        digest[sender] = later(was_finished, finished), later(was_highest, highest)
     receiving = before.receiving and vote.receiving
     return Vote(vote.view_id, receiving, vote.grant, before.digest | digest if receiving
                 else digest)
 
 
 def makes_sense(digest: dict[int, tuple[Seqno, Seqno]]) -> bool:
-    """Whether all of it can be seqnos at all."""
+    """Return whether all values of a digest can be seqnos."""
     return all(is_seqno(finished) and is_seqno(highest) for finished, highest in digest.values())

@@ -8,11 +8,11 @@ A START counts in the view that both have. A member may be taken out while it jo
 be let in again: a START of the first time that comes late would open a window on
 messages that were given up in between. A START that comes before its view waits here.
 
-An incarnation that comes back (address.Session) begins with what we have, or before. But
-what an earlier process of it gave up when it had taken us out, and died before anybody
-heard of that, we cannot get any more. Its membership told us of the new process before
-this process had a view to send START in; a START of any other process is forged or old,
-and must not move the stream.
+An incarnation that comes back (address.Session) begins with what we have, or before.
+But what an earlier process of it gave up when it had taken us out, and died before
+anybody heard of that, we cannot get any more. Its membership told us of the new process
+before this process had a view to send START in; a START of any other process is forged
+or old, and must not move the stream.
 """
 
 from collections.abc import Collection
@@ -57,12 +57,13 @@ class Starts:
         self.epochs: Latest[int, int] = Latest(MAX_MEMBERS)     # the process that speaks for each
                                                                 # incarnation that came back
 
-    # ------------------------------------------------------------------------------------ our stream
+    # ----------------------------------------------------------------------------------- our stream
 
     def admit(self, member: int, resume: Seqno | None, kept: Seqno | None) -> Seqno:
-        """Return where our stream starts for a new member. That is what we send next; or,
-        when it comes in the place of a former incarnation of its name, what was `kept` for
-        that; or, when it has a part of the stream (`resume`), all that is still here."""
+        """Return where our stream starts for a new member. That is what we send next;
+        or, when it comes in the place of a former incarnation of its name, what was
+        `kept` for that; or, when it has a part of the stream (`resume`), all that is
+        still here."""
         window = self.layer.send_window
         start = window.sent if kept is None else kept
         if resume is not None and not precedes(start, resume):
@@ -72,8 +73,8 @@ class Starts:
         return start
 
     def answered(self, member: int) -> None:
-        """Note that a member has its window for our stream. When all have, blocked senders
-        may go on."""
+        """Note that a member has its window for our stream. When all have, blocked
+        senders may go on."""
         self.joiners.pop(member, None)
         self.layer.stack.effects.writable |= not self.joiners
 
@@ -92,19 +93,19 @@ class Starts:
         """If we have come back, send START also to the members that have answered one.
 
         Such a member may have taken us out and let us in again, as an earlier process,
-        without knowing that we are another; then it waits for a START. To others it says
-        nothing new.
+        without knowing that we are another; then it waits for a START. To others it
+        says nothing new.
         """
         if self.epoch:
             for member in self.layer.members:
                 if member not in self.joiners and member != self.layer.local.incarnation:
                     self.send(member, self.layer.send_window.ring.low, now)
 
-    # -------------------------------------------------------------------------------- others' streams
+    # ------------------------------------------------------------------------------ others' streams
 
     def receive(self, sender: int, start: LaterStart, now: Instant) -> bool:
-        """Open the sender's window where it says, or defer the START, and answer until the
-        sender knows. Return False for a START that makes no sense."""
+        """Open the sender's window where it says, or defer the START, and answer until
+        the sender knows. Return False for a START that makes no sense."""
         if not is_seqno(start.seqno) or start.epoch < 0:
             return False
         layer = self.layer

@@ -56,13 +56,13 @@ class ReceiveWindows(dict[int, ReceiveWindow]):
         return window
 
     def reopen(self, sender: Address, receiving: bool) -> None:
-        """On reception of digest D: open a window at D[P], if we had messages of P before
-        and are still `receiving`.
+        """On reception of digest D: open a window at D[P], if we had messages of P
+        before and are still `receiving`.
 
-        It collects what comes. The sender's START may still move it forward, because what
-        the sender gave up meanwhile cannot be asked for; so nothing is delivered before.
-        For an incarnation that comes back D[P] is where it was when it left, as soon as
-        the application has finished what it had of it.
+        It collects what comes. The sender's START may still move it forward, because
+        what the sender gave up meanwhile cannot be asked for; so nothing is delivered
+        before. For an incarnation that comes back D[P] is where it was when it left, as
+        soon as the application has finished what it had of it.
         """
         self.retire([window for window in self.leaving if window.stream.sender == sender])
         if not receiving or self.has_outstanding(sender.incarnation):
@@ -74,14 +74,15 @@ class ReceiveWindows(dict[int, ReceiveWindow]):
             self.open(sender, self.resume[sender])
 
     def has_outstanding(self, departed: int) -> bool:
-        """Return whether the application has not finished what a member sent before it left."""
+        """Return whether the application has not finished what a member sent before it
+        left."""
         return departed in self.departed and self.departed[departed].outstanding > 0
 
     def deliverable(self) -> list[ReceiveWindow]:
         """Return the windows that may deliver, those of members that are gone first."""
         return [window for window in (*self.leaving, *self.values()) if window.started]
 
-    # ------------------------------------------------------------------------- members that are gone
+    # ------------------------------------------------------------------------ members that are gone
 
     def leave(self, sender: int) -> None:
         """Take the window of a member that left the view out of the table."""
@@ -90,14 +91,14 @@ class ReceiveWindows(dict[int, ReceiveWindow]):
             self.leaving.append(window)
 
     def bound(self, most: int) -> int:
-        """Give up the oldest windows of members that are gone, until there are `most`: a
-        member that comes and goes again and again must not fill the memory while the
+        """Give up the oldest windows of members that are gone, until there are `most`:
+        a member that comes and goes again and again must not fill the memory while the
         application takes nothing. Return how many messages were given up."""
         return self.give_up(self.leaving[:max(0, len(self.leaving) - most)])
 
     def give_up_stranded(self) -> int:
-        """Give up the windows of members that are gone, unless the next message is there:
-        a gap can never be filled now. Return how many messages were given up."""
+        """Give up the windows of members that are gone, unless the next message is
+        there: a gap can never be filled now. Return how many messages were given up."""
         return self.give_up([window for window in self.leaving if not window.is_deliverable])
 
     def give_up(self, windows: list[ReceiveWindow]) -> int:
