@@ -1,8 +1,9 @@
-"""What the journal's tests share: senders, payloads that name their seqno, and a crash
+"""Help for tests of journals: senders, payloads that name their seqno, and a crash
 without a process."""
 
 import os
 
+from ringcast import JournalError
 from ringcast.spark import Journal, JournalReader
 
 A = "A#00000000000000a1"
@@ -16,17 +17,26 @@ def payloads(first: int, last: int) -> list[bytes]:
     return [b"%d" % seqno for seqno in range(first, last + 1)]
 
 
+def open_journal(path: str | os.PathLike[str], **options) -> Journal:
+    """Open a journal of group g that does not sync its files to the disk."""
+    return Journal(path, **{"group": "g", "fsync": False, **options})
+
+
 def record(journal: Journal, sender: str, first: int, last: int, *, view_id: int = 1,
            at: int = TS_NS) -> int:
-    """Messages that say their own seqno, sent at `at` (ns) and delivered a second
-    later."""
+    """Append messages that name their seqno, sent at `at` (ns), delivered a second later."""
     return journal.append(sender, first, payloads(first, last), view_id=view_id, sent_at=at,
                           delivered_at=at + 10**9)
 
 
-def seqnos(path: str | os.PathLike[str], sender: str, first: int = 1, last: int = EVERYTHING) -> list[int]:
-    """The seqnos that a reader gets, after checking that each came with its own
-    payload."""
+def column(batches, name: str) -> list:
+    """Return one column of record batches as a list."""
+    return [value for batch in batches for value in batch.column(name).to_pylist()]
+
+
+def seqnos(path: str | os.PathLike[str], sender: str, first: int = 1,
+           last: int = EVERYTHING) -> list[int]:
+    """Return the seqnos that a reader gets. Check that each came with its own payload."""
     found: list[int] = []
     for batch in JournalReader(path).read(sender, first, last):
         batch.validate(full=True)
@@ -37,7 +47,14 @@ def seqnos(path: str | os.PathLike[str], sender: str, first: int = 1, last: int 
     return found
 
 
+def durable(path: str | os.PathLike[str]) -> int:
+    """Return how many messages a journal has confirmed: 0 if it does not exist yet."""
+    try:
+        return sum(JournalReader(path).digest().values())
+    except JournalError:
+        return 0
+
+
 def crash(journal: Journal) -> None:
-    """What kill -9 does to a journal: memory is gone, the lock is free, nothing was
-    synced or sealed."""
+    """Do to a journal what kill -9 does: free its lock, sync and seal nothing."""
     journal._release()

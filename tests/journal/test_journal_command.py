@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from journals import A, B, record, seqnos
+from journals import A, B, open_journal, record, seqnos
 from typer.testing import CliRunner
 
 from ringcast.cli.journal import journal_app
@@ -11,12 +11,13 @@ from ringcast.cli.retention_options import retention_of
 from ringcast.errors import ConfigError, JournalError
 from ringcast.journal.retention import Retention
 from ringcast.journal.subscriptions import subscribe, subscriptions
-from ringcast.spark import Journal, JournalReader
+from ringcast.spark import JournalReader
 
+PLACE = {"group": "flights", "fsync": False}
 
 @pytest.fixture
 def path(tmp_path):
-    with Journal(tmp_path / "j", group="flights", recorder="r", segment_rows=2, fsync=False) as journal:
+    with open_journal(tmp_path / "j", recorder="r", segment_rows=2, **PLACE) as journal:
         for number in (1, 3, 5):
             record(journal, A, number, number + 1)
             journal.sync()
@@ -42,15 +43,14 @@ def run(*arguments):
 
 
 def cells(output, first):
-    """The cells of the table row that begins with `first`."""
+    """Return the cells of the table row that begins with `first`."""
     [line] = [line for line in output.splitlines() if re.match(rf"\W*{re.escape(first)}\b", line)]
     return [cell.strip() for cell in line.strip("│").split("│")]
 
 
-def test_show_tells_ranges_losses_sizes_and_who_is_behind(path):
+def test_show_prints_ranges_losses_sizes_and_who_is_behind(path):
     subscribe(path, "table", {A: 4})
-    JournalReader(path)
-    with Journal(path, group="flights", fsync=False) as journal:
+    with open_journal(path, **PLACE) as journal:
         journal.purge({A: 2})
     output = run("show", path)
     size = sum(piece.size for piece in JournalReader(path).segments(A))
@@ -59,49 +59,50 @@ def test_show_tells_ranges_losses_sizes_and_who_is_behind(path):
     assert cells(output, "table")[::2] == ["table", "5"]
 
 
-def test_show_puts_several_journals_together(path, tmp_path):
-    with Journal(tmp_path / "k", group="flights", fsync=False) as journal:
+def test_show_merges_several_journals(path, tmp_path):
+    with open_journal(tmp_path / "k", **PLACE) as journal:
         record(journal, A, 1, 7)
     run("retire", tmp_path / "k")
     output = run("show", tmp_path)
     assert f"{tmp_path / 'k'}: group flights, retired" in output
     together = output[output.index("together"):]
     assert cells(together, A) == [A, "1", "9", "8..8 (1)", "-"]
-    with Journal(tmp_path / "k", group="flights", fsync=False) as journal:
+    with open_journal(tmp_path / "k", **PLACE) as journal:
         record(journal, A, 8, 8)
         record(journal, B, 1, 1)
     assert cells(run("show", tmp_path).partition("together")[2], A) == [A, "1", "9", "-", "-"]
 
 
-def test_a_stream_that_is_held_up_is_shown_for_how_far(path, tmp_path):
-    with Journal(tmp_path / "k", group="flights", fsync=False) as journal:
+def test_show_prints_the_messages_that_a_stream_waits_for(path, tmp_path):
+    with open_journal(tmp_path / "k", **PLACE) as journal:
         record(journal, A, 1, 6)
-    assert cells(run("show", tmp_path).partition("together")[2], A) == [A, "1", "6", "-",
-                                                                        "7..9 (3)"]
+    together = run("show", tmp_path).partition("together")[2]
+    assert cells(together, A) == [A, "1", "6", "-", "7..9 (3)"]
 
 
 def test_purge_removes_what_a_checkpoint_has_committed(path, checkpoint):
-    assert re.fullmatch(rf"{path}: [\d,]+ bytes freed\n",
-                        run("purge", path, "--checkpoint", checkpoint))
+    output = run("purge", path, "--checkpoint", checkpoint)
+    assert re.fullmatch(rf"{path}: [\d,]+ bytes freed\n", output)
     assert seqnos(path, A) == [5, 6, 9]
     subscribe(path, "slow", {A: 0})
     assert "freed" in run("purge", path, "--keep-until-committed", "slow", "--keep-for", "1s")
     assert seqnos(path, A) == [5, 6, 9]
     run("purge", path, "--keep-bytes", "1")
     assert seqnos(path, A) == []
-    with Journal(path, group="flights", fsync=False) as journal:
+    with open_journal(path, **PLACE) as journal:
         assert journal.digest == {A: 9}
 
 
-def test_purge_is_refused_while_a_recorder_runs_and_commit_is_the_way(path, checkpoint):
-    with Journal(path, group="flights", fsync=False):
+def test_while_a_recorder_runs_purge_is_refused_and_commit_works(path, checkpoint):
+    with open_journal(path, **PLACE):
         with pytest.raises(JournalError, match="open for writing elsewhere"):
             run("purge", path, "--checkpoint", checkpoint)
-        assert run("commit", path, "table", "--checkpoint", checkpoint) == "table has committed 5 messages of 1 senders\n"
+        output = run("commit", path, "table", "--checkpoint", checkpoint)
+        assert output == "table has committed 5 messages of 1 senders\n"
     assert subscriptions(path)["table"].digest == {A: 5}
 
 
-def test_purge_wants_to_be_told_what_may_go_and_every_command_a_journal(path, tmp_path):
+def test_purge_needs_a_limit_and_every_command_needs_a_journal(path, tmp_path):
     with pytest.raises(ConfigError, match="say what may go"):
         run("purge", path)
     for command in (("show",), ("purge", "--keep-for", "1d"), ("retire",)):
@@ -110,13 +111,13 @@ def test_purge_wants_to_be_told_what_may_go_and_every_command_a_journal(path, tm
     assert not (tmp_path / "nowhere").exists()
 
 
-def test_limits_of_retention_have_units():
+def test_the_limits_of_retention_have_units():
     assert retention_of("90m", "20G", ["table"]) == Retention(5_400 * 10**9, 20 << 30, ("table",))
     assert retention_of(None, "512", None) == Retention(None, 512, ())
 
 
 @pytest.mark.parametrize("keep_for, keep_bytes", [
     ("90", None), ("0s", None), ("1y", None), (None, "-1G"), (None, "1.5G"), (None, "")])
-def test_limits_that_cannot_be_are_refused(keep_for, keep_bytes):
+def test_impossible_limits_are_refused(keep_for, keep_bytes):
     with pytest.raises(ConfigError, match="--keep-(for|bytes) must be a whole number from 1"):
         retention_of(keep_for, keep_bytes, None)

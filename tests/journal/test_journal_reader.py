@@ -1,4 +1,4 @@
-"""Reading: exact ranges, beside a writer that appends and seals, and never beyond the
+"""A reader gets exactly its range, beside a writer that appends and seals, and never beyond the
 digest."""
 
 import shutil
@@ -6,19 +6,19 @@ import threading
 
 import pytest
 from hypothesis import given, settings, strategies as st
-from journals import A, B, crash, record, seqnos
+from journals import A, B, column, crash, open_journal, record, seqnos
 
 from ringcast.errors import JournalError
 from ringcast.journal.rows import ROWS
-from ringcast.spark import Journal, JournalReader
+from ringcast.spark import JournalReader
 
 
 @pytest.fixture(scope="module")
 def mixed(tmp_path_factory):
-    """Messages 11..60 of A without 31..35: sealed segments, a tail, batches of many
-    sizes."""
+    """Record messages 11..60 of A without 31..35: sealed segments, a tail, batches of
+    many sizes."""
     path = tmp_path_factory.mktemp("mixed") / "journal"
-    journal = Journal(path, group="g", segment_rows=9, fsync=False)
+    journal = open_journal(path, segment_rows=9)
     first = 11
     for count in (1, 2, 5, 7, 3, 2):
         record(journal, A, first, first + count - 1)
@@ -46,13 +46,12 @@ def test_a_projection_builds_only_its_columns_in_its_order(mixed):
     import pyarrow as pa
 
     schema = pa.schema([ROWS.field("payload"), ROWS.field("seqno")])
-    batches = list(JournalReader(mixed).read(A, 40, 41, schema))
-    assert [batch.to_pylist() for batch in batches] == [[{"payload": b"40", "seqno": 40},
-                                                         {"payload": b"41", "seqno": 41}]]
-    assert batches[0].schema == schema
+    [batch] = JournalReader(mixed).read(A, 40, 41, schema)
+    assert batch.to_pylist() == [{"payload": b"40", "seqno": 40}, {"payload": b"41", "seqno": 41}]
+    assert batch.schema == schema
 
 
-def test_segments_tell_where_messages_are_and_how_large(mixed):
+def test_segments_name_their_messages_and_sizes(mixed):
     pieces = JournalReader(mixed).segments(A)
     held = [seqno for piece in pieces for seqno in range(piece.first, piece.last + 1)]
     assert held == [*range(11, 31), *range(36, 61)]
@@ -62,7 +61,7 @@ def test_segments_tell_where_messages_are_and_how_large(mixed):
 
 def test_a_row_in_the_index_but_not_in_the_digest_is_not_shown(tmp_path):
     path = tmp_path / "journal"
-    journal = Journal(path, group="g", fsync=False)
+    journal = open_journal(path)
     record(journal, A, 1, 3)
     journal.sync()
     confirmed = (path / "digest.json").read_bytes()
@@ -74,9 +73,9 @@ def test_a_row_in_the_index_but_not_in_the_digest_is_not_shown(tmp_path):
     crash(journal)
 
 
-def test_a_tail_sealed_between_listing_and_reading_is_found_again(tmp_path):
+def test_a_tail_sealed_between_listing_and_reading_is_still_read(tmp_path):
     path = tmp_path / "journal"
-    journal = Journal(path, group="g", fsync=False)
+    journal = open_journal(path)
     for first in range(1, 31, 10):
         record(journal, A, first, first + 9)
         journal.sync()
@@ -85,9 +84,10 @@ def test_a_tail_sealed_between_listing_and_reading_is_found_again(tmp_path):
     got = next(batches).column("seqno").to_pylist()
     reader_before = reader.read(A, 1, 30)
     listed = reader._find(A, 1, 30)
-    reader._find = lambda *span, real=reader._find, stale=[listed]: stale.pop() if stale else real(*span)
+    found = iter([listed])
+    reader._find = lambda *span, real=reader._find: next(found, None) or real(*span)
     journal.close()  # seals, and removes the tail that both readers know of
-    got += [seqno for batch in batches for seqno in batch.column("seqno").to_pylist()]
+    got += column(batches, "seqno")
     assert got == list(range(1, 31))
     assert sum(batch.num_rows for batch in reader_before) == 30
 
@@ -95,7 +95,7 @@ def test_a_tail_sealed_between_listing_and_reading_is_found_again(tmp_path):
 @pytest.mark.prove
 def test_a_reader_beside_a_sealing_writer_sees_every_message_once(tmp_path):
     path = tmp_path / "journal"
-    journal = Journal(path, group="g", segment_rows=40, fsync=False)
+    journal = open_journal(path, segment_rows=40)
     record(journal, A, 1, 1)
     journal.sync()
     done = threading.Event()
@@ -114,17 +114,17 @@ def test_a_reader_beside_a_sealing_writer_sees_every_message_once(tmp_path):
     try:
         while not done.is_set() or reads < 3:
             high = JournalReader(path).digest()[A]
-            assert seqnos(path, A, max(1, high - 300), high) == list(range(max(1, high - 300),
-                                                                           high + 1))
+            low = max(1, high - 300)
+            assert seqnos(path, A, low, high) == list(range(low, high + 1))
             reads += 1
     finally:
         writer.join()
         journal.close()
 
 
-def test_a_missing_segment_is_an_error_after_what_came_before_it(tmp_path):
+def test_a_reader_gets_what_is_before_a_missing_segment_and_then_an_error(tmp_path):
     path = tmp_path / "journal"
-    with Journal(path, group="g", segment_rows=2, fsync=False) as journal:
+    with open_journal(path, segment_rows=2) as journal:
         for first in (1, 3, 5):
             record(journal, A, first, first + 1)
             journal.sync()

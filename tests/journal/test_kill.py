@@ -1,5 +1,5 @@
-"""kill -9 at points nobody chose: the journal keeps what it confirmed. (With a group
-and a driver: test_kill_both.py.)"""
+"""A journal keeps what it confirmed when kill -9 hits its recorder at a random point.
+test_kill_both.py does the same with a group and a Spark driver."""
 
 import json
 import os
@@ -21,34 +21,35 @@ from ringcast.spark import Journal
 
 path, senders = sys.argv[1], sys.argv[2:]
 journal = Journal(path, group="g", segment_rows=100)
-next_seqno = {sender: max(1, journal.digest.get(sender, 0) - 10) for sender in senders}   # the group delivers some again
+# the group delivers some again
+next_seqno = {sender: max(1, journal.digest.get(sender, 0) - 10) for sender in senders}
 while True:
     for sender in senders:
         first = next_seqno[sender]
-        journal.append(sender, first, [b"%d" % seqno for seqno in range(first, first + 13)], view_id=1, sent_at=1, delivered_at=1)
+        payloads = [b"%d" % seqno for seqno in range(first, first + 13)]
+        journal.append(sender, first, payloads, view_id=1, sent_at=1, delivered_at=1)
         next_seqno[sender] = first + 13
     print(json.dumps(journal.sync()), flush=True)
 """
+
 
 def kill_group(process: subprocess.Popen) -> None:
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
 
 
-def test_a_recorder_killed_at_any_point_keeps_what_it_confirmed_once(tmp_path):
+def test_a_recorder_killed_at_any_point_keeps_once_what_it_confirmed(tmp_path):
     path = tmp_path / "journal"
     chance = random.Random(7)
     for _ in range(6):
-        recorder = subprocess.Popen(
-            [sys.executable, "-c", RECORDER, str(path), A, B], stdout=subprocess.PIPE, text=True,
-            start_new_session=True
-        )
+        recorder = subprocess.Popen([sys.executable, "-c", RECORDER, str(path), A, B],
+                                    stdout=subprocess.PIPE, text=True, start_new_session=True)
         try:
             lines = [recorder.stdout.readline() for _ in range(chance.randint(1, 60))]
         finally:
             kill_group(recorder)
-        lines += recorder.stdout.read().splitlines(keepends=True)  # confirmed, and printed, before
-                                                                   # the kill hit
+        # what was confirmed, and printed, before the kill hit
+        lines += recorder.stdout.read().splitlines(keepends=True)
         confirmed = json.loads([line for line in lines if line.endswith("\n")][-1])
         digest = JournalReader(path).digest()
         for sender in (A, B):

@@ -1,5 +1,5 @@
-"""Several journals of one group: a message is there once, whoever recorded it; what is
-waited for, and what is lost."""
+"""A stream over several journals of one group has each message once, waits for what a
+recorder may still bring, and names what is lost."""
 
 import json
 import os
@@ -7,20 +7,19 @@ import shutil
 
 import pytest
 from hypothesis import given, strategies as st
-from journals import A, B, crash, record
+from journals import A, B, column, crash, open_journal as open_one, record
 
 from ringcast.errors import JournalError
 from ringcast.journal.manifest import Extent
 from ringcast.journal.merge import Journals, cover, journal_paths, merged
 from ringcast.journal.rows import ROWS
-from ringcast.spark import Journal
 
 TOP = 24
 
 
 @st.composite
 def extents(draw):
-    """low..high with some lost, now and then with nothing left."""
+    """Draw an extent low..high with some lost, now and then with nothing left."""
     low = draw(st.integers(1, TOP))
     high = draw(st.integers(low - 1, TOP))
     edges = sorted(draw(st.sets(st.integers(low, max(low, high)), max_size=4)))
@@ -30,15 +29,15 @@ def extents(draw):
 
 
 def holds(extent, seqno):
-    return extent.low <= seqno <= extent.high and not any(first <= seqno <= last for first,
-                                                          last in extent.lost)
+    is_lost = any(first <= seqno <= last for first, last in extent.lost)
+    return extent.low <= seqno <= extent.high and not is_lost
 
 
 journals = st.lists(st.tuples(extents(), st.booleans()), min_size=1, max_size=4)
 
 
 @given(journals, st.integers(0, TOP))
-def test_the_rule_seqno_by_seqno(each, behind):
+def test_the_merged_extent_is_what_the_rule_gives_seqno_by_seqno(each, behind):
     found, retired = zip(*each, strict=True)
     union = merged(found, retired, behind)
     low, top = min(extent.low for extent in found), max(extent.high for extent in found)
@@ -69,20 +68,20 @@ def folder(tmp_path):
 
 def open_journal(folder, name, **options):
     (folder / name).mkdir(parents=True, exist_ok=True)
-    return Journal(folder / name, **{"group": "g", "fsync": False, **options})
+    return open_one(folder / name, **options)
 
 
 def read(folder, sender, first=1, last=TOP, *, strict=False):
-    found = []
-    for batch in Journals(folder).read(sender, first, last, ROWS, strict=strict):
-        assert batch.column("payload").to_pylist() == [b"%d" % seqno
-                                                       for seqno in batch.column("seqno").to_pylist()]
-        found += batch.column("seqno").to_pylist()
+    """Return the seqnos that a stream over `folder` gets. Check each payload."""
+    batches = list(Journals(folder).read(sender, first, last, ROWS, strict=strict))
+    found = column(batches, "seqno")
+    assert column(batches, "payload") == [b"%d" % seqno for seqno in found]
     return found
 
 
 def test_two_recorders_of_the_same_messages_are_one_stream(folder):
-    with open_journal(folder, "r1", recorder="r1") as one, open_journal(folder, "r2", recorder="r2") as two:
+    with (open_journal(folder, "r1", recorder="r1") as one,
+          open_journal(folder, "r2", recorder="r2") as two):
         record(one, A, 1, 8)
         record(two, A, 3, 12)
         record(two, B, 1, 2)
@@ -94,7 +93,7 @@ def test_two_recorders_of_the_same_messages_are_one_stream(folder):
         assert read(folder, B) == [1, 2]
 
 
-def test_a_hole_is_waited_for_until_its_recorder_comes_back_or_is_retired(folder):
+def test_a_stream_waits_at_a_gap_until_its_recorder_returns_or_is_retired(folder):
     one = open_journal(folder, "r1")
     record(one, A, 1, 5)
     one.sync()
@@ -121,8 +120,9 @@ def test_a_hole_is_waited_for_until_its_recorder_comes_back_or_is_retired(folder
         read(folder, A, strict=True)
 
 
-def test_what_one_has_purged_is_read_from_the_other_even_if_it_happens_meanwhile(folder):
-    with open_journal(folder, "r1", segment_rows=2) as one, open_journal(folder, "r2", segment_rows=2) as two:
+def test_what_one_journal_has_purged_is_read_from_the_other_even_during_a_read(folder):
+    with (open_journal(folder, "r1", segment_rows=2) as one,
+          open_journal(folder, "r2", segment_rows=2) as two):
         for first in range(1, 12, 2):
             for journal in (one, two):
                 record(journal, A, first, first + 1)
@@ -134,7 +134,7 @@ def test_what_one_has_purged_is_read_from_the_other_even_if_it_happens_meanwhile
         batches = Journals(folder).read(A, 3, 12, ROWS, strict=True)
         found = next(batches).column("seqno").to_pylist()
         two.purge({A: 10})
-        found += [seqno for batch in batches for seqno in batch.column("seqno").to_pylist()]
+        found += column(batches, "seqno")
         assert found == list(range(3, 13))
 
 
@@ -151,7 +151,7 @@ def test_what_is_damaged_in_one_is_read_from_the_other(folder):
         read(folder, A)
 
 
-def test_a_folder_is_told_from_a_journal_and_from_what_is_neither(folder, tmp_path):
+def test_a_folder_is_distinguished_from_a_journal_and_from_other_things(folder, tmp_path):
     assert journal_paths(folder) == []
     folder.mkdir()
     assert journal_paths(folder) == []

@@ -1,5 +1,5 @@
-"""The recorder: on disk before it is acknowledged, whatever kills it; and `ringcast
-record`, the command around it."""
+"""What the recorder acknowledges is on disk, whatever kills it. With `ringcast record`, the
+command around it."""
 
 import itertools
 import os
@@ -7,12 +7,12 @@ import re
 import resource
 import signal
 import subprocess
-import sys
 import threading
-import time
 
 import pytest
+from journals import column, durable
 from ports import free_port
+from processes import PATIENCE, RINGCAST, wait_for
 
 from ringcast import Address, Batch, Channel, ConfigError, Digest, Flag, JournalError
 from ringcast.config import configure
@@ -22,33 +22,30 @@ from ringcast.journal.subscriptions import subscribe
 from ringcast.spark import Journal, JournalReader
 
 numbers = itertools.count()
-PATIENCE = 60                           # seconds
 
-
-def wait_for(condition):
-    deadline = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen"
-        time.sleep(0.005)
 
 
 def rows(path):
-    """{sender: [(seqno, payload), ...]} of everything that is durable."""
+    """Return {sender: [(seqno, payload), ...]} of everything that is durable."""
     reader = JournalReader(path)
     found = {}
     for sender, high in reader.digest().items():
         batches = list(reader.read(sender, 1, high))
-        found[sender] = [pair for batch in batches
-                         for pair in zip(batch.column("seqno").to_pylist(),
-                                         batch.column("payload").to_pylist(), strict=True)]
+        found[sender] = list(zip(column(batches, "seqno"), column(batches, "payload"), strict=True))
     return found
 
 
+def payloads(count):
+    return [b"message %d" % k for k in range(count)]
+
+
 def sent(count):
-    return [(k + 1, b"message %d" % k) for k in range(count)]
+    """Return `count` rows (seqno, payload)."""
+    return list(enumerate(payloads(count), 1))
 
 
 def joined(*channels):
+    """Connect channels side by side and return them."""
     threads = [threading.Thread(target=channel.connect) for channel in channels]
     for thread in threads:
         thread.start()
@@ -58,18 +55,24 @@ def joined(*channels):
 
 
 def pair(**options):
+    """Connect a publisher and a recorder of a new group."""
     group = f"recorder-{next(numbers)}"
-    return joined(Channel(group, name="p", members=["p", "r"], stack="inproc", deliver=False,
-                          **options),
-                  Channel(group, name="r", members=["p", "r"], stack="inproc", oob_in_order=True,
-                          **options))
+    both = {"members": ["p", "r"], "stack": "inproc"} | options
+    return joined(Channel(group, name="p", deliver=False, **both),
+                  Channel(group, name="r", oob_in_order=True, **both))
+
+
+def publisher_to(port, **options):
+    """Return a publisher, not connected yet, for a group with the command `record`."""
+    return Channel("g", name="p", members=["p", "recorder"], port=port, deliver=False, **options)
 
 
 @pytest.fixture
 def ended():
-    """Notes a process or channel, and returns it: it is ended with the test, however
-    that ends."""
+    """Return a function that notes a process or channel and returns it. All that it
+    noted are ended with the test, even if that fails."""
     things = []
+
 
     def note(thing):
         things.append(thing)
@@ -85,7 +88,7 @@ def ended():
 
 
 class Recording(threading.Thread):
-    """record() on a thread of its own, with what it raised."""
+    """Runs record() on a thread of its own and keeps what it raised."""
 
     def __init__(self, channel, journal):
         super().__init__()
@@ -103,7 +106,7 @@ def test_what_is_acknowledged_is_durable(tmp_path):
     publisher, recorder = pair()
     with Journal(tmp_path / "j", group="g") as journal:
         recording = Recording(recorder, journal)
-        publisher.send_many([payload for _, payload in sent(5000)])
+        publisher.send_many(payloads(5000))
         wait_for(lambda: publisher.status()["num_unacked"] == 0)
         assert rows(tmp_path / "j") == {str(publisher.address): sent(5000)}
         publisher.close()
@@ -136,7 +139,7 @@ def test_nothing_is_acknowledged_before_it_is_synced(tmp_path):
         recording.join(PATIENCE)
 
 
-def test_a_journal_that_fails_ends_the_recording_and_acknowledges_nothing_more(tmp_path):
+def test_a_journal_that_fails_ends_the_recording_and_nothing_more_is_acknowledged(tmp_path):
     publisher, recorder = pair()
     with Journal(tmp_path / "j", group="g") as journal:
         def full(*_, **__):
@@ -152,7 +155,7 @@ def test_a_journal_that_fails_ends_the_recording_and_acknowledges_nothing_more(t
 
 
 class Delivering:
-    """Stands where a channel stands for record(): delivers what it was given."""
+    """Takes the place of a channel for record(): delivers what it was given."""
 
     config = configure({"oob_in_order": True})
 
@@ -166,14 +169,15 @@ class Delivering:
 def test_messages_that_the_sender_had_purged_are_noted_as_lost(tmp_path):
     a = Address("a", 1)
     with Journal(tmp_path / "j", group="g") as journal:
-        record(Delivering(Batch(a, 1, [b"1", b"2"]), Batch(a, 11, [b"11", b"12"]), Batch(a, 13, [b"13"])), journal)
+        batches = Batch(a, 1, [b"1", b"2"]), Batch(a, 11, [b"11", b"12"]), Batch(a, 13, [b"13"])
+        record(Delivering(*batches), journal)
         assert journal.digest == {str(a): 13}
     assert JournalReader(tmp_path / "j").extents()[str(a)].lost == [(3, 10)]
-    assert rows(tmp_path / "j") == {str(a): [(1, b"1"), (2, b"2"), (11, b"11"), (12, b"12"),
-                                             (13, b"13")]}
+    expected = [(seqno, b"%d" % seqno) for seqno in (1, 2, 11, 12, 13)]
+    assert rows(tmp_path / "j") == {str(a): expected}
 
 
-def test_what_comes_again_after_a_restart_is_written_once(tmp_path):
+def test_what_is_delivered_again_after_a_restart_is_written_once(tmp_path):
     a = Address("a", 1)
     with Journal(tmp_path / "j", group="g") as journal:
         assert record(Delivering(Batch(a, 1, [b"1", b"2"])), journal) == 2
@@ -182,7 +186,7 @@ def test_what_comes_again_after_a_restart_is_written_once(tmp_path):
     assert rows(tmp_path / "j") == {str(a): [(1, b"1"), (2, b"2"), (3, b"3")]}
 
 
-def test_resume_takes_the_lives_of_members_only(tmp_path):
+def test_resume_has_the_incarnations_of_members_only(tmp_path):
     with Journal(tmp_path / "j", group="g") as journal:
         for sender in ("a#0000000000000001", "a#0000000000000002", "z#0000000000000003"):
             journal.append(sender, 1, [b"x", b"y"], view_id=1, sent_at=1, delivered_at=1)
@@ -236,8 +240,7 @@ def test_retention_that_fails_ends_the_recording_without_leaving_the_group(tmp_p
 # -------------------------------------------------------------------------------------- the command
 
 def command(path, port, *options, members="p,recorder", group="g"):
-    return [sys.executable, "-c", "from ringcast.cli import main; main()", "record", str(path),
-            "--group", group, "--members", members,
+    return [*RINGCAST, "record", str(path), "--group", group, "--members", members,
             "--set", f"port={port}", "--quiet", *options]
 
 
@@ -245,30 +248,21 @@ def command(path, port, *options, members="p,recorder", group="g"):
 @pytest.mark.udp
 @pytest.mark.kill
 @pytest.mark.parametrize("stack", ["mcast-udp", "nakack2-udp", "nakack2-tcp"])
-def test_killed_again_and_again_it_keeps_every_message_once(tmp_path, ended, stack):
+def test_a_recorder_that_is_killed_several_times_keeps_every_message_once(tmp_path, ended, stack):
     port = free_port()
     path, count = tmp_path / "journal", 60_000
-    publisher = ended(Channel("g", name="p", members=["p", "recorder"], stack=stack, port=port,
-                              deliver=False, capacity=2000,
-                              max_bundle_size=4000))
+    publisher = ended(publisher_to(port, stack=stack, capacity=2000, max_bundle_size=4000))
 
     def start():
         return ended(subprocess.Popen(command(path, port, "--stop-when-alone", "--stack", stack),
                                       stdout=subprocess.PIPE, text=True))
 
-    def durable():
-        try:
-            return sum(JournalReader(path).digest().values())
-        except JournalError:
-            return 0
-
     recorder = start()
     publisher.connect()
-    sender = threading.Thread(target=publisher.send_many,
-                              args=([payload for _, payload in sent(count)],))
+    sender = threading.Thread(target=publisher.send_many, args=(payloads(count),))
     sender.start()
     for goal in (5_000, 20_000, 21_000, 45_000):
-        wait_for(lambda goal=goal: durable() >= goal)
+        wait_for(lambda goal=goal: durable(path) >= goal)
         os.kill(recorder.pid, signal.SIGKILL)
         recorder.communicate()
         recorder = start()
@@ -280,13 +274,13 @@ def test_killed_again_and_again_it_keeps_every_message_once(tmp_path, ended, sta
 
 
 @pytest.mark.udp
-def test_it_ends_in_order_on_sigterm(tmp_path):
+def test_a_recorder_leaves_in_order_on_sigterm(tmp_path):
     port = free_port()
     with subprocess.Popen(command(tmp_path / "j", port), stdout=subprocess.PIPE,
                           text=True) as recorder:
         try:
-            with Channel("g", name="p", members=["p", "recorder"], port=port, deliver=False) as publisher:
-                publisher.send_many([payload for _, payload in sent(100)])
+            with publisher_to(port) as publisher:
+                publisher.send_many(payloads(100))
                 wait_for(lambda: publisher.status()["num_unacked"] == 0)
                 recorder.send_signal(signal.SIGTERM)
                 assert recorder.communicate(timeout=PATIENCE)[0] == "100 messages recorded\n"
@@ -297,13 +291,13 @@ def test_it_ends_in_order_on_sigterm(tmp_path):
 
 
 @pytest.mark.udp
-def test_it_ends_on_sigterm_while_others_go_on_sending(tmp_path):
+def test_a_recorder_ends_on_sigterm_while_others_keep_sending(tmp_path):
     port = free_port()
     over = threading.Event()
     with subprocess.Popen(command(tmp_path / "j", port), stdout=subprocess.PIPE,
                           text=True) as recorder:
         try:
-            with Channel("g", name="p", members=["p", "recorder"], port=port, deliver=False) as publisher:
+            with publisher_to(port) as publisher:
                 sender = threading.Thread(target=lambda: [publisher.send(b"x" * 100)
                                                           for _ in iter(over.is_set, True)])
                 sender.start()
@@ -321,27 +315,25 @@ def test_it_ends_on_sigterm_while_others_go_on_sending(tmp_path):
 
 @pytest.mark.prove
 @pytest.mark.udp
-def test_a_full_disk_ends_it_with_one_sentence_and_nothing_acknowledged_is_lost(tmp_path, ended):
+def test_a_full_disk_ends_a_recorder_and_no_acknowledged_message_is_lost(tmp_path, ended):
     port = free_port()
     path, count = tmp_path / "journal", 3000
-    publisher = ended(Channel("g", name="p", members=["p", "recorder"], port=port, deliver=False,
-                              capacity=1000,
-                              max_bundle_size=2000))
+    publisher = ended(publisher_to(port, capacity=1000, max_bundle_size=2000))
 
-    def cramped():
+    def limit_file_size():
         resource.setrlimit(resource.RLIMIT_FSIZE, (70_000, 70_000))
 
     recorder = ended(subprocess.Popen(command(path, port), stderr=subprocess.PIPE, text=True,
-                                      preexec_fn=cramped))
+                                      preexec_fn=limit_file_size))
     publisher.connect()
-    sender = threading.Thread(target=publisher.send_many,
-                              args=([payload for _, payload in sent(count)],))
+    sender = threading.Thread(target=publisher.send_many, args=(payloads(count),))
     sender.start()
     complaint = recorder.communicate(timeout=PATIENCE)[1]
-    assert recorder.returncode == 2 and complaint.startswith("ringcast: ") and complaint.count("\n") == 1, complaint
+    assert recorder.returncode == 2, complaint
+    assert complaint.startswith("ringcast: ") and complaint.count("\n") == 1, complaint
     acknowledged = publisher.status()["low"]
     kept = [seqno for seqno, _ in rows(path).get(str(publisher.address), [])]
-    # what was synced last may not have been told
+    # the last sync may not have been acknowledged yet
     assert kept == list(range(1, len(kept) + 1)) and len(kept) >= acknowledged
     recorder = ended(subprocess.Popen(command(path, port, "--stop-when-alone")))
     sender.join(PATIENCE)
@@ -352,21 +344,25 @@ def test_a_full_disk_ends_it_with_one_sentence_and_nothing_acknowledged_is_lost(
 
 @pytest.mark.prove
 @pytest.mark.udp
-def test_a_recorder_that_keeps_its_place_misses_nothing_between_two_runs(tmp_path, ended):
+def test_a_recorder_with_keep_place_loses_no_message_between_two_runs(tmp_path, ended):
     port = free_port()
     path = tmp_path / "journal"
-    publisher = ended(Channel("g", name="p", members=["p", "recorder"], port=port, deliver=False))
+    publisher = ended(publisher_to(port))
     recorder = ended(subprocess.Popen(command(path, port, "--keep-place")))
     publisher.connect()
-    publisher.send_many([payload for _, payload in sent(100)])
+    publisher.send_many(payloads(100))
     wait_for(lambda: publisher.status()["num_unacked"] == 0)
     recorder.send_signal(signal.SIGTERM)
     assert recorder.wait(PATIENCE) == 0
-    publisher.send_many([payload for _, payload in sent(200)[100:]])
+    publisher.send_many(payloads(200)[100:])
     recorder = ended(subprocess.Popen(command(path, port, "--stop-when-alone")))
     assert publisher.close(timeout=PATIENCE) == 0
     assert recorder.wait(PATIENCE) == 0
     assert rows(path) == {str(publisher.address): sent(200)}
+
+
+def nothing(path):
+    pass
 
 
 def foreign(path):
@@ -385,28 +381,29 @@ def other_group(path):
 
 
 @pytest.mark.parametrize(("prepare", "options", "says"), [
-    (foreign, (), "is not a"), (other_version, (), "version|damaged"), (other_group, (), "another"),
-    (lambda path: None, ("--set", "prot=1"), "did you mean 'port'"), (lambda path: None, ("--set", "port"), "--set NAME=VALUE"),
-    (lambda path: None, ("--set", "interface=192.0.2.1", "--set", "insecure=true"),
-     "ip -4 address"),
-    (lambda path: None, ("--keep-for", "7"), "--keep-for must be a whole number from 1 with a unit"),
-    (lambda path: None, ("--keep-until-committed", "a b"), "subscription's name"),
-    (lambda path: None, ("--stack", "inproc"), "on which processes meet"),
-    (lambda path: None, ("--name", "x"), "add it"), (lambda path: None, ("--set", "join_timeout=50"), "p of group 'g' did not appear"),
-], ids=["foreign directory", "other version", "other group", "unknown property", "no value",
-        "no such interface", "no unit", "no name",
-        "no network", "not a member", "nobody comes"])
-def test_what_cannot_be_is_one_sentence_and_status_2(tmp_path, prepare, options, says):
+    (foreign, "", "is not a"),
+    (other_version, "", "version|damaged"),
+    (other_group, "", "another"),
+    (nothing, "--set prot=1", "did you mean 'port'"),
+    (nothing, "--set port", "--set NAME=VALUE"),
+    (nothing, "--set interface=192.0.2.1 --set insecure=true", "ip -4 address"),
+    (nothing, "--keep-for 7", "--keep-for must be a whole number from 1 with a unit"),
+    (nothing, "--keep-until-committed a/b", "subscription's name"),
+    (nothing, "--stack inproc", "on which processes meet"),
+    (nothing, "--name x", "add it"),
+    (nothing, "--set join_timeout=50", "p of group 'g' did not appear"),
+])
+def test_an_impossible_option_or_place_is_one_sentence_and_status_2(tmp_path, prepare, options,
+                                                                    says):
     prepare(tmp_path / "j")
-    run = subprocess.run(command(tmp_path / "j", 45_678, *options), capture_output=True, text=True,
-                         timeout=PATIENCE)
+    run = subprocess.run(command(tmp_path / "j", 45_678, *options.split()), capture_output=True,
+                         text=True, timeout=PATIENCE)
     assert run.returncode == 2, run.stderr
     assert run.stderr.startswith("ringcast: ") and run.stderr.count("\n") == 1
     assert re.search(says, run.stderr), run.stderr
 
 
-def test_large_and_oob_messages_are_recorded_in_order_and_messages_to_the_recorder_are_not(tmp_path,
-                                                                                           ended):
+def test_all_messages_but_those_to_the_recorder_are_recorded_in_order(tmp_path, ended):
     publisher, recorder = map(ended, pair())
     large = bytes(range(256)) * 1000
     with Journal(tmp_path, group="g") as journal:
@@ -421,16 +418,15 @@ def test_large_and_oob_messages_are_recorded_in_order_and_messages_to_the_record
         record(recorder, journal)
         closing.join(PATIENCE)
         [(sender, extent)] = JournalReader(tmp_path).extents().items()
-    rows = [row for batch in JournalReader(tmp_path).read(sender, 1, extent.high)
-            for row in batch.to_pylist()]
-    assert [row["payload"] for row in rows] == [b"1", large, b"2", b"oob", b"3"]
-    assert extent.lost == [] and [row["seqno"] for row in rows] == [1, *range(extent.high - 3,
-                                                                              extent.high + 1)]
-    assert extent.high > 5
+    batches = list(JournalReader(tmp_path).read(sender, 1, extent.high))
+    assert column(batches, "payload") == [b"1", large, b"2", b"oob", b"3"]
+    high = extent.high
+    assert extent.lost == [] and column(batches, "seqno") == [1, *range(high - 3, high + 1)]
+    assert high > 5
 
 
-def test_a_channel_that_lets_messages_overtake_cannot_be_recorded(tmp_path, ended):
+def test_a_channel_that_delivers_oob_messages_early_cannot_be_recorded(tmp_path, ended):
     [channel] = joined(ended(Channel("g", name="r", stack="inproc")))
-    with Journal(tmp_path, group="g") as journal, pytest.raises(ConfigError,
-                                                                match="oob_in_order=True"):
+    with (Journal(tmp_path, group="g") as journal,
+          pytest.raises(ConfigError, match="oob_in_order=True")):
         record(channel, journal)

@@ -1,5 +1,5 @@
-"""The log of segments: planning and reading a few messages costs the same in a journal
-of any length; and it is only a hint."""
+"""The log of segments makes planning and reading a few messages cost the same in a journal of
+any length. It is only a hint: a journal is read without it."""
 
 import os
 import pickle
@@ -8,15 +8,15 @@ import sys
 from pathlib import Path
 
 import pytest
-from journals import A, crash, record, seqnos
+from journals import A, column, crash, open_journal, record, seqnos
 
 from ringcast.journal.manifest import folder_name
-from ringcast.spark import Journal, JournalReader
+from ringcast.spark import JournalReader
 
 
 class Counter:
-    """How many files were opened and directories listed; interpreters never forget an
-    audit hook, so there is one for all."""
+    """Notes which files are opened, stat'ed and listed. An interpreter never forgets an
+    audit hook, so there is one counter for all tests."""
 
     def __init__(self):
         self.seen = None
@@ -26,7 +26,7 @@ class Counter:
         if self.seen is not None and event in ("open", "os.listdir", "os.scandir"):
             self.seen.append(event if event == "open" else f"list {Path(args[0]).name}")
 
-    def of(self, what):
+    def events_of(self, call):
         self.seen, stat = [], os.stat
 
         def counted(*args, **options):
@@ -35,7 +35,7 @@ class Counter:
 
         os.stat = counted
         try:
-            what()
+            call()
             return sorted(self.seen)
         finally:
             self.seen, os.stat = None, stat
@@ -45,8 +45,8 @@ COUNTER = Counter()
 
 
 def long_journal(path, segments):
-    """Two messages in each sealed segment, and one in the tail."""
-    journal = Journal(path, group="g", segment_rows=2, fsync=False)
+    """Record two messages in each of `segments` sealed segments, and one in the tail."""
+    journal = open_journal(path, segment_rows=2)
     for first in range(1, 2 * segments, 2):
         record(journal, A, first, first + 1)
         journal.sync()
@@ -57,7 +57,7 @@ def long_journal(path, segments):
 
 @pytest.fixture(params=["as written", "opened again", "purged"])
 def two(request, tmp_path):
-    """A short journal and a long one, and the last seqno of each."""
+    """Return the paths of a short journal and of a long one, with the last seqno of each."""
     found = []
     for count in (20, 200):
         journal = long_journal(tmp_path / f"{count}", count)
@@ -65,13 +65,12 @@ def two(request, tmp_path):
             journal.purge({A: 10})
         crash(journal)
         if request.param == "opened again":
-            journal = Journal(tmp_path / f"{count}", group="g", segment_rows=2, fsync=False)
-            crash(journal)
+            crash(open_journal(tmp_path / f"{count}", segment_rows=2))
         found.append((tmp_path / f"{count}", 2 * count + 1))
     return found
 
 
-def test_planning_and_reading_a_micro_batch_cost_the_same_whatever_lies_before_it(two):
+def test_planning_and_reading_a_micro_batch_cost_the_same_in_a_long_journal(two):
     pytest.importorskip("pyspark")
     from pyspark.sql.streaming.datasource import ReadMaxRows
 
@@ -87,39 +86,37 @@ def test_planning_and_reading_a_micro_batch_cost_the_same_whatever_lies_before_i
             made["parts"] = reader.partitions({A: last - 8}, made["end"])
 
         def read():
-            made["rows"] = [seqno for part in pickle.loads(pickle.dumps(made["parts"]))
-                            for batch in reader.read(part)
-                            for seqno in batch.column("seqno").to_pylist()]
+            parts = pickle.loads(pickle.dumps(made["parts"]))
+            made["rows"] = [seqno for part in parts for seqno in column(reader.read(part), "seqno")]
 
-        plan()                                          # what is opened only once, such as modules
-        counts = COUNTER.of(plan), COUNTER.of(read)
+        plan()                                  # opens what is opened only once, such as modules
+        counts = COUNTER.events_of(plan), COUNTER.events_of(read)
         assert made["rows"] == list(range(last - 7, last))
         return counts
 
     short, long = (costs(*each) for each in two)
     assert long == short
     planned, task = long
-    assert {event for event in planned if event.startswith("list")} == set()
-    assert {event for event in task if event.startswith("list")} == set()
+    assert not any(event.startswith("list") for event in planned + task)
     assert len(planned) < 40 and len(task) < 20
 
 
-def test_a_readers_range_costs_the_same_whatever_lies_around_it(two):
+def test_a_range_costs_a_reader_the_same_in_a_long_journal(two):
     def costs(path, last):
         reader = JournalReader(path)
         assert seqnos(path, A, last - 5, last) == list(range(last - 5, last + 1))
-        return [COUNTER.of(what) for what in (lambda: list(reader.read(A, 21, 24)),
-                                              lambda: reader.entries(A, 21, 24),
-                                              lambda: reader.segments(A, 21, 24),
-                                              lambda: reader.segments(A))]
+        return [COUNTER.events_of(call) for call in (lambda: list(reader.read(A, 21, 24)),
+                                                     lambda: reader.entries(A, 21, 24),
+                                                     lambda: reader.segments(A, 21, 24),
+                                                     lambda: reader.segments(A))]
 
     short, long = (costs(*each) for each in two)
     assert long == short
     assert not any(event.startswith("list") for events in long for event in events)
 
 
-def harmless(path):
-    """What JournalReader gives of every range of a few."""
+def read_ranges(path):
+    """Return the segments and several short ranges, as JournalReader gives them."""
     pieces = [(piece.first, piece.last, piece.sealed) for piece in JournalReader(path).segments(A)]
     return pieces, [seqnos(path, A, first, first + 5) for first in range(1, 45, 3)]
 
@@ -139,22 +136,22 @@ def garbage(log):
 
 
 @pytest.mark.parametrize("harm", [os.remove, cut_off, flip, garbage])
-def test_whatever_becomes_of_the_log_every_message_is_there(tmp_path, harm):
+def test_a_damaged_log_hides_no_message_and_the_next_writer_makes_it_again(tmp_path, harm):
     path = tmp_path / "journal"
     crash(long_journal(path, 20))
-    before = harmless(path)
+    before = read_ranges(path)
     harm(path / folder_name(A) / "segments.log")
-    assert harmless(path) == before
-    crash(Journal(path, group="g", fsync=False))                # its writer makes it anew
-    assert harmless(path) == before
-    assert not any(event.startswith("list")
-                   for event in COUNTER.of(lambda: list(JournalReader(path).read(A, 5, 9))))
+    assert read_ranges(path) == before
+    crash(open_journal(path))
+    assert read_ranges(path) == before
+    events = COUNTER.events_of(lambda: list(JournalReader(path).read(A, 5, 9)))
+    assert not any(event.startswith("list") for event in events)
 
 
-def test_the_log_of_another_group_is_not_believed(tmp_path):
+def test_the_log_of_another_group_is_ignored(tmp_path):
     path, other = tmp_path / "journal", tmp_path / "other"
     crash(long_journal(other, 20))
-    with Journal(path, group="h", segment_rows=5, fsync=False) as journal:
+    with open_journal(path, group="h", segment_rows=5) as journal:
         for first in (1, 6, 11):
             record(journal, A, first, first + 4)
             journal.sync()
@@ -163,12 +160,13 @@ def test_the_log_of_another_group_is_not_believed(tmp_path):
     assert seqnos(path, A) == list(range(1, 16))
 
 
-def test_a_purge_takes_what_it_removed_out_of_the_log(tmp_path):
+def test_a_purge_removes_its_segments_from_the_log(tmp_path):
     path = tmp_path / "journal"
     journal = long_journal(path, 20)
-    size = (path / folder_name(A) / "segments.log").stat().st_size
+    log = path / folder_name(A) / "segments.log"
+    size = log.stat().st_size
     journal.purge({A: 30})
-    assert (path / folder_name(A) / "segments.log").stat().st_size < size / 2
+    assert log.stat().st_size < size / 2
     assert [piece.first for piece in JournalReader(path).segments(A)] == [31, 33, 35, 37, 39, 41]
     record(journal, A, 42, 45)
     journal.sync()

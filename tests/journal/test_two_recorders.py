@@ -1,15 +1,14 @@
-"""Two recorders of one group: one is killed and comes back, the other is killed for
-good, and a stream has every message once."""
+"""A stream over two recorders has every message once, although one is killed and comes back
+and the other is killed for good."""
 
 import os
 import signal
 import subprocess
-import sys
 import threading
-import time
 
 import pytest
 from ports import free_port
+from processes import PATIENCE, RINGCAST, wait_for
 
 from ringcast import Channel
 from ringcast.journal.merge import Journals
@@ -18,20 +17,18 @@ from ringcast.journal.rows import ROWS
 
 pytestmark = pytest.mark.prove
 
-PATIENCE = 60                           # seconds
 MEMBERS = "p,r1,r2"
 
 
 class Follower:
-    """Reads as a stream does, step by step, and checks that nothing is missing or there
-    twice."""
+    """Reads as a stream does, step by step. Checks that no message is lost or repeated."""
 
     def __init__(self, folder):
         self.folder = folder
         self.offset = {}
 
     def step(self):
-        """How many messages have been read so far."""
+        """Read what is new. Return how many messages have been read so far."""
         journals = Journals(self.folder)
         extents = journals.extents(behind=self.offset)
         end = advance(self.offset, latest(extents), earliest(extents), None)
@@ -47,23 +44,21 @@ class Follower:
         return sum(end.values())
 
     def reach(self, goal):
-        deadline = time.monotonic() + PATIENCE
-        while self.step() < goal:
-            assert time.monotonic() < deadline, self.offset
-            time.sleep(0.01)
+        wait_for(lambda: self.step() >= goal)
 
 
 @pytest.mark.udp
 @pytest.mark.kill
-def test_a_stream_over_two_recorders_has_everything_once_whichever_dies(tmp_path):
+def test_a_stream_over_two_recorders_has_each_message_once_although_both_die(tmp_path):
     port, count = free_port(), 20_000
     folder = tmp_path / "journals"
     recorders = {}
 
     def start(name):
         recorders[name] = subprocess.Popen(
-            [sys.executable, "-c", "from ringcast.cli import main; main()", "record", str(folder / name), "--group", "g",
-             "--name", name, "--members", MEMBERS, "--set", f"port={port}", "--quiet", "--stop-when-alone"], stdout=subprocess.DEVNULL)
+            [*RINGCAST, "record", folder / name, "--group", "g", "--name", name,
+             "--members", MEMBERS, "--set", f"port={port}", "--quiet", "--stop-when-alone"],
+            stdout=subprocess.DEVNULL)
 
     def kill(name):
         os.kill(recorders[name].pid, signal.SIGKILL)
