@@ -1,44 +1,36 @@
-"""A group with an outbox in one process: a publisher on a thread, and a member that
-keeps what it gets."""
+"""Help for tests of outboxes: a group in one process, with a publisher on a thread and a
+member that keeps what it gets."""
 
 import subprocess
-import sys
 import threading
-import time
 from contextlib import contextmanager
 
 import pyarrow as pa
 from ports import free_port
+from processes import PATIENCE, RINGCAST
 
 from ringcast import Channel, RingcastError
 from ringcast.outbox.publisher import OwnedOutbox, Publisher, opening
 from ringcast.outbox.store import PAYLOADS
 
-PATIENCE = 60                           # seconds
 GROUP, NAMES = "g", ["spark", "r"]
 
 
-def wait_for(condition):
-    deadline = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen"
-        time.sleep(0.005)
-
-
 def batches_of(payloads, rows=1000):
+    """Return record batches of payloads, each of at most `rows` rows."""
     return [pa.RecordBatch.from_arrays([pa.array(payloads[start:start + rows], pa.binary())],
                                        schema=PAYLOADS)
             for start in range(0, len(payloads), rows)]
 
 
 def put(outbox, query, batch, *parts):
-    """A batch whose parts have these payloads."""
+    """Commit a batch whose parts have these payloads. Return its number."""
     return outbox.commit(query, batch, [outbox.write_part(batches_of(payloads), 1 << 40)
                                         for payloads in parts])
 
 
 class Publishing(threading.Thread):
-    """A publisher on a thread of its own, with what it raised."""
+    """Runs a publisher on a thread of its own and keeps what it raised."""
 
     def __init__(self, path, names=NAMES, keep_parts=3600.0, **options):
         super().__init__()
@@ -46,7 +38,8 @@ class Publishing(threading.Thread):
                                **({"stack": "nakack2-tcp"} | options))
         self.held = OwnedOutbox(path, GROUP, config)
         self.stop = threading.Event()
-        self.publisher, self.error = Publisher(self.held, join, self.stop, keep_parts=keep_parts), None
+        self.publisher = Publisher(self.held, join, self.stop, keep_parts=keep_parts)
+        self.error = None
         self.start()
 
     def run(self):
@@ -66,8 +59,8 @@ class Publishing(threading.Thread):
 
 
 class Member:
-    """Keeps the payloads that it gets from the publisher; `hold` keeps it from
-    finishing any."""
+    """Keeps the payloads that it gets from the publisher. While `may_finish` is clear it
+    finishes none."""
 
     def __init__(self, name="r", names=NAMES, **options):
         self.got, self.may_finish = [], threading.Event()
@@ -94,19 +87,17 @@ class Member:
 
 @contextmanager
 def served(path, keep_parts=3600.0, **options):
-    """An outbox with its publisher, and the one other member."""
+    """Run an outbox's publisher and the one other member, and yield both."""
     options = {"port": free_port()} | options
-    with Member(**options) as member, Publishing(path, keep_parts=keep_parts, **options) as publishing:
+    with (Member(**options) as member,
+          Publishing(path, keep_parts=keep_parts, **options) as publishing):
         yield publishing, member
     if publishing.error is not None:
         raise publishing.error
 
 
-def process(path, port, *more, stack="nakack2-tcp", names=NAMES):
-    """`ringcast publish` as a process of its own."""
-    code = "from ringcast.cli import main; main()"
-    command = [sys.executable, "-c", code, "publish", str(path), "--group", GROUP, "--members",
-               ",".join(names), "--quiet"]
-    return subprocess.Popen([*command, "--set", f"port={port}", "--stack", stack, *more],
-                            stdout=subprocess.PIPE,
-                            stderr=subprocess.PIPE, text=True)
+def start_publisher(path, port, *more, stack="nakack2-tcp", names=NAMES):
+    """Start `ringcast publish` as a process of its own."""
+    command = [*RINGCAST, "publish", path, "--group", GROUP, "--members", ",".join(names),
+               "--quiet", "--set", f"port={port}", "--stack", stack, *more]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)

@@ -1,10 +1,10 @@
 """A model of a disk that loses power: what was not synced may be gone.
 
-After a power loss a file has the bytes of its last fsync (none, if there was no fsync),
-and a directory has either the names of its last fsync or those that it has now: each
-directory for itself, so every combination is looked at. `PowerLoss` watches the calls
-that change a directory, and before each of them (and after the last) builds what may be
-left, for a check of the test's.
+After a power loss a file has the bytes of its last fsync (none, if there was no fsync).
+A directory has either the names of its last fsync or those that it has now. This holds for
+each directory alone, so every combination is checked. `PowerLoss` watches the calls that
+change a directory. Before each of them it builds every state that may be left and calls the
+check of the test.
 """
 
 import itertools
@@ -16,8 +16,7 @@ CHANGES = ("fsync", "link", "mkdir", "rename", "replace", "unlink")
 
 
 class PowerLoss:
-    """Watches all below `root` and calls `check(copy of root)` for each state that may
-    be left."""
+    """Watches all below `root`. Calls `check(copy of root)` for each state that may be left."""
 
     def __init__(self, root, scratch, monkeypatch, check):
         self.root, self.scratch, self.check = Path(root), Path(scratch), check
@@ -27,7 +26,7 @@ class PowerLoss:
         self.kept.mkdir(parents=True)
         self.real = {name: getattr(os, name) for name in CHANGES}
         self.busy = False
-        self.names[self.root] = self.now(self.root)
+        self.names[self.root] = self.list_names(self.root)
         for name in CHANGES:
             monkeypatch.setattr(os, name, self.watched(name))
 
@@ -37,54 +36,53 @@ class PowerLoss:
         def call(*args, **options):
             if self.busy:
                 return real(*args, **options)
-            self.look()
+            self.check_states()
             result = real(*args, **options)
             if name == "fsync":
-                self.synced(Path(os.readlink(f"/proc/self/fd/{args[0]}")))
+                self.note_fsync(Path(os.readlink(f"/proc/self/fd/{args[0]}")))
             return result
         return call
 
-    def synced(self, path):
+    def note_fsync(self, path):
         if self.root not in (path, *path.parents):
             return
         if path.is_dir():
-            self.names[path] = self.now(path)
+            self.names[path] = self.list_names(path)
         else:
             inode = path.stat().st_ino
             if inode not in self.contents:
                 self.real["link"](path, self.kept / str(inode))
             self.contents[inode] = path.read_bytes()
 
-    def now(self, directory):
-        """What `directory` has now: {name: None for a directory, else the file's
-        inode}."""
+    def list_names(self, directory):
+        """Return what `directory` has now: {name: the file's inode, None for a directory}."""
         return {entry.name: None if entry.is_dir() else entry.inode()
                 for entry in os.scandir(directory)}
 
-    def look(self):
+    def check_states(self):
         """Check every state that a power loss at this moment may leave."""
         self.busy = True
         try:
             checked = set()
             directories = [self.root, *(path for path in self.root.rglob("*") if path.is_dir())]
             for lost in itertools.product((False, True), repeat=len(directories)):
-                names = {directory: self.names.get(directory, {}) if old else self.now(directory)
-                         for directory, old in zip(directories, lost, strict=True)}
-                state = tuple(self.state(names, self.root))
+                names = {path: self.names.get(path, {}) if is_lost else self.list_names(path)
+                         for path, is_lost in zip(directories, lost, strict=True)}
+                state = tuple(self.walk(names, self.root))
                 if state not in checked:
                     checked.add(state)
                     self.check(self.build(state))
         finally:
             self.busy = False
 
-    def state(self, names, directory):
-        """All paths below `directory`, with the bytes of files."""
+    def walk(self, names, directory):
+        """Yield the paths below `directory`, with the bytes of a file, None for a directory."""
         for name, inode in sorted(names.get(directory, {}).items()):
             path = directory / name
-            yield str(path.relative_to(self.root)), None if inode is None else self.contents.get(
-                inode, b"")
+            content = None if inode is None else self.contents.get(inode, b"")
+            yield str(path.relative_to(self.root)), content
             if inode is None:
-                yield from self.state(names, path)
+                yield from self.walk(names, path)
 
     def build(self, state):
         copy = self.scratch / "copy"

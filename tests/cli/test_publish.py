@@ -6,8 +6,9 @@ import subprocess
 import sys
 
 import pytest
-from outboxes import NAMES, PATIENCE, Member, process, put, wait_for
+from outboxes import NAMES, Member, put, start_publisher
 from ports import free_port
+from processes import PATIENCE, wait_for
 
 from ringcast.outbox.store import Outbox
 
@@ -18,7 +19,7 @@ def publisher(tmp_path):
     started = []
 
     def start(*more, port):
-        started.append(process(tmp_path / "o", port, *more))
+        started.append(start_publisher(tmp_path / "o", port, *more))
         return started[-1]
 
     yield start

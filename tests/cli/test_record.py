@@ -5,8 +5,8 @@ import subprocess
 import sys
 
 import pytest
-from outboxes import PATIENCE, wait_for
 from ports import free_port
+from processes import PATIENCE, wait_for
 
 from ringcast.spark import Journal
 

@@ -1,4 +1,4 @@
-"""The outbox as its writers see it: a batch is there once, or not at all."""
+"""An outbox holds each batch of its writers once, or not at all."""
 
 import os
 import threading
@@ -6,6 +6,7 @@ import time
 
 import pyarrow as pa
 import pytest
+from journals import column
 from outboxes import GROUP, batches_of, put
 
 from ringcast import ConfigError, MessageTooLargeError, OutboxError
@@ -23,30 +24,30 @@ def outbox(tmp_path):
 
 
 def stored(outbox, part):
-    return [payload for batch in outbox.read_part(part)
-            for payload in batch.column("payload").to_pylist()]
+    return column(outbox.read_part(part), "payload")
 
 
-def test_a_part_gives_back_what_was_put_in(outbox):
+def test_a_part_has_the_payloads_that_were_written(outbox):
     written = [b"", b"x" * 100_000, *(b"%d" % number for number in range(5000))]
     part = outbox.write_part(batches_of(written), 1 << 30)
     assert stored(outbox, part) == written and part.rows == len(written)
     assert outbox.nbytes() == part.size == os.path.getsize(outbox.parts / part.name)
 
 
-def test_a_batch_that_comes_again_is_the_one_that_is_there(outbox):
+def test_a_batch_that_is_committed_again_keeps_its_number_and_parts(outbox):
     assert outbox.find("q", 0) is None
     assert put(outbox, "q", 0, [b"a"]) == 1
     assert put(outbox, "q", 0, [b"a"]) == 1
-    assert outbox.find("q", 0) == 1 and outbox.find("q", 1) is None and outbox.find("other", 0) is None
+    assert outbox.find("q", 0) == 1
+    assert outbox.find("q", 1) is outbox.find("other", 0) is None
     assert len(os.listdir(outbox.parts)) == 1
 
 
-def test_a_write_that_has_no_name_is_new_each_time(outbox):
+def test_a_write_without_a_query_is_a_new_batch_each_time(outbox):
     assert [put(outbox, None, 0, [b"a"]) for _ in range(3)] == [1, 2, 3]
 
 
-def test_of_many_who_commit_at_once_each_gets_a_number_and_no_batch_is_there_twice(outbox):
+def test_many_writers_commit_at_once_and_each_batch_gets_one_number(outbox):
     numbers = []
 
     def commit(batch):
@@ -78,7 +79,7 @@ def test_a_writer_that_fails_leaves_nothing(outbox):
     assert os.listdir(outbox.parts) == []
 
 
-def test_a_batch_whose_part_is_gone_does_not_come_to_be(outbox):
+def test_a_batch_whose_part_is_gone_is_not_committed(outbox):
     part = outbox.write_part(batches_of([b"x"]), 1 << 30)
     (outbox.parts / part.name).unlink()
     with pytest.raises(OutboxError, match="it is gone"):
@@ -86,7 +87,7 @@ def test_a_batch_whose_part_is_gone_does_not_come_to_be(outbox):
     assert outbox.pending()[0] == {} and os.listdir(outbox.batches) == []
 
 
-def test_a_lock_that_is_only_looked_at_does_not_keep_a_publisher_out(tmp_path):
+def test_asking_whether_an_outbox_is_served_keeps_no_publisher_out(tmp_path):
     config = configure({}, "mcast-udp")
     OwnedOutbox(tmp_path / "o", GROUP, config).release()
     over = threading.Event()
@@ -103,7 +104,7 @@ def test_a_lock_that_is_only_looked_at_does_not_keep_a_publisher_out(tmp_path):
     assert not held.is_served()
 
 
-def test_another_version_says_that_it_is_one(outbox):
+def test_another_version_is_refused_with_its_number(outbox):
     (outbox.path / META).unlink()
     write_json(outbox.path / META, Meta("ringcast-outbox", 99, GROUP), fsync=False)
     with pytest.raises(OutboxError, match="of version 99"):
@@ -112,7 +113,7 @@ def test_another_version_says_that_it_is_one(outbox):
 
 @pytest.mark.parametrize(("name", "number"), [(name_of(7), 7), ("7.json", None), ("x.json", None),
                                               (name_of(7) + ".tmp", None)])
-def test_a_batch_has_the_number_in_its_name(name, number):
+def test_the_name_of_a_batch_has_its_number(name, number):
     assert number_of(name) == number
 
 
@@ -120,40 +121,46 @@ KNOWN = ("path", "ackTimeout", "maxOutboxBytes", "txnAppId", "txnVersion")
 
 
 @pytest.mark.parametrize(("given", "says"), [
-    ({}, "Name the outbox"), ({"path": "/o", "topic": "x"}, "no option 'topic'"),
+    ({}, "Name the outbox"),
+    ({"path": "/o", "topic": "x"}, "no option 'topic'"),
     ({"path": "/o", "acktimeout": "60"}, "like 60s"),
-    ({"path": "/o", "ackTimeout": "-1s"}, "like 60s"), ({"path": "/o", "maxOutboxBytes": "many"},
-                                                        "500m or 1g"),
-    ({"path": "/o", "txnAppId": "a"}, "belong together"), ({"path": "/o", "txnVersion": "1"},
-                                                           "belong together"),
+    ({"path": "/o", "ackTimeout": "-1s"}, "like 60s"),
+    ({"path": "/o", "maxOutboxBytes": "many"}, "500m or 1g"),
+    ({"path": "/o", "txnAppId": "a"}, "belong together"),
+    ({"path": "/o", "txnVersion": "1"}, "belong together"),
     ({"path": "/o", "txnAppId": "a", "txnVersion": "-1"}, "whole number from 0"),
 ])
-def test_options_that_make_no_sense_are_refused_with_what_to_do(given, says):
+def test_impossible_options_are_refused_with_what_to_do(given, says):
     with pytest.raises(ConfigError, match=says):
         Options(given, KNOWN)
 
 
 def test_options_have_units():
-    options = Options({"PATH": "file:/o", "acktimeout": "1500ms", "maxoutboxbytes": "2m", "checkpointlocation": "/c"}, KNOWN)
-    assert (str(options.path), options.ack_timeout, options.max_outbox_bytes) == ("/o", 1.5,
-                                                                                  2 << 20)
-    assert Options({"path": "/o"}, KNOWN).ack_timeout == 60 and Options({"path": "/o"}, KNOWN).max_outbox_bytes == 1 << 30
+    given = {"PATH": "file:/o", "acktimeout": "1500ms", "maxoutboxbytes": "2m",
+             "checkpointlocation": "/c"}
+    options, defaults = Options(given, KNOWN), Options({"path": "/o"}, KNOWN)
+    assert (str(options.path), str(defaults.path)) == ("/o", "/o")
+    assert (options.ack_timeout, options.max_outbox_bytes) == (1.5, 2 << 20)
+    assert (defaults.ack_timeout, defaults.max_outbox_bytes) == (60, 1 << 30)
+
+
+def batch_of(values):
+    return pa.RecordBatch.from_arrays([pa.array(values)], names=["payload"])
 
 
 def test_what_cannot_be_a_message_is_refused(outbox):
     meta = outbox.meta()
-    batch = pa.RecordBatch.from_arrays([pa.array(["ä", "b"])], names=["payload"])
-    assert payloads(batch, meta).schema == PAYLOADS and payloads(batch, meta).column(0).to_pylist() == ["ä".encode(), b"b"]
+    made = payloads(batch_of(["ä", "b"]), meta)
+    assert made.schema == PAYLOADS and column([made], "payload") == ["ä".encode(), b"b"]
     with pytest.raises(ConfigError, match="1 payloads are null"):
-        payloads(pa.RecordBatch.from_arrays([pa.array([b"x", None])], names=["payload"]), meta)
+        payloads(batch_of([b"x", None]), meta)
     meta.max_message_size = 10
     with pytest.raises(MessageTooLargeError, match="11 bytes"):
-        payloads(pa.RecordBatch.from_arrays([pa.array([b"x" * 11])], names=["payload"]), meta)
+        payloads(batch_of([b"x" * 11]), meta)
 
 
-def test_what_a_driver_that_died_has_begun_is_not_counted_among_what_is_old(outbox):
-    """A part that was written long before its batch is committed is young again when
-    the batch names it."""
+def test_the_age_of_a_part_counts_from_the_commit_of_its_batch(outbox):
+    """A driver that died may have written a part long before its batch is committed."""
     part = outbox.write_part(batches_of([b"x"]), 1 << 30)
     os.utime(outbox.parts / part.name, (1, 1))
     outbox.commit("q", 0, [part])

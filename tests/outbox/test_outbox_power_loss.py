@@ -1,6 +1,6 @@
-"""A power loss at any moment takes nothing from an outbox that somebody was told is
-there."""
+"""A power loss at any moment takes nothing from an outbox that a caller was promised."""
 
+from journals import column
 from outboxes import GROUP, put
 from powerloss import PowerLoss
 
@@ -10,8 +10,7 @@ from ringcast.outbox.store import BATCHES, PARTS, Outbox, number_of
 
 
 class Promises:
-    """What the callers of an outbox were told, and the check that it is true of what is
-    left."""
+    """What an outbox promised its callers, and the check that what is left keeps it."""
 
     def __init__(self):
         self.committed = {}                     # {number of a batch: its payloads}
@@ -27,17 +26,17 @@ class Promises:
         ledger = outbox.ledger()
         assert not self.committed or outbox.meta() is not None
         assert (ledger.finished if ledger else 0) >= self.finished
-        if outbox.batches.exists():
-            for name in outbox.batches.iterdir():
-                if number_of(name.name) is not None:
-                    parts = outbox.manifest(number_of(name.name)).parts
-                    assert all((outbox.parts / part.name).exists() for part in parts), "a manifest names a part that is gone"
+        for path in outbox.batches.iterdir() if outbox.batches.exists() else ():
+            if (number := number_of(path.name)) is not None:
+                gone = [part.name for part in outbox.manifest(number).parts
+                        if not (outbox.parts / part.name).exists()]
+                assert not gone, f"a manifest names the parts {gone}, which are gone"
         for number, payloads in self.committed.items():
             if ledger.finished < number:
                 manifest = outbox.manifest(number)
                 assert manifest is not None, f"batch {number} is gone"
-                assert [row for part in manifest.parts for batch in outbox.read_part(part)
-                        for row in batch.column("payload").to_pylist()] == payloads
+                assert [payload for part in manifest.parts
+                        for payload in column(outbox.read_part(part), "payload")] == payloads
 
 
 def test_nothing_that_was_committed_or_finished_is_gone_after_a_power_loss(tmp_path, monkeypatch):
@@ -66,6 +65,6 @@ def test_nothing_that_was_committed_or_finished_is_gone_after_a_power_loss(tmp_p
         finish(held, 2)
         finish(held, 3)
         held.sweep(-1)
-    power.look()
+    power.check_states()
     assert promises.checks > 50 and promises.finished == 3
     assert not list((path / PARTS).iterdir()) and not list((path / BATCHES).iterdir())

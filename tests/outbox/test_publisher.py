@@ -1,25 +1,25 @@
-"""The publisher: every row once, in the order of the batches, whatever kills it."""
+"""A publisher sends every row once, in the order of the batches, whatever kills it."""
 
 import os
 import random
 import threading
 
 import pytest
+from journals import column, durable
 from outboxes import (
     GROUP,
     NAMES,
-    PATIENCE,
     Member,
     Publishing,
     batches_of,
-    process,
     put,
     served,
-    wait_for,
+    start_publisher,
 )
 from ports import free_port
+from processes import PATIENCE, wait_for
 
-from ringcast import Channel, ConfigError, JournalError, OutboxError, Session
+from ringcast import Channel, ConfigError, OutboxError, Session
 from ringcast.config import configure
 from ringcast.journal.recorder import record, resume_of
 from ringcast.outbox.publisher import OwnedOutbox
@@ -34,7 +34,7 @@ def rows(query, batch, count, size=0):
     return [b"%s %d %d" % (query.encode(), batch, row) + bytes(size) for row in range(count)]
 
 
-def test_batches_are_sent_in_their_order_parts_in_theirs_and_finished_when_all_have_them(tmp_path):
+def test_batches_and_their_parts_are_sent_in_order_and_finished_when_all_have_them(tmp_path):
     with served(tmp_path / "o") as (publishing, member):
         outbox = Outbox(tmp_path / "o")
         expected = []
@@ -46,7 +46,8 @@ def test_batches_are_sent_in_their_order_parts_in_theirs_and_finished_when_all_h
         assert member.got == expected
         wait_for(lambda: not list(outbox.parts.iterdir()))
         assert not list(outbox.batches.iterdir())
-        assert outbox.ledger().queries == {"q": 4} and outbox.find("q", 3) == 0 and outbox.find("q", 5) is None
+        assert outbox.ledger().queries == {"q": 4}
+        assert outbox.find("q", 3) == 0 and outbox.find("q", 5) is None
         assert publishing.publisher.acknowledged == 5 * 3010
 
 
@@ -64,14 +65,14 @@ def test_a_batch_is_not_finished_before_every_member_has_acknowledged_it(tmp_pat
 @pytest.mark.prove
 @pytest.mark.kill
 @pytest.mark.parametrize(("stack", "kills"), KILLS)
-def test_a_publisher_that_is_killed_again_and_again_sends_every_row_once(tmp_path, stack, kills):
-    """Into a journal, whose recorder checks that no seqno is missing or repeated."""
+def test_a_publisher_that_is_killed_several_times_sends_every_row_once(tmp_path, stack, kills):
+    """The recorder of its group checks that no seqno is missing or repeated."""
     port, chance = free_port(), random.Random(stack)
     outbox, journal = Outbox(tmp_path / "o"), tmp_path / "j"
     channel = Channel(GROUP, name="r", members=NAMES, port=port, stack=stack, oob_in_order=True)
     with Journal(journal, group=GROUP, fsync=False) as kept:
         recording = threading.Thread(target=record, args=(channel, kept))
-        publisher = process(tmp_path / "o", port, stack=stack)
+        publisher = start_publisher(tmp_path / "o", port, stack=stack)
         try:
             channel.connect()
             recording.start()
@@ -79,11 +80,11 @@ def test_a_publisher_that_is_killed_again_and_again_sends_every_row_once(tmp_pat
             expected = [rows("a", batch, 4000, size=100) for batch in range(kills)]
             for batch, payloads in enumerate(expected):
                 number = put(outbox, "q", batch, payloads[:1500], payloads[1500:])
-                wait_for(lambda count=4000 * batch + chance.randrange(4000): durable(journal)
-                         > count)
+                goal = 4000 * batch + chance.randrange(4000)
+                wait_for(lambda goal=goal: durable(journal) > goal)
                 publisher.kill()
                 publisher.wait()
-                publisher = process(tmp_path / "o", port, stack=stack)
+                publisher = start_publisher(tmp_path / "o", port, stack=stack)
             wait_for(lambda: outbox.is_finished(number) and outbox.is_served())
             publisher.terminate()
             assert publisher.communicate(timeout=PATIENCE) and publisher.returncode == 0
@@ -94,26 +95,17 @@ def test_a_publisher_that_is_killed_again_and_again_sends_every_row_once(tmp_pat
             recording.join(PATIENCE)
     (sender, last), = JournalReader(journal).digest().items()
     assert last == kills * 4000
-    stored = [payload for batch in JournalReader(journal).read(sender, 1, last)
-              for payload in batch.column("payload").to_pylist()]
+    stored = column(JournalReader(journal).read(sender, 1, last), "payload")
     assert stored == [payload for payloads in expected for payload in payloads]
 
-
-def durable(journal):
-    try:
-        return sum(JournalReader(journal).digest().values())
-    except JournalError:
-        return 0
-
-
 @pytest.mark.prove
-def test_a_row_larger_than_a_datagram_goes_on_in_the_middle_when_the_publisher_is_killed(tmp_path):
+def test_a_publisher_killed_within_a_large_row_continues_there(tmp_path):
     port = free_port()
     outbox = Outbox(tmp_path / "o")
     payloads = [os.urandom(3_000_000), b"small", os.urandom(70_000), *rows("a", 0, 50),
                 os.urandom(9_000_000)]
     with Member(port=port) as member:
-        publisher = process(tmp_path / "o", port)
+        publisher = start_publisher(tmp_path / "o", port)
         try:
             wait_for(lambda: outbox.ledger() is not None)
             number = put(outbox, "q", 0, payloads)
@@ -121,7 +113,7 @@ def test_a_row_larger_than_a_datagram_goes_on_in_the_middle_when_the_publisher_i
                 wait_for(lambda count=count: len(member.got) >= count)
                 publisher.kill()
                 publisher.wait()
-                publisher = process(tmp_path / "o", port)
+                publisher = start_publisher(tmp_path / "o", port)
             wait_for(lambda: outbox.is_finished(number))
         finally:
             publisher.kill()
@@ -130,12 +122,12 @@ def test_a_row_larger_than_a_datagram_goes_on_in_the_middle_when_the_publisher_i
 
 
 @pytest.mark.prove
-def test_it_comes_back_after_it_was_taken_out(tmp_path):
+def test_a_publisher_that_was_killed_and_excluded_comes_back(tmp_path):
     port = free_port()
     outbox = Outbox(tmp_path / "o")
     with Member(port=port) as member:
         for batch in range(3):
-            publisher = process(tmp_path / "o", port)
+            publisher = start_publisher(tmp_path / "o", port)
             wait_for(lambda: outbox.is_served() and outbox.ledger() is not None)
             put(outbox, "q", batch, rows("a", batch, 20_000))
             wait_for(lambda batch=batch: len(member.got) > 20_000 * batch)
@@ -148,51 +140,50 @@ def test_it_comes_back_after_it_was_taken_out(tmp_path):
 
 
 @pytest.mark.prove
-def test_a_recorder_that_restarts_while_the_publisher_is_dead_goes_on_from_its_journal(tmp_path):
+def test_a_recorder_restarted_while_the_publisher_is_dead_continues_its_journal(tmp_path):
     port = free_port()
     outbox = Outbox(tmp_path / "o")
 
-    def recording():
+    def start_recorder():
+        """Start a recorder on threads. Return the function that ends it."""
         journal = Journal(tmp_path / "j", group=GROUP, fsync=False)
         channel = Channel(GROUP, name="r", members=NAMES, port=port, stack="nakack2-tcp",
-                          resume=resume_of(journal, NAMES),
-                          oob_in_order=True)
+                          resume=resume_of(journal, NAMES), oob_in_order=True)
         connecting = threading.Thread(target=channel.connect)
+        recording = threading.Thread(target=record, args=(channel, journal))
         connecting.start()
-        thread = threading.Thread(target=record, args=(channel, journal))
-        thread.start()
+        recording.start()
 
         def end():
             connecting.join(PATIENCE)
             channel.close(0, leave=False)
-            thread.join(PATIENCE)
+            recording.join(PATIENCE)
             journal.close()
         return end
 
     for batch in range(3):
-        end = recording()
-        publisher = process(tmp_path / "o", port)
+        end = start_recorder()
+        publisher = start_publisher(tmp_path / "o", port)
         wait_for(lambda: outbox.is_served() and outbox.ledger() is not None)
         put(outbox, "q", batch, rows("a", batch, 20_000))
         wait_for(lambda batch=batch: durable(tmp_path / "j") > 20_000 * batch)
         publisher.kill()
         publisher.communicate()
         end()
-    end = recording()
+    end = start_recorder()
     with Publishing(tmp_path / "o", port=port):
         wait_for(lambda: outbox.is_finished(3))
     end()
     (sender, last), = JournalReader(tmp_path / "j").digest().items()
     assert last == 60_000
-    assert [payload for batch in JournalReader(tmp_path / "j").read(sender, 1,
-                                                                    last) for payload in batch.column("payload").to_pylist()
-            ] == [row for batch in range(3) for row in rows("a", batch, 20_000)]
+    stored = column(JournalReader(tmp_path / "j").read(sender, 1, last), "payload")
+    assert stored == [row for batch in range(3) for row in rows("a", batch, 20_000)]
 
 
-def test_two_publishers_of_one_outbox_are_one_too_many(tmp_path):
+def test_a_second_publisher_of_an_outbox_is_refused(tmp_path):
     config = configure({}, "mcast-udp")
-    with OwnedOutbox(tmp_path / "o", GROUP, config), pytest.raises(OutboxError,
-                                                                   match="has a publisher already"):
+    with (OwnedOutbox(tmp_path / "o", GROUP, config),
+          pytest.raises(OutboxError, match="has a publisher already")):
         OwnedOutbox(tmp_path / "o", GROUP, config)
     with OwnedOutbox(tmp_path / "o", GROUP, config) as held:
         assert held.held.epoch == 1
@@ -210,23 +201,20 @@ def test_an_outbox_belongs_to_one_group_and_other_directories_are_left_alone(tmp
     assert os.listdir(tmp_path / "mine") == ["thesis.txt"]
 
 
-def test_with_unsent_batches_the_size_of_a_datagram_stays(tmp_path):
-    with OwnedOutbox(tmp_path / "o", GROUP, configure({}, "mcast-udp")) as held:
+@pytest.mark.parametrize("option, before, after", [
+    ("max_bundle_size", 60_000, 1500), ("max_datagram", 8972, 1472)])
+def test_with_unsent_batches_the_size_of_a_datagram_stays(tmp_path, option, before, after):
+    """It decides which rows take several seqnos: on a wire, its MTU does."""
+    def config(size):
+        return configure({"max_bundle_size": 1000, option: size}, "mcast-udp")
+
+    with OwnedOutbox(tmp_path / "o", GROUP, config(before)) as held:
         put(held, "q", 0, rows("a", 0, 1))
-    with pytest.raises(OutboxError, match="max_bundle_size=60000"):
-        OwnedOutbox(tmp_path / "o", GROUP, configure({"max_bundle_size": 1500}, "mcast-udp"))
+    with pytest.raises(OutboxError, match=f"{option}={before}"):
+        OwnedOutbox(tmp_path / "o", GROUP, config(after))
 
 
-def test_with_unsent_batches_the_largest_datagram_stays(tmp_path):
-    """Which rows take several seqnos depends on it: on a wire, on its MTU."""
-    options = {"max_bundle_size": 1000}
-    with OwnedOutbox(tmp_path / "o", GROUP, configure(options | {"max_datagram": 8972}, "mcast-udp")) as held:
-        put(held, "q", 0, rows("a", 0, 1))
-    with pytest.raises(OutboxError, match="max_datagram=8972"):
-        OwnedOutbox(tmp_path / "o", GROUP, configure(options | {"max_datagram": 1472}, "mcast-udp"))
-
-
-def spoil(path):
+def flip_a_bit(path):
     raw = bytearray(path.read_bytes())
     raw[len(raw) // 2] ^= 1
     path.write_bytes(raw)
@@ -239,7 +227,7 @@ def test_a_part_that_is_not_what_was_written_is_reported_and_not_sent(tmp_path, 
         put(held, "q", 1, rows("bad", 1, 1000))
         part = held.parts / held.manifest(2).parts[0].name
         if harm == "flipped":
-            spoil(part)
+            flip_a_bit(part)
         elif harm == "torn":
             part.write_bytes(part.read_bytes()[:-100])
         elif harm == "gone":
@@ -258,14 +246,14 @@ def test_a_manifest_that_is_damaged_is_reported_and_nothing_behind_it_is_sent(tm
     with OwnedOutbox(tmp_path / "o", GROUP, configure({}, "nakack2-tcp")) as held:
         for batch in range(3):
             put(held, "q", batch, rows("a", batch, 10))
-        spoil(held.batches / name_of(2))
+        flip_a_bit(held.batches / name_of(2))
     port = free_port()
     with Member(port=port) as member, Publishing(tmp_path / "o", port=port) as publishing:
         publishing.join(PATIENCE)
     assert name_of(2) in str(publishing.error) and member.got in ([], rows("a", 0, 10))
 
 
-def test_files_that_no_batch_names_are_passed_over_and_go_after_a_while(tmp_path, caplog):
+def test_files_that_no_batch_names_are_ignored_and_old_parts_are_removed(tmp_path, caplog):
     with OwnedOutbox(tmp_path / "o", GROUP, configure({}, "nakack2-tcp")) as held:
         straggler = held.write_part(batches_of(rows("late", 0, 10)), 1 << 30)
         (held.parts / "foreign.txt").write_text("x")
@@ -284,11 +272,13 @@ def test_parts_that_a_batch_names_stay_however_old(tmp_path):
         for path in (*held.parts.iterdir(), *held.batches.iterdir()):
             os.utime(path, (1, 1))
         assert held.sweep(60) == 1 and not (held.parts / loose.name).exists()
-        assert len(os.listdir(tmp_path / "o" / PARTS)) == len(os.listdir(tmp_path / "o" / BATCHES)) == 1
+        kept = os.listdir(tmp_path / "o" / PARTS), os.listdir(tmp_path / "o" / BATCHES)
+        assert [len(names) for names in kept] == [1, 1]
 
 
-def test_a_publisher_that_was_taken_out_while_alive_stops_and_says_so(tmp_path):
-    with Member(port=(port := free_port())) as member, Publishing(tmp_path / "o", port=port) as publishing:
+def test_a_publisher_that_is_excluded_while_it_runs_stops_and_says_so(tmp_path):
+    port = free_port()
+    with Member(port=port) as member, Publishing(tmp_path / "o", port=port) as publishing:
         wait_for(lambda: None not in (member.channel.view, publishing.publisher.channel.view))
         member.channel.exclude("spark")
         publishing.join(PATIENCE)
@@ -297,8 +287,10 @@ def test_a_publisher_that_was_taken_out_while_alive_stops_and_says_so(tmp_path):
 
 
 @pytest.mark.parametrize(("session", "options", "says"), [
-    (Session(5), {}, "deliver=False"), (Session(0), {"deliver": False}, "cannot be"),
-    (Session(5, -1), {"deliver": False}, "cannot be")])
-def test_a_session_that_cannot_be_is_a_mistake_of_the_caller(session, options, says):
+    (Session(5), {}, "deliver=False"),
+    (Session(0), {"deliver": False}, "cannot be"),
+    (Session(5, -1), {"deliver": False}, "cannot be"),
+])
+def test_an_impossible_session_is_refused(session, options, says):
     with pytest.raises(ConfigError, match=says):
         Channel("g", session=session, stack="inproc", **options)

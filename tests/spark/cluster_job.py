@@ -14,7 +14,8 @@ import threading
 import time
 from pathlib import Path
 
-from outboxes import PATIENCE, served, wait_for
+from outboxes import served
+from processes import PATIENCE, wait_for
 
 from ringcast.spark import session
 

@@ -7,8 +7,9 @@ import threading
 import time
 
 import pytest
-from outboxes import GROUP, PATIENCE, Member, Publishing, process, served, wait_for
+from outboxes import GROUP, Member, Publishing, served, start_publisher
 from ports import free_port
+from processes import PATIENCE, wait_for
 
 from ringcast import Channel
 from ringcast.journal.recorder import record
@@ -226,14 +227,14 @@ def test_a_publisher_that_is_killed_while_a_query_runs_costs_time_and_no_row(spa
     frame = table(spark, tmp_path / "t", *((2000 * batch, 2000 * batch + 2000)
                                            for batch in range(batches)))
     with Member(port=port) as member:
-        publisher = process(tmp_path / "o", port)
+        publisher = start_publisher(tmp_path / "o", port)
         try:
             query = start(frame, tmp_path / "o", tmp_path / "c")
             for batch in range(1, batches):
                 wait_for(lambda batch=batch: len(member.got) > 2000 * batch - 1000)
                 publisher.kill()
                 publisher.communicate()
-                publisher = process(tmp_path / "o", port)
+                publisher = start_publisher(tmp_path / "o", port)
             assert query.awaitTermination(PATIENCE)
         finally:
             publisher.kill()

@@ -6,7 +6,8 @@ import re
 from pathlib import Path
 
 import pytest
-from outboxes import PATIENCE, served
+from outboxes import served
+from processes import PATIENCE
 from pyspark.sql.types import StructType
 
 from ringcast import ConfigError
