@@ -1,7 +1,10 @@
-"""Help for tests with threads and processes: the command `ringcast`, and how to wait."""
+"""Help for tests with threads and processes: the command `ringcast`, how to wait, and what
+the system says of a process."""
 
+import subprocess
 import sys
 import time
+from pathlib import Path
 
 PATIENCE = 60               # seconds after which a test that waits for an event has failed
 RINGCAST = [sys.executable, "-c", "from ringcast.cli import main; main()"]
@@ -13,3 +16,22 @@ def wait_for(condition, patience=PATIENCE):
     while not condition():
         assert time.monotonic() < deadline, "it did not happen"
         time.sleep(0.005)
+
+
+def ringcast(*words, **options):
+    """Run the command `ringcast` to its end and return what it wrote."""
+    return subprocess.run([*RINGCAST, *map(str, words)], capture_output=True, text=True,
+                          **{"timeout": 120, **options})
+
+
+def children(pid):
+    """Return the processes that the main thread of a process has started."""
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def is_running(pid):
+    """Say whether a process exists and is no zombie."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False

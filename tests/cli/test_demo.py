@@ -1,13 +1,13 @@
-"""The demo: it runs, and it notices when anything comes out other than it went in."""
+"""The demo runs, and notices when its results differ from what was sent."""
 
 import json
-import subprocess
-import sys
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import NamedTuple
 
 import pytest
+from processes import ringcast
 
 from ringcast import Address, Batch, ConfigError
 from ringcast.cli.demo import flights
@@ -18,22 +18,22 @@ from ringcast.journal.offsets import Copy, position
 
 LATE = flights.announcements(1000)
 PLAN = Plan("demo-test", 2, 1000, 0.02, 1, {}, announcements=len(LATE))
-COMMAND = [sys.executable, "-c", "from ringcast.cli import main; main()", "demo"]
+demo = partial(ringcast, "demo")
 
 
 class Judgement(NamedTuple):
-    """What an audit came to."""
+    """Takes the place of what an audit found."""
 
     status: int
     verdict: str
 
 
 def finished(tmp_path):
-    """A run as it is when nothing went wrong, without having run."""
+    """Return a run with the results of one without faults, without running it."""
     run = Run(PLAN, tmp_path)
-    run.outcomes = [Outcome("publisher-1", 500, PLAN.total),
-                    Outcome("publisher-2", 500, PLAN.total),
-                    Outcome("recorder", 0, PLAN.total), Outcome("spark", len(LATE))]
+    run.outcomes = [
+        Outcome("publisher-1", 500, PLAN.total), Outcome("publisher-2", 500, PLAN.total),
+        Outcome("recorder", 0, PLAN.total), Outcome("spark", len(LATE))]
     run.announced = list(enumerate(LATE, 1))
     run.expected = flights.expected(PLAN.messages)
     run.computed = list(run.expected)
@@ -66,23 +66,24 @@ def spoil_result(run):
     (lambda run: run.streams.pop("publisher-1#0000000000000001"), "None of publisher-1"),
     (lambda run: run.streams.update({"stranger#0000000000000003": (1, 1, 1, 1)}),
      "stranger, which sent nothing"),
-    (lambda run: run.announced.pop(), f"{len(LATE) - 1} flights were announced and {len(LATE)} of the file are late"),
+    (lambda run: run.announced.pop(),
+     f"{len(LATE) - 1} flights were announced and {len(LATE)} of the file are late"),
     (lambda run: run.announced.append((len(LATE), LATE[-1])), "each once"),
     (lambda run: run.announced.__setitem__(0, (1, "another")), "they differ in 2"),
     (lambda run: setattr(run, "audit", Judgement(1, "BROKEN: a message came twice")),
      "BROKEN: a message came twice"),
 ])
-def test_every_difference_is_told(tmp_path, spoil, says):
+def test_every_difference_is_reported(tmp_path, spoil, says):
     run = finished(tmp_path)
     spoil(run)
     (difference,) = run.differences()
     assert says in difference
 
 
-@pytest.mark.parametrize(("firsts", "found"), [([1, 11, 21], 0), ([1, 21], 1), ([1, 11, 11], 1),
-                                               ([11, 1], 2), ([2], 1)],
-                         ids=["in order", "gap", "twice", "swapped", "late start"])
-def test_the_verifier_sees_gaps_repeats_and_swaps(firsts, found):
+@pytest.mark.parametrize(("firsts", "found"), [
+    ([1, 11, 21], 0), ([1, 21], 1), ([1, 11, 11], 1), ([11, 1], 2), ([2], 1),
+], ids=["in order", "gap", "twice", "swapped", "late start"])
+def test_the_verifier_detects_gaps_repeats_and_swaps(firsts, found):
     verifier = Verifier(30)
     for first in firsts:
         verifier(Batch(Address("A", 1), first, [b"x"] * 10))
@@ -91,7 +92,7 @@ def test_the_verifier_sees_gaps_repeats_and_swaps(firsts, found):
 
 @pytest.mark.parametrize("copies", [[], [Copy("A", 1, 3, "")]])
 @pytest.mark.parametrize("form", [json.dumps, dict])
-def test_the_rows_of_a_query_are_counted_whatever_else_its_offset_says(form, copies):
+def test_the_rows_of_a_query_are_counted_also_with_copies_in_its_offset(form, copies):
     offset = form(position({"A": 3, "B": 4}, copies))
     assert rows_so_far(SimpleNamespace(lastProgress={"sources": [{"endOffset": offset}]})) == 7
 
@@ -102,19 +103,18 @@ def test_publishers_share_all_records_without_overlap():
     assert len(flights.lines()) == 336_776
 
 
-def test_the_figures_of_the_file_are_what_a_loop_over_it_gives():
+def test_the_expected_figures_are_those_of_a_loop_over_the_file():
     delays = {}
-    names = list(flights.COLUMNS)
     for line in flights.lines()[:2000]:
-        row = dict(zip(names, line.decode().split(","), strict=True))
-        delays.setdefault((row["carrier"], int(row["hour"])), []).append(None
-                                                                         if row["dep_delay"] == "NA"
-                                                                         else int(row["dep_delay"]))
-    known = {key: [delay for delay in each if delay is not None] for key, each in delays.items()}
-    assert flights.expected(2000) == sorted(
-        (*key, len(delays[key]), len(each), sum(each) if each else None, min(each, default=None),
-         max(each, default=None))
-        for key, each in known.items())
+        row = dict(zip(flights.COLUMNS, line.decode().split(","), strict=True))
+        each = delays.setdefault((row["carrier"], int(row["hour"])), [])
+        each.append(None if row["dep_delay"] == "NA" else int(row["dep_delay"]))
+    rows = []
+    for key, each in sorted(delays.items()):
+        known = [delay for delay in each if delay is not None]
+        rows.append((*key, len(each), len(known), sum(known) if known else None,
+                     min(known, default=None), max(known, default=None)))
+    assert flights.expected(2000) == rows
 
 
 def test_without_its_data_the_demo_says_what_to_install(monkeypatch):
@@ -127,30 +127,31 @@ def test_without_its_data_the_demo_says_what_to_install(monkeypatch):
 @pytest.mark.spark
 @pytest.mark.udp
 def test_the_demo_runs_and_writes_its_report(tmp_path):
-    run = subprocess.run([*COMMAND, "--messages", "9000", "--loss", "0.05", "--publishers", "2",
-                          "--keep", "kept"],
-                         capture_output=True, text=True, cwd=tmp_path, timeout=170)
+    run = demo("--messages", "9000", "--loss", "0.05", "--publishers", "2", "--keep", "kept",
+               cwd=tmp_path, timeout=170)
     assert run.returncode == 0, run.stdout + run.stderr
     assert "Nothing was lost, repeated or out of order" in run.stdout
     assert "all equal" in run.stdout and "9,000 messages sent" in run.stdout
     late = len(flights.announcements(9000))
-    assert f"{3 * (9000 + late):,} delivered to 3 members" in run.stdout and f"{late} late flights announced" in run.stdout
-    assert f"no promise was broken in {3 * (9000 + late):,} deliveries of 4 members" in run.stdout
+    deliveries = f"{3 * (9000 + late):,}"
+    assert f"{deliveries} delivered to 3 members" in run.stdout
+    assert f"{late} late flights announced" in run.stdout
+    assert f"no promise was broken in {deliveries} deliveries of 4 members" in run.stdout
     page = (tmp_path / "ringcast-demo.html").read_text()
-    assert page.count("plotly-graph-div") >= 6 and str(tmp_path / "ringcast-demo.html") in run.stdout
-    assert {path.name for path in (tmp_path / "kept").iterdir()} == {"journal", "table",
-                                                                     "checkpoints", "outbox",
-                                                                     "traces"}
+    assert page.count("plotly-graph-div") >= 6
+    assert str(tmp_path / "ringcast-demo.html") in run.stdout
+    kept = {path.name for path in (tmp_path / "kept").iterdir()}
+    assert kept == {"journal", "table", "checkpoints", "outbox", "traces"}
 
 
 @pytest.mark.spark
 @pytest.mark.udp
 def test_the_demo_runs_over_connections_without_retransmission(tmp_path):
-    run = subprocess.run([*COMMAND, "--stack", "nakack2-tcp", "--messages", "3000",
-                          "--publishers", "2"],
-                         capture_output=True, text=True, cwd=tmp_path, timeout=170)
+    run = demo("--stack", "nakack2-tcp", "--messages", "3000", "--publishers", "2",
+               cwd=tmp_path, timeout=170)
     assert run.returncode == 0, run.stdout + run.stderr
-    assert "Nothing was lost, repeated or out of order" in run.stdout and "0 retransmitted" in run.stdout
+    assert "Nothing was lost, repeated or out of order" in run.stdout
+    assert "0 retransmitted" in run.stdout
     assert "over nakack2-tcp" in (tmp_path / "ringcast-demo.html").read_text()
 
 
@@ -158,14 +159,15 @@ def test_the_demo_runs_over_connections_without_retransmission(tmp_path):
     (["--stack", "nakack2-tcp", "--loss", "0.1"], "asks for nothing again"),
     (["--stack", "nakack"], "'nakack' is not one of mcast-udp"),
     (["--stack", "inproc"], "on which processes meet"),
-    (["--loss", "2"], "--loss"), (["--publishers", "0"], "--publishers"),
+    (["--loss", "2"], "--loss"),
+    (["--publishers", "0"], "--publishers"),
     (["--messages", "400000"], "--messages"),
-    (["--frobnicate"], "--frobnicate"), (["--keep", "."], "name a new directory"),
+    (["--frobnicate"], "--frobnicate"),
+    (["--keep", "."], "name a new directory"),
     (["--set", "prot=1"], "did you mean 'port'"),
 ])
-def test_what_cannot_be_has_status_2(tmp_path, options, says):
-    run = subprocess.run([*COMMAND, *options], capture_output=True, text=True, cwd=tmp_path,
-                         timeout=60)
+def test_an_impossible_option_has_status_2(tmp_path, options, says):
+    run = demo(*options, cwd=tmp_path)
     assert run.returncode == 2
     assert says in run.stderr
     assert list(Path(tmp_path).iterdir()) == []

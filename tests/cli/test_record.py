@@ -2,17 +2,16 @@
 
 import signal
 import subprocess
-import sys
 
 import pytest
 from ports import free_port
-from processes import PATIENCE, wait_for
+from processes import PATIENCE, RINGCAST, wait_for
 
 from ringcast.spark import Journal
 
 
-def catches(process, number):
-    """Say whether a process has a handler for a signal yet."""
+def has_handler(process, number):
+    """Say whether a process handles a signal yet."""
     with open(f"/proc/{process.pid}/status") as status:
         mask = next(line.split()[1] for line in status if line.startswith("SigCgt"))
     return bool(int(mask, 16) >> number - 1 & 1)
@@ -21,20 +20,16 @@ def catches(process, number):
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=str)
 def test_a_recorder_that_is_stopped_while_it_joins_says_so_and_nothing_else(tmp_path, number):
     recorder = subprocess.Popen(
-        [sys.executable, "-c", "from ringcast.cli import main; main()", "record",
-         str(tmp_path / "j"), "--group", "g",
-         "--members", "a,r", "--name", "r", "--quiet", "--stack", "mcast-tcp", "--set",
-         f"port={free_port()}"],
+        [*RINGCAST, "record", tmp_path / "j", "--group", "g", "--members", "a,r", "--name", "r",
+         "--quiet", "--stack", "mcast-tcp", "--set", f"port={free_port()}"],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
-        wait_for(lambda: catches(recorder, signal.SIGTERM) or recorder.poll() is not None)
+        wait_for(lambda: has_handler(recorder, signal.SIGTERM) or recorder.poll() is not None)
         recorder.send_signal(number)
         out, said = recorder.communicate(timeout=PATIENCE)
     finally:
         recorder.kill()
-    assert (out, said) == ("",
-                           "ringcast: stopped before all members were there; nothing was "
-                           "recorded\n")
-    assert recorder.returncode == 128 + number
+    assert said == "ringcast: stopped before all members were there; nothing was recorded\n"
+    assert (out, recorder.returncode) == ("", 128 + number)
     with Journal(tmp_path / "j", group="g", recorder="r") as journal:
         assert journal.digest == {}

@@ -1,17 +1,17 @@
-"""`ringcast simulate`: what it prints, what it exits with, what it writes."""
+"""`ringcast simulate`: its output, its exit status, its trace."""
 
 import re
 import shlex
 import subprocess
-import sys
-import threading
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 
 import pyarrow as arrow
 import pyarrow.compute as compute
 import pyarrow.parquet as parquet
 import pytest
+from processes import RINGCAST, children, is_running, ringcast, wait_for
 
 from ringcast.cli import simulate as command
 from ringcast.sim.runs.plan import Settings
@@ -21,13 +21,7 @@ from ringcast.trace import VERSION, VERSION_KEY
 from ringcast.trace.schema import SCHEMA
 
 
-def ringcast(*words):
-    code = "from ringcast.cli import main; main()"
-    return subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True,
-                          timeout=120)
-
-
-def test_seeds_run_on_all_cores_and_are_summed_up():
+def test_seeds_run_on_all_cores_and_the_runs_are_summed_up():
     run = ringcast("simulate", "--seeds", "20", "--loss", "0.1", "--members", "3",
                    "--messages", "100")
     assert run.returncode == 0, run.stderr
@@ -37,9 +31,9 @@ def test_seeds_run_on_all_cores_and_are_summed_up():
 
 
 def test_workers_end_with_their_parent():
-    code = "from ringcast.cli import main; main()"
-    run = subprocess.Popen([sys.executable, "-c", code, "simulate", "--seeds", "100000", "--workers", "2"], stdout=subprocess.DEVNULL,
-                           stderr=subprocess.DEVNULL, start_new_session=True)
+    run = subprocess.Popen([*RINGCAST, "simulate", "--seeds", "100000", "--workers", "2"],
+                           stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                           start_new_session=True)
     try:
         wait_for(lambda: len(workers_of(run.pid)) == 2)
         workers = workers_of(run.pid)
@@ -49,62 +43,47 @@ def test_workers_end_with_their_parent():
     wait_for(lambda: not any(is_running(worker) for worker in workers))
 
 
-def wait_for(condition):
-    for _ in range(1200):
-        if condition():
-            return
-        threading.Event().wait(0.05)
-    raise AssertionError("it did not happen")
-
-
-def is_running(pid):
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
-
-
 def workers_of(pid):
-    """Processes whose parent this is and that run something (not the tracker of
-    resources)."""
+    """Return the children of a process that run something: not multiprocessing's tracker
+    of resources."""
     found = []
-    for path in Path("/proc").glob("[0-9]*"):
-        try:
-            if path.joinpath("stat").read_text().rpartition(")")[2].split()[1] == str(pid) and b"spawn_main" in (
-                    path.joinpath("cmdline").read_bytes()):
-                found.append(int(path.name))
-        except OSError:
-            pass                                    # it has just ended
+    for child in children(pid):
+        with suppress(OSError):                     # it may just have ended
+            if b"spawn_main" in Path(f"/proc/{child}/cmdline").read_bytes():
+                found.append(child)
     return found
 
 
-def test_one_seed_shows_its_plan_and_is_the_same_each_time():
+def test_one_seed_prints_its_plan_and_gives_the_same_run_each_time():
     first, second = (ringcast("simulate", "--seed", "7", "--crashes", "1", "--set", "capacity=5")
                      for _ in range(2))
     assert first.returncode == 0 and first.stdout == second.stdout
-    assert "capacity=5" in first.stdout and "crash" in first.stdout and "fingerprint" in first.stdout
+    assert all(word in first.stdout for word in ("capacity=5", "crash", "fingerprint"))
 
 
 @pytest.mark.parametrize(("words", "says"), [
-    (["--loss", "1.5"], "probability"), (["--seeds", "0"], "--seeds"),
+    (["--loss", "1.5"], "probability"),
+    (["--seeds", "0"], "--seeds"),
     (["--workers", "-1"], "--workers"),
-    (["--actions", "3"], "add --seed"), (["--set", "xmit_intervall=3"],
-                                         "did you mean 'xmit_interval'"),
+    (["--actions", "3"], "add --seed"),
+    (["--set", "xmit_intervall=3"], "did you mean 'xmit_interval'"),
     (["--seed", "1", "--trace", "/proc/nowhere"], "cannot be written"),
     (["--set", "trace=x"], "--seed N --trace DIR"),
     (["--stack", "inproc"], "no stack 'inproc' to simulate"),
     (["--stack", "mcast-tcp", "--loss", "0.1"], "give breaks"),
-    (["--breaks", "2"], "no connections that could break"), (["--loss", "0,0.1"], "add --spark"),
+    (["--breaks", "2"], "no connections that could break"),
+    (["--loss", "0,0.1"], "add --spark"),
     (["--loss", "0;1"], "not a number"),
-    (["--results", "rows"], "add --spark"), (["--senders", "1"], "for a steady load"),
+    (["--results", "rows"], "add --spark"),
+    (["--senders", "1"], "for a steady load"),
     (["--spark", "--seed", "1"], "leave one of"),
-    (["--spark", "--members", "2,1"], "2 members or more"), (["--spark", "--set", "capacity=8,x"],
-                                                             "capacity"),
-    (["--spark", "--limit", "0"], "--limit is 0"), (["--spark", "--report", "/nowhere/at/all.html"],
-                                                    "no folder"),
+    (["--spark", "--members", "2,1"], "2 members or more"),
+    (["--spark", "--set", "capacity=8,x"], "capacity"),
+    (["--spark", "--limit", "0"], "--limit is 0"),
+    (["--spark", "--report", "/nowhere/at/all.html"], "no folder"),
     (["--spark", "--results", "/proc/nowhere"], "cannot be kept"),
 ])
-def test_what_cannot_be_is_one_sentence_and_status_2(words, says):
+def test_an_impossible_option_is_one_sentence_and_status_2(words, says):
     run = ringcast("simulate", *words)
     assert run.returncode == 2 and says in run.stderr and "Traceback" not in run.stderr
 
@@ -117,10 +96,10 @@ def test_every_stack_can_be_simulated(stack):
 
 def test_a_failure_is_listed_with_its_replay_and_status_1(monkeypatch, capsys):
     failed = Outcome(seed=5, check="gap", sentence="gap: somebody got it wrong", actions=9)
-    monkeypatch.setattr(command, "outcomes", lambda seeds, fixed,
-                        workers: iter([failed, Outcome(seed=6, deliveries=99)]))
-    monkeypatch.setattr(command, "shortest_prefix", lambda seed, fixed, outcome: Outcome(
-        seed=seed, check="gap", sentence="gap: shorter", actions=4))
+    shorter = Outcome(seed=5, check="gap", sentence="gap: shorter", actions=4)
+    found = [failed, Outcome(seed=6, deliveries=99)]
+    monkeypatch.setattr(command, "outcomes", lambda seeds, fixed, workers: iter(found))
+    monkeypatch.setattr(command, "shortest_prefix", lambda seed, fixed, outcome: shorter)
     assert command.run_all(range(5, 7), Settings(loss=0.2, options={"capacity": "3"}), 1) == 1
     said = capsys.readouterr().out
     assert "FAILED  gap: shorter" in said
@@ -129,15 +108,15 @@ def test_a_failure_is_listed_with_its_replay_and_status_1(monkeypatch, capsys):
 
 
 def test_a_replay_command_means_the_same_settings():
-    settings = Settings(**{name: 3 for name in Settings.__struct_fields__ if name not in ("options", "loss", "stack")}, loss=0.25,
-                        stack="mcast-tcp", options={"capacity": "7", "xmit_interval": "2.5"})
+    numbers = [name for name in Settings.__struct_fields__ if name not in ("options", "stack")]
+    settings = Settings(**{**dict.fromkeys(numbers, 3), "loss": 0.25}, stack="mcast-tcp",
+                        options={"capacity": "7", "xmit_interval": "2.5"})
     words = shlex.split(command.replay(11, settings, 2))
-    assert words[:4] == ["ringcast", "simulate", "--seed", "11"] and words[-2:] == ["--actions",
-                                                                                    "2"]
+    assert words[:4] == ["ringcast", "simulate", "--seed", "11"]
+    assert words[-2:] == ["--actions", "2"]
     given = dict(zip(words[4:-2:2], words[5:-2:2], strict=True))
-    assert all(float(given[f"--{name}"]) == getattr(settings,
-                                                    name) for name in Settings.__struct_fields__
-               if name not in ("options", "stack")) and given["--stack"] == "mcast-tcp"
+    assert all(float(given[f"--{name}"]) == getattr(settings, name) for name in numbers)
+    assert given["--stack"] == "mcast-tcp"
     help_text = ringcast("simulate", "--help").stdout
     assert [option for option in given if option not in help_text] == []
 
@@ -153,11 +132,14 @@ def test_a_trace_has_every_event_of_the_run(tmp_path):
     table = arrow.concat_tables(parts, promote_options="permissive").unify_dictionaries()
     assert table.num_rows == trace.num_events
     count = Counter(table["event"].to_pylist())
-    assert set(count) - {"blocked", "refuse"} == {"send", "deliver", "ack", "xmit_req",
-                                                  "retransmit", "purge", "view", "start",
-                                                  "window", "close"}
+    assert set(count) - {"blocked", "refuse"} == {
+        "send", "deliver", "ack", "xmit_req", "retransmit", "purge", "view", "start", "window",
+        "close"}
     assert count["view"] == outcome.counters["num_views"]
     assert count["ack"] <= outcome.counters["acks_sent"] + outcome.counters["unicast_acks_sent"]
+
+    def rows_of(event):
+        return table.filter(compute.equal(table["event"], event))
 
     to_all = table.filter(compute.is_null(table["conn_id"]))
     to_one = table.filter(compute.is_valid(table["conn_id"]))
@@ -169,22 +151,20 @@ def test_a_trace_has_every_event_of_the_run(tmp_path):
     incarnations = run.cluster.incarnations.values()
     assert messages("deliver") + messages("deliver", to_one) == outcome.deliveries
     assert messages("deliver", to_one) == outcome.counters["unicast_msgs_delivered"] > 0
-    to_others = to_one.filter(compute.not_equal(to_one["sender"].cast("string"),
-                                                to_one["peer"].cast("string")))
+    is_to_other = compute.not_equal(to_one["sender"].cast("string"), to_one["peer"].cast("string"))
+    to_others = to_one.filter(is_to_other)
     assert messages("send", to_others) >= messages("deliver", to_others) > 0
-    assert messages("send") == sum(member.multicast.send_window.sent - member.offset
-                                   for member in incarnations) % 2**64
+    windows = [(member.multicast.send_window, member.offset) for member in incarnations]
+    assert messages("send") == sum(window.sent - offset for window, offset in windows) % 2**64
     assert messages("retransmit") == outcome.counters["xmit_rsps_sent"]
-    assert messages("purge") == sum((member.multicast.send_window.ring.low - member.offset) % 2**64
-                                    for member in incarnations)
+    purged = sum((window.ring.low - offset) % 2**64 for window, offset in windows)
+    assert messages("purge") == purged
     assert messages("xmit_req") == outcome.counters["num_missing_asked"]
-    assert all(wall >= 0 for wall in table["wall"].to_pylist())
+    assert compute.min(table["wall"]).as_py() >= 0
     assert compute.max(table["wall"]).as_py() <= run.cluster.now
     delivered = to_all.filter(compute.equal(to_all["event"], "deliver"))
     assert compute.sum(delivered["nbytes"]).as_py() == sum(
         len(payload or b"") for member in incarnations for payloads in member.got.values()
         for payload in payloads)
-    members = table.filter(compute.equal(table["event"], "view"))["members"].to_pylist()
-    assert sorted(map(tuple, members)) == sorted(tuple(map(str, view.members))
-                                                 for member in incarnations
-                                                 for view in member.views)
+    views = [tuple(map(str, view.members)) for member in incarnations for view in member.views]
+    assert sorted(map(tuple, rows_of("view")["members"].to_pylist())) == sorted(views)

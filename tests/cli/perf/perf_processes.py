@@ -1,22 +1,24 @@
-"""What the tests of `ringcast perf` do to its processes, and see of them."""
+"""Help for the tests of `ringcast perf`: the command, its figures, and its processes."""
 
 import multiprocessing
 import os
-import subprocess
-import sys
 import threading
 import time
+from functools import partial
+from pathlib import Path
 
+from processes import ringcast
 
-def command(*arguments, timeout=120):
-    return subprocess.run([sys.executable, "-c", "from ringcast.cli import main; main()", "perf",
-                           *map(str, arguments)],
-                          capture_output=True, text=True, timeout=timeout)
+FIGURES = {"sent_per_second", "delivered_per_second", "delivered_from_others_per_second",
+           "megabytes_per_second", "messages_sent", "retransmitted", "requests", "blockings",
+           "discarded_datagrams", "sender_cpu_per_million", "receiver_cpu_per_million", "cores",
+           "cores_others"}
+perf = partial(ringcast, "perf")
 
 
 def signal_member(name, number, sending):
-    """Send a signal to the member `name` of a run in this process, once it has been
-    sending for a while."""
+    """Send a signal to the member `name` of a run in this process, after it has used
+    `sending` hundredths of a second of CPU time."""
     def act():
         for _ in range(6000):
             for process in multiprocessing.active_children():
@@ -31,28 +33,13 @@ def signal_member(name, number, sending):
 
 
 def cpu_ticks(pid):
-    """CPU time of a process in hundredths of a second: how one sees from outside that
-    it is past its start."""
-    with open(f"/proc/{pid}/stat") as file:
-        return sum(map(int, file.read().rpartition(")")[2].split()[11:13]))
+    """Return the CPU time of a process in hundredths of a second. It shows that the process
+    is past its start."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return int(fields[11]) + int(fields[12])
 
 
-def wait_until(condition, patience=60):
-    end = time.monotonic() + patience
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.02)
-
-
-def children(pid):
-    with open(f"/proc/{pid}/task/{pid}/children") as file:
-        return [int(child) for child in file.read().split()]
-
-
-def is_running(pid):
-    """Neither gone nor waiting to be buried."""
-    try:
-        with open(f"/proc/{pid}/stat") as file:
-            return file.read().rpartition(")")[2].split()[0] not in "ZX"
-    except OSError:
-        return False
+def left_over(plan):
+    """Return the members of a run in this process that still run."""
+    return [process for process in multiprocessing.active_children()
+            if process.name in plan.processes]

@@ -1,59 +1,46 @@
-"""`ringcast perf`: that it says what it measured, that its check can fail, and that it
-ends whatever its members do."""
+"""`ringcast perf` says what it measured, its check finds every difference, and it ends
+whatever its members do."""
 
 import json
 import multiprocessing
 import signal
 import subprocess
-import sys
 import time
 from dataclasses import replace
 
 import pytest
-from perf_processes import children, command, cpu_ticks, is_running, signal_member, wait_until
+from perf_processes import FIGURES, cpu_ticks, left_over, perf, signal_member
 from ports import free_port
+from processes import RINGCAST, children, is_running, wait_for
+from typer.testing import CliRunner
 
-pytest.importorskip("typer")
+from ringcast import ConfigError
+from ringcast.cli.app import app
+from ringcast.cli.perf import command, naive, run as perf_run
+from ringcast.cli.perf.member import Report
+from ringcast.cli.perf.plan import POOL, Plan, StreamChecker
+from ringcast.cli.perf.run import RunError, run_once
 
-from ringcast import ConfigError  # noqa: E402
-from ringcast.cli.perf import (
-    command as perf,
-    naive,  # noqa: E402
-    run as perf_run,
-)
-from ringcast.cli.perf.member import Report  # noqa: E402
-from ringcast.cli.perf.plan import POOL, Plan, StreamChecker  # noqa: E402
-from ringcast.cli.perf.run import RunError, run_once  # noqa: E402
-
-FIGURES = {"sent_per_second", "delivered_per_second", "delivered_from_others_per_second",
-           "megabytes_per_second", "messages_sent",
-           "retransmitted", "requests", "blockings", "discarded_datagrams",
-           "sender_cpu_per_million", "receiver_cpu_per_million",
-           "cores", "cores_others"}
 PLAN = Plan(group="test", members=3, senders=2, size=20, seconds=0.1, timeout=10)
 
 
-@pytest.fixture
-def port():
-    return free_port()
 
-
-def udp_plan(port, **changes):
-    return replace(PLAN, options={"port": port}, **changes)
+def udp_plan(**changes):
+    return replace(PLAN, options={"port": free_port()}, **changes)
 
 
 # ---------------------------------------------------------------------------------------- the check
 
 
 def stream(sender, first, last):
-    """What a checker of PLAN expects under these numbers."""
+    """Return the payloads that a checker of PLAN expects for these seqnos."""
     pool = PLAN.payloads(sender)
     return [pool[(seqno - 1) % POOL] for seqno in range(first, last + 1)]
 
 
 def checked(*ranges, sent=10):
-    """The verdict on batches of S with the seqnos `ranges`, of whom `sent` messages are
-    expected."""
+    """Return the verdict on batches of S with the seqnos `ranges`, when `sent` messages
+    are expected."""
     checker = StreamChecker(PLAN)
     for first, last in ranges:
         messages = stream("S", first, last)
@@ -73,7 +60,7 @@ def test_what_was_sent_is_accepted():
     ([(1, 9)], "10 messages of S were sent and 9 delivered"),
     ([(1, 11)], "10 messages of S were sent and 11 delivered"),
 ], ids=["gap", "no beginning", "duplicate", "swap", "no end", "too many"])
-def test_a_difference_is_a_sentence(ranges, said):
+def test_each_difference_in_the_seqnos_is_a_sentence(ranges, said):
     assert said in checked(*ranges)
 
 
@@ -82,14 +69,14 @@ def test_a_difference_is_a_sentence(ranges, said):
     lambda messages: [*messages[:-1], b"x" * 20],
     lambda messages: [*messages[:-2], b"x" * 21, messages[-1]],
 ], ids=["swapped payloads", "foreign payload", "longer payload"])
-def test_payloads_belong_to_their_numbers(damage):
+def test_a_payload_under_another_seqno_is_a_difference(damage):
     checker = StreamChecker(PLAN)
     messages = damage(stream("S", 1, 10))
     checker.take("S", 1, messages, sum(map(len, messages)))
     assert "do not carry what was sent" in checker.verdict({"S": 10})
 
 
-def test_a_stranger_is_a_difference():
+def test_a_message_of_no_sender_is_a_difference():
     checker = StreamChecker(PLAN)
     checker.take("R1", 1, [b""], 0)
     assert "not among the senders" in checker.verdict({"S": 0})
@@ -103,15 +90,14 @@ def test_waiting_ends_at_the_first_difference():
     assert time.monotonic() - begin < 50 and checker.fault
 
 
-def test_what_one_member_saw_fails_the_run():
+def test_a_fault_of_one_member_fails_the_run():
     good = Report(name="S", sent=1, sent_rate=1, received=0, received_rate=0, own_share=0,
-                  cpu_seconds=0, cores=0, unacked=0,
-                  fault="", status={})
+                  cpu_seconds=0, cores=0, unacked=0, fault="", status={})
     perf_run.verify([good])
-    with pytest.raises(RunError,
-                       match="at R1: something; 3 messages of S2 were never acknowledged"):
-        perf_run.verify([good, replace(good, name="R1", fault="something"),
-                         replace(good, name="S2", unacked=3)])
+    bad = [replace(good, name="R1", fault="something"), replace(good, name="S2", unacked=3)]
+    with pytest.raises(RunError) as error:
+        perf_run.verify([good, *bad])
+    assert "at R1: something; 3 messages of S2 were never acknowledged" in str(error.value)
 
 
 # --------------------------------------------------------------------------------- the naive bundle
@@ -145,7 +131,7 @@ def test_the_limit_follows_from_cpu_time(cores, others, loss, said):
     assert perf_run.limit({"cores": cores, "cores_others": others}, loss, 2) == said
 
 
-def test_medians_reach_into_tables_and_keep_what_does_not_exist():
+def test_medians_are_taken_within_tables_and_of_none_are_none():
     runs = [{"a": value, "cores": {"S": value}, "none": None} for value in (3, 1, 2)]
     assert perf_run.medians(runs) == {"a": 2, "cores": {"S": 2}, "none": None}
 
@@ -155,11 +141,10 @@ def test_medians_reach_into_tables_and_keep_what_does_not_exist():
 
 @pytest.mark.prove
 @pytest.mark.udp
-def test_json_has_every_figure_of_every_run(port, tmp_path):
+def test_json_has_every_figure_of_every_run(tmp_path):
     target = tmp_path / "perf.json"
-    done = command("--members", 3, "--senders", "all", "--size", "100,1000", "--seconds", 0.1,
-                   "--runs", 2, "--port", port,
-                   "--json", target)
+    done = perf("--members", 3, "--senders", "all", "--size", "100,1000", "--seconds", 0.1,
+                "--runs", 2, "--port", free_port(), "--json", target)
     assert done.returncode == 0, done.stderr
     document = json.loads(target.read_text())
     assert {"ringcast", "python", "system", "cores_available", "seconds", "runs", "seed", "options",
@@ -176,9 +161,9 @@ def test_json_has_every_figure_of_every_run(port, tmp_path):
 
 @pytest.mark.prove
 @pytest.mark.udp
-def test_a_lossy_row_is_complete_and_says_what_it_repeated(port):
-    done = command("--loss", 0.2, "--seconds", 0.3, "--runs", 1, "--size", 1000, "--no-naive",
-                   "--port", port, "--json", "-")
+def test_a_row_with_loss_is_complete_and_has_what_was_repeated():
+    done = perf("--loss", 0.2, "--seconds", 0.3, "--runs", 1, "--size", 1000, "--no-naive",
+                "--port", free_port(), "--json", "-")
     assert done.returncode == 0, done.stderr
     (row,) = json.loads(done.stdout)["rows"]
     assert row["discarded_datagrams"] > 0 and row["retransmitted"] > 0 and row["requests"] > 0
@@ -198,35 +183,44 @@ def test_a_lossy_row_is_complete_and_says_what_it_repeated(port):
     (["--runs", 0], "--runs 0 is outside"),
     (["--timeout", 0], "--timeout 0 is outside"),
     (["--port", 0], "port"),
-    (["--stack", "nakack3-udp"], "--stack 'nakack3-udp' is not one of mcast-udp, mcast-tcp, nakack2-udp, nakack2-tcp, inproc"),
-    (["--stack", "nakack2-tcp", "--loss", 0.1], "nakack2-tcp without retransmission asks for nothing again"),
+    (["--stack", "nakack3-udp"], "--stack 'nakack3-udp' is not one of mcast-udp, mcast-tcp, "
+                                 "nakack2-udp, nakack2-tcp, inproc"),
+    (["--stack", "nakack2-tcp", "--loss", 0.1],
+     "nakack2-tcp without retransmission asks for nothing again"),
     (["--xmit-interval", 0], "mcast-udp needs it"),
     (["--json", "/no/such/folder/perf.json"], "--json /no/such/folder/perf.json: No such file"),
     (["--group-address", "10.0.0.1", "--seconds", 0.1], "is not a multicast address"),
     (["--interface", "192.0.2.1", "--seconds", 0.1], "is not loopback"),
+    (["--unicast", "--senders", 1], "--senders and --unicast do not go together"),
+    (["--unicast", "--members", 2], "--members and --unicast do not go together"),
+    (["--unicast", "--naive"], "--naive and --unicast do not go together"),
+    (["--unicast", "--no-naive"], "--naive and --unicast do not go together"),
+    (["--unicast", "--loss", 0.95], "--loss 0.95 is outside 0 to 0.9"),
+    (["--unicast", "--size", 0], "--size 0 is outside"),
+    (["--unicast", "--xmit-interval", 0], "xmit_interval"),
+    (["--unicast", "--group-address", "10.0.0.1", "--seconds", 0.1], "is not a multicast address"),
 ], ids=lambda value: " ".join(map(str, value)) if isinstance(value, list) else "")
-def test_what_cannot_be_is_one_sentence_and_status_2(arguments, said):
-    done = command(*arguments)
+def test_an_impossible_option_is_one_sentence_and_status_2(arguments, said):
+    done = perf(*arguments)
     assert done.returncode == 2 and said in done.stderr and done.stdout == ""
     assert len(done.stderr.strip().splitlines()) == 1, done.stderr
 
 
 def test_the_standard_table_has_the_promised_rows():
-    plans = [perf.plan_of(scenario, 100, "mcast-udp", {"group": "", "seconds": 1, "timeout": 1})
-             for scenario in
-             perf.scenarios(None, None, None, naive=True)]
+    common = {"group": "", "seconds": 1, "timeout": 1}
+    plans = [command.plan_of(scenario, 100, "mcast-udp", common)
+             for scenario in command.scenarios(None, None, None, naive=True)]
     assert [plan.title for plan in plans] == [
         "100 B, 1 -> 1", "100 B, naive, 1 -> 1", "100 B, 1 -> 2", "100 B, 1 -> 3",
         "100 B, 1 -> 1, 5 % lost", "100 B, 3 of 3 send"]
-    assert not any(scenario.naive for scenario in perf.scenarios(None, None, None, naive=False))
+    assert not any(scenario.naive for scenario in command.scenarios(None, None, None, naive=False))
 
 
 @pytest.mark.prove
 @pytest.mark.udp
-def test_every_row_is_measured_with_each_stack(port):
-    done = command("--stack", "nakack2-tcp,nakack2-udp", "--stack", "mcast-tcp", "--seconds", 0.1,
-                   "--runs", 1, "--size", 1000,
-                   "--members", 3, "--port", port, "--json", "-")
+def test_every_row_is_measured_with_each_stack():
+    done = perf("--stack", "nakack2-tcp,nakack2-udp", "--stack", "mcast-tcp", "--seconds", 0.1,
+                "--runs", 1, "--size", 1000, "--members", 3, "--port", free_port(), "--json", "-")
     assert done.returncode == 0, done.stderr
     rows = json.loads(done.stdout)["rows"]
     assert [row["title"] for row in rows] == [f"1,000 B, {row}" for row in (
@@ -235,11 +229,10 @@ def test_every_row_is_measured_with_each_stack(port):
 
 
 def test_without_retransmission_the_standard_row_with_loss_is_left_out():
-    lossy = perf.Scenario(2, loss=0.05)
-    assert perf.stacks_for(lossy, ["nakack2-tcp", "mcast-tcp"], {}) == ["mcast-tcp"]
-    assert perf.stacks_for(lossy, ["nakack2-tcp"], {"xmit_interval": 3.0}) == ["nakack2-tcp"]
-    assert perf.stacks_for(perf.Scenario(2), ["nakack2-tcp", "mcast-tcp"], {}) == ["nakack2-tcp",
-                                                                                   "mcast-tcp"]
+    lossy, both = command.Scenario(2, loss=0.05), ["nakack2-tcp", "mcast-tcp"]
+    assert command.stacks_for(lossy, both, {}) == ["mcast-tcp"]
+    assert command.stacks_for(lossy, both[:1], {"xmit_interval": 3.0}) == ["nakack2-tcp"]
+    assert command.stacks_for(command.Scenario(2), both, {}) == both
 
 
 # ------------------------------------------------------------------------- members that die or hang
@@ -249,30 +242,30 @@ def test_without_retransmission_the_standard_row_with_loss_is_left_out():
 @pytest.mark.udp
 @pytest.mark.kill
 @pytest.mark.parametrize("name", ["S", "R1"])
-def test_a_killed_member_ends_the_run(port, name):
+def test_a_killed_member_ends_the_run(name):
+    plan = udp_plan(senders=1, seconds=30)
     killer = signal_member(name, signal.SIGKILL, sending=60)
     with pytest.raises(RunError, match=rf"{name} died while \w+ \(killed by SIGKILL\)"):
-        run_once(udp_plan(port, senders=1, seconds=30))
+        run_once(plan)
     killer.join()
-    assert not [process for process in multiprocessing.active_children()
-                if process.name in PLAN.names]
+    assert not left_over(plan)
 
 
-def test_a_death_is_seen_even_when_its_exit_code_comes_after_its_sentinel():
-    """A process that dies closes what is waited for before it has an exit code: the
-    look at that moment finds nothing."""
+def test_a_death_is_noticed_although_the_exit_code_comes_later():
+    """A process that dies closes its pipe before it has an exit code: when the pipe closes,
+    the first query finds none."""
     class Dying:
         def __init__(self):
             self.ours, theirs = multiprocessing.Pipe()
             theirs.close()
-            self.sentinel, self.looks = self.ours.fileno(), 0
+            self.sentinel, self.queries = self.ours.fileno(), 0
 
         @property
         def exitcode(self):
-            return -signal.SIGKILL if self.looks > 2 else None
+            return -signal.SIGKILL if self.queries > 2 else None
 
         def is_alive(self):
-            self.looks += 1
+            self.queries += 1
             return self.exitcode is None
 
     members = perf_run.Members(PLAN)
@@ -286,33 +279,33 @@ def test_a_death_is_seen_even_when_its_exit_code_comes_after_its_sentinel():
 @pytest.mark.prove
 @pytest.mark.udp
 @pytest.mark.kill
-def test_a_member_that_hangs_ends_the_run(port, monkeypatch):
+def test_a_member_that_hangs_ends_the_run(monkeypatch):
     monkeypatch.setattr(perf_run, "GRACE", 2.0)
+    plan = udp_plan(senders=1, seconds=3, timeout=3)
     killer = signal_member("R1", signal.SIGSTOP, sending=60)
     with pytest.raises(RunError, match="did not finish sending"):
-        run_once(udp_plan(port, senders=1, seconds=3, timeout=3))
+        run_once(plan)
     killer.join()
-    assert not [process for process in multiprocessing.active_children()
-                if process.name in PLAN.names]
+    assert not left_over(plan)
 
 
 @pytest.mark.udp
-def test_a_run_that_fails_is_one_sentence_and_status_1(monkeypatch, port):
-    from typer.testing import CliRunner
-
-    from ringcast.cli.app import app
-
+@pytest.mark.parametrize(("options", "title"), [
+    (["--members", "2", "--no-naive"], "1,000 B, 1 -> 1"),
+    (["--unicast"], "1,000 B, unicast, 1 -> 1")])
+def test_a_run_that_fails_is_one_sentence_and_status_1(monkeypatch, options, title):
     def differ(reports):
         raise RunError("at R1: a difference")
 
     monkeypatch.setattr(perf_run, "verify", differ)
-    done = CliRunner().invoke(app, ["perf", "--members", "2", "--seconds", "0.1", "--no-naive",
-                                    "--port", str(port)])
-    assert done.exit_code == 1 and "1,000 B, 1 -> 1: at R1: a difference" in done.stderr
+    words = ["perf", *options, "--seconds", "0.1", "--port", str(free_port())]
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 1 and f"{title}: at R1: a difference" in done.stderr
+    assert done.stdout == ""
 
 
 @pytest.mark.udp
-def test_what_the_machine_refuses_is_the_users_to_mend():
+def test_an_interface_that_does_not_exist_is_a_mistake_of_the_caller():
     with pytest.raises(ConfigError, match="no interface that is up has the address"):
         run_once(replace(PLAN, options={"interface": "192.0.2.1", "insecure": True}))
 
@@ -321,15 +314,13 @@ def test_what_the_machine_refuses_is_the_users_to_mend():
 @pytest.mark.udp
 @pytest.mark.kill
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
-def test_members_end_with_the_command(port, number):
-    process = subprocess.Popen([sys.executable, "-c", "from ringcast.cli import main; main()",
-                                "perf", "--members", "3",
-                                "--seconds", "60", "--runs", "1", "--size", "100", "--port",
-                                str(port)],
-                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    wait_until(lambda: len(children(process.pid)) >= 3)
+def test_members_end_with_the_command(number):
+    process = subprocess.Popen(
+        [*RINGCAST, "perf", "--members", "3", "--seconds", "60", "--runs", "1", "--size", "100",
+         "--port", str(free_port())], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    wait_for(lambda: len(children(process.pid)) >= 3)
     members = children(process.pid)
-    wait_until(lambda: max(map(cpu_ticks, members)) > 60)
+    wait_for(lambda: max(map(cpu_ticks, members)) > 60)
     process.send_signal(number)
     assert process.wait(30) != 0
-    wait_until(lambda: not any(map(is_running, members)))
+    wait_for(lambda: not any(map(is_running, members)))
