@@ -1,15 +1,16 @@
-"""Campaigns on Spark: the same results as without it, whatever runs and workers do; and
-the command."""
+"""A campaign on Spark has the same results as runs without it, whatever runs and workers do.
+With the command."""
 
 import _thread
 import os
 import shlex
-import subprocess
 import sys
 import time
+from collections import Counter
 
 import msgspec
 import pytest
+from processes import ringcast
 from pyspark import SparkContext
 
 from ringcast.campaign import jobs, report
@@ -31,8 +32,8 @@ ERROR, HANGS, DIES, IS_DEAF, STOPS = 100, 101, 102, 103, 104         # seeds tha
 
 
 def planted(seed, settings):
-    """What goes wrong here goes wrong in a worker; the workers get this function by
-    value, as they cannot import it."""
+    """Do what the seed says in a worker, or run the simulator. The workers get this
+    function by value, as they cannot import it."""
     import ctypes
     import os
     import signal
@@ -48,14 +49,14 @@ def planted(seed, settings):
         os.kill(os.getpid(), signal.SIGKILL)
     if seed == 103:
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGALRM})
-        ctypes.PyDLL(None).sleep(600)  # in compiled code, with the interpreter's lock, and no
-                                       # signal wakes it
+        # in compiled code, with the interpreter's lock: no signal wakes it
+        ctypes.PyDLL(None).sleep(600)
     if seed == 104:
         os.kill(os.getpid(), signal.SIGSTOP)
     return simulate(seed, settings)
 
 
-planted.__module__ = "__main__"             # else it is taken for something that can be imported
+planted.__module__ = "__main__"             # else the workers would try to import it
 
 
 def runs_of(*seeds):
@@ -66,9 +67,18 @@ def rows_of(results, runs):
     return {row["run"]: row for row in results.rows_of(run.name for run in runs).to_pylist()}
 
 
+def matches(row, outcome):
+    """Say whether a row has the figures of a run's outcome."""
+    measured = outcome.measured
+    return (row["status"] == "ok" and row["fingerprint"] == outcome.fingerprint
+            and dict(row["counters"]) == outcome.counters
+            and row["throughput"] == measured.throughput
+            and row["latency_max"] == measured.slowest)
+
+
 @pytest.fixture(scope="module")
 def whole(spark, tmp_path_factory):
-    """A campaign that ran to its end: its runs, and the folder with its rows."""
+    """Run a campaign to its end. Return its runs, and the folder with its rows."""
     folder, runs, told = tmp_path_factory.mktemp("results"), plan(FIXED, AXES, range(3)), []
     Campaign(spark, runs, Results(folder), told=told.append).run()
     assert sum(map(len, told)) == len(runs) == 12
@@ -79,23 +89,20 @@ def test_the_results_are_those_of_the_simulator(whole):
     runs, folder = whole
     rows = rows_of(Results(folder), runs)
     for run in runs:
-        outcome, row = simulate(run.seed, run.settings), rows[run.name]
-        assert row["status"] == "ok" and row["fingerprint"] == outcome.fingerprint and dict(row["counters"]) == outcome.counters
-        assert row["throughput"] == outcome.measured.throughput and row["latency_max"] == outcome.measured.slowest
+        assert matches(rows[run.name], simulate(run.seed, run.settings)), run
 
 
 def test_the_replay_command_gives_the_same_run(whole):
     runs, folder = whole
     row = rows_of(Results(folder), runs)[runs[-1].name]
-    run = subprocess.run([sys.executable, "-c", "from ringcast.cli import main; main()",
-                          *shlex.split(row["replay"])[1:]],
-                         capture_output=True, text=True, timeout=60)
+    run = ringcast(*shlex.split(row["replay"])[1:])
     assert run.returncode == 0, run.stderr
     assert f"{row['deliveries']} deliveries, {row['events']} events" in run.stdout
-    assert f"fingerprint {row['fingerprint']:08x}" in run.stdout and f"{row['throughput']:,.0f} messages/s" in run.stdout
+    assert f"fingerprint {row['fingerprint']:08x}" in run.stdout
+    assert f"{row['throughput']:,.0f} messages/s" in run.stdout
 
 
-def test_a_campaign_goes_on_where_it_was_stopped(spark, whole, tmp_path):
+def test_a_campaign_continues_where_it_was_stopped(spark, whole, tmp_path):
     runs, folder = whole
     assert Campaign(spark, runs, Results(folder)).to_run == []
     parts = sorted(folder.glob("part-*.parquet"))
@@ -104,11 +111,12 @@ def test_a_campaign_goes_on_where_it_was_stopped(spark, whole, tmp_path):
     torn = Results(tmp_path)
     there = torn.done()
     again = Campaign(spark, runs, torn)
-    assert 0 < len(there) < len(runs) and {run.name for run in again.to_run} == {run.name for run in runs} - there
+    assert 0 < len(there) < len(runs)
+    assert {run.name for run in again.to_run} == {run.name for run in runs} - there
     again.run()
     kept, first = rows_of(Results(tmp_path), runs), rows_of(Results(folder), runs)
-    assert kept.keys() == first.keys() and all(kept[name]["fingerprint"] == row["fingerprint"]
-                                               for name, row in first.items())
+    assert kept.keys() == first.keys()
+    assert all(kept[name]["fingerprint"] == first[name]["fingerprint"] for name in first)
     assert spark.read.parquet(str(folder)).count() == len(runs)
 
 
@@ -118,21 +126,20 @@ def test_the_figures_of_a_point_are_those_of_its_runs(spark, whole):
     rows = table.to_pylist()
     rows[0]["status"] = "broken"
     found = points(spark, type(table).from_pylist(rows, table.schema))
-    assert [(each.loss, each.capacity) for each in found] == [(0.0, 16), (0.0, 64), (0.05, 16),
-                                                              (0.05, 64)]
+    points_of_axes = [(0.0, 16), (0.0, 64), (0.05, 16), (0.05, 64)]
+    assert [(each.loss, each.capacity) for each in found] == points_of_axes
     for each in found:
-        ok = [row for row in rows if (row["loss"], row["capacity"]) == (each.loss, each.capacity)
-              and row["status"] == "ok"]
-        spoilt = (rows[0]["loss"], rows[0]["capacity"]) == (each.loss, each.capacity)
+        mine = [row for row in rows if (row["loss"], row["capacity"]) == (each.loss, each.capacity)]
+        ok = [row for row in mine if row["status"] == "ok"]
+        spoilt = rows[0] in mine
         assert each.runs == 3 and each.ok == len(ok) == 3 - spoilt
         assert each.throughput == pytest.approx(sum(row["throughput"] for row in ok) / len(ok))
-        wire, payload = (sum(sum(dict(row["sent_bytes"]).values()) for row in ok),
-                         sum(row["payload_bytes"] for row in ok))
+        wire = sum(sum(dict(row["sent_bytes"]).values()) for row in ok)
+        payload = sum(row["payload_bytes"] for row in ok)
         assert each.overhead == pytest.approx(wire / payload - 1)
-        merged = {}
+        merged = Counter()
         for row in ok:
-            for latency in row["latency"]:
-                merged[latency["class"]] = merged.get(latency["class"], 0) + latency["count"]
+            merged.update({latency["class"]: latency["count"] for latency in row["latency"]})
         slowest = max(row["latency_max"] for row in ok)
         assert [each.p50, each.p99] == [min(Histogram(merged).percentile(share), slowest) / 1e6
                                         for share in (0.5, 0.99)]
@@ -144,30 +151,31 @@ def test_where_nothing_was_sent_there_are_no_figures(spark):
     results = Results()
     Campaign(spark, runs, results).run()
     (found,) = points(spark, results.rows_of(run.name for run in runs))
-    assert (found.ok, found.p99, found.overhead) == (1, None, None) and report.cells(found)[4] == "nothing was sent"
+    assert (found.ok, found.p99, found.overhead) == (1, None, None)
+    assert report.cells(found)[4] == "nothing was sent"
 
 
-def test_whatever_a_run_does_the_others_have_their_rows(spark):
-    """An error, a hang in Python, a hang in compiled code, a dead process, one that
-    stands still: each is a row that says so."""
+def test_whatever_one_run_does_the_others_have_their_rows(spark):
+    """An error, a hang in Python, a hang in compiled code, a dead process and a stopped
+    one each become a row that says so."""
     runs, results = runs_of(IS_DEAF, STOPS, HANGS, ERROR, DIES, *range(6)), Results()
     Campaign(spark, runs, results, limit=LIMIT, grace=1.0, simulate=planted).run()
     rows = {row["seed"]: row for row in rows_of(results, runs).values()}
     assert {seed: row["status"] for seed, row in rows.items()} == {
         ERROR: "error", HANGS: "timeout", DIES: "died", IS_DEAF: "timeout", STOPS: "timeout",
         **dict.fromkeys(range(6), "ok")}
-    assert rows[ERROR]["error"] == "ValueError: planted" and "in planted" in rows[ERROR][
-        "traceback"]
-    assert f"ended after {LIMIT:.0f} seconds" in rows[HANGS]["error"] and "in planted" in rows[HANGS]["traceback"]
-    assert "nor when it was told to" in rows[STOPS]["error"]
-    assert "nor when it was told to" in rows[IS_DEAF]["error"] and "in planted" in rows[IS_DEAF][
-        "traceback"]
-    assert "Python worker exited unexpectedly" in rows[DIES]["traceback"] and "\tat org.apache" not in rows[DIES]["traceback"]
-    assert all(shlex.split(row["replay"])[3] == str(seed) and row["version"] for seed,
-               row in rows.items())
+    hangs, stops, deaf, dies = rows[HANGS], rows[STOPS], rows[IS_DEAF], rows[DIES]
+    assert rows[ERROR]["error"] == "ValueError: planted"
+    assert all("in planted" in row["traceback"] for row in (rows[ERROR], hangs, deaf))
+    assert f"ended after {LIMIT:.0f} seconds" in hangs["error"]
+    assert all("nor when it was told to" in row["error"] for row in (stops, deaf))
+    assert "Python worker exited unexpectedly" in dies["traceback"]
+    assert "\tat org.apache" not in dies["traceback"]
+    assert all(shlex.split(row["replay"])[3] == str(row["seed"]) and row["version"]
+               for row in rows.values())
 
 
-def test_an_interrupt_ends_it_and_keeps_what_is_finished(spark, tmp_path):
+def test_an_interrupt_ends_a_campaign_and_keeps_finished_rows(spark, tmp_path):
     runs = runs_of(0, HANGS, 1)
     results = Results(tmp_path)
 
@@ -180,10 +188,10 @@ def test_an_interrupt_ends_it_and_keeps_what_is_finished(spark, tmp_path):
     with pytest.raises(KeyboardInterrupt):
         campaign.run()
     assert Results(tmp_path).done() == {runs[0].name, runs[2].name}
-    assert time.monotonic() - began < 60            # and not the 300 seconds that a run may take
+    assert time.monotonic() - began < 60            # a run may take 300 seconds
 
 
-def test_what_is_no_runs_fault_ends_the_campaign(spark, monkeypatch):
+def test_an_error_outside_the_runs_ends_the_campaign(spark, monkeypatch):
     def full(rows):
         raise OSError(28, "No space left on device")
 
@@ -209,7 +217,7 @@ def test_what_is_no_runs_fault_ends_the_campaign(spark, monkeypatch):
 # -------------------------------------------------------------------------------------- the command
 
 class Lent:
-    """The session of all tests, which nobody is to stop."""
+    """The session of all tests, which the command must not stop."""
 
     def __init__(self, spark):
         self._spark = spark
@@ -226,19 +234,20 @@ def lent(spark, monkeypatch):
     monkeypatch.setattr(command, "started", lambda master, conf: Lent(spark))
 
 
-def carry_out(results, seeds=range(2), **paths):
+def run_command(results, seeds=range(2), **paths):
     axes = {name: list(values) for name, values in AXES.items()}
     return command.run(FIXED, axes, seeds, master="", results=results, limit=60.0,
                        report=paths.get("report"))
 
 
 def test_the_command_answers_in_a_table_a_sentence_and_a_page(lent, whole, tmp_path, capsys):
-    assert carry_out(whole[1], range(3), report=tmp_path / "page.html") == 0
+    assert run_command(whole[1], range(3), report=tmp_path / "page.html") == 0
     said = capsys.readouterr()
-    assert "no promise was broken in 12 runs" in said.out and "For 0.05 loss and 3 members take a capacity of" in said.out
-    assert "12/12" in said.err
+    assert "no promise was broken in 12 runs" in said.out and "12/12" in said.err
+    assert "For 0.05 loss and 3 members take a capacity of" in said.out
     page = (tmp_path / "page.html").read_text()
-    assert "For 0.05 loss and 3 members" in page and "<script src" not in page and page.count("Plotly.newPlot(") == 2
+    assert "For 0.05 loss and 3 members" in page
+    assert "<script src" not in page and page.count("Plotly.newPlot(") == 2
 
 
 def test_a_run_that_failed_is_status_1_with_its_replay(lent, monkeypatch, capsys):
@@ -247,10 +256,11 @@ def test_a_run_that_failed_is_status_1_with_its_replay(lent, monkeypatch, capsys
             super().__init__(*arguments, simulate=planted, **keywords)
 
     monkeypatch.setattr(jobs, "Campaign", Planted)
-    assert carry_out(None, [ERROR]) == 1
+    assert run_command(None, [ERROR]) == 1
     said = capsys.readouterr()
     assert said.out.count("ERROR  ValueError: planted\n        ringcast simulate --seed 100") == 4
-    assert "4 of 4 runs failed. Nothing was measured." in said.out and "replay: ringcast simulate --seed 100" in said.err
+    assert "4 of 4 runs failed. Nothing was measured." in said.out
+    assert "replay: ringcast simulate --seed 100" in said.err
 
 
 def test_an_interrupted_command_says_what_is_kept(lent, whole, monkeypatch, capsys):
@@ -258,20 +268,21 @@ def test_an_interrupted_command_says_what_is_kept(lent, whole, monkeypatch, caps
         raise KeyboardInterrupt
 
     monkeypatch.setattr(Campaign, "run", interrupted)
-    assert carry_out(whole[1], range(4)) == command.INTERRUPTED
+    assert run_command(whole[1], range(4)) == command.INTERRUPTED
     assert f"interrupted: 12 of 16 runs are kept in {whole[1]}" in capsys.readouterr().out
 
 
 def test_settings_become_axes():
     fixed, axes = command.order(Settings(), {"capacity": "8,64", "ack_threshold": "5"},
                                 loss=(0.0, 0.1), members=None)
-    assert fixed == Settings(options={"ack_threshold": "5"}) and axes == {"loss": [0.0, 0.1],
-                                                                          "capacity": [8, 64]}
-    run = plan(*command.order(Settings(), {"xmit_interval": "2.5"}, members=(2,)), [1])[0]
-    assert run.settings.options["xmit_interval"] == 2.5 and run.settings.members == 2 and msgspec.json.encode(run)
+    assert fixed == Settings(options={"ack_threshold": "5"})
+    assert axes == {"loss": [0.0, 0.1], "capacity": [8, 64]}
+    [run] = plan(*command.order(Settings(), {"xmit_interval": "2.5"}, members=(2,)), [1])[:1]
+    assert run.settings.options["xmit_interval"] == 2.5 and run.settings.members == 2
+    assert msgspec.json.encode(run)
 
 
-def test_no_java_is_one_sentence(monkeypatch, tmp_path):
+def test_without_java_the_command_says_what_to_install(monkeypatch, tmp_path):
     def none():
         raise RingcastError("Spark needs Java 17 or later and none was found: install one")
 
