@@ -1,5 +1,5 @@
-"""Traces made by hand: what three members of a group wrote, row by row, so that any one
-thing can be made wrong in it."""
+"""Traces made by hand: what the members of a group wrote, row by row. A test makes one
+thing in it wrong."""
 
 from zlib import crc32
 
@@ -10,9 +10,9 @@ SIZE = 10                               # messages in a row
 
 
 class Group:
-    """A, B and C, whose names begin with that of the group. A sends 100 messages in
-    view 1, which all get, acknowledge and see purged; then C leaves, D comes, and A
-    sends 50 more in view 2."""
+    """A, B and C, whose names begin with that of the group. A sends 100 messages in view 1,
+    which all get, acknowledge and see purged. Then C leaves, D comes, and A sends 50 more
+    in view 2."""
 
     def __init__(self, name):
         self.name = name
@@ -22,12 +22,12 @@ class Group:
             self.add("A", 0, "start", sender="A", peer=member, first=1)
         self.add("A", 0, "start", sender="A", peer="D", first=101)
         for first in range(1, 101, SIZE):
-            self.round(first, "ABC", first)
+            self.send_to("ABC", first, first)
         self.add("C", 150, "refuse")
         self.add("C", 151, "close", flags=1)
         self.view(2, "ABD", 160)
         for first in range(101, 151, SIZE):
-            self.round(first, "ABD", first + 100)
+            self.send_to("ABD", first, first + 100)
         for member in "ABD":
             self.add(member, 400, "close")
 
@@ -35,6 +35,7 @@ class Group:
         return f"{self.name}-{member}#{crc32(self.name.encode()):08x}{ord(member):08x}"
 
     def add(self, member, ms, event, **columns):
+        """Append a row to a member's trace and return it. Members are named by letters."""
         for name in ("sender", "peer"):
             if name in columns:
                 columns[name] = self.address(columns[name])
@@ -49,7 +50,8 @@ class Group:
             self.add(member, ms, "view", view_id=number,
                      members=[self.address(each) for each in members])
 
-    def round(self, first, members, ms):
+    def send_to(self, members, first, ms):
+        """Let A send ten messages, which `members` get and acknowledge and A purges."""
         last = first + SIZE - 1
         sent_at = int(ms * MS)
         self.add("A", ms, "send", sender="A", first=first, last=last, nbytes=1000, sent_at=sent_at)
@@ -61,25 +63,29 @@ class Group:
                          nbytes=50)
         self.add("A", ms + 5, "purge", sender="A", first=first, last=last)
 
-    def find(self, member, event, last=None):
-        return next(index for index, row in enumerate(self.rows[member]) if row["event"] == event
-                    and (
-last is None or row.get("last") == last))
+    def find(self, member, event, last=None, **columns):
+        """Return where the first row of an event with these values is."""
+        wanted = {"event": event, **columns} | ({} if last is None else {"last": last})
+        return next(index for index, row in enumerate(self.rows[member])
+                    if all(row.get(name) == value for name, value in wanted.items()))
 
-    def take(self, member, event, last=None):
-        return self.rows[member].pop(self.find(member, event, last))
+    def row(self, member, event, last=None, **columns):
+        return self.rows[member][self.find(member, event, last, **columns)]
+
+    def take(self, member, event, last=None, **columns):
+        """Remove a row and return it."""
+        return self.rows[member].pop(self.find(member, event, last, **columns))
 
     def write(self, directory, part_rows=10_000):
-        """With the ordinals and event numbers that a recorder would have counted."""
+        """Write the trace with the ordinals and event numbers that a recorder counts."""
         for member, rows in self.rows.items():
             writer = Writer(directory, self.address(member), threaded=False)
             delivered, view_id = {}, 0
             for number, row in enumerate(rows):
                 row = dict(row)
                 view_id = row.pop("view_id", view_id)
-                if "ord" not in row and row.get("first") is not None and row["event"] in ("deliver",
-                                                                                          "ack",
-                                                                                          "purge"):
+                has_range = row.get("first") is not None
+                if "ord" not in row and has_range and row["event"] in ("deliver", "ack", "purge"):
                     key = row["sender"], row.get("conn_id")
                     if row["event"] != "deliver":
                         row["ord"] = delivered.get(key, 0)

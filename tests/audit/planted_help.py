@@ -1,7 +1,6 @@
-"""A simulated group whose traces are taken apart, changed in one thing, and written
-again under another name.
+"""The traces of a simulated group, changed in one thing and written under another name.
 
-    python tests/audit/planted_help.py 113      # make the run that is kept anew, from a seed
+    python tests/audit/planted_help.py 113      # make the run that is kept again, from a seed
 """
 
 import copy
@@ -23,29 +22,28 @@ from ringcast.trace.writer import folder_of
 BEGIN = 1_700_000_000_000_000_000       # wall of the beginning
 MASK = (1 << 64) - 1
 KEPT = Path(__file__).with_name("planted.parquet")
-SETTINGS = Settings(members=4, messages=200, loss=0.1, crashes=0, partitions=0, pauses=0,
-                    exclusions=0, leaves=1, jumps=0,
-                    unicast=30, returns=0, breaks=0, splits=0, slow=0)
+SETTINGS = Settings(members=4, messages=200, loss=0.1, unicast=30, leaves=1, crashes=0,
+                    partitions=0, pauses=0, exclusions=0, jumps=0, returns=0, breaks=0, splits=0,
+                    slow=0)
 
 
 def kept():
-    """Return the rows of each member, in their order, by its letter; a second
-    incarnation of D is D'.
+    """Return the rows of each member, in their order, by its letter. A second incarnation
+    of D is D'.
 
-    They are those of one simulated run, kept as a file: what is planted and what it is
-    found as depends on the run, and a run depends on every rule of the protocols.
+    They are those of one simulated run, which is kept as a file: what a plant is found as
+    depends on the run, and a run depends on every rule of the protocols.
     """
     members, letters = {}, {}
     for row in parquet.read_table(KEPT).cast(SCHEMA).to_pylist():
-        letter = row["member"][0] + "'" * sum(each[0] == row["member"][0] and each != row["member"]
-                                              for each in letters)
+        earlier = sum(each[0] == row["member"][0] and each != row["member"] for each in letters)
+        letter = row["member"][0] + "'" * earlier
         members.setdefault(letters.setdefault(row["member"], letter), []).append(row)
     return members
 
 
 def keep(seed):
-    """Simulate a run and keep its rows, incarnation after incarnation, each in its
-    order."""
+    """Simulate a run and keep its rows, each incarnation's in their order."""
     run = Run(draw(seed, SETTINGS))
     with TemporaryDirectory() as directory:
         with Trace(run.cluster, Path(directory) / "trace"):
@@ -59,8 +57,8 @@ def keep(seed):
 
 
 class Copy:
-    """One group; `rows` may be changed. Everything that a recorder counts is counted
-    when it is written."""
+    """The traces of one group, whose `rows` a test may change. Ordinals and event numbers
+    are counted when they are written."""
 
     def __init__(self, rows, name):
         self.name = name
@@ -78,21 +76,23 @@ class Copy:
         if address is None:
             return None
         name, _, incarnation = address.rpartition("#")
-        return f"{self.name}-{name}#{(int(incarnation, 16) ^ (crc32(self.name.encode()) << 32)) & MASK:016x}"
+        number = (int(incarnation, 16) ^ (crc32(self.name.encode()) << 32)) & MASK
+        return f"{self.name}-{name}#{number:016x}"
 
     def address(self, member):
         return self.rows[member][0]["member"]
 
     def find(self, member, *events, sender=None, to_one=False, over=None):
-        """The rows of some events, of one stream, that have to do with positions from
-        first to last (`over`)."""
+        """Return the rows of some events, of one sender's stream to all or to one, that
+        have a position in `over`: (first, last)."""
         sender = sender and self.address(sender)
         return [row for row in self.rows[member] if row["event"] in events
-                and (sender is None or row["sender"] == sender) and (
-(row["conn_id"] is not None) == to_one) and (sender is None or row["first"] is not None) and (
-over is None or (row["first"] <= over[1] and row["last"] >= over[0]))]
+                and (sender is None or row["sender"] == sender and row["first"] is not None)
+                and (row["conn_id"] is not None) == to_one
+                and (over is None or (row["first"] <= over[1] and row["last"] >= over[0]))]
 
     def take(self, member, rows):
+        """Remove rows of a member."""
         self.rows[member] = [row for row in self.rows[member]
                              if not any(row is each for each in rows)]
 
@@ -104,8 +104,8 @@ over is None or (row["first"] <= over[1] and row["last"] >= over[0]))]
         self.rows[member].insert(at, row)
 
     def skew(self, member, ahead, rate=0.0):
-        """Set a member's clock: `ahead` nanoseconds, and `rate` more for each one from
-        the beginning."""
+        """Set a member's clock ahead, in nanoseconds, and `rate` more for each one that
+        passes."""
         mine = self.address(member)
         for rows in self.rows.values():
             for row in rows:
@@ -126,8 +126,7 @@ over is None or (row["first"] <= over[1] and row["last"] >= over[0]))]
                 elif row["event"] in ("ack", "purge") and row["ord"] is not None:
                     row["ord"] = given.get(key, 0)
                 row |= {"member_id": id_of(row["member"]), "sender_id": id_of(row["sender"]),
-                        "peer_id": id_of(row["peer"]),
-                        "kind": KINDS[row["event"]]}
+                        "peer_id": id_of(row["peer"]), "kind": KINDS[row["event"]]}
             folder = folder_of(directory, rows[0]["member"], rows[0]["epoch"])
             folder.mkdir(parents=True)
             write(arrow.Table.from_pylist(rows, SCHEMA), folder / part_name(1))

@@ -1,5 +1,5 @@
-"""The audit finds every kind of violation, names the first message that shows it, and
-finds nothing where nothing is wrong."""
+"""The audit finds every kind of violation and names the first message that shows it. It finds
+nothing where nothing is wrong."""
 
 import shutil
 from collections import defaultdict
@@ -9,12 +9,7 @@ import pytest
 from audit_help import Group
 from pyarrow import parquet
 
-from ringcast.audit import (
-    aggregates,
-    files as audit_files,
-    groups as audit_groups,
-    verdict as auditing,
-)
+from ringcast.audit import aggregates, files as audit_files, groups as audit_groups, verdict
 from ringcast.audit.rows import Rows
 from ringcast.trace import PART, part_name
 from ringcast.trace.schema import SCHEMA
@@ -25,32 +20,30 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]  # the fixtures audit
 def gap(group):
     group.take("B", "deliver", 50)
     group.take("B", "ack", 50)
-    group.rows["A"][group.find("A", "purge", 50)]["wall"] += 10_000_000
+    group.row("A", "purge", 50)["wall"] += 10_000_000
 
 
 def gap_at_the_begin(group):
     group.take("D", "deliver", 110)
     group.take("D", "ack", 110)
-    group.rows["A"][group.find("A", "purge", 110)]["wall"] += 10_000_000
+    group.row("A", "purge", 110)["wall"] += 10_000_000
 
 
 def duplicate(group):
-    group.rows["B"].insert(group.find("B", "deliver", 60),
-                           dict(group.rows["B"][group.find("B", "deliver", 50)]))
+    first = group.row("B", "deliver", 50)
+    group.rows["B"].insert(group.find("B", "deliver", 60), dict(first))
 
 
 def overlap(group):
-    row = group.rows["B"][group.find("B", "deliver", 50)]
-    row.update(first=38, count=13)
+    group.row("B", "deliver", 50).update(first=38, count=13)
 
 
 def inversion(group):
-    rows = group.rows["B"]
-    one, other = group.find("B", "deliver", 50), group.find("B", "deliver", 60)
+    one, other = group.row("B", "deliver", 50), group.row("B", "deliver", 60)
     for name in ("first", "last"):
-        rows[one][name], rows[other][name] = rows[other][name], rows[one][name]
-    del rows[group.find("B", "ack", 50)]
-    group.rows["A"][group.find("A", "purge", 50)]["wall"] += 10_000_000
+        one[name], other[name] = other[name], one[name]
+    group.take("B", "ack", 50)
+    group.row("A", "purge", 50)["wall"] += 10_000_000
     group.rows["A"].sort(key=lambda row: row["wall"])
 
 
@@ -65,7 +58,7 @@ def ack_before_delivery(group):
 
 
 def purge_before_ack(group):
-    group.rows["A"][group.find("A", "purge", 50)]["wall"] -= 3_200_000
+    group.row("A", "purge", 50)["wall"] -= 3_200_000
 
 
 def purge_before_own_delivery(group):
@@ -81,11 +74,11 @@ def more_than_was_sent(group):
 
 
 def from_before_the_begin(group):
-    group.rows["D"].insert(1, dict(group.rows["B"][group.find("B", "deliver", 100)]))
+    group.rows["D"].insert(1, dict(group.row("B", "deliver", 100)))
 
 
 def view_of_others(group):
-    group.rows["B"][group.find("B", "view")]["members"] = [group.address(each) for each in "AB"]
+    group.row("B", "view")["members"] = [group.address(each) for each in "AB"]
 
 
 def view_id_goes_back(group):
@@ -94,77 +87,76 @@ def view_id_goes_back(group):
 
 def view_without_itself(group):
     for member in "ABD":
-        (view,) = [row for row in group.rows[member] if row["event"] == "view"
-                   and row["view_id"] == 2]
-        view["members"] = [group.address(each) for each in "AD"]
+        group.row(member, "view", view_id=2)["members"] = [group.address(each) for each in "AD"]
 
 
 def missing_event(group):
-    group.rows["B"][group.find("B", "deliver", 50)]["lost"] = True
+    group.row("B", "deliver", 50)["lost"] = True
 
 
 def dropped_events(group):
-    group.rows["B"][group.find("B", "deliver", 50)] = {"wall": 43_000_000, "event": "dropped",
-                                                       "count": 3}
+    group.rows["B"][group.find("B", "deliver", 50)] = {
+        "wall": 43_000_000, "event": "dropped", "count": 3}
 
 
 # what is planted: (kinds that are found at the member, message of the first, member)
 VIOLATIONS = {
-    gap: ({"gap"}, 41, "B"), gap_at_the_begin: ({"gap"}, 101, "D"),
+    gap: ({"gap"}, 41, "B"),
+    gap_at_the_begin: ({"gap"}, 101, "D"),
     duplicate: ({"duplicate"}, 41, "B"),
-    overlap: ({"duplicate"}, 38, "B"), inversion: ({"order"}, 41, "B"),
+    overlap: ({"duplicate"}, 38, "B"),
+    inversion: ({"order"}, 41, "B"),
     one_lacks_the_tail_of_a_view: ({"set", "purge"}, 141, "B"),
-    ack_before_delivery: ({"ack"}, 41, "B"), purge_before_ack: ({"purge"}, 41, "B"),
+    ack_before_delivery: ({"ack"}, 41, "B"),
+    purge_before_ack: ({"purge"}, 41, "B"),
     purge_before_own_delivery: ({"purge"}, 41, "A"),
-    more_than_was_sent: ({"forged"}, 151, "B"), from_before_the_begin: ({"start"}, 91, "D"),
+    more_than_was_sent: ({"forged"}, 151, "B"),
+    from_before_the_begin: ({"start"}, 91, "D"),
     view_of_others: ({"view"}, None, "B"),
-    view_id_goes_back: ({"view"}, None, "B"), view_without_itself: ({"view"}, None, "B"),
+    view_id_goes_back: ({"view"}, None, "B"),
+    view_without_itself: ({"view"}, None, "B"),
 }
 HOLES = (missing_event, dropped_events)
 
 
+def pieces(row, *ranges):
+    """Return a row cut into rows of the given ranges (first, last), each with its changes."""
+    return [dict(row, first=first, last=last, count=last - first + 1, **changes)
+            for first, last, changes in ranges]
+
+
+def replace(group, member, event, *ranges):
+    """Cut the row with messages 41 to 50 into pieces."""
+    at = group.find(member, event, 50)
+    group.rows[member][at:at + 1] = pieces(group.rows[member][at], *ranges)
+
+
 def fragments(group):
-    """A large message in three parts: 41, 43 and 44, with a small one between; and the
-    first part of one that was given up."""
-    rows = group.rows["A"]
-    at = group.find("A", "send", 50)
-    parts = [dict(rows[at], first=first, last=first, count=1) for first in range(41, 51)]
-    parts[0].update(flags=8 | PART)
-    parts[2].update(flags=8 | PART)
-    parts[3].update(flags=8, ord=41)
-    parts[9].update(flags=8 | PART)
-    rows[at:at + 1] = parts
+    """A sends a large message in three parts, 41, 43 and 44, with a small one between, and
+    the first part of one that it gives up."""
+    changes = {41: {"flags": 8 | PART}, 43: {"flags": 8 | PART}, 44: {"flags": 8, "ord": 41},
+               50: {"flags": 8 | PART}}
+    replace(group, "A", "send", *((n, n, changes.get(n, {})) for n in range(41, 51)))
     for member in "ABC":
-        rows = group.rows[member]
-        at = group.find(member, "deliver", 50)
-        rows[at:at + 1] = [dict(rows[at], first=first, last=last, count=last - first + 1) for first,
-                           last in ((42, 42), (44, 49))]
+        replace(group, member, "deliver", (42, 42, {}), (44, 49, {}))
 
 
 def out_of_band(group):
-    """Message 45 is OOB and comes late to B, 46 early; neither is a gap."""
-    rows = group.rows["A"]
-    at = group.find("A", "send", 50)
-    rows[at:at + 1] = [dict(rows[at], first=41, last=44, count=4),
-                       dict(rows[at], first=45, last=46, count=2, flags=1),
-                       dict(rows[at], first=47, last=50, count=4)]
+    """Message 45 is OOB and comes late to all, 46 early. Neither is a gap."""
+    replace(group, "A", "send", (41, 44, {}), (45, 46, {"flags": 1}), (47, 50, {}))
     for member in "ABC":
-        rows = group.rows[member]
-        at = group.find(member, "deliver", 50)
-        rows[at:at + 1] = [dict(rows[at], first=46, last=46, count=1, flags=1),
-                           dict(rows[at], first=41, last=44, count=4),
-                           dict(rows[at], first=47, last=50, count=4),
-                           dict(rows[at], first=45, last=45, count=1, flags=1)]
+        replace(group, member, "deliver",
+                (46, 46, {"flags": 1}), (41, 44, {}), (47, 50, {}), (45, 45, {"flags": 1}))
 
 
 def not_looped_back(group):
-    group.rows["A"][group.find("A", "send", 50)]["flags"] = 2
+    group.row("A", "send", 50)["flags"] = 2
     group.take("A", "deliver", 50)
 
 
 def crashed_with_less(group):
-    """A sends five more and dies without a word; B got some of them and D none, and
-    nobody promised otherwise."""
+    """A sends five more and dies. B got some of them and D none, and nobody promised
+    otherwise."""
     group.rows["A"].pop()
     for member in "BD":
         group.rows[member].pop()
@@ -176,8 +168,7 @@ def crashed_with_less(group):
 
 
 def lost_tail_of_a_crash(group):
-    """B crashed, and what it did in its last second is not in its trace: A knows more
-    of it than it says."""
+    """B crashed, and its trace lacks its last second: A knows more of it."""
     del group.rows["B"][group.find("B", "deliver", 150):]
 
 
@@ -202,34 +193,30 @@ HEALTHY = (fragments, out_of_band, not_looped_back, crashed_with_less, lost_tail
 
 def fragments_with_a_gap(group):
     fragments(group)
-    rows = group.rows["B"]
-    index = next(index for index, row in enumerate(rows) if row["event"] == "deliver"
-                 and row["first"] == 44)
-    rows[index].update(first=45, count=5)
+    group.row("B", "deliver", first=44).update(first=45, count=5)
 
 
 def out_of_band_lost(group):
     out_of_band(group)
-    rows = group.rows["B"]
-    del rows[next(index for index, row in enumerate(rows) if row["event"] == "deliver"
-                  and row["first"] == 45)]
+    group.take("B", "deliver", first=45)
 
 
 def out_of_band_twice(group):
     out_of_band(group)
-    rows = group.rows["B"]
-    index = next(index for index, row in enumerate(rows) if row["event"] == "deliver"
-                 and row["first"] == 46)
-    rows.insert(index, dict(rows[index]))
+    index = group.find("B", "deliver", first=46)
+    group.rows["B"].insert(index, dict(group.rows["B"][index]))
 
 
-VIOLATIONS |= {fragments_with_a_gap: ({"gap"}, 44, "B"), out_of_band_lost: ({"gap"}, 45, "B"),
-               out_of_band_twice: ({"duplicate"}, 46, "B")}
+VIOLATIONS |= {
+    fragments_with_a_gap: ({"gap"}, 44, "B"),
+    out_of_band_lost: ({"gap"}, 45, "B"),
+    out_of_band_twice: ({"duplicate"}, 46, "B"),
+}
 
 
 @pytest.fixture(scope="module")
 def directory(tmp_path_factory):
-    """Each plant in a group of its own, and one group as it should be."""
+    """Write each plant in a group of its own, and one group as it should be."""
     directory = tmp_path_factory.mktemp("traces")
     Group("untouched").write(directory, part_rows=7)
     for plant in (*VIOLATIONS, *HOLES, *HEALTHY):
@@ -241,62 +228,67 @@ def directory(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def result(spark, directory):
-    """One audit of all of them."""
-    return auditing.audit(spark, [directory], skew_ms=0)
+    """Audit all of them at once."""
+    return verdict.audit(spark, [directory], skew_ms=0)
 
 
-def of(found, plant):
-    return [violation for violation in found if violation.member.startswith(plant.__name__ + "-")]
+def found_in(violations, plant):
+    """Return the violations that were found in the group of a plant."""
+    return [each for each in violations if each.member.startswith(plant.__name__ + "-")]
 
 
 @pytest.mark.parametrize("plant", VIOLATIONS)
 def test_a_planted_violation_is_found_and_its_first_message_named(result, plant):
     kinds, position, member = VIOLATIONS[plant]
-    found = of(result[0].violations, plant)
+    found = found_in(result[0].violations, plant)
     assert {violation.kind for violation in found} == kinds, found
-    assert found[0].position == position and found[0].member == Group(plant.__name__).address(member), found
+    assert found[0].position == position, found
+    assert found[0].member == Group(plant.__name__).address(member), found
     assert position is None or f"message {position} of {plant.__name__}-A" in str(found[0])
 
 
 @pytest.mark.parametrize("plant", HEALTHY)
-def test_what_is_allowed_is_no_violation(result, plant):
-    assert of([*result[0].violations, *result[0].unproven], plant) == []
+def test_an_allowed_event_is_no_violation(result, plant):
+    assert found_in([*result[0].violations, *result[0].unproven], plant) == []
 
 
 @pytest.mark.parametrize("plant", HOLES)
 def test_a_trace_with_holes_is_incomplete_and_proves_nothing_broken(result, plant):
-    assert of(result[0].violations, plant) == [] and {each.kind for each in of(result[0].unproven, plant)} == {"gap", "ack"}
-    assert [member for member in result[0].incomplete if member.startswith(plant.__name__)] == [
-        Group(plant.__name__).address("B")]
+    audit = result[0]
+    assert found_in(audit.violations, plant) == []
+    assert {each.kind for each in found_in(audit.unproven, plant)} == {"gap", "ack"}
+    incomplete = [member for member in audit.incomplete if member.startswith(plant.__name__)]
+    assert incomplete == [Group(plant.__name__).address("B")]
 
 
-def test_who_did_not_close_its_trace_is_named(result):
+def test_a_member_that_did_not_close_its_trace_is_named(result):
     (sentence,) = result[0].remarks()
-    assert sentence.startswith("2 members did not close") and Group("lost_tail_of_a_crash").address("B") in sentence
+    assert sentence.startswith("2 members did not close")
+    assert Group("lost_tail_of_a_crash").address("B") in sentence
 
 
 def test_nothing_is_found_that_was_not_planted(result):
-    planted = {plant.__name__ for plant in VIOLATIONS}
-    assert {violation.member.rpartition("-")[0] for violation in result[0].violations} == planted
-    assert len(result[0].incomplete) == len(HOLES) and result[0].status == 1
-    assert result[0].verdict.startswith("BROKEN") and result[0].violations == sorted(
-        result[0].violations, key=lambda each: each.wall)
+    audit, planted = result[0], {plant.__name__ for plant in VIOLATIONS}
+    assert {each.member.rpartition("-")[0] for each in audit.violations} == planted
+    assert len(audit.incomplete) == len(HOLES) and audit.status == 1
+    assert audit.verdict.startswith("BROKEN")
+    assert audit.violations == sorted(audit.violations, key=lambda each: each.wall)
 
 
-def test_ordinals_and_windows_come_to_the_same(result):
-    """The aggregates leave out nothing that looking at every row finds."""
+def test_the_aggregates_suspect_every_stream_in_which_a_row_is_wrong(result):
+    """And they do not suspect every stream."""
     audit, rows = result
     everything = list(audit.groups.got)
     suspects = set(audit_groups.suspects(audit.groups))
-    judge = auditing._Judge(rows, audit, 0, [])
+    judge = verdict._Judge(rows, audit, 0, [])
     begins = {key: begin for key in everything if (begin := judge._begin(*key)) is not None}
     with Rows(rows, everything, begins) as second:
         found = {(member, stream) for kind, member, stream, *_ in second.found()}
     assert found <= suspects and len(found) < len(suspects) < len(everything)
 
 
-def test_a_plain_look_at_single_messages_agrees(result, directory):
-    """The oracle: sets and lists of numbers, and no Spark."""
+def test_a_loop_over_single_messages_finds_the_same(result, directory):
+    """Sets and lists of numbers, without Spark, are the oracle."""
     given, sent = defaultdict(list), defaultdict(set)
     for path in sorted(directory.glob("*/*.parquet")):
         for row in parquet.read_table(path).cast(SCHEMA).to_pylist():
@@ -314,26 +306,27 @@ def test_a_plain_look_at_single_messages_agrees(result, directory):
         due = {number for number in sent[stream] if begin <= number <= max(ordered)}
         if len(set(numbers)) < len(numbers) or ordered != sorted(ordered) or due - set(numbers):
             wrong.add(member)
-    judged = {violation.member for violation in [*result[0].violations, *result[0].unproven]
+    judged = {violation.member for violation in (*result[0].violations, *result[0].unproven)
               if violation.kind in ("gap", "duplicate", "order")}
     assert wrong == judged
 
 
-def test_large_traces_are_read_by_spark_and_come_to_the_same(spark, tmp_path, monkeypatch):
-    """(Small ones are read by the driver itself.)"""
+def test_spark_reads_a_large_trace_and_finds_the_same(spark, tmp_path, monkeypatch):
+    """The driver itself reads a small one."""
     group = Group("large")
     group.take("B", "ack", 50)
-    group.rows["B"][group.find("B", "ack", 60)]["first"] = 41
+    group.row("B", "ack", 60)["first"] = 41
     for row in group.rows["C"]:
         row["wall"] += 3600 * 10**9
     group.write(tmp_path, part_rows=7)
     found = []
     for small in (aggregates.SMALL, -1):
         monkeypatch.setattr(aggregates, "SMALL", small)
-        found.append(auditing.audit(spark, [tmp_path])[0])
+        found.append(verdict.audit(spark, [tmp_path])[0])
     one, other = found
     assert [(each.kind, each.position) for each in one.violations] == [("purge", 41)]
-    assert one.violations == other.violations and one.groups == other.groups and one.clocks == other.clocks
+    assert one.violations == other.violations and one.groups == other.groups
+    assert one.clocks == other.clocks
     assert [row["member"] for row in one.clocks.rows()] == [group.address("C")]
 
 
@@ -351,8 +344,9 @@ def part_of(directory, number, member="B"):
 def test_a_torn_part_is_reported_and_not_read(spark, one):
     path = part_of(one, 2)
     path.write_bytes(path.read_bytes()[:-100])
-    audit, _ = auditing.audit(spark, [one], skew_ms=0)
-    assert list(audit.files.bad) == [path] and "torn" in audit.files.bad[path] and path not in audit.files.parts
+    audit, _ = verdict.audit(spark, [one], skew_ms=0)
+    assert list(audit.files.bad) == [path] and "torn" in audit.files.bad[path]
+    assert path not in audit.files.parts
     assert audit.status == 3 and audit.violations == [] and "torn" in audit.verdict
 
 
@@ -361,15 +355,15 @@ def test_a_part_that_is_damaged_inside_is_left_out(spark, one):
     data = bytearray(path.read_bytes())
     data[4:400] = bytes(396)
     path.write_bytes(data)
-    audit, _ = auditing.audit(spark, [one], skew_ms=0)
+    audit, _ = verdict.audit(spark, [one], skew_ms=0)
     assert list(audit.files.bad) == [path] and audit.status == 3 and audit.violations == []
 
 
-def test_a_part_that_was_taken_away_is_missed(one):
+def test_a_part_that_was_taken_away_is_reported_as_missing(one):
     part_of(one, 2).unlink()
     files = audit_files.find([one])
-    assert [path.name for path in files.missing] == [part_name(2)] and list(files.incomplete()) == [
-        Group("one").address("B")]
+    assert [path.name for path in files.missing] == [part_name(2)]
+    assert list(files.incomplete()) == [Group("one").address("B")]
 
 
 def test_a_foreign_file_is_reported_and_not_read(one):
@@ -379,7 +373,7 @@ def test_a_foreign_file_is_reported_and_not_read(one):
     assert list(files.bad.values()) == ["is not of a trace"] and not files.incomplete()
 
 
-def test_a_part_of_another_version_is_reported_as_such(one):
+def test_a_part_of_another_version_is_reported_with_its_version(one):
     path = part_of(one, 1)
     table = parquet.read_table(path)
     parquet.write_table(table.replace_schema_metadata({b"ringcast.trace": b"99"}), path)
@@ -387,10 +381,11 @@ def test_a_part_of_another_version_is_reported_as_such(one):
 
 
 def test_the_same_trace_named_twice_is_read_once(one):
-    assert len(audit_files.find([one, one, part_of(one, 1)]).parts) == len(audit_files.find([one]).parts)
+    parts = audit_files.find([one]).parts
+    assert len(audit_files.find([one, one, part_of(one, 1)]).parts) == len(parts)
 
 
-def test_what_a_crash_left_unfinished_is_no_part(one):
+def test_an_unfinished_file_of_a_crash_is_no_part(one):
     path = part_of(one, 1).with_name(".000009.part")
     path.write_bytes(b"PAR1")
     files = audit_files.find([one])
@@ -398,12 +393,12 @@ def test_what_a_crash_left_unfinished_is_no_part(one):
 
 
 @pytest.mark.parametrize("what", ["nothing", "no trace", "all torn"])
-def test_without_a_trace_there_is_one_sentence(tmp_path, one, what):
+def test_without_a_trace_the_audit_is_refused(tmp_path, one, what):
     if what == "all torn":
         for path in one.rglob("*.parquet"):
             path.write_bytes(b"PAR1")
     elif what == "no trace":
         shutil.rmtree(one)
         one.mkdir()
-    with pytest.raises(auditing.audit_files.TraceError):
+    with pytest.raises(audit_files.TraceError):
         audit_files.find([tmp_path / "nothing" if what == "nothing" else one])

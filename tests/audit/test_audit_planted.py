@@ -1,6 +1,5 @@
-"""The catalogue of what an audit must find: each violation is planted into the trace of
-a simulated group in which nothing was wrong, and the first message that is named is the
-right one."""
+"""The catalogue of what an audit must find. Each violation is planted into the trace of a
+simulated group in which nothing was wrong, and the audit names its first message."""
 
 import pytest
 from planted_help import Copy, kept
@@ -10,13 +9,13 @@ from ringcast.audit.verdict import audit
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]  # the fixtures audit some hundred traces
 
-# In the run that is kept A, B, C and D send; C says something to D alone; D leaves, and
+# In the run that is kept A, B, C and D send. C sends something to D alone. D leaves, and
 # comes back.
 ONE = {"sender": "C", "to_one": True}
 
 
 def nth(group, member="B", number=12, **stream):
-    """A delivery somewhere in the middle of a stream."""
+    """Return a delivery in the middle of a stream."""
     return group.find(member, "deliver", **({"sender": "C"} | stream))[number]
 
 
@@ -24,12 +23,17 @@ def span(row):
     return row["first"], row["last"]
 
 
-def first_given(group, position, members):
-    """Who was given this message, or what comes behind it, first."""
-    return min((each["wall"], member) for member in members for each in group.find(member,
-                                                                                   "deliver",
-                                                                                   sender="C")
+def first_receiver(group, position, members):
+    """Return who was the first to get this message or one behind it."""
+    return min((each["wall"], member) for member in members
+               for each in group.find(member, "deliver", sender="C")
                if each["last"] >= position)[1]
+
+
+def take_from(group, member, events, first):
+    """Remove what the events of one member say of C's messages from `first` on."""
+    group.take(member, [each for each in group.find(member, *events, sender="C")
+                        if each["last"] >= first])
 
 
 def lost(group):
@@ -68,27 +72,26 @@ def never_sent(group):
 def never_sent_though_later_ones_were(group):
     row = nth(group)
     group.take("C", group.find("C", "send", "retransmit", sender="C", over=span(row)))
-    # Behind the hole in C's trace a purge seems to come before what it follows.
-    return ["forged", "purge"], row["first"], first_given(group, row["first"], "ABD")
+    # behind the gap in C's trace a purge seems to come before what it follows
+    return ["forged", "purge"], row["first"], first_receiver(group, row["first"], "ABD")
 
 
 def left_out_by_its_sender(group):
     row = nth(group)
     for member in group.rows:
-        group.take(member, [each for each in group.find(member, "deliver", "send", "retransmit",
-                                                        sender="C")
+        rows = group.find(member, "deliver", "send", "retransmit", sender="C")
+        group.take(member, [each for each in rows
                             if span(each) == span(row) or each["first"] == row["first"]])
-    return ["send"], row["first"], first_given(group, row["last"] + 1, "ABCD")
+    return ["send"], row["first"], first_receiver(group, row["last"] + 1, "ABCD")
 
 
 def end_of_a_closed_trace_missing(group):
     row = nth(group, number=-1)
-    group.take("C", [each for each in group.find("C", "send", "retransmit", sender="C")
-                     if each["last"] >= row["first"]])
-    return ["forged"], row["first"], first_given(group, row["first"], "ABD")
+    take_from(group, "C", ["send", "retransmit"], row["first"])
+    return ["forged"], row["first"], first_receiver(group, row["first"], "ABD")
 
 
-def given_to_who_is_not_in_the_view(group):
+def delivered_to_a_member_that_is_not_in_the_view(group):
     for member in "ABC":
         group.find(member, "view")[1]["members"].remove(group.address("B"))
     return ["view"], None, "B"
@@ -103,21 +106,19 @@ def of_a_stranger(group):
 
 def different_sets_in_one_view(group):
     row = nth(group, number=-2)
-    group.take("B", [each for each in group.find("B", "deliver", "ack", sender="C")
-                     if each["last"] >= row["first"]])
+    take_from(group, "B", ["deliver", "ack"], row["first"])
     return ["purge", "set"], row["first"], "B"
 
 
-def given_up_and_never_acknowledged(group):
+def purged_and_never_acknowledged(group):
     row = nth(group, number=20)
-    group.take("B", [each for each in group.find("B", "ack", sender="C")
-                     if each["last"] >= row["first"]])
+    take_from(group, "B", ["ack"], row["first"])
     return ["purge"], row["first"], "B"
 
 
-def given_up_before_it_was_acknowledged(group):
-    """B acknowledges nothing for a while, in which it is given what C sent after it had
-    given up what lies before."""
+def purged_before_it_was_acknowledged(group):
+    """B acknowledges nothing for a while, in which it gets what C sent after it had purged
+    what is before."""
     rows = group.find("B", "deliver", sender="C")
     low, high = rows[8]["first"], rows[24]["last"]
     group.take("B", [each for each in group.find("B", "ack", sender="C")
@@ -204,31 +205,29 @@ def acknowledged_before_delivery_by_one(group):
     return ["ack"], row["first"], "D"
 
 
-PLANTS = (lost, lost_at_the_beginning, twice, out_of_order, never_sent,
-          never_sent_though_later_ones_were, left_out_by_its_sender,
-          end_of_a_closed_trace_missing, given_to_who_is_not_in_the_view, of_a_stranger,
-          different_sets_in_one_view,
-          given_up_and_never_acknowledged, given_up_before_it_was_acknowledged,
-          acknowledged_before_delivery,
-          acknowledged_and_never_delivered, own_messages_not_delivered,
-          one_own_message_not_delivered,
-          two_members_with_one_incarnation, from_before_the_stream_begins, view_ids_go_back,
-          one_view_of_different_members,
-          lost_to_one, twice_to_one, never_sent_to_one, acknowledged_before_delivery_by_one)
+PLANTS = (
+    lost, lost_at_the_beginning, twice, out_of_order, never_sent,
+    never_sent_though_later_ones_were, left_out_by_its_sender, end_of_a_closed_trace_missing,
+    delivered_to_a_member_that_is_not_in_the_view, of_a_stranger, different_sets_in_one_view,
+    purged_and_never_acknowledged, purged_before_it_was_acknowledged, acknowledged_before_delivery,
+    acknowledged_and_never_delivered, own_messages_not_delivered, one_own_message_not_delivered,
+    two_members_with_one_incarnation, from_before_the_stream_begins, view_ids_go_back,
+    one_view_of_different_members, lost_to_one, twice_to_one, never_sent_to_one,
+    acknowledged_before_delivery_by_one)
 
 HOUR = 3600 * 10**9
 SKEWED = {  # members whose clocks are wrong: nanoseconds, and nanoseconds for each one that passes
     "ahead": {"B": (HOUR, 0.0)}, "behind": {"A": (-HOUR, 0.0)},
     "both_ways": {"A": (HOUR, 0.0), "B": (-2 * HOUR, 0.0)},
     "drifting": {"C": (HOUR, 0.01)}}
-PLANTED_AND_SKEWED = (lost, twice, never_sent, given_up_and_never_acknowledged,
-                      given_up_before_it_was_acknowledged)
+PLANTED_AND_SKEWED = (lost, twice, never_sent, purged_and_never_acknowledged,
+                      purged_before_it_was_acknowledged)
 
 
 @pytest.fixture(scope="module")
 def planted(tmp_path_factory):
-    """Each plant in a group of its own, some of them again with clocks that are wrong,
-    and groups as they should be."""
+    """Write each plant in a group of its own, some of them again with wrong clocks, and
+    groups as they should be."""
     directory, expected, rows = tmp_path_factory.mktemp("planted"), {}, kept()
     groups = [("untouched", None, {}), *((name, None, skews) for name, skews in SKEWED.items()),
               *((plant.__name__, plant, {}) for plant in PLANTS),
@@ -242,57 +241,58 @@ def planted(tmp_path_factory):
         for member, skew in skews.items():
             group.skew(member, *skew)
         group.write(directory)
-    nobody = Copy(rows, "nobody_knows")
-    del nobody.rows["D'"]
-    nobody.write(directory)
-    return directory, expected, nobody
+    untraced = Copy(rows, "untraced")
+    del untraced.rows["D'"]
+    untraced.write(directory)
+    return directory, expected, untraced
 
 
 @pytest.fixture(scope="module")
 def result(spark, planted):
-    """One audit of all of them."""
+    """Audit all of them at once."""
     return audit(spark, [planted[0]])
 
 
-def of(found, name):
-    return [violation for violation in found if violation.member.startswith(name + "-")]
+def found_in(violations, name):
+    """Return the violations that were found in the group of this name."""
+    return [each for each in violations if each.member.startswith(name + "-")]
 
 
 @pytest.mark.parametrize("name", [*(plant.__name__ for plant in PLANTS),
                                   *(f"skewed_{plant.__name__}" for plant in PLANTED_AND_SKEWED)])
-def test_what_is_planted_is_found_and_its_first_message_named(result, planted, name):
+def test_a_planted_violation_is_found_and_its_first_message_named(result, planted, name):
     kinds, position, member = planted[1][name]
-    found = of(result[0].violations, name)
+    found = found_in(result[0].violations, name)
     assert {violation.kind for violation in found} == set(kinds), found
-    assert (found[0].kind, found[0].position, found[0].member) == (kinds[0], position, member), found
-    assert position is None or f"message {position} of {name}-C" in str(found[0])
+    first = found[0]
+    assert (first.kind, first.position, first.member) == (kinds[0], position, member), found
+    assert position is None or f"message {position} of {name}-C" in str(first)
 
 
-@pytest.mark.parametrize("name", ["untouched", "nobody_knows", *SKEWED])
+@pytest.mark.parametrize("name", ["untouched", "untraced", *SKEWED])
 def test_nothing_is_found_where_nothing_was_planted(result, name):
-    """Before, clocks an hour apart made acks come an hour after the purges that they
-    allowed: BROKEN."""
-    assert of([*result[0].violations, *result[0].unproven], name) == []
+    """Acks that come an hour after the purges that they allowed, by clocks an hour apart, are
+    no violation."""
+    assert found_in([*result[0].violations, *result[0].unproven], name) == []
 
 
 @pytest.mark.parametrize("name", SKEWED)
-def test_clocks_that_are_apart_are_told_as_clocks(result, name):
-    told = {row["member"][len(name) + 1:].partition("#")[0]: row for row in result[0].clocks.rows()
-            if row["member"].startswith(name + "-")}
-    assert told.keys() == SKEWED[name].keys()
+def test_wrong_clocks_are_reported_as_clocks(result, name):
+    found = {row["member"][len(name) + 1:].partition("#")[0]: row
+             for row in result[0].clocks.rows() if row["member"].startswith(name + "-")}
+    assert found.keys() == SKEWED[name].keys()
     for member, (ahead, rate) in SKEWED[name].items():
-        assert told[member]["ahead_s"] == pytest.approx(ahead / 1e9, abs=0.1)
-        assert told[member]["rate_ppm"] == pytest.approx(rate * 1e6, rel=0.2, abs=2000)
+        assert found[member]["ahead_s"] == pytest.approx(ahead / 1e9, abs=0.1)
+        assert found[member]["rate_ppm"] == pytest.approx(rate * 1e6, rel=0.2, abs=2000)
     (sentence, *_) = [each for each in result[0].remarks() if f"clock of {name}-" in each]
     assert "ahead of that of" in sentence or "behind that of" in sentence
 
 
-def test_latencies_are_those_by_one_clock(result):
-    """Before, those of a member whose clock is an hour behind were unknown, and those
-    of one ahead an hour."""
+def test_latencies_are_taken_by_one_clock(result):
+    """A member whose clock is an hour behind or ahead has the same latencies."""
     audit_, rows = result
-    numbers = figures(rows.where("member like 'untouched-%' or member like 'ahead-%' or member like 'behind-%'"), audit_.groups,
-                      audit_.clocks)
+    wanted = " or ".join(f"member like '{name}-%'" for name in ("untouched", "ahead", "behind"))
+    numbers = figures(rows.where(wanted), audit_.groups, audit_.clocks)
     members = {row["member"] for row in numbers.latency}
     right = {name.partition("#")[0].removeprefix("untouched-"): name for name in members
              if name.startswith("untouched-")}
@@ -304,7 +304,7 @@ def test_latencies_are_those_by_one_clock(result):
 
 
 def test_a_member_of_a_view_without_a_trace_is_named(result, planted):
-    (missing,) = [name for name in result[0].untraced if name.startswith("nobody_knows-")]
-    assert missing.startswith("nobody_knows-D#") and missing != planted[2].address("D")
-    (doubt,) = [each for each in result[0].doubts() if "no trace of nobody_knows-" in each]
+    (missing,) = [name for name in result[0].untraced if name.startswith("untraced-")]
+    assert missing.startswith("untraced-D#") and missing != planted[2].address("D")
+    (doubt,) = [each for each in result[0].doubts() if "no trace of untraced-" in each]
     assert missing in doubt and "in view" in doubt and not result[0].is_complete

@@ -1,5 +1,4 @@
-"""A part of a trace that is damaged is told as that, wherever the damage is; it is
-never read as other rows."""
+"""A damaged part of a trace is reported wherever the damage is, and never read as other rows."""
 
 import random
 
@@ -25,22 +24,22 @@ def rows(path):
     return parquet.read_table(path).cast(SCHEMA).to_pylist()
 
 
-def test_a_flipped_bit_is_told_or_changes_no_row(part):
+def test_a_flipped_bit_is_reported_or_changes_no_row(part):
     whole, before = part.read_bytes(), rows(part)
     rng = random.Random(16)
-    told = 0
+    reported = 0
     for bit in rng.sample(range(8 * len(whole)), FLIPS):
         data = bytearray(whole)
         data[bit // 8] ^= 1 << bit % 8
         part.write_bytes(data)
         if fault_of(part) is not None:
-            told += 1
+            reported += 1
         else:
-            assert rows(part) == before, f"bit {bit} of {8 * len(whole)} gave other rows, and nobody was told"
-    assert told > 0.99 * FLIPS
+            assert rows(part) == before, f"bit {bit} of {8 * len(whole)}: other rows, unreported"
+    assert reported > 0.99 * FLIPS
 
 
-def test_bytes_that_were_overwritten_are_told_wherever_they_are(part):
+def test_bytes_that_were_overwritten_are_reported_wherever_they_are(part):
     whole = part.read_bytes()
     for at in range(0, len(whole), 97):
         data = bytearray(whole)
@@ -49,7 +48,7 @@ def test_bytes_that_were_overwritten_are_told_wherever_they_are(part):
         assert fault_of(part) is not None, f"zeros at {at} of {len(whole)}"
 
 
-def test_a_seal_that_is_gone_is_told(part):
+def test_a_missing_seal_is_reported(part):
     whole = part.read_bytes()
     at = whole.rindex(b"RCRC")
     part.write_bytes(whole[:at] + whole[at + 8:])
@@ -63,6 +62,7 @@ def test_a_part_of_an_earlier_version_has_no_checksum_and_is_read(part):
     assert fault_of(part) is None and fault_of(part, whole=True) is None and rows(part) == before
 
 
-def test_a_sealed_part_is_read_by_whoever_reads_parquet_and_checks_its_pages(part):
-    assert rows(part) == parquet.read_table(part, page_checksum_verification=True).cast(SCHEMA).to_pylist()
+def test_a_sealed_part_is_valid_parquet_with_page_checksums(part):
+    checked = parquet.read_table(part, page_checksum_verification=True)
+    assert rows(part) == checked.cast(SCHEMA).to_pylist()
     assert parquet.ParquetFile(part).metadata.num_rows == len(rows(part)) > 20
