@@ -1,12 +1,12 @@
-"""What must hold of an honest member after every turn, whatever the others say: its
-memory is bounded, and so is what it answers.
+"""The bounds that an honest member keeps after every turn, whatever the others send: of its
+memory and of its answers.
 
-And nobody purges what somebody who is there has not finished. Of all this one thing is
-exempt: under NAKACK2 the coordinator of the view is trusted with STABILITY, so a
-hostile one can make its members purge too early, and what was purged never comes to who
-lacks it; and it can make them wait for what was never sent, so that the rest of a large
-message may not find room. A hostile member that is not the coordinator cannot, and
-neither of them can make a member deliver twice, out of order or with a gap.
+And no member purges what another member of the view has not finished. One thing is exempt.
+Under NAKACK2 the members trust the coordinator of the view with STABILITY. A hostile one can
+make them purge too early, and a member that lacks what was purged never gets it. It can also
+make them wait for messages that were never sent, so that the rest of a large message finds no
+room. A hostile member that is not the coordinator cannot do that. Neither of them can make a
+member deliver twice, out of order or with a gap.
 """
 
 import reference
@@ -26,17 +26,18 @@ from ringcast.protocols.stream import Stream
 from ringcast.protocols.unicast3 import control, layer, memory
 from ringcast.protocols.unreliable import UNRELIABLE
 
-LOOK, GREETING = milliseconds(CONFIG.xmit_interval), milliseconds(CONFIG.hello_interval) // 10
-SYNC, STABLE, GAP = (milliseconds(time) for time in (CONFIG.sync_min_interval,
-                                                     CONFIG.stable_interval, CONFIG.gap_timeout))
+SCAN, GREETING = milliseconds(CONFIG.xmit_interval), milliseconds(CONFIG.hello_interval) // 10
+SYNC, STABLE, GAP = (milliseconds(time) for time in (
+    CONFIG.sync_min_interval, CONFIG.stable_interval, CONFIG.gap_timeout))
 LARGEST = 700                           # bytes of a data datagram here: a bundle, or one payload
-LIMIT = 100                             # messages that an application takes in hand, at most
+LIMIT = 100                             # undelivered messages that an application allows, at most
 
 
 def check(member: Honest, now: int) -> None:
     check_multicast(member)
     check_connections(member, now)
-    assert member.members.table.keys() == set(NAMES) >= member.members.heard.keys() | member.members.rumours.keys()
+    known = member.members.heard.keys() | member.members.rumours.keys()
+    assert member.members.table.keys() == set(NAMES) >= known
     assert len(member.unreliable.arrived) <= unreliable.MOST_WAITING
     check_answers(member, now)
     check_unicast_answers(member, now)
@@ -45,9 +46,10 @@ def check(member: Honest, now: int) -> None:
 # ------------------------------------------------------------------------------------------- memory
 
 def check_stream(stream: Stream, most: int = CONFIG.max_bytes + LARGEST) -> None:
-    """The window's bounds (R1), the flags of what is in it, and fragments."""
+    """Check the window's bounds (R1), the flags of what is in it, and fragments."""
     ring = stream.ring
-    assert (ring.hd - ring.low) % MODULUS <= (ring.hr - ring.low) % MODULUS <= ring.capacity == CONFIG.capacity
+    assert (ring.hd - ring.low) % MODULUS <= (ring.hr - ring.low) % MODULUS <= ring.capacity
+    assert ring.capacity == CONFIG.capacity
     assert ring.nbytes <= most
     assert all((seqno - ring.low - 1) % MODULUS < ring.capacity for seqno in stream.marks.flags)
     if stream.reassembly is not None:
@@ -57,12 +59,12 @@ def check_stream(stream: Stream, most: int = CONFIG.max_bytes + LARGEST) -> None
 
 
 def check_fragments(assemblies: dict[int, frag.Assembly], most: int) -> None:
-    """Their bytes, and their number: each takes memory of its own, however small it
-    is."""
+    """Check the bytes of fragments and their number: each takes memory of its own."""
     assert sum(assembly.nbytes for assembly in assemblies.values()) <= most
     assert all(assembly.nbytes == sum(map(len, assembly.parts.values()))
                for assembly in assemblies.values())
-    assert sum(len(assembly.parts) for assembly in assemblies.values()) <= 2 + 2 * most // frag.SMALLEST
+    num_parts = sum(len(assembly.parts) for assembly in assemblies.values())
+    assert num_parts <= 2 + 2 * most // frag.SMALLEST
 
 
 def check_multicast(member: Honest) -> None:
@@ -70,24 +72,26 @@ def check_multicast(member: Honest) -> None:
     lossless = isinstance(layer, nakack2.Nakack2) and layer.lossless
     check_stream(layer.own)
     for window in (*layer.windows.values(), *layer.windows.leaving):
-        handed = (window.ring.hd - window.ring.low) % MODULUS  # what comes next always has room,
-                                                               # and stays until LOW passes it
+        # what comes next always has room, and stays until LOW passes it
+        handed = (window.ring.hd - window.ring.low) % MODULUS
         check_stream(window.stream, MOST_ROOM * CONFIG.max_bytes if lossless
                      else CONFIG.max_bytes + (1 + handed) * LARGE)
     others = layer.members.keys() - {member.incarnation}
-    assert layer.windows.keys() | layer.starts.joiners.keys() <= others and len(layer.members) <= len(NAMES)
+    assert layer.windows.keys() | layer.starts.joiners.keys() <= others
+    assert len(layer.members) <= len(NAMES)
     if isinstance(layer, nakack2.Nakack2):
         check_nakack2(layer)
         check_stable(layer.above)
     else:
-        assert layer.budgets.keys() <= others and dict(layer.acks.items()).keys() <= layer.members.keys()
+        assert layer.budgets.keys() <= others
+        assert dict(layer.acks.items()).keys() <= layer.members.keys()
     assert not layer.requests and len(layer.windows.leaving) <= MOST_LEAVING
     assert len(layer.starts.deferred) <= MAX_MEMBERS
     assert not layer.oob.batches
 
 
 def check_nakack2(layer: nakack2.Nakack2) -> None:
-    """What waits for a window or for room in one, and tables only of members."""
+    """Check what waits for a window or for room in one, and that tables have members only."""
     queue, others = layer.queue, layer.windows.keys() | layer.starts.joiners.keys()
     entries = queue._entries
     assert queue.num_bytes == sum(len(packet.data) for packet, _ in entries) <= queue.max_bytes
@@ -95,15 +99,16 @@ def check_nakack2(layer: nakack2.Nakack2) -> None:
     assert queue.bound == (0 if not layer.retransmits else layer.config.become_server_queue_size)
     assert not queue.bound or queue.num_messages <= queue.bound
     assert len(queue.incomplete) <= MAX_MEMBERS
-    assert layer.intake.held.keys() <= layer.windows.keys() and all(layer.intake.held.values()) and (
-        layer.lossless or not layer.intake.held)
-    tables = layer.resyncs.wanted.keys() | layer.resyncs.answered.keys() | layer.resyncs.stalled.keys()
+    assert layer.intake.held.keys() <= layer.windows.keys() and all(layer.intake.held.values())
+    assert layer.lossless or not layer.intake.held
+    resyncs = layer.resyncs
+    tables = resyncs.wanted.keys() | resyncs.answered.keys() | resyncs.stalled.keys()
     assert tables | others <= layer.members.keys() - {layer.local.incarnation}
 
 
 def check_stable(layer: stable.Stable) -> None:
-    """Votes only of members, and on members. What a coordinator says of others is as
-    much as one datagram holds."""
+    """Check that votes are of members and on members only. What a coordinator says of
+    others fits in one datagram."""
     members = set(layer.members)
     assert layer.votes.keys() | layer.known.keys() <= members
     assert len(layer.early) <= MAX_MEMBERS
@@ -113,8 +118,8 @@ def check_stable(layer: stable.Stable) -> None:
     assert len(layer.awaited) <= MAX_MEMBERS
 
 
-def waiting(member: Honest) -> int:
-    """Messages that came in earlier turns and have found no place yet."""
+def num_waiting(member: Honest) -> int:
+    """Return how many messages of earlier turns still wait for a place."""
     layer = member.multicast
     if not isinstance(layer, nakack2.Nakack2):
         return 0
@@ -124,52 +129,64 @@ def waiting(member: Honest) -> int:
 
 
 def check_connections(member: Honest, now: int) -> None:
-    """Windows of those who are there, and of few who are gone; of what is closed or
-    early, as little as is said."""
+    """Check that there are windows of members, few of others, and that what is kept of
+    closed and early connections is bounded."""
     unicast = member.unicast
-    most_gone, most_leaving = max(layer.MOST_GONE, len(NAMES)), max(layer.MOST_LEAVING, len(NAMES))
+    most_gone = max(layer.MOST_GONE, len(NAMES))
+    most_leaving = max(layer.MOST_LEAVING, len(NAMES))
     kept = [entry.stream for entry in (*unicast.receivers.values(), *unicast.leaving)]
     kept += [closed.stream for closed in unicast.closed.streams.values()]
     for stream in kept:
         check_stream(stream)
     for entry in unicast.senders.values():
-        assert entry.num_unacked() <= CONFIG.capacity and entry.ring.nbytes <= CONFIG.max_bytes + LARGEST
+        assert entry.num_unacked() <= CONFIG.capacity
+        assert entry.ring.nbytes <= CONFIG.max_bytes + LARGEST
         assert all(precedes(entry.ring.low, seqno) for seqno in entry.window.marks.flags)
-    assert len(unicast.receivers.keys() - unicast.members.keys()) <= most_gone and len(unicast.leaving) <= most_leaving
-    assert len(unicast.closed) <= CONFIG.max_closed_connections and len(unicast.closed.streams) <= memory.MOST_STREAMS
-    assert unicast.closed.streams.keys() == {peer for peer, closed in unicast.closed.entries.items()
-                                             if closed.stream is not None}
+    assert len(unicast.receivers.keys() - unicast.members.keys()) <= most_gone
+    assert len(unicast.leaving) <= most_leaving
+    closed = unicast.closed
+    assert len(closed) <= CONFIG.max_closed_connections
+    assert len(closed.streams) <= memory.MOST_STREAMS
+    assert closed.streams.keys() == {peer for peer, entry in closed.entries.items()
+                                     if entry.stream is not None}
     early = unicast.early
     assert early.size == sum(map(len, early.packets.values())) <= memory.MOST_EARLY_OF_ALL
     assert all(0 < len(packets) <= memory.MOST_EARLY for packets in early.packets.values())
-    assert unicast.unacked.keys() <= unicast.senders.keys() and unicast.gapped.keys() | unicast.ready.keys() <= unicast.receivers.keys()
+    assert unicast.unacked.keys() <= unicast.senders.keys()
+    assert unicast.gapped.keys() | unicast.ready.keys() <= unicast.receivers.keys()
     assert all(unicast.receivers[peer] is entry for table in (unicast.gapped, unicast.ready)
                for peer, entry in table.items())
-    assert unicast.refusing | unicast.syncs.wanted.keys() <= unicast.members.keys() and not unicast.oob.batches
+    assert unicast.refusing | unicast.syncs.wanted.keys() <= unicast.members.keys()
+    assert not unicast.oob.batches
     assert len(unicast.syncs.last_sync_sent) <= most_gone + len(NAMES)
     assert len(unicast.acks) <= member.num_arrived + member.num_finished
 
 
-def check_hands(member: Honest) -> None:
-    """OOB messages come at once, but not without an end when the application takes
-    nothing. (Those of one turn are not counted.)"""
-    assert sum(len(batch) for batch, _ in member.outstanding) <= LIMIT + CONFIG.capacity + member.most_messages
+def check_outstanding(member: Honest) -> None:
+    """Check that OOB messages, which come at once, come only as long as the application
+    takes them. Those of one turn are not counted."""
+    num_messages = sum(len(batch) for batch, _ in member.outstanding)
+    assert num_messages <= LIMIT + CONFIG.capacity + member.most_messages
 
 
-def check_finished(sender: Honest, members: tuple[Honest, ...], trusting: bool) -> bool:
-    """What a sender gives up was finished by all whom it was for. Only a coordinator
-    can make it give up more, because nobody but the coordinator sees the votes: of
-    those who are `trusting` it is said that they were misled, by False."""
+def check_purged(sender: Honest, members: tuple[Honest, ...], trusting: bool) -> bool:
+    """Check that all receivers have finished what a sender purges. Only a coordinator can
+    make it purge more, because only the coordinator sees the votes: return False when it
+    has done that to members that are `trusting`."""
     for dest in (EVERYONE, *HONEST):
-        said = sender.said.get(dest, [])
-        while (number := sender.purged[dest]) < len(said) and not precedes(said[number].window.ring.low, said[number].seqno):
+        accepted = sender.accepted.get(dest, [])
+        while (number := sender.purged[dest]) < len(accepted):
+            message = accepted[number]
+            if precedes(message.window.ring.low, message.seqno):
+                break
             for receiver in members:
-                if dest in (EVERYONE, receiver.incarnation) and not (receiver is sender
-                                                                     and said[number].flags & DONT_LOOPBACK):
-                    finished = number in receiver.heard[sender.incarnation, dest].finished
-                    if trusting and dest == EVERYONE and not finished:
-                        return False
-                    assert finished, (sender.name, receiver.name, number)
+                if dest not in (EVERYONE, receiver.incarnation) or (
+                        receiver is sender and message.flags & DONT_LOOPBACK):
+                    continue
+                finished = number in receiver.received[sender.incarnation, dest].finished
+                if trusting and dest == EVERYONE and not finished:
+                    return False
+                assert finished, (sender.name, receiver.name, number)
             sender.purged[dest] += 1
     return True
 
@@ -177,70 +194,74 @@ def check_finished(sender: Honest, members: tuple[Honest, ...], trusting: bool) 
 # ------------------------------------------------------------------------------------------ answers
 
 def check_answers(member: Honest, now: int) -> None:
-    """No amplification: what goes out is bounded by what came in and by time, whatever
-    it was."""
-    sent, looks = member.sent, 1 + now // LOOK
+    """Check that what a member sends is bounded by what it received and by time, whatever
+    it received: there is no amplification."""
+    sent, scans = member.sent, 1 + now // SCAN
     answers = member.num_arrived + member.num_finished
     assert sent[HELLO] <= 1 + now // GREETING
-    assert sent[multicast.HIGHEST] <= len(NAMES) * looks  # to all, and to each who says that it
-                                                          # takes no messages
-    assert sent[multicast.XMIT_REQ] <= (len(NAMES) - 1) * looks
-    assert sent[START] <= len(NAMES) * (looks + member.num_views) + member.num_links
-    assert sent[mcast.ACK] <= answers + (len(NAMES) - 1) * looks + member.num_turns
-    assert sent[UNRELIABLE] == member.num_shouted
-    check_rounds(member, now)
+    # to all, and to each who says that it takes no messages
+    assert sent[multicast.HIGHEST] <= len(NAMES) * scans
+    assert sent[multicast.XMIT_REQ] <= (len(NAMES) - 1) * scans
+    assert sent[START] <= len(NAMES) * (scans + member.num_views) + member.num_links
+    assert sent[mcast.ACK] <= answers + (len(NAMES) - 1) * scans + member.num_turns
+    assert sent[UNRELIABLE] == member.num_unreliable
+    check_nakack2_answers(member, now)
     member.resent = [each for each in member.resent if each[0] > now - PAUSE]
-    windows = 2 + member.num_links + PAUSE // LOOK  # RESYNCs, one more for each
-                                                                   # link; and repeats
+    # RESYNCs, one more for each link; and repeats
+    windows = 2 + member.num_links + PAUSE // SCAN
     for dest in {dest for _, dest, _ in member.resent}:
-        assert sum(size for _, to, size in member.resent if to == dest) <= windows * (
-            CONFIG.max_bytes + LARGEST)
-    member.repeats = [each for each in member.repeats if each[0] > now - LOOK]
+        size = sum(size for _, to, size in member.resent if to == dest)
+        assert size <= windows * (CONFIG.max_bytes + LARGEST)
+    member.repeats = [each for each in member.repeats if each[0] > now - SCAN]
     for dest in {dest for _, dest, _ in member.repeats}:
         size = sum(size for _, to, size in member.repeats if to == dest)
         assert size <= 2 * (CONFIG.max_bytes + LARGEST)         # it may lie across two intervals
 
 
-def check_rounds(member: Honest, now: int) -> None:
-    """NAKACK2's words to one member are answers, or of a link or a view; STABLE votes
-    by its interval, or when much is finished."""
+def check_nakack2_answers(member: Honest, now: int) -> None:
+    """Check that NAKACK2 sends to one member only answers, or after a link or a view, and
+    that STABLE votes by its interval or when many messages are finished."""
     sent, arrived = member.sent, member.arrived
     assert sent[nakack2.STARTED] <= arrived[START]
     if isinstance(member.multicast, nakack2.Nakack2):
         counters = member.multicast.counters
         assert counters.resyncs_sent == sent[RESYNC]
-        most = member.num_links + counters.num_gaps + arrived[START] + (len(NAMES) - 1) * member.num_switches
+        most = (member.num_links + counters.num_gaps + arrived[START]
+                + (len(NAMES) - 1) * member.num_switches)
         assert sent[RESYNC] <= most
-        assert counters.num_gaps <= (len(NAMES) - 1) * (1 + now // (GAP - LOOK))
-    votes = 1 + now // STABLE + 2 * member.num_views + member.num_links + member.num_finished + len(NAMES) * member.num_turns
+        assert counters.num_gaps <= (len(NAMES) - 1) * (1 + now // (GAP - SCAN))
+    votes = (1 + now // STABLE + 2 * member.num_views + member.num_links + member.num_finished
+             + len(NAMES) * member.num_turns)
     assert sent[stable.VOTE] <= votes
     assert sent[stable.STABILITY] <= votes + arrived[stable.VOTE] + member.num_links
 
 
 def check_unicast_answers(member: Honest, now: int) -> None:
-    sent, arrived, looks = member.sent, member.arrived, 1 + now // LOOK
+    sent, arrived, scans = member.sent, member.arrived, 1 + now // SCAN
     counters, peers = member.unicast.counters, len(NAMES) - 1
     data = arrived[control.MESSAGE] + arrived[control.FIRST]
     assert sent[control.ACK] <= data + member.num_finished + member.num_turns * peers
-    assert sent[control.XMIT_REQ] <= peers * looks
+    assert sent[control.XMIT_REQ] <= peers * scans
     assert sent[control.SEND_FIRST_SEQNO] <= min(data, peers * (1 + now // SYNC) + member.num_views)
     assert counters.syncs_answered <= min(arrived[control.SEND_FIRST_SEQNO],
                                           counters.conns_opened + peers * (1 + now // SYNC))
-    # A refusal that comes again is answered with CLOSE again, until the leaver knows.
-    assert sent[control.CLOSE] <= arrived[control.XMIT_REQ] + arrived[control.ACK] + counters.conns_closed
+    # A repeated refusal is answered with CLOSE again, until the leaver knows.
+    refusals = arrived[control.XMIT_REQ] + arrived[control.ACK]
+    assert sent[control.CLOSE] <= refusals + counters.conns_closed
 
 
-def note(member: Honest, kind: int, dest: int, datagram: bytes, now: int) -> None:
-    """How much of a datagram is said again."""
-    if kind == multicast.REPEAT and isinstance(member.multicast, nakack2.Nakack2) and member.multicast.lossless:
+def note_repeats(member: Honest, kind: int, dest: int, datagram: bytes, now: int) -> None:
+    """Note how many bytes of a datagram are repeated."""
+    layer = member.multicast
+    if kind == multicast.REPEAT and isinstance(layer, nakack2.Nakack2) and layer.lossless:
         member.resent.append((now, dest, len(datagram)))
     elif kind == multicast.REPEAT:
         member.repeats.append((now, EVERYONE, len(datagram)))
     elif kind in (control.MESSAGE, control.FIRST):
-        uttered = member.uttered.setdefault(dest, set())
+        sent_payloads = member.sent_payloads.setdefault(dest, set())
         payloads = [payload for _, _, run in reference.runs(datagram[reference.CONNECTION:])
                     for payload in run]
-        repeated = sum(len(payload) for payload in payloads if payload in uttered)
-        uttered.update(payloads)
+        repeated = sum(len(payload) for payload in payloads if payload in sent_payloads)
+        sent_payloads.update(payloads)
         if repeated:
             member.repeats.append((now, dest, repeated))

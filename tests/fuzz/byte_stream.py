@@ -1,10 +1,8 @@
-"""The target `tcp`: what a peer may send over a TCP connection, before it is a link and
-after.
+"""The target `tcp`: what a peer may send over a TCP connection, before it is a link and after.
 
-What is read must not depend on how the bytes were cut into reads: it is compared with a
-reference that sees all of them at once. What is no frame ends the link, behind all
-whole frames before it; nothing raises, and a link keeps one buffer or the part of one
-frame.
+What a link reads must not depend on how the bytes were cut into reads: it is compared with a
+reference that sees all of them at once. Bytes that are no frame end the link, after all whole
+frames before them. Nothing raises, and a link keeps one buffer or the part of one frame.
 """
 
 import hashlib
@@ -23,13 +21,13 @@ GROUP, PEER = 0xABCD1234, 0x2222_0000_0002
 SIZES = (HEADER_SIZE, HEADER_SIZE + 1, 40, 100, 600, MAX_DATAGRAM - 1, MAX_DATAGRAM)
 LENGTHS = (0, 1, HEADER_SIZE - 1, MAX_DATAGRAM + 1, 1 << 16, 1 << 31, (1 << 32) - 1)
 CUTS = (1, 2, 3, 4, 5, 12, 19, 20, 21, 36, 1000, READ, READ + 1)
-WAIT, ERROR = BlockingIOError, ConnectionResetError  # not instances: those collect all that raised
-                                                     # them
+# classes, not instances: an instance would collect the traceback of each raise
+WAIT, ERROR = BlockingIOError, ConnectionResetError
 
 
 class Socket:
-    """One that has nothing to send, and gives what `arrivals` hold, read by read:
-    bytes, or an error to be raised."""
+    """A socket that has nothing to send and gives what `arrivals` hold, read by read: bytes,
+    or an error to raise."""
 
     def __init__(self) -> None:
         self.arrivals: deque[bytes | type[OSError]] = deque()
@@ -38,7 +36,7 @@ class Socket:
         return 7
 
     def recv_into(self, buffer: memoryview) -> int:
-        assert len(buffer) > 0, "there is no room, which would be taken for the end"
+        assert len(buffer) > 0, "without room the link would see the end"
         if not self.arrivals:
             return 0
         arrival = self.arrivals.popleft()
@@ -56,15 +54,15 @@ def run(data: bytes) -> None:
     numbers = LinkNumbers()
     for _ in range(program.byte() % 8):
         handshake(program, numbers)
-    stream = b"".join(a_piece(program) for _ in range(program.byte() % 24))
+    stream = b"".join(draw_piece(program) for _ in range(program.byte() % 24))
     split(program, stream, [program.choice(CUTS) for _ in range(program.byte() % 16)])
 
 
 # --------------------------------------------------------------------------------------- handshakes
 
 def handshake(program: Program, numbers: LinkNumbers) -> None:
-    """A record, or nearly one, is read as the reference does; and whatever number it
-    says, what we propose is above our link's."""
+    """Check that a record, or nearly one, is read as the reference does, and that what we
+    propose is above our link's number, whatever the record says."""
     number, member = (abs(program.choice([*EDGES, 1 << 62, (1 << 62) + 1, numbers.highest,
                                           numbers.established + 1])) for _ in range(2))
     kind = program.byte()
@@ -78,17 +76,17 @@ def handshake(program: Program, numbers: LinkNumbers) -> None:
         record = decode(each, GROUP)
         assert (record and tuple(record)) == reference.record(each, GROUP)
         if record is not None:
-            heed(record, numbers, member < PEER)
+            apply(record, numbers, member < PEER)
 
 
 def resealed(raw: bytes) -> bytes:
+    """Return a record with the checksum that it should have."""
     body = raw[:SIZE - 8]
     return body + hashlib.blake2b(body, digest_size=8).digest()
 
 
-def heed(record: Record, numbers: LinkNumbers, peer_is_smaller: bool) -> None:
-    """As tcp.py does: a proposal that is allowed, or an answer to our own, or a
-    refusal."""
+def apply(record: Record, numbers: LinkNumbers, peer_is_smaller: bool) -> None:
+    """Do what tcp.py does with a proposal that is allowed, an answer to ours, a refusal."""
     is_allowed = record.kind == Kind.PROPOSE and numbers.allows(record.number, peer_is_smaller)
     if is_allowed or (record.kind == Kind.ACCEPT and 0 < numbers.proposed == record.number):
         numbers.establish(record.number)
@@ -97,14 +95,14 @@ def heed(record: Record, numbers: LinkNumbers, peer_is_smaller: bool) -> None:
         numbers.give_up()
     elif record.kind == Kind.HELLO and not numbers.proposed:
         assert numbers.propose() > numbers.established
-    assert numbers.established <= numbers.highest < 1 << 63 and (not numbers.proposed or numbers.established
-                                                           < numbers.proposed <= numbers.highest)
+    assert numbers.established <= numbers.highest < 1 << 63
+    assert not numbers.proposed or numbers.established < numbers.proposed <= numbers.highest
 
 
 # ------------------------------------------------------------------------------------------- frames
 
-def a_piece(program: Program) -> bytes:
-    """A frame of the peer, or somebody else's, or what is none, or any bytes."""
+def draw_piece(program: Program) -> bytes:
+    """Draw a frame of the peer, or of another member, or what is no frame, or any bytes."""
     which, size = program.byte(), program.choice(SIZES)
     if which < 200:
         sender = PEER if which < 190 else program.choice((0, PEER ^ 1, PEER << 8, (1 << 64) - 1))
@@ -117,7 +115,7 @@ def a_piece(program: Program) -> bytes:
 
 
 def split(program: Program, stream: bytes, cuts: list[int]) -> None:
-    """Read it in such parts, the last of which repeats, until it ends or the link
+    """Read a stream in such parts, the last of which repeats, until it ends or the link
     refuses it."""
     expected, is_well = reference.frames(stream, PEER)
     socket, spare = Socket(), [ReadBuffer() for _ in range(program.byte() % 2)]

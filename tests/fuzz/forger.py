@@ -1,6 +1,6 @@
-"""Single datagrams in the name of the other honest member (docs/threats.md): each that
-has a bound, once in a program. Nothing of it may be lost, repeated or held up by that,
-so unlike what Hostile says in another's name this leaves all promises as they are."""
+"""Single datagrams in the name of the other honest member (docs/threats.md), each that has a
+bound, once in a program. They must not make a message lost, repeated or late. So they break no
+promise, unlike what Hostile sends in another's name."""
 
 import msgspec
 from group import Group
@@ -16,8 +16,8 @@ from ringcast.protocols.unicast3 import control
 
 
 class Forger(Group):
-    """A group in which B, besides all else, says one thing of each kind in the name of
-    A or C."""
+    """A group in which B, besides all else, sends one thing of each kind in the name of A or
+    C."""
 
     def __init__(self, data: bytes, *arguments: str) -> None:
         self.forged: set[str] = set()
@@ -26,59 +26,63 @@ class Forger(Group):
     def forge_once(self, target: Honest) -> None:
         word = self.program.choice(self.WORDS)
         other = self.members[target is self.members[0]]
-        if target.stopped or target.view_id == 0 or other.incarnation not in target.multicast.members or word.__name__ in self.forged:
+        if target.stopped or target.view_id == 0 or word.__name__ in self.forged:
             return
-        if (said := word(self, target, other)) is not None:
+        if other.incarnation not in target.multicast.members:
+            return
+        if (forged := word(self, target, other)) is not None:
             self.forged.add(word.__name__)
-            kind, body = said
+            kind, body = forged
             datagram = wire.make_datagram(kind, self.id, other.incarnation, EVERYONE,
                                           msgspec.msgpack.encode(body))
-            target.arriving.insert(0, datagram)     # at once: the network makes no second one of it
+            target.arriving.insert(0, datagram)     # at once, so that the network repeats it never
             self.turn(target, 1)
 
-    def a_refusal(self, target: Honest, other: Honest) -> "tuple[int, object]":
+    def make_refusal(self, target: Honest, other: Honest) -> "tuple[int, object]":
         if mcast.ACK in target.stack.kinds:
             return mcast.ACK, [0, 0]
         return stable.VOTE, [target.view_id, False, 0, {other.incarnation: (0, 0)}]
 
-    def a_later_start(self, target: Honest, other: Honest) -> "tuple[int, object]":
-        return START, [other.multicast.send_window.sent + self.program.byte() % 8,
-                                 target.view_id, 1 + self.program.byte()]
+    def make_later_start(self, target: Honest, other: Honest) -> "tuple[int, object]":
+        sent = other.multicast.send_window.sent + self.program.byte() % 8
+        return START, [sent, target.view_id, 1 + self.program.byte()]
 
-    def a_last_generation(self, target: Honest, other: Honest) -> "tuple[int, object]":
+    def make_last_generation(self, target: Honest, other: Honest) -> "tuple[int, object]":
         table = {self.program.choice(("A", "B", "C")): Line(2**22 - 1,
                                                             self.program.choice((0, 5, 2**63)))}
         return HELLO, Hello(other.name, other.name, target.members.table | table, False, {})
 
-    def a_timestamp(self, target: Honest, other: Honest) -> "tuple[int, object] | None":
+    def make_timestamp(self, target: Honest, other: Honest) -> "tuple[int, object] | None":
         entry = target.unicast.senders.get(other.incarnation)
         if entry is None or entry.last_timestamp_received is None:
             return None
-        timestamp = (entry.last_timestamp_received + self.program.choice((1 << 62, 1 << 32, (1 << 63) - 1))) % 2**64
+        step = self.program.choice((1 << 62, 1 << 32, (1 << 63) - 1))
+        timestamp = (entry.last_timestamp_received + step) % 2**64
         if self.program.byte() & 1:
             return control.SEND_FIRST_SEQNO, [entry.conn_id, timestamp]
         return control.ACK, [entry.conn_id, entry.highest_acked, timestamp, 1 + self.program.byte()]
 
-    def a_refusal_of_one(self, target: Honest, other: Honest) -> "tuple[int, object] | None":
+    def make_refusal_of_one(self, target: Honest, other: Honest) -> "tuple[int, object] | None":
         entry = target.unicast.senders.get(other.incarnation)
         if entry is None or not entry.was_granted:
             return None
-        return control.ACK, [entry.conn_id, 0, ((entry.last_timestamp_received or 0) + 1) % 2**64,
-                             0]
+        timestamp = ((entry.last_timestamp_received or 0) + 1) % 2**64
+        return control.ACK, [entry.conn_id, 0, timestamp, 0]
 
-    def a_request(self, target: Honest, other: Honest) -> "tuple[int, object]":
+    def make_request(self, target: Honest, other: Honest) -> "tuple[int, object]":
         ring = target.multicast.send_window.ring
         return multicast.XMIT_REQ, [[(ring.low, ring.hr)] * 100]
 
-    def a_far_vote(self, target: Honest, other: Honest) -> "tuple[int, object] | None":
+    def make_far_vote(self, target: Honest, other: Honest) -> "tuple[int, object] | None":
         if stable.VOTE not in target.stack.kinds:
             return None
         far = self.program.choice((1 << 20, 1 << 61, 1 << 62, 1 << 63))
         return stable.VOTE, [target.view_id, True, 1500, {target.incarnation: (far, far)}]
 
-    WORDS = (a_refusal, a_later_start, a_last_generation, a_timestamp, a_refusal_of_one, a_request,
-             a_far_vote)
-    TALK = (*(Group.speak, Group.take_all, Group.finish, forge_once) * 8, *(Group.wait,) * 4)
+    WORDS = (make_refusal, make_later_start, make_last_generation, make_timestamp,
+             make_refusal_of_one, make_request, make_far_vote)
+    TALK = (*(Group.send_anywhere, Group.take_all, Group.finish, forge_once) * 8,
+            *(Group.wait,) * 4)
     ACTS = (*Group.ACTS, *TALK)
 
 

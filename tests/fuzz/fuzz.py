@@ -1,14 +1,14 @@
 """Coverage-guided fuzzing of the targets in targets.py: `make fuzz`.
 
-    python tests/fuzz/fuzz.py [TARGET ...] [-max_total_time=60] [-runs=N] [any other option of libFuzzer]
-    python tests/fuzz/fuzz.py TARGET build/fuzz/crash-...          # run one input again
-    python tests/fuzz/fuzz.py --merge                              # make the corpus of the repository anew, as small as it gets
+    python tests/fuzz/fuzz.py [TARGET ...] [-max_total_time=60] [-runs=N]
+                                            # or any other option of libFuzzer
+    python tests/fuzz/fuzz.py TARGET build/fuzz/crash-...   # run one input again
+    python tests/fuzz/fuzz.py --merge       # make the smallest corpus that reaches as much
 
 The core is built by clang with its branches visible to the fuzzer and AddressSanitizer
-watching; the Python layers are instrumented by atheris. Inputs that reach something new
-are kept in build/fuzz/; the corpus in the repository is the best of them, in one file
-for each target. An input that breaks a promise is left in build/fuzz/ and the run
-fails.
+watching. atheris instruments the Python layers. Inputs that reach something new are kept in
+build/fuzz/. The corpus in the repository is the best of them, in one file for each target. An
+input that breaks a promise stays in build/fuzz/ and the run fails.
 """
 
 import os
@@ -28,11 +28,12 @@ DEFAULTS = ["-max_total_time=60", "-timeout=10", "-max_len=600", "-print_final_s
             f"-artifact_prefix={WORK}/"]
 
 
-def clang() -> str:
+def find_clang() -> str:
     found = [path for name in ("clang", *(f"clang-{number}" for number in range(22, 13, -1)))
              if (path := shutil.which(name))]
     if not found:
-        raise SystemExit("make fuzz needs clang, which shows the fuzzer the core's branches; install it (Debian: clang-16)")
+        raise SystemExit("make fuzz needs clang, which shows the fuzzer the core's branches; "
+                         "install it (Debian: clang-16)")
     return found[0]
 
 
@@ -41,32 +42,35 @@ def environment(package: Path) -> dict[str, str]:
 
     runtime = Path(atheris.path()) / "asan_with_fuzzer.so"
     if not runtime.exists():
-        raise SystemExit(f"this build of atheris has no {runtime.name}; install atheris from a wheel")
-    # No stack of every allocation: it is most of the time that AddressSanitizer takes,
-    # and a find can be run again with it.
+        raise SystemExit(f"this build of atheris has no {runtime.name}; install atheris from a "
+                         "wheel")
+    # Without the stack of every allocation, which takes most of AddressSanitizer's time: an
+    # input that it finds can be run again with it.
     options = "detect_leaks=0:symbolize=0:quarantine_size_mb=16:malloc_context_size=0"
     return os.environ | {"LD_PRELOAD": str(runtime), "ASAN_OPTIONS": options,
                          "PYTHONMALLOC": "malloc", "PYTHONPATH": str(package)}
 
 
 def build() -> Path:
-    compiler = clang()
+    compiler = find_clang()
     sanitize = runpy.run_path(str(ROOT / "tests" / "sanitizers" / "sanitize.py"),
                               run_name="sanitize")
     return sanitize["build"]("fuzz", {"CC": compiler, "LDSHARED": f"{compiler} -shared"})
 
 
-def harness(package: Path, target: str, *arguments: str) -> int:
-    """Run the process that is fuzzed. libFuzzer starts itself again to merge, by the
-    first word of its command."""
+def run_harness(package: Path, target: str, *arguments: str) -> int:
+    """Run the process that is fuzzed. To merge, libFuzzer starts itself again by the first
+    word of its command."""
     script = WORK / f"{target}.sh"
-    script.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{HERE / "harness.py"}" {target} "$0" "$@"\n')
+    command = f'"{sys.executable}" "{HERE / "harness.py"}" {target} "$0" "$@"'
+    script.write_text(f"#!/bin/sh\nexec {command}\n")
     script.chmod(0o755)
-    return subprocess.run([str(script), *arguments], env=environment(package), cwd=ROOT).returncode
+    environ = environment(package)
+    return subprocess.run([str(script), *arguments], env=environ, cwd=ROOT).returncode
 
 
 def folder(target: str) -> Path:
-    """Where inputs of this machine are kept, those of the repository among them."""
+    """Return the folder of this machine's inputs, with those of the repository in it."""
     path = WORK / target
     path.mkdir(parents=True, exist_ok=True)
     corpus.unpack(target, path)
@@ -76,14 +80,14 @@ def folder(target: str) -> Path:
 def fuzz(package: Path, target: str, options: list[str]) -> int:
     print(f"--- {target}", flush=True)
     before = broken()
-    status = harness(package, target, str(folder(target)), *DEFAULTS, *options)
+    status = run_harness(package, target, str(folder(target)), *DEFAULTS, *options)
     for path in sorted(broken() - before):
         print(f"to run it again: python tests/fuzz/fuzz.py {target} {path.relative_to(ROOT)}")
     return status
 
 
 def broken() -> set[Path]:
-    """Inputs that broke a promise, took too long or too much."""
+    """Return the inputs that broke a promise, took too long or too much memory."""
     return {path for kind in ("crash", "timeout", "oom") for path in WORK.glob(f"{kind}-*")}
 
 
@@ -92,7 +96,7 @@ def merge(package: Path, target: str) -> int:
     small = WORK / f"{target}-small"
     shutil.rmtree(small, ignore_errors=True)
     small.mkdir(parents=True)
-    status = harness(package, target, "-merge=1", str(small), str(folder(target)))
+    status = run_harness(package, target, "-merge=1", str(small), str(folder(target)))
     if not status:
         print(f"{target}: {corpus.pack(target, small)} inputs")
     return status
@@ -107,7 +111,7 @@ def main(words: list[str]) -> int:
         raise SystemExit(f"the targets are {', '.join(TARGETS)}, not {' '.join(names)}")
     package = build()
     if inputs:
-        return max(harness(package, target, *options, *inputs) for target in names or TARGETS)
+        return max(run_harness(package, target, *options, *inputs) for target in names or TARGETS)
     if "--merge" in words:
         return max(merge(package, target) for target in names or TARGETS)
     return max(fuzz(package, target, options) for target in names or TARGETS)

@@ -1,24 +1,31 @@
-"""The target `stack`: bytes as a program for a group of three, A and C honest (the
-stacks that are shipped), B hostile.
+"""The target `stack`: bytes as a program for a group of three. A and C are honest (the stacks
+that are shipped), B is hostile.
 
-The program says what happens next: B, or somebody who is no member, puts datagrams of
-any kind and content into what an honest member receives; the honest ones send to
-everybody and to each other, deliver and finish; the network loses, repeats and
-reorders; time passes. After every turn the promises are checked, and at the end, when B
-has said its last and was taken out, that nothing is owed to anybody.
+The program says what happens next. B, or a stranger, puts datagrams of any kind and content into
+what an honest member receives. The honest ones send to everybody and to each other, deliver and
+finish. The network loses, repeats and reorders. Time passes. The promises are checked after every
+turn. At the end, when B has sent its last and was excluded, each message must have arrived.
 
-What is *not* promised, because nothing is authenticated: that B's own messages make
-sense; that somebody stays in the view whom B calls vacant or replaced; that C's
-messages are C's once B has sent something well formed in C's name, or that C gets what
-is meant for it once B has acknowledged it, or closed C's connection. From there on only
-those promises are checked that hold all the same: bounds, answers, what a member says
-to itself, and that each seqno of a stream comes once and in order. And once connections
-of B's many incarnations have driven out of a member's memory what it knew of a closed
-connection of C's, what C said in it may come again.
+These things are *not* promised, because nothing is authenticated: that B's own messages make
+sense; that a member stays in the view when B calls it vacant or replaced; that C's messages are
+C's after B has sent something well formed in C's name; that C gets what is for it after B has
+acknowledged it or closed C's connection. From there on only those promises are checked that hold
+all the same: bounds, answers, what a member sends to itself, and that each seqno of a stream
+comes once and in order. And when connections of B's many incarnations have driven out of a
+member's memory what it knew of a closed connection of C's, C's messages in it may come again.
 """
 
 import msgspec
-from bounds import GREETING, LIMIT, LOOK, check, check_finished, check_hands, note, waiting
+from bounds import (
+    GREETING,
+    LIMIT,
+    SCAN,
+    check,
+    check_outstanding,
+    check_purged,
+    note_repeats,
+    num_waiting,
+)
 from honest import DONT_LOOPBACK, HONEST, INCARNATIONS, OOB, Honest
 from hostile import HOSTILE, Hostile, runs_of
 
@@ -32,14 +39,14 @@ class Group(Hostile):
     """One run of a program."""
 
     leads = False                       # B is the coordinator of every view that it is in
-    spoke_early = False                 # B, before anybody had a view: perhaps nobody has one yet
+    spoke_early = False                 # B sent before anybody had a view: perhaps nobody has one
 
     def __init__(self, data: bytes, members: tuple[Honest, ...] | None = None) -> None:
         super().__init__(data, members or (Honest("A"), Honest("C")), group_id("fuzz"))
         self.now = 0
-        self.misled = False  # an honest member has purged too early, because its coordinator B said
-                             # so
-        self.apart = False   # a view without one of the honest members was installed
+        # an honest member purged too early, because its coordinator B said so
+        self.misled = False
+        self.apart = False                  # a view without one of the honest members was installed
         self.begin()
 
     def begin(self) -> None:
@@ -56,11 +63,11 @@ class Group(Hostile):
                 self.turn(member, len(member.arriving))
             self.now += GREETING
         for member in self.members:
-            assert self.spoke_early or member.view_id and member.multicast.starts.joiners.keys() == {
-                HOSTILE}
+            has_joined = member.multicast.starts.joiners.keys() == {HOSTILE}
+            assert self.spoke_early or (member.view_id and has_joined)
 
     def before_views(self) -> None:
-        """What B says before anybody has a view."""
+        """Let B send before anybody has a view."""
 
     def run(self) -> None:
         while not self.program.is_over():
@@ -72,27 +79,28 @@ class Group(Hostile):
 
     def send(self, member: Honest) -> None:
         for _ in range(1 + self.program.byte() % 5):
-            member.say(EVERYONE, self.program.byte(), 0, self.now)
+            member.send(EVERYONE, self.program.byte(), 0, self.now)
         member.flush(EVERYONE, self.now)
         self.turn(member)
 
-    def speak(self, member: Honest) -> None:
-        """To one member or all, in any way there is."""
+    def send_anywhere(self, member: Honest) -> None:
+        """Send to one member or all, with any flags."""
         other = self.members[member is self.members[0]]
         dest = self.program.choice((other.incarnation, other.incarnation,
                                     self.incarnation_of(member), EVERYONE, member.incarnation))
         for _ in range(1 + self.program.byte() % 5):
             flags = self.program.choice((0, 0, OOB, DONT_LOOPBACK))
             size = self.program.byte()
-            member.say(dest, size if size < 240 else (size - 239) * 200, flags, self.now)
+            member.send(dest, size if size < 240 else (size - 239) * 200, flags, self.now)
         member.flush(dest, self.now)
         self.turn(member)
 
-    def shout(self, member: Honest) -> None:
+    def send_unreliable(self, member: Honest) -> None:
         other = self.members[member is self.members[0]]
         dest = self.program.choice((other.incarnation, EVERYONE, self.incarnation_of(member),
                                     member.incarnation))
-        member.shout(dest, self.program.byte(), self.program.choice((0, DONT_LOOPBACK)), self.now)
+        size, flags = self.program.byte(), self.program.choice((0, DONT_LOOPBACK))
+        member.send_unreliable(dest, size, flags, self.now)
         self.turn(member)
 
     def finish(self, member: Honest) -> None:
@@ -116,7 +124,7 @@ class Group(Hostile):
             member.arriving.insert(self.program.byte() % len(member.arriving), datagram)
 
     def wait(self, member: Honest) -> None:
-        self.now += self.program.choice((1, LOOK // 3, LOOK, LOOK, 3 * LOOK, 10 * GREETING,
+        self.now += self.program.choice((1, SCAN // 3, SCAN, SCAN, 3 * SCAN, 10 * GREETING,
                                          1_000_000_000))
         for each in self.members:
             self.turn(each)
@@ -130,21 +138,19 @@ class Group(Hostile):
         self.turn(member)
 
     ACTS = (Hostile.nonsense, Hostile.sealed_nonsense, Hostile.sealed_nonsense,
-            Hostile.forged_numbers, Hostile.forged_numbers,
-            Hostile.forged_numbers, Hostile.forged_request, Hostile.forged_request,
-            Hostile.forged_hello, Hostile.forged_hello,
-            Hostile.forged_data, Hostile.forged_data, Hostile.forged_data, Hostile.a_life_of_b,
-            send, send, send, finish, finish,
-            take_some, take_all, take_all, lose, disorder, wait, wait, slow_down, exclude,
-            speak, speak, speak, shout, Hostile.forged_messages, Hostile.forged_messages,
-            Hostile.forged_messages,
-            Hostile.forged_control, Hostile.forged_control, Hostile.forged_control, Hostile.heed,
-            Hostile.forged_shout)
+            Hostile.forged_numbers, Hostile.forged_numbers, Hostile.forged_numbers,
+            Hostile.forged_request, Hostile.forged_request, Hostile.forged_hello,
+            Hostile.forged_hello, Hostile.forged_data, Hostile.forged_data, Hostile.forged_data,
+            Hostile.come_back, send, send, send, finish, finish, take_some, take_all, take_all,
+            lose, disorder, wait, wait, slow_down, exclude, send_anywhere, send_anywhere,
+            send_anywhere, send_unreliable, Hostile.forged_messages, Hostile.forged_messages,
+            Hostile.forged_messages, Hostile.forged_control, Hostile.forged_control,
+            Hostile.forged_control, Hostile.acknowledge, Hostile.forged_unreliable)
 
     # --------------------------------------------------------------------------------------- a turn
 
     def turn(self, member: Honest, count: int = 0) -> None:
-        """As the driver does it, with `count` of the datagrams that are arriving."""
+        """Take a turn as the driver does, with `count` of the datagrams that are arriving."""
         if member.stopped:
             member.arriving.clear()
             return
@@ -153,53 +159,57 @@ class Group(Hostile):
         news, member.news = member.news, []
         member.num_links += len(news)
         if datagrams:
-            self.expect(member, datagrams)
+            self.count_arrived(member, datagrams)
         member.endpoint.receive(datagrams, news, self.now)
         member.endpoint.tick(self.now)
         member.endpoint.max_undelivered = member.limit
         member.endpoint.deliver(self.now)
         while not self.perform(member, member.endpoint.take()):
             for dest in list(member.large):
-                member.go_on(dest, self.now)
-        self.note_memories(member)
+                member.continue_large(dest, self.now)
+        self.note_forgotten(member)
         check(member, self.now)
-        check_hands(member)
+        check_outstanding(member)
         if not self.spoofed and not self.apart:
-            self.misled |= not check_finished(member, self.members, self.leads)
+            self.misled |= not check_purged(member, self.members, self.leads)
 
     def read(self, member: Honest, count: int) -> list[bytes]:
         datagrams, member.arriving = member.arriving[:count], member.arriving[count:]
         return datagrams
 
-    def expect(self, member: Honest, datagrams: list[bytes]) -> None:
-        """Count what the stack must refuse, and say why; note what has flags, which
-        comes out of order or in parts."""
+    def count_arrived(self, member: Honest, datagrams: list[bytes]) -> None:
+        """Count what the stack must refuse, by reason. Note what has flags: it comes out of
+        order or in parts."""
         member.num_arrived += len(datagrams)
-        num_messages = waiting(member)
+        num_messages = num_waiting(member)
         for datagram in datagrams:
             header = wire.open_datagram(datagram, self.id)
             if header is None:
                 member.refused["malformed"] += 1
-            elif header.sender == member.incarnation or header.dest not in (EVERYONE,
-                                                                            member.incarnation):
+            elif header.sender == member.incarnation or header.dest not in (
+                    EVERYONE, member.incarnation):
                 member.refused["not_for_me"] += 1
             elif header.kind not in member.stack.kinds:
                 member.refused["unhandled"] += 1
             else:
                 member.arrived[header.kind] += 1
-                for first, flags, payloads in runs_of(header.kind, datagram[wire.HEADER_SIZE:]) or ():
+                body = datagram[wire.HEADER_SIZE:]
+                for first, flags, payloads in runs_of(header.kind, body) or ():
                     num_messages += len(payloads)
                     if flags and header.sender not in HONEST:
-                        member.flagged.setdefault(header.sender, set()).update((first + step) % 2**64 for step in range(len(payloads)))
+                        seqnos = ((first + step) % 2**64 for step in range(len(payloads)))
+                        member.flagged.setdefault(header.sender, set()).update(seqnos)
         member.most_messages = max(member.most_messages, num_messages)
 
     def perform(self, member: Honest, effects: Effects) -> bool:
-        """Whether that is all: there was no room that something waited for."""
+        """Perform effects. Return False when a large message waits for room and there is
+        room again."""
         for dest, datagram in effects.packets:
             header = wire.open_datagram(datagram, self.id)
-            assert header.sender == member.incarnation and header.dest == dest and len(datagram) <= 65_507
+            assert header.sender == member.incarnation and header.dest == dest
+            assert len(datagram) <= 65_507
             member.sent[header.kind] += 1
-            note(member, header.kind, dest, datagram, self.now)
+            note_repeats(member, header.kind, dest, datagram, self.now)
             for other in self.members:
                 if other is not member and dest in (EVERYONE, other.incarnation):
                     other.arriving.append(datagram)
@@ -208,21 +218,21 @@ class Group(Hostile):
             member.view_id = view.id
             member.num_views += 1
             self.apart |= any(other.address not in view for other in self.members)
-        senders = {each.incarnation: each for each in self.members if each is member
-                   or not self.spoofed}
+        senders = {each.incarnation: each for each in self.members
+                   if each is member or not self.spoofed}
         for batch in effects.deliveries:
-            member.take(batch, senders, self.apart)
+            member.deliver(batch, senders, self.apart)
         for batch in effects.failures:
             assert self.spoofed or self.apart or batch.dest.incarnation not in HONEST, batch
-            member.failed(batch)
+            member.check_failure(batch)
         if effects.held is not None:
             member.held = effects.held
         if effects.fault is not None:
             self.apart = member.stopped = True
         return member.stopped or not effects.writable or not member.large
 
-    def note_memories(self, member: Honest) -> None:
-        """Of whose connections nothing is known any more."""
+    def note_forgotten(self, member: Honest) -> None:
+        """Note of which honest members' connections nothing is known any more."""
         unicast = member.unicast
         known = {sender for sender in HONEST if sender in unicast.receivers
                  or unicast.closed.get(sender) is not None}
@@ -232,11 +242,11 @@ class Group(Hostile):
     # -------------------------------------------------------------------------------------- the end
 
     def settle(self) -> None:
-        """B is silent and taken out, the network loses nothing: the honest members get
-        everything, and can go on."""
+        """Exclude B, lose nothing more, and check that the honest members get everything and
+        can go on."""
         for member in self.members:
             member.limit = LIMIT
-            self.take_all(member)               # what B said last
+            self.take_all(member)               # what B sent last
         for member in self.members:
             self.exclude(member)
         for _ in range(10 if self.spoofed or self.apart or self.misled else 600):
@@ -247,7 +257,7 @@ class Group(Hostile):
             if not any(member.arriving for member in self.members):
                 if self.owed() is None:
                     break
-                self.now = max(self.now + 1, min(member.stack.deadline() or self.now + LOOK
+                self.now = max(self.now + 1, min(member.stack.deadline() or self.now + SCAN
                                                  for member in self.members))
         for member in self.members:
             status = member.stack.status()
@@ -256,18 +266,18 @@ class Group(Hostile):
             assert self.owed() is None, self.owed()
 
     def owed(self) -> str | None:
-        """What is still to come, or None."""
+        """Return a sentence on what is still to come, or None."""
         for member in self.members:
             for sender in self.members:
-                if (lacking := member.lacks(sender)) is not None:
+                if (lacking := member.find_missing(sender)) is not None:
                     return lacking
             if member.multicast.unacked():
-                return f"{member.multicast.unacked()} messages of {member.name} are not acknowledged"
+                return f"{member.multicast.unacked()} messages of {member.name} are unacknowledged"
             if member.multicast.members.keys() != set(HONEST):
-                return f"{member.name} still has somebody else in its view"
+                return f"{member.name} still has another member in its view"
             for peer, entry in member.unicast.senders.items():
                 if peer not in HONEST:
                     return f"{member.name} still keeps a connection to {entry.dest}"
                 if entry.num_unacked():
-                    return f"{entry.num_unacked()} messages of {member.name} to {entry.dest} are not acknowledged"
+                    return f"{entry.num_unacked()} of {member.name} to {entry.dest} unacknowledged"
         return None

@@ -1,5 +1,5 @@
-"""What the hostile member B does, and somebody who is no member: datagrams of any kind
-and content in what an honest one receives."""
+"""The acts of the hostile member B, and of a stranger: they put datagrams of any kind and
+content into what an honest member receives."""
 
 import struct
 from typing import Any
@@ -22,8 +22,7 @@ from ringcast.protocols.unreliable import UNRELIABLE
 
 HOSTILE, STRANGER = INCARNATIONS["B"], 0x4444_0000_0004
 EDGES = [0, 1, 2, 3, 7, 8, 9, 63, 64, 255, 256, 2**22 - 1, 2**31, 2**32, 2**53, 2**63 - 1, 2**63,
-         2**63 + 1, 2**64 - 2, 2**64 - 1,
-         -1, -2**31, -2**63]
+         2**63 + 1, 2**64 - 2, 2**64 - 1, -1, -2**31, -2**63]
 STAMP = 8                           # bytes in front of a message without a seqno: when it was sent
 STEPS = (0, 0, 0, 1, 1, 2, -1, 8)   # from a number that means something
 MESSAGES = (multicast.DATA, multicast.REPEAT)
@@ -31,7 +30,7 @@ CONNECTIONS = (control.MESSAGE, control.FIRST)
 
 
 class Program:
-    """The bytes, and how far they were read; behind their end everything is 0."""
+    """The bytes, and how many of them were read. After their end every byte is 0."""
 
     def __init__(self, data: bytes) -> None:
         self.data, self.at = data, 0
@@ -53,9 +52,8 @@ class Program:
 
 
 class Hostile:
-    """The acts of B in a group of honest `members`. `spoofed` says that B spoke in the
-    name of one of them, and well; where it may not do that, it is a stranger
-    instead."""
+    """The acts of B in a group of honest `members`. `spoofed` says that B sent something well
+    formed in the name of one of them. Where it may not do that, it is a stranger instead."""
 
     may_spoof = True
 
@@ -64,12 +62,12 @@ class Hostile:
         self.members = members
         self.id = group
         self.spoofed = False
-        self.num_said = 0                   # by B, the timestamps of what it acknowledges and asks
+        self.num_timestamps = 0             # of what B acknowledges and asks for
 
     # -------------------------------------------------------------------------------------- numbers
 
     def number(self, target: Honest) -> int:
-        """An edge, or next to a pointer of the one who is to receive it."""
+        """Return an edge, or a number next to a pointer of the receiver."""
         which, windows, unicast = self.program.byte(), target.multicast.windows, target.unicast
         if which < 64:
             return EDGES[which % len(EDGES)]
@@ -82,36 +80,37 @@ class Hostile:
         return (pointers[which % len(pointers)] + self.program.byte() % 32 - 8) % MODULUS
 
     def conn_id(self, target: Honest) -> int:
-        """Next to one that means something between B and the target, or any."""
-        which, unicast, incarnation = self.program.byte(), target.unicast, self.incarnation_of(target)
+        """Return a number next to a conn-id of B and the target, or any."""
+        which, unicast = self.program.byte(), target.unicast
+        incarnation = self.incarnation_of(target)
         if which >= 240:
             return EDGES[which % len(EDGES)]
-        known = [table[incarnation].conn_id for table in (unicast.receivers, unicast.closed.entries,
-                                                          unicast.senders) if incarnation in table]
+        tables = unicast.receivers, unicast.closed.entries, unicast.senders
+        known = [table[incarnation].conn_id for table in tables if incarnation in table]
         known.append(unicast.conn_ids.last)
         return (known[which // len(STEPS) % len(known)] + STEPS[which % len(STEPS)]) % MODULUS
 
     def timestamp(self, target: Honest) -> int:
-        """What comes next, or any."""
-        self.num_said += 1
-        return self.num_said if self.program.byte() & 3 else self.number(target)
+        """Return the next timestamp, or any number."""
+        self.num_timestamps += 1
+        return self.num_timestamps if self.program.byte() & 3 else self.number(target)
 
     def incarnation_of(self, target: Honest) -> int:
-        """The present one of B, as the target knows it."""
+        """Return the present incarnation of B, as the target knows it."""
         return target.members.table["B"].incarnation or HOSTILE
 
     # ---------------------------------------------------------------------------------------- words
 
     def forge(self, target: Honest, kind: int, body: bytes) -> None:
-        """Into what the target receives: behind the rest, or before it."""
+        """Put a datagram into what the target receives, after the rest or before it."""
         other = self.members[target is self.members[0]]
+        spoofed = other.incarnation if self.may_spoof else STRANGER
         sender = self.program.choice([self.incarnation_of(target)] * 10 + [
-            STRANGER, STRANGER, 0, 2**64 - 1, target.incarnation, other.incarnation
-            if self.may_spoof else STRANGER, HOSTILE])
+            STRANGER, STRANGER, 0, 2**64 - 1, target.incarnation, spoofed, HOSTILE])
         dest = self.program.choice((EVERYONE, target.incarnation, HOSTILE, 77))
         if sender == other.incarnation and dest in (EVERYONE, target.incarnation):
             if kind == UNRELIABLE:
-                other.shouted.add(body[STAMP:])         # nobody can tell
+                other.sent_unreliable.add(body[STAMP:])         # nobody can tell the difference
             else:
                 self.spoofed |= is_well_formed(target.stack.kinds.get(kind), body)
         self.put(target, wire.make_datagram(kind, self.id, sender, dest, body))
@@ -123,8 +122,8 @@ class Hostile:
         self.put(target, self.program.bytes(200))
 
     def sealed_nonsense(self, target: Honest) -> None:
-        """Of one of the first kinds, as the inputs of the corpus have it, or of any
-        that the target's stack knows."""
+        """Forge a datagram of one of the first kinds, as the inputs of the corpus have it, or
+        of any kind that the target's stack knows."""
         number = self.program.byte()
         kind = number % 17 if number < 255 else self.program.choice(sorted(target.stack.kinds))
         self.forge(target, kind, self.program.bytes(255))
@@ -132,15 +131,16 @@ class Hostile:
     def forged_numbers(self, target: Honest) -> None:
         kind = self.program.choice((mcast.ACK, mcast.ACK, START, multicast.HIGHEST))
         count = 1 if kind == multicast.HIGHEST else 2
-        self.forge(target, kind,
-                   msgspec.msgpack.encode([self.number(target) for _ in range(count)]))
+        numbers = [self.number(target) for _ in range(count)]
+        self.forge(target, kind, msgspec.msgpack.encode(numbers))
 
     def forged_request(self, target: Honest) -> None:
-        self.forge(target, multicast.XMIT_REQ,
-                   msgspec.msgpack.encode([self.ranges(target, target.multicast.send_window.ring)]))
+        ranges = self.ranges(target, target.multicast.send_window.ring)
+        self.forge(target, multicast.XMIT_REQ, msgspec.msgpack.encode([ranges]))
 
     def ranges(self, target: Honest, ring: Any) -> list[tuple[int, int]]:
-        ranges = [(self.number(target), self.number(target)) for _ in range(self.program.byte() % 8)] or [(ring.low, ring.hr)]
+        ranges = [(self.number(target), self.number(target))
+                  for _ in range(self.program.byte() % 8)] or [(ring.low, ring.hr)]
         return ranges * self.program.choice((1, 1, 1, 400))
 
     def forged_hello(self, target: Honest) -> None:
@@ -159,33 +159,32 @@ class Hostile:
         for _ in range(1 + self.program.byte() % 3):
             payloads = [bytes(self.program.choice((0, 1, 20, 250)))
                         for _ in range(1 + self.program.byte() % 6)]
-            body += a_run(self.number(target), 0, payloads)
+            body += make_run(self.number(target), 0, payloads)
         self.forge(target, self.program.choice(MESSAGES), body)
 
-    def a_life_of_b(self, target: Honest) -> None:
-        """B comes back as somebody else, opens its streams and fills the window."""
+    def come_back(self, target: Honest) -> None:
+        """B comes back as another incarnation, opens its streams and fills the window."""
         line = target.members.table["B"]
-        incarnation = HOSTILE + (self.program.byte() << 32)  # the upper half is what the id of a
-                                                             # view sees
+        incarnation = HOSTILE + (self.program.byte() << 32)  # the id of a view sees the upper half
         table = target.members.table | {"B": Line(min(line.generation + 1, 2**22 - 1), incarnation)}
         hello = msgspec.msgpack.encode(Hello("B", "b", table, False, {}))
         view_id = sum(line.weight for line in table.values())
-        body = a_run(1, 0, [bytes(100)])
+        body = make_run(1, 0, [bytes(100)])
+        first = (1).to_bytes(8, "little") + body
         for kind, content in ((HELLO, hello),
                               (START, msgspec.msgpack.encode([0, view_id])),
-                              (multicast.DATA, body),
-                              (control.FIRST, (1).to_bytes(8, "little") + body)):
-            target.arriving.append(wire.make_datagram(kind, self.id, incarnation, EVERYONE,
-                                                      content))
+                              (multicast.DATA, body), (control.FIRST, first)):
+            datagram = wire.make_datagram(kind, self.id, incarnation, EVERYONE, content)
+            target.arriving.append(datagram)
 
     # ------------------------------------------------------------------------- words of connections
 
     def forged_messages(self, target: Honest) -> None:
-        """Runs with flags, in a connection or to everybody."""
+        """Forge runs with flags, in a connection or to everybody."""
         kind = self.program.choice((*CONNECTIONS, *CONNECTIONS, *MESSAGES))
-        prefix = (self.conn_id(target) % MODULUS).to_bytes(8,
-                                                           "little") if kind in CONNECTIONS else b""
-        body = b""
+        body = prefix = b""
+        if kind in CONNECTIONS:
+            prefix = (self.conn_id(target) % MODULUS).to_bytes(8, "little")
         for _ in range(1 + self.program.byte() % 3):
             flags = self.program.choice((0, 0, 0, 1, 1, 8, 9, 2, 4, 256, 0xFFFF))
             number, count = self.program.byte(), self.program.choice((2, 3, 1, 0, 9, 2**32 - 1))
@@ -194,22 +193,21 @@ class Hostile:
                      for _ in range(1 + self.program.byte() % 6)]
             heads = [HEAD.pack(number, index + step, count) if flags & 8 else b""
                      for step in range(len(sizes))]
-            body += a_run(self.number(target), flags,
-                          [head + bytes(size) for head, size in zip(heads, sizes, strict=True)])
+            payloads = [head + bytes(size) for head, size in zip(heads, sizes, strict=True)]
+            body += make_run(self.number(target), flags, payloads)
         self.forge(target, kind, prefix + body)
 
     def next_part(self, target: Honest, number: int) -> int:
-        """Of a message that the target is putting together."""
+        """Return the next part of a message that the target is putting together."""
         incarnation = self.incarnation_of(target)
-        streams = [table[incarnation].stream for table in (target.unicast.receivers,
-                                                           target.multicast.windows)
-                   if incarnation in table]
-        found = [stream.reassembly.ordered[number] for stream in streams if stream.reassembly is not None
-                 and number in stream.reassembly.ordered]
+        tables = target.unicast.receivers, target.multicast.windows
+        streams = [table[incarnation].stream for table in tables if incarnation in table]
+        found = [stream.reassembly.ordered[number] for stream in streams
+                 if stream.reassembly is not None and number in stream.reassembly.ordered]
         return len(found[0].parts) if found else 0
 
     def forged_control(self, target: Honest) -> None:
-        """What the other end of a connection says; now and then with a field too few or
+        """Forge what the other end of a connection sends, now and then with a field too few or
         too many, or a wrong one."""
         kind = self.program.choice((control.ACK, control.XMIT_REQ, control.SEND_FIRST_SEQNO,
                                     control.CLOSE))
@@ -230,37 +228,36 @@ class Hostile:
             fields = fields[:-1] if damage & 1 else [*fields, 0]
         self.forge(target, kind, msgspec.msgpack.encode(fields))
 
-    def heed(self, target: Honest) -> None:
-        """B acknowledges what the target said to it, or nearly."""
+    def acknowledge(self, target: Honest) -> None:
+        """Acknowledge what the target sent to B, or nearly all of it."""
         incarnation = self.incarnation_of(target)
         entry = target.unicast.senders.get(incarnation)
         if entry is not None:
-            self.num_said += 1
+            self.num_timestamps += 1
             seqno = (entry.highest_sent - self.program.byte() % 3) % MODULUS
-            ack = msgspec.msgpack.encode([entry.conn_id, seqno, self.num_said, 1500])
+            ack = msgspec.msgpack.encode([entry.conn_id, seqno, self.num_timestamps, 1500])
             target.arriving.append(wire.make_datagram(control.ACK, self.id, incarnation,
                                                       target.incarnation, ack))
 
-    def forged_shout(self, target: Honest) -> None:
+    def forged_unreliable(self, target: Honest) -> None:
         self.forge(target, UNRELIABLE, self.program.bytes(20))
 
 
-def a_run(first: int, flags: int, payloads: list[bytes]) -> bytes:
-    head = reference.RUN.pack(first % MODULUS, len(payloads), flags, sum(map(len, payloads)),
-                              first % 1000)
-    return head + b"".join(struct.pack("<H",
-                                       len(payload)) for payload in payloads) + b"".join(payloads)
+def make_run(first: int, flags: int, payloads: list[bytes]) -> bytes:
+    lengths = list(map(len, payloads))
+    head = reference.RUN.pack(first % MODULUS, len(payloads), flags, sum(lengths), first % 1000)
+    return head + struct.pack(f"<{len(payloads)}H", *lengths) + b"".join(payloads)
 
 
 def runs_of(kind: int, body: bytes) -> "list[reference.Run] | None":
-    """The runs of a datagram with messages, if it is well formed."""
+    """Return the runs of a datagram with messages, if it is well formed."""
     if kind in CONNECTIONS:
         return reference.runs(body[8:]) if len(body) > 8 else None
     return reference.runs(body) if kind in MESSAGES else None
 
 
 def is_well_formed(kind: Kind | None, body: bytes) -> bool:
-    """Whether a member that knows this kind would believe it."""
+    """Say whether a member that knows this kind would accept it."""
     if kind is None:
         return False
     if kind.messages_at:

@@ -1,11 +1,11 @@
-"""What B does to NAKACK2 and STABLE, besides what it does to any stack: forges their
-words, floods, and now and then does its part."""
+"""The acts of B against NAKACK2 and STABLE, besides those against any stack: it forges their
+datagrams, floods, and now and then does its part."""
 
 from typing import Any
 
 import msgspec
 from honest import HONEST, LARGE, Honest
-from hostile import EDGES, HOSTILE, STRANGER, Hostile, a_run
+from hostile import EDGES, HOSTILE, STRANGER, Hostile, make_run
 
 from ringcast._core import wire
 from ringcast.address import EVERYONE
@@ -19,14 +19,13 @@ Digest = dict[int, tuple[int, int]]
 
 
 class HostileNakack2(Hostile):
-    """The acts; whether B is the coordinator, whose STABILITY is believed, is the
-    group's."""
+    """The acts. The group decides whether B is the coordinator, whose STABILITY is trusted."""
 
     # ---------------------------------------------------------------------------------------- words
 
     def forged_word(self, target: Honest) -> None:
-        """STARTED and RESYNC, VOTE and STABILITY; now and then with a field too few or
-        too many, or a wrong one."""
+        """Forge STARTED, RESYNC, VOTE or STABILITY, now and then with a field too few or too
+        many, or a wrong one."""
         kind = self.program.choice((nakack2.STARTED, RESYNC, stable.VOTE, stable.STABILITY,
                                     stable.VOTE, stable.STABILITY))
         if kind == nakack2.STARTED:
@@ -34,7 +33,8 @@ class HostileNakack2(Hostile):
         elif kind == RESYNC:
             fields = [self.number(target)]
         else:
-            fields = [self.a_view_id(target), self.program.choice(GRANTS), self.a_digest(target)]
+            fields = [self.draw_view_id(target), self.program.choice(GRANTS),
+                      self.draw_digest(target)]
             if kind == stable.VOTE:
                 fields.insert(1, bool(self.program.byte() & 7))
             else:
@@ -42,16 +42,18 @@ class HostileNakack2(Hostile):
                                for _ in range(self.program.byte() % 4)})
         damage = self.program.byte()
         if damage >= 240:
-            fields[damage % len(fields)] = self.program.choice((None, "", -1, [], 2**64 - 1, 1.5,
-                                                                {}, {1: 1}, True))
+            wrong = (None, "", -1, [], 2**64 - 1, 1.5, {}, {1: 1}, True)
+            fields[damage % len(fields)] = self.program.choice(wrong)
         elif damage >= 230:
             fields = fields[:-1] if damage & 1 else [*fields, 0]
         self.forge(target, kind, msgspec.msgpack.encode(fields))
 
-    def a_view_id(self, target: Honest) -> int:
-        """Most often the present one."""
+    def draw_view_id(self, target: Honest) -> int:
+        """Return the present one, most often."""
         which = self.program.byte()
-        return target.view_id if which < 200 else target.view_id + which - 228 if which < 248 else EDGES[which % len(EDGES)]
+        if which >= 248:
+            return EDGES[which % len(EDGES)]
+        return target.view_id if which < 200 else target.view_id + which - 228
 
     def another_view_id(self, target: Honest) -> int:
         return target.view_id + 1 + self.program.byte()
@@ -60,8 +62,9 @@ class HostileNakack2(Hostile):
         return self.program.choice((*HONEST, self.incarnation_of(target), HOSTILE, STRANGER, 0, -1,
                                     2**64 - 1))
 
-    def a_digest(self, target: Honest) -> Digest:
-        """Of members and others; in places as large as it may be, and one more."""
+    def draw_digest(self, target: Honest) -> Digest:
+        """Return a digest of members and others, now and then as large as allowed or one
+        more."""
         many = self.program.choice((0, 0, 0, 0, 0, 0, MAX_MEMBERS - 1, MAX_MEMBERS,
                                     MAX_MEMBERS + 1))
         first = self.program.byte() << 16 if many else 0
@@ -70,79 +73,81 @@ class HostileNakack2(Hostile):
                          for _ in range(self.program.byte() % 4)}
 
     def forged_start(self, target: Honest) -> None:
-        """Of the present view, so that it opens a stream."""
+        """Forge a START of the present view, so that it opens a stream."""
         seqno = self.program.choice((0, 0, self.number(target)))
-        self.forge(target, START, msgspec.msgpack.encode([seqno, self.a_view_id(target)]))
+        start = msgspec.msgpack.encode([seqno, self.draw_view_id(target)])
+        self.forge(target, START, start)
 
     def forged_stream(self, target: Honest) -> None:
-        """More of B's messages, where its stream is or a little further."""
+        """Send more of B's messages, where its stream is or a little further."""
         window = target.multicast.windows.get(self.incarnation_of(target))
         first = (window.ring.hr if window else 0) + self.program.choice((1, 1, 1, 2, 9, 20))
         flags = self.program.choice((0, 0, 0, 1))
         sizes = [self.program.choice((0, 20, 250, LARGE))
                  for _ in range(1 + self.program.byte() % 12)]
-        while sum(sizes) > 4 * LARGE:  # a datagram of any size finds room in a window that is empty
+        while sum(sizes) > 4 * LARGE:       # an empty window takes a datagram of any size
             sizes.pop()
-        self.say(target, self.program.choice((multicast.DATA, multicast.REPEAT)),
-                 a_run(first, flags, [bytes(size) for size in sizes]))
+        self.put_last(target, self.program.choice((multicast.DATA, multicast.REPEAT)),
+                      make_run(first, flags, [bytes(size) for size in sizes]))
 
-    def say(self, target: Honest, kind: int, body: bytes, sender: int | None = None) -> None:
-        """Behind the rest."""
-        target.arriving.append(wire.make_datagram(kind, self.id, self.incarnation_of(target)
-                                                  if sender is None else sender, EVERYONE, body))
+    def put_last(self, target: Honest, kind: int, body: bytes, sender: int | None = None) -> None:
+        """Put a datagram after the rest of what the target receives."""
+        sender = self.incarnation_of(target) if sender is None else sender
+        target.arriving.append(wire.make_datagram(kind, self.id, sender, EVERYONE, body))
 
     # --------------------------------------------------------------------------------------- floods
 
     def flood_queue(self, target: Honest) -> None:
-        """Messages of many who are no members, and of those the STARTs that make them
-        wait."""
+        """Send messages of many strangers, and the STARTs that make them wait."""
         view_id, count = self.another_view_id(target), 1 + self.program.byte()
-        first, body = self.program.byte() << 8, a_run(1, 0, [bytes(self.program.byte())]
-                                                      * (1 + self.program.byte() % 12))
+        first = self.program.byte() << 8
+        payload = bytes(self.program.byte())
+        body = make_run(1, 0, [payload] * (1 + self.program.byte() % 12))
         for number in range(count):
             sender = STRANGER + (first + number << 32)
-            self.say(target, START, msgspec.msgpack.encode([0, view_id]), sender)
-            self.say(target, multicast.DATA, body, sender)
+            self.put_last(target, START, msgspec.msgpack.encode([0, view_id]), sender)
+            self.put_last(target, multicast.DATA, body, sender)
 
     def flood_early(self, target: Honest) -> None:
-        """STARTs, as many as are kept and more."""
+        """Send as many STARTs as a member keeps, and more."""
         first, view_id = self.program.byte() << 8, self.another_view_id(target)
         for number in range(MAX_MEMBERS - 4 + self.program.byte() % 8):
-            self.say(target, START, msgspec.msgpack.encode([0, view_id]),
-                     STRANGER + (first + number << 32))
+            self.put_last(target, START, msgspec.msgpack.encode([0, view_id]),
+                          STRANGER + (first + number << 32))
 
     def flood_requests(self, target: Honest) -> None:
-        """RESYNC and XMIT-REQ for everything, in turn or all the same."""
+        """Ask for everything by RESYNC and XMIT-REQ, in turn or all the same."""
         ring = target.multicast.send_window.ring
         resync = (RESYNC, msgspec.msgpack.encode([ring.low]))
         request = (multicast.XMIT_REQ, msgspec.msgpack.encode([[(ring.low, ring.hr)]]))
         words = self.program.choice(((resync,), (request,), (resync, request)))
         for number in range(1 + self.program.byte() % 64):
-            self.say(target, *words[number % len(words)])
+            self.put_last(target, *words[number % len(words)])
 
     def flood_votes(self, target: Honest) -> None:
-        """Of others each time."""
+        """Send votes, each on other members."""
         for number in range(1 + self.program.byte() % 8):
             digest = {(number << 32) + each: (1, 1) for each in range(MAX_MEMBERS)}
-            self.say(target, stable.VOTE,
-                     msgspec.msgpack.encode([target.view_id, True, 1500, digest]))
+            vote = msgspec.msgpack.encode([target.view_id, True, 1500, digest])
+            self.put_last(target, stable.VOTE, vote)
 
     # ------------------------------------------------------------------------------------- its part
 
     def agree(self, target: Honest) -> None:
-        """B has its window, and has finished all that it was sent."""
+        """Tell that B has its window and has finished all that it was sent."""
         incarnation, layer = self.incarnation_of(target), target.multicast
         if incarnation in layer.starts.joiners:
-            self.say(target, nakack2.STARTED,
-                     msgspec.msgpack.encode([layer.starts.joiners[incarnation], True]))
+            started = msgspec.msgpack.encode([layer.starts.joiners[incarnation], True])
+            self.put_last(target, nakack2.STARTED, started)
         digest = {target.incarnation: (layer.send_window.sent, layer.send_window.sent),
                   incarnation: (0, 0)}
-        digest |= {sender: (window.ring.hr, window.ring.hr) for sender,
-                   window in layer.windows.items()}
-        self.say(target, stable.VOTE, msgspec.msgpack.encode([target.view_id, True, 1500, digest]))
+        digest |= {sender: (window.ring.hr, window.ring.hr)
+                   for sender, window in layer.windows.items()}
+        vote = msgspec.msgpack.encode([target.view_id, True, 1500, digest])
+        self.put_last(target, stable.VOTE, vote)
 
     def conclude(self, target: Honest) -> None:
-        """As an honest coordinator: what both honest members have finished."""
+        """Tell, as an honest coordinator does, what both honest members have finished."""
         digest: Digest = {}
         for sender in HONEST:
             windows = [each.multicast.windows.get(sender) for each in self.members
@@ -153,14 +158,14 @@ class HostileNakack2(Hostile):
                 digest[sender] = (finished, windows[0].ring.hr)
         report = msgspec.msgpack.encode([target.view_id, 1500, digest, {}])
         for each in self.members:
-            self.say(each, stable.STABILITY, report)
+            self.put_last(each, stable.STABILITY, report)
 
     def mislead(self, target: Honest) -> None:
-        """Everything that was sent is finished by all, whoever says so."""
+        """Tell that everything that was sent is finished by all."""
         digest = {each.incarnation: (each.multicast.send_window.sent,) * 2 for each in self.members}
-        self.say(target, stable.STABILITY,
-                 msgspec.msgpack.encode([target.view_id, self.program.choice(GRANTS), digest, {}]))
+        report = [target.view_id, self.program.choice(GRANTS), digest, {}]
+        self.put_last(target, stable.STABILITY, msgspec.msgpack.encode(report))
 
     ACTS = (forged_word, forged_word, forged_word, forged_word, forged_start, forged_stream,
-            forged_stream, forged_stream, flood_queue,
-            flood_early, flood_requests, flood_votes, agree, agree, agree, conclude, mislead)
+            forged_stream, forged_stream, flood_queue, flood_early, flood_requests, flood_votes,
+            agree, agree, agree, conclude, mislead)

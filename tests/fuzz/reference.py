@@ -1,5 +1,5 @@
-"""The wire format in plain Python, written from the text at the top of wire.pyx: what
-the compiled decoder must agree with."""
+"""The wire format in plain Python, written from the text at the top of wire.pyx. The compiled
+decoder must agree with it."""
 
 import hashlib
 import struct
@@ -7,7 +7,7 @@ import struct
 MODULUS = 1 << 64
 HEADER = 32
 RUN = struct.Struct("<QHHIq")
-CONNECTION = 40     # what stands in front of the runs of a connection: the header, and the conn-id
+CONNECTION = 40     # bytes before the runs of a connection: the header, and the conn-id
 OOB, FRAGMENT = 1, 8
 WIRE_FLAGS = OOB | FRAGMENT             # those that travel
 ODD = 0xD6E8FEB86659FD93
@@ -27,7 +27,7 @@ def folded(x: int) -> int:
 
 
 def checksum(datagram: bytes) -> int:
-    """Of all but the check itself: each word goes into the lane whose turn it is, the
+    """Return the check of all but the check itself: the lanes take the words in turn, the
     last word padded by zeros."""
     lanes = [0x9E3779B97F4A7C15 ^ len(datagram), *struct.unpack_from("<QQQ", datagram)]
     rest = datagram[HEADER:]
@@ -40,12 +40,12 @@ def checksum(datagram: bytes) -> int:
 
 
 def seal(datagram: bytes) -> bytes:
-    """With the check that it should have."""
+    """Return the datagram with the check that it should have."""
     return datagram[:24] + struct.pack("<Q", checksum(datagram)) + datagram[HEADER:]
 
 
 def opened(datagram: bytes, group: int) -> tuple[int, int, int] | None:
-    """(kind, sender, dest), or None when it is not one of ours."""
+    """Return (kind, sender, dest), or None when it is not one of ours."""
     if len(datagram) < HEADER:
         return None
     magic, version, kind, its_group, sender, dest, check = struct.unpack_from("<HBBIQQQ", datagram)
@@ -55,7 +55,7 @@ def opened(datagram: bytes, group: int) -> tuple[int, int, int] | None:
 
 
 def runs(body: bytes) -> list[Run] | None:
-    """The runs of a data body, or None when it is not well formed."""
+    """Return the runs of a data body, or None when it is not well formed."""
     found, at = [], 0
     while at < len(body) or not body:
         if len(body) - at < RUN.size:
@@ -78,17 +78,19 @@ def runs(body: bytes) -> list[Run] | None:
 
 
 def first_seqno(datagram: bytes, prefix: int) -> int | None:
-    """Of the first run, whatever is behind it; None when a run's head does not fit."""
-    return int.from_bytes(datagram[prefix:prefix + 8],
-                          "little") if len(datagram) >= prefix + RUN.size else None
+    """Return the first run's first seqno, or None when a run's head does not fit."""
+    if len(datagram) < prefix + RUN.size:
+        return None
+    return int.from_bytes(datagram[prefix:prefix + 8], "little")
 
 
-def accepted(datagram: bytes, low: int, capacity: int, prefix: int = HEADER) -> tuple[list[Run], int, int] | None:
-    """What a window is offered of a datagram: the runs without what is outside of it,
-    how many messages are old, how many beyond; None when it is not well formed.
+def accepted(datagram: bytes, low: int, capacity: int,
+             prefix: int = HEADER) -> tuple[list[Run], int, int] | None:
+    """Return what a window takes of a datagram: the runs without what is outside of it, how
+    many messages are old, how many beyond. Return None when it is not well formed.
 
-    Serial arithmetic says of a run's first message whether it is old; the others stand
-    so many steps behind that one, also where the circle's other side lies between them.
+    Serial arithmetic decides for a run's first message whether it is old. The others are so
+    many steps behind it, also across the other side of the circle.
     """
     found = runs(datagram[prefix:])
     if found is None:
@@ -96,8 +98,8 @@ def accepted(datagram: bytes, low: int, capacity: int, prefix: int = HEADER) -> 
     inside = []
     old = beyond = 0
     for first, flags, payloads in found:
-        behind = (low + 1 - first) % MODULUS  # how many steps before the first acceptable seqno the
-                                              # run begins
+        # how many steps before the first acceptable seqno the run begins
+        behind = (low + 1 - first) % MODULUS
         if behind >= MODULUS // 2:
             behind -= MODULUS
         start, end = (min(max(0, behind + step), len(payloads)) for step in (0, capacity))
@@ -109,7 +111,7 @@ def accepted(datagram: bytes, low: int, capacity: int, prefix: int = HEADER) -> 
 
 
 def messages(inside: list[Run]) -> dict[int, tuple[bytes, int]]:
-    """Payload and flags of each seqno, where a seqno is what it was first."""
+    """Return payload and flags of each seqno, by its first message."""
     found: dict[int, tuple[bytes, int]] = {}
     for first, flags, payloads in inside:
         for step, payload in enumerate(payloads):
@@ -118,8 +120,8 @@ def messages(inside: list[Run]) -> dict[int, tuple[bytes, int]]:
 
 
 def frames(stream: bytes, peer: int) -> tuple[list[bytes], bool]:
-    """The whole frames at the beginning of what a TCP peer sends, and whether what
-    follows them can still become one."""
+    """Return the whole frames at the beginning of what a TCP peer sends, and whether the
+    bytes after them can still become one."""
     found, at = [], 0
     while len(stream) - at >= 4:
         length = int.from_bytes(stream[at:at + 4], "little")
@@ -137,11 +139,13 @@ def frames(stream: bytes, peer: int) -> tuple[list[bytes], bool]:
 
 
 def record(raw: bytes, group: int) -> tuple[int, int, int, tuple[str, int]] | None:
-    """(kind, member, number, endpoint) of a handshake's record, or None when it is not
+    """Return (kind, member, number, endpoint) of a handshake's record, or None when it is not
     one of ours."""
     magic, version, kind, port, its_group = struct.unpack_from("<4sBBHI", raw)
     member, number = struct.unpack_from("<QQ", raw, 16)
-    if magic != b"RCtl" or version != 1 or its_group != group or raw[32:] != hashlib.blake2b(raw[:32], digest_size=8).digest():
+    checked = hashlib.blake2b(raw[:32], digest_size=8).digest()
+    if (magic, version, its_group, raw[32:]) != (b"RCtl", 1, group, checked):
         return None
-    return (kind, member, number, (".".join(map(str, raw[12:16])),
-                                   port)) if member and number <= 1 << 62 else None
+    if not member or number > 1 << 62:
+        return None
+    return kind, member, number, (".".join(map(str, raw[12:16])), port)

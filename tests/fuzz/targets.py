@@ -1,5 +1,5 @@
-"""What the fuzzer calls with arbitrary bytes, and what must hold whatever they are.
-Plain functions: the tests call them too."""
+"""What the fuzzer calls with arbitrary bytes, and what must hold for all of them. The tests
+call these functions too."""
 
 import struct
 from array import array
@@ -35,69 +35,68 @@ LIMIT = 200                             # bytes of a datagram that is packed aga
 
 
 def decoder(data: bytes) -> None:
-    """Bytes: low u64, capacity u16, a place to damage u16, then a body; the first of
-    all of them are also taken for a datagram."""
-    same_verdict(data)
+    """Take low u64, capacity u16, a place to damage u16, then a body. The first of all these
+    bytes are also taken for a datagram."""
+    check_verdict(data)
     if len(data) >= HEADER:
-        short = data[:2 * HEADER + data[3] % 8]  # the reference is slow; eight lengths have all
-                                                 # that a check can meet
-        same_verdict(seal(short))
-        same_verdict(seal(struct.pack("<HBBI", 0x4352, 1, data[3], GROUP) + short[8:]))
+        # the reference is slow; eight lengths have everything that a check can meet
+        short = data[:2 * HEADER + data[3] % 8]
+        check_verdict(seal(short))
+        check_verdict(seal(struct.pack("<HBBI", 0x4352, 1, data[3], GROUP) + short[8:]))
     if len(data) < INPUT:
         return
     low, capacity, place = struct.unpack_from("<QHH", data)
-    sealed_datagram(data[INPUT:], low, place)
+    check_seal(data[INPUT:], low, place)
     capacity = 1 + capacity % 128
-    read_and_packed_again(data[INPUT:], RingBuffer(capacity, low),
-                          wire.make_header(multicast.REPEAT, GROUP, 1, 0))
-    read_and_packed_again(data[INPUT:], SeqnoTable(low, capacity=capacity),
-                          wire.make_header(control.MESSAGE, GROUP, 1, 2) + data[:8])
+    check_window(data[INPUT:], RingBuffer(capacity, low),
+                 wire.make_header(multicast.REPEAT, GROUP, 1, 0))
+    check_window(data[INPUT:], SeqnoTable(low, capacity=capacity),
+                 wire.make_header(control.MESSAGE, GROUP, 1, 2) + data[:8])
     for prefix in (HEADER, CONNECTION, HEADER + place % 64):        # whatever stands there
-        same_reading(data, low, capacity, prefix)
+        check_reading(data, low, capacity, prefix)
 
 
 def exact(datagram: bytes) -> array:
-    """In memory that ends where the datagram ends, so that a read of the byte behind it
-    is seen; `bytes` have one more."""
+    """Return a copy in memory that ends where the datagram ends, so that AddressSanitizer
+    sees a read of the byte behind it. `bytes` have one more."""
     return array("B", datagram)[:]          # the array itself has room to grow, its copy has none
 
 
-def same_verdict(datagram: bytes) -> None:
+def check_verdict(datagram: bytes) -> None:
     header, expected = wire.open_datagram(exact(datagram), GROUP), opened(datagram, GROUP)
     assert (header and (header.kind, header.sender, header.dest)) == expected
 
 
-def same_reading(datagram: bytes, low: int, capacity: int, prefix: int) -> "wire.Arrivals | None":
-    """Of the body exactly that is read which it says."""
+def check_reading(datagram: bytes, low: int, capacity: int, prefix: int) -> "wire.Arrivals | None":
+    """Check that exactly that is read which the body says."""
     assert wire.first_seqno(exact(datagram), prefix) == first_seqno(datagram, prefix)
-    arrivals, expected = wire.read_data(exact(datagram), low, capacity, prefix), accepted(datagram,
-                                                                                          low,
-                                                                                          capacity,
-                                                                                          prefix)
+    arrivals = wire.read_data(exact(datagram), low, capacity, prefix)
+    expected = accepted(datagram, low, capacity, prefix)
     if expected is None:
         assert arrivals is None
         return None
     inside, old, beyond = expected
     assert [(batch.first, batch.flags, batch.payloads) for batch in arrivals.batches] == inside
-    assert (arrivals.inside, arrivals.old, arrivals.beyond) == (sum(len(payloads) for _, _, payloads in inside), old, beyond)
+    count = sum(len(payloads) for _, _, payloads in inside)
+    assert (arrivals.inside, arrivals.old, arrivals.beyond) == (count, old, beyond)
     return arrivals
 
 
-def sealed_datagram(body: bytes, low: int, place: int) -> None:
-    """What the compiled core sealed is opened again, and damage is found."""
+def check_seal(body: bytes, low: int, place: int) -> None:
+    """Check that what the compiled core sealed is opened again, and that damage is found."""
     datagram = wire.make_datagram(multicast.DATA, GROUP, low, place, body)
     header = wire.open_datagram(exact(datagram), GROUP)
-    assert header is not None and (header.kind, header.sender, header.dest) == (multicast.DATA,
-                                                                                low, place)
+    assert header is not None
+    assert (header.kind, header.sender, header.dest) == (multicast.DATA, low, place)
     damaged = bytearray(datagram)
     damaged[place % len(damaged)] ^= 1 + place % 255
     assert wire.open_datagram(damaged, GROUP) is None
 
 
-def read_and_packed_again(body: bytes, ring: Window, prefix: bytes) -> None:
-    """What was read behind `prefix` is in the window with its flags; packed from there
-    it is read as it was; it comes out once."""
-    arrivals = same_reading(prefix + body, ring.low, ring.capacity, len(prefix))
+def check_window(body: bytes, ring: Window, prefix: bytes) -> None:
+    """Check that what was read behind `prefix` is in the window with its flags, is read again
+    the same after it is packed from there, and comes out once."""
+    arrivals = check_reading(prefix + body, ring.low, ring.capacity, len(prefix))
     if arrivals is None or not arrivals.batches:
         return
     expected = messages([(batch.first, batch.flags, batch.payloads) for batch in arrivals.batches])
@@ -112,8 +111,9 @@ def read_and_packed_again(body: bytes, ring: Window, prefix: bytes) -> None:
     assert new == len(expected) and expected == {
         seqno: (ring.get(seqno), marks.flags.get(seqno, 0) & WIRE_FLAGS) for seqno in expected}
     out_of_order = {seqno: message for seqno, message in expected.items() if message[1] & OOB}
-    assert messages(early) == out_of_order and sum(len(payloads) for _, _, payloads in early) == len(out_of_order)
-    packed_again(ring, marks, prefix, expected)
+    assert messages(early) == out_of_order
+    assert sum(len(payloads) for _, _, payloads in early) == len(out_of_order)
+    check_packing(ring, marks, prefix, expected)
     first = (ring.hd + 1) % MODULUS
     taken = ring.remove_many(nullify=False)
     in_order = messages([(run.first, run.flags, run.payloads) for run in marks.split(first, taken)])
@@ -121,7 +121,8 @@ def read_and_packed_again(body: bytes, ring: Window, prefix: bytes) -> None:
                         if seqno not in out_of_order and (seqno - first) % MODULUS < len(taken)}
 
 
-def packed_again(ring: Window, marks: Marks, prefix: bytes, expected: dict[int, tuple[bytes, int]]) -> None:
+def check_packing(ring: Window, marks: Marks, prefix: bytes,
+                  expected: dict[int, tuple[bytes, int]]) -> None:
     first, last = (ring.low + 1) % MODULUS, (ring.low + ring.capacity) % MODULUS
     datagrams, count = wire.pack(ring, marks, Stamps(), [(first, last)], LIMIT, prefix, 1 << 30)
     again: dict[int, tuple[bytes, int]] = {}
@@ -134,23 +135,22 @@ def packed_again(ring: Window, marks: Marks, prefix: bytes, expected: dict[int, 
 
 
 def stack(data: bytes) -> None:
-    """Bytes: a program for two honest members and a hostile one (group.py)."""
+    """Run a program for two honest members and a hostile one (group.py)."""
     Group(data).run()
 
 
 def nakack2_udp(data: bytes) -> None:
-    """Bytes: how the group is set up (group_nakack2.py), and a program."""
+    """Set up a group by the first byte (group_nakack2.py) and run a program."""
     Nakack2Group(data).run()
 
 
 def nakack2_tcp(data: bytes) -> None:
-    """The same over connections."""
+    """Do the same over connections."""
     LinkedGroup(data).run()
 
 
 def tcp(data: bytes) -> None:
-    """Bytes: what a peer sends over a TCP connection, and how that is cut
-    (byte_stream.py)."""
+    """Send what a peer may send over a TCP connection, cut anywhere (byte_stream.py)."""
     byte_stream.run(data)
 
 
