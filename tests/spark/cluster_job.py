@@ -1,9 +1,9 @@
-"""What a driver does in a cluster while executors die and tasks stand still: it reads a
-journal, and streams it to a group.
+"""What a driver does in a cluster while executors die and tasks stall: it reads a journal, and
+streams it to a group.
 
-    python cluster_job.py FOLDER        # with the journal j; the last line says what came, as JSON
+    python cluster_job.py FOLDER        # with the journal j; prints what came, as JSON
 
-Spark is told by its own files and variables where to run; nothing here says it.
+Spark's own files and variables say where it runs, nothing here does.
 """
 
 import json
@@ -22,9 +22,9 @@ from ringcast.spark import session
 BATCH = 2000                            # messages in a micro-batch
 
 
-def stuck(folder, name):
-    """Return a step in which one task, the first to come, gives a part of its rows and
-    then stands still for ever."""
+def stall_once(folder, name):
+    """Return a step in which the first task gives a part of its rows and then stalls for
+    ever."""
     def step(batches):
         from pyspark import TaskContext
 
@@ -45,7 +45,7 @@ def stuck(folder, name):
 
 
 class Killer(threading.Thread):
-    """Kills the executor whose task stands still."""
+    """Kills the executor whose task stalls."""
 
     def __init__(self, flag):
         super().__init__()
@@ -65,9 +65,9 @@ class Killer(threading.Thread):
 
 
 def read(spark, folder, name):
-    """Read the journal with a task that stands still; return the seqnos."""
+    """Read the journal with a task that stalls. Return the seqnos."""
     rows = spark.read.format("ringcast").option("minPartitions", 4).load(f"{folder}/j")
-    rows = rows.select("seqno").mapInArrow(stuck(folder, name), "seqno bigint")
+    rows = rows.select("seqno").mapInArrow(stall_once(folder, name), "seqno bigint")
     return sorted(row.seqno for row in rows.collect())
 
 
@@ -83,8 +83,8 @@ def main(folder):
     with served(Path(folder) / "o") as (_, member):
         reader = spark.readStream.format("ringcast").option("minPartitions", 4)
         rows = reader.option("maxOffsetsPerTrigger", BATCH).load(f"{folder}/j")
-        texts = rows.selectExpr("CAST(seqno AS STRING) AS payload").mapInArrow(
-            stuck(folder, "write"), "payload string")
+        texts = rows.selectExpr("CAST(seqno AS STRING) AS payload")
+        texts = texts.mapInArrow(stall_once(folder, "write"), "payload string")
         writer = texts.writeStream.format("ringcast").queryName("to the group")
         writer = writer.option("checkpointLocation", f"{folder}/c").trigger(availableNow=True)
         query = writer.start(f"{folder}/o")

@@ -1,9 +1,7 @@
-"""The journal that most tests of the source read."""
+"""Fixtures: the journal that most tests of the source read."""
 
 import pytest
-from journals import A, B, record
-
-from ringcast.spark import Journal
+from journals import A, B, open_journal, record
 
 
 @pytest.fixture
@@ -13,8 +11,8 @@ def path(tmp_path):
 
 @pytest.fixture
 def journal(path):
-    """A journal with messages 1 to 10 of A and 5 to 8 of B, open for more."""
-    with Journal(path, group="g", fsync=False) as journal:
+    """Open a journal with messages 1 to 10 of A and 5 to 8 of B."""
+    with open_journal(path) as journal:
         record(journal, A, 1, 10)
         record(journal, B, 5, 8)
         journal.sync()

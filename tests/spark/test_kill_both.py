@@ -1,9 +1,9 @@
-"""The proof of the whole way: the driver and the recorder are killed with -9 again and
-again while a group talks, and the table has every message that was sent, once.
+"""The proof of the whole way: the driver and the recorder are killed with -9 again and again
+while a group sends, and the table has every message that was sent, once.
 
-The moments are drawn: some fall into a start, some between two commits, some into a
-micro-batch or a sync. The next driver is started beside the one that is going to die,
-because most of its incarnation would otherwise be the start of its JVM.
+The moments are drawn: some fall into a start, some between two commits, some into a micro-batch
+or a sync. The next driver starts beside the one that is going to die, because each would
+otherwise spend most of its time on the start of its JVM.
 """
 
 import json
@@ -18,6 +18,8 @@ from pathlib import Path
 
 import pytest
 from ports import free_port
+from processes import RINGCAST, wait_for
+from spark_help import start_query
 
 from ringcast import Channel, SendTimeoutError
 
@@ -25,8 +27,7 @@ pytestmark = [pytest.mark.kill, pytest.mark.spark, pytest.mark.timeout(420)]
 
 KILLS = {"driver": 5, "recorder": 15}
 PATIENCE = 120                              # seconds without any progress
-LONGEST = {"driver": 1.5, "recorder": 0.8}  # seconds that one incarnations after it has shown that
-                                            # it works, at most
+LONGEST = {"driver": 1.5, "recorder": 0.8}  # seconds that one runs after it has worked, at most
 PUBLISHERS = ("p", "q")
 MEMBERS = ",".join((*PUBLISHERS, "recorder"))
 
@@ -35,8 +36,9 @@ import sys
 from ringcast.spark import session
 
 journal, out, local = sys.argv[1:]
-spark = session(master="local[1]", conf={"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-                                         "spark.local.dir": local})
+spark = session(master="local[1]", conf={
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.local.dir": local})
 sys.stdin.readline()                                        # until it is this one's turn
 stream = spark.readStream.format("ringcast").option("maxOffsetsPerTrigger", 2000).load(journal)
 query = stream.select("sender", "seqno", "payload").writeStream.format("parquet")
@@ -45,13 +47,12 @@ query.option("checkpointLocation", out + ".checkpoint").start(out).awaitTerminat
 
 
 class Sender(threading.Thread):
-    """A member that talks until it is told to stop; message k of it says so."""
+    """A member that sends until it is told to stop. Its message k says so."""
 
     def __init__(self, group, name, port):
         super().__init__(daemon=True)
         self.channel = Channel(group, name=name, members=MEMBERS.split(","), stack="nakack2-tcp",
-                               deliver=False, port=port,
-                               capacity=2048)
+                               deliver=False, port=port, capacity=2048)
         self.stopping = threading.Event()
         self.sent = 0
         self.error = None
@@ -65,7 +66,7 @@ class Sender(threading.Thread):
                         self.channel.send_many([b"%d" % (self.sent + k) for k in range(1, 21)],
                                                timeout=PATIENCE)
                     except SendTimeoutError:
-                        raise AssertionError("nobody took anything for long") from None
+                        raise AssertionError("no member took anything for long") from None
                     self.sent += 20
                     self.stopping.wait(0.01)
                 assert self.channel.close(PATIENCE) == 0
@@ -90,7 +91,7 @@ class Mortal:
 
 
 class Driver(Mortal):
-    """With a successor that waits for its turn."""
+    """A driver with a successor that waits for its turn."""
 
     def __init__(self, command, log):
         super().__init__(command, log)
@@ -112,12 +113,13 @@ class Driver(Mortal):
 
 
 def commits(checkpoint):
-    """The last batch that the query has committed; -1 before any."""
-    return max((int(file.name) for file in (checkpoint / "commits").glob("*") if file.name.isdecimal()), default=-1)
+    """Return the last batch that the query has committed, -1 before any."""
+    files = (checkpoint / "commits").glob("*")
+    return max((int(file.name) for file in files if file.name.isdecimal()), default=-1)
 
 
 def size_of(folder):
-    """Bytes of the journal's segments: it grows when the recorder records."""
+    """Return the bytes of the journal's segments: they grow when the recorder records."""
     total = 0
     for file in folder.glob("*/*.arrow*"):
         try:
@@ -127,37 +129,39 @@ def size_of(folder):
     return total
 
 
-def wait_until(condition, what, mortal):
-    deadline = time.monotonic() + PATIENCE
-    while not condition():
-        is_alive = mortal.process.poll() is None
-        assert is_alive and time.monotonic() < deadline, f"no {what}; alive: {is_alive}; {Path(mortal.log.name).read_text()[-2000:]}"
-        time.sleep(0.02)
+def wait_for_progress(condition, what, mortal):
+    wait_for(lambda: condition() or mortal.process.poll() is not None, PATIENCE)
+    assert condition(), f"no {what}; {Path(mortal.log.name).read_text()[-2000:]}"
 
 
-def test_driver_and_recorder_killed_twenty_times_while_messages_flow_leave_a_table_with_every_message_once(spark, tmp_path):
+def test_with_driver_and_recorder_killed_twenty_times_a_table_has_every_message_once(spark,
+                                                                                     tmp_path):
     chance = random.Random(6)
-    journal, table, checkpoint = tmp_path / "journal", tmp_path / "table", tmp_path / "table.checkpoint"
+    journal, table = tmp_path / "journal", tmp_path / "table"
+    checkpoint = tmp_path / "table.checkpoint"
     group, port = f"kill-{os.getpid()}", free_port()
     order = [who for who, times in KILLS.items() for _ in range(times)]
     chance.shuffle(order)
     assert len(order) >= 20
     numbers = iter(range(100))
     with open(tmp_path / "log", "w+") as log:
-        recorder = Mortal(lambda: [sys.executable, "-c", "from ringcast.cli import main; main()", "record", str(journal), "--group",
-                                   group, "--members", MEMBERS, "--stack", "nakack2-tcp", "--quiet", "--set", f"port={port}",
-                                   "--set", "capacity=2048", "--stop-when-alone"], log)
+        recorder = Mortal(lambda: [
+            *RINGCAST, "record", journal, "--group", group, "--members", MEMBERS, "--stack",
+            "nakack2-tcp", "--quiet", "--set", f"port={port}", "--set", "capacity=2048",
+            "--stop-when-alone"], log)
         senders = [Sender(group, name, port) for name in PUBLISHERS]
-        driver = Driver(lambda: [sys.executable, "-c", DRIVER, str(journal), str(table), str(tmp_path / f"local{next(numbers)}")], log)
+        driver = Driver(lambda: [sys.executable, "-c", DRIVER, journal, table,
+                                 tmp_path / f"local{next(numbers)}"], log)
         try:
             for who in order:
                 if who == "recorder":
                     size = size_of(journal)
-                    wait_until(lambda size=size: size_of(journal) != size, "recording", recorder)
+                    wait_for_progress(lambda size=size: size_of(journal) != size, "recording",
+                                      recorder)
                 elif chance.random() < 0.7:     # the others die before they have committed anything
                     batch = commits(checkpoint)
-                    wait_until(lambda batch=batch: commits(checkpoint) > batch, "committed batch",
-                               driver)
+                    wait_for_progress(lambda batch=batch: commits(checkpoint) > batch,
+                                      "committed batch", driver)
                 time.sleep(chance.uniform(0, LONGEST[who]))
                 if who == "recorder":
                     recorder.kill()
@@ -170,38 +174,37 @@ def test_driver_and_recorder_killed_twenty_times_while_messages_flow_leave_a_tab
             for sender in senders:
                 sender.join(PATIENCE)
                 assert not sender.is_alive() and sender.error is None, sender.error
-            assert recorder.process.wait(PATIENCE) == 0, Path(log.name).read_text(errors="replace")[
-                -2000:]
+            said = Path(log.name).read_text(errors="replace")
+            assert recorder.process.wait(PATIENCE) == 0, said[-2000:]
         finally:
             driver.kill_all()
             if recorder.process.poll() is None:
                 recorder.kill()
             for sender in senders:
                 sender.channel.close(0)
-    check_the_rest_and_all(spark, journal, table, checkpoint,
-                           {str(sender.channel.address): sender.sent for sender in senders})
+    sent = {str(sender.channel.address): sender.sent for sender in senders}
+    read_the_rest_and_check(spark, journal, table, checkpoint, sent)
 
 
-def check_the_rest_and_all(spark, journal, table, checkpoint, sent):
-    """What no driver got to is read by one that incarnations; then the table is
-    compared with what was sent."""
-    query = (spark.readStream.format("ringcast").load(str(journal)).select("sender", "seqno", "payload").writeStream.format("parquet")
-             .option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start(str(table)))
+def read_the_rest_and_check(spark, journal, table, checkpoint, sent):
+    """Read what no driver got to. Compare the table with what was sent."""
+    stream = spark.readStream.format("ringcast").load(str(journal))
+    query = start_query(stream.select("sender", "seqno", "payload"), "parquet", checkpoint, table)
     assert query.awaitTermination(PATIENCE)
     check_statistics(query)
     rows = spark.read.parquet(str(table))
     found = rows.groupBy("sender").agg({"*": "count", "seqno": "max"}).collect()
     assert {row["sender"]: (row["count(1)"], row["max(seqno)"]) for row in found} == {
         sender: (count, count) for sender, count in sent.items()}
-    assert all(sent.values()) and rows.select("sender", "seqno").distinct().count() == sum(
-        sent.values())
+    assert all(sent.values())
+    assert rows.select("sender", "seqno").distinct().count() == sum(sent.values())
     assert rows.where("cast(cast(payload as string) as bigint) != seqno").count() == 0
 
 
 def check_statistics(query):
-    """Spark's own progress is sane: each batch has as many rows as its two digests say,
-    at a rate that fits its duration. Only the first may have none: one that a killed
-    driver had put into the table, and not yet into its log, is not read again."""
+    """Check Spark's own progress: each batch has as many rows as its two digests say, at a
+    rate that fits its duration. Only the first may have none. A killed driver had put it into
+    the table but not yet into the table's log, and it is not read again."""
     assert query.recentProgress
     for number, progress in enumerate(query.recentProgress):
         (source,) = progress["sources"]
@@ -209,8 +212,8 @@ def check_statistics(query):
                       if isinstance(source[key], str) else source[key]
                       for key in ("startOffset", "endOffset"))
         # streams begin with seqno 1
-        told, read = sum(end.values()) - sum(start.values()), progress["numInputRows"]
-        assert read == told or (number == 0 and read == 0)
-        if progress["numInputRows"]:
-            seconds = progress["durationMs"]["triggerExecution"] / 1000
-            assert 0 < progress["numInputRows"] / seconds == pytest.approx(progress["processedRowsPerSecond"], rel=0.2)
+        expected, read = sum(end.values()) - sum(start.values()), progress["numInputRows"]
+        assert read == expected or (number == 0 and read == 0)
+        if read:
+            rate = read * 1000 / progress["durationMs"]["triggerExecution"]
+            assert 0 < rate == pytest.approx(progress["processedRowsPerSecond"], rel=0.2)

@@ -1,5 +1,5 @@
-"""A read without payloads leaves their bytes alone, and what it does read is checked as
-ever; journals of format 2 still read."""
+"""A read without payloads does not touch their bytes and checks what it does read. Journals of
+format 2 are still read."""
 
 import json
 import os
@@ -9,14 +9,14 @@ import zlib
 import pyarrow as pa
 import pytest
 from isal.isal_zlib import crc32
-from journals import A, B, crash, record, seqnos
+from journals import A, B, column, crash, open_journal, record, seqnos
 
 from ringcast.errors import JournalError
 from ringcast.journal.manifest import VERSION, folder_name
 from ringcast.journal.merge import Journals
 from ringcast.journal.rows import ROWS
 from ringcast.journal.segments import identity
-from ringcast.spark import Journal, JournalReader
+from ringcast.spark import JournalReader
 
 BARE = pa.schema([ROWS.field("sender"), ROWS.field("seqno"), ROWS.field("sent_at")])
 MARK = b"payload that nobody asked for"
@@ -25,8 +25,7 @@ MARK = b"payload that nobody asked for"
 @pytest.fixture(params=["tail", "sealed"])
 def path(request, tmp_path):
     path = tmp_path / "journal"
-    journal = Journal(path, group="g", segment_rows=3 if request.param == "sealed" else 100,
-                      fsync=False)
+    journal = open_journal(path, segment_rows=3 if request.param == "sealed" else 100)
     for first in (1, 4, 7):
         journal.append(A, first, [MARK * 50, b"", MARK], view_id=1, sent_at=first, delivered_at=1)
         journal.sync()
@@ -35,6 +34,7 @@ def path(request, tmp_path):
 
 
 def files(path):
+    """Return the files of A's segments."""
     return sorted(file for file in (path / folder_name(A)).iterdir()
                   if file.suffix in (".arrow", ".arrows"))
 
@@ -44,7 +44,12 @@ def read(path, schema, first=1, last=9):
             for row in batch.to_pylist()]
 
 
-def test_payloads_that_are_not_asked_for_are_not_looked_at(path):
+def read_seqnos(path, first, last):
+    """Return the seqnos of a read without payloads."""
+    return column(JournalReader(path).read(A, first, last, BARE), "seqno")
+
+
+def test_payloads_that_are_not_asked_for_are_not_read(path):
     before = read(path, BARE)
     for file in files(path):
         assert MARK in file.read_bytes()
@@ -56,8 +61,8 @@ def test_payloads_that_are_not_asked_for_are_not_looked_at(path):
 
 
 def test_every_other_byte_is_checked(path):
-    """Flip each byte before the first payload's: read without payloads it is an error,
-    or rows that are right."""
+    """Flip each byte before the first payload's: a read without payloads fails, or gives
+    rows that are right."""
     [file, *_] = files(path)
     whole, right = file.read_bytes(), read(path, BARE)
     errors = 0
@@ -67,13 +72,13 @@ def test_every_other_byte_is_checked(path):
             assert read(path, BARE) == right
         except JournalError:
             errors += 1
-    assert errors > 300         # metadata, offsets and numbers; the rest is the schema's message
+    assert errors > 300         # of metadata, offsets and numbers; the rest is the schema
     file.write_bytes(b"")
     with pytest.raises(JournalError):
         read(path, BARE)
 
 
-def test_a_start_in_time_looks_at_no_payload(path):
+def test_a_start_in_time_reads_no_payload(path):
     pytest.importorskip("pyspark")
     from ringcast.spark.filters import sent_before
 
@@ -83,15 +88,14 @@ def test_a_start_in_time_looks_at_no_payload(path):
     assert sent_before(journals, 0, journals.extents()) == {A: 0}
 
 
-# -- format 2
-# ----------------------------------------------------------------------------------------------------------
+# ----------------------------------------------------------------------------------------- format 2
 
 NEW, OLD, CHECK = struct.Struct("<QQQQQqqqqIII"), struct.Struct("<QQQQQqqqqI"), struct.Struct("<I")
 
 
-def made_old(path, sender):
-    """Rewrite a journal as format 2 had it: entries of the index without the checksum
-    of what lies before the payloads."""
+def make_old(path, sender):
+    """Rewrite a journal as format 2 had it: without the checksum, in the entries of the
+    index, of what is before the payloads."""
     seed = identity("g", sender)
     for file in (path / folder_name(sender)).glob("*.idx"):
         raw, old = file.read_bytes(), b""
@@ -108,26 +112,26 @@ def made_old(path, sender):
 @pytest.fixture
 def old(tmp_path):
     path = tmp_path / "journal"
-    journal = Journal(path, group="g", recorder="r", segment_rows=4, fsync=False)
+    journal = open_journal(path, recorder="r", segment_rows=4)
     for first in (1, 3, 5, 7, 9):
         record(journal, A, first, first + 1)
         record(journal, B, first, first + 1)
         journal.sync()
     crash(journal)
     for sender in (A, B):
-        made_old(path, sender)
+        make_old(path, sender)
     return path
 
 
-def test_a_journal_of_format_2_is_read_as_it_stands(old):
+def test_a_journal_of_format_2_is_read_as_it_is(old):
     assert seqnos(old, A) == list(range(1, 11))
-    assert [row["seqno"] for row in read(old, BARE, 4, 10)] == list(range(4, 11))
+    assert read_seqnos(old, 4, 10) == list(range(4, 11))
     assert '"version": 2' in (old / "journal.json").read_text()
 
 
-def test_a_recorder_goes_on_with_a_journal_of_format_2(old):
+def test_a_recorder_continues_a_journal_of_format_2(old):
     for opening in range(2):
-        journal = Journal(old, group="g", segment_rows=4, fsync=False)
+        journal = open_journal(old, segment_rows=4)
         assert f'"version":{VERSION}' in (old / "journal.json").read_text()
         record(journal, A, 11 + opening, 11 + opening)
         journal.sync()
@@ -136,15 +140,15 @@ def test_a_recorder_goes_on_with_a_journal_of_format_2(old):
         crash(journal)
         assert seqnos(old, A) == list(range(1, 12 + opening))
     assert seqnos(old, B) == list(range(5, 11))
-    with Journal(old, group="g") as journal:
+    with open_journal(old, fsync=True) as journal:
         assert journal.digest == {A: 12, B: 10}
-    assert seqnos(old, A) == list(range(1, 13)) and [row["seqno"] for row in read(old, BARE, 1, 12)] == list(range(1, 13))
+    assert seqnos(old, A) == read_seqnos(old, 1, 12) == list(range(1, 13))
 
 
 @pytest.mark.parametrize("steps", range(6))
-def test_a_journal_of_format_2_is_whole_wherever_its_writer_dies(old, monkeypatch, steps):
-    """The journal's number, the index and the log of A's folder, those of B's, the
-    digest."""
+def test_a_journal_of_format_2_is_complete_wherever_its_writer_dies(old, monkeypatch, steps):
+    """It dies at the journal's number, the index and the log of A's folder, those of B's, or
+    the digest."""
     def die_later(*names, real=os.replace):
         nonlocal steps
         if steps == 0:
@@ -155,8 +159,8 @@ def test_a_journal_of_format_2_is_whole_wherever_its_writer_dies(old, monkeypatc
     with monkeypatch.context() as patch:
         patch.setattr(os, "replace", die_later)
         with pytest.raises(KeyboardInterrupt):
-            Journal(old, group="g", fsync=False)
+            open_journal(old)
     assert seqnos(old, A) == seqnos(old, B) == list(range(1, 11))
-    with Journal(old, group="g", fsync=False) as journal:
+    with open_journal(old) as journal:
         assert journal.digest == {A: 10, B: 10}
     assert seqnos(old, A) == seqnos(old, B) == list(range(1, 11))

@@ -1,10 +1,10 @@
-"""Filters pushed down: what they let through, what Spark has to look at itself, and
-that the rest is not opened."""
+"""Which rows pushed-down filters let through, which filters Spark keeps, and that the other
+segments are not opened."""
 
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from journals import A, B, C, record
+from journals import A, B, C, column, open_journal, record
 
 pytest.importorskip("pyspark", reason="the source needs pyspark: pip install ringcast[spark]")
 
@@ -22,7 +22,6 @@ from pyspark.sql.datasource import (
 )
 
 from ringcast.errors import JournalError
-from ringcast.spark import Journal
 from ringcast.spark.filters import EPOCH, Bounds
 from ringcast.spark.options import BATCH_OPTIONS, Options
 from ringcast.spark.source import FilteringReader, RingcastDataSource
@@ -37,10 +36,10 @@ def hour(number, second=0):
 
 @pytest.fixture(scope="module")
 def path(tmp_path_factory):
-    """Message n of A was sent at n o'clock, of B at n past midday, delivered a second
-    later; two messages in each segment."""
+    """Message n of A was sent at n o'clock, of B n seconds past midday, and delivered a second
+    later. Two messages are in each segment."""
     path = tmp_path_factory.mktemp("filters") / "journal"
-    with Journal(path, group="g", segment_rows=2, fsync=False) as journal:
+    with open_journal(path, segment_rows=2) as journal:
         for number in range(1, 11):
             record(journal, A, number, number, at=number * HOUR)
             record(journal, B, number, number, at=12 * HOUR + number * 10**9)
@@ -50,7 +49,7 @@ def path(tmp_path_factory):
 
 @pytest.fixture
 def opened(monkeypatch):
-    """The segments that were opened."""
+    """Return a list that gets each segment that is opened."""
     names = []
 
     import ringcast.journal.reader as reader
@@ -65,15 +64,15 @@ def opened(monkeypatch):
 
 def reader(path, *filters, **options):
     source = RingcastDataSource({"path": str(path)})
+    """Return a reader and the filters that it leaves to Spark."""
     reading = FilteringReader(Options({"path": str(path), **options}, BATCH_OPTIONS),
                               source.schema())
     return reading, list(reading.pushFilters(list(filters)))
 
 
 def rows(reading):
-    return [row for part in reading.partitions() for batch in reading.read(part)
-            for row in zip(*(batch.column(name).to_pylist() for name in ("sender", "seqno")),
-                           strict=True)]
+    batches = [batch for part in reading.partitions() for batch in reading.read(part)]
+    return list(zip(column(batches, "sender"), column(batches, "seqno"), strict=True))
 
 
 everything = [(sender, number) for sender in (A, B) for number in range(1, 11)]
@@ -95,21 +94,21 @@ everything = [(sender, number) for sender in (A, B) for number in range(1, 11)]
     ([EqualTo(SENT, hour(12, 3))], 1, [(B, 3), (B, 4)], 1),
     ([GreaterThan(DELIVERED, hour(10)), LessThan(DELIVERED, hour(12, 2))], 2, [(A, 9), (A, 10)], 1),
     ([GreaterThan(SENT, hour(12)), LessThan(SENT, hour(11))], 2, [], 0),
-    ([Not(EqualTo(SENDER, A)), StringStartsWith(SENDER, "A"), EqualTo(("payload",), b"1"), EqualTo(SENDER, 3),
-      EqualTo(("a", "b"), 1)], 5, everything, 10),
+    ([Not(EqualTo(SENDER, A)), StringStartsWith(SENDER, "A"), EqualTo(("payload",), b"1"),
+      EqualTo(SENDER, 3), EqualTo(("a", "b"), 1)], 5, everything, 10),
 ])
-def test_what_filters_let_through_and_what_they_open(path, opened, wishes, left, expected,
-                                                     segments):
+def test_filters_let_rows_through_and_open_few_segments(path, opened, wishes, left, expected,
+                                                        segments):
     reading, rest = reader(path, *wishes)
     assert len(rest) == left
     assert reading.partitions() or not expected
-    assert opened == []  # the plan needs indexes alone
+    assert opened == []             # the plan needs indexes alone
     assert rows(reading) == expected
     assert len(opened) == segments
 
 
 def test_messages_that_a_filter_leaves_out_may_be_lost(tmp_path):
-    with Journal(tmp_path, group="g", fsync=False) as journal:
+    with open_journal(tmp_path) as journal:
         journal.skip(A, 5)
         record(journal, A, 6, 8)
     with pytest.raises(JournalError, match=r"1..5 \(lost\)"):
@@ -120,14 +119,14 @@ def test_messages_that_a_filter_leaves_out_may_be_lost(tmp_path):
 
 
 def test_a_damaged_index_is_reported_and_not_taken_for_no_messages(tmp_path):
-    with Journal(tmp_path, group="g", segment_rows=2, fsync=False) as journal:
+    with open_journal(tmp_path, segment_rows=2) as journal:
         for number in range(1, 7):
             record(journal, A, number, number, at=number * HOUR)
             journal.sync()
     [index] = tmp_path.glob(f"*/{3:020d}-*.idx")
     index.write_bytes(bytes(index.stat().st_size))
-    assert rows(reader(tmp_path, LessThan(SENT, hour(3)), LessThan(SEQNO, 3))[0]) == [(A, 1),
-                                                                                      (A, 2)]
+    early = reader(tmp_path, LessThan(SENT, hour(3)), LessThan(SEQNO, 3))[0]
+    assert rows(early) == [(A, 1), (A, 2)]
     for wish in (GreaterThan(SENT, hour(5)), LessThan(SENT, hour(2))):
         with pytest.raises(JournalError, match="cannot give message 3"):
             rows(reader(tmp_path, wish)[0])
@@ -143,9 +142,10 @@ def test_a_worker_that_does_not_see_the_journal_says_so(path, tmp_path):
 
 def test_times_without_a_zone_are_utc_and_other_values_are_left_to_spark():
     bounds = Bounds()
-    assert not bounds.narrow(GreaterThan(SENT,
-                                         datetime(1970, 1, 1, 9, tzinfo=UTC).replace(tzinfo=None)))
+    nine = datetime(1970, 1, 1, 9, tzinfo=UTC).replace(tzinfo=None)
+    assert not bounds.narrow(GreaterThan(SENT, nine))
     assert bounds._from["sent_at"] == 9 * 3600 * 10**6 + 1
-    assert not bounds.narrow(GreaterThan(SENT, 5)) and not bounds.narrow(GreaterThan(SEQNO, 1.5)) and not bounds.narrow(In(SEQNO, ()))
+    for left in (GreaterThan(SENT, 5), GreaterThan(SEQNO, 1.5), In(SEQNO, ())):
+        assert not bounds.narrow(left)
     assert bounds._from == {"seqno": -(2**63) + 1, "sent_at": 9 * 3600 * 10**6 + 1,
                             "delivered_at": -(2**63) + 1}

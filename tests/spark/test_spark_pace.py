@@ -1,20 +1,17 @@
-"""When a stream plans a batch and what it says of itself: minOffsetsPerTrigger, lag,
-and senders that are not there."""
+"""When a stream plans a batch and what it reports: minOffsetsPerTrigger, lag, and senders that
+have no messages."""
 
 import json
 import logging
 
 import pytest
-from journals import A, B, record
-
-pytest.importorskip("pyspark", reason="the source needs pyspark: pip install ringcast[spark]")
-
+from journals import A, B, open_journal, record
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, ReadMinRows
+from spark_help import batch, stream
 
 from ringcast.errors import ConfigError, JournalError
 from ringcast.journal.offsets import digest_of
-from ringcast.spark import Journal, lag
-from ringcast.spark.source import RingcastDataSource
+from ringcast.spark import lag
 
 
 @pytest.fixture
@@ -26,14 +23,7 @@ def clock(monkeypatch):
     return Clock
 
 
-def stream(path, **options):
-    source = RingcastDataSource({"path": str(path), **options})
-    return source.streamReader(source.schema())
 
-
-def batch(path, **options):
-    source = RingcastDataSource({"path": str(path), **options})
-    return source.reader(source.schema())
 
 
 def test_a_batch_waits_for_enough_messages_or_for_the_delay(path, journal, clock):
@@ -56,7 +46,7 @@ def test_a_batch_waits_for_enough_messages_or_for_the_delay(path, journal, clock
     clock.now += 59.9
     assert reader.latestOffset(second, limit) is second
     clock.now += 0.2
-    assert reader.latestOffset(second, limit) == {A: 15, B: 9}  # one, but it has waited long enough
+    assert reader.latestOffset(second, limit) == {A: 15, B: 9}  # one, which has waited long enough
 
 
 def test_the_default_delay_is_a_quarter_of_an_hour(path, journal, clock):
@@ -71,7 +61,7 @@ def test_the_default_delay_is_a_quarter_of_an_hour(path, journal, clock):
     assert reader.latestOffset(done, limit) == {A: 14, B: 8}
 
 
-def test_the_least_and_the_most_hold_together(path, journal, clock):
+def test_a_least_and_a_most_number_of_messages_hold_together(path, journal, clock):
     reader = stream(path, minOffsetsPerTrigger="3", maxOffsetsPerTrigger="4")
     limit, seen, offset = reader.getDefaultReadLimit(), [], {A: 0, B: 4}
     for _ in range(5):
@@ -82,7 +72,7 @@ def test_the_least_and_the_most_hold_together(path, journal, clock):
     assert stream(path, maxOffsetsPerTrigger="4").getDefaultReadLimit() == ReadMaxRows(4)
 
 
-def test_a_run_over_what_is_there_waits_for_nothing(path, journal, clock):
+def test_available_now_does_not_wait_for_enough_messages(path, journal, clock):
     reader = stream(path, minOffsetsPerTrigger="100")
     limit = reader.getDefaultReadLimit()
     reader.prepareForTriggerAvailableNow()
@@ -90,11 +80,12 @@ def test_a_run_over_what_is_there_waits_for_nothing(path, journal, clock):
     assert reader.latestOffset({A: 9, B: 8}, limit) == {A: 10, B: 8}
 
 
-@pytest.mark.parametrize("text, seconds", [("15m", 900), ("2min", 120), ("90s", 90), ("1h", 3600),
-                                           ("1d", 86400), ("500ms", 0.5),
-                                           ("500us", 0.0005), ("250", 0.25), (" 3 S ", 3)])
+@pytest.mark.parametrize("text, seconds", [
+    ("15m", 900), ("2min", 120), ("90s", 90), ("1h", 3600), ("1d", 86400), ("500ms", 0.5),
+    ("500us", 0.0005), ("250", 0.25), (" 3 S ", 3)])
 def test_a_delay_has_the_units_of_spark(path, text, seconds):
-    assert stream(path, minOffsetsPerTrigger="1", maxTriggerDelay=text).options.max_trigger_delay == seconds
+    options = stream(path, minOffsetsPerTrigger="1", maxTriggerDelay=text).options
+    assert options.max_trigger_delay == seconds
 
 
 @pytest.mark.parametrize("options, sentence", [
@@ -107,19 +98,19 @@ def test_a_delay_has_the_units_of_spark(path, text, seconds):
      "minOffsetsPerTrigger is 5 and maxOffsetsPerTrigger 4"),
     ({"maxTriggerDelay": "15m"}, "maxTriggerDelay .* minOffsetsPerTrigger"),
 ])
-def test_a_pace_that_cannot_be_is_refused(path, options, sentence):
+def test_an_impossible_pace_is_refused(path, options, sentence):
     with pytest.raises(ConfigError, match=sentence):
         stream(path, **options)
 
 
-# -- lag
-# ---------------------------------------------------------------------------------------------------------------
+# ---------------------------------------------------------------------------------------------- lag
 
 
 def progress(*sources):
-    return {"sources": [{"endOffset": end if end is None else json.dumps(end),
-                         "latestOffset": latest if latest is None else json.dumps(latest)} for end,
-                        latest in sources]}
+    """Return what a query reports of sources, each (end of the batch, end of the source)."""
+    texts = [[offset if offset is None else json.dumps(offset) for offset in source]
+             for source in sources]
+    return {"sources": [{"endOffset": end, "latestOffset": latest} for end, latest in texts]}
 
 
 @pytest.mark.parametrize("given, expected", [
@@ -130,24 +121,23 @@ def progress(*sources):
     (progress(({"topic": {"0": 5}}, {"topic": {"0": 9}}), ({A: 1}, {A: 3})), (2.0, 2, 2)),
     (progress((None, {A: 3})), (3.0, 3, 3)),                   # before the first batch
 ])
-def test_lag_is_what_the_kafka_source_calls_so(given, expected):
+def test_lag_has_the_figures_of_the_kafka_source(given, expected):
     names = ("avgOffsetsBehindLatest", "maxOffsetsBehindLatest", "minOffsetsBehindLatest")
     assert lag(given) == dict(zip(names, expected, strict=True))
 
 
-@pytest.mark.parametrize("given", [progress(), progress((None, None)),
-                                   progress(({"topic": {"0": 5}}, {"topic": {"0": 9}})),
-                                   progress((7, 9)), progress(({A: 1}, None)), progress(({}, {}))])
-def test_lag_is_unknown_where_no_source_of_ours_has_said_anything(given):
+@pytest.mark.parametrize("given", [
+    progress(), progress((None, None)), progress(({"topic": {"0": 5}}, {"topic": {"0": 9}})),
+    progress((7, 9)), progress(({A: 1}, None)), progress(({}, {}))])
+def test_lag_is_unknown_where_no_source_of_ours_reports_offsets(given):
     assert lag(given) == {}
 
 
-# -- senders
-# -----------------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------------ senders
 
 
 @pytest.mark.parametrize("wish, missing", [("a", "a"), ("A#1,B/ö", "A#1"), ("A,C,D", "C, D")])
-def test_a_batch_read_of_a_sender_that_is_not_there_is_told_so(path, journal, wish, missing):
+def test_a_batch_read_of_a_sender_without_messages_is_refused(path, journal, wish, missing):
     with pytest.raises(JournalError, match=rf"has no messages of {missing}, .*senders.* {A}, {B}"):
         batch(path, senders=wish).partitions()
 
@@ -159,7 +149,8 @@ def test_a_stream_waits_for_a_sender_and_says_so_once(path, journal, caplog):
         reader.latestOffset(offset, ReadAllAvailable())
     assert digest_of(offset) == {A: 10}
     [said] = caplog.messages
-    assert f"has no messages of C yet, which the option senders names; it has those of {A}, {B}" in said
+    assert (f"has no messages of C yet, which the option senders names; it has those of {A}, {B}"
+            in said)
     record(journal, "C#1", 1, 2)
     journal.sync()
     assert digest_of(reader.latestOffset(offset, ReadAllAvailable())) == {A: 10, "C#1": 2}
@@ -170,8 +161,8 @@ def test_a_stream_waits_for_a_journal_and_says_so_once(path, caplog):
     with caplog.at_level(logging.WARNING, "ringcast"):
         for _ in range(2):
             assert reader.latestOffset({}, ReadAllAvailable()) == {}
-        with Journal(path, group="g", fsync=False) as journal:
+        with open_journal(path) as journal:
             record(journal, B, 1, 2)
         reader.latestOffset({}, ReadAllAvailable())
-    assert [message.partition(" yet")[0] for message in caplog.messages] == [f"There is no journal at {path}",
-                                                                             f"{path} has no messages of A"]
+    reasons = [message.partition(" yet")[0] for message in caplog.messages]
+    assert reasons == [f"There is no journal at {path}", f"{path} has no messages of A"]

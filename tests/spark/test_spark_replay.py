@@ -1,26 +1,23 @@
-"""A replayed micro-batch: a row is a function of its offset, whichever recorder has
-caught up, was purged or is gone."""
+"""A replayed micro-batch has the same rows: a row is a function of its offset, although a
+recorder has caught up, was purged or is gone."""
 
 import json
 import pickle
 import shutil
 
 import pytest
-from journals import A, B, crash, payloads
-
-pytest.importorskip("pyspark", reason="the source needs pyspark: pip install ringcast[spark]")
-
+from journals import A, B, crash, open_journal, payloads
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from pyspark.sql.types import StructType
+from spark_help import stream as stream_of
 
 from ringcast.errors import JournalError
 from ringcast.journal.subscriptions import subscriptions
-from ringcast.spark import Journal
 from ringcast.spark.source import RingcastDataSource
 
 SENT = 1_700_000_000_000_000_000
 ALL = ReadAllAvailable()
-MESSAGE = ["sender", "seqno", "sent_at", "flags", "payload"]      # what its sender said
+MESSAGE = ["sender", "seqno", "sent_at", "flags", "payload"]      # the columns of the sender
 
 
 @pytest.fixture
@@ -30,12 +27,11 @@ def folder(tmp_path):
 
 def recorder(folder, name, **options):
     (folder / name).mkdir(parents=True, exist_ok=True)
-    return Journal(folder / name, **{"group": "g", "recorder": name, "fsync": False, **options})
+    return open_journal(folder / name, recorder=name, **options)
 
 
 def deliver(journal, sender, first, last):
-    """The same messages for every recorder, each with its own view and time of
-    delivery."""
+    """Record the same messages in any journal, each with its own view and time of delivery."""
     mine = sum(journal.path.name.encode())
     journal.append(sender, first, payloads(first, last), view_id=mine, sent_at=SENT,
                    delivered_at=SENT + mine * 10**6)
@@ -43,14 +39,15 @@ def deliver(journal, sender, first, last):
 
 
 def stream(folder, columns=None, **options):
-    source = RingcastDataSource({"path": str(folder), "includeHeaders": "true", **options})
-    whole = source.schema()
-    return source.streamReader(whole if columns is None
-                               else StructType([whole[name] for name in columns]))
+    """Return the reader of a stream with headers, of all columns or some."""
+    schema = RingcastDataSource({"path": str(folder), "includeHeaders": "true"}).schema()
+    if columns is not None:
+        schema = StructType([schema[name] for name in columns])
+    return stream_of(folder, schema, includeHeaders="true", **options)
 
 
 def rows(reader, start, end):
-    """What the tasks of a micro-batch give, each from a worker of its own; the offsets
+    """Return what the tasks of a micro-batch give, each from a worker of its own. The offsets
     go through the checkpoint."""
     found = []
     for part in reader.partitions(*json.loads(json.dumps([start, end]))):
@@ -94,8 +91,8 @@ def test_a_replay_gives_the_same_rows_when_an_earlier_named_journal_appears(fold
 
 
 def test_each_range_is_read_from_the_journal_that_the_offset_names(folder):
-    """r1 lost 4..7 and r2 began with 3, as they were when the batch was planned; then
-    r2 goes on and r1 starts anew."""
+    """r1 lost 4..7 and r2 began with 3 when the batch was planned. Then r2 goes on and r1
+    starts anew."""
     one, two = recorder(folder, "r1"), recorder(folder, "r2")
     deliver(one, A, 1, 3)
     one.skip(A, 7)
@@ -112,7 +109,7 @@ def test_each_range_is_read_from_the_journal_that_the_offset_names(folder):
     assert rows(stream(folder), {A: 0}, end) == first
 
 
-def test_the_steps_of_a_stream_are_text_that_rests_and_start_where_the_last_one_ended(folder):
+def test_a_step_of_a_stream_starts_where_the_last_one_ended_and_its_text_is_stable(folder):
     with recorder(folder, "r1") as one, recorder(folder, "r2") as two:
         deliver(one, A, 1, 6)
         deliver(two, A, 1, 10)
@@ -131,7 +128,7 @@ def test_the_steps_of_a_stream_are_text_that_rests_and_start_where_the_last_one_
 
 
 def planned_from_r1(folder):
-    """A micro-batch that names r1, while r2 has the same messages and more."""
+    """Plan a micro-batch that names r1, while r2 has the same messages and more."""
     with recorder(folder, "r1", segment_rows=2) as one, recorder(folder, "r2") as two:
         deliver(one, A, 1, 6)
         end = stream(folder).latestOffset({A: 0}, ALL)
@@ -155,18 +152,18 @@ def remove(folder):
 
 
 @pytest.mark.parametrize("harm", [purge, damage, remove])
-def test_other_rows_come_only_from_who_asked_for_them(folder, harm):
+def test_other_rows_come_only_with_the_option_that_allows_them(folder, harm):
     end, first = planned_from_r1(folder)
     harm(folder)
-    with pytest.raises(JournalError,
-                       match=rf"journals/r1 .*message.* 1.* of {A}.*view_id.*failOnDataLoss"):
+    says = rf"journals/r1 .*message.* 1.* of {A}.*view_id.*failOnDataLoss"
+    with pytest.raises(JournalError, match=says):
         rows(stream(folder), {A: 0}, end)
     other = rows(stream(folder, failOnDataLoss="false"), {A: 0}, end)
     assert seqnos(other) == seqnos(first) and recorders_of(other) == ["r2"] * 6
 
 
 @pytest.mark.parametrize("harm", [purge, damage, remove])
-def test_what_a_sender_said_is_read_from_any_copy(folder, harm):
+def test_the_columns_of_the_sender_are_read_from_any_copy(folder, harm):
     end, _ = planned_from_r1(folder)
     before = rows(stream(folder, MESSAGE), {A: 0}, end)
     harm(folder)
@@ -174,7 +171,7 @@ def test_what_a_sender_said_is_read_from_any_copy(folder, harm):
     assert len(before) == 6
 
 
-def test_what_was_passed_over_as_lost_stays_passed_over(folder):
+def test_what_was_skipped_as_lost_stays_skipped(folder):
     one, two = recorder(folder, "r1"), recorder(folder, "r2")
     deliver(one, A, 1, 3)
     one.skip(A, 7)
@@ -186,13 +183,13 @@ def test_what_was_passed_over_as_lost_stays_passed_over(folder):
     assert seqnos(first) == [(A, seqno) for seqno in (1, 2, 3, 8, 9)]
     deliver(two, A, 1, 9)
     assert rows(stream(folder, failOnDataLoss="false"), {A: 0}, end) == first
-    assert len(rows(stream(folder), {A: 0}, end)) == 9        # who wants all of them has all
+    assert len(rows(stream(folder), {A: 0}, end)) == 9        # by default all are read
 
 
 @pytest.mark.parametrize("name", ["", "r1"])
-def test_a_new_sender_that_was_purged_before_the_replay_is_missed(folder, name):
-    """The start of the batch does not know the sender; where it began is in the end of
-    the batch."""
+def test_a_new_sender_that_was_purged_before_the_replay_is_reported(folder, name):
+    """The start of the batch does not have the sender. The end of the batch has where it
+    began."""
     with recorder(folder, name, segment_rows=2) as journal:
         for first in (5, 7, 9):
             deliver(journal, A, first, first + 1)
@@ -202,12 +199,12 @@ def test_a_new_sender_that_was_purged_before_the_replay_is_missed(folder, name):
         journal.purge({A: 6})
         with pytest.raises(JournalError, match=rf"{A} 5..6 \(purged\)"):
             stream(folder).partitions({}, end)
-        assert seqnos(rows(stream(folder, failOnDataLoss="false"), {}, end)) == [(A, seqno)
-                                                                                 for seqno in range(7, 11)]
+        found = rows(stream(folder, failOnDataLoss="false"), {}, end)
+        assert seqnos(found) == [(A, seqno) for seqno in range(7, 11)]
 
 
-def test_an_offset_without_names_is_read_as_ever(folder):
-    """As checkpoints of earlier versions have them, and startingOffsets."""
+def test_an_offset_without_journals_is_still_read(folder):
+    """Checkpoints of earlier versions have such offsets, and startingOffsets."""
     with recorder(folder, "r1") as one:
         deliver(one, A, 1, 6)
     assert seqnos(rows(stream(folder), {A: 2}, {A: 5})) == [(A, 3), (A, 4), (A, 5)]
@@ -224,7 +221,7 @@ def test_an_offset_of_a_checkpoint_is_a_starting_offset_and_a_subscription_is_it
         assert subscriptions(one.path)["table"].digest == {A: 4}
 
 
-def test_a_checkpoint_tells_what_was_committed_from_its_digest(folder, tmp_path):
+def test_what_a_checkpoint_committed_is_its_digest(folder, tmp_path):
     from ringcast.journal.subscriptions import committed
 
     with recorder(folder, "r1") as one:

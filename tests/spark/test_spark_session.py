@@ -1,5 +1,5 @@
-"""Finding a Java, mending the one from the wheel, and saying what to install when there
-is none."""
+"""A Java is found, the one from the wheel is completed, and without any one sentence says what
+to install."""
 
 import os
 import shutil
@@ -18,39 +18,40 @@ MODULES = "java.base@{version}\\njdk.incubator.vector@{version}\\n"
 
 
 def fake_java(home: Path, listing: str) -> Path:
+    """Write a Java that lists these modules and prints its other arguments. Return its home."""
     java = home / "bin" / "java"
     java.parent.mkdir(parents=True)
-    java.write_text(f'#!/bin/sh\n[ "$1" = --list-modules ] && printf "{listing}" || printf "<%s>" "$@"\n')
+    java.write_text(f'#!/bin/sh\n[ "$1" = --list-modules ] && printf "{listing}" '
+                    '|| printf "<%s>" "$@"\n')
     java.chmod(java.stat().st_mode | stat.S_IXUSR)
     return home
 
 
 @pytest.fixture
 def nothing(monkeypatch):
-    """No JAVA_HOME, no java on PATH, no wheel."""
+    """Take away JAVA_HOME, java on PATH, and the wheel."""
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setattr("shutil.which", lambda name: None)
     monkeypatch.setattr(sys.modules[find_java.__module__], "find_spec", lambda name: None)
 
 
 def test_java_home_comes_first(nothing, monkeypatch, tmp_path):
-    monkeypatch.setenv("JAVA_HOME",
-                       str(fake_java(tmp_path / "a", MODULES.format(version="21.0.1"))))
+    java = fake_java(tmp_path / "a", MODULES.format(version="21.0.1"))
+    monkeypatch.setenv("JAVA_HOME", str(java))
     assert find_java() == tmp_path / "a"
 
 
-def test_a_java_home_that_is_broken_or_too_old_is_passed_over(nothing, monkeypatch, tmp_path):
+def test_a_java_home_that_is_broken_or_too_old_is_skipped(nothing, monkeypatch, tmp_path):
     good = fake_java(tmp_path / "good", MODULES.format(version="17"))
     monkeypatch.setattr("shutil.which", lambda name: str(good / "bin" / "java"))
-    for home in (tmp_path / "missing", fake_java(tmp_path / "old",
-                                                 MODULES.format(version="11.0.2"))):
+    old = fake_java(tmp_path / "old", MODULES.format(version="11.0.2"))
+    for home in (tmp_path / "missing", old):
         monkeypatch.setenv("JAVA_HOME", str(home))
         assert find_java() == good
 
 
-def test_a_java_without_the_vector_module_gets_a_stand_in_that_drops_only_that_flag(nothing,
-                                                                                    monkeypatch,
-                                                                                    tmp_path):
+def test_a_java_without_the_vector_module_gets_a_stand_in_that_drops_that_flag(
+        nothing, monkeypatch, tmp_path):
     bare = fake_java(tmp_path / "it's bare", "java.base@21\\n")
     monkeypatch.setenv("JAVA_HOME", str(bare))
     home = find_java()
@@ -77,10 +78,8 @@ def test_spark_boots_on_the_java_of_the_wheel_alone(tmp_path):
         for name in os.listdir(folder):
             if not name.startswith("java") and not os.path.lexists(commands / name):
                 (commands / name).symlink_to(f"{folder}/{name}")
-    script = (
-        "from ringcast.spark import session; spark = session(); print(spark.range(5).count(),"
-        " spark.sparkContext._jvm.java.lang.System.getProperty('java.home')); spark.stop()"
-    )
+    script = ("from ringcast.spark import session; spark = session(); print(spark.range(5).count(),"
+              " spark.sparkContext._jvm.java.lang.System.getProperty('java.home')); spark.stop()")
     environment = {"PATH": str(commands), "HOME": str(tmp_path)}
     assert shutil.which("java", path=str(commands)) is None
     run = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True,

@@ -1,5 +1,5 @@
-"""What Spark was told wins: it is read where spark-submit would read it. No Java runs
-here."""
+"""Spark's own settings win: they are read where spark-submit reads them. No Java runs here,
+but for the last test."""
 
 import pytest
 from pyspark import SparkContext
@@ -11,7 +11,7 @@ from ringcast.spark.told import told
 
 @pytest.fixture
 def untold(monkeypatch, tmp_path):
-    """A process that nobody told anything, with an empty folder for Spark's files."""
+    """Remove all settings of this process. Return an empty folder for Spark's files."""
     for name in ("PYSPARK_SUBMIT_ARGS", "PYSPARK_GATEWAY_PORT", "MASTER"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(SparkContext, "_active_spark_context", None)
@@ -20,44 +20,30 @@ def untold(monkeypatch, tmp_path):
     return tmp_path
 
 
-def test_where_nobody_said_anything_nothing_is_told(untold):
+def test_without_settings_nothing_is_found(untold):
     assert told() == {}
 
 
-def test_the_file_the_variables_and_the_arguments_of_spark_submit_are_heard(untold, monkeypatch):
+def test_the_file_the_variables_and_the_arguments_of_spark_submit_are_read(untold, monkeypatch):
     (untold / "spark-defaults.conf").write_text(
         "# spark.master local\n\nspark.master            spark://file:7077\n"
-        "  spark.a=1 2\nspark.b : x=y \nspark.empty\n"
-    )
-    assert told() == {
-        "spark.master": "spark://file:7077",
-        "spark.a": "1 2",
-        "spark.b": "x=y",
-        "spark.empty": "",
-    }
+        "  spark.a=1 2\nspark.b : x=y \nspark.empty\n")
+    assert told() == {"spark.master": "spark://file:7077", "spark.a": "1 2", "spark.b": "x=y",
+                      "spark.empty": ""}
     monkeypatch.setenv("MASTER", "spark://variable:7077")
-    assert told()["spark.master"] == "spark://file:7077"  # as spark-submit has it
+    assert told()["spark.master"] == "spark://file:7077"        # as spark-submit has it
     monkeypatch.setenv(
-        "PYSPARK_SUBMIT_ARGS",
-        "--master spark://argument:7077 --name x --conf 'spark.b=1 = 2' -c spark.c=3"
-        " --conf=spark.d=4 pyspark-shell",
-    )
-    assert told() == {
-        "spark.master": "spark://argument:7077",
-        "spark.a": "1 2",
-        "spark.b": "1 = 2",
-        "spark.c": "3",
-        "spark.d": "4",
-        "spark.empty": "",
-    }
+        "PYSPARK_SUBMIT_ARGS", "--master spark://argument:7077 --name x --conf 'spark.b=1 = 2' "
+        "-c spark.c=3 --conf=spark.d=4 pyspark-shell")
+    assert told() == {"spark.master": "spark://argument:7077", "spark.a": "1 2",
+                      "spark.b": "1 = 2", "spark.c": "3", "spark.d": "4", "spark.empty": ""}
 
 
-def test_another_file_takes_the_place_of_the_usual_one(untold, monkeypatch, tmp_path):
+def test_another_file_replaces_the_usual_one(untold, monkeypatch, tmp_path):
     (untold / "spark-defaults.conf").write_text("spark.master spark://usual:7077\n")
     (tmp_path / "mine").write_text("spark.master spark://mine:7077\n")
-    monkeypatch.setenv(
-        "PYSPARK_SUBMIT_ARGS", f"--properties-file={tmp_path / 'mine'} pyspark-shell"
-    )
+    arguments = f"--properties-file={tmp_path / 'mine'} pyspark-shell"
+    monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", arguments)
     assert told() == {"spark.master": "spark://mine:7077"}
     monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", "pyspark-shell")
     monkeypatch.setenv("MASTER", "spark://variable:7077")
@@ -65,33 +51,22 @@ def test_another_file_takes_the_place_of_the_usual_one(untold, monkeypatch, tmp_
     assert told() == {"spark.master": "spark://variable:7077"}
 
 
-@pytest.mark.parametrize(
-    ("words", "says"),
-    [
-        (["simulate", "--conf", "spark.a=1"], "--conf is for a campaign; add --spark"),
-        (
-            ["simulate", "--spark", "--conf", "spark.a"],
-            "--conf spark.a has no value; write --conf NAME=VALUE",
-        ),
-        (
-            ["simulate", "--spark", "--master", "local", "--workers", "2"],
-            "--workers is for this machine",
-        ),
-        (
-            ["audit", ".", "--conf", "spark.a"],
-            "--conf spark.a has no value; write --conf NAME=VALUE",
-        ),
-    ],
-)
-def test_settings_that_cannot_be_are_one_sentence_and_status_2(monkeypatch, capsys, words, says):
-    monkeypatch.setattr("sys.argv", ["ringcast", *words])
+@pytest.mark.parametrize(("words", "says"), [
+    ("simulate --conf spark.a=1", "--conf is for a campaign; add --spark"),
+    ("simulate --spark --conf spark.a",
+     "--conf spark.a has no value; write --conf NAME=VALUE"),
+    ("simulate --spark --master local --workers 2", "--workers is for this machine"),
+    ("audit . --conf spark.a", "--conf spark.a has no value; write --conf NAME=VALUE"),
+])
+def test_impossible_settings_are_one_sentence_and_status_2(monkeypatch, capsys, words, says):
+    monkeypatch.setattr("sys.argv", ["ringcast", *words.split()])
     with pytest.raises(SystemExit) as ended:
         main()
     assert ended.value.code == 2 and says in capsys.readouterr().err
 
 
 @pytest.mark.spark
-def test_a_session_that_runs_keeps_what_it_was_told(spark):
+def test_a_session_that_runs_keeps_its_settings(spark):
     from ringcast.spark import session
 
     zone = spark.conf.get("spark.sql.session.timeZone")
