@@ -1,11 +1,12 @@
-"""How many trace rows a second the audit judges: python benchmarks/audit_speed.py
-[millions of rows] [rounds]
+"""How many trace rows a second the audit judges.
 
-Eight members, of which each sends to all; every range of 50 messages is one row where
-it is sent and one at each receiver, every third delivery is followed by an ack, and
-every sixth range by a purge. Beside the guarantees, in the same rounds, the window form
-(lag over each stream) that proves no more than the order of the deliveries. A first
-round, in which Spark starts, is not counted.
+    python benchmarks/audit_speed.py [millions of rows] [rounds]
+
+Each of eight members sends to all. Every range of 50 messages is one row where it is
+sent and one at each receiver. Every third delivery is followed by an ack, every sixth
+range by a purge. In the same rounds the window form (lag over each stream) is measured,
+which proves no more than the order of the deliveries. A first round, in which Spark
+starts, is not counted.
 """
 
 import statistics
@@ -30,19 +31,18 @@ LEAD = 1 + len(MEMBERS)                 # rows in front: the view, and where the
 
 
 def columns(me: int, steps: int) -> dict[str, numpy.ndarray]:
-    """The rows of one member for `steps` ranges of each sender: codes and numbers,
-    without the rows in front."""
+    """Return the rows of one member for `steps` ranges of each sender, as codes and
+    numbers, without the rows in front."""
     step = numpy.arange(steps, dtype=numpy.int64)
     pieces = []
 
     def add(event: int, sender: int, steps: numpy.ndarray, delay: int, claims: bool = False,
             reach: int = 1) -> None:
         first = (steps - reach + 1) * RUN + 1
-        ordinal = (steps + 1) * RUN if claims else steps * RUN if event == 1 else numpy.full(
-            len(steps), -1)
-        pieces.append((steps * 100_000 + sender * 1000 + delay, numpy.full(len(steps), event),
-                       numpy.full(len(steps), sender), first,
-                       (steps + 1) * RUN, ordinal, steps * 100_000 + sender * 1000))
+        ends, times = (steps + 1) * RUN, steps * 100_000 + sender * 1000
+        ordinal = ends if claims else steps * RUN if event == 1 else numpy.full(len(steps), -1)
+        pieces.append((times + delay, numpy.full(len(steps), event),
+                       numpy.full(len(steps), sender), first, ends, ordinal, times))
 
     add(0, me, step, 0)
     for sender in range(len(MEMBERS)):
@@ -51,14 +51,14 @@ def columns(me: int, steps: int) -> dict[str, numpy.ndarray]:
             add(2, sender, step[2::3], 21_000 + me, True, 3)
     add(3, me, step[5::6], 60_000, True, 6)
     names = ("wall", "event", "sender", "first", "last", "ord", "sent_at")
-    table = {name: numpy.concatenate([piece[index] for piece in pieces]) for index,
-             name in enumerate(names)}
+    table = {name: numpy.concatenate([piece[index] for piece in pieces])
+             for index, name in enumerate(names)}
     order = numpy.argsort(table["wall"], kind="stable")
     return {name: column[order] for name, column in table.items()}
 
 
 def write(directory: Path, rows: int) -> int:
-    """About so many rows; how many there are."""
+    """Write about so many rows. Return how many there are."""
     steps = int(rows / len(MEMBERS) / (1 + 8 + 7 / 3 + 1 / 6))
     total = 0
     for me, name in enumerate(MEMBERS):
@@ -76,9 +76,8 @@ def write(directory: Path, rows: int) -> int:
                  | common | row for number, row in enumerate([*front, close])]
         close = front.pop()
         for number, start in enumerate(range(0, count, PART_ROWS)):
-            part = table(name,
-                         {key: column[start:start + PART_ROWS] for key, column in data.items()},
-                         LEAD + start)
+            data_of_part = {key: column[start:start + PART_ROWS] for key, column in data.items()}
+            part = table(name, data_of_part, LEAD + start)
             ends = [arrow.Table.from_pylist(front, SCHEMA)] * (start == 0) + [part]
             ends += [arrow.Table.from_pylist([close], SCHEMA)] * (start + PART_ROWS >= count)
             schema.write(arrow.concat_tables(ends).unify_dictionaries(),
@@ -97,23 +96,26 @@ def table(name: str, data: dict[str, numpy.ndarray], start: int) -> arrow.Table:
     known = {
         "ev": numpy.arange(start, start + count), "time": data["wall"], "wall": data["wall"],
         "member": coded(numpy.zeros(count), arrow.array([name])),
-        "event": coded(data["event"], events),
-        "view_id": numpy.ones(count), "sender": coded(data["sender"], arrow.array(MEMBERS)),
-        "first": data["first"],
-        "last": data["last"],
-        "count": data["last"] - data["first"] + 1,
+        "event": coded(data["event"], events), "view_id": numpy.ones(count),
+        "sender": coded(data["sender"], arrow.array(MEMBERS)), "first": data["first"],
+        "last": data["last"], "count": data["last"] - data["first"] + 1,
         "ord": arrow.array(data["ord"], mask=data["ord"] < 0), "flags": numpy.zeros(count),
         "nbytes": numpy.full(count, 100 * RUN),
         "sent_at": arrow.array(data["sent_at"], mask=data["event"] > 1)}
     ids = numpy.array([0, *map(id_of, MEMBERS)])
     known |= {"epoch": numpy.zeros(count), "member_id": numpy.full(count, id_of(name)),
-              "sender_id": ids[data["sender"] + 1],
-              "peer_id": numpy.zeros(count),
+              "sender_id": ids[data["sender"] + 1], "peer_id": numpy.zeros(count),
               "kind": numpy.array([KINDS[event.as_py()] for event in events])[data["event"]]}
-    arrays = [arrow.array(known[field.name]).cast(field.type)
-              if isinstance(known.get(field.name), numpy.ndarray) else (
-known[field.name].cast(field.type) if field.name in known else arrow.nulls(count, field.type))
-              for field in SCHEMA]
+
+    def column(field: arrow.Field) -> arrow.Array:
+        if field.name not in known:
+            return arrow.nulls(count, field.type)
+        values = known[field.name]
+        if isinstance(values, numpy.ndarray):
+            values = arrow.array(values)
+        return values.cast(field.type)
+
+    arrays = [column(field) for field in SCHEMA]
     return arrow.table(arrays, schema=SCHEMA)
 
 
@@ -126,7 +128,8 @@ def main() -> None:
                                                  "spark.ui.showConsoleProgress": "false"})
         spark.sparkContext.setLogLevel("ERROR")
         parts = find([directory]).parts
-        print(f"{rows:,} rows in {len(parts)} parts, {sum(path.stat().st_size for path in parts) / 1e6:.0f} MB")
+        megabytes = sum(path.stat().st_size for path in parts) / 1e6
+        print(f"{rows:,} rows in {len(parts)} parts, {megabytes:.0f} MB")
         speeds: dict[str, list[float]] = {"guarantees": [], "window form": []}
         for turn in range(rounds + 1):
             for name, work in (("guarantees", lambda: judge(spark, directory)),
@@ -153,7 +156,8 @@ def lag(spark, parts) -> None:
 
     given = read(spark, parts).where(F.col("event") == "deliver")
     before = F.lag("last").over(Window.partitionBy("member", "sender").orderBy("ev"))
-    assert given.withColumn("before", before).where(F.col("first") != F.col("before") + 1).count() == 0
+    wrong = given.withColumn("before", before).where(F.col("first") != F.col("before") + 1)
+    assert wrong.count() == 0
 
 
 if __name__ == "__main__":

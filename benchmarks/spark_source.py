@@ -7,15 +7,15 @@ Held still: 4 senders, 2,000,000 messages of 100 B or 400,000 of 1 KB, in sealed
 segments, which do not compress, or with --text are flight records; all eight columns;
 `ringcast.spark.session` on local[2], writing to the `noop` sink; files in the page
 cache. The peer reads a Parquet copy of the same rows, written by Spark with its
-defaults. Sources take turns, round by round, after eight rounds that are not counted
-(the JVM compiles its way through Arrow slower than through its own Parquet reader); the
-ratio is the median over the rounds of (time of Parquet / time of ringcast), with its
-quartiles. CPU seconds are those of the JVM and the Python workers
-together: on a machine that is busy with other things they say more than the clock.
+defaults. The sources take turns, round by round, after eight rounds that are not
+counted (the JVM compiles its way through Arrow slower than through its own Parquet
+reader). The ratio is the median over the rounds of (time of Parquet / time of
+ringcast), with its quartiles. CPU seconds are those of the JVM and the Python workers
+together: on a busy machine they say more than the clock.
 
 With --formats the stored columns of the same rows are written as one file in each
-format, and read back by a plain Python source that does nothing else, so that what
-differs is the format alone.
+format, and read back by a plain Python source that does nothing else, so that only the
+format differs.
 """
 
 import argparse
@@ -59,24 +59,29 @@ def main():
 
 
 def ratio(spark, journal, size, rounds):
-    """ringcast beside parquet, in turns."""
+    """Compare ringcast with Parquet, in turns."""
     copy = f"{journal}.parquet"
     spark.read.format("ringcast").load(str(journal)).write.parquet(copy)
     frames = {"ringcast": spark.read.format("ringcast").load(str(journal)),
               "parquet": spark.read.parquet(copy)}
     times, cpus = alternate(frames, rounds)
-    ratios = [parquet / ours for ours, parquet in zip(times["ringcast"], times["parquet"],
-                                                      strict=True)]
+    ratios = [parquet / ours
+              for ours, parquet in zip(times["ringcast"], times["parquet"], strict=True)]
     low, middle, high = statistics.quantiles(ratios, n=4)
     for name in frames:
-        print(f"{size:5} B {name:9} {ROWS[size] / statistics.median(times[name]) / 1e6:6.2f} Mrows/s"
-              f" {statistics.median(cpus[name]) / ROWS[size] * 1e6:6.2f} CPU s/Mrow")
+        print(f"{size:5} B {name:9} {speeds(size, times[name], cpus[name])}")
     print(f"{size:5} B ratio     {middle:6.2f} ({low:.2f}..{high:.2f}), of CPU "
           f"{statistics.median(cpus['parquet']) / statistics.median(cpus['ringcast']):.2f}")
 
 
+def speeds(size, times, cpus):
+    """Return the median rows a second and CPU seconds a million rows, as text."""
+    return (f"{ROWS[size] / statistics.median(times) / 1e6:6.2f} Mrows/s"
+            f" {statistics.median(cpus) / ROWS[size] * 1e6:6.2f} CPU s/Mrow")
+
+
 def alternate(frames, rounds):
-    """Seconds and CPU seconds of each frame and round."""
+    """Return the seconds and the CPU seconds of each frame and round."""
     times, cpus = {name: [] for name in frames}, {name: [] for name in frames}
     for number in range(-WARMUP, rounds):
         for name, frame in frames.items():
@@ -89,13 +94,13 @@ def alternate(frames, rounds):
 
 
 def cpu_seconds():
-    """What all descendants of this process have used."""
+    """Return what all descendants of this process have used."""
     parents, used = {}, {}
     for entry in os.scandir("/proc"):
         if entry.name.isdecimal():
             try:
                 fields = Path(entry.path, "stat").read_text().rpartition(")")[2].split()
-            except OSError:  # it has ended
+            except OSError:             # it has ended
                 continue
             parents[int(entry.name)] = int(fields[1])
             used[int(entry.name)] = sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
@@ -109,7 +114,8 @@ def cpu_seconds():
 
 def write_ipc(path, table, codec=None):
     options = pa.ipc.IpcWriteOptions(compression=codec)
-    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, STORED, options=options) as writer:
+    with (pa.OSFile(str(path), "wb") as file,
+          pa.ipc.new_file(file, STORED, options=options) as writer):
         writer.write_table(table, max_chunksize=SEALED_BATCH_ROWS)
 
 
@@ -126,7 +132,7 @@ FORMATS = {
 
 
 class Files(DataSource):
-    """A folder of such files, as they are."""
+    """A source that reads a folder of such files as they are."""
 
     @classmethod
     def name(cls):
@@ -156,12 +162,14 @@ class FilesReader(DataSourceReader):
 
 
 def formats(spark, journal, size, rounds):
-    """The same rows in each format: written, on disk, and read through a Python
-    source."""
+    """Compare the formats: how fast they are written, how large they are, and how fast
+    a Python source reads them."""
     spark.dataSource.register(Files)
     reader = JournalReader(journal)
-    tables = [pa.Table.from_batches([batch for _, batch in reader.stored(sender, extent.low, extent.high)]).combine_chunks()
-              for sender, extent in reader.extents().items()]
+    tables = []
+    for sender, extent in reader.extents().items():
+        batches = [batch for _, batch in reader.stored(sender, extent.low, extent.high)]
+        tables.append(pa.Table.from_batches(batches).combine_chunks())
     frames, written, sizes = {}, {}, {}
     for name, (write, options) in FORMATS.items():
         folder = journal.with_name(f"{size}-{name.replace(' ', '-').replace(',', '')}")
@@ -178,9 +186,9 @@ def formats(spark, journal, size, rounds):
         frames[name] = spark.read.format("plain_files").load(str(folder))
     times, cpus = alternate(frames, rounds)
     for name in FORMATS:
-        print(f"{size:5} B {name:16} written {ROWS[size] / written[name] / 1e6:6.2f} Mrows/s, {sizes[name] / ROWS[size]:7.1f} B/row,"
-              f" read {ROWS[size] / statistics.median(times[name]) / 1e6:6.2f} Mrows/s"
-              f" {statistics.median(cpus[name]) / ROWS[size] * 1e6:6.2f} CPU s/Mrow")
+        print(f"{size:5} B {name:16} written {ROWS[size] / written[name] / 1e6:6.2f} Mrows/s, "
+              f"{sizes[name] / ROWS[size]:7.1f} B/row, "
+              f"read {speeds(size, times[name], cpus[name])}")
 
 
 if __name__ == "__main__":

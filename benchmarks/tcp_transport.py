@@ -1,9 +1,9 @@
-"""What TcpTransport itself takes: one sender and two receivers, each a process, and
+"""What TcpTransport itself costs: one sender and two receivers, each a process, and
 round trips between two.
 
     python benchmarks/tcp_transport.py [seconds]
 
-Nothing is on top of the transport. Beside it the same with bare sockets, in the same
+No layer is on top of the transport. The same is measured with bare sockets, in the same
 run.
 """
 

@@ -1,12 +1,12 @@
 """What Spark costs a campaign: the same runs on the same cores by a pool of processes,
 in turns.
 
-What it holds still: a group of three with a steady load of 0.3 simulated seconds at
-nine combinations of capacity and interval, 24 seeds of each (6 when it is only run to
-see that it works), 5 % loss, two cores. The peer is multiprocessing.Pool, which hands
-out eight runs at a time and keeps nothing; a campaign writes its rows to disk, and
-bounds the time of every run. Both have started and warmed up before. Run it with
---benchmark-enable -s; the ratio is the median of those of neighbours.
+Held still: a group of three with a steady load of 0.3 simulated seconds at nine
+combinations of capacity and interval, 24 seeds of each (6 without --benchmark-enable),
+5 % loss, two cores. The peer is multiprocessing.Pool, which hands out eight runs at a
+time and keeps nothing. A campaign writes its rows to disk, and bounds the time of every
+run. Both have started and warmed up before. Run it with --benchmark-enable -s. The
+ratio is the median of those of neighbours.
 """
 
 import multiprocessing
@@ -25,7 +25,7 @@ ROUNDS = 3
 CORES = 2
 
 
-def one(run):
+def run_one(run):
     return simulate(run.seed, run.settings).fingerprint
 
 
@@ -40,16 +40,16 @@ def test_campaign_beside_a_pool(benchmark, tmp_path):
 
     with multiprocessing.get_context("spawn").Pool(CORES) as pool:
         def in_turns():
-            for name, carry_out in (("pool", lambda: pool.map(one, runs, chunksize=8)),
-                                    ("spark", lambda: by_spark(runs))):
+            for name, act in (("pool", lambda: pool.map(run_one, runs, chunksize=8)),
+                              ("spark", lambda: by_spark(runs))):
                 began = perf_counter()
-                carry_out()
+                act()
                 taken[name].append(perf_counter() - began)
 
-        pool.map(one, runs[:18], chunksize=1)
+        pool.map(run_one, runs[:18], chunksize=1)
         by_spark(runs[:18])
         benchmark.pedantic(in_turns, rounds=ROUNDS)
     ratio = statistics.median(pool / spark for pool, spark in zip(*taken.values(), strict=True))
     benchmark.extra_info.update(efficiency=round(ratio, 3))
-    print(f"\n{len(runs)} runs: pool {statistics.median(taken['pool']):.1f} s, campaign {statistics.median(taken['spark']):.1f} s, "
-          f"efficiency {ratio:.2f}")
+    pool, spark = (statistics.median(seconds) for seconds in taken.values())
+    print(f"\n{len(runs)} runs: pool {pool:.1f} s, campaign {spark:.1f} s, efficiency {ratio:.2f}")

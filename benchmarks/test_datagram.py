@@ -9,7 +9,7 @@ messages of the datagram (printed with it) is the cost per message. `pytest benc
 
 The floor for receiving is `struct.unpack` with one `100s` a message: the standard
 library's own C loop that does nothing but make the bytes objects. `wire.read_data`
-alone is shown too: it makes the same objects and checks the lengths.
+alone is measured too: it makes the same objects and checks the lengths.
 """
 
 import struct
@@ -31,12 +31,11 @@ CAPACITY = 32_768
 SIZES = [100, 1000]
 GROUP = 7
 HEADER = wire.make_header(multicast.DATA, GROUP, 1, 0)
-RUN = struct.Struct("<QIIq")  # first seqno, count, bytes, send time: what precedes the lengths of a
-                              # run of messages
+RUN = struct.Struct("<QIIq")            # first seqno, count, bytes, send time: before the lengths
 
 
 def messages_of(size):
-    """As many messages of `size` bytes as a datagram of 60 KB holds."""
+    """Return as many messages of `size` bytes as a datagram of 60 KB holds."""
     return [b"%0*d" % (size, number) for number in range(59_000 // (size + 2))]
 
 
@@ -49,8 +48,8 @@ def datagram_of(messages):
 
 
 class Arriving:
-    """A datagram that comes again and again, each time with the seqnos that follow; as
-    the transport's memory does, it stays."""
+    """A datagram that arrives again and again, each time with the next seqnos, in the
+    same memory, as in the transport."""
 
     def __init__(self, size):
         self.count = len(messages_of(size))
@@ -68,7 +67,7 @@ class Arriving:
 
 
 def bytes_alone(arriving):
-    """The compiled floor: n bytes objects in a tuple, and nothing else."""
+    """Do the least that compiled code must: make n bytes objects in a tuple."""
     def act():
         arriving.renumber(1)
         return arriving.floor.unpack_from(arriving.data, arriving.at)
@@ -83,8 +82,7 @@ def read_alone(arriving):
 
 
 def receive(arriving):
-    """What the core does with a data datagram once its check has passed: parse, place,
-    take out in order."""
+    """Do what the core does after the check of a datagram: parse, place, take out."""
     ring = RingBuffer(CAPACITY)
 
     def act():
@@ -115,7 +113,7 @@ class DictWindow:
 
 
 def receive_in_python(arriving):
-    """The same from the same bytes with struct, slices and a dict."""
+    """Do the same from the same bytes with struct, slices and a dict."""
     window = DictWindow()
 
     def act():
@@ -131,7 +129,7 @@ def receive_in_python(arriving):
 
 
 def open_alone(arriving):
-    """The check over all bytes of the datagram, which comes before all that."""
+    """Check all bytes of the datagram, which comes before the rest."""
     return lambda: wire.open_datagram(arriving.whole, GROUP)
 
 
@@ -141,8 +139,7 @@ RECEIVING = {"bytes objects alone": bytes_alone, "read_data alone": read_alone,
 
 
 def frame(messages, ring=None):
-    """push() for each message, then one frame; the window is emptied again, as acks
-    would."""
+    """Push each message, then frame them. Empty the window again, as acks do."""
     window = SendWindow(RingBuffer(CAPACITY) if ring is None else ring)
 
     def act():
@@ -161,7 +158,7 @@ def frame_from_table(messages):
 
 
 def join_in_python(messages):
-    """append() for each message, then one join; nothing is kept for a repeat."""
+    """Append each message, then join them. Nothing is kept for a repeat."""
     def act():
         pending = []
         append = pending.append
@@ -172,7 +169,7 @@ def join_in_python(messages):
 
 
 class Nowhere(NaiveSender):
-    """The naive sender without a receiver: what its send() costs by itself."""
+    """The naive sender without a receiver: only its send() costs."""
 
     def __init__(self):
         super().__init__([])
@@ -187,8 +184,8 @@ def call_for_each(send, messages):
 
 @pytest.fixture(scope="module")
 def channel():
-    """A member alone in its group that only sends: what it frames is freed at once, so
-    the window never fills."""
+    """Yield a member alone in its group that only sends. What it frames is freed at
+    once, so the window never fills."""
     with Channel("benchmark", stack="inproc", deliver=False) as alone:
         yield alone
 
@@ -222,8 +219,8 @@ def test_send(benchmark, sender, size, channel):
 
 
 def compare(act, other, count, rounds=41, repeats=20):
-    """The two in turns: nanoseconds per message of `act`, and the quartiles of act /
-    other of neighbouring rounds."""
+    """Run the two in turns. Return nanoseconds per message of `act`, and the quartiles
+    of act / other of neighbouring rounds."""
     def taken(each):
         start = time.perf_counter_ns()
         for _ in range(repeats):
@@ -231,13 +228,13 @@ def compare(act, other, count, rounds=41, repeats=20):
         return (time.perf_counter_ns() - start) / repeats / count
 
     pairs = [(taken(act), taken(other)) for _ in range(rounds)]
-    return median(mine for mine, _ in pairs), quantiles([mine / theirs for mine, theirs in pairs],
-                                                        n=4)
+    ratios = [mine / theirs for mine, theirs in pairs]
+    return median(mine for mine, _ in pairs), quantiles(ratios, n=4)
 
 
 def test_ratios_are_printed_and_never_judged(channel):
-    """Claims are ratios of neighbours in one run: they carry over to another machine,
-    and its load does not fail a build."""
+    """Claims are ratios of neighbours in one run: they hold on another machine, and its
+    load does not fail a build."""
     print(f"\n{'':58} ns/message  ratio [quartiles]")
     for size, goal in zip(SIZES, [1.6, 1.3], strict=True):
         arriving, messages = Arriving(size), messages_of(size)

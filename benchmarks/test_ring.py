@@ -1,10 +1,10 @@
 """The windows against their floors and plain-Python peers, in one run.
 
 Held still in every benchmark: one thread, GIL build, one payload of 100-byte `bytes`
-objects made beforehand (except where the making is the point), windows of 4,096 seqnos
-that never run full, no gaps. Per round 1,000 messages, so the figure divided by 1,000
-is per message. A table is empty after each round, so it makes and gives back all its
-rows. `pytest benchmarks --benchmark-enable`; `-s -k ratios` prints the ratios."""
+objects made beforehand (except where the making is measured), windows of 4,096 seqnos
+that never run full, no gaps. A round has 1,000 messages, so the figure divided by 1,000
+is per message. A table is empty after each round, so it makes and frees all its rows.
+`pytest benchmarks --benchmark-enable`; `-s -k ratios` prints the ratios."""
 
 import runpy
 import time
@@ -24,8 +24,9 @@ DATAGRAM = b"".join(ITEMS[:600])
 
 @pytest.fixture(scope="module")
 def empty():
-    """A compiled class whose add() and remove() do nothing."""
-    return runpy.run_path(str(Path(__file__).parents[1] / "tests/core/native.py"))["build"]().Empty()
+    """Return an object of a compiled class whose add() and remove() do nothing."""
+    native = Path(__file__).parents[1] / "tests" / "core" / "native.py"
+    return runpy.run_path(str(native))["build"]().Empty()
 
 
 class DictWindow:
@@ -100,8 +101,7 @@ def list_copies():
 
 
 def parse():
-    """600 messages of 100 bytes out of one datagram, in Python: the floor that a window
-    comes on top of."""
+    """Cut 600 messages of 100 bytes out of one datagram, in Python: the floor."""
     return [DATAGRAM[at:at + 100] for at in range(0, len(DATAGRAM), 100)]
 
 
@@ -141,13 +141,12 @@ def test_batch(benchmark, name):
     benchmark(BATCHES[name])
 
 
-@pytest.mark.parametrize("name", ["ring", "ring bounded in bytes", "table", "two empty calls",
-                                  "dict window"])
+@pytest.mark.parametrize("name", [
+    "ring", "ring bounded in bytes", "table", "two empty calls", "dict window"])
 @pytest.mark.benchmark(group="1,000 messages one by one")
 def test_one_by_one(benchmark, name, empty):
     windows = {"ring": window(), "ring bounded in bytes": window(2**24), "table": table(),
-               "two empty calls": empty,
-               "dict window": DictWindow()}
+               "two empty calls": empty, "dict window": DictWindow()}
     benchmark(one_by_one(windows[name]))
 
 
@@ -169,7 +168,7 @@ def test_missing(benchmark, make, name):
 
 
 def nanoseconds(act, messages, rounds=21, repeats=20):
-    """Median over rounds, per message."""
+    """Return the median over rounds, per message."""
     taken = []
     for _ in range(rounds):
         start = time.perf_counter_ns()
@@ -180,11 +179,11 @@ def nanoseconds(act, messages, rounds=21, repeats=20):
 
 
 def test_ratios_are_printed_and_never_judged(empty):
-    """The goals are ratios, which carry over to another machine; the load of a shared
-    one must not fail a build."""
+    """The goals are ratios, which hold on another machine. The load of a shared one
+    must not fail a build."""
     batch = {name: nanoseconds(act, COUNT) for name, act in BATCHES.items()}
-    single = {name: nanoseconds(one_by_one(held), COUNT) for name,
-              held in {"ring": window(), "table": table(), "floor": empty}.items()}
+    windows = {"ring": window(), "table": table(), "floor": empty}
+    single = {name: nanoseconds(one_by_one(each), COUNT) for name, each in windows.items()}
     parsed = {"ring": nanoseconds(parse_and_deliver(window()), 600),
               "floor": nanoseconds(parse, 600)}
     print()

@@ -6,7 +6,8 @@ Held still: 4 senders, appends of 1,000 messages, a sync every 20 appends, paylo
 peers: bare Arrow streams with the same fsyncs of the data, but no checksum, digest or
 sealing; Spark's own Parquet source over the same rows. Run with:
 
-    pytest benchmarks/test_spark_throughput.py --benchmark-enable --benchmark-columns=median,stddev,rounds
+    pytest benchmarks/test_spark_throughput.py --benchmark-enable
+           --benchmark-columns=median,stddev,rounds
 
 and read `rows_per_s` with --benchmark-json, or divide ROWS by the median.
 """
@@ -23,18 +24,20 @@ from ringcast.spark import Journal, session
 ROWS = {100: 2_000_000, 1000: 400_000}
 SENDERS = [f"{name}#{number:016x}" for number, name in enumerate("ABCD", 1)]
 APPEND, APPENDS_PER_SYNC = 1000, 20
-STRIDE = 1009  # a prime above every payload size: payloads neither overlap their neighbours nor
-               # come again
+# a prime above every payload size: payloads neither overlap their neighbours nor come
+# again
+STRIDE = 1009
 
 pytestmark = pytest.mark.parametrize("size", ROWS)
 
 
 def appends(size, text=False):
-    """(sender, first seqno, payloads) of every append, and None where a sync belongs.
+    """Yield (sender, first seqno, payloads) of every append, and None where a sync
+    belongs.
 
     No two payloads are alike: Parquet would shrink them, and then read something else
-    than we do. Unless it is to be `text`: then they are flight records, as many of them
-    in one payload as its size asks for.
+    than we do. With `text` they are flight records, as many in one payload as its size
+    asks for.
     """
     noise = b"\n".join(lines()) if text else os.urandom(1 << 24)
     for number in range(ROWS[size] // APPEND):
@@ -87,12 +90,12 @@ def spark():
 
 @pytest.fixture(scope="module")
 def tables(spark, tmp_path_factory):
-    """For each payload size the journal, and a Parquet copy of the same rows."""
+    """Write for each payload size the journal, and a Parquet copy of the same rows."""
     folder = tmp_path_factory.mktemp("tables")
     for size in ROWS:
         write_journal(folder / f"ringcast-{size}", size)
-        spark.read.format("ringcast").load(str(folder / f"ringcast-{size}")).write.parquet(
-            str(folder / f"parquet-{size}"))
+        rows = spark.read.format("ringcast").load(str(folder / f"ringcast-{size}"))
+        rows.write.parquet(str(folder / f"parquet-{size}"))
     return folder
 
 
@@ -128,8 +131,8 @@ def test_stream_read(benchmark, spark, tables, tmp_path, size, kind):
     checkpoints = iter(range(100))
 
     def run():
-        sink = frame.writeStream.format("noop").option("checkpointLocation",
-                                                       str(tmp_path / str(next(checkpoints))))
+        checkpoint = str(tmp_path / str(next(checkpoints)))
+        sink = frame.writeStream.format("noop").option("checkpointLocation", checkpoint)
         assert sink.trigger(availableNow=True).start().awaitTermination(120)
 
     benchmark.pedantic(run, rounds=3, warmup_rounds=1)

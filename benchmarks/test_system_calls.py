@@ -4,9 +4,9 @@ Python's own sendto/recv.
 Held still: the datagram (60,000 bytes), one sending and one receiving process, the
 receive buffer, and a window of WINDOW datagrams on the way (the receiver tells how many
 it has, so that nothing is lost and the slower side decides). Each round moves ROUND
-datagrams; every one is read in full by nobody: what is timed is the way through the
-kernel and back. Messages per second are datagrams per second times what a datagram
-carries (60 of 1,000 B, some 550 of 100 B).
+datagrams. Nobody reads their bytes: what is timed is the way through the kernel and
+back. Messages per second are datagrams per second times what a datagram carries (60 of
+1,000 B, some 550 of 100 B).
 
 Run: python -m pytest benchmarks/test_system_calls.py --benchmark-enable
 """
@@ -23,7 +23,7 @@ LOOPBACK = "127.0.0.1"
 
 
 def read_many(sock, slots):
-    """One answer per CONFIRM datagrams, for ever."""
+    """Yield for every CONFIRM datagrams, for ever."""
     receiver, got = Receiver([sock.fileno()], slots=slots), 0
     while True:
         got += len(receiver.receive(None))
@@ -42,7 +42,7 @@ def read_one_by_one(sock, slots):
             got -= CONFIRM
 
 
-def receiving_process(reader, slots, pipe):
+def receive_and_confirm(reader, slots, pipe):
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         sock.bind((LOOPBACK, 0))
         size_receive_buffer(sock, 16 << 20)
@@ -52,7 +52,8 @@ def receiving_process(reader, slots, pipe):
 
 
 def send_many(sock, address):
-    sender, routes, batch = Sender(sock.fileno()), {1: SockAddr(*address)}, [(1, bytes(SIZE))] * BATCH
+    sender, routes = Sender(sock.fileno()), {1: SockAddr(*address)}
+    batch = [(1, bytes(SIZE))] * BATCH
     return lambda: sender.send_many(batch, routes)
 
 
@@ -67,8 +68,7 @@ def send_one_by_one(sock, address):
 
 
 def pump(send, pipe):
-    """ROUND datagrams, never more than WINDOW beyond what the receiver has
-    confirmed."""
+    """Send ROUND datagrams, at most WINDOW beyond what the receiver confirmed."""
     sent = confirmed = 0
     while confirmed < ROUND:
         if sent < ROUND and sent - confirmed <= WINDOW - BATCH:
@@ -93,7 +93,7 @@ def test_datagrams_of_60_kb_between_two_processes(benchmark, way):
     writer, reader, slots = WAYS[way]
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
-    process = context.Process(target=receiving_process, args=(reader, slots, theirs), daemon=True)
+    process = context.Process(target=receive_and_confirm, args=(reader, slots, theirs), daemon=True)
     process.start()
     try:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:

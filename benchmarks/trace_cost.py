@@ -1,7 +1,9 @@
-"""What a trace costs: python benchmarks/trace_cost.py [thousands of messages] [rounds]
+"""What a trace costs.
+
+    python benchmarks/trace_cost.py [thousands of messages] [rounds]
 
 One of two members in this process sends messages of 100 bytes to both, with a trace and
-without, in turns; the ratio is that of the medians.
+without, in turns. The ratio is that of the medians.
 """
 
 import secrets
@@ -30,7 +32,7 @@ class Counter:
 
 
 def throughput(stack: str, messages: int, trace: str) -> float:
-    """Messages a second."""
+    """Return the messages a second."""
     counters = {name: Counter(messages) for name in "AB"}
     port = 20_000 + secrets.randbelow(40_000)
     channels = [Channel("cost", name=name, members=["A", "B"], stack=stack, port=port,
@@ -63,7 +65,8 @@ def main() -> None:
             with tempfile.TemporaryDirectory() as directory:
                 traced.append(throughput(stack, messages, directory))
         a, b = statistics.median(without), statistics.median(traced)
-        print(f"{stack}: {a / 1e6:.2f} M messages/s without a trace, {b / 1e6:.2f} with one: {b / a:.2f}")
+        print(f"{stack}: {a / 1e6:.2f} M messages/s without a trace, {b / 1e6:.2f} with one: "
+              f"{b / a:.2f}")
 
 
 if __name__ == "__main__":

@@ -1,5 +1,4 @@
-"""Tell Sphinx how to make a site of these pages: `make docs`. Warnings are errors
-there."""
+"""Tell Sphinx how to make a site of these pages: `make docs`. Warnings are errors."""
 
 project = "ringcast"
 author = "the ringcast developers"
