@@ -7,7 +7,7 @@ cdef uint64_t shared = 0
 
 
 def race(int times=3_000_000):
-    """Called by two threads at once, both write the same word without an order: long enough that neither is done before the other."""
+    """Write a word without an order, for so long that two threads that do it at once meet."""
     cdef volatile uint64_t *word = &shared
     cdef int step
     with nogil:
@@ -16,7 +16,7 @@ def race(int times=3_000_000):
 
 
 def overread(int size=16):
-    """Reads the byte behind a block of memory."""
+    """Read the byte behind a block of memory."""
     cdef volatile unsigned char *block = <unsigned char *>malloc(size)
     cdef int byte = block[size]
     free(<void *>block)
@@ -24,7 +24,7 @@ def overread(int size=16):
 
 
 def shift(int distance=70):
-    """Shifts a number of 64 bits by more than that."""
+    """Shift a number of 64 bits by more than that."""
     cdef volatile int64_t value = 1
     value = value << distance
     return value
