@@ -1,5 +1,4 @@
-"""The layers that the page adds work: its code blocks, in the simulator and over
-UDP."""
+"""The layers that the page adds work in the simulator and over UDP."""
 
 import re
 from dataclasses import replace
@@ -19,7 +18,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "adding-a-layer.md"
 
 @pytest.fixture
 def page(monkeypatch):
-    """What the code blocks define; the table of stacks is as it was afterwards."""
+    """Return what the code blocks define. Reset the table of stacks at the end."""
     names = {"STACKS": dict(STACKS), "replace": replace, "partial": partial, "__name__": "page"}
     for block in re.findall(r"```python\n(# src/.*?)```", PAGE.read_text(), re.DOTALL):
         exec(compile(block, str(PAGE), "exec"), names)
@@ -34,7 +33,7 @@ def simulated(stack, **network):
     return group
 
 
-def act(member, layer, method, *arguments):
+def call(member, layer, method, *arguments):
     getattr(member.endpoint.layer(layer), method)(*arguments, member.clock.read(member.cluster.now))
     member.turn()
 
@@ -42,18 +41,18 @@ def act(member, layer, method, *arguments):
 def test_a_round_trip_is_measured_in_the_simulator(page):
     group = simulated("round-trip-udp", delay=(2 * MS, 2 * MS))
     a, b = group["A"], group["B"]
-    act(a, page["RoundTrip"], "ask", b.incarnation)
+    call(a, page["RoundTrip"], "ask", b.incarnation)
     group.run(10)
     assert a.endpoint.layer(page["RoundTrip"]).times == {b.incarnation: 4 * MS}
 
 
-def test_what_is_forwarded_comes_from_the_coordinator_whatever_is_lost(page):
+def test_a_forwarded_message_comes_from_the_coordinator_whatever_is_lost(page):
     group = simulated("forward-udp", loss=0.2, duplicate=0.1, reorder=0.1)
     names = {member.address.incarnation: member for member in group.living()}
     first, second, third = (names[each.incarnation] for each in group["A"].views[-1].members)
     for number in range(20):
         for member in (first, second, third):
-            act(member, page["ForwardToCoord"], "forward", f"{member.name}{number}".encode())
+            call(member, page["ForwardToCoord"], "forward", f"{member.name}{number}".encode())
             member.offer(3, 100)                        # messages of its own, at the same time
         group.run(3)
     group.heal()
@@ -67,12 +66,12 @@ def test_what_is_forwarded_comes_from_the_coordinator_whatever_is_lost(page):
         assert came == [payload for payload in second.got[first.address] if len(payload) < 10]
 
 
-def test_a_coordinator_that_dies_is_succeeded(page):
+def test_the_next_coordinator_forwards_when_the_first_one_dies(page):
     group = simulated("forward-udp")
     names = {member.address.incarnation: member for member in group.living()}
     first, second, third = (names[each.incarnation] for each in group["A"].views[-1].members)
     first.crash()
-    act(third, page["ForwardToCoord"], "forward", b"after all")
+    call(third, page["ForwardToCoord"], "forward", b"after all")
     group.run(100)
     second.exclude(first.name)
     group.run(1000)
@@ -86,7 +85,7 @@ def test_without_room_the_coordinator_waits(page):
     second = group["B" if first.name == "A" else "A"]
     second.limit = 0                                    # takes nothing, so nothing is purged
     for number in range(5):
-        act(second, page["ForwardToCoord"], "forward", b"%d" % number)
+        call(second, page["ForwardToCoord"], "forward", b"%d" % number)
     group.run(200)
     assert len(second.endpoint.layer(page["ForwardToCoord"]).waiting) == 3
     second.limit = 100
@@ -96,7 +95,7 @@ def test_without_room_the_coordinator_waits(page):
 
 
 @pytest.mark.udp
-def test_both_work_over_udp(page, monkeypatch):
+def test_both_layers_work_over_udp(page, monkeypatch):
     monkeypatch.setattr(Channel, "forward", page["forward"], raising=False)
     with joined("AB", stack="forward-udp") as (a, b):
         coordinator = a.view.members[0]
@@ -108,7 +107,7 @@ def test_both_work_over_udp(page, monkeypatch):
             assert {message.sender for message in came} == {coordinator}
 
 
-def test_what_waits_is_bounded(page):
+def test_the_messages_that_wait_are_bounded(page):
     group = Cluster("A", stack="forward-udp")
     layer = page["ForwardToCoord"](group.start()["A"].address, group["A"].config,
                                    group["A"].multicast)

@@ -1,5 +1,4 @@
-"""What code and tests cite stands in the documents, and what the documents name is
-there."""
+"""The documents describe what code and tests cite, and name what exists."""
 
 import re
 from functools import cache
@@ -49,15 +48,14 @@ def described(prefix):
 
 
 def comments(path, text):
-    """Return the parts of a source where rules are cited. (In code, R1 may be a
-    member.)"""
+    """Return the parts of a source that may cite rules. In code, R1 may be a member."""
     if path.suffix in (".txt", ".h", ".c"):
         return "\n".join(re.findall(r"(?:^|\s)(?:#|//|/\*).*", text))
     return "\n".join(re.findall(r'"""[\s\S]*?"""|#.*', text))
 
 
 def page_of(text):
-    """Return the page that tells a text."""
+    """Return the page that describes a text."""
     return ROOT / "docs" / "protocols" / f"{text.removesuffix('.txt').lower()}.md"
 
 
@@ -105,6 +103,7 @@ def test_the_heading_that_a_play_cites_is_on_the_page(play):
     assert any(rest.startswith(heading) for heading in there), rest
 
 
+
 # ------------------------------------------------------------ what the documents name
 
 def paths_in(page):
@@ -117,7 +116,7 @@ def paths_in(page):
 
 
 @pytest.mark.parametrize("page", NAMED_BY, ids=relative)
-def test_every_path_that_a_page_names_is_there(page):
+def test_every_path_that_a_page_names_exists(page):
     named = set(paths_in(page))
     assert sorted(name for base, name in named if not any(base.glob(name))) == []
 
@@ -126,7 +125,7 @@ def test_pages_name_many_paths():
     assert sum(len(set(paths_in(page))) for page in NAMED_BY) > 150
 
 
-def test_every_test_that_a_page_names_is_there():
+def test_every_test_that_a_page_names_exists():
     there = {name for text in texts().values()
              for name in re.findall(r"^def (test_\w+)", text, re.MULTILINE)}
     named = {(name, relative(page)) for page in NAMED_BY

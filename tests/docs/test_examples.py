@@ -1,4 +1,4 @@
-"""The examples run, and say what a reader expects."""
+"""The examples run and print what a reader expects."""
 
 import re
 import subprocess
@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 from ports import free_port
+from processes import PATIENCE
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
-PATIENCE = 60
 
 
 @pytest.fixture
 def start(request):
-    """Return what starts an example; processes that are left are killed at the end."""
+    """Return a function that starts an example. Kill what is left at the end."""
     running = []
 
     def start(name, *arguments):
@@ -37,14 +37,14 @@ def port():
 
 
 def ended(process, stdin=""):
-    """Return what a process says until it ends well."""
+    """Return what a process prints until it ends well."""
     out, error = process.communicate(stdin, timeout=PATIENCE)
     assert (process.returncode, error) == (0, "")
     return out
 
 
 def has_line(process, line):
-    """Read the output of a process up to a line."""
+    """Read the output of a process up to a line. Say whether the line came."""
     return any(said == line for said in process.stdout)
 
 

@@ -1,4 +1,4 @@
-"""What the README says to install is enough."""
+"""The packages that the README says to install are enough."""
 
 import ast
 import re
@@ -20,7 +20,7 @@ print(*(module.__file__ for name, module in sys.modules.items()
 """
 
 
-def imported_at_once(path):
+def imports_at_import(path):
     """Yield the packages that a module imports when it is imported itself."""
     for node in ast.parse(path.read_text()).body:
         if isinstance(node, ast.Import):
@@ -33,7 +33,7 @@ def test_every_command_starts_with_the_packages_of_the_extra_cli():
     run = subprocess.run([sys.executable, "-c", CODE], capture_output=True, text=True)
     files = [Path(name) for name in run.stdout.split()]
     assert len(files) > 50, run.stderr
-    needed = {name for path in files for name in imported_at_once(path)}
+    needed = {name for path in files for name in imports_at_import(path)}
     needed -= {"ringcast", *sys.stdlib_module_names}
     wanted = PROJECT["dependencies"] + PROJECT["optional-dependencies"]["cli"]
     assert needed - {re.match(r"[\w-]+", each)[0] for each in wanted} == set()

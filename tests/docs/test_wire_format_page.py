@@ -1,4 +1,4 @@
-"""The page on the wire format says what the recorded datagrams are."""
+"""The page on the wire format agrees with the recorded datagrams."""
 
 import re
 from pathlib import Path
