@@ -17,15 +17,13 @@ PATIENCE = 60                       # seconds after which a test that waits for 
 
 
 def use_stack(monkeypatch, stack):
-    """From now on, until the test ends, groups are of this stack, each test's at ports
-    of its own."""
+    """Use this stack, at ports of its own, for the groups of this test."""
     monkeypatch.setitem(DEFAULTS, "stack", stack)
     monkeypatch.setitem(DEFAULTS, "port", free_port())
 
 
 def new_group():
-    """Return the name of a group that no other test has, nor another worker of this
-    run."""
+    """Return the name of a group that no other test or worker has."""
     return f"test-{WORKER}-{next(numbers)}"
 
 

@@ -27,8 +27,7 @@ def pytest_xdist_make_scheduler(config, log):
 
     class Together(LoadScopeScheduling):
         def _split_scope(self, nodeid):
-            """Return the line of TOGETHER that a test is of, or the test itself: it
-            runs anywhere."""
+            """Return a test's line of TOGETHER, or the test, which runs anywhere."""
             for name, places in TOGETHER.items():
                 if nodeid.startswith(places):
                     return name

@@ -34,8 +34,7 @@ class Guard:
 
 
 def guard(thing, lock, *written, read=()):
-    """From now on `written` may be assigned, and `read` used at all, by who holds the
-    lock only."""
+    """Allow only holders of the lock to assign `written` and to use `read`."""
     guarded = Guard(lock)
     values = {name: thing.__dict__.pop(name) for name in (*written, *read)}
 

@@ -24,7 +24,7 @@ def open_journal(path: str | os.PathLike[str], **options) -> Journal:
 
 def record(journal: Journal, sender: str, first: int, last: int, *, view_id: int = 1,
            at: int = TS_NS) -> int:
-    """Append messages that name their seqno, sent at `at` (ns), delivered a second later."""
+    """Append messages that name their seqno, delivered a second after `at` (ns)."""
     return journal.append(sender, first, payloads(first, last), view_id=view_id, sent_at=at,
                           delivered_at=at + 10**9)
 
@@ -36,7 +36,7 @@ def column(batches, name: str) -> list:
 
 def seqnos(path: str | os.PathLike[str], sender: str, first: int = 1,
            last: int = EVERYTHING) -> list[int]:
-    """Return the seqnos that a reader gets. Check that each came with its own payload."""
+    """Return the seqnos that a reader gets. Check the payload of each."""
     found: list[int] = []
     for batch in JournalReader(path).read(sender, first, last):
         batch.validate(full=True)

@@ -1,5 +1,5 @@
-"""Help for tests of outboxes: a group in one process, with a publisher on a thread and a
-member that keeps what it gets."""
+"""Help for tests of outboxes: a group in one process, with a publisher on a thread and
+a member that keeps what it gets."""
 
 import subprocess
 import threading
@@ -59,8 +59,7 @@ class Publishing(threading.Thread):
 
 
 class Member:
-    """Keeps the payloads that it gets from the publisher. While `may_finish` is clear it
-    finishes none."""
+    """Keeps the payloads that it gets. Finishes none while `may_finish` is clear."""
 
     def __init__(self, name="r", names=NAMES, **options):
         self.got, self.may_finish = [], threading.Event()

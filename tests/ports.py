@@ -1,5 +1,4 @@
-"""Ports for the groups that tests start, apart from those of the other workers of a
-run."""
+"""Ports for groups of tests, apart from those of the run's other workers."""
 
 import os
 import random
@@ -11,8 +10,7 @@ WORKER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
 
 
 def free_port(count=32):
-    """Return the first of `count` ports in a row that nobody uses, neither with TCP nor
-    with UDP."""
+    """Return the first of `count` ports in a row that no TCP or UDP socket has."""
     share = range(FIRST + WORKER % SHARES * SHARE, FIRST + (WORKER % SHARES + 1) * SHARE)
     while True:
         first = random.SystemRandom().choice(share[:-count])

@@ -1,10 +1,10 @@
 """A model of a disk that loses power: what was not synced may be gone.
 
 After a power loss a file has the bytes of its last fsync (none, if there was no fsync).
-A directory has either the names of its last fsync or those that it has now. This holds for
-each directory alone, so every combination is checked. `PowerLoss` watches the calls that
-change a directory. Before each of them it builds every state that may be left and calls the
-check of the test.
+A directory has either the names of its last fsync or those that it has now. This holds
+for each directory alone, so every combination is checked. `PowerLoss` watches the calls
+that change a directory. Before each of them it builds every state that may be left and
+calls the check of the test.
 """
 
 import itertools
@@ -16,7 +16,7 @@ CHANGES = ("fsync", "link", "mkdir", "rename", "replace", "unlink")
 
 
 class PowerLoss:
-    """Watches all below `root`. Calls `check(copy of root)` for each state that may be left."""
+    """Calls `check(copy of root)` for each state that a power loss may leave."""
 
     def __init__(self, root, scratch, monkeypatch, check):
         self.root, self.scratch, self.check = Path(root), Path(scratch), check
@@ -55,7 +55,7 @@ class PowerLoss:
             self.contents[inode] = path.read_bytes()
 
     def list_names(self, directory):
-        """Return what `directory` has now: {name: the file's inode, None for a directory}."""
+        """Return what `directory` has now: {name: inode of a file, or None}."""
         return {entry.name: None if entry.is_dir() else entry.inode()
                 for entry in os.scandir(directory)}
 
@@ -76,7 +76,7 @@ class PowerLoss:
             self.busy = False
 
     def walk(self, names, directory):
-        """Yield the paths below `directory`, with the bytes of a file, None for a directory."""
+        """Yield the paths below `directory`, with the bytes of a file, or None."""
         for name, inode in sorted(names.get(directory, {}).items()):
             path = directory / name
             content = None if inode is None else self.contents.get(inode, b"")

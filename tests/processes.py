@@ -1,5 +1,5 @@
-"""Help for tests with threads and processes: the command `ringcast`, how to wait, and what
-the system says of a process."""
+"""Help for tests with threads and processes: the command `ringcast`, how to wait, and
+what the system says of a process."""
 
 import subprocess
 import sys

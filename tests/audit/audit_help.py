@@ -10,9 +10,9 @@ SIZE = 10                               # messages in a row
 
 
 class Group:
-    """A, B and C, whose names begin with that of the group. A sends 100 messages in view 1,
-    which all get, acknowledge and see purged. Then C leaves, D comes, and A sends 50 more
-    in view 2."""
+    """A, B and C, whose names begin with that of the group. A sends 100 messages in
+    view 1, which all get, acknowledge and see purged. Then C leaves, D comes, and A
+    sends 50 more in view 2."""
 
     def __init__(self, name):
         self.name = name
@@ -35,7 +35,7 @@ class Group:
         return f"{self.name}-{member}#{crc32(self.name.encode()):08x}{ord(member):08x}"
 
     def add(self, member, ms, event, **columns):
-        """Append a row to a member's trace and return it. Members are named by letters."""
+        """Append a row to a member's trace. Return it. Letters name members."""
         for name in ("sender", "peer"):
             if name in columns:
                 columns[name] = self.address(columns[name])
@@ -77,7 +77,7 @@ class Group:
         return self.rows[member].pop(self.find(member, event, last, **columns))
 
     def write(self, directory, part_rows=10_000):
-        """Write the trace with the ordinals and event numbers that a recorder counts."""
+        """Write the trace with the ordinals and event numbers of a recorder."""
         for member, rows in self.rows.items():
             writer = Writer(directory, self.address(member), threaded=False)
             delivered, view_id = {}, 0

@@ -28,11 +28,11 @@ SETTINGS = Settings(members=4, messages=200, loss=0.1, unicast=30, leaves=1, cra
 
 
 def kept():
-    """Return the rows of each member, in their order, by its letter. A second incarnation
-    of D is D'.
+    """Return the rows of each member, in their order, by its letter. A second
+    incarnation of D is D'.
 
-    They are those of one simulated run, which is kept as a file: what a plant is found as
-    depends on the run, and a run depends on every rule of the protocols.
+    They are those of one simulated run, which is kept as a file: what a plant is found
+    as depends on the run, and a run depends on every rule of the protocols.
     """
     members, letters = {}, {}
     for row in parquet.read_table(KEPT).cast(SCHEMA).to_pylist():
@@ -57,8 +57,8 @@ def keep(seed):
 
 
 class Copy:
-    """The traces of one group, whose `rows` a test may change. Ordinals and event numbers
-    are counted when they are written."""
+    """The traces of one group, whose `rows` a test may change. Ordinals and event
+    numbers are counted when they are written."""
 
     def __init__(self, rows, name):
         self.name = name
@@ -104,8 +104,7 @@ class Copy:
         self.rows[member].insert(at, row)
 
     def skew(self, member, ahead, rate=0.0):
-        """Set a member's clock ahead, in nanoseconds, and `rate` more for each one that
-        passes."""
+        """Set a member's clock ahead, in nanoseconds, and `rate` more for each."""
         mine = self.address(member)
         for rows in self.rows.values():
             for row in rows:

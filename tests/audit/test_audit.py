@@ -1,5 +1,5 @@
-"""The audit finds every kind of violation and names the first message that shows it. It finds
-nothing where nothing is wrong."""
+"""The audit finds every kind of violation and names the first message that shows it. It
+finds nothing where nothing is wrong."""
 
 import shutil
 from collections import defaultdict
@@ -120,7 +120,7 @@ HOLES = (missing_event, dropped_events)
 
 
 def pieces(row, *ranges):
-    """Return a row cut into rows of the given ranges (first, last), each with its changes."""
+    """Return a row cut into rows of the ranges (first, last, changes)."""
     return [dict(row, first=first, last=last, count=last - first + 1, **changes)
             for first, last, changes in ranges]
 
@@ -132,8 +132,8 @@ def replace(group, member, event, *ranges):
 
 
 def fragments(group):
-    """A sends a large message in three parts, 41, 43 and 44, with a small one between, and
-    the first part of one that it gives up."""
+    """A sends a large message in three parts, 41, 43 and 44, with a small one between,
+    and the first part of one that it gives up."""
     changes = {41: {"flags": 8 | PART}, 43: {"flags": 8 | PART}, 44: {"flags": 8, "ord": 41},
                50: {"flags": 8 | PART}}
     replace(group, "A", "send", *((n, n, changes.get(n, {})) for n in range(41, 51)))
@@ -155,8 +155,7 @@ def not_looped_back(group):
 
 
 def crashed_with_less(group):
-    """A sends five more and dies. B got some of them and D none, and nobody promised
-    otherwise."""
+    """A sends five more and dies. B got some and D none, as is allowed."""
     group.rows["A"].pop()
     for member in "BD":
         group.rows[member].pop()

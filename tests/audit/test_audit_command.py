@@ -1,4 +1,4 @@
-"""`ringcast audit`: its output, its exit status, its files. It uses the session of all tests."""
+"""`ringcast audit`: its output, its exit status, its files."""
 
 import re
 import subprocess
@@ -55,8 +55,7 @@ def test_a_healthy_trace_passes_and_leaves_tables_and_a_page(spark, command, tra
 
 @pytest.mark.spark
 def test_a_broken_promise_is_status_1_and_names_the_message(spark, command, trace, tmp_path):
-    """One delivery is left out, and the events behind it are numbered as if it had never
-    happened."""
+    """One delivery is left out of a trace, and what follows is numbered anew."""
     victim = None
     for path in sorted(trace.glob("*/*.parquet")):
         rows = parquet.read_table(path).cast(SCHEMA).sort_by("ev").to_pylist()

@@ -1,5 +1,5 @@
-"""The audit passes groups that did nothing wrong: live ones with loss, flags, fragments and a
-view change, and simulated ones with faults."""
+"""The audit passes groups that did nothing wrong: live ones with loss, flags, fragments
+and a view change, and simulated ones with faults."""
 
 import random
 import threading

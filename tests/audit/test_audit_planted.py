@@ -1,5 +1,5 @@
-"""The catalogue of what an audit must find. Each violation is planted into the trace of a
-simulated group in which nothing was wrong, and the audit names its first message."""
+"""The catalogue of what an audit must find. Each violation is planted into the trace of
+a simulated group in which nothing was wrong, and the audit names its first message."""
 
 import pytest
 from planted_help import Copy, kept
@@ -9,8 +9,8 @@ from ringcast.audit.verdict import audit
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]  # the fixtures audit some hundred traces
 
-# In the run that is kept A, B, C and D send. C sends something to D alone. D leaves, and
-# comes back.
+# In the run that is kept A, B, C and D send. C sends something to D alone. D leaves,
+# and comes back.
 ONE = {"sender": "C", "to_one": True}
 
 
@@ -117,8 +117,8 @@ def purged_and_never_acknowledged(group):
 
 
 def purged_before_it_was_acknowledged(group):
-    """B acknowledges nothing for a while, in which it gets what C sent after it had purged
-    what is before."""
+    """B acknowledges nothing for a while, in which it gets what C sent after it had
+    purged what is before."""
     rows = group.find("B", "deliver", sender="C")
     low, high = rows[8]["first"], rows[24]["last"]
     group.take("B", [each for each in group.find("B", "ack", sender="C")
@@ -271,8 +271,8 @@ def test_a_planted_violation_is_found_and_its_first_message_named(result, plante
 
 @pytest.mark.parametrize("name", ["untouched", "untraced", *SKEWED])
 def test_nothing_is_found_where_nothing_was_planted(result, name):
-    """Acks that come an hour after the purges that they allowed, by clocks an hour apart, are
-    no violation."""
+    """Acks that come an hour after the purges that they allowed, by clocks an hour
+    apart, are no violation."""
     assert found_in([*result[0].violations, *result[0].unproven], name) == []
 
 

@@ -12,7 +12,7 @@ HOUR_MS = 3_600_000
 
 
 def judged(group, directory, skew=None, part_rows=10_000):
-    """Return (receiver, by the clocks, known, position) of what is found of A's purges."""
+    """Return what is found of A's purges: (receiver, by clocks, known, position)."""
     parts = sorted(group.write(directory, part_rows).glob("*/*.parquet"))
     told = Told()
     for event in aggregates.marked(parts):
@@ -27,7 +27,7 @@ def judged(group, directory, skew=None, part_rows=10_000):
 
 
 def late(group):
-    """B acknowledges 41 to 50 with 51 to 60, which A sent when it had purged the former."""
+    """B acknowledges 41 to 50 with 51 to 60, which A sent after it had purged them."""
     group.take("B", "ack", 50)
     group.row("B", "ack", 60)["first"] = 41
 

@@ -1,4 +1,4 @@
-"""A damaged part of a trace is reported wherever the damage is, and never read as other rows."""
+"""A damaged part of a trace is reported, and never read as other rows."""
 
 import random
 

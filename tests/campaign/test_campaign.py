@@ -1,5 +1,5 @@
-"""A campaign on Spark has the same results as runs without it, whatever runs and workers do.
-With the command."""
+"""A campaign on Spark has the same results as runs without it, whatever runs and
+workers do. With the command."""
 
 import _thread
 import os

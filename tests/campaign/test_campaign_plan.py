@@ -1,4 +1,4 @@
-"""What a campaign runs, its chunks, its rows and its answer: all that needs no Spark."""
+"""What a campaign runs, its chunks, rows and answer: all that needs no Spark."""
 
 import shlex
 import signal
@@ -144,7 +144,7 @@ def test_results_below_a_file_are_a_mistake_of_the_caller(tmp_path):
 # ------------------------------------------------------------------------------------------- chunks
 
 def drain(queue, seconds):
-    """Take chunks until the queue is empty; each run takes `seconds`. Return the chunks."""
+    """Take chunks until the queue is empty. Each run takes `seconds`."""
     chunks = []
     while chunk := queue.take():
         chunks.append(chunk)

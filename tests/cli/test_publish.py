@@ -13,7 +13,7 @@ from ringcast.outbox.store import Outbox
 
 @pytest.fixture
 def publisher(tmp_path):
-    """Return a function that starts the command. What it starts is ended with the test."""
+    """Return a function that starts the command. The test ends what it starts."""
     started = []
 
     def start(*more, port):

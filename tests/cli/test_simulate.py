@@ -44,8 +44,8 @@ def test_workers_end_with_their_parent():
 
 
 def workers_of(pid):
-    """Return the children of a process that run something: not multiprocessing's tracker
-    of resources."""
+    """Return the children of a process that run something: not multiprocessing's
+    tracker of resources."""
     found = []
     for child in children(pid):
         with suppress(OSError):                     # it may just have ended

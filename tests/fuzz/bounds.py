@@ -1,12 +1,12 @@
-"""The bounds that an honest member keeps after every turn, whatever the others send: of its
-memory and of its answers.
+"""The bounds that an honest member keeps after every turn, whatever the others send: of
+its memory and of its answers.
 
-And no member purges what another member of the view has not finished. One thing is exempt.
-Under NAKACK2 the members trust the coordinator of the view with STABILITY. A hostile one can
-make them purge too early, and a member that lacks what was purged never gets it. It can also
-make them wait for messages that were never sent, so that the rest of a large message finds no
-room. A hostile member that is not the coordinator cannot do that. Neither of them can make a
-member deliver twice, out of order or with a gap.
+And no member purges what another member of the view has not finished. One thing is
+exempt. Under NAKACK2 the members trust the coordinator of the view with STABILITY. A
+hostile one can make them purge too early, and a member that lacks what was purged never
+gets it. It can also make them wait for messages that were never sent, so that the rest
+of a large message finds no room. A hostile member that is not the coordinator cannot do
+that. Neither of them can make a member deliver twice, out of order or with a gap.
 """
 
 import reference
@@ -91,7 +91,7 @@ def check_multicast(member: Honest) -> None:
 
 
 def check_nakack2(layer: nakack2.Nakack2) -> None:
-    """Check what waits for a window or for room in one, and that tables have members only."""
+    """Check what waits for a window or for room in one. Tables have members only."""
     queue, others = layer.queue, layer.windows.keys() | layer.starts.joiners.keys()
     entries = queue._entries
     assert queue.num_bytes == sum(len(packet.data) for packet, _ in entries) <= queue.max_bytes
@@ -170,9 +170,9 @@ def check_outstanding(member: Honest) -> None:
 
 
 def check_purged(sender: Honest, members: tuple[Honest, ...], trusting: bool) -> bool:
-    """Check that all receivers have finished what a sender purges. Only a coordinator can
-    make it purge more, because only the coordinator sees the votes: return False when it
-    has done that to members that are `trusting`."""
+    """Check that all receivers have finished what a sender purges. Only a coordinator
+    can make it purge more, because only the coordinator sees the votes: return False
+    when it has done that to members that are `trusting`."""
     for dest in (EVERYONE, *HONEST):
         accepted = sender.accepted.get(dest, [])
         while (number := sender.purged[dest]) < len(accepted):
@@ -194,8 +194,8 @@ def check_purged(sender: Honest, members: tuple[Honest, ...], trusting: bool) ->
 # ------------------------------------------------------------------------------------------ answers
 
 def check_answers(member: Honest, now: int) -> None:
-    """Check that what a member sends is bounded by what it received and by time, whatever
-    it received: there is no amplification."""
+    """Check that what a member sends is bounded by what it received and by time,
+    whatever it received: there is no amplification."""
     sent, scans = member.sent, 1 + now // SCAN
     answers = member.num_arrived + member.num_finished
     assert sent[HELLO] <= 1 + now // GREETING
@@ -219,8 +219,8 @@ def check_answers(member: Honest, now: int) -> None:
 
 
 def check_nakack2_answers(member: Honest, now: int) -> None:
-    """Check that NAKACK2 sends to one member only answers, or after a link or a view, and
-    that STABLE votes by its interval or when many messages are finished."""
+    """Check that NAKACK2 sends to one member only answers, or after a link or a view,
+    and that STABLE votes by its interval or when many messages are finished."""
     sent, arrived = member.sent, member.arrived
     assert sent[nakack2.STARTED] <= arrived[START]
     if isinstance(member.multicast, nakack2.Nakack2):

@@ -1,8 +1,10 @@
-"""The target `tcp`: what a peer may send over a TCP connection, before it is a link and after.
+"""The target `tcp`: what a peer may send over a TCP connection, before it is a link and
+after.
 
-What a link reads must not depend on how the bytes were cut into reads: it is compared with a
-reference that sees all of them at once. Bytes that are no frame end the link, after all whole
-frames before them. Nothing raises, and a link keeps one buffer or the part of one frame.
+What a link reads must not depend on how the bytes were cut into reads: it is compared
+with a reference that sees all of them at once. Bytes that are no frame end the link,
+after all whole frames before them. Nothing raises, and a link keeps one buffer or the
+part of one frame.
 """
 
 import hashlib
@@ -26,8 +28,8 @@ WAIT, ERROR = BlockingIOError, ConnectionResetError
 
 
 class Socket:
-    """A socket that has nothing to send and gives what `arrivals` hold, read by read: bytes,
-    or an error to raise."""
+    """A socket that has nothing to send and gives what `arrivals` hold, read by read:
+    bytes, or an error to raise."""
 
     def __init__(self) -> None:
         self.arrivals: deque[bytes | type[OSError]] = deque()
@@ -61,8 +63,8 @@ def run(data: bytes) -> None:
 # --------------------------------------------------------------------------------------- handshakes
 
 def handshake(program: Program, numbers: LinkNumbers) -> None:
-    """Check that a record, or nearly one, is read as the reference does, and that what we
-    propose is above our link's number, whatever the record says."""
+    """Check that a record, or nearly one, is read as the reference does, and that what
+    we propose is above our link's number, whatever the record says."""
     number, member = (abs(program.choice([*EDGES, 1 << 62, (1 << 62) + 1, numbers.highest,
                                           numbers.established + 1])) for _ in range(2))
     kind = program.byte()
@@ -86,7 +88,7 @@ def resealed(raw: bytes) -> bytes:
 
 
 def apply(record: Record, numbers: LinkNumbers, peer_is_smaller: bool) -> None:
-    """Do what tcp.py does with a proposal that is allowed, an answer to ours, a refusal."""
+    """Do what tcp.py does with an allowed proposal, an answer or a refusal."""
     is_allowed = record.kind == Kind.PROPOSE and numbers.allows(record.number, peer_is_smaller)
     if is_allowed or (record.kind == Kind.ACCEPT and 0 < numbers.proposed == record.number):
         numbers.establish(record.number)
@@ -102,7 +104,7 @@ def apply(record: Record, numbers: LinkNumbers, peer_is_smaller: bool) -> None:
 # ------------------------------------------------------------------------------------------- frames
 
 def draw_piece(program: Program) -> bytes:
-    """Draw a frame of the peer, or of another member, or what is no frame, or any bytes."""
+    """Draw a frame of the peer or of another member, no frame, or any bytes."""
     which, size = program.byte(), program.choice(SIZES)
     if which < 200:
         sender = PEER if which < 190 else program.choice((0, PEER ^ 1, PEER << 8, (1 << 64) - 1))

@@ -1,5 +1,6 @@
-"""The corpus of a target: all its inputs in one file, one a line, in hexadecimal digits. A
-second file has the inputs that broke a promise once; they are kept forever."""
+"""The corpus of a target: all its inputs in one file, one a line, in hexadecimal
+digits. A second file has the inputs that broke a promise once; they are kept
+forever."""
 
 import hashlib
 from pathlib import Path

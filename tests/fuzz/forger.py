@@ -1,6 +1,6 @@
-"""Single datagrams in the name of the other honest member (docs/threats.md), each that has a
-bound, once in a program. They must not make a message lost, repeated or late. So they break no
-promise, unlike what Hostile sends in another's name."""
+"""Single datagrams in the name of the other honest member (docs/threats.md), each that
+has a bound, once in a program. They must not make a message lost, repeated or late. So
+they break no promise, unlike what Hostile sends in another's name."""
 
 import msgspec
 from group import Group
@@ -16,8 +16,8 @@ from ringcast.protocols.unicast3 import control
 
 
 class Forger(Group):
-    """A group in which B, besides all else, sends one thing of each kind in the name of A or
-    C."""
+    """A group in which B, besides all else, sends one thing of each kind in the name of
+    A or C."""
 
     def __init__(self, data: bytes, *arguments: str) -> None:
         self.forged: set[str] = set()

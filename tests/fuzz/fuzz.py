@@ -6,9 +6,9 @@
     python tests/fuzz/fuzz.py --merge       # make the smallest corpus that reaches as much
 
 The core is built by clang with its branches visible to the fuzzer and AddressSanitizer
-watching. atheris instruments the Python layers. Inputs that reach something new are kept in
-build/fuzz/. The corpus in the repository is the best of them, in one file for each target. An
-input that breaks a promise stays in build/fuzz/ and the run fails.
+watching. atheris instruments the Python layers. Inputs that reach something new are
+kept in build/fuzz/. The corpus in the repository is the best of them, in one file for
+each target. An input that breaks a promise stays in build/fuzz/ and the run fails.
 """
 
 import os
@@ -44,8 +44,8 @@ def environment(package: Path) -> dict[str, str]:
     if not runtime.exists():
         raise SystemExit(f"this build of atheris has no {runtime.name}; install atheris from a "
                          "wheel")
-    # Without the stack of every allocation, which takes most of AddressSanitizer's time: an
-    # input that it finds can be run again with it.
+    # Without the stack of every allocation, which takes most of AddressSanitizer's
+    # time: an input that it finds can be run again with it.
     options = "detect_leaks=0:symbolize=0:quarantine_size_mb=16:malloc_context_size=0"
     return os.environ | {"LD_PRELOAD": str(runtime), "ASAN_OPTIONS": options,
                          "PYTHONMALLOC": "malloc", "PYTHONPATH": str(package)}
@@ -59,8 +59,8 @@ def build() -> Path:
 
 
 def run_harness(package: Path, target: str, *arguments: str) -> int:
-    """Run the process that is fuzzed. To merge, libFuzzer starts itself again by the first
-    word of its command."""
+    """Run the process that is fuzzed. To merge, libFuzzer starts itself again by the
+    first word of its command."""
     script = WORK / f"{target}.sh"
     command = f'"{sys.executable}" "{HERE / "harness.py"}" {target} "$0" "$@"'
     script.write_text(f"#!/bin/sh\nexec {command}\n")
@@ -70,7 +70,7 @@ def run_harness(package: Path, target: str, *arguments: str) -> int:
 
 
 def folder(target: str) -> Path:
-    """Return the folder of this machine's inputs, with those of the repository in it."""
+    """Return the folder of this machine's inputs and those of the repository."""
     path = WORK / target
     path.mkdir(parents=True, exist_ok=True)
     corpus.unpack(target, path)

@@ -1,18 +1,20 @@
-"""The target `stack`: bytes as a program for a group of three. A and C are honest (the stacks
-that are shipped), B is hostile.
+"""The target `stack`: bytes as a program for a group of three. A and C are honest (the
+stacks that are shipped), B is hostile.
 
-The program says what happens next. B, or a stranger, puts datagrams of any kind and content into
-what an honest member receives. The honest ones send to everybody and to each other, deliver and
-finish. The network loses, repeats and reorders. Time passes. The promises are checked after every
-turn. At the end, when B has sent its last and was excluded, each message must have arrived.
+The program says what happens next. B, or a stranger, puts datagrams of any kind and
+content into what an honest member receives. The honest ones send to everybody and to
+each other, deliver and finish. The network loses, repeats and reorders. Time passes.
+The promises are checked after every turn. At the end, when B has sent its last and was
+excluded, each message must have arrived.
 
-These things are *not* promised, because nothing is authenticated: that B's own messages make
-sense; that a member stays in the view when B calls it vacant or replaced; that C's messages are
-C's after B has sent something well formed in C's name; that C gets what is for it after B has
-acknowledged it or closed C's connection. From there on only those promises are checked that hold
-all the same: bounds, answers, what a member sends to itself, and that each seqno of a stream
-comes once and in order. And when connections of B's many incarnations have driven out of a
-member's memory what it knew of a closed connection of C's, C's messages in it may come again.
+These things are *not* promised, because nothing is authenticated: that B's own messages
+make sense; that a member stays in the view when B calls it vacant or replaced; that C's
+messages are C's after B has sent something well formed in C's name; that C gets what is
+for it after B has acknowledged it or closed C's connection. From there on only those
+promises are checked that hold all the same: bounds, answers, what a member sends to
+itself, and that each seqno of a stream comes once and in order. And when connections of
+B's many incarnations have driven out of a member's memory what it knew of a closed
+connection of C's, C's messages in it may come again.
 """
 
 import msgspec
@@ -150,7 +152,7 @@ class Group(Hostile):
     # --------------------------------------------------------------------------------------- a turn
 
     def turn(self, member: Honest, count: int = 0) -> None:
-        """Take a turn as the driver does, with `count` of the datagrams that are arriving."""
+        """Take a turn as the driver does, with `count` datagrams that arrive."""
         if member.stopped:
             member.arriving.clear()
             return
@@ -178,8 +180,8 @@ class Group(Hostile):
         return datagrams
 
     def count_arrived(self, member: Honest, datagrams: list[bytes]) -> None:
-        """Count what the stack must refuse, by reason. Note what has flags: it comes out of
-        order or in parts."""
+        """Count what the stack must refuse, by reason. Note what has flags: it comes
+        out of order or in parts."""
         member.num_arrived += len(datagrams)
         num_messages = num_waiting(member)
         for datagram in datagrams:
@@ -202,8 +204,7 @@ class Group(Hostile):
         member.most_messages = max(member.most_messages, num_messages)
 
     def perform(self, member: Honest, effects: Effects) -> bool:
-        """Perform effects. Return False when a large message waits for room and there is
-        room again."""
+        """Perform effects. Return False if a large message may go on."""
         for dest, datagram in effects.packets:
             header = wire.open_datagram(datagram, self.id)
             assert header.sender == member.incarnation and header.dest == dest
@@ -242,8 +243,8 @@ class Group(Hostile):
     # -------------------------------------------------------------------------------------- the end
 
     def settle(self) -> None:
-        """Exclude B, lose nothing more, and check that the honest members get everything and
-        can go on."""
+        """Exclude B, lose nothing more, and check that the honest members get
+        everything and can go on."""
         for member in self.members:
             member.limit = LIMIT
             self.take_all(member)               # what B sent last

@@ -2,13 +2,13 @@
 The first byte of the input says how it is set up, the rest is the program.
 
 Over TCP an honest member receives what B sends in B's order, and loses it only when the
-connection breaks, which B may cause at any time. Between the honest members nothing is lost. A
-member reads nothing of a sender that it holds, and later all in its order.
+connection breaks, which B may cause at any time. Between the honest members nothing is
+lost. A member reads nothing of a sender that it holds, and later all in its order.
 
-Besides what group.py says this is not promised: when B is the coordinator, that nobody purges
-before all have finished (a coordinator is trusted with STABILITY), and so that everything
-arrives. Everything else holds then too. In about half of all programs B never sends in C's name,
-so that the promises hold to the end.
+Besides what group.py says this is not promised: when B is the coordinator, that nobody
+purges before all have finished (a coordinator is trusted with STABILITY), and so that
+everything arrives. Everything else holds then too. In about half of all programs B
+never sends in C's name, so that the promises hold to the end.
 """
 
 from typing import Any
@@ -54,7 +54,7 @@ class Nakack2Group(HostileNakack2, Group):
                     self.program.choice(self.EARLY_ACTS)(self, member)
 
     def settle(self) -> None:
-        """Deliver the rest before the view changes: votes count in a view that both have."""
+        """Deliver the rest in this view: votes count in a view that both have."""
         for member in self.members:
             self.take_all(member)
         if self.waits_for_the_unsent():
@@ -63,7 +63,7 @@ class Nakack2Group(HostileNakack2, Group):
         super().settle()
 
     def waits_for_the_unsent(self) -> bool:
-        """Say whether an honest member expects more of another than that one has sent."""
+        """Say whether an honest member expects more than another has sent."""
         sent = {each.incarnation: each.multicast.send_window.sent for each in self.members}
         return any(precedes(sent[sender], window.ring.hr) for each in self.members
                    for sender, window in each.multicast.windows.items() if sender in sent)
@@ -111,8 +111,8 @@ class LinkedGroup(Nakack2Group):
         return taken
 
     def break_link(self, member: Honest) -> None:
-        """Lose the last of what B has sent. There is a new connection at once, or nobody
-        notices before it is used."""
+        """Lose the last of what B has sent. There is a new connection at once, or
+        nobody notices before it is used."""
         incarnation, most = self.incarnation_of(member), self.program.byte()
         for at in range(len(member.arriving) - 1, -1, -1):
             header = wire.open_datagram(member.arriving[at], self.id)

@@ -1,5 +1,5 @@
-"""The process that is fuzzed: python harness.py TARGET COMMAND [arguments of libFuzzer].
-fuzz.py starts it with the right build. COMMAND starts it again."""
+"""The process that is fuzzed: python harness.py TARGET COMMAND [arguments of
+libFuzzer]. fuzz.py starts it with the right build. COMMAND starts it again."""
 
 import sys
 

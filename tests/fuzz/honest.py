@@ -1,6 +1,7 @@
 """An honest member of the group that is fuzzed: the stack as it is shipped, what its
-application sent and received, and what of that is promised. A message carries its number,
-counted for each destination of its sender, so that a receiver can tell which one it is."""
+application sent and received, and what of that is promised. A message carries its
+number, counted for each destination of its sender, so that a receiver can tell which
+one it is."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -41,7 +42,7 @@ class Accepted:
 
 @dataclass(slots=True)
 class Received:
-    """The numbers of what came from one honest member, to everybody or to this member."""
+    """The numbers of what one honest member sent to all, or to this member."""
 
     last: int = -1                      # of those in order
     oob: set[int] = field(default_factory=set)
@@ -57,8 +58,8 @@ class Seen:
 
 
 class Honest:
-    """A member of a group with `stack` and the `options` besides those of CONFIG. `names` are
-    the members in the order that views must have."""
+    """A member of a group with `stack` and the `options` besides those of CONFIG.
+    `names` are the members in the order that views must have."""
 
     def __init__(self, name: str, stack: str = "mcast-udp", names: tuple[str, ...] = NAMES,
                  **options: Any) -> None:
@@ -126,7 +127,7 @@ class Honest:
         self.endpoint.bundler.flush(self.member(dest), now, full_only)
 
     def send(self, dest: int, size: int, flags: int, now: int) -> None:
-        """Send a message if there is room for it now, or a large one, which waits for room."""
+        """Send a message if there is room, or a large one, which waits for room."""
         if self.stopped or dest in self.large:
             return
         accepted = self.accepted.setdefault(dest, [])
@@ -164,8 +165,8 @@ class Honest:
         self.endpoint.send_unreliable(payload, self.member(dest), flags, now)
 
     def check_failure(self, batch: Batch) -> None:
-        """Check that messages which their receiver does not get were sent to it: each whole,
-        or its end."""
+        """Check that messages which their receiver does not get were sent to it: each
+        whole, or its end."""
         accepted = self.accepted[batch.dest.incarnation]
         for payload in batch.payloads:
             assert any(each.payload == payload or (batch.flags & Flag.INCOMPLETE
@@ -175,8 +176,8 @@ class Honest:
     # ------------------------------------------------------------------------------------ receiving
 
     def deliver(self, batch: Batch, senders: "dict[int, Honest]", apart: bool) -> None:
-        """Take a batch for the application. `senders` are the honest ones whose messages are
-        known to be theirs."""
+        """Take a batch for the application. `senders` are the honest ones whose
+        messages are known to be theirs."""
         source = batch.sender.incarnation
         dest = EVERYONE if batch.dest is None else batch.dest.incarnation
         assert batch.payloads and dest in (EVERYONE, self.incarnation)
@@ -193,8 +194,8 @@ class Honest:
         self.outstanding.append((batch, numbers))
 
     def check_seqnos(self, batch: Batch, source: int) -> None:
-        """Check, whoever sends a stream, that each of its seqnos comes once, those in order in
-        order, and that none is left out but what had flags."""
+        """Check, whoever sends a stream, that each of its seqnos comes once, those in
+        order in order, and that none is left out but what had flags."""
         seen = self.seen.setdefault(batch.stream, Seen())
         if batch.flags & OOB:
             seqnos = {(batch.first + step) % MODULUS for step in range(len(batch))}
@@ -212,8 +213,8 @@ class Honest:
 
     def check_message(self, sender: "Honest", dest: int, payload: bytes, flags: int,
                       apart: bool) -> int:
-        """Check that everything of an honest member comes as it was sent, once, and in order
-        unless it is OOB. Return the message's number."""
+        """Check that everything of an honest member comes as it was sent, once, and in
+        order unless it is OOB. Return the message's number."""
         number = int(payload[1:].partition(b".")[0])
         message, received = sender.accepted[dest][number], self.received[sender.incarnation, dest]
         assert message.payload == payload and (message.flags ^ flags) & OOB == 0
@@ -245,8 +246,7 @@ class Honest:
         self.endpoint.finish((batch,), now)
 
     def find_missing(self, sender: "Honest") -> str | None:
-        """Return a sentence on what an honest member sent and this one has not received, or
-        None."""
+        """Return a sentence on what this one lacks of an honest member, or None."""
         for dest in (EVERYONE, self.incarnation):
             received = self.received[sender.incarnation, dest]
             for number, message in enumerate(sender.accepted.get(dest, ())):

@@ -1,5 +1,5 @@
-"""The acts of the hostile member B, and of a stranger: they put datagrams of any kind and
-content into what an honest member receives."""
+"""The acts of the hostile member B, and of a stranger: they put datagrams of any kind
+and content into what an honest member receives."""
 
 import struct
 from typing import Any
@@ -52,8 +52,9 @@ class Program:
 
 
 class Hostile:
-    """The acts of B in a group of honest `members`. `spoofed` says that B sent something well
-    formed in the name of one of them. Where it may not do that, it is a stranger instead."""
+    """The acts of B in a group of honest `members`. `spoofed` says that B sent
+    something well formed in the name of one of them. Where it may not do that, it is a
+    stranger instead."""
 
     may_spoof = True
 
@@ -122,8 +123,8 @@ class Hostile:
         self.put(target, self.program.bytes(200))
 
     def sealed_nonsense(self, target: Honest) -> None:
-        """Forge a datagram of one of the first kinds, as the inputs of the corpus have it, or
-        of any kind that the target's stack knows."""
+        """Forge a datagram of one of the first kinds, as the inputs of the corpus have
+        it, or of any kind that the target's stack knows."""
         number = self.program.byte()
         kind = number % 17 if number < 255 else self.program.choice(sorted(target.stack.kinds))
         self.forge(target, kind, self.program.bytes(255))
@@ -163,7 +164,7 @@ class Hostile:
         self.forge(target, self.program.choice(MESSAGES), body)
 
     def come_back(self, target: Honest) -> None:
-        """B comes back as another incarnation, opens its streams and fills the window."""
+        """Let B come back as another incarnation, open its streams, fill the window."""
         line = target.members.table["B"]
         incarnation = HOSTILE + (self.program.byte() << 32)  # the id of a view sees the upper half
         table = target.members.table | {"B": Line(min(line.generation + 1, 2**22 - 1), incarnation)}
@@ -207,8 +208,8 @@ class Hostile:
         return len(found[0].parts) if found else 0
 
     def forged_control(self, target: Honest) -> None:
-        """Forge what the other end of a connection sends, now and then with a field too few or
-        too many, or a wrong one."""
+        """Forge what the other end of a connection sends, now and then with a field too
+        few or too many, or a wrong one."""
         kind = self.program.choice((control.ACK, control.XMIT_REQ, control.SEND_FIRST_SEQNO,
                                     control.CLOSE))
         fields: list[Any] = [self.conn_id(target)]

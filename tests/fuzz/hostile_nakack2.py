@@ -1,5 +1,5 @@
-"""The acts of B against NAKACK2 and STABLE, besides those against any stack: it forges their
-datagrams, floods, and now and then does its part."""
+"""The acts of B against NAKACK2 and STABLE, besides those against any stack: it forges
+their datagrams, floods, and now and then does its part."""
 
 from typing import Any
 
@@ -19,13 +19,13 @@ Digest = dict[int, tuple[int, int]]
 
 
 class HostileNakack2(Hostile):
-    """The acts. The group decides whether B is the coordinator, whose STABILITY is trusted."""
+    """The acts of B, whether or not it is the coordinator, who is trusted."""
 
     # ---------------------------------------------------------------------------------------- words
 
     def forged_word(self, target: Honest) -> None:
-        """Forge STARTED, RESYNC, VOTE or STABILITY, now and then with a field too few or too
-        many, or a wrong one."""
+        """Forge STARTED, RESYNC, VOTE or STABILITY, now and then with a field too few
+        or too many, or a wrong one."""
         kind = self.program.choice((nakack2.STARTED, RESYNC, stable.VOTE, stable.STABILITY,
                                     stable.VOTE, stable.STABILITY))
         if kind == nakack2.STARTED:
@@ -63,8 +63,7 @@ class HostileNakack2(Hostile):
                                     2**64 - 1))
 
     def draw_digest(self, target: Honest) -> Digest:
-        """Return a digest of members and others, now and then as large as allowed or one
-        more."""
+        """Return a digest of members and others, now and then of one too many."""
         many = self.program.choice((0, 0, 0, 0, 0, 0, MAX_MEMBERS - 1, MAX_MEMBERS,
                                     MAX_MEMBERS + 1))
         first = self.program.byte() << 16 if many else 0
@@ -147,7 +146,7 @@ class HostileNakack2(Hostile):
         self.put_last(target, stable.VOTE, vote)
 
     def conclude(self, target: Honest) -> None:
-        """Tell, as an honest coordinator does, what both honest members have finished."""
+        """Tell, as an honest coordinator does, what both members have finished."""
         digest: Digest = {}
         for sender in HONEST:
             windows = [each.multicast.windows.get(sender) for each in self.members

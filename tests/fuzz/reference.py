@@ -1,5 +1,5 @@
-"""The wire format in plain Python, written from the text at the top of wire.pyx. The compiled
-decoder must agree with it."""
+"""The wire format in plain Python, written from the text at the top of wire.pyx. The
+compiled decoder must agree with it."""
 
 import hashlib
 import struct
@@ -27,8 +27,8 @@ def folded(x: int) -> int:
 
 
 def checksum(datagram: bytes) -> int:
-    """Return the check of all but the check itself: the lanes take the words in turn, the
-    last word padded by zeros."""
+    """Return the check of all but the check itself: the lanes take the words in turn,
+    the last word padded by zeros."""
     lanes = [0x9E3779B97F4A7C15 ^ len(datagram), *struct.unpack_from("<QQQ", datagram)]
     rest = datagram[HEADER:]
     for word in struct.unpack(f"<{(len(rest) + 7) // 8}Q", rest + bytes(-len(rest) % 8)):
@@ -86,11 +86,11 @@ def first_seqno(datagram: bytes, prefix: int) -> int | None:
 
 def accepted(datagram: bytes, low: int, capacity: int,
              prefix: int = HEADER) -> tuple[list[Run], int, int] | None:
-    """Return what a window takes of a datagram: the runs without what is outside of it, how
-    many messages are old, how many beyond. Return None when it is not well formed.
+    """Return what a window takes of a datagram: the runs without what is outside of it,
+    how many messages are old, how many beyond. Return None when it is not well formed.
 
-    Serial arithmetic decides for a run's first message whether it is old. The others are so
-    many steps behind it, also across the other side of the circle.
+    Serial arithmetic decides for a run's first message whether it is old. The others
+    are so many steps behind it, also across the other side of the circle.
     """
     found = runs(datagram[prefix:])
     if found is None:
@@ -120,8 +120,8 @@ def messages(inside: list[Run]) -> dict[int, tuple[bytes, int]]:
 
 
 def frames(stream: bytes, peer: int) -> tuple[list[bytes], bool]:
-    """Return the whole frames at the beginning of what a TCP peer sends, and whether the
-    bytes after them can still become one."""
+    """Return the whole frames at the beginning of what a TCP peer sends, and whether
+    the bytes after them can still become one."""
     found, at = [], 0
     while len(stream) - at >= 4:
         length = int.from_bytes(stream[at:at + 4], "little")
@@ -139,8 +139,8 @@ def frames(stream: bytes, peer: int) -> tuple[list[bytes], bool]:
 
 
 def record(raw: bytes, group: int) -> tuple[int, int, int, tuple[str, int]] | None:
-    """Return (kind, member, number, endpoint) of a handshake's record, or None when it is not
-    one of ours."""
+    """Return (kind, member, number, endpoint) of a handshake's record, or None when it
+    is not one of ours."""
     magic, version, kind, port, its_group = struct.unpack_from("<4sBBHI", raw)
     member, number = struct.unpack_from("<QQ", raw, 16)
     checked = hashlib.blake2b(raw[:32], digest_size=8).digest()

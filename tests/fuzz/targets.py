@@ -1,5 +1,5 @@
-"""What the fuzzer calls with arbitrary bytes, and what must hold for all of them. The tests
-call these functions too."""
+"""What the fuzzer calls with arbitrary bytes, and what must hold for all of them. The
+tests call these functions too."""
 
 import struct
 from array import array
@@ -35,8 +35,8 @@ LIMIT = 200                             # bytes of a datagram that is packed aga
 
 
 def decoder(data: bytes) -> None:
-    """Take low u64, capacity u16, a place to damage u16, then a body. The first of all these
-    bytes are also taken for a datagram."""
+    """Take low u64, capacity u16, a place to damage u16, then a body. The first of all
+    these bytes are also taken for a datagram."""
     check_verdict(data)
     if len(data) >= HEADER:
         # the reference is slow; eight lengths have everything that a check can meet
@@ -57,8 +57,8 @@ def decoder(data: bytes) -> None:
 
 
 def exact(datagram: bytes) -> array:
-    """Return a copy in memory that ends where the datagram ends, so that AddressSanitizer
-    sees a read of the byte behind it. `bytes` have one more."""
+    """Return a copy in memory that ends where the datagram ends, so that
+    AddressSanitizer sees a read of the byte behind it. `bytes` have one more."""
     return array("B", datagram)[:]          # the array itself has room to grow, its copy has none
 
 
@@ -83,7 +83,7 @@ def check_reading(datagram: bytes, low: int, capacity: int, prefix: int) -> "wir
 
 
 def check_seal(body: bytes, low: int, place: int) -> None:
-    """Check that what the compiled core sealed is opened again, and that damage is found."""
+    """Check that what the core sealed is opened again, and that damage is found."""
     datagram = wire.make_datagram(multicast.DATA, GROUP, low, place, body)
     header = wire.open_datagram(exact(datagram), GROUP)
     assert header is not None
@@ -94,8 +94,8 @@ def check_seal(body: bytes, low: int, place: int) -> None:
 
 
 def check_window(body: bytes, ring: Window, prefix: bytes) -> None:
-    """Check that what was read behind `prefix` is in the window with its flags, is read again
-    the same after it is packed from there, and comes out once."""
+    """Check that what was read behind `prefix` is in the window with its flags, is read
+    again the same after it is packed from there, and comes out once."""
     arrivals = check_reading(prefix + body, ring.low, ring.capacity, len(prefix))
     if arrivals is None or not arrivals.batches:
         return
@@ -150,7 +150,7 @@ def nakack2_tcp(data: bytes) -> None:
 
 
 def tcp(data: bytes) -> None:
-    """Send what a peer may send over a TCP connection, cut anywhere (byte_stream.py)."""
+    """Send what a peer may send over TCP, cut anywhere (byte_stream.py)."""
     byte_stream.run(data)
 
 

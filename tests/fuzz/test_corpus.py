@@ -1,4 +1,4 @@
-"""No input that the fuzzer kept breaks a promise, and what it found once stays repaired."""
+"""Inputs that the fuzzer kept break no promise, and found bugs stay repaired."""
 
 import random
 
@@ -51,8 +51,8 @@ def test_single_datagrams_in_the_name_of_another_break_no_promise(target):
 
 
 def test_the_corpus_reaches_what_the_promises_are_about():
-    """Some programs end with everything delivered and purged, with B as the coordinator or
-    not. In some B misled a member, or a member held or resent."""
+    """Some programs end with everything delivered and purged, with B as the coordinator
+    or not. In some B misled a member, or a member held or resent."""
     groups = [LinkedGroup(data) for data in inputs("nakack2-tcp")]
     for group in groups:
         group.run()

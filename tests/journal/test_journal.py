@@ -1,4 +1,4 @@
-"""A journal keeps the order, repeats nothing, shows what was synced, and says what is wrong."""
+"""A journal keeps the order, repeats nothing, and shows what was synced."""
 
 import json
 import os

@@ -1,5 +1,5 @@
-"""A reader gets exactly its range, beside a writer that appends and seals, and never beyond the
-digest."""
+"""A reader gets exactly its range, beside a writer that appends and seals, and never
+beyond the digest."""
 
 import shutil
 import threading

@@ -1,5 +1,5 @@
-"""After a crash, a torn write, flipped bytes or a full disk a reader gets the durable prefix
-or a clear error, never a wrong row."""
+"""After a crash, a torn write, flipped bytes or a full disk a reader gets the durable
+prefix or a clear error, never a wrong row."""
 
 import errno
 import os
@@ -118,7 +118,7 @@ def flip(raw, at):
 
 @pytest.fixture(scope="module")
 def damaged(tmp_path_factory):
-    """Leave a sealed segment (1..6), a tail (7..9) and another sender, to flip bytes of."""
+    """Leave a sealed segment (1..6), a tail (7..9), another sender; for damage."""
     path = tmp_path_factory.mktemp("damaged") / "journal"
     journal = open_journal(path, segment_rows=5)
     record(journal, A, 1, 6)
@@ -282,7 +282,7 @@ def test_any_history_reads_back_as_what_was_synced_once_in_order(tmp_path_factor
 
 
 def fill_until_refused(path: Path, step: int, segment_rows: int) -> dict[str, int]:
-    """Append and sync until the disk is full. Return the last digest that a sync confirmed."""
+    """Append and sync until the disk is full. Return the last confirmed digest."""
     confirmed: dict[str, int] = {}
     with pytest.raises(JournalError) as refusal:
         journal = open_journal(path, segment_rows=segment_rows, fsync=True)

@@ -1,5 +1,5 @@
-"""What the recorder acknowledges is on disk, whatever kills it. With `ringcast record`, the
-command around it."""
+"""What the recorder acknowledges is on disk, whatever kills it. With `ringcast record`,
+the command around it."""
 
 import itertools
 import os

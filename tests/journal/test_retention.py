@@ -1,5 +1,5 @@
-"""Retention removes what limits and subscriptions allow, in whole segments. A purge that
-dies at any step leaves nothing wrong."""
+"""Retention removes what limits and subscriptions allow, in whole segments. A purge
+that dies at any step leaves nothing wrong."""
 
 import os
 import shutil

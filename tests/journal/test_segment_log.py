@@ -1,5 +1,5 @@
-"""The log of segments makes planning and reading a few messages cost the same in a journal of
-any length. It is only a hint: a journal is read without it."""
+"""The log of segments makes planning and reading a few messages cost the same in a
+journal of any length. It is only a hint: a journal is read without it."""
 
 import os
 import pickle
@@ -45,7 +45,7 @@ COUNTER = Counter()
 
 
 def long_journal(path, segments):
-    """Record two messages in each of `segments` sealed segments, and one in the tail."""
+    """Record two messages in each of the sealed segments, and one in the tail."""
     journal = open_journal(path, segment_rows=2)
     for first in range(1, 2 * segments, 2):
         record(journal, A, first, first + 1)
@@ -57,7 +57,7 @@ def long_journal(path, segments):
 
 @pytest.fixture(params=["as written", "opened again", "purged"])
 def two(request, tmp_path):
-    """Return the paths of a short journal and of a long one, with the last seqno of each."""
+    """Return a short journal and a long one: their paths and last seqnos."""
     found = []
     for count in (20, 200):
         journal = long_journal(tmp_path / f"{count}", count)

@@ -1,5 +1,5 @@
-"""A stream over two recorders has every message once, although one is killed and comes back
-and the other is killed for good."""
+"""A stream over two recorders has every message once, although one is killed and comes
+back and the other is killed for good."""
 
 import os
 import signal
@@ -21,7 +21,7 @@ MEMBERS = "p,r1,r2"
 
 
 class Follower:
-    """Reads as a stream does, step by step. Checks that no message is lost or repeated."""
+    """Reads as a stream does, step by step, and checks each message."""
 
     def __init__(self, folder):
         self.folder = folder

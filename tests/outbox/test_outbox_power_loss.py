@@ -1,4 +1,4 @@
-"""A power loss at any moment takes nothing from an outbox that a caller was promised."""
+"""A power loss takes nothing from an outbox that a caller was promised."""
 
 from journals import column
 from outboxes import GROUP, put

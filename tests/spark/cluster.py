@@ -1,6 +1,6 @@
-"""A Spark cluster in network namespaces: a master, two workers and a driver, each with an
-address of its own on one bridge. All of it runs in namespaces that end with this process,
-however that ends (`unshare --kill-child`)."""
+"""A Spark cluster in network namespaces: a master, two workers and a driver, each with
+an address of its own on one bridge. All of it runs in namespaces that end with this
+process, however that ends (`unshare --kill-child`)."""
 
 import os
 import shutil
@@ -93,7 +93,7 @@ class Cluster:
                 f"--wd={self.folder}", *node]
 
     def _environment(self, number):
-        """Return the variables of a process. Spark looks up no name: nobody could answer."""
+        """Return the variables of a process. No name is looked up: nobody answers."""
         kept = {name: text for name, text in os.environ.items()
                 if not name.startswith(("SPARK_", "PYSPARK_", "PYTEST_"))}
         return kept | {

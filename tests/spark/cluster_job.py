@@ -1,5 +1,5 @@
-"""What a driver does in a cluster while executors die and tasks stall: it reads a journal, and
-streams it to a group.
+"""What a driver does in a cluster while executors die and tasks stall: it reads a
+journal, and streams it to a group.
 
     python cluster_job.py FOLDER        # with the journal j; prints what came, as JSON
 
@@ -23,8 +23,7 @@ BATCH = 2000                            # messages in a micro-batch
 
 
 def stall_once(folder, name):
-    """Return a step in which the first task gives a part of its rows and then stalls for
-    ever."""
+    """Return a step in which the first task stalls after a part of its rows."""
     def step(batches):
         from pyspark import TaskContext
 

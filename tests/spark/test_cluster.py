@@ -1,5 +1,5 @@
-"""Source, sink, audit and campaigns run on a Spark cluster whose nodes reach each other by a
-network, and which loses executors."""
+"""Source, sink, audit and campaigns run on a Spark cluster whose nodes reach each other
+by a network, and which loses executors."""
 
 import json
 import re
@@ -66,7 +66,7 @@ def variables_of(cluster):
 
 
 def executors(cluster, name):
-    """Return the nodes where the application of that name had executors, and its settings."""
+    """Return the nodes of an application's executors, and its settings."""
     for log in sorted((cluster.folder / "events").rglob("*")):
         if log.is_dir() or log.suffix == ".crc":
             continue
@@ -112,14 +112,14 @@ def test_a_campaign_runs_on_the_cluster_of_the_option_master(cluster):
 
 
 def settings_of(cluster, name):
-    """Return the settings of an application that ran on this cluster with one executor."""
+    """Return the settings of an application that ran here with one executor."""
     nodes, settings = executors(cluster, name)
     assert len(nodes) == 1 and settings["spark.master"] == cluster.master
     return settings
 
 
 def ringcast(cluster, *words):
-    """Run a command with --master, where Spark's own file and variable name another one."""
+    """Run a command with --master, where Spark's own settings name another."""
     conf = cluster.folder / "conf" / "spark-defaults.conf"
     other = cluster.folder / "other"
     other.mkdir(exist_ok=True)

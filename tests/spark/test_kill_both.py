@@ -1,9 +1,9 @@
-"""The proof of the whole way: the driver and the recorder are killed with -9 again and again
-while a group sends, and the table has every message that was sent, once.
+"""The proof of the whole way: the driver and the recorder are killed with -9 again and
+again while a group sends, and the table has every message that was sent, once.
 
-The moments are drawn: some fall into a start, some between two commits, some into a micro-batch
-or a sync. The next driver starts beside the one that is going to die, because each would
-otherwise spend most of its time on the start of its JVM.
+The moments are drawn: some fall into a start, some between two commits, some into a
+micro-batch or a sync. The next driver starts beside the one that is going to die,
+because each would otherwise spend most of its time on the start of its JVM.
 """
 
 import json
@@ -119,7 +119,7 @@ def commits(checkpoint):
 
 
 def size_of(folder):
-    """Return the bytes of the journal's segments: they grow when the recorder records."""
+    """Return the bytes of the journal's segments: they grow with each sync."""
     total = 0
     for file in folder.glob("*/*.arrow*"):
         try:
@@ -202,9 +202,9 @@ def read_the_rest_and_check(spark, journal, table, checkpoint, sent):
 
 
 def check_statistics(query):
-    """Check Spark's own progress: each batch has as many rows as its two digests say, at a
-    rate that fits its duration. Only the first may have none. A killed driver had put it into
-    the table but not yet into the table's log, and it is not read again."""
+    """Check Spark's own progress: each batch has as many rows as its two digests say,
+    at a rate that fits its duration. Only the first may have none. A killed driver had
+    put it into the table but not yet into the table's log, and it is not read again."""
     assert query.recentProgress
     for number, progress in enumerate(query.recentProgress):
         (source,) = progress["sources"]

@@ -1,5 +1,5 @@
-"""A path with the scheme `file:` is the local path that it means. A store that is not mounted
-is refused at once."""
+"""A path with the scheme `file:` is the local path that it means. A store that is not
+mounted is refused at once."""
 
 import os
 import re

@@ -1,5 +1,5 @@
-"""A read without payloads does not touch their bytes and checks what it does read. Journals of
-format 2 are still read."""
+"""A read without payloads does not touch their bytes and checks what it does read.
+Journals of format 2 are still read."""
 
 import json
 import os
@@ -61,8 +61,8 @@ def test_payloads_that_are_not_asked_for_are_not_read(path):
 
 
 def test_every_other_byte_is_checked(path):
-    """Flip each byte before the first payload's: a read without payloads fails, or gives
-    rows that are right."""
+    """Flip each byte before the first payload's: a read without payloads fails, or
+    gives rows that are right."""
     [file, *_] = files(path)
     whole, right = file.read_bytes(), read(path, BARE)
     errors = 0
@@ -147,8 +147,8 @@ def test_a_recorder_continues_a_journal_of_format_2(old):
 
 @pytest.mark.parametrize("steps", range(6))
 def test_a_journal_of_format_2_is_complete_wherever_its_writer_dies(old, monkeypatch, steps):
-    """It dies at the journal's number, the index and the log of A's folder, those of B's, or
-    the digest."""
+    """It dies at the journal's number, the index and the log of A's folder, those of
+    B's, or the digest."""
     def die_later(*names, real=os.replace):
         nonlocal steps
         if steps == 0:

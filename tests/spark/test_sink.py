@@ -1,5 +1,5 @@
-"""Spark writes to a group: each row once, in the order of the partitions. A batch that Spark
-runs again is not sent again."""
+"""Spark writes to a group: each row once, in the order of the partitions. A batch that
+Spark runs again is not sent again."""
 
 import os
 import shutil
@@ -174,8 +174,8 @@ def test_a_commit_that_failed_is_waited_for_when_the_query_starts_again(spark, t
 
 
 def test_a_query_reads_from_a_group_and_writes_to_it(spark, tmp_path):
-    """A member sends, and a recorder records. A streaming query doubles the numbers, the sink
-    sends them, and the recorder records these as well."""
+    """A member sends, and a recorder records. A streaming query doubles the numbers,
+    the sink sends them, and the recorder records these as well."""
     names, port = ["p", "r", "spark"], free_port()
     options = {"stack": "nakack2-tcp", "port": port}
     recorder = Channel(GROUP, name="r", members=names, oob_in_order=True, **options)

@@ -1,5 +1,5 @@
-"""Which rows pushed-down filters let through, which filters Spark keeps, and that the other
-segments are not opened."""
+"""Which rows pushed-down filters let through, which filters Spark keeps, and that the
+other segments are not opened."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -36,8 +36,8 @@ def hour(number, second=0):
 
 @pytest.fixture(scope="module")
 def path(tmp_path_factory):
-    """Message n of A was sent at n o'clock, of B n seconds past midday, and delivered a second
-    later. Two messages are in each segment."""
+    """Message n of A was sent at n o'clock, of B n seconds past midday, and delivered a
+    second later. Two messages are in each segment."""
     path = tmp_path_factory.mktemp("filters") / "journal"
     with open_journal(path, segment_rows=2) as journal:
         for number in range(1, 11):

@@ -1,5 +1,5 @@
-"""Options as Spark hands them over: Spark's own are ignored, wrong ones are refused in one
-sentence, as early as Spark asks."""
+"""Options as Spark hands them over: Spark's own are ignored, wrong ones are refused in
+one sentence, as early as Spark asks."""
 
 import re
 from pathlib import Path

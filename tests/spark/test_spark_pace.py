@@ -1,5 +1,5 @@
-"""When a stream plans a batch and what it reports: minOffsetsPerTrigger, lag, and senders that
-have no messages."""
+"""When a stream plans a batch and what it reports: minOffsetsPerTrigger, lag, and
+senders that have no messages."""
 
 import json
 import logging
@@ -107,7 +107,7 @@ def test_an_impossible_pace_is_refused(path, options, sentence):
 
 
 def progress(*sources):
-    """Return what a query reports of sources, each (end of the batch, end of the source)."""
+    """Return what a query reports of sources: (end of batch, end of source)."""
     texts = [[offset if offset is None else json.dumps(offset) for offset in source]
              for source in sources]
     return {"sources": [{"endOffset": end, "latestOffset": latest} for end, latest in texts]}

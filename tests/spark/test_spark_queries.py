@@ -1,5 +1,5 @@
-"""The source in a real Spark: batch, stream to Parquet and to foreachBatch, options and errors
-as users meet them."""
+"""The source in a real Spark: batch, stream to Parquet and to foreachBatch, options and
+errors as users meet them."""
 
 import json
 from pathlib import Path
@@ -36,8 +36,8 @@ def journal(path):
 
 
 def summary(frame):
-    """Return for each sender: the number of rows, the lowest and the highest seqno, the number
-    of distinct seqnos, and whether each payload is its seqno's own."""
+    """Return for each sender: the number of rows, the lowest and the highest seqno, the
+    number of distinct seqnos, and whether each payload is its seqno's own."""
     rows = frame.selectExpr(
         "sender", "seqno", "cast(cast(payload as string) as bigint) = seqno as own")
     found = rows.groupBy("sender").agg(
@@ -46,7 +46,7 @@ def summary(frame):
 
 
 def available_now(spark, path, out, **options):
-    """Stream what is there to Parquet. Return the progress of the batches that had rows."""
+    """Stream what is there to Parquet. Return the batches that had rows."""
     stream = spark.readStream.format("ringcast").options(**options).load(path)
     query = start_query(stream, "parquet", f"{out}.checkpoint", out)
     assert query.awaitTermination(60)
@@ -97,8 +97,8 @@ def test_a_stream_to_parquet_takes_each_message_once_over_two_runs(spark, path, 
 
 
 def test_a_batch_that_runs_again_has_the_same_rows_although_a_recorder_caught_up(spark, tmp_path):
-    """The test removes a batch's commit from the checkpoint, as a crash between the sink and
-    the commit leaves it."""
+    """The test removes a batch's commit from the checkpoint, as a crash between the
+    sink and the commit leaves it."""
     folder, checkpoint, batches = tmp_path / "journals", tmp_path / "checkpoint", []
 
     def deliver(name, first, last, view_id):
@@ -128,7 +128,7 @@ def test_a_batch_that_runs_again_has_the_same_rows_although_a_recorder_caught_up
 
 
 def test_a_query_waits_for_enough_messages_and_reports_its_lag(spark, path, journal, tmp_path):
-    """With both limits and Spark's own trigger the rest of 50 messages waits for 100."""
+    """With both limits and Spark's own trigger 50 messages wait for 100."""
     stream = spark.readStream.format("ringcast").options(
         minOffsetsPerTrigger=100, maxOffsetsPerTrigger=1500, maxTriggerDelay="1h").load(path)
     writer = stream.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "c"))
@@ -216,8 +216,8 @@ def test_filters_give_the_same_rows_pushed_down_or_not(spark, path, journal, pus
 
 
 def test_one_frame_serves_queries_with_different_filters(spark, path, journal):
-    """Spark keeps the plan of the last filter with the frame, so that without the option
-    nothing may depend on it."""
+    """Spark keeps the plan of the last filter with the frame, so that without the
+    option nothing may depend on it."""
     frame = spark.read.format("ringcast").load(path)
     few = frame.where("seqno = 20")
     assert (few.count(), frame.count()) == (2, 3050)
@@ -241,8 +241,8 @@ def test_headers_come_in_kafkas_shape(spark, path, journal):
 
 def test_retention_removes_what_a_stream_committed_and_the_next_run_loses_nothing(
         spark, path, journal, tmp_path):
-    """Spark commits a batch when it plans the next one, so that the last batch stays until the
-    checkpoint is read."""
+    """Spark commits a batch when it plans the next one, so that the last batch stays
+    until the checkpoint is read."""
     out = str(tmp_path / "table")
     retention = Retention(subscriptions=("table",))
     assert retention.enforce(journal) == 0

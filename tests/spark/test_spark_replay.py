@@ -1,5 +1,5 @@
-"""A replayed micro-batch has the same rows: a row is a function of its offset, although a
-recorder has caught up, was purged or is gone."""
+"""A replayed micro-batch has the same rows: a row is a function of its offset, although
+a recorder has caught up, was purged or is gone."""
 
 import json
 import pickle
@@ -31,7 +31,7 @@ def recorder(folder, name, **options):
 
 
 def deliver(journal, sender, first, last):
-    """Record the same messages in any journal, each with its own view and time of delivery."""
+    """Record the same messages, with a view and a time of this journal."""
     mine = sum(journal.path.name.encode())
     journal.append(sender, first, payloads(first, last), view_id=mine, sent_at=SENT,
                    delivered_at=SENT + mine * 10**6)
@@ -47,8 +47,8 @@ def stream(folder, columns=None, **options):
 
 
 def rows(reader, start, end):
-    """Return what the tasks of a micro-batch give, each from a worker of its own. The offsets
-    go through the checkpoint."""
+    """Return what the tasks of a micro-batch give, each from a worker of its own. The
+    offsets go through the checkpoint."""
     found = []
     for part in reader.partitions(*json.loads(json.dumps([start, end]))):
         worker, piece = pickle.loads(pickle.dumps((reader, part)))
@@ -91,8 +91,7 @@ def test_a_replay_gives_the_same_rows_when_an_earlier_named_journal_appears(fold
 
 
 def test_each_range_is_read_from_the_journal_that_the_offset_names(folder):
-    """r1 lost 4..7 and r2 began with 3 when the batch was planned. Then r2 goes on and r1
-    starts anew."""
+    """r1 lost 4..7 and r2 began with 3 when the batch was planned."""
     one, two = recorder(folder, "r1"), recorder(folder, "r2")
     deliver(one, A, 1, 3)
     one.skip(A, 7)
@@ -188,8 +187,7 @@ def test_what_was_skipped_as_lost_stays_skipped(folder):
 
 @pytest.mark.parametrize("name", ["", "r1"])
 def test_a_new_sender_that_was_purged_before_the_replay_is_reported(folder, name):
-    """The start of the batch does not have the sender. The end of the batch has where it
-    began."""
+    """The end of the batch has where the sender began, its start does not."""
     with recorder(folder, name, segment_rows=2) as journal:
         for first in (5, 7, 9):
             deliver(journal, A, first, first + 1)

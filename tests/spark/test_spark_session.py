@@ -1,5 +1,5 @@
-"""A Java is found, the one from the wheel is completed, and without any one sentence says what
-to install."""
+"""A Java is found, the one from the wheel is completed, and without any one sentence
+says what to install."""
 
 import os
 import shutil
@@ -18,7 +18,7 @@ MODULES = "java.base@{version}\\njdk.incubator.vector@{version}\\n"
 
 
 def fake_java(home: Path, listing: str) -> Path:
-    """Write a Java that lists these modules and prints its other arguments. Return its home."""
+    """Write a Java that lists these modules. Return its home."""
     java = home / "bin" / "java"
     java.parent.mkdir(parents=True)
     java.write_text(f'#!/bin/sh\n[ "$1" = --list-modules ] && printf "{listing}" '

@@ -1,4 +1,4 @@
-"""The source without Spark running: options, projection, planning, offsets, what a task yields."""
+"""The source without Spark running: options, planning, offsets, tasks."""
 
 import json
 import pickle
@@ -16,7 +16,7 @@ from ringcast.spark.source import PARTITION_ROWS, RingcastDataSource, Slice
 
 
 def rows(reader, parts, *columns):
-    """Return what the tasks yield, each from its own unpickled reader, as in a worker."""
+    """Return what the tasks yield, each from a reader of its own."""
     found = []
     for part in parts:
         worker, part = pickle.loads(pickle.dumps((reader, part)))

@@ -1,5 +1,5 @@
-"""Spark's own settings win: they are read where spark-submit reads them. No Java runs here,
-but for the last test."""
+"""Spark's own settings win: they are read where spark-submit reads them. No Java runs
+here, but for the last test."""
 
 import pytest
 from pyspark import SparkContext

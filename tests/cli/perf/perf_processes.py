@@ -1,4 +1,4 @@
-"""Help for the tests of `ringcast perf`: the command, its figures, and its processes."""
+"""Help for the tests of `ringcast perf`: its figures and its processes."""
 
 import multiprocessing
 import os
@@ -33,8 +33,8 @@ def signal_member(name, number, sending):
 
 
 def cpu_ticks(pid):
-    """Return the CPU time of a process in hundredths of a second. It shows that the process
-    is past its start."""
+    """Return the CPU time of a process in hundredths of a second. It shows that the
+    process is past its start."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return int(fields[11]) + int(fields[12])
 

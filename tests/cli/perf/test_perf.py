@@ -252,8 +252,8 @@ def test_a_killed_member_ends_the_run(name):
 
 
 def test_a_death_is_noticed_although_the_exit_code_comes_later():
-    """A process that dies closes its pipe before it has an exit code: when the pipe closes,
-    the first query finds none."""
+    """A process that dies closes its pipe before it has an exit code: when the pipe
+    closes, the first query finds none."""
     class Dying:
         def __init__(self):
             self.ours, theirs = multiprocessing.Pipe()

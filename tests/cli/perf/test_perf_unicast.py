@@ -1,5 +1,5 @@
-"""`ringcast perf --unicast` measures what it says, its checks find every difference, and it
-ends whatever its members do."""
+"""`ringcast perf --unicast` measures what it says, its checks find every difference,
+and it ends whatever its members do."""
 
 import gc
 import json
@@ -189,7 +189,7 @@ def test_every_question_is_answered_until_the_end():
 
 @pytest.fixture
 def peers():
-    """Join two peers of one process. Return the one that asks, the one that answers, both."""
+    """Join two peers in one process. Yield the asking one, the answering one, both."""
     plan = replace(ROUND_TRIPS, stack="inproc")
     asking, answering = both = [RoundTripPeer(plan, name) for name in plan.names]
     pair = Together(both)
@@ -199,7 +199,7 @@ def peers():
 
 
 def test_only_a_message_that_its_receiver_finished_is_settled(peers):
-    """The last answer is finished and acknowledged only because both continue to listen."""
+    """The last answer is finished only because both continue to listen."""
     asking, answering, pair = peers
     asking.say(b"question")
     assert answering.hear() == (1, b"question")
