@@ -1,7 +1,8 @@
 """How fast Spark reads a journal, as a ratio to its own Parquet source; and why
 segments are Arrow IPC and not Parquet.
 
-    python benchmarks/spark_source.py [--rounds 9] [--size 100 --size 1000] [--text] [--formats]
+    python benchmarks/spark_source.py [--rounds 9] [--size 100 --size 1000]
+                                      [--text] [--formats]
 
 Held still: 4 senders, 2,000,000 messages of 100 B or 400,000 of 1 KB, in sealed
 segments, which do not compress, or with --text are flight records; all eight columns;

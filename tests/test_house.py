@@ -100,6 +100,26 @@ def test_the_commands_that_the_readme_names_are_there():
                                    re.MULTILINE) for name in named), listed.stdout + listed.stderr
 
 
+def long_lines(path, limit=100):
+    """Return the lines of a file that are too long. Tables and addresses may be."""
+    lines = path.read_text().splitlines()
+    return [f"{path.relative_to(ROOT)}:{number}" for number, line in enumerate(lines, 1)
+            if len(re.sub(r"https?://\S+", "", line)) > limit and not line.startswith("|")]
+
+
+def files(*endings):
+    """Return the files with these endings: in the rooms of the repository, and beside."""
+    rooms = ("benchmarks", "docs", "examples", "ext", "src", "tests")
+    found = [*ROOT.iterdir(), *(path for room in rooms for path in (ROOT / room).rglob("*"))]
+    return sorted(path for path in found if path.suffix in endings)
+
+
+def test_lines_of_pages_have_at_most_100_columns():
+    pages = files(".md")
+    assert len(pages) > 20
+    assert [line for page in pages for line in long_lines(page)] == []
+
+
 def test_ruff_finds_nothing():
     run = subprocess.run([sys.executable, "-m", "ruff", "check", "."], capture_output=True,
                          text=True, cwd=ROOT)

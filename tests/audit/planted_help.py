@@ -1,6 +1,6 @@
 """The traces of a simulated group, changed in one thing and written under another name.
 
-    python tests/audit/planted_help.py 113      # make the run that is kept again, from a seed
+    python tests/audit/planted_help.py 113  # make the run that is kept again
 """
 
 import copy
