@@ -347,13 +347,13 @@ def test_a_callback_may_close_its_own_channel():
 def test_a_message_that_comes_while_the_driver_makes_up_its_mind_to_sleep_is_delivered(flags):
     collector = Collector(1)
     with joined("A", on_message=collector) as (a,):
-        plan, todo = a._driver.plan, [b"x"]
+        plan, todo = a._driver.plan_sleep, [b"x"]
 
         def send_first():
             while todo:
                 a.send(todo.pop(), flags=flags)
             return plan()
-        a._driver.plan = send_first
+        a._driver.plan_sleep = send_first
         a._transport.wake()
         collector.wait()
 

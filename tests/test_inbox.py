@@ -10,8 +10,8 @@ import pytest
 from channels import PATIENCE, STACKS, joined, side_by_side, use_stack
 
 from ringcast import Address, Batch, Channel
-from ringcast.channel.inbox import Hand, Inbox
-from ringcast.channel.reentry import Bell, at
+from ringcast.channel.inbox import Inbox, Outstanding
+from ringcast.channel.reentry import LockFreeCondition, deadline_after
 from ringcast.protocols import frag
 
 A = Address("A", 1)
@@ -68,7 +68,7 @@ def test_what_an_iterator_was_left_with_is_not_finished_by_another_thread():
         while b.status()["num_undelivered"] < 4:
             threading.Event().wait(0.001)
         other = b.deliveries()
-        [batch] = next(other)                           # in the hands of this thread: 4
+        [batch] = next(other)                           # this thread has: 4
         assert batch.payloads == [b"4"]
         first.close()
         got = []
@@ -103,7 +103,7 @@ def test_the_rest_wakes_a_thread_that_waits():
         got = []
         thread = threading.Thread(target=lambda: got.append(next(iter(b)).payload))
         thread.start()
-        while not b._inbox._taking.locked():
+        while not b._inbox._take_lock.locked():
             threading.Event().wait(0.001)
         messages.close()
         thread.join(PATIENCE)
@@ -119,8 +119,8 @@ def test_flags_and_send_times_stay_with_the_rest():
     assert inbox.take(held)
     messages = iter(held[0].batches[0])
     next(messages)
-    held[0].leave(0, messages)
-    held.pop().drop()
+    held[0].keep_rest(0, messages)
+    held.pop().abandon()
     assert inbox.take(held)
     [rest] = held[0].batches
     assert (rest.first, rest.payloads, rest.flags, list(rest.sent_at), rest.view_id) == (8,
@@ -220,23 +220,23 @@ def inbox_of(batches, finish=lambda batches: None):
 
 def both_take(lock, gate, monkeypatch):
     inbox = inbox_of(2)
-    inbox._taking = lock
-    monkeypatch.setattr(Hand, "fill", gate.around(Hand.fill))
+    inbox._take_lock = lock
+    monkeypatch.setattr(Outstanding, "fill", gate.around(Outstanding.fill))
     inbox._ended = True
     side_by_side([lambda: inbox.take([])] * 2)
 
 
 def both_finish(lock, gate, monkeypatch):
     inbox = inbox_of(0, gate.around(lambda batches: None))
-    hands = []
+    outstanding = []
     for number in range(2):
         inbox.put([Batch(A, number + 1, [b"x"])])
         held = []
         inbox.take(held)
-        hands += held
-    inbox._finishing = lock
-    hands[0].state = Hand.FINISHED
-    side_by_side([lambda hand=hand: inbox.finished(hand) for hand in hands])
+        outstanding += held
+    inbox._finish_lock = lock
+    outstanding[0].state = Outstanding.FINISHED
+    side_by_side([lambda each=each: inbox.mark_finished(each) for each in outstanding])
 
 
 LOCKS = {"the turn": both_look, "the turn of senders": both_send, "large messages": both_send_large,
@@ -263,31 +263,31 @@ def test_without_its_lock_two_threads_meet(which, monkeypatch):
 
 
 def test_a_bell_that_rings_between_the_look_and_the_sleep_is_heard():
-    bell, has_changed = Bell(), []
+    bell, has_changed = LockFreeCondition(), []
 
     def condition():
         if has_changed:
             return True
         has_changed.append(1)               # another thread changes it right after we looked ...
-        bell.ring()                         # ... and rings before we sleep
+        bell.notify_all()                  # ... and rings before we sleep
         return False
 
-    waiting = threading.Thread(target=bell.wait_for, args=(condition, at(None)), daemon=True)
+    waiting = threading.Thread(target=bell.wait_for, args=(condition, deadline_after(None)), daemon=True)
     waiting.start()
     waiting.join(PATIENCE)
     assert not waiting.is_alive()
 
 
 def test_a_bell_wakes_all_who_wait_and_nobody_stays():
-    bell, woken, goes = Bell(), [], threading.Event()
-    threads = [threading.Thread(target=lambda: woken.append(bell.wait_for(goes.is_set, at(PATIENCE)))) for _ in range(5)]
+    bell, woken, goes = LockFreeCondition(), [], threading.Event()
+    threads = [threading.Thread(target=lambda: woken.append(bell.wait_for(goes.is_set, deadline_after(PATIENCE)))) for _ in range(5)]
     for thread in threads:
         thread.start()
     while len(bell._waiting) < 5:
         threading.Event().wait(0.001)
     goes.set()
-    bell.ring()
+    bell.notify_all()
     for thread in threads:
         thread.join(PATIENCE)
     assert woken == [True] * 5 and not bell._waiting
-    assert not bell.wait_for(lambda: False, at(0))
+    assert not bell.wait_for(lambda: False, deadline_after(0))

@@ -98,7 +98,7 @@ def test_stop_releases_a_visitor_and_a_driver_that_stands_by(network):
     visitor = threading.Thread(target=lambda: network.seat.poll_from_caller(lambda: False))
     visitor.start()
     until(lambda: network.turns[-1:] == [True])
-    until(lambda: network.seat._asleep)
+    until(lambda: network.seat._is_asleep)
     network.seat.stop()
     visitor.join(LONG)
     assert not visitor.is_alive()

@@ -1,9 +1,9 @@
-"""Callbacks run on a thread of their own, one after the other, in the order of views
-and deliveries.
+"""The thread of the callbacks runs them one after the other, in the order of views and
+deliveries.
 
 Whatever a callback raises, SystemExit and CancelledError included, is logged and
 counted, and the next one follows. A batch is finished when on_message has returned from
-it, raised or not. After the end of the channel no callback begins.
+it or raised. No callback begins after the end of the channel.
 """
 
 import logging
@@ -25,15 +25,14 @@ OnMessage = Callable[[Batch], object]
 OnView = Callable[[View], object]
 Call = tuple[Callable[[Any], object], Any]
 Calls = SimpleQueue[Call | None]        # None is the end
-Visit = Callable[[Callable[[], bool]], None]
+PollFromCaller = Callable[[Callable[[], bool]], None]
 
 
 class Callbacks:
-    """The callbacks of the member `local`, each of them None when there is none.
-    `fail(fault)` is called when their thread ends for another reason than the end of
-    the channel.
+    """The callbacks of the member `local`; each of them may be None. `fail(fault)` is
+    called if their thread ends before the channel does.
 
-    Threads: any may call; `call` is for the callbacks' thread.
+    Threads: any thread may call; `call` is for the callbacks' thread.
     """
 
     def __init__(self, local: Address, state: State, driver: Driver, fail: Callable[[str], None],
@@ -42,37 +41,37 @@ class Callbacks:
         self._local, self._state, self._driver, self._fail = local, state, driver, fail
         self.on_message, self._on_view, self._on_undelivered = on_message, on_view, on_undelivered
         self.num_errors = 0
-        self.begin()
+        self.reset()
 
-    def begin(self) -> None:
-        """Make what threads share."""
+    def reset(self) -> None:
+        """Make what threads share: at first, and again in a forked child."""
         self._calls: Calls = SimpleQueue()
 
     @property
     def needs_thread(self) -> bool:
-        """Say whether there is any callback."""
+        """Return whether there is any callback."""
         return (self.on_message, self._on_view, self._on_undelivered) != (None, None, None)
 
     def target(self) -> Callable[[], None]:
-        """Return what the thread runs. It polls while it waits if it is that which gets
-        the messages."""
-        visit = self._driver.poller.poll_from_caller if self.on_message is not None else None
-        return partial(call_back, ref(self), self._calls, visit)
+        """Return what the thread runs. If it gets the messages, it polls while it
+        waits."""
+        poll = self._driver.poller.poll_from_caller if self.on_message is not None else None
+        return partial(run_callbacks, ref(self), self._calls, poll)
 
-    def show(self, view: View) -> None:
-        """Call on_view, if there is one."""
+    def queue_view(self, view: View) -> None:
+        """Queue a call of on_view, if there is one."""
         if self._on_view is not None:
             self._calls.put((self._on_view, view))
 
-    def deliver(self, batches: list[Batch]) -> None:
-        """Call on_message with each batch."""
-        assert self.on_message is not None, "who iterates gets them"
+    def queue_messages(self, batches: list[Batch]) -> None:
+        """Queue a call of on_message for each batch."""
+        assert self.on_message is not None, "the messages are for iterators"
         for batch in batches:
             self._calls.put((self.on_message, batch))
 
-    def report(self, batch: Batch) -> None:
-        """Call on_undelivered with messages to one member that it will not get, or log
-        them."""
+    def queue_undelivered(self, batch: Batch) -> None:
+        """Queue a call of on_undelivered for messages that one member will not get. If
+        there is no such callback, log them."""
         if self._on_undelivered is not None:
             self._calls.put((self._on_undelivered, batch))
         else:
@@ -80,16 +79,17 @@ class Callbacks:
                         self._local, len(batch), batch.dest)
 
     def end(self) -> None:
-        """End the thread, after what waits for it if the channel is open."""
+        """End the thread: after the calls that are queued if the channel is open,
+        otherwise at once."""
         self._calls.put(None)
 
     @property
     def is_over(self) -> bool:
-        """Say whether the channel is closed: no callback may follow."""
+        """Return whether the channel is closed: then no callback may begin."""
         return self._state.closed
 
     def call(self, callback: Callable[[Any], object], argument: Any) -> None:
-        """Run one callback. What it raises ends this call and no more."""
+        """Run one callback. An exception ends this call and nothing else."""
         try:
             callback(argument)
         except BaseException:
@@ -100,19 +100,21 @@ class Callbacks:
             self._driver.finish([argument])
 
     def on_thread_error(self, error: BaseException) -> None:
-        """Stop the channel: an exception was thrown into the thread from elsewhere, not
-        by a callback."""
+        """Stop the channel, because an exception came into the thread from elsewhere, not
+        from a callback."""
         log.error("%s: the callbacks' thread failed", self._local, exc_info=error)
         self._fail("the callbacks' thread failed, see the log; open a new channel")
 
 
-def call_back(callbacks_ref: "ref[Callbacks]", calls: Calls, visit: Visit | None) -> None:
-    """Be the callbacks' thread. As in Driver.poll, nothing here holds the channel while
-    there is nothing to do: what the application gave as a callback may hold it."""
+def run_callbacks(callbacks_ref: "ref[Callbacks]", calls: Calls,
+                  poll: PollFromCaller | None) -> None:
+    """Run callbacks until the end: the target of their thread. As in Driver.poll, it
+    holds no reference to the channel while there is nothing to do, because the
+    application's callbacks may hold one."""
     try:
         while True:
-            if visit is not None and calls.empty():
-                visit(lambda: not calls.empty())
+            if poll is not None and calls.empty():
+                poll(lambda: not calls.empty())
             call = calls.get()
             if call is None or (callbacks := callbacks_ref()) is None or callbacks.is_over:
                 return

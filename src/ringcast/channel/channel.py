@@ -1,19 +1,20 @@
-"""Channel: one member of a group, on real threads and a real transport.
+"""Channel: one member of a group, with real threads and a real transport.
 
-The member itself is an endpoint (endpoint.py), which the driver gives its turns
-(driver.py). Application threads otherwise touch the send windows only. This file is
-what an application calls, and puts the parts together, one rule each: how far the
-channel is (state.py), joining.py, sending.py, what iterators take (inbox.py),
+The protocol runs in an endpoint (endpoint.py), to which the driver gives its turns
+(driver.py). Otherwise application threads touch only the send windows. This file has
+the calls of an application, and puts the parts together, one rule each: the state from
+open to closed (state.py), joining.py, sending.py, the inbox of iterators (inbox.py),
 callbacks.py, closing.py, threads.py.
 
-What is delivered goes through a queue to the application: an iterator, or callbacks on
-a thread of their own. A batch counts as delivered, and is acknowledged, when the
-application has finished it: asks for the next one, or returns from the callback. So a
-slow application slows its senders down, and nothing that it never finished is ever
-acknowledged (inbox.py).
+Delivered messages go through a queue to the application: to an iterator, or to
+callbacks on a thread of their own. A batch is acknowledged when the application has
+finished it: when it asks for the next one, or its callback has returned (inbox.py). So
+a slow application slows its senders down, and no message is acknowledged that the
+application never finished.
 
-A signal handler may call the channel that it interrupted (reentry.py). A forked child's
-copy gives its descriptors back at once: all that it may do is close.
+A signal handler may call the channel that it interrupted (reentry.py). In a forked
+child, the channel's copy closes its descriptors at once, and only close() is left to
+do.
 """
 
 import logging
@@ -36,7 +37,7 @@ from ringcast.channel.closing import Closing
 from ringcast.channel.driver import Driver
 from ringcast.channel.inbox import Inbox
 from ringcast.channel.joining import Joining
-from ringcast.channel.reentry import REENTERED, at, enters
+from ringcast.channel.reentry import REENTERED, deadline_after, refuses_reentry
 from ringcast.channel.sending import Sending
 from ringcast.channel.state import State
 from ringcast.channel.threads import Threads
@@ -53,45 +54,67 @@ from ringcast.view import View
 
 log = logging.getLogger("ringcast")
 
-LOOKS = 1000                            # of a signal handler at what other threads change
+MAX_READS = 1000    # attempts of a signal handler to read a table that other threads change
 
 Result = TypeVar("Result")
 
 
 class Channel(SendPort):
-    """A member of `group`, which is a list of names given at start.
+    """One member of a group. The members are a list of names, given at the start.
 
-    `members` names everybody, this member (`name`) included; left out, the group is
-    this member alone. `stack` names the protocol for messages to everybody and what
-    carries it: "mcast-udp" (acks over UDP multicast, loopback unless told otherwise),
-    "nakack2-udp" (negative acks), "mcast-tcp", "nakack2-tcp" (connections, which
-    retransmit themselves) or "inproc" (members of one process). All members must have
-    the same. `on_message` is called with each Batch and `on_view` with each View, on a
-    thread of the channel's; without `on_message`, iterate. `on_undelivered` is called
-    there too, with a Batch of messages that were sent to one member (`dest`) that left
-    before it had acknowledged them. `deliver=False` makes a member that only sends: it
-    gets no messages, and nobody waits for it. `resume` is the Digest of what this
-    member had got in an earlier incarnation; senders that still have what follows it
-    will send that first. Without it, a member that comes back gets what was kept for
-    its former incarnation, of which that may have finished a part. `session` makes
-    several processes, one after the other, one member with one stream (see Session),
-    for which it takes deliver=False: killed and started again, it sends again what not
-    all had acknowledged, and members drop what they have. All of them must have the
-    same max_bundle_size and max_datagram (off loopback: a network of the same MTU), and
-    send from one thread. `faults` are layers from ringcast.protocols.faults. All other
-    keywords are properties, see ringcast.config.Config.
+        with Channel("prices", name="A", members=["A", "B"]) as channel:
+            channel.send(b"hello")
+            for message in channel:
+                print(message.sender.name, message.payload)
 
-    Raises ConfigError for a wrong argument and TransportError when the operating system
-    refuses the transport.
+    A channel delivers every message of every member once, in the order in which its
+    sender sent it. It has joined its group when connect() returns; `with` calls
+    connect() and close().
 
-    Threads: every method may be called from any thread. Whatever a callback raises is
-    logged and counted, and the next one follows. A signal handler may call close(),
-    status() and digest() at any time, and send(), which raises RingcastError if it
-    interrupted a call of this channel and cannot do without waiting. In a forked child
-    every call but close(), status() and digest() raises ClosedError.
+    Args:
+        group: name of the group. Datagrams of other groups are dropped.
+        name: name of this member, unique in the group; 1 to 64 bytes of UTF-8. Without
+            it, the member gets a random name.
+        members: names of all members, this one included; at most 256. Without them, this
+            member is alone. All members must list the same names.
+        stack: the protocol for messages to everybody, and the transport; all members
+            must have the same. "mcast-udp": acks, over UDP multicast; "nakack2-udp":
+            negative acks, over UDP multicast; "mcast-tcp" and "nakack2-tcp": the same
+            over TCP connections, where nakack2 leaves retransmission to TCP; "inproc":
+            acks, between members of one process. UDP and TCP use loopback, unless the
+            options `interface` and `insecure` say otherwise.
+        on_message: called with each Batch, on a thread of the channel. Without it,
+            iterate over the channel.
+        on_view: called with each View, on the same thread.
+        on_undelivered: called with a Batch of own messages to one member, on the same
+            thread, if that member left before it had acknowledged them. Without it, they
+            are logged.
+        deliver: False makes a member that only sends: it gets no messages, and nobody
+            waits for it.
+        resume: the Digest of what this member had finished in an earlier incarnation.
+            Senders that still have the messages after it send these first. Without it, a
+            member that comes back gets what was kept for its earlier incarnation, which
+            may have finished some of that.
+        session: makes several processes, one after the other, one member with one stream
+            (see Session); needs deliver=False. A process that is killed and started
+            again sends again what some member had not acknowledged; members drop what
+            they have. All of these processes must have the same max_bundle_size and
+            max_datagram (off loopback: the same MTU), and send from one thread.
+        faults: layers from ringcast.protocols.faults, next to the wire.
+        options: all other keywords are options; ringcast.config.Config has each with its
+            meaning, unit, range and default.
+
+    Raises ConfigError for a wrong argument, TypeError for one of a wrong type, and
+    TransportError if the operating system refuses the transport.
+
+    Threads: any thread may call every method. Whatever a callback raises is logged and
+    counted, and the next callback follows. A signal handler may call close(), status()
+    and digest() at any time. It may call send(), too, which raises RingcastError if the
+    handler interrupted a call of this channel and send() would have to wait. In a
+    forked child every call but close(), status() and digest() raises ClosedError.
 
     Close every channel. One that is dropped leaves its group as soon as Python collects
-    it, with a ResourceWarning, and what was not acknowledged by then may be lost.
+    it, with a ResourceWarning; messages that are not acknowledged by then may be lost.
     """
 
     def __init__(self, group: str, *, name: str | None = None, members: Sequence[str] | None = None,
@@ -114,12 +137,12 @@ class Channel(SendPort):
         session = arguments.session(session, deliver) or Session(secrets.randbelow((1 << 64) - 1)
                                                                  + 1)
         self.address = Address(name, session.incarnation)
-        with ExitStack() as undo:               # what a constructor that fails has opened is closed
+        with ExitStack() as undo:               # closes what was opened if the constructor fails
             carrier = STACKS[stack].carrier
             self._transport = carrier.open(group, self.address.incarnation, self.config)
             undo.callback(self._transport.close)
             self.config = self.config.fitted(self._transport.max_datagram)
-            # Not to be guessed, and above those of an earlier process.
+            # A number that nobody can guess, above those of earlier processes of a session.
             conn_id = (session.epoch << 32) + secrets.randbits(31)
             self._endpoint = Endpoint(
                 stack, self.address, names, self.config, group=group,
@@ -140,7 +163,7 @@ class Channel(SendPort):
         if trace is not None:
             trace.resumes(resume or Digest(), *self._driver.clocks())
         self._state = State(self._transport.wake)
-        self._inside = self._state.inside               # for `enters`
+        self._inside = self._state.inside               # for refuses_reentry
         self._threads = Threads(group, self.address)
         self._sending = Sending(self._state, self._driver,
                                 self._remember_port, self._forget_ports)
@@ -150,17 +173,19 @@ class Channel(SendPort):
         self._closing = Closing(self._state, self._driver, self._threads, self._sending,
                                 self._inbox, self._callbacks)
         self._joining = Joining(group, self._state, self._driver, self._threads, self._callbacks)
-        self._driver.work_for(self, Channel._perform, self._closing.break_off,
+        self._driver.attach(self, Channel._perform, self._closing.on_broken_turn,
                               self._closing.on_poll_error)
 
     # ----------------------------------------------------------------------------------- life cycle
 
     def connect(self, timeout: float | None = None) -> Self:
-        """Join: returns when every listed member has appeared (or is known to have
-        left).
+        """Join the group: return this channel when every listed member has appeared, or
+        is known to have left.
 
-        `timeout` in seconds, default join_timeout; JoinTimeoutError names who is
-        missing, and the channel is closed.
+        `timeout` is in seconds; without it, the option join_timeout holds. When it is
+        over, raise JoinTimeoutError, which names the missing members, and close the
+        channel. RingcastError if the channel is connected already, ClosedError if it is
+        closed.
         """
         timeout = arguments.timeout(timeout)
         self._joining.start()
@@ -171,26 +196,28 @@ class Channel(SendPort):
         return self
 
     def close(self, timeout: float | None = 5.0, *, leave: bool = True) -> int:
-        """Leave: wait until everybody has acknowledged what was sent, at most `timeout`
-        seconds (None: for ever), then go.
+        """Leave the group and close the channel. Return how many of the own messages
+        some member has not acknowledged, those to single members included.
 
-        With leave=False go without a word, as in a crash: the others keep what this
+        It waits until all members have acknowledged all messages, at most `timeout`
+        seconds (None: for ever), and then leaves. 0 means that every member of the view
+        has finished all of them. Members that left or were excluded do not count;
+        messages to such a member alone go to on_undelivered. Closing again returns the
+        same number.
+
+        With leave=False it does not tell the others, as in a crash: they keep what this
         member has not acknowledged and wait for it, until it is excluded, or comes back
-        under its name and gets that (see `resume`).
+        under its name and gets these messages (see `resume`).
 
-        Blocked senders get ClosedError and iterators end; what the application had not
-        finished is not acknowledged. A callback that does not return keeps close() no
-        longer than `timeout` (and leave_timeout for the others to notice); what it was
-        given is not acknowledged, no other callback follows, and its thread is a
-        daemon. Returns how many of the own messages somebody has not acknowledged,
-        those to single members included: 0 means that every member of the view has
-        finished all of them. Those who left or were excluded do not count; what was for
-        such a member alone goes to on_undelivered. Closing again returns the same.
+        Blocked senders get ClosedError, and iterators end. What the application had not
+        finished is not acknowledged. If a callback does not return, close() waits no
+        longer than `timeout`, and leave_timeout for the others to notice; no other
+        callback begins, and the callback's thread is a daemon.
 
-        May be called in a signal handler at any time. If that interrupted another call
-        of this channel, which must go on first, close() returns the number of that
-        moment at once; a thread of the channel's goes on to close it, and the next
-        close(), or the end of the program, waits for that.
+        A signal handler may call it at any time. If the handler interrupted another call
+        of this channel, that call must go on first: then close() returns the number of
+        that moment at once, a thread of the channel closes it, and the next close(), or
+        the end of the program, waits for that thread.
         """
         timeout = arguments.timeout(timeout)
         return self._closing.close(timeout, leave)
@@ -206,11 +233,11 @@ class Channel(SendPort):
 
     def send_many(self, payloads: Sequence[bytes], dest: Address | str | None = None,
                   timeout: float | None = None, *, flags: int = 0) -> None:
-        """Send all of `payloads`, in order; one call costs less than many. Arguments
-        and errors as in `send`.
+        """Send all `payloads`, in order. One call costs less than many of `send`, whose
+        arguments and errors it has.
 
-        SendTimeoutError says how many were sent; the rest, from there on, was not.
-        `timeout` holds for each wait.
+        `timeout` holds for each wait. SendTimeoutError says how many messages were sent:
+        the first ones; the others were not.
         """
         self._sending.send_many(payloads, dest, timeout, flags)
 
@@ -227,44 +254,47 @@ class Channel(SendPort):
     # ------------------------------------------------------------------------------------ receiving
 
     def __iter__(self) -> Iterator[Message]:
-        """Messages as they are delivered, until the channel is closed.
+        """Iterate over messages as they are delivered, until the channel is closed.
 
         A message is finished, and acknowledged, when the thread that got it asks for
-        another: with this iterator or with a new one. So `for message in channel: ...
-        break` keeps the last message unfinished until then, and what the iterator had
-        not handed out goes to the next one, in order. (If that thread never asks again,
-        it is finished with what another thread finishes after it.)
+        another one, with this iterator or a new one. So `for message in channel: ...
+        break` leaves the last message unfinished until then; what the iterator had not
+        handed out goes to the next iterator, in order. If that thread never asks again,
+        the message is finished when another thread finishes a later one.
+
+        ConfigError if the channel has on_message.
         """
         self._check_iterable()
-        for hand in self._inbox.hands():
-            for index, batch in enumerate(hand.batches):
+        for taken in self._inbox.outstanding():
+            for index, batch in enumerate(taken.batches):
                 messages = iter(batch)
                 try:
                     yield from messages
                 except BaseException:
-                    hand.leave(index, messages)
+                    taken.keep_rest(index, messages)
                     raise
 
     def batches(self) -> Iterator[Batch]:
-        """The same in batches, each of one sender's consecutive messages: several times
-        faster."""
+        """Iterate over batches, each of one sender's consecutive messages. This is
+        several times faster than to iterate over messages."""
         self._check_iterable()
-        for hand in self._inbox.hands():
-            for number, batch in enumerate(hand.batches, 1):
+        for taken in self._inbox.outstanding():
+            for number, batch in enumerate(taken.batches, 1):
                 try:
                     yield batch
                 except BaseException:
-                    hand.leave(number)
+                    taken.keep_rest(number)
                     raise
 
     def deliveries(self) -> Iterator[list[Batch]]:
-        """The same in lists of all batches that are there at the time. Asking for the
+        """Iterate over lists of all batches that are there at the time. Asking for the
         next list finishes the one before: only then are its messages acknowledged.
-        Several threads may iterate; each batch goes to one of them, and an ack waits
-        for all who took something earlier.
+
+        Several threads may iterate. Each batch goes to one of them, and a message is
+        acknowledged only when all threads have finished what they took before it.
         """
         self._check_iterable()
-        return (hand.batches for hand in self._inbox.hands())
+        return (taken.batches for taken in self._inbox.outstanding())
 
     def _check_iterable(self) -> None:
         if self._callbacks.on_message is not None:
@@ -272,31 +302,32 @@ class Channel(SendPort):
                               "leave that out to iterate")
 
     def _wait_for_news(self, condition: Callable[[], bool]) -> None:
-        """Poll until there is news for an iterator; nobody polls before `connect`."""
+        """Poll until there is news for an iterator; before connect(), wait, because nobody
+        polls then."""
         self._state.check_not_forked()
         threads, settled = self._threads, self._state.settled
         if not threads.started:
-            settled.wait_for(lambda: condition() or bool(threads.started), at(None))
+            settled.wait_for(lambda: condition() or bool(threads.started), deadline_after(None))
         if not condition():
             self._driver.poller.poll_from_caller(condition)
 
     # ----------------------------------------------------------------------------------- the driver
 
     def _halt(self, fault: str | None) -> None:
-        """Stop, from whichever thread."""
+        """Stop the channel, from any thread."""
         self._closing.halt(fault)
 
     def _perform(self, effects: Effects) -> None:
-        """Do what a turn asked for, as far as it concerns the application, in the order
-        of the fields. The caller holds the turn."""
+        """Perform the effects of a turn that concern the application, in the order of
+        the fields. The caller has the turn."""
         for view in effects.views:
-            self._forget_ports()        # who left, or comes back under its name, is looked up anew
-            self._callbacks.show(view)
+            self._forget_ports()        # a name may belong to nobody now, or to another incarnation
+            self._callbacks.queue_view(view)
         if effects.deliveries and not self._driver.is_broken:
             is_called = self._callbacks.on_message is not None
-            (self._callbacks.deliver if is_called else self._inbox.put)(effects.deliveries)
+            (self._callbacks.queue_messages if is_called else self._inbox.put)(effects.deliveries)
         for batch in effects.failures:
-            self._callbacks.report(batch)
+            self._callbacks.queue_undelivered(batch)
         for warning in effects.warnings:
             log.warning("%s: %s", self.address, warning)
         for dest in effects.closed:
@@ -305,7 +336,7 @@ class Channel(SendPort):
         if effects.writable:
             self._sending.on_room()
         if effects.views or effects.writable or self._state.closing:
-            self._state.settled.ring()
+            self._state.settled.notify_all()
         if effects.fault is not None:
             self._halt(effects.fault)
 
@@ -313,62 +344,62 @@ class Channel(SendPort):
 
     @property
     def view(self) -> View | None:
-        """The members as this one sees them; None before connect."""
+        """Return the members as this one sees them; None before connect()."""
         return self._endpoint.view
 
-    @enters
+    @refuses_reentry
     def exclude(self, name: str) -> None:
-        """Take a member that died out of the group, for everybody: nobody waits for it
-        any longer.
+        """Exclude a member that died from the group, for all members: nobody waits for it
+        any more.
 
-        What it sent and not everybody got may then be known to some and unknown to
-        others. If it is alive after all, its channel closes. ConfigError when `name` is
-        not in the list of members.
+        Messages of it that some members got may then never reach the others. If the
+        member is alive after all, its channel closes. ConfigError if `name` is not in
+        the list of members, or is this member's own.
         """
         if arguments.member_name("name", name) == self.address.name:
             raise ConfigError("a member leaves by closing its channel; exclude() is for others")
         if self._state.closed:
             self._state.check_open()
-        self._driver.in_turn(partial(self._endpoint.members.exclude, name))
-        self._driver.call(0)
+        self._driver.run_in_turn(partial(self._endpoint.members.exclude, name))
+        self._driver.request_turn_by(0)
 
     @property
     def xmit_interval(self) -> float:
-        """Milliseconds between two looks for gaps, now; 0 or less: messages to
+        """Return the milliseconds between two scans for gaps; 0 or less: messages to
         everybody are not retransmitted.
 
-        May be set while the channel is in use, and nothing is lost by that. 0 or less
-        is for nakack2-tcp alone, where the connections retransmit; ConfigError for any
-        other stack.
+        It may be set while the channel is in use, and no message is lost by that. 0 or
+        less is only for nakack2-tcp, whose connections retransmit; ConfigError for other
+        stacks.
         """
         return self._multicast.interval / 1_000_000
 
     @xmit_interval.setter
-    @enters
+    @refuses_reentry
     def xmit_interval(self, value: float) -> None:
         check_xmit_interval(arguments.number("xmit_interval", value), self.stack)
         if self._state.closed:
             self._state.check_open()
-        self._driver.in_turn(partial(self._multicast.change_interval, milliseconds(value)))
-        self._driver.call(0)
+        self._driver.run_in_turn(partial(self._multicast.change_interval, milliseconds(value)))
+        self._driver.request_turn_by(0)
 
     @property
     def fault(self) -> str | None:
-        """Why this channel closed by itself; None if it did not."""
+        """Return why this channel closed by itself; None if it did not."""
         return self._state.fault
 
     @property
     def acknowledged(self) -> int:
-        """Every member of the view has acknowledged this one's messages to everybody up
-        to this seqno. A member that died is one until it is excluded, and then its next
-        incarnation is."""
+        """Return the seqno up to which every member of the view has acknowledged this
+        member's messages to everybody. A member that died counts until it is excluded
+        or its next incarnation takes its place."""
         return self._multicast.send_window.ring.low
 
     @property
     def slowest(self) -> str | None:
-        """The name of a member that has not acknowledged the oldest message to
-        everybody that is kept for others; None if none is, or as long as it is not
-        known."""
+        """Return the name of a member that has not acknowledged the oldest message that
+        the send window to everybody keeps; None if it keeps none, or while that member
+        is not known."""
         if self._multicast.unacked():
             slowest = self._multicast.slowest()
             members = self.view.members if self.view else ()
@@ -377,59 +408,62 @@ class Channel(SendPort):
 
     @property
     def max_payload(self) -> int:
-        """The bytes of a message that fits one datagram: ringcast.MAX_PAYLOAD on
-        loopback, else what a frame of the interface carries. A larger message travels
-        in fragments."""
+        """Return the bytes of the largest message that fits one datagram: on loopback
+        ringcast.MAX_PAYLOAD, otherwise what a frame of the interface carries. Larger
+        messages are sent in fragments."""
         return self._multicast.send_window.largest
 
     @property
     def fragment_size(self) -> int:
-        """A message of more than `max_payload` bytes takes one seqno for each so many
-        bytes of it, or part of them; any other takes one."""
+        """Return the bytes of a message that one fragment carries. A message of more than
+        `max_payload` bytes takes a seqno for each fragment; any other message takes
+        one."""
         return frag.size_of(self.config.max_bundle_size)
 
     def digest(self) -> Digest:
-        """The highest seqno of each sender that the application has finished."""
-        return self._look(self._multicast.digest)
+        """Return the highest seqno of each sender that the application has finished; a
+        later incarnation can pass it as `resume`."""
+        return self._read(self._multicast.digest)
 
     def status(self) -> dict[str, int]:
-        """Pointers and counters of every layer, of the transport and of this channel,
-        by the texts' names."""
-        return self._look(lambda: {
+        """Return the pointers and counters of every layer, of the transport and of this
+        channel, by name; docs/reference.md says what each counts."""
+        return self._read(lambda: {
             **self._endpoint.status(), **self._transport.status(),
             "num_blockings": self._sending.num_blockings,
             "num_callback_errors": self._callbacks.num_errors})
 
-    def _look(self, read: Callable[[], Result]) -> Result:
-        """Read something of the stack. A signal handler that interrupted a call of this
-        channel reads it as it stands: it cannot wait for the turn. Another thread may
-        change a table meanwhile, so it may have to look again."""
+    def _read(self, read: Callable[[], Result]) -> Result:
+        """Read something of the stack, in a turn. A signal handler that interrupted a
+        call of this channel cannot wait for the turn: it reads without, and again if
+        another thread has changed a table meanwhile."""
         if threading.get_ident() not in self._inside:
-            return self._look_in_turn(read)
-        for _ in range(LOOKS):
+            return self._read_in_turn(read)
+        for _ in range(MAX_READS):
             try:
                 return read()
             except RuntimeError:
                 continue
         raise RingcastError(REENTERED)
 
-    @enters
-    def _look_in_turn(self, read: Callable[[], Result]) -> Result:
+    @refuses_reentry
+    def _read_in_turn(self, read: Callable[[], Result]) -> Result:
         return self._driver.read(read)
 
     # -------------------------------------------------------------- dropped, and in other processes
 
     def __del__(self) -> None:
-        """Nobody has closed this channel, and nobody can any more. A garbage collector
-        may call this in the middle of anything, so another thread does the rest."""
-        is_whole = getattr(self, "_joining", None) is not None      # else its constructor failed
-        if not is_whole or self._state.closed:
+        """Leave the group, because nobody has closed this channel and nobody can any
+        more. A garbage collector may call this in the middle of anything, so another
+        thread does the work."""
+        is_complete = getattr(self, "_joining", None) is not None   # else the constructor failed
+        if not is_complete or self._state.closed:
             return
-        warnings.warn(f"{self.address} of group {self.group!r} was dropped without close(); it leaves "
-                      "its group, and messages that were not acknowledged may be lost",
+        warnings.warn(f"{self.address} of group {self.group!r} was dropped without close(); it "
+                      "leaves its group, and messages that were not acknowledged may be lost",
                       ResourceWarning, stacklevel=2, source=self)
         with suppress(RuntimeError):                    # the interpreter ends
-            start_new_thread(self._closing.go, ())
+            start_new_thread(self._closing.leave_without_waiting, ())
 
     def __reduce__(self) -> NoReturn:
         raise RingcastError("a channel stays in the process that opened it; give the other process "

@@ -1,13 +1,12 @@
-"""Closing a channel, and what else ends it: a failure, a fork, or that it was dropped.
+"""Closing a channel, and what else ends it: a failure, a fork, or garbage collection.
 
-One thread closes, of its own, and close() waits for that thread. So close() may be
-called by a signal handler that interrupted another call of the channel: it takes no
-lock, and does not wait when what it interrupted must go on first. Whoever calls close()
-again waits for the same thread, and shortens its wait for acks when it is in more of a
-hurry.
+A thread of its own closes the channel, and close() waits for that thread. So a signal
+handler that interrupted another call of the channel may call close(): it takes no lock,
+and does not wait if the interrupted call must go on first. Whoever calls close() again
+waits for the same thread, and may shorten its wait for acks.
 
-A channel that fails halts: no turns, no sends, no callbacks. Its sockets stay until
-somebody closes it.
+A channel that fails halts: no turns, no sends, no callbacks. Its sockets stay open until
+the application closes it.
 """
 
 import atexit
@@ -22,7 +21,7 @@ from weakref import WeakSet
 from ringcast.channel.callbacks import Callbacks
 from ringcast.channel.driver import Driver
 from ringcast.channel.inbox import Inbox
-from ringcast.channel.reentry import at
+from ringcast.channel.reentry import deadline_after
 from ringcast.channel.sending import Sending
 from ringcast.channel.state import State
 from ringcast.channel.threads import GRACE, Threads
@@ -32,10 +31,10 @@ log = logging.getLogger("ringcast")
 
 
 class Closing:
-    """Closes the channel that these are the parts of. That is alive as long as one of
-    its threads closes it: `sending` and `inbox` hold it.
+    """Closes a channel, whose parts these are. The channel stays alive while a thread
+    closes it, because `sending` and `inbox` refer to it.
 
-    Threads: any may call everything.
+    Threads: any thread may call everything.
     """
 
     def __init__(self, state: State, driver: Driver, threads: Threads, sending: Sending,
@@ -43,14 +42,14 @@ class Closing:
         self._state, self._driver, self._threads = state, driver, threads
         self._sending, self._inbox, self._callbacks = sending, inbox, callbacks
         self._endpoint, self._transport = driver.endpoint, driver.transport
-        self._unacked = 0                               # when it was closed
-        self.begin()
+        self._unacked = 0                               # when the channel was closed
+        self.reset()
         CLOSINGS.add(self)
 
-    def begin(self) -> None:
-        """Make what threads share."""
-        self._may_close = deque([True])                 # for the one who begins to close
-        # Until when that waits for acks, by time.monotonic(); None: for ever.
+    def reset(self) -> None:
+        """Make what threads share: at first, and again in a forked child."""
+        self._may_close = deque([True])     # a ticket for the first that calls close()
+        # Until when the closing thread waits for acks, by time.monotonic(); None: for ever.
         self._close_by: float | None = None
 
     # ---------------------------------------------------------------------------- who calls close()
@@ -69,9 +68,9 @@ class Closing:
         return self._unacked if self._state.closed else self._endpoint.num_unacked()
 
     def _begin_to_close(self, timeout: float | None, leave: bool, is_interrupting: bool) -> None:
-        """See that a thread closes the channel: this one holds what the driver may need
-        when it is in a signal handler."""
-        by, me = at(timeout)(), threading.current_thread()
+        """Start a thread that closes the channel, unless there is one. This thread may be
+        in a signal handler, and hold locks that closing needs."""
+        by, me = deadline_after(timeout)(), threading.current_thread()
         inside = self._state.inside
         ticket = False
         try:
@@ -79,14 +78,14 @@ class Closing:
             ticket = bool(self._may_close) and self._may_close.pop()
             if not ticket:
                 if by is not None and (self._close_by is None or by < self._close_by):
-                    self._close_by = by         # whoever is in more of a hurry shortens the wait
-                    self._hurry()
-                    self._state.settled.ring()
+                    self._close_by = by         # the shortest timeout counts
+                    self._shorten_leaving()
+                    self._state.settled.notify_all()
                 return
             self._close_by, self._state.closing = by, True
             self._threads.make(partial(self._close, timeout, leave, me), "closing").start()
             ticket = False
-        except IndexError:                              # another thread was faster
+        except IndexError:                              # another thread took the ticket
             pass
         finally:
             if ticket:                                  # there is no such thread
@@ -95,15 +94,16 @@ class Closing:
                 inside.discard(threading.get_ident())
 
     def _await_closed(self, timeout: float | None) -> None:
-        """Wait for the thread that closes; whatever happens to it, not much longer than
-        it may take."""
-        patience = 2 * self._endpoint.config.leave_timeout / 1000 + 2 * GRACE
-        longest = None if timeout is None else timeout + patience
-        self._state.settled.wait_for(lambda: self._state.closed, at(longest))
+        """Wait for the thread that closes: if something happens to it, not much longer
+        than it may take."""
+        grace = 2 * self._endpoint.config.leave_timeout / 1000 + 2 * GRACE
+        longest = None if timeout is None else timeout + grace
+        self._state.settled.wait_for(lambda: self._state.closed, deadline_after(longest))
 
     # ----------------------------------------------------------------------- the thread that closes
 
     def _close(self, timeout: float | None, leave: bool, caller: threading.Thread) -> None:
+        """Close the channel, from the thread that closes."""
         state = self._state
         try:
             self._sending.close()
@@ -120,32 +120,34 @@ class Closing:
             has_left = leave and state.fault is None and self._endpoint.view is not None
             trace.close(has_left, self._unacked, *self._driver.clocks())
         if self._unacked and timeout != 0:
-            log.warning("%s closed with %d messages that somebody has not acknowledged",
+            log.warning("%s closed with %d messages that some member has not acknowledged",
                         self._endpoint.local, self._unacked)
         state.closed = True
-        state.settled.ring()
+        state.settled.notify_all()
 
     def _leave(self) -> None:
-        """Leave in good order (endpoint.Leaving). When nobody else takes the turn in
-        which it goes on, this thread does."""
-        self._driver.take_back()
-        self._driver.in_turn(partial(self._endpoint.leave, instant(self._close_by)))
-        self._hurry()
+        """Leave in good order (endpoint.Leaving). This thread takes the turns for that
+        which no other thread takes."""
+        self._driver.finish_in_turn()
+        self._driver.run_in_turn(partial(self._endpoint.leave, to_instant(self._close_by)))
+        self._shorten_leaving()
         leaving = self._endpoint.leaving
         while leaving is not None and not (self._state.stopped or leaving.is_over):
-            self._state.wait_settled(lambda: seconds(leaving.deadline()), lambda: leaving.is_over)
-            self._driver.in_turn(self._endpoint.tick)
+            self._state.wait_settled(lambda: to_seconds(leaving.deadline()),
+                                     lambda: leaving.is_over)
+            self._driver.run_in_turn(self._endpoint.tick)
 
-    def _hurry(self) -> None:
-        """See that leaving takes no longer than close() may."""
+    def _shorten_leaving(self) -> None:
+        """See that leaving waits no longer for acks than close() may."""
         if (leaving := self._endpoint.leaving) is not None:
-            leaving.by = instant(self._close_by)
-            self._driver.rouse()
+            leaving.by = to_instant(self._close_by)
+            self._driver.request_turn()
 
     # -------------------------------------------------------------------- without a call of close()
 
     def halt(self, fault: str | None) -> None:
-        """Stop the threads, from whichever thread; close() gives the sockets back."""
+        """Stop the channel's threads, from any thread, for the reason `fault`. close()
+        still has to close the sockets."""
         self._state.fault = fault
         self._state.closing = self._state.stopped = True
         self._sending.close()
@@ -154,10 +156,10 @@ class Closing:
         self._state.release_waiters()
         self._driver.poller.stop()
 
-    def break_off(self, error: BaseException) -> None:
-        """Deliver and finish nothing any more: a signal handler's exception came in the
-        middle of a turn. What that had in hand is lost, and an ack might cover it. But
-        close() can still say goodbye."""
+    def on_broken_turn(self, error: BaseException) -> None:
+        """Deliver and finish nothing any more, because a signal handler's exception came
+        in the middle of a turn: what the turn handled is lost, and an ack might cover
+        it. close() can still leave the group."""
         self._state.closing = True
         self._state.fault = (
             f"{type(error).__name__} came in the middle of this member's work, from a signal "
@@ -168,10 +170,9 @@ class Closing:
         self._state.release_waiters()
 
     def on_poll_error(self, error: BaseException, polling: bool) -> None:
-        """Raise what a signal handler raised in the application's thread. Any other
-        error is our own: it stops the channel loudly rather than leave anybody
-        waiting."""
-        if self._state.closed:                          # between two looks at whether it is
+        """Raise what a signal handler raised in a thread of the application. Any other
+        error is our own: log it and stop the channel, so that nobody waits for it."""
+        if self._state.closed:              # it was closed while the thread polled
             return
         is_application = threading.get_ident() in self._state.inside
         if is_application and (polling or not isinstance(error, Exception)):
@@ -180,50 +181,53 @@ class Closing:
         self.halt("the channel failed for a reason of its own, which is in the log; "
                   "open a new one and please report it")
 
-    def go(self) -> None:
-        """Leave, as far as that goes without waiting for anybody: the channel was
-        dropped."""
+    def leave_without_waiting(self) -> None:
+        """Leave without waiting for anybody, because the channel was dropped."""
         if self._endpoint.view is not None and not self._state.stopped:
             with suppress(Exception):
-                self._driver.in_turn(partial(self._endpoint.leave, 0))
+                self._driver.run_in_turn(partial(self._endpoint.leave, 0))
         self._close(0, False, threading.current_thread())
 
-    def become_a_copy(self) -> None:
-        """Close a forked child's copy without a word, and touch nothing that the parent
-        shares. Threads that are not here may have held the locks, so make new ones."""
-        self._state.become_a_copy(
+    def disable_after_fork(self) -> None:
+        """Close a forked child's copy, without telling anybody and without changing what
+        it shares with the parent. Make new locks: threads that exist only in the parent
+        may have held the old ones."""
+        self._state.disable_after_fork(
             "this channel belongs to the process that opened it, of which this one is a fork; "
             "open a channel of its own here")
         self._unacked = self._endpoint.num_unacked()
         self._driver.trace = None
-        self._threads.begin()
-        self._driver.begin()
-        self._sending.begin()
-        self._inbox.begin()
-        self._callbacks.begin()
-        self.begin()
+        self._threads.reset()
+        self._driver.reset()
+        self._sending.reset()
+        self._inbox.reset()
+        self._callbacks.reset()
+        self.reset()
         self._sending.close()
         self._inbox.end()
         self._callbacks.end()
         self._transport.forget()
 
 
-def instant(moment: float | None) -> Instant | None:
-    """Return a moment of time.monotonic() as the endpoint counts it; None is never."""
-    return None if moment is None else int(moment * 1e9)
+def to_instant(seconds: float | None) -> Instant | None:
+    """Convert seconds of time.monotonic() to an instant of the endpoint; None is
+    never."""
+    return None if seconds is None else int(seconds * 1e9)
 
 
-def seconds(instant: Instant | None) -> float | None:
-    """Return the opposite of `instant`."""
+def to_seconds(instant: Instant | None) -> float | None:
+    """Convert an instant of the endpoint to seconds of time.monotonic(); None is
+    never."""
     return None if instant is None else instant / 1e9
 
 
 CLOSINGS: WeakSet[Closing] = WeakSet()
 
 
-def _make_copies() -> None:
+def _disable_copies() -> None:
+    """Close the copies of all channels in a forked child."""
     for closing in tuple(CLOSINGS):
-        closing.become_a_copy()
+        closing.disable_after_fork()
 
 
-os.register_at_fork(after_in_child=_make_copies)
+os.register_at_fork(after_in_child=_disable_copies)

@@ -1,10 +1,10 @@
-"""The driver: whoever holds the turn lock owns the endpoint for one turn.
+"""The driver takes turns: whoever holds the turn lock owns the endpoint for one turn.
 
 A turn brings in what arrived, lets the layers decide, and performs what they ask for.
-It is taken by the driver's thread, by a thread that waits for messages (poller.py),
-and, when its message completes a datagram, by the application thread that sent it. So
-neither a busy sender nor a waiting receiver needs a hop to another thread, and messages
-leave in the order of their seqnos.
+Three kinds of threads take turns: the driver's thread, a thread that waits for messages
+(poller.py), and an application thread whose message completes a datagram. So neither a
+busy sender nor a waiting receiver needs another thread, and messages leave in the order
+of their seqnos.
 """
 
 import threading
@@ -33,46 +33,50 @@ Fail = Callable[[BaseException, bool], None]
 
 
 class Driver:
-    """Gives an endpoint its turns, once it works for somebody.
+    """Gives an endpoint its turns, once it is attached to a channel.
 
-    Threads: every method may be called by any thread.
+    Threads: any thread may call everything.
     """
 
     def __init__(self, endpoint: Endpoint, transport: Transport, trace: Recorder | None) -> None:
         self.endpoint, self.transport, self.trace = endpoint, transport, trace
-        self.is_broken = False          # a turn was broken off: nothing is delivered or finished
-        self.begin()
+        self.is_broken = False      # an exception broke a turn: nothing more is delivered, finished
+        self.reset()
 
-    def work_for(self, owner: object, perform: Perform, on_break: Break, on_error: Fail) -> None:
-        """Work for the channel `owner`. `perform(owner, effects)` does with the effects
-        of a turn what concerns the application. `on_break` is told when an exception
-        came in the middle of a turn; `on_error` of one while polling, and whether the
-        transport was at it. None of them is kept alive: a channel that everybody has
-        forgotten can go."""
+    def attach(self, owner: object, perform: Perform, on_break: Break, on_error: Fail) -> None:
+        """Work for the channel `owner`.
+
+        `perform(owner, effects)` performs the effects of a turn that concern the
+        application. `on_break(error)` is called if an exception comes in the middle of
+        a turn. `on_error(error, polling)` is called if one comes from poll(); `polling`
+        says whether the transport was polling. The driver keeps none of them alive, so
+        a channel that everybody has forgotten can be collected.
+        """
         self._owner, self._perform = ref(owner), perform
         self._on_break: WeakMethod[Break] = WeakMethod(on_break)
         self._on_error: WeakMethod[Fail] = WeakMethod(on_error)
 
-    def begin(self) -> None:
-        """Make what threads share."""
-        self.turn = threading.Lock()                    # held by whoever owns the endpoint
+    def reset(self) -> None:
+        """Make what threads share: at first, and again in a forked child."""
+        self.turn = threading.Lock()                    # held by the thread that has the turn
         self.poller = Poller(self.poll, self.transport.wake)
-        self.finished: deque[list[Batch]] = deque()  # what the application is done with
-        self._wakes_at: Instant = 0                  # when the sleep of who polls ends by itself;
-                                                     # 0: awake
-        self._called = False                         # there is work that no deadline tells of
+        self.finished: deque[list[Batch]] = deque()     # what the application has finished
+        self._wakes_at: Instant = 0                 # when the polling thread's sleep ends; 0: awake
+        self._is_turn_requested = False             # there is work that no deadline tells of
 
     def clocks(self) -> tuple[int, int]:
-        """Return the time, and wall time by the same clock."""
+        """Return the time, and the wall time by the same clock, in nanoseconds."""
         now = time.monotonic_ns()
         return now, now + self.endpoint.stack.anchor
 
     # ------------------------------------------------------------------------------------- turns
 
-    def in_turn(self, act: Callable[[Instant], Result]) -> Result:
-        """Take the turn, act, and perform what that asks for. An exception in the
-        middle of it leaves the endpoint in no state that can be trusted; but what a
-        layer itself raises, it raises before it changes anything."""
+    def run_in_turn(self, act: Callable[[Instant], Result]) -> Result:
+        """Take the turn, call `act(now)`, and perform its effects; return its result.
+
+        After any other exception than RingcastError the endpoint's state cannot be
+        trusted. A layer that raises RingcastError does so before it changes anything.
+        """
         with self.turn:
             try:
                 result = act(time.monotonic_ns())
@@ -98,33 +102,33 @@ class Driver:
         if (owner := self._owner()) is not None:
             self._perform(owner, effects)
 
-    def read(self, look: Callable[[], Result]) -> Result:
-        """Read something of the endpoint while nobody changes it."""
+    def read(self, get: Callable[[], Result]) -> Result:
+        """Return what `get()` reads of the endpoint, while no turn changes it."""
         with self.turn:
-            return look()
+            return get()
 
     def flush(self, dest: Dest, full_only: bool) -> None:
-        """Frame and send what waits for `dest`, from this thread. Whoever else has the
-        turn is waited
-        for: that keeps the order."""
+        """Send the bundled messages to `dest` from this thread, after the thread that has
+        the turn now: that keeps the order. With `full_only` send full datagrams
+        only."""
         endpoint = self.endpoint
-        self.in_turn(partial(endpoint.bundler.flush, dest, full_only=full_only))
+        self.run_in_turn(partial(endpoint.bundler.flush, dest, full_only=full_only))
         if dest is None and endpoint.multicast.hears_itself():
-            self.rouse()
+            self.request_turn()
         elif (deadline := endpoint.stack.deadline()) is not None:
-            self.call(deadline)
+            self.request_turn_by(deadline)
 
     def finish(self, batches: list[Batch]) -> None:
-        """Note that the application is done with these."""
+        """Note that the application has finished these batches."""
         self.finished.append(batches)
-        self.call(0)
+        self.request_turn_by(0)
 
-    def take_back(self) -> bool:
-        """Take the turn for what the application is done with; return whether it got
-        more for that."""
-        return self.in_turn(self._take_back)
+    def finish_in_turn(self) -> bool:
+        """Take a turn for what the application has finished. Return whether it got more
+        messages for that."""
+        return self.run_in_turn(self._finish_batches)
 
-    def _take_back(self, now: Instant) -> bool:
+    def _finish_batches(self, now: Instant) -> bool:
         batches: list[Batch] = []
         while self.finished:
             batches += self.finished.popleft()
@@ -132,22 +136,22 @@ class Driver:
 
     # ----------------------------------------------------------------------------------- polling
 
-    def poll(self, visiting: bool) -> bool:
-        """Poll once, and take the turn with what came; False when there is no channel
-        any more. Nothing here keeps that alive while the transport sleeps."""
+    def poll(self, expecting: bool) -> bool:
+        """Poll once, and take a turn with what came. Return False if the channel has been
+        collected; nothing here keeps it alive while the transport sleeps."""
         polling = False
         try:
             if (owner := self._owner()) is None:
                 return False
-            timeout = self._before_poll()
+            timeout = self._sleep_time()
             del owner
             polling = True
-            datagrams, links = self.transport.poll(timeout, visiting), self.transport.links()
+            datagrams, links = self.transport.poll(timeout, expecting), self.transport.links()
             polling = False
             if (owner := self._owner()) is None:
                 return False
-            self._wakes_at, self._called = 0, False
-            self.in_turn(partial(self._take_turn, datagrams, links))
+            self._wakes_at, self._is_turn_requested = 0, False
+            self.run_in_turn(partial(self._take_turn, datagrams, links))
             del owner
         except BaseException as error:
             if (on_error := self._on_error()) is None:
@@ -155,10 +159,11 @@ class Driver:
             on_error(error, polling)
         return True
 
-    def _before_poll(self) -> int | None:
-        """Return for how many nanoseconds whoever polls may sleep; None: for ever."""
-        has_more = bool(self.finished) and self.take_back()
-        return 0 if has_more else self.plan()
+    def _sleep_time(self) -> int | None:
+        """Return for how many nanoseconds the polling thread may sleep; None: for
+        ever."""
+        has_more = bool(self.finished) and self.finish_in_turn()
+        return 0 if has_more else self.plan_sleep()
 
     def _take_turn(self, datagrams: Sequence[Any], links: Sequence[int], now: Instant) -> None:
         self.endpoint.receive(datagrams, links, now)
@@ -166,27 +171,31 @@ class Driver:
         if not self.is_broken:
             self.endpoint.deliver(now)
 
-    def plan(self) -> int | None:
-        """Return how long the driver may sleep, in nanoseconds. It says until when
-        *before* it looks once more at what would shorten that: whoever adds work looks
-        at `_wakes_at` *after* adding it, so one of the two sees the other."""
+    def plan_sleep(self) -> int | None:
+        """Return how long the polling thread may sleep, in nanoseconds; None: for ever.
+
+        It sets `_wakes_at` *before* it checks once more for work that shortens the
+        sleep; a thread that adds work reads `_wakes_at` *after* adding it. So one of
+        the two sees the other.
+        """
         self._wakes_at = FOREVER
         until = FOREVER
-        if self.finished or self._called:
+        if self.finished or self._is_turn_requested:
             until = 0
         elif (deadline := self.endpoint.deadline()) is not None:
             until = deadline
         self._wakes_at = until
         return None if until == FOREVER else max(0, until - time.monotonic_ns())
 
-    def call(self, by: Instant) -> None:
-        """See that there is a turn no later than `by`, of which `plan` knows too."""
+    def request_turn_by(self, by: Instant) -> None:
+        """See that there is a turn no later than `by`; plan_sleep() must find the reason,
+        too."""
         if self._wakes_at > by:
             self._wakes_at = 0
             self.transport.wake()
 
-    def rouse(self) -> None:
-        """See that there is a turn after now, whether the driver sleeps, or is just
-        making up its mind to."""
-        self._called = True
-        self.call(0)
+    def request_turn(self) -> None:
+        """See that a turn begins after now, whether the polling thread sleeps or is just
+        about to."""
+        self._is_turn_requested = True
+        self.request_turn_by(0)

@@ -1,56 +1,56 @@
-"""Joining: a member is there when it has its first view, which all listed members have
-agreed on.
+"""Joining: a member has joined when it has its first view, on which all listed members
+agree.
 
-Before connect() there are no threads and no turns: nothing of what joining needs may
-run earlier. A channel joins once.
+Before connect() there are no threads and no turns: nothing that joining needs may run
+earlier. A channel joins once.
 """
 
 from ringcast.channel.callbacks import Callbacks
 from ringcast.channel.driver import Driver
-from ringcast.channel.reentry import at, enters
+from ringcast.channel.reentry import deadline_after, refuses_reentry
 from ringcast.channel.state import State
 from ringcast.channel.threads import Threads
 from ringcast.errors import ClosedError, JoinTimeoutError, RingcastError
 
-# Seconds that the others get to be ready for our stream, before it begins all the same.
-READY = 1.0
+READY = 1.0     # seconds to wait for the others to be ready for our stream; then it begins anyway
 
 
 class Joining:
-    """Lets the channel that these are the parts of join `group`.
+    """Lets a channel, whose parts these are, join `group`.
 
-    Threads: any may call.
+    Threads: any thread may call.
     """
 
     def __init__(self, group: str, state: State, driver: Driver, threads: Threads,
                  callbacks: Callbacks) -> None:
         self._group, self._state, self._driver = group, state, driver
         self._threads, self._callbacks = threads, callbacks
-        self._inside = state.inside                     # for `enters`
+        self._inside = state.inside                     # for refuses_reentry
 
-    @enters
+    @refuses_reentry
     def start(self) -> None:
         """Announce this member, and start the threads."""
         self._state.check_open()
         if self._threads.started:
             raise RingcastError("this channel is connected already; use it as it is")
-        self._driver.in_turn(self._driver.endpoint.start)
+        self._driver.run_in_turn(self._driver.endpoint.start)
         self._threads.start(self._driver.poller.run_driver, "driver")
         if self._callbacks.needs_thread:
             self._threads.start(self._callbacks.target(), "callbacks")
-        self._state.settled.ring()                      # for who iterates already
+        self._state.settled.notify_all()                      # for threads that iterate already
 
     def wait(self, seconds: float) -> RingcastError | None:
-        """Wait for a view, and then until the others are ready; return why there is
-        none."""
+        """Wait for a view, and then until the others are ready. Return an error if there
+        is no view."""
         endpoint = self._driver.endpoint
-        self._state.wait_settled(at(seconds), lambda: endpoint.view is not None)
+        self._state.wait_settled(deadline_after(seconds), lambda: endpoint.view is not None)
         if endpoint.view is None:
             return self._error(seconds)
-        self._state.wait_settled(at(READY), endpoint.multicast.is_ready)
+        self._state.wait_settled(deadline_after(READY), endpoint.multicast.is_ready)
         return None
 
     def _error(self, seconds: float) -> RingcastError:
+        """Return why there is no view after `seconds`."""
         missing = ", ".join(self._driver.endpoint.members.missing())
         if self._state.closing:
             return ClosedError(self._state.fault

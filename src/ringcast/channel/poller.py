@@ -1,86 +1,88 @@
-"""Who polls the transport: a driver thread, or whoever waits for messages.
+"""Which thread polls the transport: the driver, or a thread that waits for messages.
 
-Somebody must watch the network all the time, so there is a driver. But a thread that
-waits for a message gets it sooner when it polls by itself: a hop from one thread to
-another costs more than all else between the network and the application. So such a
-thread polls instead of the driver, which stands by (the pattern of leader and
-follower). When it goes away with its message, the driver does not take over at once,
-for that would be the same hop again; it looks every millisecond, and takes over when
-the caller has not come back.
+Some thread must watch the network all the time, so there is a driver. But a thread that
+waits for a message gets it sooner if it polls itself: handing it over from one thread
+to another costs more than everything else between network and application. So such a
+thread polls in the driver's place, and the driver stands by (the pattern of leader and
+follower). When the thread goes away with its message, the driver does not take over at
+once, because that would be the same hand-over again. It checks every millisecond, and
+takes over if no caller has polled since.
 """
 
 import threading
 import time
 from collections.abc import Callable
 
-PATIENCE = 0.001                        # seconds between two looks of the driver that stands by
+PATIENCE = 0.001                        # seconds between two checks of the driver that stands by
 
 
 class Poller:
-    """`turn(visiting)` polls once and does what follows from it. It returns at once
-    after `wake`, and it returns False when there is nobody left to poll for.
+    """`turn(expecting)` polls once and handles what came; `expecting` says that the
+    caller waits for a message. It returns at once after `wake`, and it returns False
+    when there is nobody left to poll for.
 
-    Threads: one runs the driver; one caller polls at a time; any may call stop().
+    Threads: one thread runs the driver; one caller polls at a time; any thread may call
+    stop().
     """
 
     def __init__(self, turn: Callable[[bool], bool], wake: Callable[[], None]) -> None:
         self._turn, self._wake = turn, wake
-        self._taken = threading.Lock()          # held by whoever polls
-        self._wanted = False                    # somebody visits now and then
-        self._waiting = False                   # a visitor waits for the driver to get up
-        self._visits = 0
-        self._left = threading.Event()          # a visitor went while the driver slept
-        self._asleep = False
+        self._poll_lock = threading.Lock()      # held by the thread that polls
+        self._callers_poll = False              # a caller polls now and then
+        self._caller_waits = False              # a caller waits for the driver to give way
+        self._num_visits = 0                    # of callers that have polled
+        self._caller_left = threading.Event()   # a caller went away while the driver slept
+        self._is_asleep = False
         self._stopped = False
 
     def run_driver(self) -> None:
-        """Take turns until stop(), and leave them to visitors while there are any."""
+        """Take turns until stop(), except while callers poll."""
         while not self._stopped:
-            with self._taken:
-                while not (self._wanted or self._waiting or self._stopped):
+            with self._poll_lock:
+                while not (self._callers_poll or self._caller_waits or self._stopped):
                     if not self._turn(False):
                         self._stopped = True
             self._stand_by()
 
     def _stand_by(self) -> None:
-        """Until no visitor has come for a while."""
+        """Wait until no caller has polled for a while."""
         while not self._stopped:
-            visits = self._visits
+            visits = self._num_visits
             time.sleep(PATIENCE)
-            if visits != self._visits or self._waiting:
+            if visits != self._num_visits or self._caller_waits:
                 continue
-            if not self._taken.locked():
+            if not self._poll_lock.locked():
                 break
-            # A visitor waits for something to happen. It says so when it goes, if it
-            # sees that we are asleep; and if it does not see that, it has gone before
-            # we look again.
-            self._left.clear()
-            self._asleep = True
-            if self._taken.locked() and visits == self._visits and not self._stopped:
-                self._left.wait()
-            self._asleep = False
-        self._wanted = False
+            # A caller polls and waits for something to happen. When it goes away it wakes us, if
+            # it sees that we are asleep. If it does not see that, it has gone before we check
+            # again below.
+            self._caller_left.clear()
+            self._is_asleep = True
+            if self._poll_lock.locked() and visits == self._num_visits and not self._stopped:
+                self._caller_left.wait()
+            self._is_asleep = False
+        self._callers_poll = False
 
     def poll_from_caller(self, done: Callable[[], bool]) -> None:
-        """Take turns until `done`, or stop(). An exception may come at any time, and
-        then another polls."""
+        """Take turns until `done()`, or stop(). If an exception ends this, at whatever
+        time, another thread polls."""
         try:
-            self._waiting = True            # said first: a driver that comes before us gives way
-            if self._taken.locked():
+            self._caller_waits = True           # set first: a driver that comes now gives way
+            if self._poll_lock.locked():
                 self._wake()
-            with self._taken:
-                self._waiting = False
-                self._wanted = True
+            with self._poll_lock:
+                self._caller_waits = False
+                self._callers_poll = True
                 while not done() and not self._stopped:
                     self._turn(True)
         finally:
-            self._waiting = False
-            self._visits += 1
-            if self._asleep:
-                self._left.set()
+            self._caller_waits = False
+            self._num_visits += 1
+            if self._is_asleep:
+                self._caller_left.set()
 
     def stop(self) -> None:
-        """The end of all turns; whoever polls comes back."""
+        """End all turns: make run_driver() and poll_from_caller() return."""
         self._stopped = True
-        self._left.set()
+        self._caller_left.set()
         self._wake()

@@ -1,10 +1,10 @@
-"""What lets a signal handler call the channel whose call it interrupted.
+"""How a signal handler may call the channel whose call it interrupted.
 
 Python runs signal handlers on the main thread, between two bytecodes of whatever that
-is doing. If the interrupted call holds a lock, a handler that waits for the lock waits
-for ever. So a thread notes that it is inside a channel's internals, before it takes any
-lock there; and a call that finds its own thread inside already takes no lock: it leaves
-the work to another thread, or raises.
+does. If the interrupted call holds a lock, a handler that waits for the lock waits for
+ever. So a thread notes that it is inside a channel before it takes any lock there. A
+call that finds its own thread inside already takes no lock: it leaves the work to
+another thread, or raises.
 """
 
 import threading
@@ -20,31 +20,32 @@ from ringcast.errors import RingcastError
 Returned = TypeVar("Returned")
 Parameters = ParamSpec("Parameters")
 
-
-REENTERED = ("this call came from a signal handler that interrupted another call of the same channel, which must go on first; "
-             "set a flag in the handler and look at it later, or call from another thread")
+REENTERED = ("this call came from a signal handler that interrupted another call of the same "
+             "channel, which must finish first; set a flag in the handler and check it later, or "
+             "call from another thread")
 
 
 class HasInside(Protocol):
-    """Something of which `_inside` are the threads that are at work in it, by their
-    idents."""
+    """An object whose `_inside` are the idents of the threads that are inside it."""
 
     _inside: set[int]
 
 
 Owner = TypeVar("Owner", bound=HasInside)
+Method = Callable[Concatenate[Owner, Parameters], Returned]
 
 
-def enters(method: Callable[Concatenate[Owner, Parameters], Returned]) -> Callable[Concatenate[Owner, Parameters], Returned]:
-    """Make a method raise RingcastError when its own thread is inside, else be inside
-    while it runs."""
+def refuses_reentry(method: Method[Owner, Parameters, Returned],
+                    ) -> Method[Owner, Parameters, Returned]:
+    """Make a method raise RingcastError if its thread is inside already; otherwise the
+    thread is inside while the method runs."""
 
     @wraps(method)
     def entered(owner: Owner, *args: Any, **kwargs: Any) -> Returned:
         thread = threading.get_ident()
         if thread in owner._inside:
             raise RingcastError(REENTERED)
-        try:                    # a handler may raise at any time: nothing stands before the `try`
+        try:            # a handler may raise at any time, so nothing comes between this and add()
             owner._inside.add(thread)
             return method(owner, *args, **kwargs)
         finally:
@@ -53,30 +54,32 @@ def enters(method: Callable[Concatenate[Owner, Parameters], Returned]) -> Callab
     return entered
 
 
-class Bell:
-    """Wakes whoever waits for a condition, without a lock: it may be rung from a signal
-    handler, whatever that interrupted.
+class LockFreeCondition:
+    """A condition variable without a lock: a signal handler may notify, whatever it
+    interrupted.
 
-    T1 waits: enters itself, looks at the condition, sleeps. T2 changes something, then rings for all who have entered. Whichever comes
-    first, T1 sees the change or hears the bell.
+    T1 waits: it registers, checks the condition, and sleeps. T2 changes something, then
+    notifies all that are registered. In whatever order these steps come, T1 sees the
+    change or is notified.
     """
 
     def __init__(self) -> None:
         self._waiting: set[SimpleQueue[None]] = set()
 
-    def ring(self) -> None:
-        """Make all who wait look at their conditions again."""
+    def notify_all(self) -> None:
+        """Make all waiting threads check their conditions again."""
         for each in tuple(self._waiting):
             each.put(None)
 
-    def wait_for(self, condition: Callable[[], bool], until: Callable[[], float | None]) -> bool:
-        """Wait for the condition; return False when it does not hold at `until()`, by
+    def wait_for(self, condition: Callable[[], bool],
+                 deadline: Callable[[], float | None]) -> bool:
+        """Wait for the condition; return False if it does not hold at `deadline()`, by
         time.monotonic(); None is never."""
         mine: SimpleQueue[None] = SimpleQueue()
         try:
             self._waiting.add(mine)
             while not condition():
-                end = until()
+                end = deadline()
                 left = None if end is None else end - time.monotonic()
                 if left is not None and left <= 0:
                     return False
@@ -87,7 +90,8 @@ class Bell:
             self._waiting.discard(mine)
 
 
-def at(timeout: float | None) -> Callable[[], float | None]:
-    """The instant so many seconds from now, for Bell.wait_for."""
+def deadline_after(timeout: float | None) -> Callable[[], float | None]:
+    """Return a function for wait_for() that returns the instant `timeout` seconds from
+    now; None is never."""
     end = None if timeout is None else time.monotonic() + timeout
     return lambda: end

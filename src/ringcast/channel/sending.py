@@ -1,13 +1,12 @@
-"""Sending, as far as it is more than to push a message into a window: to open the
-window, to flush what makes a datagram, and to wait for room.
+"""The slow part of sending: to open a window, to flush bundled messages, to wait for room.
 
-Who finds no room tries again whenever a window got room, until there is a place, the
-channel closes, or the time is over (decision 12). Nothing of a message was sent when
-its send raises, but for a large one: then some fragments were, and nobody is given the
-message (frag.py).
+The fast part, to push a message into a window, is compiled (SendPort in
+send_window.pyx); most messages need no more.
 
-The push itself, which most messages get by with, is compiled (SendPort in
-send_window.pyx).
+A send that finds no room tries again whenever a window has room again, until it
+succeeds, the channel closes, or the timeout is over (decision 12). When a send raises,
+nothing of its message was sent. Large messages are the exception: some fragments may
+have been sent, and no member is given the message (frag.py).
 """
 
 import threading
@@ -20,7 +19,7 @@ from ringcast import arguments
 from ringcast._core.send_window import BUNDLE, FULL, LARGE, SendWindow
 from ringcast.address import Address
 from ringcast.channel.driver import Driver
-from ringcast.channel.reentry import REENTERED, at, enters
+from ringcast.channel.reentry import REENTERED, deadline_after, refuses_reentry
 from ringcast.channel.state import State
 from ringcast.endpoint import Fragments
 from ringcast.errors import (
@@ -38,11 +37,11 @@ Result = TypeVar("Result")
 
 
 class Sending:
-    """Sends for one channel. `remember_port(dest, window)` makes messages to `dest`
-    take the compiled way, through this window; `forget_ports` undoes that for all, and
-    returns the windows there were.
+    """Sends for one channel. `remember_port(dest, window)` makes SendPort push messages
+    to `dest` into this window; `forget_ports` undoes that for all members, and returns
+    their windows.
 
-    Threads: any may call everything.
+    Threads: any thread may call everything.
     """
 
     def __init__(self, state: State, driver: Driver,
@@ -51,18 +50,18 @@ class Sending:
         self._state, self._driver, self._endpoint = state, driver, driver.endpoint
         self._multicast = driver.endpoint.multicast
         self._remember_port, self._forget_ports = remember_port, forget_ports
-        self._inside = state.inside                     # for `enters`
-        self._rooms = 0                                 # how often a send window got room
+        self._inside = state.inside                     # for refuses_reentry
+        self._num_rooms = 0                                 # how often a send window had room again
         self.num_blockings = 0
-        self.begin()
+        self.reset()
 
-    def begin(self) -> None:
-        """Make what threads share."""
-        self._large: dict[Dest, threading.Lock] = {}    # held while a message goes out in fragments
+    def reset(self) -> None:
+        """Make what threads share: at first, and again in a forked child."""
+        self._large: dict[Dest, threading.Lock] = {}    # held while a large message is sent
 
     # -------------------------------------------------------------------------------------- entries
 
-    @enters
+    @refuses_reentry
     def send_many(self, payloads: Sequence[bytes], dest: Address | str | None,
                   timeout: float | None, flags: int) -> None:
         """See Channel.send_many."""
@@ -87,13 +86,13 @@ class Sending:
             sent += taken
             if sent < len(payloads):
                 self._flush(to, full_only=True)
-        self._after_first(to, window)
+        self._bundle_or_flush(to, window)
 
-    @enters
+    @refuses_reentry
     def send_otherwise(self, payload: bytes, dest: Address | str | None, flags: int,
                        timeout: float | None) -> None:
-        """Send the first message to a member, or one with flags that a window does not
-        have."""
+        """Send what SendPort does not: the first message to a member, or one with flags
+        or arguments that it does not know."""
         flags = arguments.flags(flags)
         timeout = arguments.timeout(timeout)
         to = self._member(dest)
@@ -103,35 +102,39 @@ class Sending:
         window = self._window(to)
         todo = window.push(payload, flags)
         if isinstance(dest, str):
-            self._remember_port(dest, window)           # by its name, until the next view
+            self._remember_port(dest, window)           # under its name, until the next view
         if todo:
-            self._see_to(todo, window, payload, to, flags, timeout)
+            self._finish_push(todo, window, payload, to, flags, timeout)
 
     def after_push(self, todo: int, window: SendWindow, payload: bytes, dest: Address | str | None,
                    flags: int, timeout: float | None) -> None:
-        """See to a message that completed a datagram, is the first to wait, or was not
-        taken: no room, or too large for a datagram. In a signal handler that
-        interrupted a call of this channel, the driver sees to what was taken."""
+        """Do what push() left to do, as `todo` says: the message completed a datagram
+        (BUNDLE), is the first that waits, or was not taken, because there is no room
+        (FULL) or it is too large for a datagram (LARGE).
+
+        In a signal handler that interrupted a call of this channel, leave a message
+        that was taken to the driver, and raise RingcastError for others.
+        """
         if threading.get_ident() not in self._inside:
-            self._enter_and_see_to(todo, window, payload, dest, flags, timeout)
+            self._finish_push_guarded(todo, window, payload, dest, flags, timeout)
         elif todo in (FULL, LARGE):
             self._state.check_open()
             raise RingcastError(REENTERED)
         else:
             self._endpoint.bundler.due[self._member(dest)] = time.monotonic_ns()
-            self._driver.rouse()
+            self._driver.request_turn()
 
     def on_room(self) -> None:
-        """Let all try again who found no room."""
-        self._rooms += 1
-        self._state.room.ring()
+        """Let all sends try again that found no room."""
+        self._num_rooms += 1
+        self._state.room.notify_all()
 
     def forget(self, dest: Address) -> None:
         """Forget a member that left."""
         self._large.pop(dest, None)
 
     def close(self) -> None:
-        """Send nothing any more."""
+        """Refuse all messages from now on."""
         self._multicast.send_window.close()
         for window in self._forget_ports():
             window.close()
@@ -139,8 +142,8 @@ class Sending:
     # -------------------------------------------------------------------------- members and windows
 
     def _member(self, dest: Address | str | None) -> Dest:
-        """Return whom the caller means; NotMemberError when no such member is in the
-        view."""
+        """Return the member that `dest` names; NotMemberError if none in the view has
+        that name."""
         if dest is None or isinstance(dest, Address):
             return dest
         if not isinstance(dest, str):
@@ -152,11 +155,11 @@ class Sending:
         raise NotMemberError(f"no member {dest!r} is in the view, which is {view}")
 
     def _window(self, dest: Dest) -> SendWindow:
-        """Return where messages to `dest` go; its connection is opened when there is
-        none. NotMemberError when it left."""
+        """Return the send window for `dest`; open a connection if there is none.
+        NotMemberError if the member is not in the view."""
         if dest is None:
             return self._multicast.send_window
-        return self._driver.in_turn(partial(self._open_window, dest))
+        return self._driver.run_in_turn(partial(self._open_window, dest))
 
     def _open_window(self, dest: Address, now: Instant) -> SendWindow:
         self._state.check_open()
@@ -166,8 +169,9 @@ class Sending:
 
     # ---------------------------------------------------------------------------------- one message
 
-    def _see_to(self, todo: int, window: SendWindow, payload: bytes, dest: Address | str | None,
-                flags: int, timeout: float | None) -> None:
+    def _finish_push(self, todo: int, window: SendWindow, payload: bytes,
+                     dest: Address | str | None, flags: int, timeout: float | None) -> None:
+        """See after_push."""
         to = self._member(dest)
         if todo == LARGE:
             self._send_large(payload, to, flags, timeout)
@@ -177,19 +181,19 @@ class Sending:
         if todo == BUNDLE:
             self._flush(to, full_only=True)
         else:
-            self._after_first(to, window)
+            self._bundle_or_flush(to, window)
 
-    _enter_and_see_to = enters(_see_to)
+    _finish_push_guarded = refuses_reentry(_finish_push)
 
-    def _after_first(self, dest: Dest, window: SendWindow) -> None:
-        """A message waits for company: send it at once when all is quiet, else see that
-        the driver does before long."""
+    def _bundle_or_flush(self, dest: Dest, window: SendWindow) -> None:
+        """If a message waits to be bundled, send it now if nothing was sent to `dest` for
+        a while; otherwise see that the driver sends it after bundle_delay."""
         if window.waiting:
             due = self._endpoint.bundler.wait(dest, time.monotonic_ns())
             if due is None:
                 self._flush(dest, full_only=False)
             else:
-                self._driver.call(due)
+                self._driver.request_turn_by(due)
 
     def _flush(self, dest: Dest, full_only: bool) -> None:
         if not self._state.stopped:
@@ -202,73 +206,73 @@ class Sending:
             raise MessageTooLargeError(
                 f"a message of {len(payload)} bytes does not fit the one datagram that "
                 f"NO_RELIABILITY is; the largest has {largest}")
-        self._driver.in_turn(partial(self._send_one, payload, dest, flags))
+        self._driver.run_in_turn(partial(self._send_one, payload, dest, flags))
         if dest in (None, self._endpoint.local):
-            self._driver.rouse()                        # it delivers
+            self._driver.request_turn()                        # it delivers
 
     def _send_one(self, payload: bytes, dest: Dest, flags: int, now: Instant) -> None:
         self._state.check_open()
         self._endpoint.send_unreliable(payload, dest, flags, now)
 
     def _send_large(self, payload: bytes, dest: Dest, flags: int, timeout: float | None) -> None:
-        """Send a message that does not fit a datagram in fragments, one such message at
-        a time in each stream. When a fragment finds no room for long, the others will
-        not have what is there of the message, and nobody else of it either
-        (frag.py)."""
+        """Send a message in fragments, one such message at a time in each stream. Give up
+        when a fragment has found no room for half of frag_timeout: receivers drop the
+        incomplete message after that time (frag.py)."""
         config = self._endpoint.config
         fragments = Fragments(payload, flags, config)
-        patience = config.frag_timeout / 2000
-        patience = patience if timeout is None else min(timeout, patience)
+        limit = config.frag_timeout / 2000
+        limit = limit if timeout is None else min(timeout, limit)
         with self._large.setdefault(dest, threading.Lock()):
             while not fragments.is_sent:
                 if not fragments.push(self._window(dest)):
-                    self._retry(partial(self._push_fragments, fragments, dest), dest, patience,
+                    self._retry(partial(self._push_fragments, fragments, dest), dest, limit,
                                 f"; {fragments.sent} of {len(fragments.pieces)} fragments were "
-                                "sent, and nobody will be given the message")
+                                "sent, and no member will be given the message")
                 self._flush(dest, full_only=not fragments.is_sent)
 
     # ------------------------------------------------------------------------ attempts, and waiting
 
     def _push(self, payload: bytes, dest: Dest, flags: int) -> tuple[int, SendWindow] | None:
-        """Return what is left to do and the window, which may be that of a new
-        connection; None when there was no room."""
+        """Push a message. Return what is left to do and the window, which may be that of
+        a new connection; None if there is no room."""
         window = self._window(dest)
         todo = window.push(payload, flags)
         return None if todo == FULL else (todo, window)
 
     def _push_many(self, payloads: list[bytes], start: int, dest: Dest,
                    flags: int) -> tuple[int, SendWindow] | None:
-        """Return how many were taken and the window, which may be that of a new
-        connection; None when there was no room."""
+        """Push messages. Return how many were taken and the window, which may be that of
+        a new connection; None if there is no room."""
         window = self._window(dest)
         taken = window.push_many(payloads, start, flags)
         return (taken, window) if taken else None
 
     def _push_fragments(self, fragments: Fragments, dest: Dest) -> int | None:
-        """Return how many were taken, or None when there was no room."""
+        """Push fragments. Return how many were taken, or None if there is no room."""
         return fragments.push(self._window(dest)) or None
 
     def _retry(self, attempt: Callable[[], Result | None], dest: Dest, timeout: float | None,
                progress: str = "") -> Result:
-        """Attempt again whenever a window got room, until it returns something
-        (decision 12: room, view, close, timeout)."""
+        """Call `attempt()` whenever a window has room again, until it returns a result
+        (decision 12: room, view, close, timeout). `progress` goes into errors."""
         self.num_blockings += 1
         began = time.monotonic_ns()
         try:
-            return self._retry_until(at(timeout), attempt, dest, timeout, progress)
+            return self._retry_until(deadline_after(timeout), attempt, dest, timeout, progress)
         finally:
             if (trace := self._driver.trace) is not None:
                 trace.blocked(time.monotonic_ns() - began, dest, *self._driver.clocks())
 
-    def _retry_until(self, until: Callable[[], float | None], attempt: Callable[[], Result | None],
+    def _retry_until(self, deadline: Callable[[], float | None],
+                     attempt: Callable[[], Result | None],
                      dest: Dest, timeout: float | None, progress: str) -> Result:
         state = self._state
         self._flush(dest, full_only=False)
         while True:
-            seen = self._rooms
+            seen = self._num_rooms
             if not state.closing and (result := attempt()) is not None:
                 return result
-            if not state.room.wait_for(partial(self._has_room_since, seen), until):
+            if not state.room.wait_for(partial(self._has_room_since, seen), deadline):
                 raise SendTimeoutError(
                     f"no room in the send window within {timeout:g} s{progress}; "
                     f"{self._slowest(dest)}")
@@ -277,10 +281,10 @@ class Sending:
                                                  "open a new one to send")
 
     def _has_room_since(self, rooms: int) -> bool:
-        return self._rooms != rooms or self._state.closing
+        return self._num_rooms != rooms or self._state.closing
 
     def _slowest(self, dest: Dest) -> str:
-        """Say who keeps the window full, for the message of a timeout."""
+        """Return who keeps the window full, for the message of a SendTimeoutError."""
         if dest is not None:
             return f"{dest} does not acknowledge; exclude it if it is dead, or send less"
         slowest = self._multicast.slowest()

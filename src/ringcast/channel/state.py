@@ -1,47 +1,50 @@
-"""How far a channel is on its way from open to closed, and who waits for that.
+"""The state of a channel on its way from open to closed, and who waits for it.
 
-All parts of a channel share one State. A flag that is set stays set. Whoever sets one
-rings the bells, so that every thread that waits looks at it. Nothing here takes a lock:
-a signal handler may call all of it (reentry.py).
+All parts of a channel share one State. A flag that is set stays set. Whoever sets a
+flag notifies the conditions, so that every waiting thread checks it. Nothing here takes
+a lock: a signal handler may call everything (reentry.py).
 """
 
 from collections.abc import Callable
 
-from ringcast.channel.reentry import Bell
+from ringcast.channel.reentry import LockFreeCondition
 from ringcast.errors import ClosedError
 
 
 class State:
-    """`wake()` makes the thread that polls look for work.
+    """`wake()` makes the thread that polls check for work.
 
-    Threads: any may read and set everything.
+    Threads: any thread may read and set everything.
     """
 
     def __init__(self, wake: Callable[[], None]) -> None:
         self._wake = wake
         self.closing = False            # nothing is sent any more
-        self.stopped = False            # there are no turns any more
+        self.stopped = False            # there are no more turns
         self.closed = False             # sockets and threads are gone
         self.forked = False             # this is a forked child's copy
-        self.fault: str | None = None   # why the channel closes by itself
-        self.inside: set[int] = set()   # threads at work in the channel (reentry.py)
-        self.begin()
+        self.fault: str | None = None   # why the channel closed by itself
+        self.inside: set[int] = set()   # idents of threads inside the channel (reentry.py)
+        self.reset()
 
-    def begin(self) -> None:
-        """Make what threads share."""
+    def reset(self) -> None:
+        """Make what threads share: at first, and again in a forked child."""
         self.inside.clear()
-        self.room = Bell()              # a send window has room, or the channel closes
-        self.settled = Bell()           # a view came, or all is acknowledged, or the channel closes
+        # A send window has room, or the channel closes.
+        self.room = LockFreeCondition()
+        # A view came, or everything is acknowledged, or the channel closes.
+        self.settled = LockFreeCondition()
 
-    def become_a_copy(self, fault: str) -> None:
-        """Be of no use, for this reason. Threads that are not here may wait at the
-        bells: make new ones."""
+    def disable_after_fork(self, fault: str) -> None:
+        """Refuse every call from now on, with `fault` as the reason. Make new
+        conditions, because threads of the parent may be registered with the old
+        ones."""
         self.fault = fault
         self.closing = self.stopped = self.closed = self.forked = True
-        self.begin()
+        self.reset()
 
     def check_open(self) -> None:
-        """Raise ClosedError if the channel is closed, or about to be."""
+        """Raise ClosedError if the channel is closed or closes."""
         if self.closing:
             raise ClosedError(self.fault or "this channel is closed; open a new one")
 
@@ -51,13 +54,13 @@ class State:
             self.check_open()
 
     def release_waiters(self) -> None:
-        """Make all who wait look at what has changed."""
-        self.room.ring()
-        self.settled.ring()
+        """Make all waiting threads check what has changed."""
+        self.room.notify_all()
+        self.settled.notify_all()
 
-    def wait_settled(self, until: Callable[[], float | None],
+    def wait_settled(self, deadline: Callable[[], float | None],
                      condition: Callable[[], bool]) -> None:
-        """Wait until the condition holds, or `until()`, or until there are no turns any
-        more."""
+        """Wait until the condition holds, or there are no more turns, at most until
+        `deadline()`."""
         self._wake()
-        self.settled.wait_for(lambda: self.stopped or condition(), until)
+        self.settled.wait_for(lambda: self.stopped or condition(), deadline)

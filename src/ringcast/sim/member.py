@@ -665,7 +665,7 @@ class Member:
     @property
     def left(self) -> bool:
         """Whether it has said goodbye."""
-        return self.endpoint.leaving is not None and self.endpoint.leaving.said_goodbye
+        return self.endpoint.leaving is not None and self.endpoint.leaving.has_said_goodbye
 
     @property
     def last(self) -> int:
