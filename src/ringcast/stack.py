@@ -1,10 +1,20 @@
-"""Layers, the stack they form, and the Effects that come out of it.
+"""Layers, the stack that they form, and the Effects that come out of it.
+
+**Datagrams go through the layers; messages go round them.** A datagram that arrives
+enters at the lowest layer. Each layer handles the kinds that it takes, and passes all
+others up. The layer that takes a datagram with messages puts them into a receive
+window, and there they stay: no layer above ever sees them. When the application has
+room, `Stack.deliver` asks each layer for messages, and each takes them out of its
+windows and appends them to Effects itself. So the application says how many it gets,
+which is the back-pressure. It is the same on the way down: a message goes straight into
+a send window (`Endpoint.window`); its layer packs messages into datagrams, and only
+these datagrams pass through the layers below.
 
 A layer is a state machine: it reads no clock, socket, thread or random source. Time
-comes in as `now`, integer nanoseconds on a clock that never goes back; what a layer
-wants done is appended to the stack's Effects, which the driver takes and performs. The
-same objects run over sockets (channel.py) and in a simulated network, where a seed
-replays a run exactly.
+comes in as `now`, in nanoseconds on a clock that never goes back. What a layer wants
+done it appends to the stack's Effects, which the driver takes and performs. The same
+objects run over sockets (channel/) and in a simulated network, where a seed replays a
+run exactly.
 """
 
 import hashlib
@@ -26,12 +36,13 @@ Instant = int                           # nanoseconds on a monotonic clock
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
+
 class Packet(msgspec.Struct, gc=False):
     """One datagram between two layers, header included. `sender` and `dest` are
     incarnations; dest 0 is everyone.
 
-    `data` of a received packet may be a view of the transport's memory, good only until
-    the turn ends: a layer that keeps a packet keeps `copy()`.
+    `data` of a received packet may be a view of the transport's memory, valid only until
+    the turn ends: a layer that keeps a packet keeps its `copy()`.
     """
 
     kind: int
@@ -40,47 +51,49 @@ class Packet(msgspec.Struct, gc=False):
     data: Any                           # bytes-like
 
     def copy(self) -> "Packet":
+        """Return the same packet with data of its own."""
         return Packet(self.kind, self.sender, self.dest, bytes(self.data))
 
 
 @dataclass(slots=True)
 class Effects:
-    """What one turn asks of the outside. Perform the fields in their order; then the
-    value is dead.
+    """What one turn asks of the outside. Perform the fields in their order, and drop the
+    object.
 
-    Views come before the deliveries that follow their installation in the same turn.
+    A view comes before the deliveries that follow its installation in the same turn.
     """
 
-    routes: dict[int, str] | None = None                            # where members can be reached:
-                                                                    # transport.connect()
-    packets: list[tuple[int, bytes]] = field(default_factory=list)  # (dest, datagram), dest 0 is
-                                                                    # everyone
+    # Where members can be reached, for transport.connect().
+    routes: dict[int, str] | None = None
+    # (dest, datagram) to send; dest 0 is everyone.
+    packets: list[tuple[int, bytes]] = field(default_factory=list)
     views: list[View] = field(default_factory=list)
-    deliveries: list[Batch] = field(default_factory=list)  # FIFO per sender
-    failures: list[Batch] = field(default_factory=list)    # own messages to one member that nobody
-                                                           # acknowledged
-    closed: list[Address] = field(default_factory=list)    # whose windows for messages to one
-                                                           # member are gone
-    writable: bool = False                                 # a send window has room again, or its
-                                                           # member left
-    arrived: bool = False                                  # what had no room has come into its
-                                                           # window: deliver
-    held: set[int] | None = None                           # whose packets there is no room for:
-                                                           # transport.hold()
-    warnings: list[str] = field(default_factory=list)      # what an operator should know
-    fault: str | None = None                               # the member cannot go on: close the
-                                                           # channel with this sentence
+    # FIFO per sender.
+    deliveries: list[Batch] = field(default_factory=list)
+    # Own messages to one member, which left before it had acknowledged them.
+    failures: list[Batch] = field(default_factory=list)
+    # Members whose windows for messages to one member are gone.
+    closed: list[Address] = field(default_factory=list)
+    # A send window has room again, or its member left.
+    writable: bool = False
+    # Packets that had no room have come into their window: deliver.
+    arrived: bool = False
+    # Members whose packets have no room, for transport.hold().
+    held: set[int] | None = None
+    # What an operator should know.
+    warnings: list[str] = field(default_factory=list)
+    # Why the member cannot go on: close the channel with this sentence.
+    fault: str | None = None
 
 
 class Layer:
     """One protocol. Each method passes on what it does not handle.
 
-    A layer takes the packets of the kinds that its methods are marked with (kinds.py)
-    and passes all others up. `above`, `below`, `stack` and `handlers` are set by the
-    stack.
+    A layer takes the packets of the kinds that its methods are marked with (kinds.py),
+    and passes all others up. The stack sets `above`, `below`, `stack` and `handlers`.
     """
 
-    kinds: ClassVar[dict[Kind, str]] = {}       # with the names of the methods that take them
+    kinds: ClassVar[dict[Kind, str]] = {}       # that the layer takes, and the methods' names
     above: "Layer"
     below: "Layer"
     stack: "Stack"
@@ -91,13 +104,14 @@ class Layer:
         cls.kinds = dict(cls.kinds)
         for kind, method in declared(cls):
             if cls.kinds.setdefault(kind, method) != method:
-                raise TypeError(f"{cls.__name__} takes {kind} in two methods, {cls.kinds[kind]} and {method}; one must go")
+                raise TypeError(f"{cls.__name__} takes {kind} in two methods, {cls.kinds[kind]} "
+                                f"and {method}; one must go")
 
     def start(self, now: Instant) -> None:
-        """The member begins: set timers, announce yourself."""
+        """Set timers and announce this member, which begins."""
 
     def send(self, packets: list[Packet], now: Instant) -> None:
-        """Packets on their way down."""
+        """Pass packets down."""
         self.below.send(packets, now)
 
     def send_control(self, kind: int, body: msgspec.Struct, dest: int, now: Instant) -> None:
@@ -110,7 +124,7 @@ class Layer:
         self.below.send([Packet(kind, local, dest, datagram) for datagram in datagrams], now)
 
     def receive(self, packets: list[Packet], now: Instant) -> None:
-        """Hand each packet of a kind of this layer to its method, and pass all others
+        """Pass each packet of a kind that this layer takes to its method, and all others
         up, in order.
 
         A method may return a packet that goes up in the place of the one that it took.
@@ -128,60 +142,59 @@ class Layer:
             self.above.receive(others, now)
 
     def received(self, now: Instant) -> None:
-        """Do what is done once for a batch, after all its packets that were for this
-        layer."""
+        """Do what is done once for a batch, after all its packets that this layer
+        takes."""
 
     def on_control(self, kind: Kind, handle: Callable[..., bool], packet: Packet,
                    now: Instant) -> None:
-        """Decode a control packet and hand its body to the method that takes the
+        """Decode a control packet, and pass its body to the method that takes the
         kind."""
         body = kind.decode(packet.data)
         if body is None or not handle(packet.sender, body, now):
             self.count_bad()
 
     def count_bad(self) -> None:
-        """Count a datagram that cannot be decoded or makes no sense (a peer cannot make
-        us raise, decision 24): as malformed, unless the layer has a counter of its
-        own."""
+        """Count a datagram that cannot be decoded or makes no sense, as malformed if the
+        layer has no counter of its own. A peer cannot make us raise (decision 24)."""
         self.stack.malformed += 1
 
     def view(self, view: View, resumes: dict[int, int], now: Instant) -> None:
-        """A new view, on its way up. `resumes` says of returning members how far they
-        already have our stream."""
+        """Install a new view, and pass it up. `resumes` has the members that come back,
+        and the seqno up to which each has our stream already."""
         self.above.view(view, resumes, now)
 
     def linked(self, member: int, now: Instant) -> None:
-        """There is a new connection to a member, which may not be in the view; what was
-        on its way before may be lost."""
+        """Note a new connection to a member, and pass it up. The member need not be in the
+        view. What was on its way before may be lost."""
         self.above.linked(member, now)
 
     def returned(self, member: int, epoch: int, now: Instant) -> None:
-        """An incarnation has come back: its process number `epoch` speaks for it from
-        now on."""
+        """Note that an incarnation continues in another process, and pass it up: `epoch`
+        is the number of that process."""
         self.above.returned(member, epoch, now)
 
     def left(self, members: set[int], now: Instant) -> None:
-        """These members left or were taken out. The view that lacks them has come
-        before; nothing of theirs counts any more."""
+        """Forget members that left or were excluded, and pass them up. The view without
+        them has come before."""
         self.above.left(members, now)
 
     def deliver(self, limit: int, now: Instant) -> int:
-        """Append at most `limit` messages to the deliveries of the Effects; how many
-        those were."""
+        """Append at most `limit` messages to the deliveries of the Effects; return how
+        many."""
         return 0
 
     def delivered(self, batch: Batch, now: Instant) -> None:
-        """The application has finished a batch that this layer delivered."""
+        """Note that the application has finished a batch that this layer delivered."""
 
     def tick(self, now: Instant) -> None:
-        """The instant that `deadline` asked for has come."""
+        """Do what is due, because the instant that `deadline` returned has come."""
 
     def deadline(self) -> Instant | None:
-        """When tick wants to be called, or None while nothing is pending."""
+        """Return the instant when tick must be called, or None if nothing is pending."""
         return None
 
     def status(self) -> dict[str, int]:
-        """Pointers and counters."""
+        """Return pointers and counters by name."""
         return {}
 
 
@@ -189,7 +202,7 @@ LayerT = TypeVar("LayerT", bound=Layer)
 
 
 class _Top(Layer):
-    """Above the topmost layer: what nobody consumed is counted."""
+    """The end above the topmost layer: it counts packets that no layer took."""
 
     def __init__(self) -> None:
         self.unhandled = 0
@@ -211,25 +224,27 @@ class _Top(Layer):
 
 
 class _Bottom(Layer):
-    """Below the lowest layer: packets become effects."""
+    """The end below the lowest layer: it turns packets into effects."""
 
     def send(self, packets: list[Packet], now: Instant) -> None:
         self.stack.effects.packets.extend((packet.dest, packet.data) for packet in packets)
 
 
 def group_id(group: str) -> int:
-    """The 32 bits by which datagrams of different groups on one port are told apart."""
+    """Return the 32 bits by which datagrams of different groups on one port are told
+    apart."""
     return int.from_bytes(hashlib.blake2b(group.encode(), digest_size=4).digest(), "little")
 
 
 class Stack:
-    """Layers from the application (first) to the wire (last), and one Effects that they
+    """Layers, from the application (first) to the wire (last), and the Effects that they
     fill.
 
-    Single owner: whoever drives the stack calls one method at a time. `physical` is
-    where this member can be reached, opaque to the stack. `local` is this member; its
-    incarnation is the `sender` of all that goes out. `anchor` is what to add to an
-    instant to get wall time, in nanoseconds since 1970.
+    `local` is this member; its incarnation is the `sender` of everything that goes out.
+    `physical` is where this member can be reached, opaque to the stack. `anchor` is what
+    to add to an instant to get wall time, in nanoseconds since 1970.
+
+    Single owner: one method at a time is called.
     """
 
     def __init__(self, layers: Sequence[Layer], *, local: Address, group: str, physical: str = "",
@@ -246,7 +261,7 @@ class Stack:
         self.layers = list(layers)
         self._delivering = [layer for layer in layers if type(layer).deliver is not Layer.deliver]
         self._timed = [layer for layer in layers if type(layer).deadline is not Layer.deadline]
-        self._first = 0                 # who of those that deliver does so first in the next turn
+        self._first = 0                 # index of the layer that delivers first in the next turn
         self._top, self._bottom = _Top(), _Bottom()
         chain: list[Layer] = [self._top, *self.layers, self._bottom]
         for above, below in zip(chain, chain[1:], strict=False):
@@ -254,58 +269,60 @@ class Stack:
         self.kinds: dict[int, Kind] = {}
         for layer in chain:
             layer.stack = self
-            self._learn_kinds(layer)
+            self._bind_kinds(layer)
 
-    def _learn_kinds(self, layer: Layer) -> None:
-        """Know the kinds of a layer, and bind its methods to them."""
+    def _bind_kinds(self, layer: Layer) -> None:
+        """Add the kinds of a layer to the table, and bind them to its methods."""
         layer.handlers = {}
         for kind, method in layer.kinds.items():
             for other in self.kinds.values():
                 if other == kind or other.name == kind.name:
-                    raise ValueError(f"{type(layer).__name__} declares the kind {int(kind)}, {kind.name!r}, and a layer above it "
-                                     f"{int(other)}, {other.name!r}; in a stack each number and "
-                                     f"each name stands for one kind")
+                    raise ValueError(f"{type(layer).__name__} declares the kind {int(kind)}, "
+                                     f"{kind.name!r}, and a layer above it {int(other)}, "
+                                     f"{other.name!r}; in a stack each number and each name "
+                                     "stands for one kind")
             handle = getattr(layer, method)
-            layer.handlers[int(kind)] = partial(layer.on_control, kind,
-                                                handle) if kind.body else handle
+            if kind.body:
+                handle = partial(layer.on_control, kind, handle)
+            layer.handlers[int(kind)] = handle
             self.kinds[int(kind)] = kind
 
     def layer(self, wanted: type[LayerT]) -> LayerT:
-        """Return the topmost layer of this type; LookupError when there is none."""
+        """Return the topmost layer of this type; LookupError if there is none."""
         for layer in self.layers:
             if isinstance(layer, wanted):
                 return layer
         raise LookupError(f"this stack has no layer {wanted.__name__}")
 
     def kind(self, number: int) -> Kind:
-        """Return the kind with this number; one that no layer takes has a name all the
+        """Return the kind with this number. If no layer takes it, it has a name all the
         same."""
         return self.kinds.get(number) or Kind(number, f"kind {number}")
 
     def start(self, now: Instant) -> None:
+        """Start all layers."""
         for layer in self.layers:
             layer.start(now)
 
     def header(self, kind: int, dest: int = EVERYONE) -> bytes:
-        """The header of a data datagram from this member."""
+        """Return the header of a data datagram of this member."""
         return wire.make_header(kind, self.group, self.local.incarnation, dest)
 
     def control(self, kind: int, body: Any, dest: int = EVERYONE) -> Packet:
-        """A control packet from this member; `body` is a msgspec Struct."""
+        """Return a control packet of this member; `body` is a msgspec Struct."""
         data = wire.make_datagram(kind, self.group, self.local.incarnation, dest,
                                   msgspec.msgpack.encode(body))
         return Packet(kind, self.local.incarnation, dest, data)
 
     def receive(self, datagrams: "Sequence[Buffer]", now: Instant) -> None:
-        """Whatever came from the network. Datagrams that are not ours, or not for us,
-        are counted and dropped."""
-        packets = []
+        """Pass datagrams from the network to the layers. Datagrams that are damaged, of
+        another group or not for this member are counted and dropped."""
+        packets, local = [], self.local.incarnation
         for datagram in datagrams:
             header = wire.open_datagram(datagram, self.group)
             if header is None:
                 self.malformed += 1
-            elif header.sender == self.local.incarnation or header.dest not in (EVERYONE,
-                                                                                self.local.incarnation):
+            elif header.sender == local or header.dest not in (EVERYONE, local):
                 self.not_for_me += 1
             else:
                 packets.append(Packet(header.kind, header.sender, header.dest, datagram))
@@ -313,24 +330,22 @@ class Stack:
             self._bottom.above.receive(packets, now)
 
     def linked(self, members: Sequence[int], now: Instant) -> None:
-        """The transport has new connections to these members; what was on its way to
-        and from them before may be lost."""
+        """Tell the layers that the transport has new connections to these members; what
+        was on its way to and from them before may be lost."""
         for member in members:
             self._bottom.above.linked(member, now)
 
     def deliver(self, limit: int, now: Instant) -> int:
-        """Hand messages to the application, which has room for `limit`; how many. The
-        layers take turns in being the first."""
-        handed = 0
-        for step in range(len(self._delivering)):
-            handed += self._delivering[(self._first + step) % len(self._delivering)].deliver(
-                limit - handed, now)
+        """Deliver at most `limit` messages; return how many. Another layer is the first
+        each time."""
+        handed, layers = 0, self._delivering
+        for step in range(len(layers)):
+            handed += layers[(self._first + step) % len(layers)].deliver(limit - handed, now)
         self._first += 1
         return handed
 
     def delivered(self, batch: Batch, now: Instant) -> None:
-        """The application has finished a batch; it goes back to the layer that
-        delivered it."""
+        """Tell the layer that delivered a batch that the application has finished it."""
         if batch.stream is not None:
             batch.stream.layer.delivered(batch, now)
 
@@ -342,7 +357,7 @@ class Stack:
                 layer.tick(now)
 
     def deadline(self) -> Instant | None:
-        """The earliest instant at which tick has something to do, or None."""
+        """Return the earliest instant at which tick has something to do, or None."""
         earliest = None
         for layer in self._timed:
             deadline = layer.deadline()
@@ -351,12 +366,12 @@ class Stack:
         return earliest
 
     def take(self) -> Effects:
-        """What this turn asks for; the stack starts a new Effects."""
+        """Return the effects of this turn, and start new ones."""
         effects, self.effects = self.effects, Effects()
         return effects
 
     def status(self) -> dict[str, int]:
-        """Pointers and counters of all layers in one table."""
+        """Return the pointers and counters of all layers in one table."""
         merged = {"malformed": self.malformed, "not_for_me": self.not_for_me,
                   "unhandled": self._top.unhandled}
         for layer in self.layers:

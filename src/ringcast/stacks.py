@@ -1,8 +1,8 @@
-"""The stacks that a group can run on, by name: one table, and the stack that is built
-from a row of it.
+"""The stacks on which a group can run, by name: one table, and the function that builds a
+stack from a row of it.
 
-Whoever adds a layer to a stack, or a stack to the table, does it here; channel,
-simulator and fuzzer build what this file says.
+A layer is added to a stack here, and a stack to the table. Channel, simulator and
+fuzzer all build their stacks with this file.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -32,11 +32,14 @@ Extra = Callable[[Address, Config, Multicast], Layer]
 
 @dataclass(frozen=True)
 class Carrier:
-    """What carries datagrams between members. `open` makes the transport of a member,
-    from the group's name, the member's incarnation and its configuration; errors as
-    that transport's constructor has. `largest_datagram` says, in bytes, what it will
-    take. A lossless one loses datagrams only when a connection breaks. A local one
-    joins members of one process."""
+    """What carries datagrams between members.
+
+    `open` makes a member's transport from the group's name, the member's incarnation
+    and its configuration; it raises what the transport's constructor raises.
+    `largest_datagram` returns the bytes of the largest datagram that this transport will
+    take. A lossless carrier loses datagrams only when a connection breaks. A local one
+    connects members of one process.
+    """
 
     open: Callable[[str, int, Config], Transport]
     largest_datagram: Callable[[Config], int] = lambda config: MAX_DATAGRAM
@@ -46,9 +49,10 @@ class Carrier:
 
 @dataclass(frozen=True)
 class StackSpec:
-    """What the name of a stack stands for. `defaults` are the properties in which it
-    differs from others; `extra` makes layers of its own, which stand above all others,
-    the topmost first."""
+    """One row of the table. `defaults` are the options whose defaults differ from
+    Config's. `extra` makes layers that only this stack has, above all others, the topmost
+    first.
+    """
 
     multicast: type[Multicast]
     carrier: Carrier
@@ -57,22 +61,23 @@ class StackSpec:
 
     @property
     def is_lossless(self) -> bool:
-        """Whether its transport loses nothing, except when a connection breaks."""
+        """Return whether its transport loses nothing, except when a connection breaks."""
         return self.carrier.is_lossless
 
     @property
     def votes(self) -> bool:
-        """Whether members agree by STABLE on what all have; else each sender counts
-        acks."""
+        """Return whether members agree by STABLE on what all have finished; otherwise each
+        sender counts acks."""
         return issubclass(self.multicast, Nakack2)
 
     @property
     def may_skip_retransmission(self) -> bool:
-        """Whether it can do with an xmit_interval of 0."""
+        """Return whether its xmit_interval may be 0."""
         return self.votes and self.is_lossless
 
 
 def open_udp(group: str, member: int, config: Config) -> Transport:
+    """Open a UDP transport. The group's name is not needed: each datagram has it."""
     return UdpTransport(
         group_address=config.group_address, port=config.port, interface=config.interface,
         ttl=config.ttl, receive_buffer=config.receive_buffer, max_datagram=config.max_datagram,
@@ -80,6 +85,7 @@ def open_udp(group: str, member: int, config: Config) -> Transport:
 
 
 def open_tcp(group: str, member: int, config: Config) -> Transport:
+    """Open a TCP transport."""
     return TcpTransport(
         group=group_id(group), member=member, interface=config.interface, port=config.port,
         port_range=config.port_range, hosts=[host for host in config.hosts.split(",") if host],
@@ -88,10 +94,12 @@ def open_tcp(group: str, member: int, config: Config) -> Transport:
 
 
 def open_inproc(group: str, member: int, config: Config) -> Transport:
+    """Open a transport between members of this process."""
     return InprocTransport(group, receive_buffer=config.receive_buffer)
 
 
 def largest_udp(config: Config) -> int:
+    """Return the bytes of the largest datagram that the interface carries."""
     return largest_datagram(config.group_address, config.port, config.interface, config.insecure)
 
 
@@ -110,39 +118,42 @@ NETWORKED = tuple(name for name, spec in STACKS.items() if not spec.carrier.is_l
 
 
 def fitted(config: Config, stack: str) -> Config:
-    """Return the configuration that a channel will have: its datagrams fit the
-    interface. Errors as the transport of `stack` has."""
+    """Return the configuration that a channel will have, whose datagrams fit the
+    interface. Raises what the transport of `stack` raises."""
     return config.fitted(STACKS[stack].carrier.largest_datagram(config))
 
 
-def build_stack(
-        name: str, local: Address, names: Sequence[str], config: Config, *, group: str,
-        receive_budget: int, physical: str = "", anchor: int = 0, resume: Digest | None = None,
-        receiving: bool = True, session: Session | None = None, conn_id: int = 0,
-        timestamp: int = 0,
-        first_unicast: int = 0, filters: Sequence[Layer] = (), faults: Sequence[Layer] = ()) -> Stack:
+def build_stack(name: str, local: Address, names: Sequence[str], config: Config, *, group: str,
+                receive_budget: int, physical: str = "", anchor: int = 0,
+                resume: Digest | None = None, receiving: bool = True,
+                session: Session | None = None, conn_id: int = 0, timestamp: int = 0,
+                first_unicast: int = 0, filters: Sequence[Layer] = (),
+                faults: Sequence[Layer] = ()) -> Stack:
     """Build the stack of one member.
 
     Args:
         name: a row of STACKS.
-        local: this member; `names` are those of all members, its own included.
+        local: this member.
+        names: the names of all members, this one's included.
+        config: the options.
+        group: the name of the group.
         receive_budget: bytes that may be on their way to this member before some are
-          lost.
+            lost.
         physical: where this member can be reached; opaque.
-        anchor: what to add to an instant to get wall time, nanoseconds since 1970.
-        resume: what a former incarnation of this member had finished.
-        receiving: whether it takes messages.
-        session: which process of an incarnation this is, and the seqno that its stream
-        goes on from. conn_id, timestamp, first_unicast: what stands before the first of
-        UNICAST3's.
+        anchor: nanoseconds to add to an instant to get wall time since 1970.
+        resume: what an earlier incarnation of this member had finished.
+        receiving: whether this member accepts messages.
+        session: which process of an incarnation this is, and the seqno after which its
+            stream goes on.
+        conn_id, timestamp, first_unicast: the values of UNICAST3 before its first
+            conn-id, timestamp and seqno.
         filters: layers between messages to single members and messages to all.
         faults: layers next to the wire.
     """
     spec, budget = STACKS[name], ReceiveBudget(receive_budget)
     epoch, seqno = (session.epoch, session.seqno) if session else (0, 0)
     multicast = spec.multicast(local, config, budget, resume=resume, receiving=receiving,
-                               offset=seqno,
-                               epoch=epoch, lossless=spec.is_lossless)
+                               offset=seqno, epoch=epoch, lossless=spec.is_lossless)
     layers = [
         *(make(local, config, multicast) for make in spec.extra),
         Unreliable(local, receiving=receiving),
