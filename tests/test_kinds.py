@@ -193,7 +193,8 @@ def test_a_stack_knows_the_kinds_of_its_layers_and_no_others(stack, has, lacks):
 
 def test_a_kind_that_no_layer_takes_has_a_name_all_the_same():
     stack = stack_of(Echo())
-    assert stack.kind(PING) is PING and stack.kind(STRANGE).name == "kind 99" and STRANGE not in stack.kinds
+    assert stack.kind(PING) is PING and stack.kind(STRANGE).name == "kind 99"
+    assert STRANGE not in stack.kinds
 
 
 def test_what_a_datagram_says():
@@ -203,12 +204,14 @@ def test_what_a_datagram_says():
     refusal = said(control.ACK, msgspec.msgpack.encode(control.Ack(5, None, 9, 0)))
     assert control.ACK.ranges(refusal) == [] and control.ACK.conn_id(refusal) == 5
     request = said(multicast.XMIT_REQ, msgspec.msgpack.encode(multicast.XmitReq([(2, 2), (5, 6)])))
-    assert multicast.XMIT_REQ.ranges(request) == [(2, 2), (5, 6)] and multicast.XMIT_REQ.conn_id(request) is None
+    assert multicast.XMIT_REQ.ranges(request) == [(2, 2), (5, 6)]
+    assert multicast.XMIT_REQ.conn_id(request) is None
     vote = said(stable.VOTE, msgspec.msgpack.encode(stable.Vote(1, True, 1, {})))
     assert stable.VOTE.ranges(vote) == [] and stable.VOTE.timestamp(vote) is None
     for kind, datagram in ((START, b""), (control.CLOSE, b"\xc1"),
                            (multicast.DATA, b"x" * 40), (SHOUT, b"hello")):
-        assert kind.ranges(said(kind, datagram)) == [] and kind.timestamp(said(kind, datagram)) is None
+        assert kind.ranges(said(kind, datagram)) == []
+        assert kind.timestamp(said(kind, datagram)) is None
 
 
 # --------------------------------------------------------------------------- who looks at datagrams

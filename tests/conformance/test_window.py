@@ -97,7 +97,8 @@ def test_closing_releases_everything_and_may_be_repeated(make):
     window.add_many(1, ["a", "b"])
     window.close()
     window.close()
-    assert len(window) == 0 and window.remove() is None and not window.add(3, "c") and window.missing() == []
+    assert len(window) == 0 and window.remove() is None and not window.add(3, "c")
+    assert window.missing() == []
 
 
 def test_none_is_no_item(make):

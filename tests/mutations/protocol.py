@@ -2,8 +2,9 @@
 
 A mutation names a function by its qualified name ("Mcast.purge"), whichever file of
 the package it is in; a class may stand for a function. It replaces `old`, which occurs
-there once, by `new`; any white space stands for any other. These are mistakes that somebody could make: the texts' own slips,
-what an earlier version did, a line forgotten, a comparison turned round.
+there once, by `new`; any white space stands for any other. These are mistakes that
+somebody could make: the texts' own slips, what an earlier version did, a line
+forgotten, a comparison turned round.
 
     python tests/mutations/protocol.py          # all: simulate seeds until one fails, list them
     python tests/mutations/protocol.py purge    # those whose name, or whose function, has this word
@@ -39,32 +40,42 @@ for seed in range(%d):
 """
 
 
-TO_ALL = """(Settings(unicast=0), Settings(unicast=0, loss=0.2, crashes=2, partitions=2),
-              Settings(unicast=0, reorder=0.3, crashes=2, exclusions=4))"""
-TO_ONE = """(Settings(unicast=300, messages=20), Settings(unicast=300, messages=20, splits=4, reorder=0.3, duplicate=0.2),
-              Settings(unicast=200, messages=20, splits=3, loss=0.2, crashes=2, partitions=2))"""
-LOSSY = """(Settings(stack="nakack2-udp", unicast=0), Settings(stack="nakack2-udp", unicast=0, loss=0.2, crashes=2, partitions=2),
-             Settings(stack="nakack2-udp", unicast=0, reorder=0.3, duplicate=0.2, crashes=2, exclusions=3,
-                      options={"use_ring_buffer": True, "discard_delivered_msgs": False}))"""
+TO_ALL = """(Settings(unicast=0),
+             Settings(unicast=0, loss=0.2, crashes=2, partitions=2),
+             Settings(unicast=0, reorder=0.3, crashes=2, exclusions=4))"""
+TO_ONE = """(Settings(unicast=300, messages=20),
+             Settings(unicast=300, messages=20, splits=4, reorder=0.3, duplicate=0.2),
+             Settings(unicast=200, messages=20, splits=3, loss=0.2, crashes=2, partitions=2))"""
+LOSSY = """(Settings(stack="nakack2-udp", unicast=0),
+            Settings(stack="nakack2-udp", unicast=0, loss=0.2, crashes=2, partitions=2),
+            Settings(stack="nakack2-udp", unicast=0, reorder=0.3, duplicate=0.2, crashes=2,
+                     exclusions=3, options={"use_ring_buffer": True, "discard_delivered_msgs":
+                     False}))"""
 LOSSLESS = """(Settings(stack="nakack2-tcp", unicast=0, breaks=20, messages=500),
-                Settings(stack="nakack2-tcp", unicast=0, breaks=0, crashes=1, slow=3, options={"xmit_interval": 0}),
-                Settings(stack="nakack2-tcp", unicast=0, breaks=200, delay=30, messages=500, options={"xmit_interval": 0}),
-                Settings(stack="nakack2-tcp", unicast=0, breaks=0, crashes=3, exclusions=2, slow=3, options={"xmit_interval": 0,
-                         "use_ring_buffer": True, "discard_delivered_msgs": False}))"""
+               Settings(stack="nakack2-tcp", unicast=0, breaks=0, crashes=1, slow=3,
+                        options={"xmit_interval": 0}),
+               Settings(stack="nakack2-tcp", unicast=0, breaks=200, delay=30, messages=500,
+                        options={"xmit_interval": 0}),
+               Settings(stack="nakack2-tcp", unicast=0, breaks=0, crashes=3, exclusions=2,
+                        slow=3, options={"xmit_interval": 0, "use_ring_buffer": True,
+                        "discard_delivered_msgs": False}))"""
 TIGHT = """(Settings(stack="nakack2-tcp", unicast=200, messages=300),)"""
-CROWDED = """(Settings(stack="nakack2-udp", members=26, mtu=1500, loss=0.02, messages=100, size=100, unicast=0,
-                      options={"max_datagram": 512}),)"""
-RETURNING = """(Settings(returns=4, unicast=0), Settings(returns=4, unicast=0, exclusions=4, partitions=2, loss=0.2),
-                 Settings(stack="nakack2-udp", returns=4, unicast=0, exclusions=4),
-                 Settings(stack="nakack2-tcp", returns=4, unicast=0, exclusions=4, breaks=5))"""
-LATE = """(Settings(unicast=0, reorder=0.3, delay=50, exclusions=8, crashes=0, messages=300, returns=6),)"""
+CROWDED = """(Settings(stack="nakack2-udp", members=26, mtu=1500, loss=0.02, messages=100,
+                       size=100, unicast=0, options={"max_datagram": 512}),)"""
+RETURNING = """(Settings(returns=4, unicast=0),
+                Settings(returns=4, unicast=0, exclusions=4, partitions=2, loss=0.2),
+                Settings(stack="nakack2-udp", returns=4, unicast=0, exclusions=4),
+                Settings(stack="nakack2-tcp", returns=4, unicast=0, exclusions=4, breaks=5))"""
+LATE = """(Settings(unicast=0, reorder=0.3, delay=50, exclusions=8, crashes=0, messages=300,
+                    returns=6),)"""
 WAITING = """(Settings(threads=2, joins=8, unicast=0, members=2, loss=0, crashes=0),
-               Settings(stack="mcast-tcp", threads=2, joins=8, unicast=0, members=3, crashes=0, partitions=0),
-               Settings(threads=2, joins=0, unicast=300, messages=20))"""
+              Settings(stack="mcast-tcp", threads=2, joins=8, unicast=0, members=3, crashes=0,
+                       partitions=0),
+              Settings(threads=2, joins=0, unicast=300, messages=20))"""
 WAITING_FOR_VOTES = """(Settings(stack="nakack2-udp", threads=2, joins=3, unicast=0),
-                         Settings(stack="nakack2-tcp", threads=2, joins=3, unicast=0))"""
-SLOW = """(Settings(stack="nakack2-tcp", unicast=0, breaks=0, exclusions=6, slow=8, size=8000, messages=1000,
-                     options={"xmit_interval": 0}),)"""
+                        Settings(stack="nakack2-tcp", threads=2, joins=3, unicast=0))"""
+SLOW = """(Settings(stack="nakack2-tcp", unicast=0, breaks=0, exclusions=6, slow=8, size=8000,
+                    messages=1000, options={"xmit_interval": 0}),)"""
 
 
 @dataclass(frozen=True)
@@ -205,7 +216,8 @@ MUTATIONS = [
              " closed.by_sender:",
              "if False:", TO_ONE),
     Mutation("an older connection replaces a newer one", "Unicast3._is_new",
-             "return all(known is None or precedes(known.conn_id, conn_id)", "return all(True", TO_ONE),
+             "return all(known is None or precedes(known.conn_id, conn_id)", "return all(True",
+             TO_ONE),
     Mutation("SEND_FIRST_SEQNO is not answered", "Unicast3._on_send_first_seqno",
              "self._repeat_as(control.FIRST, entry, [(lowest, lowest)], now)", "pass", TO_ONE),
     Mutation("what was given up is not reported", "Unicast3._carry_out",
@@ -284,7 +296,8 @@ MUTATIONS = [
     Mutation("the queue keeps its bound when retransmission is switched", "Nakack2.change_interval",
              "        self.queue.rebound(self._queue_bound())\n", "", LOSSLESS),
     Mutation("a joiner does not queue", "Nakack2._enqueue",
-             "if not self.receiving or (self.lossless and packet.sender not in self.starts.deferred):",
+             "if not self.receiving or (self.lossless and packet.sender"
+             " not in self.starts.deferred):",
              "if self.lossless:", LOSSLESS),
     Mutation("the queue is not drained", "Nakack2._drain",
              "        for packet in packets:\n"
@@ -366,8 +379,8 @@ MUTATIONS = [
              "            self.due.pop(dest, None)", WAITING),
     # ------------------------------------------------------------------ incarnations that come back
     Mutation("how far departed incarnations had come is forgotten", "ReceiveWindows.retire",
-             "            self.departed.remember(window.stream.sender.incarnation, window.stream)\n",
-             "", RETURNING),
+             "self.departed.remember(window.stream.sender.incarnation, window.stream)", "pass",
+             RETURNING),
     Mutation("an ack of more than this process has sent makes no sense", "Multicast.sent_of",
              "return self.send_window.sent if self.epoch else None", "return None", RETURNING),
     Mutation("an incarnation that comes back is looked for where it was", "StaticMembers._hear",

@@ -21,7 +21,8 @@ MCAST = STACKS[:2]
 
 
 def group_of(stack="mcast-udp", names="ABC", **options):
-    group = Cluster(names, stack=stack, **({"capacity": 64, "max_bundle_size": 600} | options)).start()
+    options = {"capacity": 64, "max_bundle_size": 600} | options
+    group = Cluster(names, stack=stack, **options).start()
     group.run(500)
     return group
 
@@ -277,7 +278,8 @@ def test_a_refusal_behind_a_timestamp_far_ahead_is_heard_at_last():
     group["B"].stop_receiving()
     group["A"].say("B", 20, 8)
     group.run(3000)
-    assert group["A"].unicast.counters.unicast_undelivered > 0 and group["A"].unicast.num_unacked() == 0
+    assert group["A"].unicast.counters.unicast_undelivered > 0
+    assert group["A"].unicast.num_unacked() == 0
 
 
 # ----------------------------------------------------------------------------- requests for repeats
@@ -332,7 +334,8 @@ def test_ranges_without_others_are_the_difference(seed):
     first, second = ({rng.randrange(1, 60) for _ in range(rng.randrange(50))} for _ in range(2))
     ranges, others = (united([((base + each) % MODULUS,) * 2 for each in seqnos], base)
                       for seqnos in (first, second))
-    assert without(ranges, others, base) == united([((base + each) % MODULUS,) * 2 for each in first - second], base)
+    left = [((base + each) % MODULUS,) * 2 for each in first - second]
+    assert without(ranges, others, base) == united(left, base)
 
 
 def test_what_was_not_asked_for_just_now_is_repeated():

@@ -187,8 +187,9 @@ def test_decision_4_bounds_of_a_receive_window_on_both_sides():
         other = mcast.RingBuffer(1, seqno - 1)
         other.send(b"m")
         before = len(ring) + ring.hd
-        group["B"].multicast._on_data(multicast.Packet(multicast.DATA, group["A"].address.incarnation, 0,
-                                               wire.pack(other, Marks(), Stamps(), [(seqno, seqno)], 600, header, 600)[0][0]), 0)
+        packed, _ = wire.pack(other, Marks(), Stamps(), [(seqno, seqno)], 600, header, 600)
+        sender = group["A"].address.incarnation
+        group["B"].multicast._on_data(multicast.Packet(multicast.DATA, sender, 0, packed[0]), 0)
         assert (len(ring) + ring.hd > before) == accepted, seqno
 
 
@@ -208,7 +209,8 @@ def test_decision_8_a_lost_last_ack_is_sent_again():
     group.network.cut = {("B", "A")}
     group["A"].send(*payloads("A", 1, 3))
     group.run(50)
-    assert got(group, "B", "A") == payloads("A", 1, 3) and group["A"].multicast.send_window.ring.low == 0
+    assert got(group, "B", "A") == payloads("A", 1, 3)
+    assert group["A"].multicast.send_window.ring.low == 0
     group.network.cut = set()
     group.settle()
     assert group["A"].multicast.send_window.ring.low == 3
@@ -398,8 +400,8 @@ def test_everything_arrives_once_and_in_order_whatever_the_network_does(seed):
     for receiver in "ABCD":
         for sender in "ABCD":
             assert len(got(group, receiver, sender)) == sent[sender]
-            assert [m.split(b"-")[1] for m in got(group, receiver, sender)] == [b"%d" % k
-                                                                                for k in range(1, sent[sender] + 1)]
+            numbers = [b"%d" % number for number in range(1, sent[sender] + 1)]
+            assert [m.split(b"-")[1] for m in got(group, receiver, sender)] == numbers
 
 
 def test_a_partition_stops_senders_and_heals_without_loss():
@@ -432,7 +434,8 @@ def test_what_a_lossy_link_costs_is_bounded():
 @pytest.mark.parametrize(("kind", "body"), [
     (mcast.ACK, mcast.Ack(11, 1000)), (mcast.ACK, mcast.Ack(2**62, 1000)), (mcast.ACK,
                                                                             mcast.Ack(-1, 1000)),
-    (mcast.ACK, mcast.Ack(5, -1)), (START, Start(-5, 1)), (multicast.HIGHEST, multicast.Highest(-(2**63))),
+    (mcast.ACK, mcast.Ack(5, -1)), (START, Start(-5, 1)),
+    (multicast.HIGHEST, multicast.Highest(-(2**63))),
     (multicast.XMIT_REQ, multicast.XmitReq([(-3, 4)])), (multicast.XMIT_REQ,
                                                          multicast.XmitReq([(1, 1)] * 3000)),
     (mcast.ACK, multicast.Highest(1)), (multicast.XMIT_REQ, mcast.Ack(1, 2)), (multicast.DATA,
@@ -518,7 +521,8 @@ def test_nobody_waits_for_a_member_that_takes_no_messages():
     group["B"].send(*payloads("B", 1, 30))
     group.settle()
     assert got(group, "B", "A") == payloads("A", 1, 30)
-    assert group["A"].got == {} and group["B"].multicast.unacked() == group["A"].multicast.unacked() == 0
+    assert group["A"].got == {}
+    assert group["B"].multicast.unacked() == group["A"].multicast.unacked() == 0
 
 
 def test_a_member_that_stops_receiving_releases_the_others_even_when_that_word_is_lost():
@@ -549,7 +553,8 @@ def test_the_rest_of_a_leavers_stream_is_delivered_up_to_the_first_gap():
     group["B"].turn([])
     group["B"].turn([])
     assert got(group, "B", "A") == payloads("A", 1, 10)
-    assert counters(group["B"]).num_gone_undelivered == 1 and group["B"].multicast.windows.leaving == []
+    assert counters(group["B"]).num_gone_undelivered == 1
+    assert group["B"].multicast.windows.leaving == []
 
 
 def test_decision_24_lives_that_come_and_go_do_not_fill_the_memory_of_a_slow_application():
@@ -578,7 +583,8 @@ def test_decision_24_oob_messages_of_lives_that_come_and_go_do_not_flood_a_slow_
         window = other.layers[0].send_window
         window.push_many(payloads("A", 1, 8), 0, Flag.OOB)
         layer.view(View(number, (incarnation, local)), {}, 0)
-        stack.receive([other.control(START, Start(0, number)).data, *window.frame(other.header(multicast.DATA))], 0)
+        start = other.control(START, Start(0, number)).data
+        stack.receive([start, *window.frame(other.header(multicast.DATA))], 0)
         stack.deliver(-handed, 0)
         handed += sum(map(len, stack.take().deliveries))
     assert 8 <= handed <= 8 + 8
@@ -668,7 +674,8 @@ def test_what_comes_before_the_start_waits_for_it():
     group["A"].exclude("B")
     group.run(300)
     in_flight = []
-    group.observer.sent = lambda source, dest, datagram: in_flight.append(datagram) if source.name == "A" and not dest else None
+    group.observer.sent = lambda source, dest, datagram: (
+        in_flight.append(datagram) if source.name == "A" and not dest else None)
     group["A"].send(*payloads("A", 11, 40))
     assert group["A"].multicast.send_window.ring.low == 40
     group.network.discard = lambda source, target, datagram: source == "A" and (

@@ -88,7 +88,8 @@ def test_a_resync_from_beyond_what_was_sent_is_bad(seqno):
     datagram = control(group, "B", RESYNC, Resync(seqno))
     before = group["A"].multicast.counters.num_bad
     group["A"].turn([datagram])
-    assert group["A"].multicast.counters.num_bad == before + 1 and not group["A"].multicast.resyncs.wanted
+    assert group["A"].multicast.counters.num_bad == before + 1
+    assert not group["A"].multicast.resyncs.wanted
     assert repeats == []
 
 
@@ -165,7 +166,8 @@ def test_over_udp_there_is_no_resync():
     group = cluster(**UDP, xmit_interval=3)
     group["A"].send(*payloads("A", 1, 10))
     group["A"].turn([control(group, "B", RESYNC, Resync(0))])
-    assert group["A"].multicast.counters.num_bad == 1 and group["A"].multicast.counters.xmit_rsps_sent == 0
+    assert group["A"].multicast.counters.num_bad == 1
+    assert group["A"].multicast.counters.xmit_rsps_sent == 0
 
 
 def test_a_stranger_s_resync_is_not_answered():
@@ -175,7 +177,8 @@ def test_a_stranger_s_resync_is_not_answered():
     before = group["A"].multicast.counters.num_unknown_sender
     group["A"].turn([wire.make_datagram(RESYNC, group["A"].stack.group, 999, 0, body)])
     assert group["A"].multicast.counters.num_unknown_sender == before + 1
-    assert group["A"].multicast.counters.xmit_rsps_sent == 0 and not group["A"].multicast.resyncs.wanted
+    assert group["A"].multicast.counters.xmit_rsps_sent == 0
+    assert not group["A"].multicast.resyncs.wanted
 
 
 # ---------------------------------------------------------------------------- other hostile control
@@ -238,7 +241,8 @@ def test_strangers_do_not_fill_a_joiner_s_memory():
         group["A"].turn([start, data(group, "A", [1, 2, 3], sender=sender),
                          data(group, "A", [4], sender=sender)])
     assert len(layer.starts.deferred) <= MAX_MEMBERS
-    assert layer.queue.num_bytes <= nakack2.QUEUES * 10_000 and len(layer.queue.incomplete) <= MAX_MEMBERS
+    assert layer.queue.num_bytes <= nakack2.QUEUES * 10_000
+    assert len(layer.queue.incomplete) <= MAX_MEMBERS
     group.start("B")
     group.run(500)
     assert group["A"].views and layer.queue.num_bytes <= nakack2.QUEUES * 10_000
@@ -257,7 +261,8 @@ def test_over_udp_what_waits_is_bounded_in_messages():
     group = cluster(**UDP, xmit_interval=3, become_server_queue_size=10)
     for seqno in range(1, 100, 3):
         group["A"].turn([data(group, "A", [seqno, seqno + 1, seqno + 2], sender=999)])
-    assert len(group["A"].multicast.queue) == 9 and group["A"].multicast.counters.num_queue_dropped == 99 - 9
+    assert len(group["A"].multicast.queue) == 9
+    assert group["A"].multicast.counters.num_queue_dropped == 99 - 9
 
 
 def test_damaged_datagrams_do_not_wait():
@@ -286,7 +291,8 @@ def test_what_is_held_is_what_one_turn_reads():
     group["B"].finish_after = 0
     group["B"].finish(Batch(group["A"].address, 1, payloads("A", 1, 2)))
     group.settle(60_000)
-    assert got(group, "B", "A") == payloads("A", 1, 400) and not layer.intake.held and not group["B"].held
+    assert got(group, "B", "A") == payloads("A", 1, 400) and not layer.intake.held
+    assert not group["B"].held
 
 
 @BOTH_WINDOWS
@@ -325,11 +331,13 @@ def test_nothing_is_remembered_of_a_member_that_left():
     group.run(20)
     group["A"].turn([control(group, "C", RESYNC, Resync(0))] * 2)
     a.resyncs.stalled[c] = Backoff()
-    assert c in a.intake.held and c in a.resyncs.answered and c in a.windows and group["A"].held == {c}
+    assert c in a.intake.held and c in a.resyncs.answered and c in a.windows
+    assert group["A"].held == {c}
     group["C"].crash()
     group["A"].exclude("C")
     group.run(50)
-    assert c not in a.remembered() and not a.intake.held and not group["A"].held and len(a.queue) == 0
+    assert c not in a.remembered() and not a.intake.held and not group["A"].held
+    assert len(a.queue) == 0
     stable = group["A"].stack.layers[group["A"].stack.layers.index(a) - 1]
     assert c not in stable.votes and c not in stable.known
 
@@ -372,7 +380,8 @@ def test_a_gap_is_reported_after_gap_timeout_and_then_at_doubling_distances():
     assert [later - earlier for earlier, later in itertools.pairwise(times)] == pytest.approx(
         [100, 200, 400, 800], abs=8)
     assert group["B"].multicast.counters.num_gaps == 5
-    assert "messages 3 to 3 of A" in group["B"].warnings[0] and "xmit_interval" in group["B"].warnings[0]
+    assert "messages 3 to 3 of A" in group["B"].warnings[0]
+    assert "xmit_interval" in group["B"].warnings[0]
 
 
 def test_the_distances_stop_doubling():
@@ -528,7 +537,8 @@ def test_what_is_kept_gives_way_while_a_slow_member_keeps_it_from_being_stable(r
     assert got(group, "B", "A") == payloads("A", 1, 200)
     assert not group["B"].multicast.intake.held and group["B"].multicast.counters.num_held == 0
     ring_of_b = window(group, "B", "A").ring
-    assert ring_of_b.low == 196 and ring_of_b.hd == 200 and group["A"].multicast.send_window.ring.low == 0
+    assert ring_of_b.low == 196 and ring_of_b.hd == 200
+    assert group["A"].multicast.send_window.ring.low == 0
 
 
 # ----------------------------------------------------------------------------------------- the wrap
