@@ -1,8 +1,8 @@
 """ringcast: reliable, ordered group messaging for Python.
 
-Every member of a group gets every other member's messages once, in the order in which
-they were sent, whatever the network loses, repeats or reorders. `Channel` is what a
-program uses; the windows underneath it are public too.
+Every member of a group gets every message of every other member once, in the order in
+which it was sent, even if the network loses, duplicates or reorders datagrams. Programs
+use `Channel`; the windows below it are public, too.
 """
 
 from importlib import import_module
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-# Where each public name lives. They are imported when they are first used, because
-# Spark's workers import ringcast.spark on machines that may have no compiled core.
+# The module of each public name. It is imported when the name is first used, because Spark's
+# workers import ringcast.spark on machines that may have no compiled core.
 HOMES = {
     "MAX_PAYLOAD": "_core.wire",
     "AckTable": "_core.ack_table",

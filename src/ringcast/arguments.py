@@ -1,10 +1,9 @@
-"""Check the arguments of public calls, so that a wrong one raises at once (decision
+"""Checks of the arguments of public calls, so that a wrong one raises at once (decision
 24).
 
 Each function takes the argument's name and the value that the caller gave. It returns
-the value in the form that the code behind it uses, or raises one sentence that says
-what to pass instead: TypeError for a value of the wrong type, ConfigError for one that
-is outside its range.
+the value in the form that the code uses, or raises one sentence that says what to pass
+instead: TypeError for a value of a wrong type, ConfigError for one outside its range.
 """
 
 import threading
@@ -33,7 +32,8 @@ def text(argument: str, value: Any) -> str:
     try:
         value.encode()
     except UnicodeEncodeError:
-        raise ConfigError(f"{argument}={value!r} has a character that UTF-8 cannot carry; leave it out") from None
+        raise ConfigError(f"{argument}={value!r} has a character that UTF-8 cannot encode; "
+                          "leave it out") from None
     return value
 
 
@@ -42,13 +42,14 @@ def member_name(argument: str, value: Any) -> str:
     value = text(argument, value)
     size = len(value.encode())
     if size > MAX_NAME:
-        raise ConfigError(f"{argument}={value!r} has {size} bytes in UTF-8; a member's name has at most {MAX_NAME}")
+        raise ConfigError(f"{argument}={value!r} has {size} bytes in UTF-8; "
+                          f"a member's name has at most {MAX_NAME}")
     return value
 
 
 def member_names(value: Any) -> tuple[str, ...]:
-    """Return the names of all members. A str is refused: its letters are hardly what
-    was meant."""
+    """Return the names of all members. A str is refused, because each of its letters
+    would be a name."""
     if isinstance(value, str | bytes) or not isinstance(value, Iterable):
         raise TypeError(f"members is a list of names, not {kind(value)}")
     return tuple(member_name("each of members", name) for name in value)
@@ -62,8 +63,7 @@ def callback(argument: str, value: Any) -> Any:
 
 
 def boolean(argument: str, value: Any) -> bool:
-    """Return True or False; other values have a truth, but seldom the one that was
-    meant."""
+    """Return True or False. Other values are refused: "no" would count as true."""
     if not isinstance(value, bool):
         raise TypeError(f"{argument} is True or False, not {kind(value)}")
     return value
@@ -77,27 +77,29 @@ def digest(argument: str, value: Any) -> Digest | None:
         raise TypeError(f"{argument} is a ringcast.Digest, not {kind(value)}")
     for sender, seqno in value.items():
         if not isinstance(sender, Address) or not whole(seqno):
-            raise TypeError(f"{argument} maps each sender's Address to a seqno, not {sender!r} to {seqno!r}")
+            raise TypeError(f"{argument} maps each sender's Address to a seqno, "
+                            f"not {sender!r} to {seqno!r}")
         if not 0 <= seqno < MODULUS:
-            raise ConfigError(f"{argument} has seqno {seqno} of {sender}; a seqno is in 0 .. 2**64-1")
+            raise ConfigError(f"{argument} has seqno {seqno} of {sender}; "
+                              "a seqno is in 0 .. 2**64-1")
     return value
 
 
 def session(value: Any, deliver: bool) -> Session | None:
-    """Return a Session that a member which only sends can have, or None."""
+    """Return a Session, or None. Only a member that does not `deliver` may have one."""
     if value is None:
         return None
     if not isinstance(value, Session):
         raise TypeError(f"session is a ringcast.Session, not {kind(value)}")
     if not all(map(whole, (value.incarnation, value.seqno, value.epoch))):
-        raise TypeError(f"{value} has a number that is no int")
+        raise TypeError(f"{value} has a number that is not an int")
     if deliver:
-        raise ConfigError("an incarnation that goes on in another process is for members that only send; "
-                          "pass deliver=False, or use resume")
+        raise ConfigError("only a member that does not receive can have a session; pass "
+                          "deliver=False, or use resume")
     if not (0 < value.incarnation < MODULUS and 0 <= value.seqno < MODULUS
             and 0 <= value.epoch < 1 << 31):
-        raise ConfigError(f"{value} cannot be: an incarnation has 64 bits and is not 0, a seqno has "
-                          "64 bits, an epoch is less than 2**31")
+        raise ConfigError(f"{value} is out of range: an incarnation is in 1 .. 2**64-1, a seqno in "
+                          "0 .. 2**64-1, an epoch in 0 .. 2**31-1")
     return value
 
 
@@ -107,7 +109,8 @@ def instances(argument: str, value: Any, kinds: type[Item]) -> tuple[Item, ...]:
         raise TypeError(f"{argument} is a list of {kinds.__name__} objects, not {kind(value)}")
     for item in value:
         if not isinstance(item, kinds):
-            raise TypeError(f"{argument} is a list of {kinds.__name__} objects, and {item!r} is none")
+            raise TypeError(f"{argument} is a list of {kinds.__name__} objects, "
+                            f"and {item!r} is not one")
     return tuple(value)
 
 
@@ -116,34 +119,37 @@ def timeout(value: Any) -> float | None:
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise TypeError(f"timeout is a number of seconds, or None to wait for ever, not {kind(value)}")
+        raise TypeError("timeout is a number of seconds, or None to wait for ever, "
+                        f"not {kind(value)}")
     if not 0 <= value <= LONGEST:
-        raise ConfigError(f"timeout={value} is not in 0 .. {LONGEST} seconds; pass None to wait for ever")
+        raise ConfigError(f"timeout={value} is not in 0 .. {LONGEST} seconds; "
+                          "pass None to wait for ever")
     return value
 
 
 def flags(value: Any) -> int:
-    """Return the bits of ringcast.Flag that a message may be sent with."""
+    """Return flags as an int. Only flags that a message may be sent with are allowed."""
     if not isinstance(value, int):
         raise TypeError(f"flags is a ringcast.Flag, not {kind(value)}")
     if value & ~FLAGS:
-        raise ConfigError(f"flags {int(value):#x} are not all ringcast.Flag: OOB, DONT_LOOPBACK and NO_RELIABILITY")
+        raise ConfigError(f"flags {int(value):#x} are not all ringcast.Flag: OOB, DONT_LOOPBACK "
+                          "and NO_RELIABILITY")
     return int(value)
 
 
 def payloads(value: Any) -> list[bytes]:
-    """Return the messages of one send_many as a list; the window checks each of
+    """Return the messages of one send_many as a list. The window checks each of
     them."""
     if type(value) is list:
         return value
     if isinstance(value, str | bytes | bytearray | memoryview) or not isinstance(value, Iterable):
-        raise TypeError(f"send_many takes a list of messages, each of them bytes, not {kind(value)}; "
-                        "use send for one message")
+        raise TypeError("send_many takes a list of messages, each of them bytes, "
+                        f"not {kind(value)}; use send for one message")
     return list(value)
 
 
 def number(argument: str, value: Any) -> float:
-    """Return an int or a float that is a number."""
+    """Return an int or a float, which is not nan."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise TypeError(f"{argument} is a number, not {kind(value)}")
     if value != value:
@@ -152,10 +158,10 @@ def number(argument: str, value: Any) -> float:
 
 
 def whole(value: Any) -> bool:
-    """Say whether `value` is an int, and no bool."""
+    """Return whether `value` is an int and not a bool."""
     return isinstance(value, int) and not isinstance(value, bool)
 
 
 def kind(value: Any) -> str:
-    """Name the type of a value, for a sentence."""
+    """Return the name of a value's type, for a sentence."""
     return type(value).__name__

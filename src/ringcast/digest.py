@@ -10,7 +10,6 @@ class Digest(dict[Address, int]):
 
     @classmethod
     def from_names(cls, seqnos: Mapping[str, int]) -> "Digest":
-        """Read a digest from `{"name#incarnation": seqno}`, the form that journals keep.
-
-        Raises ValueError when a key is no member address."""
+        """Return the digest of `{"name#incarnation": seqno}`, the form that journals
+        keep. ValueError if a key is no member address."""
         return cls({Address.parse(sender): seqno for sender, seqno in seqnos.items()})

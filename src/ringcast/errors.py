@@ -1,9 +1,9 @@
-"""What ringcast raises. Every message is one sentence that says what happened and what
-to do.
+"""The errors of ringcast. Each message is a sentence that says what happened and what to
+do.
 
-Only a caller's own mistake, the local machine or the passing of a stated time raises;
-what a remote peer sends never does (decision 24). Each class also derives from the
-built-in exception that a caller would look for.
+Only a mistake of the caller, the local machine, or a timeout raises; what a peer sends
+never does (decision 24). Each class also derives from the built-in exception that a
+caller would expect.
 """
 
 
@@ -16,20 +16,21 @@ class ConfigError(RingcastError, ValueError):
 
 
 class MessageTooLargeError(RingcastError, ValueError):
-    """A payload above max_message_size, or one without reliability that does not fit a
+    """A payload above max_message_size, or one with NO_RELIABILITY that does not fit one
     datagram; nothing was sent."""
 
 
 class ClosedError(RingcastError):
-    """The channel (or window, or journal) is closed; nothing was sent."""
+    """The channel, window, transport or journal is closed; nothing was sent."""
 
 
 class SendTimeoutError(RingcastError, TimeoutError):
-    """No room in the send window within the timeout; no seqno was taken."""
+    """There was no room in the send window within the timeout; the message was not
+    sent."""
 
 
 class NotMemberError(RingcastError, LookupError):
-    """The member that a message is for is not in the view; nothing was sent."""
+    """The receiver of a message is not in the view; nothing was sent."""
 
 
 class JoinTimeoutError(RingcastError, TimeoutError):
@@ -37,27 +38,26 @@ class JoinTimeoutError(RingcastError, TimeoutError):
 
 
 class TransportError(RingcastError, OSError):
-    """The operating system refused a socket, an address or a route; `errno` is its own
-    number for why."""
+    """The operating system refused a socket, an address or a route; `errno` is its
+    number of the reason."""
 
     def __str__(self) -> str:
         return self.strerror or super().__str__()
 
 
 class JournalError(RingcastError):
-    """A journal that cannot be read or written as it stands: damaged, full, locked, or
-    of another version."""
+    """A journal cannot be read or written: it is damaged, full, locked, or of another
+    version."""
 
 
 class OutboxError(RingcastError):
-    """An outbox that cannot be read or written as it stands, or that has another
-    publisher."""
+    """An outbox cannot be read or written, or has another publisher."""
 
 
 class AckTimeoutError(OutboxError, TimeoutError):
-    """What was put into an outbox was not acknowledged by every member within the
-    timeout, or nobody publishes it."""
+    """Not every member acknowledged what is in an outbox within the timeout, or nobody
+    publishes it."""
 
 
 class TraceError(RingcastError):
-    """A trace that is not there, or of which nothing can be read."""
+    """A trace does not exist, or nothing of it can be read."""

@@ -1,5 +1,5 @@
-"""The pages that commands leave behind: text, tables and plots in one file that needs
-no network and no server."""
+"""HTML pages that commands write: text, tables and plots in one file that needs no network
+and no server."""
 
 import html
 from collections.abc import Sequence
@@ -11,15 +11,16 @@ from ringcast.errors import RingcastError
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
-STYLE = """body{font-family:system-ui,sans-serif;max-width:68rem;margin:2rem auto;padding:0 1rem;color:#222}
+STYLE = """body{font-family:system-ui,sans-serif;max-width:68rem;margin:2rem auto;padding:0 1rem;
+color:#222}
 table{border-collapse:collapse;margin:1rem 0;display:block;overflow-x:auto}
 td,th{padding:.25rem .6rem;text-align:right;border-bottom:1px solid #ddd}
 td:first-child,th:first-child{text-align:left}.verdict{font-size:1.2rem;font-weight:600}"""
 
 
 def check() -> None:
-    """RingcastError when no page can be drawn: call it before the work whose result the
-    page is to show."""
+    """Raise RingcastError if no page can be written. Call it before the work whose
+    result the page shows."""
     try:
         import plotly  # noqa: F401
     except ImportError as error:
@@ -27,28 +28,30 @@ def check() -> None:
 
 
 def write(path: Path, title: str, verdict: str, parts: "Sequence[str | go.Figure]") -> None:
-    """Write a page: its title, what it comes to in one sentence, then the parts: HTML
-    as it stands, or plots."""
+    """Write a page: its title, the verdict in one sentence, then the parts, each of
+    them HTML or a plot."""
     pieces, with_library = [], True
     for part in parts:
         if isinstance(part, str):
             pieces.append(part)
         else:
             pieces.append(part.to_html(full_html=False, include_plotlyjs=with_library))
-            with_library = False        # it is in the page once
+            with_library = False        # the page has the library once
     body = "\n".join(pieces)
-    path.write_text(f"""<!doctype html><html lang="en"><meta charset="utf-8"><title>{html.escape(title)}</title><style>{STYLE}</style>
-<h1>{html.escape(title)}</h1><p class="verdict">{html.escape(verdict)}</p>
+    title = html.escape(title)
+    path.write_text(f"""<!doctype html><html lang="en"><meta charset="utf-8">
+<title>{title}</title><style>{STYLE}</style>
+<h1>{title}</h1><p class="verdict">{html.escape(verdict)}</p>
 {body}</html>""", encoding="utf-8")
 
 
 def text(sentence: str) -> str:
-    """A paragraph."""
+    """Return a paragraph."""
     return f"<p>{html.escape(sentence)}</p>"
 
 
 def table(titles: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    """A table of text; the caller formats its numbers."""
+    """Return a table of text; the caller formats its numbers."""
     head = "".join(f"<th>{html.escape(title)}</th>" for title in titles)
     body = "".join("<tr>" + "".join(f"<td>{html.escape(str(cell))}</td>" for cell in row) + "</tr>"
                    for row in rows)

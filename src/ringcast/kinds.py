@@ -1,16 +1,16 @@
-"""Kinds of datagrams. A layer declares each of its kinds once, next to the rule that
-needs it:
+"""Kinds of datagrams. A layer declares each of its kinds once, next to the rule that needs
+it:
 
-    PING = Kind(20, "ping", Ping, about="seqno")        # beside the body, a msgspec Struct
+    PING = Kind(20, "ping", Ping, about="seqno")        # Ping is the body, a msgspec Struct
 
     class Echo(Layer):
         @takes(PING)
         def _on_ping(self, sender: int, ping: Ping, now: Instant) -> bool: ...
 
-A kind is the number that stands in the header of its datagrams, together with what
-others must know of it: transcripts, traces, measurements and fuzzers ask the kinds of a
-stack (Stack.kinds). There is no list of all kinds; a stack refuses two layers that
-declare the same number.
+A kind is the number in the header of its datagrams, together with what others must know
+about them: transcripts, traces, measurements and fuzzers ask the kinds of a stack
+(Stack.kinds). There is no list of all kinds; a stack refuses two layers that declare
+the same number.
 """
 
 from collections.abc import Callable, Iterator
@@ -31,15 +31,15 @@ HIGHEST_NUMBER = 255                    # a kind is one byte on the wire
 class Kind(int):
     """A kind of datagrams: its number on the wire, and
 
-    - `name`, by which transcripts and traces know it;
-    - `body`, what a control datagram carries; None when the layer reads the datagram
+    - `name`: its name in transcripts and traces;
+    - `body`: what a control datagram carries; None if the layer reads the datagram
       itself;
-    - `about`, the field of the body that says which seqnos it is about: one, or a list
-      of ranges;
-    - `messages_at`, where the messages stand in the datagram, if it carries messages
-      with seqnos; what stands between the header and the messages is a conn-id;
-    - `measured`, how a measurement counts it: data, repeat or control;
-    - `traced`, False to keep its datagrams out of traces.
+    - `about`: the field of the body that has the seqnos that it is about: one seqno, or
+      a list of ranges;
+    - `messages_at`: where the messages begin in the datagram, if it carries messages
+      with seqnos; between the header and the messages stands a conn-id;
+    - `measured`: how measurements count it: data, repeat or control;
+    - `traced`: False keeps its datagrams out of traces.
     """
 
     name: str
@@ -51,9 +51,11 @@ class Kind(int):
     _decoder: "msgspec.msgpack.Decoder[Any] | None"
 
     def __new__(cls, number: int, name: str, body: type[msgspec.Struct] | None = None, *,
-                about: str = "", messages_at: int = 0, measured: str = "", traced: bool = True) -> "Kind":
+                about: str = "", messages_at: int = 0, measured: str = "",
+                traced: bool = True) -> "Kind":
         if not 0 < number <= HIGHEST_NUMBER:
-            raise ValueError(f"the kind {name!r} has the number {number}; it may have 1 to {HIGHEST_NUMBER}")
+            raise ValueError(f"the kind {name!r} has the number {number}; it may have 1 to "
+                             f"{HIGHEST_NUMBER}")
         kind = super().__new__(cls, number)
         kind.name, kind.body, kind.about, kind.messages_at = name, body, about, messages_at
         kind.measured = measured or ("data" if messages_at else "control")
@@ -65,8 +67,7 @@ class Kind(int):
         return f"Kind({int(self)}, {self.name!r})"
 
     def decode(self, datagram: "Buffer") -> Any:
-        """Return the body of a control datagram, or None when it is not what it should
-        be."""
+        """Return the body of a control datagram, or None if it cannot be decoded."""
         if self._decoder is None:
             return None
         try:
@@ -75,7 +76,8 @@ class Kind(int):
             return None
 
     def ranges(self, datagram: "Buffer") -> list[Range]:
-        """Return the seqnos that a datagram carries messages of, or is about."""
+        """Return the seqnos of the messages that a datagram carries, or that it is
+        about."""
         if self.messages_at:
             return joined(wire.list_runs(datagram, self.messages_at))
         said = getattr(self.decode(datagram), self.about, None) if self.about else None
@@ -84,7 +86,7 @@ class Kind(int):
         return said if isinstance(said, list) else [(said, said)]
 
     def conn_id(self, datagram: "Buffer") -> int | None:
-        """Return the connection that a datagram belongs to, if it says so."""
+        """Return the conn-id of a datagram, if it has one."""
         if self.messages_at > wire.HEADER_SIZE:
             return int.from_bytes(memoryview(datagram)[wire.HEADER_SIZE:self.messages_at], "little")
         return getattr(self.decode(datagram), "conn_id", None)
@@ -95,8 +97,8 @@ class Kind(int):
 
 
 def joined(runs: "list[tuple[int, int, int, int, int, int]]") -> list[Range]:
-    """Return the seqnos of a datagram's runs, cut where there is a gap or the flags
-    change."""
+    """Return the seqnos of a datagram's runs as ranges, which end where there is a gap
+    or the flags change."""
     ranges: list[Range] = []
     last_flags = None
     for first, count, flags, *_ in runs:
@@ -112,9 +114,9 @@ def joined(runs: "list[tuple[int, int, int, int, int, int]]") -> list[Range]:
 def takes(*kinds: Kind) -> Callable[[Method], Method]:
     """Mark the method of a layer that takes packets of these kinds.
 
-    For a kind with a body the method gets the sender, the decoded body and the instant,
-    and returns False when the body makes no sense; for one without, the packet and the
-    instant. In a subclass a method of the same name takes its place.
+    For a kind with a body, the method gets the sender, the decoded body and the instant,
+    and returns False if the body makes no sense. For a kind without, it gets the packet
+    and the instant. In a subclass, a method of the same name takes its place.
     """
     def mark(method: Method) -> Method:
         method.__dict__["takes"] = kinds

@@ -9,8 +9,8 @@ class View(msgspec.Struct, frozen=True, array_like=True):
     """The members at one time, in the order of their names, under an id that only
     grows.
 
-    Two views with the same id have the same members in the same order. `in` takes an
-    Address; `names` is for people.
+    Two views with the same id have the same members in the same order. `address in
+    view` tests whether an Address is a member.
     """
 
     id: int
@@ -18,6 +18,7 @@ class View(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def names(self) -> tuple[str, ...]:
+        """Return the names of the members, in their order."""
         return tuple(member.name for member in self.members)
 
     def __contains__(self, member: object) -> bool:

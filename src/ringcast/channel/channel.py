@@ -161,7 +161,7 @@ class Channel(SendPort):
             trace = Recorder(writer, self.address, self._multicast, self._endpoint.unicast)
         self._driver = Driver(self._endpoint, self._transport, trace)
         if trace is not None:
-            trace.resumes(resume or Digest(), *self._driver.clocks())
+            trace.record_resume(resume or Digest(), *self._driver.clocks())
         self._state = State(self._transport.wake)
         self._inside = self._state.inside               # for refuses_reentry
         self._threads = Threads(group, self.address)

@@ -92,7 +92,7 @@ class Driver:
 
     def _end_turn(self, effects: Effects) -> None:
         if self.trace is not None:
-            self.trace.turn(effects, *self.clocks())
+            self.trace.record_turn(effects, *self.clocks())
         if effects.routes is not None:
             self.transport.connect(effects.routes)
         if effects.packets:

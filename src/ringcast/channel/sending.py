@@ -261,7 +261,7 @@ class Sending:
             return self._retry_until(deadline_after(timeout), attempt, dest, timeout, progress)
         finally:
             if (trace := self._driver.trace) is not None:
-                trace.blocked(time.monotonic_ns() - began, dest, *self._driver.clocks())
+                trace.record_blocked(time.monotonic_ns() - began, dest, *self._driver.clocks())
 
     def _retry_until(self, deadline: Callable[[], float | None],
                      attempt: Callable[[], Result | None],

@@ -74,19 +74,19 @@ class Trace(Observer):
         recorder = self._recorder(member)
         if dest in self.cluster.incarnations:
             recorder.names[dest] = str(self.cluster.incarnations[dest].address)
-        recorder.sent(dest, datagram, *self._clocks(member))
+        recorder.record_datagram(dest, datagram, *self._clocks(member))
 
     def delivered(self, member: Member, batch: Batch) -> None:
-        self._recorder(member).delivered(batch, *self._clocks(member))
+        self._recorder(member).record_delivery(batch, *self._clocks(member))
 
     def viewed(self, member: Member, view: View) -> None:
-        self._recorder(member).viewed(view, *self._clocks(member))
+        self._recorder(member).record_view(view, *self._clocks(member))
 
     def blocked_for(self, member: Member, dest: Address | None, nanoseconds: int) -> None:
-        self._recorder(member).blocked(nanoseconds, dest, *self._clocks(member))
+        self._recorder(member).record_blocked(nanoseconds, dest, *self._clocks(member))
 
     def after_turn(self, member: Member) -> None:
-        self._recorder(member).looked(*self._clocks(member))
+        self._recorder(member).record_window(*self._clocks(member))
 
     def _recorder(self, member: Member) -> Recorder:
         recorder = self.recorders.get(member)
@@ -96,7 +96,7 @@ class Trace(Observer):
                                      offset_of=self._offset_of)
             recorder.low, recorder.left = member.base, self._left
             self.recorders[member] = recorder
-            recorder.resumes(member.resume, *self._clocks(member))
+            recorder.record_resume(member.resume, *self._clocks(member))
         return recorder
 
     def _offset_of(self, incarnation: int) -> Seqno:

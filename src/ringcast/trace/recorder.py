@@ -1,9 +1,9 @@
-"""What a member does, as rows of its trace.
+"""The recorder turns what a member does into rows of its trace.
 
-The recorder stands beside the stack and reads what goes out of it: datagrams,
-deliveries, views, the LOW of the send window. It knows the wire, not what the layers
-think, so that an audit of its rows judges them. It counts what it has seen of each
-stream; no protocol depends on that.
+It stands beside the stack and reads what comes out of it: datagrams, deliveries, views,
+the LOW of the send window. It knows the wire and not the layers' reasons, so that an
+audit of its rows judges the layers. It counts what it has seen of each stream; no
+protocol depends on that.
 """
 
 from collections.abc import Callable
@@ -23,26 +23,26 @@ from ringcast.protocols.unicast3 import Unicast3, control
 from ringcast.protocols.unicast3.control import PREFIX
 from ringcast.protocols.unreliable import STAMP, UNRELIABLE
 from ringcast.stack import Effects, Packet
-from ringcast.trace import PART, SENT
+from ringcast.trace import PART, SENT, signed
 from ringcast.trace.writer import Writer
 from ringcast.view import View
 
-KIND = 3                                # where the kind stands in a datagram
-SAMPLE = 10_000_000                     # nanoseconds between two looks at the send window
+KIND = 3                                # the offset of the kind in a datagram
+SAMPLE = 10_000_000                     # nanoseconds between two samples of the send window
 MOST_STREAMS = 4096                     # to single members, of which something is remembered
 UNORDERED = int(Flag.OOB | Flag.NO_RELIABILITY)
 
-StreamKey = tuple[int, int, int | None]  # incarnations of sender and receiver (0: everybody),
-                                         # conn-id
+# Incarnations of sender and receiver (0: everybody), conn-id.
+StreamKey = tuple[int, int, int | None]
 
 
 class Recorder:
-    """The rows of one member, whose layers are `multicast` and `unicast`, go to
-    `writer`. `offset_of` says before which seqno the streams of a member (its
-    incarnation) begin.
+    """Records one member, whose layers are `multicast` and `unicast`, with `writer`.
+    `offset_of(incarnation)` is the seqno before the first one of a member's streams.
 
-    `time` and `wall` of all calls are the columns of that name. Threads: as the stack,
-    but `blocked`, which any thread may call.
+    `time` and `wall` of all calls are the columns of these names.
+
+    Threads: as for the stack; but any thread may call `record_blocked`.
     """
 
     def __init__(self, writer: Writer, local: Address, multicast: Multicast, unicast: Unicast3, *,
@@ -55,90 +55,89 @@ class Recorder:
         self.names: dict[int, str] = {local.incarnation: str(local)}
         self.low = multicast.send_window.ring.low
         self.next_sample = 0
-        self.num_delivered: dict[StreamKey, int] = {}      # in order
-        self.acked: dict[StreamKey, int] = {}              # position
-        self.sent_to: dict[StreamKey, int] = {}            # highest position sent on a connection
-        self.begun: dict[tuple[StreamKey, int], int] = {}  # position of the first fragment of a
-                                                           # message, by its number
-        self.started: dict[int, tuple[int, int]] = {}      # what each member was told last about
-                                                           # where the stream starts
+        self.num_delivered: dict[StreamKey, int] = {}   # messages, in order
+        self.acked: dict[StreamKey, int] = {}           # position
+        self.sent_to: dict[StreamKey, int] = {}         # highest position sent on a connection
+        # Position of the first fragment of a message, by the number of the message.
+        self.begun: dict[tuple[StreamKey, int], int] = {}
+        # What each member was told last about where the stream begins: seqno and view id.
+        self.started: dict[int, tuple[int, int]] = {}
         self.has_refused = False
 
-    def resumes(self, digest: Digest, time: int, wall: int) -> None:
-        """What this member has from an earlier incarnation."""
+    def record_resume(self, digest: Digest, time: int, wall: int) -> None:
+        """Record what this member has from an earlier incarnation."""
         for sender, seqno in digest.items():
             self._row(time, wall, "resume", sender=str(sender),
                       last=self._position(sender.incarnation, seqno))
 
     # ---------------------------------------------------------------------------------------- turns
 
-    def turn(self, effects: Effects, time: int, wall: int) -> None:
-        """All that a turn asks for."""
+    def record_turn(self, effects: Effects, time: int, wall: int) -> None:
+        """Record the effects of a turn."""
         for view in effects.views:
-            self.learn(view)
+            self.learn_names(view)
         for dest, datagram in effects.packets:
-            self.sent(dest, datagram, time, wall)
+            self.record_datagram(dest, datagram, time, wall)
         for view in effects.views:
-            self.viewed(view, time, wall)
+            self.record_view(view, time, wall)
         for batch in effects.deliveries:
-            self.delivered(batch, time, wall)
-        self.looked(time, wall)
+            self.record_delivery(batch, time, wall)
+        self.record_window(time, wall)
 
-    def learn(self, view: View) -> None:
-        """Who the members are that datagrams name by their incarnations."""
+    def learn_names(self, view: View) -> None:
+        """Remember the names of members, because datagrams have only incarnations."""
         for member in view.members:
             remember(self.names, member.incarnation, str(member))
 
-    def looked(self, time: int, wall: int) -> None:
-        """The send window after a turn: what was purged, and now and then how full it
+    def record_window(self, time: int, wall: int) -> None:
+        """Record what was purged from the send window, and from time to time how full it
         is."""
         ring = self.multicast.send_window.ring
         if ring.low != self.low:
-            self.purged(ring.low, time, wall)
+            self.record_purge(ring.low, time, wall)
         if time >= self.next_sample and (ring.hr != ring.low or self.next_sample):
             self.next_sample = time + SAMPLE
             count, position = (ring.hr - ring.low) % MODULUS, self._own_position
             self._row(time, wall, "window", sender=str(self.local), first=position(ring.low) + 1,
-                      last=position(ring.hr), count=count,
-                      ord=position(ring.hd), nbytes=ring.nbytes,
+                      last=position(ring.hr), count=count, ord=position(ring.hd),
+                      nbytes=ring.nbytes,
                       fill=max(count / ring.capacity, ring.nbytes / ring.max_bytes))
 
     # -------------------------------------------------------------------------------------- sending
 
-    def sent(self, dest: int, datagram: bytes, time: int, wall: int) -> None:
-        """A datagram went to the network; `dest` is an incarnation or EVERYONE."""
+    def record_datagram(self, dest: int, datagram: bytes, time: int, wall: int) -> None:
+        """Record a datagram that was sent; `dest` is an incarnation or EVERYONE."""
         number = datagram[KIND]
-        write = self._rows_of.get(number)
-        if write is not None:
-            write(self, Packet(number, self.local.incarnation, dest, datagram), time, wall)
+        record = self._recorders.get(number)
+        if record is not None:
+            record(self, Packet(number, self.local.incarnation, dest, datagram), time, wall)
         elif (kind := self.multicast.stack.kind(number)).traced:
             self._row(time, wall, SENT + kind.name, peer=self._name(dest),
-                      conn_id=signed(kind.conn_id(datagram)),
-                      nbytes=len(datagram))
+                      conn_id=signed_or_none(kind.conn_id(datagram)), nbytes=len(datagram))
 
-    def _sent_to_all(self, packet: Packet, time: int, wall: int) -> None:
+    def _record_multicast(self, packet: Packet, time: int, wall: int) -> None:
         event = "send" if packet.kind == multicast.DATA else "retransmit"
         key = (self.local.incarnation, EVERYONE, None)
         for run in wire.list_runs(packet.data, wire.HEADER_SIZE, self.multicast.send_window.marks):
-            self._sent_run(event, key, self._name(packet.dest), packet.data, run, time, wall)
+            self._record_run(event, key, self._name(packet.dest), packet.data, run, time, wall)
 
-    def _sent_to_one(self, packet: Packet, time: int, wall: int) -> None:
-        """A message of a connection is sent for the first time when it is above all
-        that was sent before."""
+    def _record_unicast(self, packet: Packet, time: int, wall: int) -> None:
+        """Record messages of a connection. A message is sent for the first time if it is
+        above all that were sent before."""
         key = (self.local.incarnation, packet.dest,
                int.from_bytes(packet.data[wire.HEADER_SIZE:PREFIX], "little"))
         for run in wire.list_runs(packet.data, PREFIX):
             last = self._own_position(run[0]) + run[1] - 1
             before = self.sent_to.get(key)
             is_new = before is None or before < last
-            self._sent_run("send" if is_new else "retransmit", key, self._name(packet.dest),
+            self._record_run("send" if is_new else "retransmit", key, self._name(packet.dest),
                            packet.data, run, time, wall)
             if is_new:
                 remember(self.sent_to, key, last)
 
-    def _sent_run(self, event: str, key: StreamKey, peer: str | None, datagram: bytes,
-                  run: tuple[int, int, int, int, int, int],
-                  time: int, wall: int) -> None:
+    def _record_run(self, event: str, key: StreamKey, peer: str | None, datagram: bytes,
+                    run: tuple[int, int, int, int, int, int], time: int, wall: int) -> None:
+        """Record messages that stand together in a datagram, or one fragment."""
         seqno, count, flags, nbytes, sent_at, at = run
         first = self._own_position(seqno)
         begins = None
@@ -150,42 +149,42 @@ class Recorder:
             begins = self.begun.get((key, number))
             if index < parts - 1:
                 flags, begins = flags | PART, None
-        self._row(time, wall, event, sender=str(self.local), peer=peer, conn_id=signed(key[2]),
-                  first=first, last=first + count - 1,
-                  count=count, ord=begins, flags=flags, nbytes=nbytes, sent_at=sent_at)
+        self._row(time, wall, event, sender=str(self.local), peer=peer,
+                  conn_id=signed_or_none(key[2]), first=first, last=first + count - 1, count=count,
+                  ord=begins, flags=flags, nbytes=nbytes, sent_at=sent_at)
 
-    def _sent_unreliably(self, packet: Packet, time: int, wall: int) -> None:
+    def _record_unreliable(self, packet: Packet, time: int, wall: int) -> None:
         self._row(time, wall, "send", sender=str(self.local), peer=self._name(packet.dest), count=1,
                   flags=int(Flag.NO_RELIABILITY),
                   nbytes=len(packet.data) - wire.HEADER_SIZE - STAMP.size,
                   sent_at=STAMP.unpack_from(packet.data, wire.HEADER_SIZE)[0])
 
-    def _started(self, packet: Packet, time: int, wall: int) -> None:
+    def _record_start(self, packet: Packet, time: int, wall: int) -> None:
         start = START.decode(packet.data)
         if start is not None and self.started.get(packet.dest) != (start.seqno, start.view_id):
             self.started[packet.dest] = start.seqno, start.view_id
             self._row(time, wall, "start", sender=str(self.local), peer=self._name(packet.dest),
-                      nbytes=len(packet.data),
-                      first=self._own_position(start.seqno) + 1)
+                      nbytes=len(packet.data), first=self._own_position(start.seqno) + 1)
 
-    def purged(self, low: Seqno, time: int, wall: int) -> None:
+    def record_purge(self, low: Seqno, time: int, wall: int) -> None:
+        """Record that LOW of the send window has risen."""
         before, self.low = self._own_position(self.low), low
-        last = self._own_position(low)
-        own = self.num_delivered.get((self.local.incarnation, EVERYONE, None),
-                                     0) if self.multicast.receiving else None
+        last, own = self._own_position(low), None
+        if self.multicast.receiving:
+            own = self.num_delivered.get((self.local.incarnation, EVERYONE, None), 0)
         self._row(time, wall, "purge", sender=str(self.local), first=before + 1, last=last,
                   count=last - before, ord=own)
 
-    def blocked(self, duration: int, dest: Address | None, time: int, wall: int) -> None:
-        """A send waited for room, and has it now or gave up."""
-        self._row(time, wall, "blocked", sender=str(self.local), peer=None if dest is None
-                  else str(dest), duration=duration)
+    def record_blocked(self, duration: int, dest: Address | None, time: int, wall: int) -> None:
+        """Record that a send waited for room for `duration` nanoseconds."""
+        self._row(time, wall, "blocked", sender=str(self.local),
+                  peer=None if dest is None else str(dest), duration=duration)
 
     # ------------------------------------------------------------------------------------ receiving
 
-    def delivered(self, batch: Batch, time: int, wall: int) -> None:
-        """The application is handed a batch: a row for each run of messages that left
-        their sender together."""
+    def record_delivery(self, batch: Batch, time: int, wall: int) -> None:
+        """Record a delivered batch: a row for each run of messages that left their sender
+        together."""
         sender = batch.sender.incarnation
         conn_id, peer = None, None
         if batch.dest is not None:
@@ -193,134 +192,139 @@ class Recorder:
         if batch.flags & Flag.NO_RELIABILITY:
             for count, nbytes, sent_at in wire.runs_of(batch):
                 self._row(time, wall, "deliver", sender=str(batch.sender), peer=peer, count=count,
-                          flags=batch.flags, nbytes=nbytes,
-                          sent_at=sent_at)
+                          flags=batch.flags, nbytes=nbytes, sent_at=sent_at)
             return
         key = (sender, EVERYONE if batch.dest is None else batch.dest.incarnation, conn_id)
         first = self._position(sender, batch.first)
         ord = None if batch.flags & UNORDERED else self.num_delivered.get(key, 0)
         for count, nbytes, sent_at in wire.runs_of(batch):
             self._row(time, wall, "deliver", sender=str(batch.sender), peer=peer,
-                      conn_id=signed(conn_id), first=first,
-                      last=first + count - 1, count=count, ord=ord, flags=batch.flags,
-                      nbytes=nbytes, sent_at=sent_at)
+                      conn_id=signed_or_none(conn_id), first=first, last=first + count - 1,
+                      count=count, ord=ord, flags=batch.flags, nbytes=nbytes, sent_at=sent_at)
             first += count
             ord = None if ord is None else ord + count
         if ord is not None:
             remember(self.num_delivered, key, ord)
 
     def _connection_of(self, batch: Batch) -> int | None:
+        """Return the conn-id of the connection over which a batch came."""
         unicast, stream = self.unicast, batch.stream
         if stream is unicast.own:
-            return unicast.senders[self.local.incarnation].conn_id if self.local.incarnation in unicast.senders else None
+            own = unicast.senders.get(self.local.incarnation)
+            return own.conn_id if own is not None else None
         entry = unicast.receivers.get(batch.sender.incarnation)
         if entry is not None and entry.stream is stream:
             return entry.conn_id
         return next((entry.conn_id for entry in unicast.leaving if entry.stream is stream), None)
 
-    def _acked_mcast(self, packet: Packet, time: int, wall: int) -> None:
+    def _record_mcast_ack(self, packet: Packet, time: int, wall: int) -> None:
         ack = mcast.ACK.decode(packet.data)
         if ack is not None and ack.budget == 0:
-            self._refused(time, wall)
+            self._record_refusal(time, wall)
         elif ack is not None:
-            self._acked((packet.dest, EVERYONE, None), ack.seqno, len(packet.data), time, wall)
+            self._record_ack((packet.dest, EVERYONE, None), ack.seqno, len(packet.data), time, wall)
 
-    def _acked_unicast(self, packet: Packet, time: int, wall: int) -> None:
+    def _record_unicast_ack(self, packet: Packet, time: int, wall: int) -> None:
         ack = control.ACK.decode(packet.data)
         if ack is not None and ack.seqno is not None:
-            self._acked((packet.dest, self.local.incarnation, ack.conn_id), ack.seqno,
-                        len(packet.data), time, wall)
+            self._record_ack((packet.dest, self.local.incarnation, ack.conn_id), ack.seqno,
+                             len(packet.data), time, wall)
 
-    def _acked(self, key: StreamKey, seqno: Seqno, nbytes: int, time: int, wall: int) -> None:
-        """This member says that it has finished a stream up to a seqno."""
+    def _record_ack(self, key: StreamKey, seqno: Seqno, nbytes: int, time: int, wall: int) -> None:
+        """Record that this member said that it has finished a stream up to a seqno."""
         sender, dest, conn_id = key
         last = self._position(sender, seqno)
         before = self.acked.get(key, last)
         remember(self.acked, key, last)
-        self._row(time, wall, "ack", sender=self._name(sender), peer=None if dest == EVERYONE
-                  else str(self.local),
-                  conn_id=signed(conn_id), first=before + 1, last=last, count=last - before,
-                  ord=self.num_delivered.get(key, 0),
-                  nbytes=nbytes)
+        self._row(time, wall, "ack", sender=self._name(sender), peer=self._me_unless_all(dest),
+                  conn_id=signed_or_none(conn_id), first=before + 1, last=last,
+                  count=last - before, ord=self.num_delivered.get(key, 0), nbytes=nbytes)
 
-    def _voted(self, packet: Packet, time: int, wall: int) -> None:
+    def _me_unless_all(self, dest: int) -> str | None:
+        """Return the column `peer` of what is said about a stream to this member or to
+        everybody."""
+        return None if dest == EVERYONE else str(self.local)
+
+    def _record_vote(self, packet: Packet, time: int, wall: int) -> None:
         vote = stable.VOTE.decode(packet.data)
         if vote is not None:
-            self._finished(vote.digest, vote.receiving, len(packet.data), time, wall)
+            self._record_finished(vote.digest, vote.receiving, len(packet.data), time, wall)
 
-    def _reported(self, packet: Packet, time: int, wall: int) -> None:
-        """The coordinator sends its own vote to nobody; but what it says of all, it
-        says of itself."""
+    def _record_stability(self, packet: Packet, time: int, wall: int) -> None:
+        """Record a STABILITY report of the coordinator. It sends its own vote to nobody,
+        but what it reports of all members holds for itself."""
         report = stable.STABILITY.decode(packet.data)
         if report is not None:
-            self._finished(report.digest, self.multicast.receiving, len(packet.data), time, wall)
+            self._record_finished(report.digest, self.multicast.receiving, len(packet.data),
+                                  time, wall)
 
-    def _finished(self, digest: stable.Digest, receiving: bool, nbytes: int, time: int,
-                  wall: int) -> None:
-        """A row for each stream of which more is finished; the datagram's bytes count
-        once."""
+    def _record_finished(self, digest: stable.Digest, receiving: bool, nbytes: int, time: int,
+                         wall: int) -> None:
+        """Record an ack for each stream of which more is finished; the datagram's bytes
+        count once."""
         if not receiving:
-            self._refused(time, wall)
+            self._record_refusal(time, wall)
             return
         for sender, (seqno, _) in digest.items():
             if self.acked.get((sender, EVERYONE, None)) != self._position(sender, seqno):
-                self._acked((sender, EVERYONE, None), seqno, nbytes, time, wall)
+                self._record_ack((sender, EVERYONE, None), seqno, nbytes, time, wall)
                 nbytes = 0
         if nbytes:
             self._row(time, wall, "ack", nbytes=nbytes)
 
-    def _answered_start(self, packet: Packet, time: int, wall: int) -> None:
+    def _record_start_answer(self, packet: Packet, time: int, wall: int) -> None:
         started = nakack2.STARTED.decode(packet.data)
         if started is not None and not started.receiving:
-            self._refused(time, wall)
+            self._record_refusal(time, wall)
 
-    def _refused(self, time: int, wall: int) -> None:
+    def _record_refusal(self, time: int, wall: int) -> None:
         if not self.has_refused:
             self.has_refused = True
             self._row(time, wall, "refuse")
 
-    def _asked_all(self, packet: Packet, time: int, wall: int) -> None:
+    def _record_multicast_request(self, packet: Packet, time: int, wall: int) -> None:
         request = multicast.XMIT_REQ.decode(packet.data)
         if request is not None:
-            self._asked((packet.dest, EVERYONE, None), request.ranges, len(packet.data), time, wall)
+            self._record_request((packet.dest, EVERYONE, None), request.ranges, len(packet.data),
+                                 time, wall)
 
-    def _asked_one(self, packet: Packet, time: int, wall: int) -> None:
+    def _record_unicast_request(self, packet: Packet, time: int, wall: int) -> None:
         request = control.XMIT_REQ.decode(packet.data)
         if request is not None:
-            self._asked((packet.dest, self.local.incarnation, request.conn_id), request.ranges,
-                        len(packet.data), time, wall)
+            self._record_request((packet.dest, self.local.incarnation, request.conn_id),
+                                 request.ranges, len(packet.data), time, wall)
 
-    def _asked(self, key: StreamKey, ranges: list[tuple[Seqno, Seqno]], nbytes: int, time: int,
-               wall: int) -> None:
+    def _record_request(self, key: StreamKey, ranges: list[tuple[Seqno, Seqno]], nbytes: int,
+                        time: int, wall: int) -> None:
         sender, dest, conn_id = key
         for low, high in ranges:
             first, last = self._position(sender, low), self._position(sender, high)
-            self._row(time, wall, "xmit_req", sender=self._name(sender), peer=None
-                      if dest == EVERYONE else str(self.local),
-                      conn_id=signed(conn_id), first=first, last=last, count=last - first + 1,
-                      nbytes=nbytes)
+            self._row(time, wall, "xmit_req", sender=self._name(sender),
+                      peer=self._me_unless_all(dest), conn_id=signed_or_none(conn_id),
+                      first=first, last=last, count=last - first + 1, nbytes=nbytes)
             nbytes = 0
 
-    _rows_of: dict[int, Callable[["Recorder", Packet, int, int], None]] = {
-        multicast.DATA: _sent_to_all, multicast.REPEAT: _sent_to_all, control.MESSAGE: _sent_to_one,
-        control.FIRST: _sent_to_one,
-        UNRELIABLE: _sent_unreliably, START: _started, nakack2.STARTED: _answered_start,
-        mcast.ACK: _acked_mcast,
-        control.ACK: _acked_unicast, stable.VOTE: _voted, stable.STABILITY: _reported,
-        multicast.XMIT_REQ: _asked_all,
-        control.XMIT_REQ: _asked_one}
+    _recorders: dict[int, Callable[["Recorder", Packet, int, int], None]] = {
+        multicast.DATA: _record_multicast, multicast.REPEAT: _record_multicast,
+        control.MESSAGE: _record_unicast, control.FIRST: _record_unicast,
+        UNRELIABLE: _record_unreliable,
+        START: _record_start, nakack2.STARTED: _record_start_answer,
+        mcast.ACK: _record_mcast_ack, control.ACK: _record_unicast_ack,
+        stable.VOTE: _record_vote, stable.STABILITY: _record_stability,
+        multicast.XMIT_REQ: _record_multicast_request, control.XMIT_REQ: _record_unicast_request}
 
     # ---------------------------------------------------------------------------------------- views
 
-    def viewed(self, view: View, time: int, wall: int) -> None:
-        """A view was installed."""
-        self.learn(view)
+    def record_view(self, view: View, time: int, wall: int) -> None:
+        """Record that a view was installed."""
+        self.learn_names(view)
         self.view_id = view.id
         self._row(time, wall, "view", count=len(view),
                   members=[str(member) for member in view.members])
 
     def close(self, has_left: bool, unacked: int, time: int, wall: int) -> None:
-        """The member ends; one that crashes does not come to this."""
+        """Record that the member closes, and end the trace. A member that crashes does
+        not."""
         self._row(time, wall, "close", count=unacked, flags=int(has_left))
         self.writer.close()
 
@@ -330,24 +334,25 @@ class Recorder:
         self.writer.append(time, wall, event, self.view_id, **columns)
 
     def _name(self, incarnation: int) -> str | None:
-        return self.names.get(incarnation,
-                              f"#{incarnation:016x}") if incarnation != EVERYONE else None
+        if incarnation == EVERYONE:
+            return None
+        return self.names.get(incarnation, f"#{incarnation:016x}")
 
     def _position(self, sender: int, seqno: Seqno) -> int:
-        return signed((seqno - self.offset_of(sender)) % MODULUS) or 0
+        return signed((seqno - self.offset_of(sender)) % MODULUS)
 
     def _own_position(self, seqno: Seqno) -> int:
         return self._position(self.local.incarnation, seqno)
 
 
-def signed(value: int | None) -> int | None:
-    """64 bits as the number that a signed column holds."""
-    return value if value is None or value < MODULUS // 2 else value - MODULUS
+def signed_or_none(value: int | None) -> int | None:
+    """Return a number of 64 bits as a signed column holds it, and None as None."""
+    return None if value is None else signed(value)
 
 
 def remember(table: dict[Any, Any], key: Any, value: Any) -> None:
-    """Put it at the end; what has not changed for longest goes when there is no
-    room."""
+    """Put a value at the end of a table; if that is full, drop the one that has not
+    changed for longest."""
     table.pop(key, None)
     table[key] = value
     if len(table) > MOST_STREAMS:

@@ -1,31 +1,30 @@
-"""The checksum of a part file: a CRC-32 of the whole file, kept between its data and
-its footer.
+"""The checksum of a part file: a CRC-32 of the whole file, between its data and its
+footer.
 
 A Parquet file is read from its end, and nothing refers to the bytes in front of its
-footer: so every reader still takes a sealed file for what it is. Parquet's own
-checksums guard the pages, but neither their headers nor the footer, where one flipped
-bit can stand for other rows.
+footer, so every reader can read a sealed file. Parquet's own checksums protect the
+pages, but not their headers nor the footer, where one flipped bit can make other rows.
 
-The metadata of the footer say that there is a seal (`SEALED_KEY`): a seal that is gone
-is damage. Traces of earlier versions have neither.
+The metadata of the footer say that the file has a seal (`SEALED_KEY`), so a missing
+seal is damage. Traces of earlier versions have neither.
 """
 
 from zlib import crc32
 
 MAGIC = b"RCRC"
 SIZE = len(MAGIC) + 4                   # of a seal: the magic, and the checksum of all other bytes
-ENDING = 8                              # bytes of the footer's length and of Parquet's own magic
+ENDING = 8                              # bytes of the footer's length and of Parquet's magic
 SEALED_KEY, SEALED = b"ringcast.checksum", b"crc32"     # in the metadata of a part file
 
 
 def seal(data: bytes) -> bytes:
-    """Put the checksum of a Parquet file into it."""
+    """Return a Parquet file with its checksum in it."""
     at = footer_at(data)
     return data[:at] + MAGIC + crc32(data).to_bytes(4, "little") + data[at:]
 
 
 def fits(data: bytes) -> bool | None:
-    """Tell whether a file is what was sealed; None when there is no seal in it."""
+    """Return whether a file is what was sealed; None if it has no seal."""
     at = footer_at(data) - SIZE
     if at < 0 or data[at:at + len(MAGIC)] != MAGIC:
         return None
@@ -34,5 +33,5 @@ def fits(data: bytes) -> bool | None:
 
 
 def footer_at(data: bytes) -> int:
-    """Find where the footer begins; less than 0 when the file has no end."""
+    """Return where the footer begins; it is negative if the file has no valid end."""
     return len(data) - ENDING - int.from_bytes(data[-ENDING:-4], "little")

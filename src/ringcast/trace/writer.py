@@ -1,9 +1,9 @@
-"""Rows on their way to the disk: who does something appends a tuple, a thread of the
-trace's own writes.
+"""Writing rows to the disk: threads of the member append tuples, and a thread of the trace
+writes them.
 
-Nothing here waits for the disk or raises into the member. When the disk cannot follow,
-events are dropped and counted: their numbers are missing in the trace, and a `dropped`
-row says how many. When it fails, tracing ends with a warning in the log.
+Nothing here waits for the disk, and nothing raises into the member. If the disk is too
+slow, events are dropped and counted: their numbers are missing in the trace, and a
+`dropped` row says how many. If the disk fails, tracing ends with a warning in the log.
 """
 
 import logging
@@ -23,74 +23,77 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("ringcast")
 
-PART_ROWS = 100_000         # after which a part is written
-PART_SECONDS = 1.0          # after which one is written with what there is: what a crash may lose
-MOST_ROWS = 400_000         # in memory
+PART_ROWS = 100_000         # of a part; with so many it is written at once
+PART_SECONDS = 1.0          # until a smaller part is written: what a crash may lose
+MOST_ROWS = 400_000         # in memory; more are dropped
 
 
 def needed() -> ModuleType:
-    """The schema; ConfigError that says what to install when there is no pyarrow."""
+    """Return the module `schema`; ConfigError if pyarrow is missing."""
     try:
         from ringcast.trace import schema
     except ImportError as error:
-        raise ConfigError('a trace is written with pyarrow, which is not installed: run pip install "ringcast[cli]"') from error
+        raise ConfigError("a trace is written with pyarrow, which is not installed: "
+                          'run pip install "ringcast[cli]"') from error
     return schema
 
 
 def folder_of(directory: Path | str, member: str, epoch: int = 0) -> Path:
-    """Where a member (`name#incarnation`) writes; the name may hold anything, so what
-    is unusual in a path is replaced."""
-    return Path(directory) / (re.sub(r"[^A-Za-z0-9_.-]", "_", member) + (f".{epoch}" if epoch
-                                                                         else ""))
+    """Return the folder of a member (`name#incarnation`). A name may have any
+    characters, so those that are unusual in paths are replaced."""
+    name = re.sub(r"[^A-Za-z0-9_.-]", "_", member)
+    return Path(directory) / (f"{name}.{epoch}" if epoch else name)
 
 
 def make(folder: Path) -> Path:
-    """Make a folder for a trace, or take an empty one; ConfigError when that cannot
-    be."""
+    """Make a folder for a trace, unless there is an empty one; return it. ConfigError
+    if it cannot be made or is not empty."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         is_empty = not any(folder.iterdir())
     except OSError as error:
-        raise ConfigError(f"the trace cannot be written to {folder}: {error.strerror}; name another directory") from None
+        raise ConfigError(f"the trace cannot be written to {folder}: {error.strerror}; "
+                          "name another directory") from None
     if not is_empty:
-        raise ConfigError(f"{folder} is not empty; name another directory for the trace, or remove what is there")
+        raise ConfigError(f"{folder} is not empty; name another directory for the trace, "
+                          "or remove what is there")
     return folder
 
 
 class Writer:
     """The trace of one member, `name#incarnation`, in a folder of `directory`; `epoch`
-    says which process of its incarnation this is.
+    says which process of the incarnation writes it.
 
-    ConfigError when pyarrow is missing, or the folder cannot be made or has something
-    in it. With `threaded` False parts are written by who appends, as a simulation has
-    it, whose events take no time.
+    ConfigError if pyarrow is missing, or the folder cannot be made or is not empty. With
+    `threaded` False, the thread that appends also writes: for simulations, whose events
+    take no time.
 
-    Threads: append may be called by any; close once.
+    Threads: any thread may call append; close is called once.
     """
 
-    def __init__(self, directory: Path | str, member: str, epoch: int = 0, threaded: bool = True) -> None:
+    def __init__(self, directory: Path | str, member: str, epoch: int = 0,
+                 threaded: bool = True) -> None:
         self._schema = needed()
         self.folder = make(folder_of(directory, member, epoch))
         self.member, self.epoch = member, epoch
-        self.num_events = 0                         # all that happened, the dropped ones included
+        self.num_events = 0                         # including those that were dropped
         self.num_parts = 0
         self._rows: list[tuple[Any, ...]] = []
-        self._dropped = 0                               # events since there was room
+        self._dropped = 0                               # events, since there was no room
         self._has_failed = False
         self._lock = threading.Lock()
         self._is_due = threading.Event()
         self._is_closed = False
         self._threaded = threaded
-        self._thread: threading.Thread | None = None    # from the first event on
+        self._thread: threading.Thread | None = None    # started with the first event
 
     def append(self, time: int, wall: int, event: str, view_id: int, sender: str | None = None,
-               peer: str | None = None,
-               conn_id: int | None = None, first: int | None = None, last: int | None = None,
-               count: int | None = None,
-               ord: int | None = None, flags: int = 0, nbytes: int | None = None,
-               sent_at: int | None = None,
-               duration: int | None = None, fill: float | None = None, members: list[str] | None = None) -> None:
-        """One event; the arguments are the columns."""
+               peer: str | None = None, conn_id: int | None = None, first: int | None = None,
+               last: int | None = None, count: int | None = None, ord: int | None = None,
+               flags: int = 0, nbytes: int | None = None, sent_at: int | None = None,
+               duration: int | None = None, fill: float | None = None,
+               members: list[str] | None = None) -> None:
+        """Append one event; the arguments are the columns."""
         with self._lock:
             ev = self.num_events
             self.num_events += 1
@@ -104,8 +107,7 @@ class Writer:
                 self.num_events += 1
                 ev += 1
             self._rows.append((ev, time, wall, event, view_id, sender, peer, conn_id, first, last,
-                               count, ord, flags, nbytes, sent_at,
-                               duration, fill, members))
+                               count, ord, flags, nbytes, sent_at, duration, fill, members))
             is_due = len(self._rows) >= PART_ROWS
             if self._threaded and self._thread is None:
                 self._thread = threading.Thread(target=self._run,
@@ -117,7 +119,7 @@ class Writer:
             self._flush()
 
     def close(self) -> None:
-        """Write what there is, and end."""
+        """Write what there is, and end the thread."""
         self._is_closed = True
         self._is_due.set()
         if self._thread is not None:
@@ -137,7 +139,7 @@ class Writer:
             return
         try:
             self._write(rows)
-        except Exception as error:  # a full disk, most likely; whatever it is, the member goes on
+        except Exception as error:  # most likely the disk is full; the member goes on in any case
             self._has_failed = True
             log.warning("%s: tracing ends, as its part %d cannot be written: %s", self.member,
                         self.num_parts + 1, error)
@@ -155,15 +157,15 @@ class Writer:
         ev, time, wall, event, view_id, sender, peer, *others = zip(*rows, strict=True)
         num_rows = len(rows)
         columns = (ev, time, wall, [self.member] * num_rows, event, view_id, sender, peer, *others,
-                   [self.epoch] * num_rows,
-                   [id_of(self.member)] * num_rows, self._ids_of(sender), self._ids_of(peer),
-                   [number_of(each) for each in event])
-        arrays = [pyarrow.array(column, field.type) for column,
-                  field in zip(columns, self._schema.SCHEMA, strict=True)]
-        return pyarrow.table(arrays, schema=self._schema.SCHEMA)
+                   [self.epoch] * num_rows, [id_of(self.member)] * num_rows, self._ids_of(sender),
+                   self._ids_of(peer), [number_of(each) for each in event])
+        schema = self._schema.SCHEMA
+        arrays = [pyarrow.array(column, field.type)
+                  for column, field in zip(columns, schema, strict=True)]
+        return pyarrow.table(arrays, schema=schema)
 
     @staticmethod
     def _ids_of(names: Sequence[str | None]) -> list[int]:
-        """The members of a column as numbers; each is read once."""
+        """Return the members of a column as numbers; each different one is read once."""
         ids = {name: id_of(name) for name in set(names)}
         return [ids[name] for name in names]
