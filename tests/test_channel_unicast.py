@@ -12,7 +12,6 @@ from ports import free_port
 from ringcast import Channel, ClosedError, Flag, NotMemberError, SendTimeoutError
 from ringcast.protocols.faults import Delay, Discard, Duplicate
 from ringcast.protocols.unicast3 import control
-from ringcast.protocols.unicast3.states import Event
 from ringcast.stack import Layer, Packet
 
 
@@ -296,6 +295,6 @@ def test_a_message_that_goes_into_another_connection_than_was_tried_first_is_sen
             to_b.wait(before + 1)
             with a._driver.turn:
                 entry = a._endpoint.unicast.senders[b.address.incarnation]
-                a._endpoint.unicast._carry_out(entry.on(Event.CLOSE, 0), entry, 0)
+                a._endpoint.unicast.lifecycle.close_sender(entry, 0)
             send(b"2", b.address)
             to_b.wait(before + 2)

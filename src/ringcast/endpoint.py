@@ -219,11 +219,11 @@ class Leaving:
         """Take the steps that are possible now."""
         endpoint = self.endpoint
         if self.view_by is None:
-            is_waiting = endpoint.num_unacked() or endpoint.unicast.untold()
+            is_waiting = endpoint.num_unacked() or endpoint.unicast.peers_to_tell()
             deadline = self.deadline()
             if is_waiting and (deadline is None or now < deadline):
                 return
-            endpoint.unicast.close_all(now)
+            endpoint.unicast.send_closes(now)
             endpoint.members.leave(now)
             self.view_by = now + self.leave_timeout
         self.is_over = endpoint.members.agreed() or now >= self.view_by

@@ -23,7 +23,7 @@ from ringcast.protocols.multicast.windows import MOST_LEAVING
 from ringcast.protocols.seqnos import MODULUS, precedes
 from ringcast.protocols.static_members import HELLO
 from ringcast.protocols.stream import Stream
-from ringcast.protocols.unicast3 import control, layer, memory
+from ringcast.protocols.unicast3 import control, delivery, memory, receiving
 from ringcast.protocols.unreliable import UNRELIABLE
 
 SCAN, GREETING = milliseconds(CONFIG.xmit_interval), milliseconds(CONFIG.hello_interval) // 10
@@ -132,8 +132,8 @@ def check_connections(member: Honest, now: int) -> None:
     """Check that there are windows of members, few of others, and that what is kept of
     closed and early connections is bounded."""
     unicast = member.unicast
-    most_gone = max(layer.MOST_GONE, len(NAMES))
-    most_leaving = max(layer.MOST_LEAVING, len(NAMES))
+    most_gone = max(receiving.MOST_GONE, len(NAMES))
+    most_leaving = max(delivery.MOST_LEAVING, len(NAMES))
     kept = [entry.stream for entry in (*unicast.receivers.values(), *unicast.leaving)]
     kept += [closed.stream for closed in unicast.closed.streams.values()]
     for stream in kept:
@@ -152,14 +152,14 @@ def check_connections(member: Honest, now: int) -> None:
     early = unicast.early
     assert early.size == sum(map(len, early.packets.values())) <= memory.MOST_EARLY_OF_ALL
     assert all(0 < len(packets) <= memory.MOST_EARLY for packets in early.packets.values())
-    assert unicast.unacked.keys() <= unicast.senders.keys()
-    assert unicast.gapped.keys() | unicast.ready.keys() <= unicast.receivers.keys()
-    assert all(unicast.receivers[peer] is entry for table in (unicast.gapped, unicast.ready)
+    senders, receivers, ready = unicast.senders, unicast.receivers, unicast.deliveries.ready
+    assert senders.unacked.keys() <= senders.keys()
+    assert all(receivers.get(peer) is entry for table in (receivers.gapped, ready)
                for peer, entry in table.items())
-    assert unicast.refusing | unicast.syncs.wanted.keys() <= unicast.members.keys()
-    assert not unicast.oob.batches
-    assert len(unicast.syncs.last_sync_sent) <= most_gone + len(NAMES)
-    assert len(unicast.acks) <= member.num_arrived + member.num_finished
+    assert senders.refusing | receivers.syncs.wanted.keys() <= unicast.members.keys()
+    assert len(receivers.syncs.last_sync_sent) <= most_gone + len(NAMES)
+    assert not unicast.deliveries.oob.batches
+    assert len(unicast.acks.heap) <= member.num_arrived + member.num_finished
 
 
 def check_outstanding(member: Honest) -> None:

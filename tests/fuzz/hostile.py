@@ -88,7 +88,7 @@ class Hostile:
             return EDGES[which % len(EDGES)]
         tables = unicast.receivers, unicast.closed.entries, unicast.senders
         known = [table[incarnation].conn_id for table in tables if incarnation in table]
-        known.append(unicast.conn_ids.last)
+        known.append(unicast.senders.conn_ids.last)
         return (known[which // len(STEPS) % len(known)] + STEPS[which % len(STEPS)]) % MODULUS
 
     def timestamp(self, target: Honest) -> int:

@@ -16,8 +16,9 @@ from ringcast.errors import NotMemberError
 from ringcast.flags import Flag
 from ringcast.protocols.budget import ReceiveBudget
 from ringcast.protocols.unicast3 import Unicast3, control
-from ringcast.protocols.unicast3.layer import MOST_GONE
+from ringcast.protocols.unicast3.context import Context
 from ringcast.protocols.unicast3.memory import MOST_EARLY, MOST_EARLY_OF_ALL, MOST_STREAMS
+from ringcast.protocols.unicast3.receiving import MOST_GONE
 from ringcast.protocols.unicast3.states import TABLE, Act, Event, State
 from ringcast.protocols.unicast3.sync import Counter
 from ringcast.sim.network import MS
@@ -336,7 +337,7 @@ def test_whom_a_member_asked_for_its_first_seqno_is_forgotten_though_no_connecti
         b.view(incarnation, B)
         b.hear(*End(incarnation, members=(incarnation, B)).tell(B, b"1", b"2")[1:])
         b.wait(10)
-    assert b.layer.counters.syncs_sent == 100 and len(b.layer.syncs.last_sync_sent) < 5
+    assert b.layer.counters.syncs_sent == 100 and len(b.layer.receivers.syncs.last_sync_sent) < 5
 
 
 def test_oob_messages_do_not_flood_an_application_that_takes_nothing():
@@ -367,7 +368,7 @@ def test_an_idle_connection_takes_less_than_2_kib_and_a_reaped_one_gives_it_back
     entries = [*b.layer.senders.values(), *b.layer.receivers.values()]
     assert 500 < sum(map(size, entries)) / 1000 < 2048
     b.wait(2500)
-    assert b.layer.senders == {} == b.layer.receivers and b.layer.acks == []
+    assert b.layer.senders == {} == b.layer.receivers and b.layer.acks.heap == []
     assert len(b.layer.closed) == 0
     assert b.failed == []
 
@@ -375,7 +376,7 @@ def test_an_idle_connection_takes_less_than_2_kib_and_a_reaped_one_gives_it_back
 def size(thing, seen=None):
     """Bytes of an entry and of all that it alone has."""
     seen = set() if seen is None else seen
-    if isinstance(thing, (Address, Unicast3, Config, int, bytes, str, type(None))) or id(thing) in seen:
+    if isinstance(thing, (Address, Unicast3, Context, Config, int, bytes, str, type(None))) or id(thing) in seen:
         return 0
     seen.add(id(thing))
     parts = [getattr(thing, name) for name in getattr(type(thing), "__slots__", ())]

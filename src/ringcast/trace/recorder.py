@@ -209,7 +209,7 @@ class Recorder:
     def _connection_of(self, batch: Batch) -> int | None:
         """Return the conn-id of the connection over which a batch came."""
         unicast, stream = self.unicast, batch.stream
-        if stream is unicast.own:
+        if stream is unicast.loopback.stream:
             own = unicast.senders.get(self.local.incarnation)
             return own.conn_id if own is not None else None
         entry = unicast.receivers.get(batch.sender.incarnation)

@@ -1,23 +1,36 @@
-"""The kinds of UNICAST3's datagrams, and what they carry. Each carries the conn-id that
-it is about (decision 19)."""
+"""The kinds of UNICAST3's datagrams, and what they carry.
+
+Each names the connection that it belongs to by its conn-id (decision 19). Datagrams
+with messages carry it in front of the messages, as eight bytes; control datagrams carry
+it as the first field of their body. A sender gives each of its connections a new
+conn-id. A receiver numbers all that it says with timestamps, so that its sender can
+tell an answer that was overtaken (`sync.py`).
+"""
 
 import msgspec
 
 from ringcast._core import wire
 from ringcast.kinds import Kind
-from ringcast.protocols.seqnos import Range, Seqno
+from ringcast.protocols.seqnos import Range, Seqno, is_seqno
 
-ConnId = int     # of one connection of its sender: 64 bits, only grows, by serial arithmetic; never
-                 # 0
-Timestamp = int  # of what a receiver says: the same kind of number
+# Both have 64 bits, only grow, compare by serial arithmetic, and are never 0.
+ConnId = int                            # of one connection of its sender
+Timestamp = int                         # of one datagram of a receiver
 
 
 class Ack(msgspec.Struct, array_like=True):
     conn_id: ConnId
-    seqno: Seqno | None  # highest finished by the application; None: it has no window for this
-                         # connection
+    seqno: Seqno | None                 # the highest that the application has finished; None: the
+                                        # receiver has no window for this connection
     timestamp: Timestamp
-    budget: int     # bytes that may be unacknowledged towards this member; 0: it takes no messages
+    budget: int                         # the credit: bytes that may be unacknowledged; 0: the
+                                        # receiver takes no messages
+
+    @property
+    def is_sound(self) -> bool:
+        """Return whether the numbers can be what they are meant to be."""
+        is_possible = self.budget == 0 if self.seqno is None else is_seqno(self.seqno)
+        return is_possible and is_seqno(self.timestamp) and self.budget >= 0
 
 
 class XmitReq(msgspec.Struct, array_like=True):
@@ -27,7 +40,7 @@ class XmitReq(msgspec.Struct, array_like=True):
 
 
 class SendFirstSeqno(msgspec.Struct, array_like=True):
-    conn_id: ConnId                     # of the message that came without a window for it
+    conn_id: ConnId                     # of messages that came and have no window
     timestamp: Timestamp
 
 
@@ -35,13 +48,12 @@ class Close(msgspec.Struct, array_like=True):
     conn_id: ConnId
 
 
-PREFIX = wire.HEADER_SIZE + 8   # what stands in front of the messages: the header, and the conn-id
+PREFIX = wire.HEADER_SIZE + 8           # bytes in front of the messages: the header, the conn-id
 
 MESSAGE = Kind(8, "message", messages_at=PREFIX)                 # messages of a connection
-FIRST = Kind(9, "first", messages_at=PREFIX)                     # the same, beginning with what I
-                                                                 # call the first
+FIRST = Kind(9, "first", messages_at=PREFIX)                     # the same, from the first one on
 ACK = Kind(10, "uack", Ack, about="seqno")                       # what I have finished
 XMIT_REQ = Kind(11, "uxmit_req", XmitReq, about="ranges")        # what I miss
-# I have no window for this
+# I have no window for this:
 SEND_FIRST_SEQNO = Kind(12, "send_first_seqno", SendFirstSeqno, about="conn_id", traced=False)
 CLOSE = Kind(13, "close", Close, about="conn_id", traced=False)  # this connection is closed

@@ -1,16 +1,17 @@
-"""What outlives a connection, and what comes before it (decisions 16 and 19).
+"""What a receiver remembers of closed connections, and messages that come too early
+(decisions 16 and 19).
 
-Of a closed connection its receiver remembers the conn-id and what was delivered.
-Messages of it that come after that, because an ack was lost, are then told from new
-ones: nothing is delivered twice, and the sender gets the ack that it lacks. This is
-kept as long as there is room for it, for the most recently closed connections; with
-max_closed_connections=0 the texts' own behaviour remains. Of a few, which had gaps or a
-large message that was not complete, the whole stream is kept: what of it was taken out
-of order, or is acknowledged and not yet whole, is known nowhere else.
+Of a closed connection the receiver remembers the conn-id and the highest delivered
+seqno (a tombstone). If messages of it come again, because the last ack was lost, they
+are not taken for new ones: nothing is delivered twice, and the sender gets its ack. The
+most recently closed connections are remembered, max_closed_connections of them; with 0
+the texts' own behaviour remains. If a connection had gaps, or a large message that was
+not complete, its whole stream is kept: which messages came behind the gap is known
+nowhere else. That is done for a few connections.
 
-Messages that come before their window exists are kept: before the first of a
-connection, or before the view that lets their sender in. Few of them, and not for long:
-their sender repeats what is not acknowledged.
+Messages may come before the first one of their connection, or before the view that has
+their sender. They are kept, but few of them and not for long: their sender repeats what
+is not acknowledged.
 """
 
 from collections import OrderedDict
@@ -28,16 +29,20 @@ MOST_STREAMS = 16                       # closed connections of which the whole 
 
 
 class Closed(msgspec.Struct):
-    """A connection that was closed, as its receiver remembers it."""
+    """What is remembered of a closed connection."""
 
     conn_id: ConnId
     delivered: Seqno                    # the highest
-    by_sender: bool                     # it sent CLOSE: nothing of it that is new can come
-    stream: Stream | None               # when there is more to it than what was delivered
+    by_sender: bool = False             # its sender has closed it too: nothing new can come
+    stream: Stream | None = None        # if there is more to it than what was delivered
+
+    def is_open_for(self, conn_id: ConnId) -> bool:
+        """Return whether this is the connection, and new messages of it may come."""
+        return self.conn_id == conn_id and not self.by_sender
 
 
 class ClosedConnections:
-    """The latest closed connection of each sender; of `most` senders at most."""
+    """The latest closed connection of each sender, of `most` senders at most."""
 
     def __init__(self, most: int) -> None:
         self.most = most
@@ -66,14 +71,15 @@ class ClosedConnections:
 
 
 class EarlyPackets:
-    """Packets without a window, by their sender, in the order in which they came."""
+    """Packets that have no window yet, by their sender, in the order in which they
+    came."""
 
     def __init__(self) -> None:
         self.packets: dict[int, list[tuple[Instant, Packet]]] = {}
         self.size = 0
 
     def keep(self, packet: Packet, now: Instant) -> bool:
-        """Whether there was room for it."""
+        """Keep a packet; return False if there is no room for it."""
         if self.size >= MOST_EARLY_OF_ALL or len(self.packets.get(packet.sender, ())) >= MOST_EARLY:
             return False
         self.packets.setdefault(packet.sender, []).append((now, packet.copy()))
@@ -81,13 +87,13 @@ class EarlyPackets:
         return True
 
     def take(self, sender: int) -> list[Packet]:
-        """What is there of this sender, for good."""
+        """Remove and return what is kept of this sender."""
         found = self.packets.pop(sender, [])
         self.size -= len(found)
         return [packet for _, packet in found]
 
     def expire(self, before: Instant) -> int:
-        """Drop what came before that; how many packets those were."""
+        """Drop what came before that; return how many packets those were."""
         dropped = self.size
         for sender in list(self.packets):
             self.packets[sender] = [(since, packet) for since, packet in self.packets[sender]

@@ -1,5 +1,10 @@
-"""The receiving end of a connection: its window, and when it acknowledges
-(UNICAST3.txt, "Design": delayed, cumulative acks)."""
+"""The receiving end of one connection (UNICAST3.txt, "Design").
+
+Its window has the messages that came, until the application has finished them. HR is
+the highest that came or was announced, HD the highest that the application got in
+order, LOW the highest that it has finished: that is acknowledged. What is missing up to
+HR, the retransmit task asks for.
+"""
 
 from dataclasses import dataclass
 
@@ -11,36 +16,38 @@ from ringcast.stack import Instant
 
 @dataclass(slots=True)
 class ReceiverEntry(Incoming):
-    """One connection from the sender of `stream`."""
+    """Our end of one connection from the sender of `stream`."""
 
     conn_id: ConnId
-    touched: Instant
+    touched: Instant                    # when it was used last, or began to close
     state: State = State.OPEN
-    last_ack: Instant | None = None     # when one was sent
+    last_ack: Instant | None = None     # when an ack was sent
     ack_at: Instant | None = None       # when the next one is due
 
     @property
+    def peer(self) -> int:
+        """Return the incarnation of the sender."""
+        return self.stream.sender.incarnation
+
+    @property
     def is_busy(self) -> bool:
-        """Whether the retransmit task has anything to look at."""
+        """Return whether the retransmit task has anything to look at."""
         return self.ring.hd != self.ring.hr or self.stream.is_incomplete
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is left to do for it: all that came was finished and
-        acknowledged."""
-        return self.ring.low == self.ring.hr and not self.stream.outstanding and not self.stream.is_incomplete and self.ack_at is None
+        """Return whether all that came was finished and acknowledged."""
+        stream = self.stream
+        return (self.ring.low == self.ring.hr and not stream.outstanding
+                and not stream.is_incomplete and self.ack_at is None)
+
+    def can_end(self) -> bool:
+        """Return True: what is not acknowledged comes again."""
+        return True
 
     def on(self, event: Event, now: Instant) -> int:
-        """Go to the state that the table says; what else is to be done."""
+        """Go to the state that the table gives, and return what else must be done."""
         self.state, act = TABLE[self.state, event]
         if act & Act.TOUCH:
             self.touched = now
         return act
-
-    def ack_due(self, now: Instant, delay: int, least: int) -> Instant:
-        """When to acknowledge what is to be acknowledged after `delay`; never within
-        `least` of the ack before."""
-        due = now + delay
-        if self.last_ack is not None:
-            due = max(due, self.last_ack + least)
-        return due

@@ -280,4 +280,4 @@ class ScriptedCluster(Cluster):
         some day."""
         if self.events and self.events[0][0] <= self.now + AT_REST:
             return False
-        return all(member.stack.deadline() == member.unicast.next_reap for member in self.living())
+        return all(member.stack.deadline() == member.unicast.context.next_reap for member in self.living())

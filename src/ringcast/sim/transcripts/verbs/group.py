@@ -642,7 +642,7 @@ def counters(words: Words) -> Act:
     return act
 
 
-COUNTERS = tuple(dict.fromkeys(name for each in (mcast, nakack2, stable_layer, unicast3.layer)
+COUNTERS = tuple(dict.fromkeys(name for each in (mcast, nakack2, stable_layer, unicast3.context)
                                for name in asdict(each.Counters())))
 
 

@@ -1,0 +1,91 @@
+"""What the parts of UNICAST3 share.
+
+The layer consists of parts: the sending ends of all connections, the receiving ends,
+the acks, the deliveries, our messages to ourselves, and the life of connections. Each
+part gets the same Context. It holds what belongs to no single connection: who is in the
+view, the options in nanoseconds, the counters, and the two instants at which the
+layer's task has something to do:
+
+- `next_scan`: the retransmit task looks for what was lost. It runs every xmit_interval
+  while anything is missing, unacknowledged or unknown, and not at all otherwise.
+- `next_reap`: the first entry may have been idle for long enough to close or to go.
+"""
+
+from dataclasses import dataclass
+
+from ringcast.address import Address
+from ringcast.config import Config, milliseconds
+from ringcast.protocols.unicast3.states import Entry, State
+from ringcast.stack import Effects, Instant, Layer
+
+
+@dataclass(slots=True)
+class Counters:
+    """By the names of the text and of operators (decision 25)."""
+
+    unicast_msgs_delivered: int = 0
+    unicast_duplicates: int = 0        # messages received again
+    unicast_out_of_window: int = 0     # messages dropped for want of room
+    unicast_early: int = 0             # datagrams kept because there was no window, or no view, for
+                                       # them yet
+    unicast_early_dropped: int = 0     # of those, the ones that nobody came for; and those without
+                                       # room
+    unicast_late: int = 0              # datagrams and acks of an older connection, or overtaken
+                                       # ones
+    unicast_bad: int = 0               # datagrams that are damaged, or ask for what cannot be
+    unicast_undelivered: int = 0       # own messages given up, and reported, because their receiver
+                                       # left
+    unicast_gone_undelivered: int = 0  # messages behind a gap of a connection that was replaced or
+                                       # closed
+    unicast_acks_sent: int = 0
+    unicast_acks_received: int = 0
+    unicast_xmit_reqs_sent: int = 0
+    unicast_xmit_reqs_received: int = 0
+    unicast_xmit_rsps_sent: int = 0     # messages repeated on request
+    unicast_highest_resent: int = 0     # messages sent again because HA and HS stood still
+    syncs_sent: int = 0                 # SEND_FIRST_SEQNO
+    syncs_received: int = 0
+    syncs_answered: int = 0
+    conns_opened: int = 0
+    conns_closed: int = 0
+    closes_sent: int = 0                # CLOSE
+    closes_received: int = 0
+
+
+class Context:
+    """What all connections of this member have in common. `layer` sends for them."""
+
+    def __init__(self, layer: Layer, local: Address, config: Config, receiving: bool) -> None:
+        self.layer = layer
+        self.local, self.config = local, config
+        self.receiving = receiving          # the application takes messages
+        self.interval = milliseconds(config.scan_interval)
+        self.sync_interval = milliseconds(config.sync_min_interval)
+        self.expiry = milliseconds(config.conn_expiry_timeout)
+        self.close_timeout = milliseconds(config.conn_close_timeout)
+        self.members: dict[int, Address] = {}
+        self.view_id = 0
+        self.counters = Counters()
+        self.next_scan: Instant | None = None
+        self.next_reap: Instant | None = None
+
+    @property
+    def effects(self) -> Effects:
+        return self.layer.stack.effects
+
+    def arm_scan(self, now: Instant) -> None:
+        """Let the retransmit task run an interval from now, unless it will run before."""
+        if self.next_scan is None:
+            self.next_scan = now + self.interval
+
+    def arm_reaping(self, entry: Entry) -> None:
+        """See that this entry is looked at when it may have to close or to go."""
+        due = self.reaped_at(entry)
+        if due is not None and (self.next_reap is None or due < self.next_reap):
+            self.next_reap = due
+
+    def reaped_at(self, entry: Entry) -> Instant | None:
+        """Return when an entry changes its state if nobody uses it until then."""
+        if entry.state is State.CLOSING:
+            return entry.touched + self.close_timeout
+        return entry.touched + self.expiry if self.expiry else None

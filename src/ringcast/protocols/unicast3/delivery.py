@@ -1,0 +1,97 @@
+"""Deliveries: from the receive windows to the application, and back as finished.
+
+The application says how many messages it has room for. It gets, in this order: OOB
+messages of this turn, whatever it has room for; what was ready in windows that were
+replaced; our messages to ourselves; and what is next in order in the other windows,
+which take turns.
+
+A window that was replaced (*leaving*) has an older connection of a sender that uses a
+newer one now. What is ready there comes before anything of a newer connection, so that
+the messages of one sender stay in order. What is behind a gap there can never come: it
+is given up when the rest is delivered.
+"""
+
+from collections.abc import Mapping
+
+from ringcast._core.batch import Batch
+from ringcast.protocols.incoming import EarlyDeliveries
+from ringcast.protocols.unicast3.acks import Acks
+from ringcast.protocols.unicast3.context import Context
+from ringcast.protocols.unicast3.loopback import Loopback
+from ringcast.protocols.unicast3.receiver import ReceiverEntry
+from ringcast.stack import Instant
+
+MOST_LEAVING = 4          # replaced windows that wait for the application; more in a larger group
+
+
+class Deliveries:
+    """What the application can get. `acks` hears of what it has finished."""
+
+    def __init__(self, context: Context, receivers: Mapping[int, ReceiverEntry], acks: Acks,
+                 loopback: Loopback) -> None:
+        self.context, self.receivers = context, receivers
+        self.acks, self.loopback = acks, loopback
+        self.oob = EarlyDeliveries(context.config.capacity)
+        self.ready: dict[int, ReceiverEntry] = {}   # may have something to deliver
+        self.leaving: list[ReceiverEntry] = []      # replaced, and not empty yet
+
+    def deliver(self, limit: int, now: Instant) -> int:
+        """Hand at most `limit` messages in order to the application, besides OOB
+        messages (EarlyDeliveries); return how many it got."""
+        handed = self.oob.hand_over(limit, self.context.effects)
+        if self.context.receiving:
+            handed += self._deliver_leaving(limit - handed, now)
+            handed += self.loopback.deliver(limit - handed, now)
+            handed += self._deliver_ready(limit - handed, now)
+        self.context.counters.unicast_msgs_delivered += handed
+        return handed
+
+    def _deliver_leaving(self, limit: int, now: Instant) -> int:
+        handed = 0
+        while self.leaving and handed < limit:
+            entry = self.leaving[0]
+            taken = self._take_messages(entry, limit - handed, now)
+            handed += taken
+            if not taken and not entry.has_next:
+                self.give_up(self.leaving.pop(0))
+        return handed
+
+    def _deliver_ready(self, limit: int, now: Instant) -> int:
+        handed = 0
+        while self.ready and handed < limit and not self.leaving:
+            sender = next(iter(self.ready))
+            entry = self.ready.pop(sender)
+            handed += self._take_messages(entry, limit - handed, now)
+            if entry.has_next:
+                self.ready[sender] = entry              # behind the others
+            if entry.stream.marks.flags or not entry.stream.outstanding:
+                self.acks.note_finished(entry, now)
+        return handed
+
+    def _take_messages(self, entry: ReceiverEntry, limit: int, now: Instant) -> int:
+        context = self.context
+        return entry.stream.take(limit, context.effects.deliveries, context.view_id, now)
+
+    def finish(self, batch: Batch, now: Instant) -> None:
+        """Note that the application has finished a batch: it may be acknowledged, and
+        never before."""
+        stream = batch.stream
+        stream.finish(batch)
+        if stream is self.loopback.stream:
+            self.loopback.free()
+            return
+        entry = self.receivers.get(batch.sender.incarnation)
+        if entry is not None and entry.stream is stream:
+            self.acks.note_finished(entry, now)
+
+    def keep_leaving(self, entry: ReceiverEntry) -> None:
+        """Deliver what is ready of a connection that was replaced. Too many of these
+        windows are not kept."""
+        self.leaving.append(entry)
+        while len(self.leaving) > max(MOST_LEAVING, len(self.context.members)):
+            self.give_up(self.leaving.pop(0))
+
+    def give_up(self, entry: ReceiverEntry) -> None:
+        """Drop the messages of a window that the application was not given."""
+        self.context.counters.unicast_gone_undelivered += entry.num_stranded
+        entry.ring.close()
