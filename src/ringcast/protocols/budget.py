@@ -1,17 +1,18 @@
-"""How much each sender may have on the way to this member, so that all windows together
-never flood its socket buffer.
+"""Credit: how many bytes each sender may have on the way to this member, so that all
+windows together never flood its socket buffer.
 
-An ack carries the grant of the one it goes to. All who send share alike, by whichever
-protocol they send.
+Every ack carries the credit of the member to which it goes. All who send have the same
+share, whichever protocol they use. A sender with little credit makes its datagrams
+smaller, so that its window always holds several of them.
 """
 
 from ringcast._core.send_window import SendWindow
 from ringcast.config import Config
 
-SMALLEST_BUNDLE = 2048  # bytes; below this a window of few bytes is not cut into smaller datagrams
-SHARES = 4              # datagrams that a window of bytes is cut into at least
+SMALLEST_BUNDLE = 2048  # bytes; datagrams are not made smaller than that
+SHARES = 4              # datagrams that a window of bytes holds at least
 BATCH = 4               # datagrams that a busy sender frames in one turn ...
-BURST = 60_000          # ... and bytes at least, where datagrams are small: a system call takes so
+BURST = 60_000          # ... and bytes at least, if datagrams are small: one system call takes so
                         # many
 
 
@@ -20,25 +21,24 @@ class ReceiveBudget:
 
     def __init__(self, total: int) -> None:
         self.total = total
-        self.senders: dict[str, int] = {}               # how many of them each protocol has
+        self.senders: dict[str, int] = {}               # how many each protocol has
 
     def share(self, protocol: str, senders: int, most: int) -> int:
-        """Bytes, `most` at most, for each sender when this protocol has so many of
-        them."""
+        """Note that this protocol has so many senders, and return the credit of each:
+        `most` bytes at most."""
         self.senders[protocol] = senders
         return max(1, min(most, self.total // max(1, sum(self.senders.values()))))
 
 
-def fit(window: SendWindow, limit: int, config: Config) -> None:
-    """At most `limit` bytes are unacknowledged from now on, in datagrams of which a
-    window always is several."""
+def set_window_limit(window: SendWindow, limit: int, config: Config) -> None:
+    """Let at most `limit` bytes be unacknowledged from now on."""
     if window.ring.max_bytes != limit:
         window.ring.max_bytes = limit
-        aim(window, config)
+        tune_bundling(window, config)
 
 
-def aim(window: SendWindow, config: Config) -> None:
-    """Datagrams and batches of a size that suits the window."""
+def tune_bundling(window: SendWindow, config: Config) -> None:
+    """Choose a size of datagrams and of batches that suits the window's limit."""
     limit = window.ring.max_bytes
     bundle = min(config.max_bundle_size, max(SMALLEST_BUNDLE, limit // SHARES))
     window.aim(bundle, min(max(BATCH * bundle, BURST), limit // (2 * SHARES)))

@@ -27,7 +27,7 @@ from ringcast.address import EVERYONE, Address
 from ringcast.config import Config, milliseconds
 from ringcast.digest import Digest
 from ringcast.kinds import Kind, takes
-from ringcast.protocols.budget import ReceiveBudget, aim, fit
+from ringcast.protocols.budget import ReceiveBudget, set_window_limit, tune_bundling
 from ringcast.protocols.incoming import EarlyDeliveries
 from ringcast.protocols.multicast.rules import Rules
 from ringcast.protocols.multicast.starts import START, LaterStart, Starts
@@ -104,7 +104,7 @@ class Multicast(Rules):
         window = self.make_window(offset, config.max_bytes)
         self.send_window = SendWindow(window, bundle=config.max_bundle_size,
                                       datagram=config.max_datagram)
-        aim(self.send_window, config)
+        tune_bundling(self.send_window, config)
         self.own = Stream(self, local, None, window, config, own=self.send_window)
         self.windows = ReceiveWindows(self._open_stream, resume or Digest())
         self.members: dict[int, Address] = {}
@@ -266,7 +266,7 @@ class Multicast(Rules):
     def use_credit(self, smallest: int) -> None:
         """Bound the send window by the smallest credit of all receivers; its datagrams
         too, so that a window always has several of them."""
-        fit(self.send_window, min(self.config.max_bytes, smallest), self.config)
+        set_window_limit(self.send_window, min(self.config.max_bytes, smallest), self.config)
 
     # ----------------------------------------------------------------------------------- delivering
 

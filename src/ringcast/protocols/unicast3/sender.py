@@ -19,7 +19,7 @@ from ringcast._core.send_window import SendWindow
 from ringcast._core.window import Window
 from ringcast.address import Address
 from ringcast.flags import FRAGMENT, Flag
-from ringcast.protocols.budget import fit
+from ringcast.protocols.budget import set_window_limit
 from ringcast.protocols.frag import rejoin
 from ringcast.protocols.retransmission import Backoff, Pace
 from ringcast.protocols.seqnos import MODULUS, Range, Seqno, precedes
@@ -174,7 +174,7 @@ class SenderEntry:
         """Let at most so many bytes be unacknowledged. The receiver takes messages."""
         self.was_granted, self.is_doubted = True, False
         config = self.context.config
-        fit(self.window, min(credit, config.max_bytes), config)
+        set_window_limit(self.window, min(credit, config.max_bytes), config)
 
     def accept_refusal(self) -> bool:
         """Return whether to believe that the receiver takes no messages. If it has taken

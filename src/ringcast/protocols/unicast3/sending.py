@@ -14,7 +14,7 @@ from ringcast._core.send_window import SendWindow
 from ringcast._core.seqno_table import SeqnoTable
 from ringcast.address import Address
 from ringcast.errors import NotMemberError
-from ringcast.protocols.budget import fit
+from ringcast.protocols.budget import set_window_limit
 from ringcast.protocols.retransmission import clipped
 from ringcast.protocols.seqnos import MODULUS, Seqno, is_seqno, precedes
 from ringcast.protocols.unicast3 import control
@@ -69,7 +69,7 @@ class Senders(dict[int, SenderEntry]):
         if dest == self.context.local:
             self.loopback.open(window)
         else:
-            fit(window, min(FIRST_CREDIT, config.max_bytes), config)
+            set_window_limit(window, min(FIRST_CREDIT, config.max_bytes), config)
         self.context.arm_reaping(entry)
         return entry
 
