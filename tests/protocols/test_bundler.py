@@ -38,15 +38,15 @@ def bundler(layers):
 
 def test_a_message_goes_at_once_after_quiet_and_else_a_delay_after_the_last(bundler, layers, dest):
     now = 1_000_000_000
-    assert bundler.wait(dest, now) is None and bundler.deadline() is None
+    assert bundler.schedule(dest, now) is None and bundler.deadline() is None
     bundler.flush(dest, now)
-    assert bundler.wait(dest, now + QUIET) == now + DELAY == bundler.deadline()
+    assert bundler.schedule(dest, now + QUIET) == now + DELAY == bundler.deadline()
     bundler.flush_due(now + DELAY - 1)
     assert layers.framed == [(dest, now, False)]
     bundler.flush_due(now + DELAY)
     assert layers.framed == [(dest, now, False), (dest, now + DELAY, False)]
     assert bundler.deadline() is None
-    assert bundler.wait(dest, now + DELAY + QUIET + 1) is None
+    assert bundler.schedule(dest, now + DELAY + QUIET + 1) is None
 
 
 def test_what_no_full_datagram_takes_is_due_a_delay_later(bundler, layers, dest):
@@ -62,7 +62,7 @@ def test_what_is_pushed_as_soon_as_the_window_is_framed_is_not_forgotten(layers,
             super().frame(dest, now, full_only)
             if now == 1_000_000:
                 # another thread, whose message is the first to wait
-                assert self.wait(dest, now + 10) == now + DELAY
+                assert self.schedule(dest, now + 10) == now + DELAY
 
     bundler = Preempted(layers, layers, DELAY)
     bundler.flush(dest, 1_000_000)
@@ -72,6 +72,6 @@ def test_what_is_pushed_as_soon_as_the_window_is_framed_is_not_forgotten(layers,
 def test_who_closes_sends_all_that_waits_and_who_is_gone_is_forgotten(bundler, layers, dest):
     bundler.flush_all(5)
     assert layers.framed == [(None, 5, False), (B, 5, False)]
-    bundler.wait(B, 6)
+    bundler.schedule(B, 6)
     bundler.forget(B)
     assert B not in bundler.last and bundler.deadline() is None

@@ -189,7 +189,7 @@ class Sending:
         """If a message waits to be bundled, send it now if nothing was sent to `dest` for
         a while; otherwise see that the driver sends it after bundle_delay."""
         if window.waiting:
-            due = self._endpoint.bundler.wait(dest, time.monotonic_ns())
+            due = self._endpoint.bundler.schedule(dest, time.monotonic_ns())
             if due is None:
                 self._flush(dest, full_only=False)
             else:

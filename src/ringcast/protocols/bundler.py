@@ -1,35 +1,37 @@
 """Bundling: when a datagram leaves.
 
-A message goes at once when its stream was quiet before it. Else it waits for company:
-until enough for full datagrams waits, as SendWindow.push says, or until `bundle_delay`
-after the datagram before it. """
+A message leaves at once if nothing was sent to its destination for QUIET nanoseconds.
+Otherwise it waits for other messages that share its datagram: until they fill a
+datagram (SendWindow.push says so), or until `bundle_delay` after the datagram before.
+"""
 
 from ringcast.address import Address
 from ringcast.protocols.multicast.base import Multicast
 from ringcast.protocols.unicast3 import Unicast3
 from ringcast.stack import Instant
 
-QUIET = 50_000          # nanoseconds without a datagram; then a message does not wait for company
+QUIET = 50_000          # nanoseconds without a datagram, after which a message does not wait
 
 Dest = Address | None                   # a member, or everybody
 
 
 class Bundler:
-    """Knows until when messages wait in the send windows of `multicast` and `unicast`;
+    """Knows until when messages wait in the send windows of `multicast` and `unicast`.
     `delay` is bundle_delay in nanoseconds.
 
-    Threads: wait() may be called by any number of threads, beside everything else; all
-    other methods by the stack's owner. """
+    Threads: any number of threads may call schedule(), at any time; the stack's owner
+    calls all other methods.
+    """
 
     def __init__(self, multicast: Multicast, unicast: Unicast3, delay: int) -> None:
         self.multicast, self.unicast, self.delay = multicast, unicast, delay
         self.quiet = min(QUIET, delay)
-        self.last: dict[Dest, Instant] = {}  # when something was sent last, to everybody or to one
-        self.due: dict[Dest, Instant] = {}   # when the messages that wait for company must go
+        self.last: dict[Dest, Instant] = {}  # when something was sent last
+        self.due: dict[Dest, Instant] = {}   # when messages that wait must leave
 
-    def wait(self, dest: Dest, now: Instant) -> Instant | None:
-        """Return when the message that is the first to wait for `dest` must go: None is
-        at once."""
+    def schedule(self, dest: Dest, now: Instant) -> Instant | None:
+        """Return when the first message that waits for `dest` must leave: None is at
+        once."""
         last = self.last.get(dest, 0)
         if now - last > self.quiet:
             return None
@@ -37,16 +39,16 @@ class Bundler:
         return due
 
     def flush(self, dest: Dest, now: Instant, full_only: bool = False) -> None:
-        """Send what waits for `dest`; with `full_only` full datagrams alone, and what
-        is left waits for its time.
+        """Send what waits for `dest`. With `full_only` send full datagrams alone; the
+        rest waits until `delay` from now.
 
         `due` is written before the window is framed, because other threads push
-        meanwhile:
+        meanwhile. In the other order:
 
             T1 flush: frame the window, which is empty then
             T2 push: its message is the first that waits
-            T2 wait: due[dest] = last + delay
-            T1 flush: del due[dest]             would leave T2's message to nobody
+            T2 schedule: due[dest] = last + delay
+            T1 flush: del due[dest]             so nobody would send T2's message
         """
         self.last[dest] = now
         if full_only:
@@ -56,7 +58,7 @@ class Bundler:
         self.frame(dest, now, full_only)
 
     def frame(self, dest: Dest, now: Instant, full_only: bool) -> None:
-        """Have the layer frame what waits for `dest`."""
+        """Let the layer send what waits for `dest`."""
         if dest is None:
             self.multicast.flush(now, full_only)
         else:

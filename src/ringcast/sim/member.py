@@ -615,7 +615,7 @@ class Member:
     def wait_for_company(self, dest: Dest) -> bool:
         """Whether the first message that waits for `dest` has to wait; then there is a
         turn when it is due."""
-        due = self.bundler.wait(dest, self.clock.read(self.cluster.now))
+        due = self.bundler.schedule(dest, self.clock.read(self.cluster.now))
         if due is None:
             return False
         self.num_waits += 1
