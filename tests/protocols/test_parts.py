@@ -58,7 +58,7 @@ def test_parts_in_any_order_come_together_as_what_they_are_of(plan, rng):
     rng.shuffle(wires)
     receiver.stack.receive(wires, 0)
     assert set(receiver.top.got) == set(wholes)
-    assert receiver.parts.size == sum(puzzle.size for puzzle in receiver.parts.puzzles.values())
+    assert receiver.parts.size == sum(partial.size for partial in receiver.parts.partials.values())
 
 
 def test_what_fits_goes_as_it_is():
@@ -93,11 +93,11 @@ def test_who_floods_us_with_parts_fills_no_memory():
     for number in range(1000):
         parts = sender.send(60_000)[1]
         receiver.stack.receive([parts[number % len(parts)]], 0)
-    assert len(receiver.parts.puzzles) <= MOST_OPEN
+    assert len(receiver.parts.partials) <= MOST_OPEN
     for incarnation in range(3, 300):
         receiver.stack.receive(End(incarnation).send(60_000)[1][:-1], 0)
     assert receiver.parts.size <= MOST_BYTES
-    assert receiver.parts.size == sum(puzzle.size for puzzle in receiver.parts.puzzles.values())
+    assert receiver.parts.size == sum(partial.size for partial in receiver.parts.partials.values())
 
 
 @pytest.mark.parametrize("body", [b"", HEAD.pack(1, 0, 2), HEAD.pack(1, 0, 0) + b"x",
@@ -106,7 +106,7 @@ def test_who_floods_us_with_parts_fills_no_memory():
 def test_parts_that_make_no_sense_are_counted(body):
     receiver = End(1)
     receiver.stack.receive([wire.make_datagram(PART, receiver.stack.group, 2, 0, body)], 0)
-    assert (receiver.parts.num_bad, receiver.parts.puzzles, receiver.top.got) == (1, {}, [])
+    assert (receiver.parts.num_bad, receiver.parts.partials, receiver.top.got) == (1, {}, [])
 
 
 @pytest.mark.parametrize("kind, sender, dest", [(PART, 2, 0), (HELLO, 3, 0), (HELLO, 2, 1)])

@@ -1,9 +1,9 @@
-"""What a bad network does, as layers for tests and demos: put them lowest in the stack,
-above the wire.
+"""The faults of a bad network, as layers for tests and demos. They are the lowest
+layers of a stack, next to the wire.
 
-Each acts on the datagrams that come in, whatever they hold, with a probability `rate`
-per datagram, and draws from the random source that it is given: the same seed does the
-same to the same datagrams.
+Each acts on datagrams that arrive, whatever they carry, and hits each of them with the
+probability `rate`. Random numbers come from the source that the layer is given: the
+same seed does the same to the same datagrams.
 """
 
 from heapq import heappop, heappush
@@ -14,17 +14,18 @@ from ringcast.stack import Instant, Layer, Packet
 
 
 class Fault(Layer):
-    """Common to all: a rate in 0 .. 1, a random source, and a count of the datagrams
+    """The base of all: a rate from 0 to 1, a random source, and a count of the datagrams
     that were hit."""
 
     def __init__(self, rate: float, rng: Random) -> None:
         if not 0 <= rate <= 1:
-            raise ConfigError(f"a fault's rate is a probability, 0 to 1, not {rate}")
+            raise ConfigError(f"a fault's rate is a probability from 0 to 1, not {rate}")
         self.rate = rate
         self.rng = rng
         self.hits = 0
 
     def hit(self) -> bool:
+        """Decide whether this datagram is hit, and count it."""
         hit = self.rng.random() < self.rate
         self.hits += hit
         return hit
@@ -43,10 +44,11 @@ class Discard(Fault):
 
 
 class Duplicate(Fault):
-    """Delivers datagrams twice, the second time right behind the first."""
+    """Delivers datagrams twice, the second time right after the first."""
 
     def receive(self, packets: list[Packet], now: Instant) -> None:
-        self.above.receive([copy for packet in packets for copy in ((packet, packet) if self.hit() else (packet,))], now)
+        copies = [(packet, packet) if self.hit() else (packet,) for packet in packets]
+        self.above.receive([packet for pair in copies for packet in pair], now)
 
 
 class Delay(Fault):
@@ -56,8 +58,8 @@ class Delay(Fault):
     def __init__(self, rate: float, rng: Random, longest: int) -> None:
         super().__init__(rate, rng)
         self.longest = longest
-        self.held: list[tuple[Instant, int, Packet]] = []  # a heap; the number keeps equal instants
-                                                           # in order
+        # A heap. The number keeps packets with the same instant in order.
+        self.held: list[tuple[Instant, int, Packet]] = []
 
     def receive(self, packets: list[Packet], now: Instant) -> None:
         passing = []
@@ -81,8 +83,8 @@ class Delay(Fault):
 
 
 class Shuffle(Fault):
-    """Lets the datagram that comes next overtake; one that nothing follows is let go
-    after `longest` nanoseconds."""
+    """Holds a datagram back until the next one has overtaken it, or for `longest`
+    nanoseconds if none comes."""
 
     def __init__(self, rate: float, rng: Random, longest: int = 5_000_000) -> None:
         super().__init__(rate, rng)

@@ -1,16 +1,16 @@
-"""FRAG: messages larger than a datagram travel as fragments, and are put together
-again: whole or not at all.
+"""FRAG: a message that is larger than a datagram travels as fragments, and is put
+together again: whole or not at all.
 
-A fragment is a message of its stream like any other, with a flag and a head: the number
-that its sender gave to the whole message, which part this is, and of how many. A sender
-sends one large message at a time in each stream, so a fragment of another one says that
-the one before was given up: its sender got SendTimeoutError. (Of OOB messages, which
-may come in any order, several can be incomplete at a time; their fragments fit the
-window together, or they are of somebody who does not play by the rules.)
+A fragment is a message of its stream like any other, with a flag and a head. The head
+has the number that the sender gave to the whole message, the index of this part, and
+the number of parts. A sender sends one large message at a time in each stream. So a
+fragment of another message says that the one before was given up: send() raised
+SendTimeoutError. (OOB messages may come in any order, so several of them can be
+incomplete at a time. The fragments of an honest sender fit the window together.)
 
-What is incomplete goes with its sender. It also goes by age, when its sender has gone
-on for frag_timeout without sending more of it: never while anything of the stream is
-known to be missing, because that may be the next fragment.
+An incomplete message is forgotten when its sender leaves. It is given up when its
+sender has sent other messages for frag_timeout and nothing more of it; but not while
+anything of the stream is missing, because that may be the next fragment.
 """
 
 import struct
@@ -21,28 +21,29 @@ from ringcast.protocols.seqnos import Seqno
 from ringcast.stack import Instant
 
 HEAD = struct.Struct("<QII")  # number of the message, index of the part, number of parts
-SMALLEST = 256                # bytes of a part, but for the last; so the parts of a message are
-                              # never too many, nor are the messages when each counts as much
+# Bytes that a part has at least, except the last. An incomplete message counts as so many bytes
+# even if less of it is here. So neither the parts of a message nor the messages are too many.
+SMALLEST = 256
 
 
 def cut(payload: bytes, number: int, bundle: int) -> list[bytes]:
-    """The fragments of a message, so that each fills a datagram of `bundle` bytes."""
+    """Return the fragments of a message; each fills a datagram of `bundle` bytes."""
     size = size_of(bundle)
-    parts = range(0, len(payload), size)
-    return [HEAD.pack(number, index, len(parts)) + payload[start:start + size] for index,
-            start in enumerate(parts)]
+    starts = range(0, len(payload), size)
+    return [HEAD.pack(number, index, len(starts)) + payload[start:start + size]
+            for index, start in enumerate(starts)]
 
 
 def size_of(bundle: int) -> int:
-    """Bytes of a message in each of its fragments, but for the last."""
+    """Return how many bytes of a message each of its fragments has, except the last."""
     return max(SMALLEST, min(bundle, wire.MAX_DATAGRAM) - (wire.MAX_DATAGRAM - wire.MAX_PAYLOAD)
                - HEAD.size)
 
 
 def rejoin(fragments: list[bytes]) -> list[tuple[bytes, bool]]:
-    """Fragments that were not acknowledged, as messages again; and of each whether it
-    is no more than the end of one. A message whose last fragment is not there was never
-    sent as a whole: its sender knows."""
+    """Return the messages of fragments that were not acknowledged, and for each whether
+    it is only the end of a message. A message without its last fragment is left out:
+    its sender knows that it was not sent."""
     parts: dict[int, list[bytes]] = {}
     complete: dict[int, bool] = {}
     for fragment in fragments:
@@ -54,7 +55,7 @@ def rejoin(fragments: list[bytes]) -> list[tuple[bytes, bool]]:
 
 
 class Assembly:
-    """A message that is not complete yet."""
+    """A message whose fragments have not all come."""
 
     __slots__ = ("count", "first", "nbytes", "parts", "since")
 
@@ -65,15 +66,14 @@ class Assembly:
         self.nbytes = 0
         self.since: Instant = 0         # when the last part came
 
-
     @property
     def size(self) -> int:
-        """What it counts as, among those that have a limit together."""
+        """Return how many bytes it counts as, where incomplete messages have a limit."""
         return max(SMALLEST, self.nbytes)
 
 
 class Incomplete(dict[int, Assembly]):
-    """Incomplete messages by their numbers, and what they count as together."""
+    """Incomplete messages by their numbers, and how many bytes they count as."""
 
     size = 0
 
@@ -94,9 +94,8 @@ class Incomplete(dict[int, Assembly]):
 
 
 class Reassembly:
-    """The incomplete messages of one stream. `limit` is what a whole message may have,
-    in bytes, `window` what the parts of several may have together that are on their way
-    at once."""
+    """The incomplete messages of one stream. `limit` is how many bytes a whole message
+    may have, `window` how many all parts that are on the way at once may have."""
 
     __slots__ = ("limit", "num_bad", "num_given_up", "oob", "ordered", "window")
 
@@ -104,14 +103,14 @@ class Reassembly:
         self.limit, self.window = limit, window
         self.ordered = Incomplete()     # one at most
         self.oob = Incomplete()
-        self.num_given_up = 0           # messages that were not completed
+        self.num_given_up = 0           # messages
         self.num_bad = 0                # fragments that make no sense
 
     def __len__(self) -> int:
         return len(self.ordered) + len(self.oob)
 
     def add(self, seqno: Seqno, fragment: bytes, is_oob: bool, now: Instant) -> bytes | None:
-        """Take a fragment; the whole message when this completes it."""
+        """Keep a fragment. Return the whole message if this completes it."""
         open_ones = self.oob if is_oob else self.ordered
         if len(fragment) <= HEAD.size:
             self.num_bad += 1
@@ -126,7 +125,7 @@ class Reassembly:
                 return None
             assembly = open_ones.begin(number, seqno, count)
         part = fragment[HEAD.size:]
-        if not self._continues(assembly, index, count, part, is_oob):
+        if not self._is_possible(assembly, index, count, part, is_oob):
             self.num_bad += 1
             self.num_given_up += 1
             open_ones.remove(number)
@@ -135,39 +134,42 @@ class Reassembly:
         if len(assembly.parts) == count:
             open_ones.remove(number)
             return b"".join(assembly.parts[part] for part in range(count))
-        self._bound(open_ones)
+        self._drop_excess(open_ones)
         return None
 
-    def _continues(self, assembly: Assembly, index: int, count: int, part: bytes,
-                   is_oob: bool) -> bool:
-        """Whether an honest sender would go on like that."""
+    def _is_possible(self, assembly: Assembly, index: int, count: int, part: bytes,
+                     is_oob: bool) -> bool:
+        """Return whether an honest sender may send this part next."""
         if index >= count or count != assembly.count or index in assembly.parts:
             return False
-        return (is_oob or index == len(assembly.parts)) and (len(part) >= SMALLEST
-                                                             or index == count - 1)
+        is_next = is_oob or index == len(assembly.parts)
+        return is_next and (len(part) >= SMALLEST or index == count - 1)
 
-    def _bound(self, open_ones: Incomplete) -> None:
-        """An honest sender never comes to that."""
+    def _drop_excess(self, open_ones: Incomplete) -> None:
+        """Give up the oldest messages if they are too large together. Those of an honest
+        sender never are."""
         most = self.limit + (self.window if open_ones is self.oob else 0)
         while open_ones.size > most:
             open_ones.remove(next(iter(open_ones)))
             self.num_given_up += 1
 
     def give_up(self, open_ones: Incomplete) -> None:
+        """Drop these messages, and count them."""
         self.num_given_up += len(open_ones)
         for number in list(open_ones):
             open_ones.remove(number)
 
     def expire(self, before: Instant) -> None:
-        """Give up what had its last part before that."""
+        """Give up the messages if the last part of one of them came before this
+        instant."""
         for open_ones in (self.ordered, self.oob):
             if any(assembly.since < before for assembly in open_ones.values()):
                 self.give_up(open_ones)
 
     def first_incomplete(self, most: int) -> Seqno | None:
-        """The seqno of the first fragment of the message that is being put together in
-        order, if it has at most so many bytes: until it is complete its fragments are
-        not acknowledged, so that a member that dies gets it whole in its next
+        """Return the seqno of the first fragment of the ordered message that is
+        incomplete, if at most `most` bytes of it are here. Its fragments are not
+        acknowledged until it is complete: a member that dies gets it whole in its next
         incarnation."""
         for assembly in self.ordered.values():
             if assembly.nbytes <= most:
@@ -176,7 +178,8 @@ class Reassembly:
 
 
 def check_size(payload: bytes, limit: int) -> None:
-    """MessageTooLargeError for a message that is too large for this group."""
+    """Raise MessageTooLargeError if a message is too large for this group."""
     if len(payload) > limit:
-        raise MessageTooLargeError(f"a message of {len(payload)} bytes is larger than max_message_size, which is {limit}; "
-                                   "split it, or give every member a larger limit")
+        raise MessageTooLargeError(f"a message of {len(payload)} bytes is larger than "
+                                   f"max_message_size, which is {limit}; split it, or give every "
+                                   "member a larger limit")

@@ -1,15 +1,15 @@
-"""PARTS: control datagrams that do not fit a frame travel in several datagrams, and are
-put together again.
+"""PARTS: a control datagram that is larger than a frame travels as several datagrams
+(parts), and is put together again.
 
-Messages never need it: what fits no datagram is cut before it has a seqno (frag.py).
-But a table of 256 members, or what all of them have finished, is larger than a frame,
-and must not be left to IP, which keeps the pieces of a datagram that lost one for 30 s,
-and then takes no others. A datagram whose parts do not all come is lost, as any
-datagram may be: whoever sent it will say it again.
+Messages do not need this: a large message is cut before it has a seqno (frag.py). But
+the table of 256 members, or the digest of what they have finished, is larger than a
+frame. IP must not cut such a datagram: if one piece is lost, IP keeps the others for
+30 s, and may have no room for new datagrams meanwhile. If a part is lost, the whole
+datagram is lost, as any datagram may be, and its sender will repeat it.
 
-What is put together keeps the check of the whole, so parts of different datagrams
-cannot be taken for one. Memory is bounded: of each sender a few datagrams are put
-together at a time, and of all of them together MOST_BYTES; then the oldest gives way.
+The whole datagram has a check of its own, so parts of different datagrams are never
+taken for one. Memory is bounded: a few incomplete datagrams of each sender, and
+MOST_BYTES of all; the oldest ones are given up for newer ones.
 """
 
 import struct
@@ -21,15 +21,15 @@ from ringcast.stack import Instant, Layer, Packet
 
 HEAD = struct.Struct("<IHH")            # number of the datagram, index of the part, number of parts
 MOST_PARTS = 256                        # of a datagram
-MOST_OPEN = 4                           # datagrams of one sender that are put together at a time
+MOST_OPEN = 4                           # incomplete datagrams of one sender
 MOST_BYTES = 1 << 20
 
 PART = Kind(19, "part", traced=False)
 
 
 @dataclass(slots=True)
-class Puzzle:
-    """A datagram of which not all parts are here."""
+class Partial:
+    """A datagram whose parts have not all come."""
 
     count: int
     parts: dict[int, bytes] = field(default_factory=dict)
@@ -46,16 +46,17 @@ class Parts(Layer):
         self.datagram = datagram
         self.room = datagram - wire.HEADER_SIZE - HEAD.size     # for what a part carries
         self.number = 0
-        self.puzzles: dict[tuple[int, int], Puzzle] = {}  # by sender and number, the oldest first
-        self.size = 0                                     # bytes in all of them
+        self.partials: dict[tuple[int, int], Partial] = {}  # by sender and number, the oldest first
+        self.size = 0                                       # bytes in all of them
         self.num_cut = self.num_joined = self.num_given_up = self.num_bad = 0
 
     def send(self, packets: list[Packet], now: Instant) -> None:
         if max(map(len_of, packets), default=0) > self.datagram:
-            packets = [part for packet in packets for part in self._cut(packet)]
+            packets = [part for packet in packets for part in self._cut_packet(packet)]
         self.below.send(packets, now)
 
-    def _cut(self, packet: Packet) -> list[Packet]:
+    def _cut_packet(self, packet: Packet) -> list[Packet]:
+        """Return the parts of a packet, or the packet itself if it fits a frame."""
         if len(packet.data) <= self.datagram:
             return [packet]
         self.num_cut += 1
@@ -68,50 +69,50 @@ class Parts(Layer):
                 for body in bodies]
 
     @takes(PART)
-    def _join(self, packet: Packet, now: Instant) -> Packet | None:
-        """Return the packet that this part completes, if it does: it goes up in the
-        place of the part."""
+    def _on_part(self, packet: Packet, now: Instant) -> Packet | None:
+        """Keep a part. Return the packet that it completes: that goes up in its place.
+        None if others are missing."""
         body = bytes(packet.data[wire.HEADER_SIZE:])
         if len(body) <= HEAD.size:
             self.num_bad += 1
             return None
         number, index, count = HEAD.unpack_from(body)
         key = (packet.sender, number)
-        puzzle = self.puzzles.get(key) or Puzzle(count)
-        if not 2 <= count <= MOST_PARTS or index >= count or count != puzzle.count:
+        partial = self.partials.get(key) or Partial(count)
+        if not 2 <= count <= MOST_PARTS or index >= count or count != partial.count:
             self.num_bad += 1
             return None
-        if index not in puzzle.parts:
-            self._add(key, puzzle, index, body[HEAD.size:])
-        if len(puzzle.parts) < count:
+        if index not in partial.parts:
+            self._keep_part(key, partial, index, body[HEAD.size:])
+        if len(partial.parts) < count:
             return None
-        self._forget(key)
-        return self._opened(b"".join(puzzle.parts[part] for part in range(count)), packet)
+        self._forget_partial(key)
+        return self._open_packet(b"".join(partial.parts[part] for part in range(count)), packet)
 
-    def _add(self, key: tuple[int, int], puzzle: Puzzle, index: int, part: bytes) -> None:
-        if key not in self.puzzles:
-            of_sender = [other for other in self.puzzles if other[0] == key[0]]
+    def _keep_part(self, key: tuple[int, int], partial: Partial, index: int, part: bytes) -> None:
+        """Keep a part, and give up older datagrams if there is no room."""
+        if key not in self.partials:
+            of_sender = [other for other in self.partials if other[0] == key[0]]
             if len(of_sender) >= MOST_OPEN:
-                self._give_up(of_sender[0])
-        self.puzzles[key] = puzzle
-        puzzle.parts[index] = part
+                self._give_up_partial(of_sender[0])
+        self.partials[key] = partial
+        partial.parts[index] = part
         self.size += len(part)
-        while self.size > MOST_BYTES and next(iter(self.puzzles)) != key:
-            self._give_up(next(iter(self.puzzles)))
+        while self.size > MOST_BYTES and next(iter(self.partials)) != key:
+            self._give_up_partial(next(iter(self.partials)))
 
-    def _give_up(self, key: tuple[int, int]) -> None:
+    def _give_up_partial(self, key: tuple[int, int]) -> None:
         self.num_given_up += 1
-        self._forget(key)
+        self._forget_partial(key)
 
-    def _forget(self, key: tuple[int, int]) -> None:
-        self.size -= self.puzzles.pop(key).size
+    def _forget_partial(self, key: tuple[int, int]) -> None:
+        self.size -= self.partials.pop(key).size
 
-    def _opened(self, data: bytes, packet: Packet) -> Packet | None:
-        """Return what the parts are of, when they are of one sound datagram of this
-        sender's."""
+    def _open_packet(self, data: bytes, packet: Packet) -> Packet | None:
+        """Return the packet that the parts make, if it is a sound one of this sender."""
         header = wire.open_datagram(data, self.stack.group)
-        if header is None or header.kind == PART or (header.sender, header.dest) != (packet.sender,
-                                                                                     packet.dest):
+        ends = (packet.sender, packet.dest)
+        if header is None or header.kind == PART or (header.sender, header.dest) != ends:
             self.num_bad += 1
             return None
         self.num_joined += 1
@@ -119,8 +120,7 @@ class Parts(Layer):
 
     def status(self) -> dict[str, int]:
         return {"num_datagrams_cut": self.num_cut, "num_joined": self.num_joined,
-                "num_parts_given_up": self.num_given_up,
-                "num_bad_parts": self.num_bad}
+                "num_parts_given_up": self.num_given_up, "num_bad_parts": self.num_bad}
 
 
 def len_of(packet: Packet) -> int:

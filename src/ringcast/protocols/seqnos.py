@@ -15,29 +15,30 @@ HALF = 1 << 63
 
 
 def precedes(a: Seqno, b: Seqno) -> bool:
-    """Whether `a` comes before `b`; nothing precedes itself."""
+    """Return whether `a` comes before `b`; nothing precedes itself."""
     return 0 < (b - a) % MODULUS < HALF
 
 
 def later(a: Seqno, b: Seqno) -> Seqno:
+    """Return the later of two seqnos."""
     return b if precedes(a, b) else a
 
 
 def is_seqno(value: int) -> bool:
-    """Whether a number from the network can be a seqno at all."""
+    """Return whether a number from the network can be a seqno at all."""
     return 0 <= value < MODULUS
 
 
 def is_within(low: Seqno, seqno: Seqno, high: Seqno) -> bool:
-    """Whether `seqno` is neither before `low` nor behind `high`. (Serial arithmetic
-    does not order three seqnos that lie all around the circle, so both are counted from
-    `low`.)"""
+    """Return whether `seqno` is neither before `low` nor after `high`. (Serial
+    arithmetic orders two seqnos, but not three all around the circle. So both are
+    counted from `low`.)"""
     return (seqno - low) % MODULUS <= (high - low) % MODULUS
 
 
 def united(ranges: Iterable[Range], base: Seqno) -> list[Range]:
-    """The same seqnos as `ranges`, all of them after `base`, as ascending ranges that
-    neither touch nor overlap."""
+    """Return the seqnos of `ranges`, which all are after `base`, as ascending ranges
+    that neither touch nor overlap."""
     merged: list[Range] = []
     for first, last in sorted(ranges, key=lambda each: (each[0] - base) % MODULUS):
         if merged and not precedes((merged[-1][1] + 1) % MODULUS, first):
@@ -48,9 +49,8 @@ def united(ranges: Iterable[Range], base: Seqno) -> list[Range]:
 
 
 def without(ranges: Iterable[Range], others: Iterable[Range], base: Seqno) -> list[Range]:
-    """Return the seqnos of `ranges` that are in none of `others`; both as `united`
-    returns them for `base`.
-    """
+    """Return the seqnos of `ranges` that are in none of `others`. Both must be as
+    `united` returns them for `base`."""
     left: list[Range] = []
     rest = deque(((first - base) % MODULUS, (last - base) % MODULUS) for first, last in others)
     for first, last in ranges:
@@ -60,7 +60,7 @@ def without(ranges: Iterable[Range], others: Iterable[Range], base: Seqno) -> li
                 left.append(((base + start) % MODULUS, (base + rest[0][0] - 1) % MODULUS))
             start = max(start, rest[0][1] + 1)
             if rest[0][1] > end:
-                break                                   # it may reach into the next one
+                break                                   # it may reach into the next range
             rest.popleft()
         if start <= end:
             left.append(((base + start) % MODULUS, last))
@@ -68,5 +68,5 @@ def without(ranges: Iterable[Range], others: Iterable[Range], base: Seqno) -> li
 
 
 def count(ranges: Iterable[Range]) -> int:
-    """How many seqnos the ranges name."""
+    """Return how many seqnos the ranges have."""
     return sum((last - first) % MODULUS + 1 for first, last in ranges)

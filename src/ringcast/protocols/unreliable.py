@@ -1,8 +1,9 @@
-"""NO_RELIABILITY: a message in one datagram without a seqno. It is delivered on
-arrival, or never, or twice; nobody keeps it.
+"""NO_RELIABILITY: a message without a seqno, in a datagram of its own. It is delivered
+when it arrives, or never, or twice; nobody keeps it or repeats it.
 
-What the application has no room for is dropped, and so is what somebody sends who is
-not in the view. The body is the send time in nanoseconds since 1970 and the payload.
+A message is dropped if the application has no room for it, or if its sender is not in
+the view. The body of the datagram is the send time, in nanoseconds since 1970, and the
+payload.
 """
 
 import struct
@@ -16,13 +17,13 @@ from ringcast.stack import Instant, Layer, Packet
 from ringcast.view import View
 
 STAMP = struct.Struct("<q")
-MOST_WAITING = 1024                     # messages, from one turn to the next
+MOST_WAITING = 1024                     # messages that arrive in one turn; more are dropped
 
 UNRELIABLE = Kind(14, "unreliable", measured="data")    # one message without a seqno
 
 
 class Unreliable(Layer):
-    """The layer. A member that is not `receiving` drops what comes."""
+    """The layer. A member that is not `receiving` drops what arrives."""
 
     def __init__(self, local: Address, *, receiving: bool = True) -> None:
         self.local = local
@@ -33,8 +34,8 @@ class Unreliable(Layer):
         self.num_sent = self.num_delivered = self.num_dropped = 0
 
     def send_one(self, payload: bytes, dest: Address | None, flags: int, now: Instant) -> None:
-        """Send `payload`, which fits a datagram, to everybody or to `dest`; to
-        ourselves without the network."""
+        """Send a message to `dest`, None being everybody; to ourselves without the
+        network. The payload must fit a datagram."""
         self.num_sent += 1
         sent_at = STAMP.pack(now + self.stack.anchor)
         if dest != self.local:
@@ -43,19 +44,19 @@ class Unreliable(Layer):
                                       sent_at + payload)
             self.below.send([Packet(UNRELIABLE, self.local.incarnation, to, data)], now)
         if dest in (None, self.local) and not flags & Flag.DONT_LOOPBACK:
-            self._arrive(self.local, sent_at + payload, dest)
+            self._accept(self.local, sent_at + payload, dest)
 
     @takes(UNRELIABLE)
     def _on_message(self, packet: Packet, now: Instant) -> None:
         """Take a message of a member."""
         if packet.sender in self.members:
-            body = bytes(packet.data[wire.HEADER_SIZE:])
-            self._arrive(self.members[packet.sender], body, None if packet.dest == EVERYONE
-                         else self.local)
+            dest = None if packet.dest == EVERYONE else self.local
+            self._accept(self.members[packet.sender], bytes(packet.data[wire.HEADER_SIZE:]), dest)
         else:
             self.num_dropped += 1
 
-    def _arrive(self, sender: Address, body: bytes, dest: Address | None) -> None:
+    def _accept(self, sender: Address, body: bytes, dest: Address | None) -> None:
+        """Keep a message until the end of the turn, if there is room."""
         if self.receiving and len(self.arrived) < MOST_WAITING and len(body) >= STAMP.size:
             payload, sent_at = body[STAMP.size:], body[:STAMP.size]
             self.arrived.append(Batch(sender, 0, [payload], self.view_id, dest, Flag.NO_RELIABILITY,
@@ -64,7 +65,8 @@ class Unreliable(Layer):
             self.num_dropped += 1
 
     def deliver(self, limit: int, now: Instant) -> int:
-        """What has arrived, as far as the application has room."""
+        """Hand over what has arrived in this turn; drop what the application has no room
+        for."""
         arrived, self.arrived = self.arrived, []
         handed = arrived[:max(0, limit)]
         self.stack.effects.deliveries += handed
@@ -73,7 +75,8 @@ class Unreliable(Layer):
         return len(handed)
 
     def view(self, view: View, resumes: dict[int, int], now: Instant) -> None:
-        self.members, self.view_id = {member.incarnation: member for member in view.members}, view.id
+        self.members = {member.incarnation: member for member in view.members}
+        self.view_id = view.id
         self.above.view(view, resumes, now)
 
     def status(self) -> dict[str, int]:
