@@ -176,23 +176,23 @@ MUTATIONS = [
              "first = (self.ring.hd + 1) % MODULUS", "first = self.ring.hd"),
     # ----------------------------------------------------------------------------------- membership
     Mutation("HELLO is said once", "StaticMembers.tick",
-             "            self._hello(now)\n"
+             "            self._send_hello(now)\n"
              "            self.next_hello = now + self.interval",
-             "            self._hello(now)"),
+             "            self._send_hello(now)"),
     Mutation("a HELLO is not answered", "StaticMembers._on_hello",
              "        if changed or hello.asks or hello.table != self.table:\n"
-             "            self._answer(now)\n",
+             "            self._schedule_hello(now)\n",
              ""),
-    Mutation("that a name is vacant is believed only from its owner", "StaticMembers._merge",
+    Mutation("that a name is vacant is believed only from its owner", "StaticMembers._merge_table",
              "elif line.incarnation == 0 or (name == hello.name and line.incarnation == sender):",
              "elif name == hello.name and line.incarnation in (0, sender):"),
-    Mutation("that a name is occupied is believed from anybody", "StaticMembers._merge",
+    Mutation("that a name is occupied is believed from anybody", "StaticMembers._merge_table",
              "elif line.incarnation == 0 or (name == hello.name and line.incarnation == sender):",
              "elif True:"),
-    Mutation("who was taken out goes on", "StaticMembers._contest",
+    Mutation("who was taken out goes on", "StaticMembers._answer_claim",
              "self.stack.effects.fault = self.fault = (", "self.fault = ("),
-    Mutation("a joiner that finds its name vacant gives up its line", "StaticMembers._contest",
-             "            self._write(self.local.name, Line(line.generation + 1,"
+    Mutation("a joiner that finds its name vacant gives up its line", "StaticMembers._answer_claim",
+             "            self._set_line(self.local.name, Line(line.generation + 1,"
              " self.local.incarnation))\n"
              "            return True",
              "            return False"),
@@ -380,10 +380,11 @@ MUTATIONS = [
              RETURNING),
     Mutation("an ack of more than this process has sent makes no sense", "Multicast.sent_of",
              "return self.send_window.sent if self.epoch else None", "return None", RETURNING),
-    Mutation("an incarnation that comes back is looked for where it was", "StaticMembers._hear",
-             "self._route()", "pass", RETURNING),
+    Mutation("an incarnation that comes back is looked for where it was",
+             "StaticMembers._note_hello",
+             "self._update_routes()", "pass", RETURNING),
     Mutation("let an incarnation that came back say goodbye as its first process would",
-             "StaticMembers._write",
+             "StaticMembers._set_line",
              "self.incarnations | {self.local.incarnation}", "self.incarnations", RETURNING),
 ]
 

@@ -264,7 +264,7 @@ def test_chatter_without_need_fails_the_run():
     run = Run(plan())
 
     def chatter():
-        run.cluster["A"].members._answer(run.cluster["A"].clock.read(run.cluster.now))
+        run.cluster["A"].members._schedule_hello(run.cluster["A"].clock.read(run.cluster.now))
         run.cluster["A"].attend()
         run.cluster.at(run.cluster.now + 50 * MS, chatter)
 

@@ -14,8 +14,8 @@ from ringcast.stack import Instant, Layer, Packet
 
 
 class Fault(Layer):
-    """The base of all: a rate from 0 to 1, a random source, and a count of the datagrams
-    that were hit."""
+    """The base of all: a rate from 0 to 1, a random source, and a count of the
+    datagrams that were hit."""
 
     def __init__(self, rate: float, rng: Random) -> None:
         if not 0 <= rate <= 1:

@@ -68,7 +68,7 @@ class Assembly:
 
     @property
     def size(self) -> int:
-        """Return how many bytes it counts as, where incomplete messages have a limit."""
+        """Return how many bytes it counts as within a limit."""
         return max(SMALLEST, self.nbytes)
 
 
@@ -146,8 +146,8 @@ class Reassembly:
         return is_next and (len(part) >= SMALLEST or index == count - 1)
 
     def _drop_excess(self, open_ones: Incomplete) -> None:
-        """Give up the oldest messages if they are too large together. Those of an honest
-        sender never are."""
+        """Give up the oldest messages if they are too large together. Those of an
+        honest sender never are."""
         most = self.limit + (self.window if open_ones is self.oob else 0)
         while open_ones.size > most:
             open_ones.remove(next(iter(open_ones)))

@@ -109,7 +109,7 @@ class Parts(Layer):
         self.size -= self.partials.pop(key).size
 
     def _open_packet(self, data: bytes, packet: Packet) -> Packet | None:
-        """Return the packet that the parts make, if it is a sound one of this sender."""
+        """Return the packet that the parts make, if it is sound and of this sender."""
         header = wire.open_datagram(data, self.stack.group)
         ends = (packet.sender, packet.dest)
         if header is None or header.kind == PART or (header.sender, header.dest) != ends:

@@ -65,8 +65,8 @@ class Unreliable(Layer):
             self.num_dropped += 1
 
     def deliver(self, limit: int, now: Instant) -> int:
-        """Hand over what has arrived in this turn; drop what the application has no room
-        for."""
+        """Hand over what has arrived in this turn; drop what the application has no
+        room for."""
         arrived, self.arrived = self.arrived, []
         handed = arrived[:max(0, limit)]
         self.stack.effects.deliveries += handed

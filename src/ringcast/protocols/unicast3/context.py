@@ -74,7 +74,7 @@ class Context:
         return self.layer.stack.effects
 
     def arm_scan(self, now: Instant) -> None:
-        """Let the retransmit task run an interval from now, unless it will run before."""
+        """Let the retransmit task run within an interval from now."""
         if self.next_scan is None:
             self.next_scan = now + self.interval
 

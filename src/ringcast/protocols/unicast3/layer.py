@@ -159,7 +159,7 @@ class Unicast3(Layer):
         return self.receivers.peers_to_tell()
 
     def send_closes(self, now: Instant) -> None:
-        """Tell all receivers that this member leaves: they may forget its connections."""
+        """Tell all receivers that our connections end, because this member leaves."""
         self.lifecycle.send_closes(now)
 
     # ----------------------------------------------------------------------------------------- time

@@ -70,7 +70,7 @@ class Lifecycle:
         self.senders.perform_act(entry.on(Event.CLOSE, now), entry, now)
 
     def send_closes(self, now: Instant) -> None:
-        """Tell all receivers that this member's connections end, because it leaves."""
+        """Tell all receivers that our connections end, because this member leaves."""
         for peer, entry in self.senders.items():
             if entry.state is not State.CLOSED and peer != self.context.local.incarnation:
                 self.senders.send_close(peer, entry.conn_id, now)

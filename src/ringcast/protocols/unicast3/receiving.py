@@ -232,8 +232,8 @@ class Receivers(dict[int, ReceiverEntry]):
     # -------------------------------------------------------------------------------------- the end
 
     def take_close(self, sender: int, close: control.Close, now: Instant) -> None:
-        """Close the connection that its sender has closed. If it was closed here before,
-        note that nothing new of it can come."""
+        """Close the connection that its sender has closed. If it was closed here
+        before, note that nothing new of it can come."""
         counters = self.context.counters
         entry, closed = self.get(sender), self.closed.get(sender)
         if closed is not None and closed.conn_id == close.conn_id:
@@ -261,9 +261,9 @@ class Receivers(dict[int, ReceiverEntry]):
 
     def bound_gone(self, most: int) -> None:
         """Forget the oldest connections of members that left, if there are more than
-        `most`: members that come and go must not fill the memory until their connections
-        time out. What the application was not given is not acknowledged. If its sender
-        comes back with the same incarnation, it sends that again."""
+        `most`: members that come and go must not fill the memory until their
+        connections time out. What the application was not given is not acknowledged. If
+        its sender comes back with the same incarnation, it sends that again."""
         gone = [peer for peer in self if peer not in self.context.members]
         for peer in gone[:max(0, len(gone) - most)]:
             entry = self._forget_entry(peer)

@@ -109,7 +109,7 @@ class SenderEntry:
 
     def repeat(self, wanted: list[Range], now: Instant) -> int:
         """Send messages again, as far as they may be repeated now, and return how many
-        that were. The first message of the connection is marked as the first each time."""
+        that were. The connection's first message is marked as the first again."""
         messages = 0
         if wanted and wanted[0][0] == self.first:
             messages = self._repeat_as(control.FIRST, [(self.first, self.first)], now)
@@ -153,10 +153,10 @@ class SenderEntry:
         """Return whether this is the latest that the receiver has said. What it said
         before that came late and means nothing now.
 
-        But the latest may have been a forgery, and then nothing true is later. Datagrams
-        that are late come between others that are not, or all at once. So if MOST_LATE
-        come in a row, each at least an interval after the one before and later than it,
-        they are not late: the forged timestamp is forgotten.
+        But the latest may have been a forgery, and then nothing true is later.
+        Datagrams that are late come between others that are not, or all at once. So if
+        MOST_LATE come in a row, each at least an interval after the one before and
+        later than it, they are not late: the forged timestamp is forgotten.
         """
         last = self.last_timestamp_received
         if last is None or precedes(last, timestamp):
@@ -177,8 +177,8 @@ class SenderEntry:
         set_window_limit(self.window, min(credit, config.max_bytes), config)
 
     def accept_refusal(self) -> bool:
-        """Return whether to believe that the receiver takes no messages. If it has taken
-        some, it must refuse twice."""
+        """Return whether to believe that the receiver takes no messages. If it has
+        taken some, it must refuse twice."""
         if self.was_granted and not self.is_doubted:
             self.is_doubted = True
             return False

@@ -5,8 +5,8 @@ FIRST_CREDIT bytes for it until the receiver's first ack says more. It finds the
 that a control datagram is about: the conn-id must be the same, everything else is late.
 A receiver that asks about a connection that is closed here gets a CLOSE.
 
-When an entry is closed, whatever the reason, `perform_act` removes it and reports to the
-application what nobody has acknowledged: what `send()` accepted is delivered or
+When an entry is closed, whatever the reason, `perform_act` removes it and reports to
+the application what nobody has acknowledged: what `send()` accepted is delivered or
 reported (U9).
 """
 
@@ -74,8 +74,8 @@ class Senders(dict[int, SenderEntry]):
         return entry
 
     def flush(self, dest: Address, now: Instant, full_only: bool) -> None:
-        """Send what waits for `dest`. A message that was pushed before its receiver left
-        does not open the connection again: it is given up with the rest."""
+        """Send what waits for `dest`. A message that was pushed before its receiver
+        left does not open the connection again: it is given up with the rest."""
         entry = self.get(dest.incarnation)
         if entry is None or not entry.window.waiting:
             return
@@ -105,9 +105,9 @@ class Senders(dict[int, SenderEntry]):
         return entry
 
     def take_ack(self, peer: int, ack: control.Ack, now: Instant) -> bool:
-        """Free what is acknowledged, at once, unless the ack was overtaken. Return False
-        if it makes no sense. A member that takes no more messages repeats its ack until
-        it gets a CLOSE."""
+        """Free what is acknowledged, at once, unless the ack was overtaken. Return
+        False if it makes no sense. A member that takes no more messages repeats its ack
+        until it gets a CLOSE."""
         counters = self.context.counters
         if not ack.is_sound:
             return False
@@ -166,8 +166,8 @@ class Senders(dict[int, SenderEntry]):
         return True
 
     def answer_sync(self, peer: int, sync: control.SendFirstSeqno, now: Instant) -> bool:
-        """Send the lowest message as the first, unless the question was overtaken. The
-        retransmit task sends the highest. Return False if the question makes no sense."""
+        """Send the lowest message as the first, unless the question was overtaken. (The
+        retransmit task sends the highest.) Return False if it makes no sense."""
         counters = self.context.counters
         if not is_seqno(sync.timestamp):
             return False
