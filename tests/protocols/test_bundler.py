@@ -1,5 +1,5 @@
-"""When a datagram leaves, to the nanosecond: what waits for company goes at last,
-whoever pushes in between."""
+"""When a datagram leaves, to the nanosecond: a message that waits leaves when it is
+due, whatever other threads push meanwhile."""
 
 import pytest
 
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.parametrize("dest", [None, B])
 
 
 class Layers:
-    """What the bundler has framed: (destination, instant, full_only)."""
+    """Note what the bundler lets them frame: (destination, instant, full_only)."""
 
     def __init__(self):
         self.framed = []

@@ -47,7 +47,8 @@ def test_a_fragment_of_the_next_message_says_that_the_one_before_was_given_up():
 
 
 @pytest.mark.parametrize("damage", [
-    lambda parts: [b"", *parts], lambda parts: [parts[0][:HEAD.size], *parts], lambda parts: [parts[0], parts[0], *parts[1:]],
+    lambda parts: [b"", *parts], lambda parts: [parts[0][:HEAD.size], *parts],
+    lambda parts: [parts[0], parts[0], *parts[1:]],
     lambda parts: parts[1:], lambda parts: [parts[0], HEAD.pack(1, 1, 99) + b"x", *parts[1:]],
     lambda parts: [HEAD.pack(1, 5, 3) + b"x"], lambda parts: [parts[0], parts[2], parts[1]],
     lambda parts: [HEAD.pack(1, 0, 2) + bytes(SMALLEST - 1), HEAD.pack(1, 1, 2) + b"x"],
@@ -116,7 +117,8 @@ def stream_of(**options):
 
 
 def arrive(stream, fragments, first, flags=FRAGMENT, now=0):
-    """As datagrams, one each."""
+    """Put each fragment into the stream in a datagram of its own; return what the
+    application gets."""
     from ringcast._core.marks import Marks
     from ringcast._core.stamps import Stamps
     deliveries = []
@@ -124,8 +126,9 @@ def arrive(stream, fragments, first, flags=FRAGMENT, now=0):
         ring, marks = RingBuffer(1, seqno - 1), Marks()
         ring.add(seqno, fragment)
         marks.flags[seqno] = flags
-        datagram = wire.pack(ring, marks, Stamps(), [(seqno, seqno)], 60_000, wire.make_header(1, 1, 1, 0), 1 << 20)[0][0]
-        stream.add(wire.read_data(datagram, stream.ring.low, 1000), deliveries, 0, now)
+        header = wire.make_header(1, 1, 1, 0)
+        datagrams, _ = wire.pack(ring, marks, Stamps(), [(seqno, seqno)], 60_000, header, 1 << 20)
+        stream.add(wire.read_data(datagrams[0], stream.ring.low, 1000), deliveries, 0, now)
     stream.take(1000, deliveries, 0, now)
     return deliveries
 

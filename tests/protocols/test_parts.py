@@ -1,4 +1,4 @@
-"""What a control datagram goes through that is larger than a frame."""
+"""PARTS: a control datagram that is larger than a frame arrives whole, or not at all."""
 
 import pytest
 from hypothesis import given, strategies as st
@@ -15,7 +15,7 @@ ROOM = DATAGRAM - wire.HEADER_SIZE - HEAD.size
 
 
 class Top(Layer):
-    """Sends, and keeps what came."""
+    """The layer above: sends, and keeps what comes."""
 
     def __init__(self):
         self.got = []
@@ -34,8 +34,8 @@ class End:
         self.stack = Stack([self.top, self.parts], local=self.address, group="g")
 
     def send(self, size, dest=EVERYONE):
-        """Send a datagram of about this size; return it as whoever gets it sees it, and
-        what is on the wire."""
+        """Send a datagram of about this size. Return it as its receiver must see it, and
+        the datagrams on the wire."""
         data = wire.make_datagram(HELLO, self.stack.group, self.address.incarnation, dest,
                                   bytes(range(256)) * (size // 256 + 1))
         self.top.below.send([Packet(HELLO, self.address.incarnation, dest, data)], 0)

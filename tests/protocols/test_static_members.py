@@ -21,7 +21,8 @@ def views(group, name):
 
 @pytest.mark.parametrize("seed", range(20))
 def test_all_members_install_the_same_view_whatever_is_lost(seed):
-    group = Cluster("ABCDE", seed=seed, network=Network(loss=0.3, duplicate=0.1, delay=(50_000, 20 * MS))).start()
+    network = Network(loss=0.3, duplicate=0.1, delay=(50_000, 20 * MS))
+    group = Cluster("ABCDE", seed=seed, network=network).start()
     group.run(10_000)
     group.network.loss = 0
     group.settle(20_000)
@@ -89,7 +90,7 @@ def test_exclude_reaches_everybody_and_stops_the_one_that_is_alive_after_all():
     assert "was taken out of the group" in group["C"].fault
 
 
-def test_decision_23_a_later_life_replaces_the_former_one_and_gets_a_window_of_its_own():
+def test_decision_23_a_later_incarnation_replaces_the_former_one_and_gets_a_window_of_its_own():
     group = Cluster("AB").start()
     group.run(500)
     former = group["B"].address
@@ -102,7 +103,7 @@ def test_decision_23_a_later_life_replaces_the_former_one_and_gets_a_window_of_i
     assert group["A"].multicast.acks.get(former.incarnation) is None
 
 
-def test_decision_23_a_former_life_that_is_still_alive_stops():
+def test_decision_23_a_former_incarnation_that_is_still_alive_stops():
     group = Cluster("AB").start()
     group.run(500)
     former = group["B"]
@@ -114,7 +115,7 @@ def test_decision_23_a_former_life_that_is_still_alive_stops():
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_any_number_of_lives_later_all_agree(seed):
+def test_any_number_of_incarnations_later_all_agree(seed):
     group = Cluster("ABC", seed=seed, network=Network(loss=0.2, delay=(50_000, 30 * MS))).start()
     for _ in range(6):
         group.run(group.rng.randint(1, 800))
@@ -131,7 +132,7 @@ def test_any_number_of_lives_later_all_agree(seed):
         assert group[name].views[-1].members == tuple(group[each].address for each in "ABC")
 
 
-def test_a_newcomer_need_not_wait_for_those_who_left():
+def test_a_new_member_need_not_wait_for_members_that_left():
     group = Cluster("ABC").start()
     group.run(500)
     group["C"].members.leave(group.now)
@@ -174,13 +175,13 @@ def test_that_a_name_is_occupied_is_believed_only_from_its_owner():
 
 @pytest.mark.parametrize("hello", [
     Hello("B", "b", {"B": Line(1, -1)}, True, {}), Hello("B", "b", {"B": Line(-1, 1)}, True, {}),
-    Hello("B", "b", {"B": Line(1, 1)}, True, {-1: 1}), Hello("B", "b", {"B": Line(1, 1)}, True,
-                                                             {1: -1}),
-    Hello("", "b", {}, True, {}), Hello("B", "b" * 300, {}, True, {}), Hello("B", "b", {str(k): Line() for k in range(300)}, True, {}),
+    Hello("B", "b", {"B": Line(1, 1)}, True, {-1: 1}),
+    Hello("B", "b", {"B": Line(1, 1)}, True, {1: -1}),
+    Hello("", "b", {}, True, {}), Hello("B", "b" * 300, {}, True, {}),
+    Hello("B", "b", {str(k): Line() for k in range(300)}, True, {}),
     Hello("B", "b", {}, True, dict.fromkeys(range(1100), 1)),
 ], ids=["negative incarnation", "negative generation", "negative sender", "negative seqno",
-        "no name", "long address", "many names",
-        "many resumes"])
+        "no name", "long address", "many names", "many resumes"])
 def test_decision_24_a_hello_out_of_bounds_is_counted(hello):
     group = Cluster("AB").start()
     group.run(500)
@@ -208,7 +209,8 @@ def test_a_resume_is_told_to_the_senders():
     sent = []
     group.observer.sent = lambda source, dest, datagram: sent.append(datagram)
     group.start("B", resume=Digest({group["A"].address: 7, Address("gone", 3): 9}))
-    hello = HELLO.decode(group["B"].stack.control(HELLO, Hello("B", "B", {}, True, group["B"].members.resume)).data)
+    hello = Hello("B", "B", {}, True, group["B"].members.resume)
+    hello = HELLO.decode(group["B"].stack.control(HELLO, hello).data)
     assert hello.resume == {group["A"].address.incarnation: 7, 3: 9}
     assert any(b"gone" not in data for data in sent)
 
@@ -252,7 +254,7 @@ def test_views_that_differ_have_different_ids():
     assert group["A"].views[-1].id != group["B"].views[-1].id
 
 
-def test_a_view_with_a_later_life_has_a_later_id():
+def test_a_view_with_a_later_incarnation_has_a_later_id():
     for seed in range(10):                  # whichever of the two incarnations is the higher number
         group = Cluster("AB", seed=seed).start()
         group.run(500)
@@ -264,11 +266,12 @@ def test_a_view_with_a_later_life_has_a_later_id():
 
 
 def hello_of(member):
-    """What this member would say now."""
-    return member.stack.control(HELLO, Hello(member.name, member.physical, dict(member.members.table), True, {})).data
+    """Return the HELLO that this member would send now."""
+    hello = Hello(member.name, member.physical, dict(member.members.table), True, {})
+    return member.stack.control(HELLO, hello).data
 
 
-def test_a_hello_that_a_former_life_sent_late_does_not_stop_the_present_one():
+def test_a_hello_that_a_former_incarnation_sent_late_does_not_stop_the_present_one():
     for seed in range(10):
         group = Cluster("AB", seed=seed, network=Network(cut={("B", "A")})).start()
         late = hello_of(group["B"])
@@ -283,7 +286,7 @@ def test_a_hello_that_a_former_life_sent_late_does_not_stop_the_present_one():
         assert group["A"].views[-1].members[1] == group["B"].address
 
 
-def test_a_member_that_began_alone_is_let_in_by_those_who_know_a_former_life():
+def test_a_member_that_began_alone_is_let_in_by_those_who_know_a_former_incarnation():
     """B came back while it could not hear A, and was told to go on without it: both
     names' lines are of the first generation."""
     for seed in range(10):
@@ -302,7 +305,7 @@ def test_a_member_that_began_alone_is_let_in_by_those_who_know_a_former_life():
         assert group["B"].fault is None and group["A"].views[-1] == group["B"].views[-1]
 
 
-def test_the_first_view_waits_until_everybody_has_heard_of_this_life():
+def test_the_first_view_waits_until_everybody_has_heard_of_this_incarnation():
     """A HELLO that A sent before it heard of B's former incarnation must not let the
     later one begin as if there had been none."""
     for seed in range(10):
@@ -344,7 +347,7 @@ def test_strangers_are_answered_at_a_bounded_rate():
     assert 0 < group["A"].members.num_hellos_sent - before <= 11
 
 
-def test_excluding_a_name_that_was_never_heard_of_supersedes_its_first_life():
+def test_excluding_a_name_that_was_never_heard_of_supersedes_its_first_incarnation():
     group = Cluster("ABC", network=Network(cut={("B", "A")})).start()
     group.run(500)
     assert group["C"].views[-1].names == ("A", "B", "C") and group["A"].members.missing() == ["B"]
@@ -354,7 +357,7 @@ def test_excluding_a_name_that_was_never_heard_of_supersedes_its_first_life():
     assert group["A"].views[-1] == group["C"].views[-1] and group["A"].views[-1].names == ("A", "C")
 
 
-def test_exclusion_supersedes_a_life_known_by_hearsay_alone():
+def test_exclusion_supersedes_an_incarnation_that_is_only_a_rumour():
     group = Cluster("ABC").start()
     group.run(500)
     group["B"].crash()
@@ -371,9 +374,10 @@ def test_exclusion_supersedes_a_life_known_by_hearsay_alone():
     assert group["A"].views[-1] == group["C"].views[-1] and group["C"].views[-1].names == ("A", "C")
 
 
-def test_an_exclusion_that_crosses_a_restart_does_not_take_the_new_life_out():
+def test_an_exclusion_that_crosses_a_restart_does_not_take_the_new_incarnation_out():
     for seed in range(10):
-        group = Cluster("ABC", seed=seed, network=Network(loss=0.2, delay=(50_000, 30 * MS))).start()
+        network = Network(loss=0.2, delay=(50_000, 30 * MS))
+        group = Cluster("ABC", seed=seed, network=network).start()
         group.run(2000)
         group["B"].crash()
         group["A"].exclude("B")
@@ -455,7 +459,7 @@ def test_a_forged_hello_on_another_stack_never_stops_a_member_that_has_a_view():
     assert group.owed() is None
 
 
-def test_a_member_of_a_version_that_does_not_tell_its_stack_is_let_in():
+def test_a_member_of_a_version_that_does_not_name_its_stack_is_let_in():
     class Older(Member):
         def start(self):
             self.members.terms = {}
