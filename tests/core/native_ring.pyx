@@ -1,13 +1,14 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
-"""What tests need below the GIL: the C API as another module sees it, an add in single steps, threads without GIL."""
+"""What tests need below the GIL: the C API as another module sees it, an add in single steps,
+threads without GIL."""
 
 from cpython.object cimport PyObject
 from libc.stdint cimport uint32_t, uint64_t, uintptr_t
 
 from ringcast._core.atomics cimport load_acquire
 from ringcast._core.block_ring cimport (
-    BLOCK, Position, Ring, advance_hd, claim_bits, destroy_ring, free_block, in_window, locate, look_run, make_ring, publish,
-    take_run, wanted_to,
+    BLOCK, Position, Ring, advance_hd, claim_bits, destroy_ring, free_block, in_window, locate,
+    look_run, make_ring, publish, take_run, wanted_to,
 )
 from ringcast._core.ring_buffer cimport RingBuffer
 from ringcast._core.seqno cimport ahead, raise_to
@@ -80,7 +81,8 @@ cdef void fail_after(int allocations):
 
 
 class Starving:
-    """Calls during which one allocation, the one after so many, finds no memory; and whether there were as many."""
+    """Calls during which one allocation, the one after so many, finds no memory. It tells
+    whether there were as many."""
 
     @staticmethod
     def add(Window window, uint64_t seqno, item, int allocations):
@@ -164,7 +166,8 @@ cdef class Bare:
         destroy_ring(self.ring)
 
     def position(self, uint64_t distance):
-        """(block, lap, bit) of the seqno `distance` behind the window's first; and how many blocks there are."""
+        """Return (block, lap, bit) of the seqno `distance` behind the window's first, and the
+        number of blocks."""
         cdef Position at = locate(self.ring, self.first + distance)
         return at.block, at.lap, at.bit, self.ring.num_blocks
 
@@ -184,7 +187,8 @@ cdef class Bare:
         return won
 
     cdef bint add_run(self, uint64_t done, uint64_t count, unsigned char *wins) noexcept nogil:
-        """False when the run does not fit yet; what is too old is refused by its block, as a duplicate is."""
+        """Return False when the run does not fit yet. Its block refuses what is too old, as it
+        does a duplicate."""
         cdef PyObject *items[BLOCK]
         cdef uint64_t seqno = self.first + done, k
         cdef Position at = locate(self.ring, seqno)

@@ -35,7 +35,8 @@ def test_messages_compare_by_what_they_are():
 
 
 def test_messages_say_what_they_are():
-    assert repr(Message(A, 1, b"x")) == "Message(sender='A#0000000000000001', seqno=1, payload=b'x')"
+    message = Message(A, 1, b"x")
+    assert repr(message) == "Message(sender='A#0000000000000001', seqno=1, payload=b'x')"
     assert repr(Batch(A, 3, [b"x", b"y"])) == "Batch(sender='A#0000000000000001', first=3, last=4)"
 
 

@@ -43,7 +43,7 @@ def test_before_a_stream_has_started_oob_messages_wait_for_their_turn():
     assert told(marks.split(1, window.remove_many(nullify=False))) == [(1, [b"a"], OOB)]
 
 
-def test_a_sender_keeps_the_flags_until_its_messages_are_freed_and_leaves_out_what_is_not_for_itself():
+def test_a_sender_keeps_flags_until_its_messages_are_freed_and_skips_what_is_not_for_it():
     marks = Marks()
     marks.flags.update({2: OOB, 3: DONT_LOOPBACK})
     for _ in range(2):

@@ -182,7 +182,8 @@ def test_a_message_has_the_time_of_the_turn_that_first_saw_it(make):
     (first,) = times(window.frame(HEADER, True, now=50))
     assert first == (1, 9, 50)
     window.push(b"y")
-    assert times(window.frame(HEADER, now=60)) == [(10, 12, 50), (13, 13, 60)], "what waited for a full datagram was seen at 50"
+    # what waited for a full datagram was seen at 50
+    assert times(window.frame(HEADER, now=60)) == [(10, 12, 50), (13, 13, 60)]
     window.push(b"z")
     window.stamp(70)
     window.push(b"z")

@@ -70,9 +70,11 @@ def test_a_row_goes_when_its_last_item_does_whether_low_follows_or_not():
 @pytest.mark.parametrize("offset", [0, NEAR_THE_WRAP])
 def test_a_message_far_ahead_costs_a_row_and_a_pointer_for_each_page(capacity, most, offset):
     table = SeqnoTable(offset, capacity=capacity)
-    assert table.add((offset + capacity) % 2**64, b"far") and not table.add((offset + capacity + 1) % 2**64, b"beyond")
+    assert table.add((offset + capacity) % 2**64, b"far")
+    assert not table.add((offset + capacity + 1) % 2**64, b"beyond")
     assert size(table) - EMPTY <= most
-    assert table.missing() == [((offset + 1) % 2**64, (offset + capacity - 1) % 2**64)] and table.num_missing == capacity - 1
+    assert table.missing() == [((offset + 1) % 2**64, (offset + capacity - 1) % 2**64)]
+    assert table.num_missing == capacity - 1
     table.close()
     assert size(table) == EMPTY
 
@@ -199,7 +201,8 @@ def test_it_answers_as_a_ring_of_its_capacity_does(seed, max_bytes):
 # --- no memory ------------------------------------------------------------------------
 
 def state(table):
-    return table.low, table.hd, table.hr, table.next_seqno, len(table), table.missing(), table.nbytes, size(table)
+    return (table.low, table.hd, table.hr, table.next_seqno, len(table), table.missing(),
+            table.nbytes, size(table))
 
 
 @pytest.mark.parametrize("seqno, needed", [(1, 1), (300, 3), (60_000, 3)])

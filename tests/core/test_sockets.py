@@ -118,7 +118,8 @@ def test_every_socket_gets_its_turn_in_one_call():
     with udp_socket() as first, udp_socket() as second, udp_socket() as source:
         routes = {1: SockAddr(*first.getsockname()), 2: SockAddr(*second.getsockname())}
         receiver = Receiver([first.fileno(), second.fileno()], slots=2)
-        Sender(source.fileno()).send_many([(2, b"c"), (1, b"a"), (1, b"b"), (1, b"later"), (2, b"d")], routes)
+        batch = [(2, b"c"), (1, b"a"), (1, b"b"), (1, b"later"), (2, b"d")]
+        Sender(source.fileno()).send_many(batch, routes)
         assert [bytes(each) for each in receiver.receive(None)] == [b"a", b"b", b"c", b"d"]
         assert [bytes(each) for each in receiver.receive(None)] == [b"later"]
 
@@ -135,8 +136,7 @@ def test_a_thousand_datagrams_go_in_one_call(pair):
     assert got == 1_000
 
 
-# -- Segments
-# --------------------------------------------------------------------------------------------------------------
+# ----------------------------------------------------------------------------------------- segments
 
 UDP_SEGMENTED = 104  # UDP_GRO: a reader of this option gets a burst in the piece in which it was
                      # sent
@@ -205,8 +205,7 @@ def test_the_largest_datagram_is_one_that_udp_knows(largest):
         Sender(0, largest)
 
 
-# -- Views
-# ----------------------------------------------------------------------------------------------------------------
+# -------------------------------------------------------------------------------------------- views
 
 def test_views_are_read_only_and_show_the_next_datagram_after_the_next_call(pair):
     pair.send(b"first")
@@ -239,8 +238,7 @@ def test_a_buffer_is_free_again_after_a_refused_batch(pair):
     datagram.append(0)
 
 
-# -- Waiting and waking
-# ---------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------- waiting and waking
 
 @pytest.mark.parametrize("timeout", [0, -1, 1, 10**6])
 def test_without_datagrams_the_answer_is_empty_when_the_time_has_passed(pair, timeout):
@@ -452,7 +450,8 @@ with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
 @pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("tc"),
                     reason="slows a loopback of its own down: root and tc")
 def test_a_full_send_buffer_drops_the_rest_and_does_not_wait():
-    slow_loopback = "ip link set lo up && tc qdisc add dev lo root tbf rate 1kbit burst 2kb limit 1mb"
+    slow_loopback = ("ip link set lo up && "
+                     "tc qdisc add dev lo root tbf rate 1kbit burst 2kb limit 1mb")
     # The shell and its tools crash with a sanitizer's library in them; the program gets
     # it back.
     script = f'{slow_loopback} && exec env LD_PRELOAD="$PRELOAD" "$0" -c "$1"'
@@ -572,8 +571,7 @@ def test_close_and_collection_both_give_the_eventfd_back():
     assert open_files() == before
 
 
-# -- Options
-# --------------------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------------ options
 
 def test_own_datagrams_vanish_in_the_kernel_and_those_of_others_arrive(pair):
     drop_own(pair.target.fileno(), *pair.source.getsockname())

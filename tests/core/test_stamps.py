@@ -18,7 +18,8 @@ def test_times_not_filled_in_are_zero():
 
 
 @given(start=st.sampled_from([0, 1, 2**63 - 5, 2**64 - 30]),
-       runs=st.lists(st.tuples(st.integers(1, 200), st.integers(1, 60), st.integers(-2**63, 2**63 - 1)), max_size=20))
+       runs=st.lists(st.tuples(st.integers(1, 200), st.integers(1, 60),
+                               st.integers(-2**63, 2**63 - 1)), max_size=20))
 def test_every_message_has_the_time_that_was_filled_in_last(start, runs):
     stamps, model = Stamps(), {}
     for above, count, time in runs:

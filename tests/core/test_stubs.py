@@ -15,7 +15,8 @@ MODULES = sorted(module.name for module in pkgutil.iter_modules(ringcast._core._
 @pytest.mark.prove
 @pytest.mark.parametrize("module", MODULES)
 def test_the_stub_of_a_module_is_there_and_true(module):
-    assert any(Path(folder, f"{module}.pyi").exists() for folder in ringcast._core.__path__), f"{module} has no .pyi"
+    folders = map(Path, ringcast._core.__path__)
+    assert any((folder / f"{module}.pyi").exists() for folder in folders), f"{module} has no .pyi"
     allowed = Path(__file__).with_name("stubtest-allowed.txt")
     command = [sys.executable, "-m", "mypy.stubtest", f"ringcast._core.{module}"]
     options = ["--allowlist", str(allowed), "--ignore-unused-allowlist"]

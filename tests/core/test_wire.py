@@ -79,7 +79,8 @@ def test_damage_of_any_shape_is_found(body, noise, data):
 
 
 def test_packed_datagrams_carry_their_check():
-    for datagram in pack([b"x" * k for k in range(0, 300, 7)], limit=1000)[0] + pack([bytes(3000)], limit=600)[0]:
+    small, large = [b"x" * k for k in range(0, 300, 7)], [bytes(3000)]
+    for datagram in pack(small, limit=1000)[0] + pack(large, limit=600)[0]:
         assert wire.open_datagram(datagram, GROUP) is not None
 
 
@@ -158,7 +159,8 @@ def test_decision_6_seqnos_wrap(low):
 
 
 @pytest.mark.parametrize("body", [
-    b"", run(1), run(1, b"abc")[:-1], run(1, b"abc") + b"x", run(1, b"abc", size=2), run(1, b"abc", size=4), run(1, b"abc", count=2),
+    b"", run(1), run(1, b"abc")[:-1], run(1, b"abc") + b"x", run(1, b"abc", size=2),
+    run(1, b"abc", size=4), run(1, b"abc", count=2),
     run(1, b"abc", count=2**16 - 1), run(1, b"abc", size=2**32 - 1), run(1, b"abc", count=2**16 - 1,
                                                                          size=2**32 - 1),
     run(1, b"abc", count=2**15, size=2**31), run(1, b"abc") + run(4, b"x", size=9),
@@ -200,7 +202,8 @@ def test_any_bytes_like_datagram_is_read():
 
 
 def test_a_run_carries_when_its_messages_left_their_sender():
-    batches = wire.read_data(HEADER + run(5, b"a", b"b", sent_at=-7) + run(7, b"c", sent_at=2**63 - 1), 0, 100).batches
+    runs = run(5, b"a", b"b", sent_at=-7) + run(7, b"c", sent_at=2**63 - 1)
+    batches = wire.read_data(HEADER + runs, 0, 100).batches
     assert [(batch.first, len(batch), batch.stamp) for batch in batches] == [(5, 2, -7),
                                                                              (7, 1, 2**63 - 1)]
 
@@ -231,11 +234,13 @@ def test_the_runs_of_a_datagram_are_listed_without_its_messages():
                                                                   b"f" * 20, b"g" * 30]
     assert [run[2] for run in wire.list_runs(datagram, wire.HEADER_SIZE, window.marks)] == [0, 1,
                                                                                             2, 8, 8]
-    assert wire.list_runs(datagram[:-1]) == [] and wire.list_runs(b"") == [] and wire.list_runs(datagram, 10) == []
+    assert wire.list_runs(datagram[:-1]) == wire.list_runs(b"") == []
+    assert wire.list_runs(datagram, 10) == []
 
 
 def test_a_batch_is_cut_where_its_send_times_change():
     times = array("q", [5, 5, 9]).tobytes()
     assert wire.runs_of(Batch(None, 1, [b"a", b"bb", b"c"], sent_at=times)) == [(2, 3, 5),
                                                                                 (1, 1, 9)]
-    assert wire.runs_of(Batch(None, 1, [b"a", b"bb"])) == [(2, 3, 0)] and wire.runs_of(Batch(None, 1, [])) == []
+    assert wire.runs_of(Batch(None, 1, [b"a", b"bb"])) == [(2, 3, 0)]
+    assert wire.runs_of(Batch(None, 1, [])) == []
