@@ -43,7 +43,8 @@ ADD_REMOVE = [
 REMOVE_STABLE = [
     *shapes(Program(("keep; keep", "stable 1; stable 2"), before="add 1; add 2"), (2, 3)),
     *shapes(Program(("keep", "stable 2", "add 2"), before="add 1"), (2, 3)),
-    *shapes(Program(("keep 2; keep", "stable 2; add 3; stable 3; add 4; add 5"), before="add 1; add 2"), (2,)),
+    *shapes(Program(("keep 2; keep", "stable 2; add 3; stable 3; add 4; add 5"),
+                    before="add 1; add 2"), (2,)),
     *shapes(Program(("keep", "stable 2; add 3", "stable 1"), before="add 1; add 2; keep"), (2,)),
     *shapes(Program(("stable 2", "stable 1"), before="add 1; add 2; keep 2", freed=2), (2, 3)),
     *shapes(Program(("stable 2", "stable 1", "stable 2"), before="add 1; add 2; keep 2", freed=2),
@@ -63,7 +64,8 @@ MISSING_ADD = [
     *shapes(Program(("missing", "add 1", "add 2")), (2, 3)),
     *shapes(Program(("missing", "add 2; add 1; remove 2")), (2, 3)),
     *shapes(Program(("missing", "add 1", "remove 2"), before="add 2"), (2, 3)),
-    *shapes(Program(("missing", "add 2; remove 2; add 4; add 3; remove 2; add 6; add 5; remove 2"), before="add 1; add 3"), (3,), (0,)),
+    *shapes(Program(("missing", "add 2; remove 2; add 4; add 3; remove 2; add 6; add 5; remove 2"),
+                    before="add 1; add 3"), (3,), (0,)),
 ]
 
 WAKE_UP = [  # decision 2: what is there to deliver is delivered, whoever looked while it was
@@ -75,13 +77,15 @@ WAKE_UP = [  # decision 2: what is there to deliver is delivered, whoever looked
 
 SENDERS = [
     *shapes(Program(("send", "send"), accepted=(1, 2)), (2, 3)),
-    *shapes(Program(("send; send", "stable 1; stable 2"), before="send; send; keep 2", accepted=(3,)), (3,)),
+    *shapes(Program(("send; send", "stable 1; stable 2"), before="send; send; keep 2",
+                    accepted=(3,)), (3,)),
     *shapes(Program(("send; send", "stable 2"), before="send; send; keep 2"), (2,)),
 ]
 
 BLOCKED_SENDER = [              # decision 12: a purge that makes room releases whoever waits for it
     *shapes(Program(("send_or_wait", "stable 1"), before="send; keep", accepted=(2,)), (1,)),
-    *shapes(Program(("send_or_wait", "stable 1", "stable 2"), before="send; send; keep 2", accepted=(3,)), (2,)),
+    *shapes(Program(("send_or_wait", "stable 1", "stable 2"), before="send; send; keep 2",
+                    accepted=(3,)), (2,)),
     *shapes(Program(("send_or_wait", "stable 1", "keep"), before="send; send; keep", accepted=(3,)),
             (2,)),
     Program(("send_or_wait", "send_or_wait", "stable 2"), capacity=2, before="send; send; keep 2",

@@ -47,7 +47,8 @@ def sized(size: int) -> list[Change]:
 
 def changed(text: str, change: Change) -> str:
     if text.count(change.old) != 1:
-        raise ValueError(f"{change.name}: {change.file} has {text.count(change.old)} places like {change.old!r}; there must be one")
+        raise ValueError(f"{change.name}: {change.file} has {text.count(change.old)} places like "
+                         f"{change.old!r}; there must be one")
     return text.replace(change.old, change.new)
 
 
@@ -98,7 +99,8 @@ def compile_programs(folder: Path, optimisation: str) -> Path:
     from Cython.Compiler.Main import CompilationOptions, compile_single
 
     options = CompilationOptions(include_path=[str(folder)], emit_linenums=True, language_level=3)
-    if compile_single(str(folder / "programs.pyx"), options, full_module_name="programs").num_errors:
+    source = str(folder / "programs.pyx")
+    if compile_single(source, options, full_module_name="programs").num_errors:
         raise RuntimeError("Cython refuses the programs; its words are above")
     library = folder / f"programs{sysconfig.get_config_var('EXT_SUFFIX')}"
     compile_c(optimisation, "-fsanitize=thread", "-DEXPLORER_PROGRAM", "-include",
@@ -174,7 +176,8 @@ def explore(programs: ModuleType, program: Program, memory: int = INTERLEAVED, p
     return replay(programs, program, answer.schedule, memory) if answer.failure else answer
 
 
-def replay(programs: ModuleType, program: Program, schedule: str, memory: int = INTERLEAVED) -> Answer:
+def replay(programs: ModuleType, program: Program, schedule: str,
+           memory: int = INTERLEAVED) -> Answer:
     """One run along a schedule; beyond its end, and where it is wrong, the first thread
     that can goes on."""
     prepare(programs, program)

@@ -1,16 +1,20 @@
-/* Runs small threads under every schedule, and in a weak memory under everything that a load may see.
+/* Runs small threads under every schedule, and in a weak memory under everything that a load may
+ * see.
  *
- * Threads are fibers. A run is replayed from its list of choices; a choice is which thread takes the next step, or which
- * store a load sees. A thread is deterministic, so what it has read so far says where it stands: two runs with equal memory
- * and equal readings go on alike, and the second is not followed (its number of schedules is known). Every step makes some
- * thread's readings longer, so a state is never inside its own future. Between two calls a thread has no memory of its own,
+ * Threads are fibers. A run is replayed from its list of choices; a choice is which thread takes
+ * the next step, or which store a load sees. A thread is deterministic, so what it has read so far
+ * says where it is: two runs with equal memory and equal readings go on alike, and the second is
+ * not followed (its number of schedules is known). Every step makes some thread's readings longer,
+ * so a state is never inside its own future. Between two calls a thread has no memory of its own,
  * and its readings start again.
  *
- * WEAK is release/acquire as C11 has it, operationally: a word keeps all its stores; a thread has a view, which says for
- * each word the oldest store that it may still read; a release store carries the view of its thread, an acquire load joins
- * it; read-modify-writes see the last store and carry on what it carried (release sequences). Plain accesses are checked for
- * races by vector clocks. Stores to one word are ordered as they are executed, which loses nothing where each word has one
- * storing thread at a time beside read-modify-writes, as in this ring; there are no fences and nothing is seq_cst. */
+ * WEAK is release/acquire as C11 has it, operationally. A word keeps all its stores. A thread has
+ * a view, which says for each word the oldest store that it may still read. A release store
+ * carries the view of its thread, an acquire load joins it. Read-modify-writes see the last store
+ * and carry on what it carried (release sequences). Plain accesses are checked for races by vector
+ * clocks. Stores to one word are ordered as they are executed, which loses nothing where each word
+ * has one storing thread at a time beside read-modify-writes, as in this ring. There are no fences
+ * and nothing is seq_cst. */
 #define _GNU_SOURCE
 #include "explorer.h"
 
@@ -30,13 +34,14 @@ typedef struct {
     char *stack;
     int started, done;
     int kind;                                       /* of the step that it is about to take */
-    uint64_t *word, seen;                           /* a WAIT goes on when *word is no longer `seen` */
+    uint64_t *word, seen;                       /* a WAIT goes on when *word is no longer `seen` */
     uint64_t readings;
     View view;
 } Fiber;
-typedef struct { uint64_t clock[THREADS], wrote_at; int writer; } Plain;    /* accesses to one plain item */
+/* accesses to one plain item */
+typedef struct { uint64_t clock[THREADS], wrote_at; int writer; } Plain;
 typedef struct { uint64_t key; double schedules; } State;
-typedef struct { State *states; uint64_t room, used; } Table;               /* by key, with open addressing */
+typedef struct { State *states; uint64_t room, used; } Table;   /* by key, with open addressing */
 typedef struct { uint64_t key; double schedules; int options[CHOICES], count, next; } Frame;
 
 static Search search;
@@ -51,7 +56,7 @@ static Store stores[WORDS][STORES];
 static int store_count[WORDS];
 static Plain *plains;
 
-static int path[STEPS], path_length, depth;         /* the choices of this run; how many of them were taken again */
+static int path[STEPS], path_length, depth; /* the choices of this run; how many were taken again */
 static Frame *frames;
 static Table states, ends;
 static Step steps[STEPS];
@@ -69,14 +74,16 @@ static uint64_t mix(uint64_t hash, uint64_t value) {
     return (hash ^ hash >> 29) * 0xD6E8FEB86659FD93u;
 }
 
-/* --- shared memory --------------------------------------------------------------------------------------------- */
+/* --- shared memory ---------------------------------------------------------------------------- */
 
-/* Memory that the threads share, as it is now; every run begins with that. False: it is too large. */
+/* Share memory of the threads as it is now; every run begins with that. Return 0 if it is too
+ * large. */
 int explorer_share(void *memory, size_t size, int kind) {
     if (region_count == REGIONS || (kind == SHARED_WORDS && word_count + (int)(size / 8) > WORDS))
         return 0;
     Region *region = &regions[region_count++];
-    *region = (Region){memory, malloc(size), size, kind, kind == SHARED_WORDS ? word_count : slot_count};
+    int first = kind == SHARED_WORDS ? word_count : slot_count;
+    *region = (Region){memory, malloc(size), size, kind, first};
     memcpy(region->initial, memory, size);
     if (kind == SHARED_WORDS)
         word_count += (int)(size / 8);
@@ -116,7 +123,7 @@ static void restart_memory(void) {
     memset(plains, 0, (size_t)slot_count * sizeof(Plain));
 }
 
-/* --- fibers ---------------------------------------------------------------------------------------------------- */
+/* --- fibers ----------------------------------------------------------------------------------- */
 
 static void leave(void) {
     if (!_setjmp(fibers[running].at))
@@ -180,9 +187,9 @@ void explorer_between(int calls) {
 
 int explorer_is_weak(void) { return search.memory == WEAK; }
 
-/* --- choices --------------------------------------------------------------------------------------------------- */
+/* --- choices ---------------------------------------------------------------------------------- */
 
-/* Which of `count` options this run takes: as in the path, or a new frame whose first option it is. */
+/* Return which of `count` options this run takes: as in the path, or a new frame's first option. */
 static int choose(uint64_t key, const int *options, int count) {
     if (depth == STEPS - 1) {
         explorer_fail("no end: a thread goes round and round");
@@ -200,7 +207,7 @@ static int choose(uint64_t key, const int *options, int count) {
     return path[depth++];
 }
 
-/* --- steps ----------------------------------------------------------------------------------------------------- */
+/* --- steps ------------------------------------------------------------------------------------ */
 
 /* Called before each access to a shared word: here another thread may go on. */
 void explorer_point(int kind, const void *word) {
@@ -233,14 +240,17 @@ static int can_go_on(const Fiber *fiber) {
 static Step *note(uint64_t *word, int order, uint64_t before, uint64_t after) {
     Fiber *fiber = &fibers[running];
     Step *step = &steps[step_count < STEPS - 1 ? step_count++ : step_count];
-    *step = (Step){running, fiber->kind, order, 0, explorer_line, 0, explorer_file, word, before, after};
+    *step = (Step){running, fiber->kind, order, 0, explorer_line, 0, explorer_file, word, before,
+                   after};
     fiber->readings = mix(fiber->readings, before);
     return step;
 }
 
-/* --- the weak memory ------------------------------------------------------------------------------------------- */
+/* --- the weak memory -------------------------------------------------------------------------- */
 
-static int acquires(int order) { return order == __ATOMIC_ACQUIRE || order == __ATOMIC_ACQ_REL || order == __ATOMIC_CONSUME; }
+static int acquires(int order) {
+    return order == __ATOMIC_ACQUIRE || order == __ATOMIC_ACQ_REL || order == __ATOMIC_CONSUME;
+}
 static int releases(int order) { return order == __ATOMIC_RELEASE || order == __ATOMIC_ACQ_REL; }
 
 static int weakened(int order) {
@@ -301,7 +311,8 @@ static void put(int w, uint64_t value, int order, int updates) {
     view->clock[running]++;
 }
 
-/* The store that a load sees, counted back from the last one; `except` is a value that it must not be (a failed swap). */
+/* Return the store that a load sees, counted back from the last one. `except` is a value that it
+ * must not be (a failed swap). */
 static int choose_store(int w, int has_except, uint64_t except) {
     int options[CHOICES], count = 0;
     int most = store_count[w] - 1 - fibers[running].view.oldest[w];
@@ -321,7 +332,7 @@ static int shared_word(const volatile void *address) {
     return region && region->kind == SHARED_WORDS ? number : -1;
 }
 
-/* --- what the compiler calls ----------------------------------------------------------------------------------- */
+/* --- what the compiler calls ------------------------------------------------------------------ */
 
 uint64_t __tsan_atomic64_load(const volatile uint64_t *address, int order) {
     int w = shared_word(address);
@@ -378,7 +389,8 @@ uint64_t __tsan_atomic64_fetch_sub(volatile uint64_t *address, uint64_t value, i
     return update(address, *address - value, order);
 }
 
-int __tsan_atomic64_compare_exchange_strong(volatile uint64_t *address, uint64_t *expected, uint64_t desired, int order, int failed) {
+int __tsan_atomic64_compare_exchange_strong(volatile uint64_t *address, uint64_t *expected,
+                                            uint64_t desired, int order, int failed) {
     int w = shared_word(address);
     uint64_t wanted = *expected;
     int options[2] = {1, 0}, count = 1;
@@ -390,7 +402,7 @@ int __tsan_atomic64_compare_exchange_strong(volatile uint64_t *address, uint64_t
     }
     if (*address != wanted)
         options[0] = 0;
-    else if (search.memory == WEAK)                 /* also a swap may fail because it sees an older store */
+    else if (search.memory == WEAK)     /* a swap may also fail because it sees an older store */
         for (int at = fibers[running].view.oldest[w]; at < store_count[w]; at++)
             if (stores[w][at].value != wanted)
                 count = 2;
@@ -406,7 +418,8 @@ int __tsan_atomic64_compare_exchange_strong(volatile uint64_t *address, uint64_t
     return 0;
 }
 
-/* A plain access of eight bytes: a step in an interleaving, and checked for races in the weak memory. */
+/* Take a plain access of eight bytes: a step in an interleaving, checked for races in the weak
+ * memory. */
 static void plain(const void *address, int kind) {
     int number;
     const Region *region = running < 0 ? NULL : region_of(address, &number);
@@ -470,7 +483,7 @@ void __tsan_init(void) {}
 void __tsan_read_range(void *address, long size) { (void)address, (void)size; }
 void __tsan_write_range(void *address, long size) { (void)address, (void)size; }
 
-/* --- states ---------------------------------------------------------------------------------------------------- */
+/* --- states ----------------------------------------------------------------------------------- */
 
 /* The stores to a word that a thread may still see. */
 static uint64_t hash_stores(uint64_t hash, int w) {
@@ -509,7 +522,8 @@ static uint64_t hash_end(void) {
     uint64_t hash = 7;
     for (int k = 0; k < region_count; k++)
         for (size_t w = 0; w < regions[k].size / 8; w++)
-            hash = mix(hash, ((uint64_t *)regions[k].memory)[w] - ((uint64_t *)regions[k].initial)[w]);
+            hash = mix(hash, ((uint64_t *)regions[k].memory)[w]
+                       - ((uint64_t *)regions[k].initial)[w]);
     return hash ? hash : 1;
 }
 
@@ -520,7 +534,9 @@ static State *find(const Table *table, uint64_t key) {
     return &table->states[at];
 }
 
-static void make_table(Table *table, uint64_t room) { *table = (Table){calloc(room, sizeof(State)), room, 0}; }
+static void make_table(Table *table, uint64_t room) {
+    *table = (Table){calloc(room, sizeof(State)), room, 0};
+}
 
 static void insert(Table *table, State state) {
     if (table->used * 2 == table->room) {
@@ -544,7 +560,7 @@ static void remember(uint64_t key, double schedules) {
     found->gave_up |= states.used >= search.most_states;
 }
 
-/* --- runs ------------------------------------------------------------------------------------------------------ */
+/* --- runs ------------------------------------------------------------------------------------- */
 
 static void restart(void) {
     restart_memory();
@@ -557,7 +573,7 @@ static void restart(void) {
 
 static int enabled(int *threads) {
     int count = 0;
-    for (int k = 0; k < search.threads; k++) {      /* the thread that ran last comes first: short runs have few changes */
+    for (int k = 0; k < search.threads; k++) { /* the last one first: short runs have few changes */
         int t = (last_thread + k) % search.threads;
         if (can_go_on(&fibers[t]))
             threads[count++] = t;
@@ -587,7 +603,8 @@ static double end_of_run(void) {
     return 1;
 }
 
-/* From the last choice of the path on, always the first option, to the end or to a known state; how many schedules that is. */
+/* Go on from the last choice of the path, always with the first option, to the end or to a known
+ * state. Return how many schedules that is. */
 static double go_on(void) {
     int threads[THREADS];
     while (!found->failure) {
@@ -648,7 +665,7 @@ void explorer_search(const Search *what, Found *result) {
             write_schedule();
             break;
         }
-        while (path_length) {                       /* back to the last choice with an option left */
+        while (path_length) {                   /* back to the last choice with an option left */
             Frame *frame = &frames[path_length - 1];
             frame->schedules += schedules;
             if (++frame->next < frame->count) {
@@ -666,7 +683,7 @@ void explorer_search(const Search *what, Found *result) {
     finish();
 }
 
-/* One run along the given choices; what it fails with is in *result. Beyond their end the first option is taken. */
+/* Run along the given choices; what fails is in *result. Beyond their end take the first option. */
 int explorer_replay(const Search *what, const char *schedule, Found *result) {
     begin(what, result);
     search.plain = 1;
@@ -684,7 +701,7 @@ const Step *explorer_steps(int *count) {
     return steps;
 }
 
-/* From now on the access at that line of a source has another order, too; without a file none has. */
+/* Give the access at that line of a source another order, too. Without a file give none. */
 void explorer_weaken(const char *file, int line, int order) {
     if (!file)
         weak_count = 0;

@@ -1,8 +1,9 @@
 /* What a program under the explorer sees; forced in front of its C by -include.
  *
- * Every atomic access of the shipped core calls RINGCAST_ATOMIC_HOOK first: that is where another thread may go on.
- * The access itself, and every plain one, arrives in explorer.c as a call of __tsan_*, because the program is compiled
- * with -fsanitize=thread and linked without its library: so the memory is ours, with the orders that the compiler saw. */
+ * Every atomic access of the shipped core calls RINGCAST_ATOMIC_HOOK first: there another thread
+ * may go on. The access itself, and every plain one, arrives in explorer.c as a call of __tsan_*,
+ * because the program is compiled with -fsanitize=thread and linked without its library. So the
+ * memory is ours, with the orders that the compiler saw. */
 #ifndef RINGCAST_EXPLORER_H
 #define RINGCAST_EXPLORER_H
 
@@ -12,24 +13,28 @@
 
 enum { THREADS = 4, WORDS = 64, STEPS = 4096 };
 
-enum { SHARED_WORDS, SHARED_SLOTS, SHARED_NOTES };  /* atomic words; plain items; what the program notes for its checks */
+/* atomic words; plain items; what the program notes for its checks */
+enum { SHARED_WORDS, SHARED_SLOTS, SHARED_NOTES };
 
-enum { INTERLEAVED, WEAK };                         /* every load sees the latest store; a load may see an older one */
+/* a load sees the latest store; or it may see an older one */
+enum { INTERLEAVED, WEAK };
 
 enum { PLAIN_READ = 3, PLAIN_WRITE, WAIT };         /* kinds of step, beside those of atomics.h */
 
 typedef struct {
-    int threads, memory, plain;                     /* plain: visit every schedule, never merge equal states */
+    int threads, memory, plain;         /* plain: visit every schedule, never merge equal states */
     uint64_t most_states;                           /* give up beyond */
     void (*body)(int thread);
-    void (*after_step)(int is_new);                 /* may call explorer_fail(); only for INTERLEAVED; not new: seen before */
+    /* may call explorer_fail(); only for INTERLEAVED; not new: the state was seen before */
+    void (*after_step)(int is_new);
     void (*at_end)(void);
 } Search;
 
 typedef struct {
     const char *failure;                            /* NULL: every schedule is right */
     char schedule[STEPS];                           /* the choices that lead to the failure */
-    uint64_t states, ends, ends_sum;                /* different states and final states, and the sum of the latters' hashes */
+    /* different states and final states, and the sum of the latters' hashes */
+    uint64_t states, ends, ends_sum;
     double schedules;
     int gave_up;
 } Found;
@@ -63,9 +68,11 @@ extern int explorer_line;
 #ifdef EXPLORER_PROGRAM
 #include "atomics.h"
 
-/* Each access says where it stands; in a function of its own, or another operand of the same expression may come between. */
+/* Each access names its place, in a function of its own: else another operand of the same
+ * expression may come between. */
 #define LOCATED(type, name, parameters, arguments) \
-    static inline type name##_at parameters { explorer_file = file; explorer_line = line; return name arguments; }
+    static inline type name##_at parameters { \
+        explorer_file = file; explorer_line = line; return name arguments; }
 #define TWO (const char *file, int line, uint64_t *word, uint64_t value)
 #define THREE (const char *file, int line, uint64_t *word, uint64_t *expected, uint64_t value)
 LOCATED(uint64_t, load_relaxed, (const char *file, int line, const uint64_t *word), (word))

@@ -7,7 +7,7 @@ schedule. A fault is one place of one source, otherwise written (explore.Change)
 
 import sys
 
-from explore import Answer, Change, Program, build, explore
+from explore import CORE, Answer, Change, Program, build, explore
 
 RING = "block_ring.pxd"
 LATE_ADD = Program(("add 1",
@@ -16,13 +16,10 @@ TWO_PURGERS = Program(("stable 2", "stable 1"), capacity=2, before="add 1; add 2
 TWO_DRAINERS = Program(("add 1; drain", "add 2; drain"), capacity=2, accepted=(1, 2), delivered=2)
 
 PUBLISH = "    fetch_or_release(&r.blocks[at.block].full, mask)\n"
-WRITE_AND_PUBLISH = """\
-    while todo:
-        k = lowest_bit(todo)
-        slots[k] = items[k]
-        todo &= todo - 1
-    # pairs with the load_acquire of full in ready(), take_run(), look_run(), free_block() and slot_of()
-""" + PUBLISH
+# what publish() does, as its source has it
+SOURCE = (CORE / RING).read_text()
+WRITE_AND_PUBLISH = SOURCE[SOURCE.index("    while todo:\n        k = lowest_bit(todo)\n"
+                                        "        slots[k] ="):SOURCE.index(PUBLISH)] + PUBLISH
 
 MUTATIONS: list[tuple[Change, Program]] = [
     (Change("an adder claims without looking at the lap", RING,
@@ -113,4 +110,5 @@ if __name__ == "__main__":
     for change, program in MUTATIONS:
         if len(sys.argv) == 1 or change.name == sys.argv[1]:
             answer = judge(change, program)
-            print(f"{change.name}: {answer if len(sys.argv) > 1 else answer.failure or 'NOT FOUND'}", flush=True)
+            said = answer if len(sys.argv) > 1 else answer.failure or 'NOT FOUND'
+            print(f"{change.name}: {said}", flush=True)

@@ -1,9 +1,11 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
-"""Small threads over the shipped ring, and over the text's, for the explorer: what they do, and what must hold.
+"""Small threads over the shipped ring, and over the text's, for the explorer: what they do,
+and what must hold.
 
-A thread is a list of verbs, each with a number that counts seqnos from the first one that the threads may add (1). The
-verbs call the functions of block_ring.pxd in the order in which RingBuffer calls them, without references and the GIL.
-What a thread must remember for a check stands in Notes, which the explorer counts as part of the state.
+A thread is a list of verbs, each with a number that counts seqnos from the first one that
+the threads may add (1). The verbs call the functions of block_ring.pxd in the order in
+which RingBuffer calls them, without references and the GIL. What a thread must remember for
+a check is in Notes, which the explorer counts as part of the state.
 """
 
 from cpython.object cimport PyObject
@@ -14,9 +16,10 @@ from ringcast._core.atomics cimport (
     cas_acq_rel_relaxed, cas_relaxed, fetch_add_acq_rel, load_acquire, load_relaxed, store_release,
 )
 from ringcast._core.block_ring cimport (
-    BLOCK, BLOCK_SHIFT, Block, Position, Ring, advance_hd, ask_to_free, blocks_held, claim_bits, destroy_ring, empty_block,
-    free_wanted, give_token, held_bits, in_window, last_taken, locate, look_run, make_ring, publish, ready, reserve, scan,
-    slot_of, slots_at, take_run, take_token, to_next_block,
+    BLOCK, BLOCK_SHIFT, Block, Position, Ring, advance_hd, ask_to_free, blocks_held, claim_bits,
+    destroy_ring, empty_block, free_wanted, give_token, held_bits, in_window, last_taken, locate,
+    look_run, make_ring, publish, ready, reserve, scan, slot_of, slots_at, take_run, take_token,
+    to_next_block,
 )
 from ringcast._core.seqno cimport ahead
 from ringcast._core.slots cimport count_bits, ones, unpack
@@ -76,10 +79,11 @@ cdef enum:
     TEXT_ADD, TEXT_REMOVE
     TELL, HEAR, PASS_ON, CROSS
 
-VERBS = {"add": ADD, "add_run": ADD_RUN, "remove": REMOVE, "keep": KEEP, "drain": DRAIN, "stable": STABLE, "get": GET,
-         "missing": MISSING, "send": SEND, "send_or_wait": SEND_OR_WAIT, "look": LOOK, "visit": VISIT, "count": COUNT,
-         "close": CLOSE, "text_add": TEXT_ADD, "text_remove": TEXT_REMOVE, "tell": TELL, "hear": HEAR, "pass_on": PASS_ON,
-         "cross": CROSS}
+VERBS = {"add": ADD, "add_run": ADD_RUN, "remove": REMOVE, "keep": KEEP, "drain": DRAIN,
+         "stable": STABLE, "get": GET, "missing": MISSING, "send": SEND,
+         "send_or_wait": SEND_OR_WAIT, "look": LOOK, "visit": VISIT, "count": COUNT,
+         "close": CLOSE, "text_add": TEXT_ADD, "text_remove": TEXT_REMOVE, "tell": TELL,
+         "hear": HEAR, "pass_on": PASS_ON, "cross": CROSS}
 
 
 cdef struct Op:
@@ -90,7 +94,7 @@ cdef struct Op:
 
 cdef struct Words:              # shared words beside the ring's
     uint64_t drainer            # the token of those who drain after they have added
-    uint64_t rooms              # how often room was made; who finds none waits for a change (Channel._retry)
+    uint64_t rooms              # how often room was made: a sender waits for a change
     uint64_t text_low
     uint64_t text_hd
     uint64_t text_hr
@@ -108,7 +112,7 @@ cdef struct Notes:              # bit n stands for the seqno with number n
     uint64_t hd
     uint64_t hr
     uint64_t before[THREADS]    # what was accepted when the thread's present call began
-    uint64_t sought[THREADS]    # the seqno of the thread's present get(), if it was there when that began
+    uint64_t sought[THREADS]    # the seqno of the thread's present get(), if it was there then
     unsigned char winner[MOST_SEQNOS]
     uint64_t saw_nothing        # threads that did not see the other's flag
 
@@ -127,7 +131,7 @@ cdef uint64_t expect_accepted
 cdef int64_t expect_delivered, expect_freed
 
 
-# --- what must hold ----------------------------------------------------------------------------------------------
+# --- what must hold -------------------------------------------------------------------------------
 
 cdef inline uintptr_t item_of(uint64_t number, int thread) noexcept nogil:
     """The item that a thread adds under a number: nobody else's, and never NULL."""
@@ -142,7 +146,8 @@ cdef void accept(uint64_t number, int thread) noexcept nogil:
 
 
 cdef void check_item(uint64_t number, uintptr_t item) noexcept nogil:
-    if number >= MOST_SEQNOS or item != item_of(number, notes.winner[number]) or not notes.accepted >> number & 1:
+    if (number >= MOST_SEQNOS or item != item_of(number, notes.winner[number])
+            or not notes.accepted >> number & 1):
         explorer_fail("an item is not the one that was accepted under this seqno")
 
 
@@ -166,8 +171,9 @@ cdef void check_freed(uint64_t first, PyObject **out, uint32_t count) noexcept n
 
 
 cdef void check_block(uint64_t block) noexcept nogil:
-    """A full bit belongs to LOW+1..LOW+capacity, to a claimed seqno, and to the item of its winner."""
-    cdef uint64_t claim = ring.blocks[block].claim, bits = <uint32_t>ring.blocks[block].full, k, number
+    """Check that a full bit is in LOW+1..LOW+capacity, is claimed, and has its winner's item."""
+    cdef uint64_t claim = ring.blocks[block].claim, bits = <uint32_t>ring.blocks[block].full
+    cdef uint64_t k, number
     cdef uint64_t first = ((((claim >> 32) * ring.num_blocks + block) << BLOCK_SHIFT) + ring.base)
     if bits & ~claim:
         explorer_fail("a full bit without a claim")
@@ -180,7 +186,7 @@ cdef void check_block(uint64_t block) noexcept nogil:
 
 
 cdef void after_step(int is_new) noexcept nogil:
-    """What anybody may see at any moment. In a state that was checked before, only the notes are brought up."""
+    """Check what anybody may see at any moment; in a known state bring up the notes only."""
     cdef uint64_t block
     if ring == NULL:
         return
@@ -188,7 +194,8 @@ cdef void after_step(int is_new) noexcept nogil:
         explorer_fail("LOW <= HD <= HR does not hold")
     if last_taken(ring) - ring.low > ring.capacity:
         explorer_fail("HR or a sender's seqno is more than the capacity above LOW")
-    if ahead(ring.low, notes.low) < 0 or ahead(ring.hd, notes.hd) < 0 or ahead(ring.hr, notes.hr) < 0:
+    if (ahead(ring.low, notes.low) < 0 or ahead(ring.hd, notes.hd) < 0
+            or ahead(ring.hr, notes.hr) < 0):
         explorer_fail("LOW, HD or HR moved back")
     notes.low, notes.hd, notes.hr = ring.low, ring.hd, ring.hr
     if is_new:
@@ -212,7 +219,7 @@ cdef void at_end() noexcept nogil:
 
 
 cdef void run_one_lap() noexcept nogil:
-    """The window goes on working: what is missing can be added, and comes out, until every slot was used again."""
+    """Check that the window still works: add and take out until every slot was used again."""
     cdef uint64_t last = origin + MOST_SEQNOS - 1, seqno, end, claimed
     stable(ring.hd)
     if ring.low != ring.hd:
@@ -234,7 +241,7 @@ cdef void run_one_lap() noexcept nogil:
                 explorer_fail("a seqno that is there is not removed afterwards")
 
 
-# --- verbs over the shipped ring -----------------------------------------------------------------------------------
+# --- verbs over the shipped ring ------------------------------------------------------------------
 
 cdef uint32_t claim(uint64_t number, uint64_t count, int thread) noexcept nogil:
     """Claim and publish, as RingBuffer.put() does."""
@@ -257,7 +264,9 @@ cdef uint32_t claim(uint64_t number, uint64_t count, int thread) noexcept nogil:
 cdef void add(uint64_t number, uint64_t count, int thread) noexcept nogil:
     """RingBuffer.add(), or add_many() of a run that fits the window, block by block."""
     cdef uint64_t step
-    if not in_window(ring, origin + number) or count > 1 and not in_window(ring, origin + number + count - 1):
+    if not in_window(ring, origin + number):
+        return
+    if count > 1 and not in_window(ring, origin + number + count - 1):
         return
     while count:
         step = min(count, <uint64_t>(BLOCK - locate(ring, origin + number).bit))
@@ -343,7 +352,7 @@ cdef uint64_t stable(uint64_t seqno) noexcept nogil:
 
 
 cdef void drain() noexcept nogil:
-    """Decision 2: whoever has added sees to it that it is delivered, by itself or by the one who delivers already."""
+    """Decision 2: deliver what was added, or leave it to the thread that delivers already."""
     cdef uint64_t asked = 0
     if take_token(&words.drainer, &asked):
         while True:
@@ -365,7 +374,7 @@ cdef void get(uint64_t number, int thread) noexcept nogil:
 
 
 cdef void missing(int thread) noexcept nogil:
-    """RingBuffer.missing(): what this thread knows to be delivered, and what is accepted, is not missing."""
+    """RingBuffer.missing(): what is delivered or accepted, as this thread knows, is not missing."""
     cdef uint64_t seqno = 0, last = 0, end, hd = load_acquire(&ring.hd)
     cdef Position at
     notes.before[thread] = notes.accepted
@@ -433,12 +442,13 @@ cdef void close_window() noexcept nogil:
 
 cdef void look() noexcept nogil:
     """LOW before HD before HR: for an onlooker they are in this order too."""
-    cdef uint64_t low = load_acquire(&ring.low), hd = load_acquire(&ring.hd), hr = load_acquire(&ring.hr)
+    cdef uint64_t low = load_acquire(&ring.low), hd = load_acquire(&ring.hd)
+    cdef uint64_t hr = load_acquire(&ring.hr)
     if ahead(hd, low) < 0 or ahead(hr, hd) < 0:
         explorer_fail("LOW <= HD <= HR does not hold for an onlooker")
 
 
-# --- the text's ring (RingBuffer.txt, correctness check #1) --------------------------------------------------------
+# --- the text's ring (RingBuffer.txt, correctness check #1) ---------------------------------------
 
 cdef uint64_t *text_slot(uint64_t number) noexcept nogil:
     return &words.text_slots[(number - 1) % text_capacity]
@@ -474,7 +484,7 @@ cdef void text_remove() noexcept nogil:
     store_release(&words.text_low, number)
 
 
-# --- what the memory allows ----------------------------------------------------------------------------------------
+# --- what the memory allows -----------------------------------------------------------------------
 
 cdef void tell() noexcept nogil:
     global letter
@@ -507,7 +517,7 @@ cdef void cross(uint64_t mine) noexcept nogil:
         explorer_fail("neither sees the other's flag")
 
 
-# --- threads -------------------------------------------------------------------------------------------------------
+# --- threads --------------------------------------------------------------------------------------
 
 cdef void perform(Op op, int thread) noexcept nogil:
     if op.verb == ADD:
@@ -568,8 +578,10 @@ cdef Op parse(line) except *:
 
 
 def prepare(program, before, threads, bint text):
-    """A window of which program.used seqnos were added and removed, then the lines of `before`; then the threads' lines."""
-    global ring, letter, origin, text_capacity, thread_count, twice_is_wrong, expect_accepted, expect_delivered, expect_freed
+    """Make a window of which program.used seqnos were added and removed, run the lines of
+    `before`, and take the threads' lines."""
+    global ring, letter, origin, text_capacity, thread_count, twice_is_wrong
+    global expect_accepted, expect_delivered, expect_freed
     cdef uint64_t k, capacity = program.capacity, offset = program.offset, used = program.used
     explorer_forget()
     if ring != NULL:
@@ -611,8 +623,9 @@ cdef bint share_ring() noexcept:
 
 
 cdef bint share_all() noexcept:
-    return explorer_share(&words, sizeof(Words), SHARED_WORDS) and explorer_share(&letter, sizeof(letter), SHARED_SLOTS) \
-        and explorer_share(&notes, sizeof(Notes), SHARED_NOTES)
+    return (explorer_share(&words, sizeof(Words), SHARED_WORDS)
+            and explorer_share(&letter, sizeof(letter), SHARED_SLOTS)
+            and explorer_share(&notes, sizeof(Notes), SHARED_NOTES))
 
 
 cdef Search search_of(int memory, bint plain, uint64_t most_states) noexcept:
@@ -620,8 +633,9 @@ cdef Search search_of(int memory, bint plain, uint64_t most_states) noexcept:
 
 
 cdef dict answer(Found *found):
-    return {"failure": found.failure.decode() if found.failure != NULL else None, "schedule": found.schedule.decode(),
-            "states": found.states, "schedules": found.schedules, "ends": (found.ends, found.ends_sum),
+    failure = found.failure.decode() if found.failure != NULL else None
+    return {"failure": failure, "schedule": found.schedule.decode(), "states": found.states,
+            "schedules": found.schedules, "ends": (found.ends, found.ends_sum),
             "gave_up": bool(found.gave_up)}
 
 
@@ -634,14 +648,17 @@ def search(int memory, bint plain, uint64_t most_states):
 
 
 def replay(int memory, bytes schedule):
-    """(answer, steps): each step as (thread, kind, name of the word, before, after, swapped, older, order, file, line)."""
+    """Return (answer, steps): each step as (thread, kind, name of the word, before, after,
+    swapped, older, order, file, line)."""
     cdef Found found
     cdef Search what = search_of(memory, True, 0)
     cdef int count = 0, k
     explorer_replay(&what, schedule, &found)
     cdef const Step *steps = explorer_steps(&count)
-    return answer(&found), [(steps[k].thread, steps[k].kind, name_of(steps[k].word), steps[k].before, steps[k].after, steps[k].swapped,
-                             steps[k].older, steps[k].order, steps[k].file.decode(), steps[k].line) for k in range(count)]
+    return answer(&found), [
+        (steps[k].thread, steps[k].kind, name_of(steps[k].word), steps[k].before, steps[k].after,
+         steps[k].swapped, steps[k].older, steps[k].order, steps[k].file.decode(), steps[k].line)
+        for k in range(count)]
 
 
 def weaken(places):
@@ -651,9 +668,11 @@ def weaken(places):
         explorer_weaken("block_ring.pxd", line, order)
 
 
-RING_WORDS = {"hr": <uintptr_t>&(<Ring *>NULL).hr, "next": <uintptr_t>&(<Ring *>NULL).next, "hd": <uintptr_t>&(<Ring *>NULL).hd,
-              "low": <uintptr_t>&(<Ring *>NULL).low, "want": <uintptr_t>&(<Ring *>NULL).want,
-              "purging": <uintptr_t>&(<Ring *>NULL).purging, "bound": <uintptr_t>&(<Ring *>NULL).bound}
+RING_WORDS = {"hr": <uintptr_t>&(<Ring *>NULL).hr, "next": <uintptr_t>&(<Ring *>NULL).next,
+              "hd": <uintptr_t>&(<Ring *>NULL).hd, "low": <uintptr_t>&(<Ring *>NULL).low,
+              "want": <uintptr_t>&(<Ring *>NULL).want,
+              "purging": <uintptr_t>&(<Ring *>NULL).purging,
+              "bound": <uintptr_t>&(<Ring *>NULL).bound}
 
 
 cdef str name_of(uint64_t *word):
@@ -664,8 +683,10 @@ cdef str name_of(uint64_t *word):
     if ring != NULL and 0 <= at - <uintptr_t>ring.blocks < ring.num_blocks * sizeof(Block):
         at -= <uintptr_t>ring.blocks
         return f"{'full' if at % sizeof(Block) else 'claim'}[{at // sizeof(Block)}]"
-    if ring != NULL and 0 <= at - <uintptr_t>ring.slots < ring.num_blocks * BLOCK * sizeof(PyObject *):
+    cdef uintptr_t size = ring.num_blocks * BLOCK * sizeof(PyObject *) if ring != NULL else 0
+    if ring != NULL and 0 <= at - <uintptr_t>ring.slots < size:
         return f"slots[{(at - <uintptr_t>ring.slots) // sizeof(PyObject *)}]"
     at = (at - <uintptr_t>&words) // 8
-    names = ["drainer", "rooms", "LOW", "HD", "HR", *(f"slot[{k}]" for k in range(TEXT_SLOTS)), "flags[0]", "flags[1]"]
+    names = ["drainer", "rooms", "LOW", "HD", "HR", *(f"slot[{k}]" for k in range(TEXT_SLOTS)),
+             "flags[0]", "flags[1]"]
     return names[at] if at < <uintptr_t>len(names) else "letter"

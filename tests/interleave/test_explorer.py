@@ -19,9 +19,11 @@ def test_the_texts_ring_accepts_a_seqno_twice_with_two_adders_and_a_remover(ship
 def test_the_texts_ring_delivers_a_stale_item_in_the_place_of_another_after_wrap(shipped):
     """Looking at contents only: the item of the late add comes out one lap later, under
     a seqno that is not its own."""
-    program = Program(("text_add 1", "text_add 1; text_remove; text_add 2; text_remove; text_add 3; text_add 4; text_remove"),
+    late = "text_add 1; text_remove; text_add 2; text_remove; text_add 3; text_add 4; text_remove"
+    program = Program(("text_add 1", late),
                       capacity=2, contents_only=True)
-    assert explore(shipped, program).failure == "an item is not the one that was accepted under this seqno"
+    failure = "an item is not the one that was accepted under this seqno"
+    assert explore(shipped, program).failure == failure
 
 
 def test_the_texts_ring_of_one_slot_refuses_the_next_seqno_for_ever_after_a_late_add(shipped):
@@ -34,8 +36,8 @@ def test_the_texts_ring_of_one_slot_refuses_the_next_seqno_for_ever_after_a_late
 def test_the_texts_ring_is_right_with_one_adder(shipped, capacity):
     adds = "; ".join(f"text_add {number}" for number in (1, 2, 1, 3, 2))
     for memory in (INTERLEAVED, WEAK):
-        answer = explore(shipped,
-                         Program((adds, "text_remove; text_remove; text_remove"), capacity=capacity), memory)
+        program = Program((adds, "text_remove; text_remove; text_remove"), capacity=capacity)
+        answer = explore(shipped, program, memory)
         assert answer.failure is None, answer
 
 
@@ -93,7 +95,8 @@ def test_a_release_store_and_the_acquire_load_that_sees_it_order_what_is_around_
 
 
 def test_an_item_read_without_having_seen_the_flag_is_a_race(shipped):
-    assert explore(shipped, Program(("tell", "hear 0")), WEAK).failure == "race: an item is read that another thread writes"
+    failure = "race: an item is read that another thread writes"
+    assert explore(shipped, Program(("tell", "hear 0")), WEAK).failure == failure
 
 
 def test_a_relaxed_read_modify_write_carries_on_what_was_released(shipped):

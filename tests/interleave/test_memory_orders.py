@@ -77,8 +77,10 @@ COVERED = {
 }
 
 FREE = {
-    ("ready", "load_acquire", RELAXED): "it counts only; take_run() and look_run() load the word again before they touch a slot",
-    ("give_token", "cas_acq_rel_relaxed", RELEASE): "the acquire half: who has given the token back looks at nothing any more",
+    ("ready", "load_acquire", RELAXED):
+        "it counts only; take_run() and look_run() load the word again before they touch a slot",
+    ("give_token", "cas_acq_rel_relaxed", RELEASE):
+        "the acquire half: who has given the token back looks at nothing any more",
 }
 
 SMALL = [program for programs in GROUPS.values() for program in programs
@@ -103,7 +105,8 @@ def test_every_order_of_the_ring_is_in_the_table():
 
 def named(key):
     function, access, *rest = key
-    return f"{function}: {access} -> {('relaxed', '', 'acquire', 'release')[rest[0] if rest else RELAXED]}"
+    order = rest[0] if rest else RELAXED
+    return f"{function}: {access} -> {('relaxed', '', 'acquire', 'release')[order]}"
 
 
 @pytest.mark.parametrize("key", NEEDED, ids=named)
