@@ -16,7 +16,9 @@ import socket
 
 import pytest
 
-from ringcast._core.sockets import Receiver, Sender, SockAddr, size_receive_buffer
+from ringcast._core.receiver import Receiver
+from ringcast._core.sender import Sender
+from ringcast._core.sockets import SockAddr, size_receive_buffer
 
 SIZE, ROUND, BATCH, WINDOW, CONFIRM = 60_000, 2_048, 16, 64, 32
 LOOPBACK = "127.0.0.1"

@@ -15,14 +15,9 @@ from contextlib import closing, contextmanager
 import pytest
 from hypothesis import given, strategies as st
 
-from ringcast._core.sockets import (
-    MAX_DATAGRAM,
-    Receiver,
-    Sender,
-    SockAddr,
-    drop_own,
-    size_receive_buffer,
-)
+from ringcast._core.receiver import Receiver
+from ringcast._core.sender import Sender
+from ringcast._core.sockets import MAX_DATAGRAM, SockAddr, drop_own, size_receive_buffer
 from ringcast.errors import MessageTooLargeError
 
 SECOND = 10**9
@@ -437,7 +432,8 @@ def test_a_key_without_a_route_is_counted(pair):
 
 FULL_BUFFER = """
 import socket
-from ringcast._core.sockets import Sender, SockAddr
+from ringcast._core.sender import Sender
+from ringcast._core.sockets import SockAddr
 with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)
     sender = Sender(sock.fileno())

@@ -27,7 +27,9 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
-from ringcast._core.sockets import Receiver, Sender, SockAddr, drop_own, size_receive_buffer
+from ringcast._core.receiver import Receiver
+from ringcast._core.sender import Sender
+from ringcast._core.sockets import SockAddr, drop_own, size_receive_buffer
 from ringcast.address import EVERYONE
 from ringcast.config import DEFAULTS, MAX_DATAGRAM, MIN_DATAGRAM, UDP_HEADERS
 from ringcast.errors import ConfigError, TransportError

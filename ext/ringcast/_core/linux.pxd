@@ -1,0 +1,88 @@
+"""What sockets.pyx, receiver.pyx and sender.pyx call of Linux; libc's own .pxd files do not have it."""
+
+from libc.stdint cimport uint16_t, uint32_t, uint64_t
+from posix.time cimport timespec
+
+cdef extern from "<poll.h>" nogil:
+    struct pollfd:
+        int fd
+        short events
+    int POLLIN
+    int ppoll(pollfd *fds, unsigned long count, const timespec *timeout, const void *sigmask)
+
+cdef extern from "<sched.h>" nogil:
+    int sched_yield()
+
+cdef extern from "<sys/eventfd.h>" nogil:
+    int EFD_CLOEXEC
+    int EFD_NONBLOCK
+    int eventfd(unsigned int value, int flags)
+    int eventfd_read(int fd, uint64_t *value)
+    int eventfd_write(int fd, uint64_t value)
+
+cdef extern from "<sys/socket.h>" nogil:
+    struct iovec:
+        void *iov_base
+        size_t iov_len
+    struct msghdr:
+        void *msg_name
+        unsigned int msg_namelen
+        iovec *msg_iov
+        size_t msg_iovlen
+        void *msg_control
+        size_t msg_controllen
+        int msg_flags
+    struct cmsghdr:
+        size_t cmsg_len
+        int cmsg_level
+        int cmsg_type
+    struct mmsghdr:
+        msghdr msg_hdr
+        unsigned int msg_len
+    int MSG_DONTWAIT
+    int MSG_NOSIGNAL
+    int MSG_TRUNC
+    int SOL_SOCKET
+    int SO_ATTACH_FILTER
+    int SO_RCVBUFFORCE
+    int recvmmsg(int fd, mmsghdr *headers, unsigned int count, int flags, timespec *timeout)
+    int sendmmsg(int fd, mmsghdr *headers, unsigned int count, int flags)
+    int setsockopt(int fd, int level, int option, const void *value, unsigned int size)
+
+cdef extern from "<netinet/in.h>" nogil:
+    struct in_addr:
+        uint32_t s_addr
+    struct sockaddr_in:
+        unsigned short sin_family
+        uint16_t sin_port
+        in_addr sin_addr
+    int AF_INET
+    uint16_t htons(uint16_t value)
+    uint32_t ntohl(uint32_t value)
+
+cdef extern from "<linux/filter.h>" nogil:
+    struct sock_filter:
+        uint16_t code
+        unsigned char jt
+        unsigned char jf
+        uint32_t k
+    struct sock_fprog:
+        unsigned short len
+        sock_filter *filter
+    uint16_t BPF_LD, BPF_W, BPF_H, BPF_ABS, BPF_JMP, BPF_JEQ, BPF_K, BPF_RET
+    int SKF_NET_OFF
+
+cdef extern from *:
+    """
+    #include <netinet/udp.h>
+    #ifndef UDP_SEGMENT
+    #define UDP_SEGMENT 103             /* Linux 4.18; older headers do not name it */
+    #endif
+    #define SEGMENT_SPACE CMSG_SPACE(sizeof(uint16_t))
+    #define SEGMENT_LENGTH CMSG_LEN(sizeof(uint16_t))
+    """
+    int SOL_UDP
+    int UDP_SEGMENT
+    const size_t SEGMENT_SPACE
+    const size_t SEGMENT_LENGTH
+    unsigned char *CMSG_DATA(cmsghdr *header) nogil

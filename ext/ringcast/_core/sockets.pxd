@@ -1,0 +1,12 @@
+"""SockAddr as other compiled modules see it."""
+
+from ringcast._core.linux cimport sockaddr_in
+
+cpdef enum:
+    MAX_DATAGRAM = 65507            # 65,535 less the IPv4 header (20) and the UDP header (8)
+
+
+cdef class SockAddr:
+    cdef sockaddr_in raw
+    cdef readonly str host
+    cdef readonly int port
