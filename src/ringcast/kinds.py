@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 from ringcast._core import wire
+from ringcast._core.wire_trace import list_runs
 from ringcast.protocols.seqnos import MODULUS, Range
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ class Kind(int):
         """Return the seqnos of the messages that a datagram carries, or that it is
         about."""
         if self.messages_at:
-            return joined(wire.list_runs(datagram, self.messages_at))
+            return joined(list_runs(datagram, self.messages_at))
         said = getattr(self.decode(datagram), self.about, None) if self.about else None
         if said is None:
             return []

@@ -14,6 +14,7 @@ from ringcast._core.ring_buffer import RingBuffer
 from ringcast._core.send_window import SendWindow
 from ringcast._core.seqno_table import SeqnoTable
 from ringcast._core.stamps import Stamps
+from ringcast._core.wire_trace import list_runs, runs_of
 
 GROUP = 0xABCD1234
 HEADER = wire.make_header(1, GROUP, 77, 0)
@@ -227,20 +228,20 @@ def test_the_runs_of_a_datagram_are_listed_without_its_messages():
     window.push(b"quiet", 2)
     window.push_many([b"f" * 20, b"g" * 30], 0, 8)
     (datagram,) = window.frame(wire.make_header(1, 7, 5, 0), now=77)
-    runs = wire.list_runs(datagram)
+    runs = list_runs(datagram)
     assert [run[:5] for run in runs] == [(1, 3, 0, 6, 77), (4, 1, 1, 1, 77), (5, 1, 0, 5, 77),
                                          (6, 1, 8, 20, 77), (7, 1, 8, 30, 77)]
     assert [datagram[run[5]:run[5] + run[3]] for run in runs] == [b"abbccc", b"o", b"quiet",
                                                                   b"f" * 20, b"g" * 30]
-    assert [run[2] for run in wire.list_runs(datagram, wire.HEADER_SIZE, window.marks)] == [0, 1,
+    assert [run[2] for run in list_runs(datagram, wire.HEADER_SIZE, window.marks)] == [0, 1,
                                                                                             2, 8, 8]
-    assert wire.list_runs(datagram[:-1]) == wire.list_runs(b"") == []
-    assert wire.list_runs(datagram, 10) == []
+    assert list_runs(datagram[:-1]) == list_runs(b"") == []
+    assert list_runs(datagram, 10) == []
 
 
 def test_a_batch_is_cut_where_its_send_times_change():
     times = array("q", [5, 5, 9]).tobytes()
-    assert wire.runs_of(Batch(None, 1, [b"a", b"bb", b"c"], sent_at=times)) == [(2, 3, 5),
+    assert runs_of(Batch(None, 1, [b"a", b"bb", b"c"], sent_at=times)) == [(2, 3, 5),
                                                                                 (1, 1, 9)]
-    assert wire.runs_of(Batch(None, 1, [b"a", b"bb"])) == [(2, 3, 0)]
-    assert wire.runs_of(Batch(None, 1, [])) == []
+    assert runs_of(Batch(None, 1, [b"a", b"bb"])) == [(2, 3, 0)]
+    assert runs_of(Batch(None, 1, [])) == []

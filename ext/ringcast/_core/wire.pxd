@@ -1,6 +1,6 @@
 """Sizes of the wire format, for the modules that lay datagrams out."""
 
-from libc.stdint cimport uint64_t
+from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 
 from ringcast._core.marks cimport Marks
 from ringcast._core.stamps cimport Stamps
@@ -13,6 +13,21 @@ cdef enum:
     LENGTH = 2                          # bytes of one message's length
     LARGEST = 65507                     # bytes of the largest UDP datagram over IPv4
 
+
+cdef struct Run:
+    uint64_t first
+    uint64_t count
+    uint16_t flags
+    uint32_t size
+    int64_t sent_at
+    const uint8_t *lengths
+    const uint8_t *payloads
+
+
+cdef uint16_t load16(const uint8_t *raw) noexcept nogil
+cdef Run nothing() noexcept nogil
+cdef Py_ssize_t read_run(const uint8_t *raw, Py_ssize_t left, Run *run) noexcept nogil
+cdef bint is_whole(const uint8_t *raw, Py_ssize_t size) noexcept nogil
 cdef bytes pack_next(Window ring, Marks marks, Stamps stamps, uint64_t *next_seqno, uint64_t last, Py_ssize_t limit, bytes prefix,
                      Py_ssize_t *waited)
 cdef int check_prefix(bytes prefix) except -1

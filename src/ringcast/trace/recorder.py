@@ -11,6 +11,7 @@ from typing import Any
 
 from ringcast._core import wire
 from ringcast._core.batch import Batch
+from ringcast._core.wire_trace import list_runs, runs_of
 from ringcast.address import EVERYONE, Address
 from ringcast.digest import Digest
 from ringcast.flags import FRAGMENT, Flag
@@ -118,7 +119,7 @@ class Recorder:
     def _record_multicast(self, packet: Packet, time: int, wall: int) -> None:
         event = "send" if packet.kind == multicast.DATA else "retransmit"
         key = (self.local.incarnation, EVERYONE, None)
-        for run in wire.list_runs(packet.data, wire.HEADER_SIZE, self.multicast.send_window.marks):
+        for run in list_runs(packet.data, wire.HEADER_SIZE, self.multicast.send_window.marks):
             self._record_run(event, key, self._name(packet.dest), packet.data, run, time, wall)
 
     def _record_unicast(self, packet: Packet, time: int, wall: int) -> None:
@@ -126,7 +127,7 @@ class Recorder:
         above all that were sent before."""
         key = (self.local.incarnation, packet.dest,
                int.from_bytes(packet.data[wire.HEADER_SIZE:PREFIX], "little"))
-        for run in wire.list_runs(packet.data, PREFIX):
+        for run in list_runs(packet.data, PREFIX):
             last = self._own_position(run[0]) + run[1] - 1
             before = self.sent_to.get(key)
             is_new = before is None or before < last
@@ -190,14 +191,14 @@ class Recorder:
         if batch.dest is not None:
             peer, conn_id = str(batch.dest), self._connection_of(batch)
         if batch.flags & Flag.NO_RELIABILITY:
-            for count, nbytes, sent_at in wire.runs_of(batch):
+            for count, nbytes, sent_at in runs_of(batch):
                 self._row(time, wall, "deliver", sender=str(batch.sender), peer=peer, count=count,
                           flags=batch.flags, nbytes=nbytes, sent_at=sent_at)
             return
         key = (sender, EVERYONE if batch.dest is None else batch.dest.incarnation, conn_id)
         first = self._position(sender, batch.first)
         ord = None if batch.flags & UNORDERED else self.num_delivered.get(key, 0)
-        for count, nbytes, sent_at in wire.runs_of(batch):
+        for count, nbytes, sent_at in runs_of(batch):
             self._row(time, wall, "deliver", sender=str(batch.sender), peer=peer,
                       conn_id=signed_or_none(conn_id), first=first, last=first + count - 1,
                       count=count, ord=ord, flags=batch.flags, nbytes=nbytes, sent_at=sent_at)
