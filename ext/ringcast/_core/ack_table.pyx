@@ -8,7 +8,7 @@ else one that is gone would keep the window full for ever (decision 12).
 cimport cython
 from libc.stdint cimport uint64_t
 
-from ringcast._core.seqno cimport ahead, natural
+from ringcast._core.seqno cimport ahead, to_uint64
 
 
 @cython.final
@@ -25,12 +25,12 @@ cdef class AckTable:
     cdef uint64_t low             # the minimum; means something only while there are members
 
     def __cinit__(self, members=(), seqno=0):
-        self.low = natural(seqno, "seqno")
+        self.low = to_uint64(seqno, "seqno")
         self.acks = dict.fromkeys(members, self.low)
 
     def ack(self, member, seqno):
         """member has everything up to seqno; True when the minimum advanced. Ignores non-members and older acks."""
-        cdef uint64_t now = natural(seqno, "seqno"), before
+        cdef uint64_t now = to_uint64(seqno, "seqno"), before
         cdef object old = self.acks.get(member)
         if old is None:
             return False
@@ -44,7 +44,7 @@ cdef class AckTable:
         """Count a new member, who has everything up to seqno; one that is there already keeps its ack.
 
         The minimum may go back by this: a window does not, so pass a seqno that is still in it."""
-        cdef uint64_t start = natural(seqno, "seqno")
+        cdef uint64_t start = to_uint64(seqno, "seqno")
         if member in self.acks:
             return
         if not self.acks or ahead(self.low, start) > 0:

@@ -1,8 +1,11 @@
-/* The only place with atomics. Plain words go in, the name of each function states its ordering, and there are no
- * fences: what a thread publishes hangs on the word that another thread reads (and TSan can follow it).
+/* All atomic accesses of ringcast. The name of each function says its memory order.
  *
- * Each function first calls RINGCAST_ATOMIC_HOOK(kind, address). It is empty here; an explorer of interleavings
- * defines it (by -D or -include) as its scheduling point. `kind` is one of RINGCAST_LOAD, _STORE, _UPDATE. */
+ * There are no fences. A thread publishes data by a store to one word, and another
+ * thread sees the data when it loads this word; so TSan can follow it.
+ *
+ * Each function first calls RINGCAST_ATOMIC_HOOK(kind, address), which is empty here.
+ * An explorer of interleavings defines it (by -D or -include) and lets another thread
+ * run there. `kind` is one of RINGCAST_LOAD, _STORE, _UPDATE. */
 #ifndef RINGCAST_ATOMICS_H
 #define RINGCAST_ATOMICS_H
 
@@ -31,20 +34,24 @@ static inline void store_release(uint64_t *word, uint64_t value) {
     __atomic_store_n(word, value, __ATOMIC_RELEASE);
 }
 
-/* Compare-and-swap: 1 when `desired` was stored; 0 leaves the word's present value in `*expected` (relaxed). */
+/* Compare and swap. Returns 1 if `desired` was stored. Returns 0 if not; then
+ * `*expected` has the value of the word (read relaxed). */
 static inline int cas_relaxed(uint64_t *word, uint64_t *expected, uint64_t desired) {
     RINGCAST_ATOMIC_HOOK(RINGCAST_UPDATE, word);
-    return __atomic_compare_exchange_n(word, expected, desired, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+    return __atomic_compare_exchange_n(word, expected, desired, 0, __ATOMIC_RELAXED,
+                                       __ATOMIC_RELAXED);
 }
 
 static inline int cas_acquire_relaxed(uint64_t *word, uint64_t *expected, uint64_t desired) {
     RINGCAST_ATOMIC_HOOK(RINGCAST_UPDATE, word);
-    return __atomic_compare_exchange_n(word, expected, desired, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED);
+    return __atomic_compare_exchange_n(word, expected, desired, 0, __ATOMIC_ACQUIRE,
+                                       __ATOMIC_RELAXED);
 }
 
 static inline int cas_acq_rel_relaxed(uint64_t *word, uint64_t *expected, uint64_t desired) {
     RINGCAST_ATOMIC_HOOK(RINGCAST_UPDATE, word);
-    return __atomic_compare_exchange_n(word, expected, desired, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED);
+    return __atomic_compare_exchange_n(word, expected, desired, 0, __ATOMIC_ACQ_REL,
+                                       __ATOMIC_RELAXED);
 }
 
 static inline uint64_t fetch_or_release(uint64_t *word, uint64_t bits) {

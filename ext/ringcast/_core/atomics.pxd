@@ -1,4 +1,8 @@
-"""What Cython sees of atomics.h. A name ends with its ordering: on success and, where there are two, on failure."""
+"""The atomic accesses of atomics.h, for Cython.
+
+The name of a function ends with its memory order. Where there are two orders, the first
+holds if the swap succeeds, the second if it fails.
+"""
 
 from libc.stdint cimport uint64_t
 

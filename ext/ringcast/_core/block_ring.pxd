@@ -1,15 +1,21 @@
-"""The block ring: a struct, and inline functions over it that know neither Python nor the GIL.
+"""The block ring: a struct, and inline functions over it that know neither Python nor
+the GIL.
 
-32 consecutive seqnos share a block of two words: `claim` says which lap of the ring the block stands for and which of
-its seqnos were taken by an adder, `full` which of them can be read. An adder claims by one compare-and-swap of lap and
-bits together, so a late duplicate of an earlier lap always fails (decision 1); it then writes the item and publishes
-the full bit. The consumer takes runs of full bits, then moves HD, then LOW. When LOW leaves a block, its claim word
-becomes the next lap, empty. One block more than the capacity needs keeps LOW+capacity out of the block LOW stands in.
+32 consecutive seqnos share a block of two words. The word `claim` has the lap of the
+ring that the block stands for, and a bit for each seqno that an adder took. The word
+`full` has a bit for each item that can be read. An adder claims its seqnos by one
+compare and swap of lap and bits together: so a late duplicate of an earlier lap always
+fails (decision 1). Then it writes the items and sets their full bits. The consumer
+takes runs of full bits, then moves HD, then LOW. When LOW leaves a block, the block's
+claim word begins the next lap, empty. The ring has one block more than the capacity
+needs, so that LOW+capacity is never in the block of LOW.
 
-Threads: any number of adders and readers; one consumer (take_run, or look_run and advance_hd); one thread that frees
-(free_block, and take_run where LOW == HD; the two never at once). Items are opaque here: references are the caller's.
-tests/interleave tries every schedule of small threads over these functions; which order each access needs, and what goes
-wrong without it, is the table of tests/interleave/test_memory_orders.py.
+Threads: any number may add and look; one is the consumer (take_run, or look_run and
+advance_hd); one at a time frees, the purger (free_block, and take_run if LOW == HD;
+never both at once). The functions here take no references to items: that is the
+caller's task. tests/interleave tries every schedule of small threads over these
+functions. The table in tests/interleave/test_memory_orders.py says which memory order
+each access needs, and what goes wrong without it.
 """
 
 from cpython.object cimport PyObject
@@ -20,67 +26,72 @@ from posix.mman cimport MAP_ANONYMOUS, MAP_FAILED, MAP_PRIVATE, PROT_READ, PROT_
 from posix.stdlib cimport posix_memalign
 
 from ringcast._core.atomics cimport (
-    cas_acq_rel_relaxed, cas_acquire_relaxed, cas_relaxed, fetch_add_acq_rel, fetch_and_relaxed, fetch_or_release,
-    fetch_sub_relaxed, load_acquire, load_relaxed, store_release,
+    cas_acq_rel_relaxed, cas_acquire_relaxed, cas_relaxed, fetch_add_acq_rel, fetch_and_relaxed,
+    fetch_or_release, fetch_sub_relaxed, load_acquire, load_relaxed, store_release,
 )
 from ringcast._core.seqno cimport ahead, raise_to
-from ringcast._core.slots cimport copy_run, count_bits, highest_bit, lowest_bit, ones, payload, unpack
+from ringcast._core.slots cimport (
+    copy_run, count_bits, highest_bit, lowest_bit, ones, payload, unpack,
+)
 
 cdef extern from * nogil:
     """
-    static inline uint64_t ringcast_mul_high(uint64_t a, uint64_t b) { return (uint64_t)(((unsigned __int128)a * b) >> 64); }
+    static inline uint64_t ringcast_mul_high(uint64_t a, uint64_t b) {
+        return (uint64_t)(((unsigned __int128)a * b) >> 64);
+    }
     """
     uint64_t mul_high "ringcast_mul_high"(uint64_t, uint64_t)
 
 cdef enum:
-    BLOCK = 32                    # seqnos in a block; smaller only where tests/interleave tries every schedule of some laps
+    BLOCK = 32                    # seqnos in a block; tests/interleave also tries 2
     BLOCK_SHIFT = 5
     NO_SHIFT = 64                 # the number of blocks is not a power of two
     CACHE_LINE = 64
-    MAP_FROM = 65536              # bytes of slots from which the arrays are mapped: untouched pages cost nothing
+    MAP_FROM = 65536              # from so many bytes of slots on, mmap: untouched pages are free
 
 
-cdef struct Block:                # 32 consecutive seqnos; zero is the empty block of lap 0
-    uint64_t claim                # lap << 32 | claimed bits: adders set bits, whoever moves LOW starts the next lap
+cdef struct Block:                # 32 consecutive seqnos; all zero is the empty block of lap 0
+    uint64_t claim                # lap << 32 | claimed bits: adders set bits, free_to() new lap
     uint64_t full                 # the full bits: adders set them, consumer and purger clear them
 
 
 cdef struct Ring:                 # four cache lines, one for each kind of thread that writes
     # Written once, by the constructor.
-    PyObject **slots              # num_blocks * 32 items; a slot means something only while its full bit is set
+    PyObject **slots              # num_blocks * 32 items; a slot is valid while its full bit is set
     Block *blocks
-    uint64_t base                 # the seqno in bit 0 of block 0, lap 0
+    uint64_t base                 # the seqno of bit 0 of block 0 in lap 0
     uint64_t capacity
     uint64_t max_bytes            # 0: unbounded
     uint64_t num_blocks
     uint64_t shift                # num_blocks == 1 << shift, or NO_SHIFT
-    uint64_t inverse              # 2**64 // num_blocks: a division for each message would be the dearest step of an add
+    uint64_t inverse              # 2**64 // num_blocks; a division would be an add's slowest step
     # Written by adders.
-    uint64_t hr                   # highest received (or announced) seqno
+    uint64_t hr                   # highest received, sent or announced seqno
     uint64_t next                 # highest seqno that a send took by reserve()
-    uint64_t nbytes               # payload held; also written by whoever frees items; kept only with max_bytes
+    uint64_t nbytes               # payload held, only with max_bytes; who frees writes it too
     uint64_t pad_adders[5]
     # Written by the consumer.
     uint64_t hd                   # highest delivered seqno
-    uint64_t kept                 # highest seqno delivered with nullify=False; only the consumer reads it
+    uint64_t kept                 # highest seqno delivered with nullify=False; the consumer's own
     uint64_t pad_consumer[6]
-    # Written by whoever frees slots.
+    # Written by the purger.
     uint64_t low                  # everything up to here is freed
     uint64_t want                 # stable() was asked up to here
-    uint64_t purging              # how many stable() calls the one that runs has to answer for
-    uint64_t bound                # capacity; 0 once closed, so that nothing is in the window any more
+    uint64_t purging              # the token: how many stable() calls the running one works for
+    uint64_t bound                # capacity; 0 once closed, so that no seqno is in the window
     uint64_t pad_purger[4]
 
 
-cdef struct Position:             # where a seqno incarnations
+cdef struct Position:             # the place of a seqno
     uint64_t block
     uint32_t lap
     uint32_t bit
 
 
-# --- positions ---------------------------------------------------------------------------------------------------
+# --- positions ------------------------------------------------------------------------
 
 cdef inline Position locate(const Ring *r, uint64_t seqno) noexcept nogil:
+    """Find the place of a seqno."""
     cdef Position at
     cdef uint64_t x = seqno - r.base
     cdef uint64_t number = x >> BLOCK_SHIFT
@@ -100,6 +111,7 @@ cdef inline Position locate(const Ring *r, uint64_t seqno) noexcept nogil:
 
 
 cdef inline void to_next_block(const Ring *r, Position *at) noexcept nogil:
+    """Move `at` to the beginning of the next block."""
     at.bit = 0
     at.block += 1
     if at.block == r.num_blocks:
@@ -108,19 +120,21 @@ cdef inline void to_next_block(const Ring *r, Position *at) noexcept nogil:
 
 
 cdef inline PyObject **slots_at(const Ring *r, Position at) noexcept nogil:
+    """Return the slot at this place; the rest of its block follows."""
     return &r.slots[(at.block << BLOCK_SHIFT) + at.bit]
 
 
-# --- adders: window test, claim, publish -------------------------------------------------------------------------
+# --- adders: test the window, claim, publish ------------------------------------------
 
 cdef inline bint in_window(const Ring *r, uint64_t seqno) noexcept nogil:
-    """LOW < seqno <= LOW+capacity (decision 4); one unsigned compare refuses both the old and what is too far."""
-    # pairs with the store_release of low in free_to(): a seqno in the window never meets a block of the lap before
+    """Test LOW < seqno <= LOW+capacity (decision 4), by one unsigned comparison."""
+    # pairs with the store_release of low in free_to(): so a seqno in the window never
+    # meets a block of the lap before
     return seqno - load_acquire(&r.low) - 1 < load_relaxed(&r.bound)
 
 
 cdef inline uint32_t claim_bits(Ring *r, Position at, uint32_t mask) noexcept nogil:
-    """Claim those bits of mask that nobody has, while the block is of our lap; returns them."""
+    """Claim the free bits of mask if the block is in our lap; return those claimed."""
     cdef uint64_t *word = &r.blocks[at.block].claim
     cdef uint64_t seen = load_relaxed(word)
     cdef uint32_t unclaimed
@@ -128,13 +142,18 @@ cdef inline uint32_t claim_bits(Ring *r, Position at, uint32_t mask) noexcept no
         unclaimed = mask & ~<uint32_t>seen
         if <uint32_t>(seen >> 32) != at.lap or not unclaimed:
             return 0
-        # pairs with the store_release of claim in free_to(): the freeing thread has read the slots of the lap before
+        # pairs with the store_release of claim in free_to(): the thread that freed the
+        # block has read the slots of the lap before
         if cas_acquire_relaxed(word, &seen, seen | unclaimed):
             return unclaimed
 
 
-cdef inline void publish(Ring *r, Position at, uint64_t seqno, uint32_t mask, PyObject **items) noexcept nogil:
-    """Store items[k] for each claimed bit at.bit+k of mask, and let it be read. HR first: HD never shows above it."""
+cdef inline void publish(Ring *r, Position at, uint64_t seqno, uint32_t mask,
+                         PyObject **items) noexcept nogil:
+    """Store items[k] for each claimed bit at.bit+k of mask, then set the full bits.
+
+    HR is raised before, so that nobody sees HD above HR.
+    """
     cdef PyObject **slots = slots_at(r, at)
     cdef uint32_t todo = mask >> at.bit
     cdef uint32_t k
@@ -143,42 +162,53 @@ cdef inline void publish(Ring *r, Position at, uint64_t seqno, uint32_t mask, Py
         k = lowest_bit(todo)
         slots[k] = items[k]
         todo &= todo - 1
-    # pairs with the load_acquire of full in ready(), take_run(), look_run(), free_block() and slot_of()
+    # pairs with the load_acquire of full in ready(), take_run(), look_run(),
+    # free_block(), slot_of() and held_bits()
     fetch_or_release(&r.blocks[at.block].full, mask)
 
 
 cdef inline uint64_t last_taken(const Ring *r) noexcept nogil:
-    """The seqno after which a sender goes on; in a window that was also filled by add(), after the highest there."""
+    """Return the seqno after which the next send goes on.
+
+    If add() filled the window too, that is the highest seqno there.
+    """
     cdef uint64_t next = load_relaxed(&r.next), hr = load_relaxed(&r.hr)
     return next if ahead(next, hr) > 0 else hr
 
 
 cdef inline uint64_t room(const Ring *r) noexcept nogil:
-    """How many seqnos fit between the last one taken and LOW+capacity."""
+    """Return how many seqnos fit between the last one taken and LOW+capacity."""
     cdef uint64_t bound = load_relaxed(&r.bound)
-    # pairs with the store_release of low in free_to(): a seqno that fits finds its block free
+    # pairs with the store_release of low in free_to(): a seqno that fits has a free
+    # block
     cdef uint64_t used = last_taken(r) - load_acquire(&r.low)
     return bound - used if used < bound else 0
 
 
 cdef inline uint64_t reserve(Ring *r, uint64_t count, uint64_t *first) noexcept nogil:
-    """Take as many of count seqnos as there is room for, in one step; the first of them goes to *first.
+    """Take at most `count` seqnos, as many as there is room for, in one step.
 
-    RingBuffer.send() takes its seqnos so, and adds their items then."""
+    The first of them goes to *first. RingBuffer.send() takes its seqnos by this call,
+    and adds its items afterwards.
+    """
     cdef uint64_t seen = load_relaxed(&r.next), start, fit
     while True:
         start = last_taken(r)
         fit = min(count, room(r))
-        # next only counts, the slots are guarded by claim; a change since the look fails the swap
+        # relaxed: `next` only counts, `claim` guards the slots. If `next` has changed
+        # since we looked, the swap fails
         if fit == 0 or cas_relaxed(&r.next, &seen, start + fit):
             first[0] = start + 1
             return fit
 
 
-# --- bytes (decision 7) ------------------------------------------------------------------------------------------
+# --- bytes (decision 7) ---------------------------------------------------------------
 
 cdef inline bint take_bytes(Ring *r, uint64_t size, bint always) noexcept nogil:
-    """Count size bytes in, when they fit or must be let in. A counter only: no item is published by it."""
+    """Add `size` to the bytes held if they fit, or `always`. Returns False if not.
+
+    Relaxed: this is a counter, which publishes no item.
+    """
     cdef uint64_t seen = load_relaxed(&r.nbytes)
     while True:
         if size and not always and (size > r.max_bytes or seen > r.max_bytes - size):
@@ -188,14 +218,15 @@ cdef inline bint take_bytes(Ring *r, uint64_t size, bint always) noexcept nogil:
 
 
 cdef inline void give_bytes(Ring *r, PyObject **items, uint64_t count) noexcept nogil:
+    """Subtract the bytes of items that leave the window."""
     if r.max_bytes:
         fetch_sub_relaxed(&r.nbytes, payload(items, count))
 
 
-# --- consumer and purger -----------------------------------------------------------------------------------------
+# --- consumer and purger --------------------------------------------------------------
 
 cdef inline uint64_t full_run(uint64_t full, Position at, uint64_t limit) noexcept nogil:
-    """Length of the run of full bits from at.bit on, at most limit."""
+    """Return the length of the run of full bits from at.bit on, at most `limit`."""
     cdef uint32_t zeros = ~<uint32_t>(full >> at.bit)
     cdef uint64_t run = lowest_bit(zeros) if zeros else BLOCK
     run = min(run, <uint64_t>(BLOCK - at.bit))
@@ -203,23 +234,27 @@ cdef inline uint64_t full_run(uint64_t full, Position at, uint64_t limit) noexce
 
 
 cdef inline void clear_full(Block *block, uint32_t mask) noexcept nogil:
-    """Clear full bits, which makes their items the caller's."""
-    # relaxed: the caller has acquired the bits, and free_to() releases the slots to the next lap
+    """Clear full bits: their items now belong to the caller."""
+    # relaxed: the caller has acquired the bits, and free_to() releases the slots
     fetch_and_relaxed(&block.full, ~<uint64_t>mask)
 
 
 cdef inline void free_to(Ring *r, uint64_t seqno, Position at) noexcept nogil:
-    """LOW = seqno, whose position is at; the block that LOW leaves starts its next lap. One thread at a time frees."""
+    """Move LOW to the seqno, whose place is `at`.
+
+    A block that LOW leaves begins its next lap. One thread at a time may call this.
+    """
     if at.bit == BLOCK - 1:
-        # pairs with the cas_acquire in claim_bits(). All 32 were claimed and published: no writer is left inside
+        # pairs with the cas_acquire in claim_bits(). All 32 seqnos were claimed and
+        # published, so nobody writes into the block any more
         store_release(&r.blocks[at.block].claim, <uint64_t>(at.lap + 1) << 32)
-    # pairs with the load_acquire of low in in_window() and reserve()
+    # pairs with the load_acquire of low in in_window(), room() and blocks_held()
     store_release(&r.low, seqno)
 
 
 cdef inline uint64_t ready(Ring *r, uint64_t limit) noexcept nogil:
-    """How many items, at most limit, can be delivered before the next gap."""
-    cdef uint64_t seqno = load_relaxed(&r.hd) + 1           # hd is the consumer's own
+    """Count the items that can be delivered before the next gap, at most `limit`."""
+    cdef uint64_t seqno = load_relaxed(&r.hd) + 1           # only the consumer writes hd
     cdef uint64_t total = 0, run
     cdef Position at = locate(r, seqno)
     while total < limit:
@@ -233,7 +268,10 @@ cdef inline uint64_t ready(Ring *r, uint64_t limit) noexcept nogil:
 
 
 cdef inline uint64_t take_run(Ring *r, PyObject **out, uint64_t limit) noexcept nogil:
-    """Move one block's run after HD out of the window; 0 at a gap."""
+    """Move the items after HD, at most to the end of a block, out of the window.
+
+    Returns how many; 0 at a gap. Moves HD, and LOW too if it was equal to HD.
+    """
     cdef uint64_t hd = load_relaxed(&r.hd)
     cdef Position at = locate(r, hd + 1)
     cdef Block *block = &r.blocks[at.block]
@@ -243,7 +281,8 @@ cdef inline uint64_t take_run(Ring *r, PyObject **out, uint64_t limit) noexcept 
         return 0
     clear_full(block, ones(run) << at.bit)
     copy_run(out, slots_at(r, at), run)
-    store_release(&r.hd, hd + run)                          # pairs with the load_acquire of hd in wanted_to()
+    # pairs with the load_acquire of hd in wanted_to()
+    store_release(&r.hd, hd + run)
     if load_relaxed(&r.low) == hd:
         at.bit += <uint32_t>run - 1
         free_to(r, hd + run, at)
@@ -251,7 +290,10 @@ cdef inline uint64_t take_run(Ring *r, PyObject **out, uint64_t limit) noexcept 
 
 
 cdef inline uint64_t look_run(Ring *r, PyObject **out, uint64_t limit) noexcept nogil:
-    """Copy one block's run after HD and leave it in place. The caller takes its references, then advance_hd()."""
+    """Copy the items after HD, at most to the end of a block, and leave them in place.
+
+    Returns how many. The caller takes its references, then calls advance_hd().
+    """
     cdef Position at = locate(r, load_relaxed(&r.hd) + 1)
     # pairs with the fetch_or_release in publish()
     cdef uint64_t run = full_run(load_acquire(&r.blocks[at.block].full), at, limit)
@@ -260,20 +302,30 @@ cdef inline uint64_t look_run(Ring *r, PyObject **out, uint64_t limit) noexcept 
 
 
 cdef inline void advance_hd(Ring *r, uint64_t run) noexcept nogil:
-    store_release(&r.hd, load_relaxed(&r.hd) + run)         # pairs with the load_acquire of hd in wanted_to()
+    """Move HD over a run that look_run() copied."""
+    # pairs with the load_acquire of hd in wanted_to()
+    store_release(&r.hd, load_relaxed(&r.hd) + run)
 
 
 cdef inline uint64_t wanted_to(Ring *r) noexcept nogil:
-    """Where LOW should go: what stable() was asked for, at most HD."""
-    # pairs with the store_release of hd: the purger sees no slot that the consumer still copies
+    """Return where LOW should go: to what stable() was asked for, at most to HD."""
+    # pairs with the store_release of hd in take_run() and advance_hd(): the consumer
+    # has copied every slot up to hd
     cdef uint64_t hd = load_acquire(&r.hd)
-    cdef uint64_t want = load_relaxed(&r.want)              # ordered by the token: the call that raised it bumped that
+    # relaxed: the token orders it, because a call raises `want` before it takes the
+    # token
+    cdef uint64_t want = load_relaxed(&r.want)
     return hd if ahead(want, hd) > 0 else want
 
 
-cdef inline uint64_t free_block(Ring *r, uint64_t upto, PyObject **out, uint32_t *count) noexcept nogil:
-    """Move LOW towards upto, at most to its block's end; the items still there go to out. Returns by how much."""
-    cdef uint64_t low = load_relaxed(&r.low)                # low is the purger's own
+cdef inline uint64_t free_block(Ring *r, uint64_t upto, PyObject **out,
+                                uint32_t *count) noexcept nogil:
+    """Move LOW towards `upto`, at most to the end of its block.
+
+    The items that are still there go to `out`, their number to *count. Returns by how
+    much LOW moved.
+    """
+    cdef uint64_t low = load_relaxed(&r.low)                # only the purger writes low
     cdef Position at = locate(r, low + 1)
     cdef Block *block = &r.blocks[at.block]
     cdef uint64_t step = min(upto - low, <uint64_t>(BLOCK - at.bit))
@@ -287,32 +339,50 @@ cdef inline uint64_t free_block(Ring *r, uint64_t upto, PyObject **out, uint32_t
     return step
 
 
-# --- the token: one caller at a time does the work, and sees to what the others asked for meanwhile ----------------
+# --- the token: one caller at a time works, also for those who ask meanwhile ----------
 
 cdef inline bint take_token(uint64_t *token, uint64_t *asked) noexcept nogil:
-    """Ask for work that was announced before this call. True: the caller does it, until give_token(). False: another does."""
+    """Ask for work that the caller has announced before.
+
+    True: the caller does the work, until give_token() is true. False: another one does
+    it.
+    """
     asked[0] = 1
-    # pairs with both accesses in give_token(): either the one who works sees what we announced, or we work
+    # pairs with both accesses in give_token(): either the one who works sees what we
+    # announced, or we work
     return fetch_add_acq_rel(token, 1) == 0
 
 
 cdef inline bint give_token(uint64_t *token, uint64_t *asked) noexcept nogil:
-    """True: the token is back, nobody asked since the look at the work. False: somebody did, so look again."""
-    if cas_acq_rel_relaxed(token, asked, 0):    # pairs with the fetch_add_acq_rel in take_token(): the next one goes on from here
+    """Give the token back.
+
+    False: somebody asked since we looked for work; look again.
+    """
+    # pairs with the fetch_add_acq_rel in take_token(): the next one goes on from here
+    if cas_acq_rel_relaxed(token, asked, 0):
         return True
-    asked[0] = load_acquire(token)              # pairs with the fetch_add_acq_rel in take_token(): the work of those who asked
+    # pairs with the fetch_add_acq_rel in take_token(): we see the work of those who
+    # asked
+    asked[0] = load_acquire(token)
     return False
 
 
 cdef inline bint ask_to_free(Ring *r, uint64_t seqno, uint64_t *asked) noexcept nogil:
-    """Raise `want` to min(seqno, HD). True: the caller now calls free_wanted() until it returns 0."""
+    """Raise `want` to min(seqno, HD).
+
+    True: the caller now calls free_wanted() until it returns 0.
+    """
     cdef uint64_t hd = load_relaxed(&r.hd)
     raise_to(&r.want, hd if ahead(seqno, hd) > 0 else seqno)
     return take_token(&r.purging, asked)
 
 
-cdef inline uint64_t free_wanted(Ring *r, uint64_t *asked, PyObject **out, uint32_t *count) noexcept nogil:
-    """free_block() on the way to what is wanted. 0: all of it is freed, and somebody else may free."""
+cdef inline uint64_t free_wanted(Ring *r, uint64_t *asked, PyObject **out,
+                                 uint32_t *count) noexcept nogil:
+    """Call free_block() for the next step towards what is wanted.
+
+    Returns by how much LOW moved. 0: all is freed, and the token is given back.
+    """
     cdef uint64_t upto, step
     while True:
         upto = wanted_to(r)
@@ -321,10 +391,13 @@ cdef inline uint64_t free_wanted(Ring *r, uint64_t *asked, PyObject **out, uint3
             return step
 
 
-# --- readers -----------------------------------------------------------------------------------------------------
+# --- looking --------------------------------------------------------------------------
 
 cdef inline PyObject *slot_of(Ring *r, uint64_t seqno) noexcept nogil:
-    """The item of seqno, or NULL. Only for a caller who knows that nobody frees meanwhile, as under the GIL."""
+    """Return the item of a seqno, or NULL.
+
+    The caller knows that nobody frees meanwhile; RingBuffer.get() holds the GIL.
+    """
     cdef Position at = locate(r, seqno)
     # pairs with the fetch_or_release in publish()
     if not in_window(r, seqno) or not load_acquire(&r.blocks[at.block].full) >> at.bit & 1:
@@ -333,7 +406,10 @@ cdef inline PyObject *slot_of(Ring *r, uint64_t seqno) noexcept nogil:
 
 
 cdef inline uint32_t claimed_bits(Ring *r, Position at) noexcept nogil:
-    """The claimed bits of at's block as its lap sees them: all, once the block went on to a later lap."""
+    """Return the claimed bits of a block in the lap of `at`.
+
+    All are claimed if the block is in a later lap already.
+    """
     cdef uint64_t claim = load_relaxed(&r.blocks[at.block].claim)
     cdef int32_t later = <int32_t>(<uint32_t>(claim >> 32) - at.lap)
     if later == 0:
@@ -341,8 +417,12 @@ cdef inline uint32_t claimed_bits(Ring *r, Position at) noexcept nogil:
     return ones(BLOCK) if later > 0 else 0
 
 
-cdef inline uint64_t scan(Ring *r, Position *at, uint64_t seqno, uint64_t last, bint claimed) noexcept nogil:
-    """The first of seqno..last that is claimed (or is not); last+1 when there is none. `at` goes along with seqno."""
+cdef inline uint64_t scan(Ring *r, Position *at, uint64_t seqno, uint64_t last,
+                          bint claimed) noexcept nogil:
+    """Find the first of seqno..last that is claimed, or that is not.
+
+    Returns last+1 if there is none. `at` is the place of seqno, and moves along.
+    """
     cdef uint64_t left = last + 1 - seqno, step
     cdef uint32_t bits
     while left:
@@ -360,12 +440,18 @@ cdef inline uint64_t scan(Ring *r, Position *at, uint64_t seqno, uint64_t last, 
 
 
 cdef inline uint32_t held_bits(Ring *r, Position at) noexcept nogil:
-    return <uint32_t>load_acquire(&r.blocks[at.block].full)     # pairs with the fetch_or_release in publish()
+    """Return the full bits of a block."""
+    # pairs with the fetch_or_release in publish()
+    return <uint32_t>load_acquire(&r.blocks[at.block].full)
 
 
 cdef inline uint64_t blocks_held(Ring *r, Position *first) noexcept nogil:
-    """How many blocks LOW+1..HR touches, and where the first begins. Full bits are nowhere else."""
-    cdef uint64_t low = load_acquire(&r.low), hr = load_relaxed(&r.hr)    # pairs with the store_release of low
+    """Count the blocks that LOW+1..HR touches: no other block has full bits.
+
+    The beginning of the first goes to *first.
+    """
+    # pairs with the store_release of low in free_to()
+    cdef uint64_t low = load_acquire(&r.low), hr = load_relaxed(&r.hr)
     first[0] = locate(r, low + 1)
     cdef uint64_t blocks = (hr - low + first.bit + BLOCK - 1) >> BLOCK_SHIFT if hr != low else 0
     first.bit = 0
@@ -373,24 +459,25 @@ cdef inline uint64_t blocks_held(Ring *r, Position *first) noexcept nogil:
 
 
 cdef inline uint32_t empty_block(Ring *r, Position at, PyObject **out) noexcept nogil:
-    """Take all items out of a block; returns how many. For the end of the window."""
+    """Take all items out of a block when the window closes. Returns how many."""
     cdef uint32_t held = held_bits(r, at)
     clear_full(&r.blocks[at.block], held)
     return unpack(slots_at(r, at), held, out)
 
 
-# --- memory ------------------------------------------------------------------------------------------------------
+# --- memory ---------------------------------------------------------------------------
 
 cdef inline bint is_mapped(const Ring *r) noexcept nogil:
     return r.num_blocks * BLOCK * sizeof(PyObject *) >= MAP_FROM
 
 
 cdef inline uint64_t area_size(const Ring *r) noexcept nogil:
+    """Return the bytes of slots and blocks together."""
     return r.num_blocks * (BLOCK * sizeof(PyObject *) + sizeof(Block))
 
 
 cdef inline bint make_area(Ring *r) noexcept nogil:
-    """One zeroed area for slots and blocks; zero is a valid empty ring."""
+    """Allocate one area for slots and blocks. All zero, it is an empty ring."""
     cdef void *area
     if is_mapped(r):
         area = mmap(NULL, area_size(r), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
@@ -406,7 +493,10 @@ cdef inline bint make_area(Ring *r) noexcept nogil:
 
 
 cdef inline Ring *make_ring(uint64_t capacity, uint64_t offset, uint64_t max_bytes) noexcept nogil:
-    """A ring that nobody else sees yet, so its words are plain stores; NULL when there is no memory."""
+    """Make an empty ring; NULL if there is no memory.
+
+    Nobody else sees it yet, so its words are written by plain stores.
+    """
     cdef void *memory = NULL
     if posix_memalign(&memory, CACHE_LINE, sizeof(Ring)):
         return NULL
@@ -428,6 +518,7 @@ cdef inline Ring *make_ring(uint64_t capacity, uint64_t offset, uint64_t max_byt
 
 
 cdef inline void destroy_ring(Ring *r) noexcept nogil:
+    """Give all memory of the ring back."""
     if is_mapped(r):
         munmap(r.slots, area_size(r))
     else:

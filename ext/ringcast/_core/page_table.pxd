@@ -1,12 +1,15 @@
-"""The page table: a struct, and inline functions over it that know neither Python nor references. The memory of a SeqnoTable.
+"""The page table: a struct, and inline functions over it that know neither Python nor
+references. It is the memory of a SeqnoTable.
 
-A row has the slots of 32 consecutive seqnos and exists while one of them is held; eight rows make a page; the
-directory has the pages, round and round, from the one in which LOW+1 stands. The first page lies in the table itself, and so does
-a directory of one page: what is held within 256 seqnos costs its rows and nothing else. So an empty table has no memory of its
-own, and a seqno far ahead costs a row, a page, and a directory with a pointer for each 256 seqnos up to it.
+A row has the slots of 32 consecutive seqnos, and exists while one of them is held.
+Eight rows make a page. The directory points to the pages; it is a circle that begins
+with the page of LOW+1. The first page is inside the table itself, and so is a directory
+of one page: items within 256 seqnos cost their rows and nothing else. So an empty table
+has no memory of its own. A seqno far ahead costs a row, a page, and a directory with
+one pointer for each 256 seqnos up to it.
 
-The GIL guards all of it. Whether a seqno was accepted needs no memory beside its slot: up to HD all were, above HD those
-that are held.
+The GIL guards all of it. The table needs no memory for the seqnos that it accepted:
+these are all up to HD, and above HD those that are held.
 """
 
 from cpython.object cimport PyObject
@@ -16,7 +19,8 @@ from libc.string cimport memset
 from ringcast._core.seqno cimport ahead
 from ringcast._core.slots cimport copy_run, count_bits, lowest_bit, ones, payload, unpack
 
-# Python's allocator, so that tracemalloc sees what a table costs. It wants the GIL, which whoever calls a table's functions holds.
+# Python's allocator, so that tracemalloc sees what a table costs. It needs the GIL,
+# which the callers of a table's functions hold.
 cdef extern from "Python.h" nogil:
     void *PyMem_Malloc(size_t)
     void *PyMem_Calloc(size_t, size_t)
@@ -30,7 +34,7 @@ cdef enum:
 
 
 cdef struct Row:
-    uint32_t full                 # which slots hold an item; the others mean nothing
+    uint32_t full                 # a bit for each slot that holds an item; the others are invalid
     PyObject *slots[ROW]
 
 
@@ -38,10 +42,10 @@ cdef struct Page:
     Row *rows[PAGE]               # NULL: nothing is held there
 
 
-cdef struct Table:                # the GIL guards all of it
-    Page **directory              # mask+1 pages, a power of two of them; NULL: nothing is held there
+cdef struct Table:
+    Page **directory              # mask+1 pages, a power of two; NULL: nothing is held there
     uint32_t mask
-    uint32_t head                 # place & mask of LOW+1's page in the directory; counts the pages that LOW has left
+    uint32_t head                 # how many pages LOW has left; head & mask is LOW+1's page
     uint32_t pages                # how many there are
     uint32_t rows                 # how many there are
     uint64_t start                # the first seqno of LOW+1's page
@@ -53,59 +57,65 @@ cdef struct Table:                # the GIL guards all of it
     uint64_t max_bytes            # 0: unbounded
     uint64_t nbytes               # payload held; kept only with max_bytes
     uint64_t capacity
-    uint64_t bound                # capacity; 0 once closed, so that nothing is in the window any more
-    uint8_t purging               # a stable() runs: others leave their wish in `want`
+    uint64_t bound                # capacity; 0 once closed, so that no seqno is in the window
+    uint8_t purging               # a stable() runs: others only raise `want`
     uint8_t starved               # the last send ended because there was no memory
     uint8_t own_used              # `own` is in the directory
     Page *only                    # the directory of one page
     Page own                      # the page that is used first
 
 
-# --- where a seqno lives: all of these take seqnos above LOW only --------------------------------------------------
+# --- positions: all of these take seqnos above LOW only -------------------------------
 
 cdef inline uint64_t page_number(const Table *t, uint64_t seqno) noexcept nogil:
-    """0 is LOW+1's page."""
+    """Return the number of the seqno's page; 0 is LOW+1's page."""
     return (seqno - t.start) >> PAGE_SHIFT
 
 
 cdef inline Page **page_at(const Table *t, uint64_t number) noexcept nogil:
-    """Its place in the directory, which has one: number <= mask."""
+    """Return the place of a page in the directory, which is large enough: number <=
+    mask."""
     return &t.directory[(t.head + <uint32_t>number) & t.mask]
 
 
 cdef inline Row **row_at(const Table *t, Page *page, uint64_t seqno) noexcept nogil:
+    """Return the place of the seqno's row in its page."""
     return &page.rows[(seqno - t.start) >> ROW_SHIFT & (PAGE - 1)]
 
 
 cdef inline uint32_t bit_of(const Table *t, uint64_t seqno) noexcept nogil:
+    """Return the place of the seqno in its row."""
     return <uint32_t>(seqno - t.start) & (ROW - 1)
 
 
 cdef inline Page *find_page(const Table *t, uint64_t seqno) noexcept nogil:
+    """Return the seqno's page, or NULL."""
     cdef uint64_t number = page_number(t, seqno)
     return page_at(t, number)[0] if number <= t.mask else NULL
 
 
 cdef inline Row *find_row(const Table *t, uint64_t seqno) noexcept nogil:
+    """Return the seqno's row, or NULL."""
     cdef Page *page = find_page(t, seqno)
     return row_at(t, page, seqno)[0] if page != NULL else NULL
 
 
 cdef inline uint32_t full_from(const Table *t, uint64_t seqno) noexcept nogil:
-    """What is held of seqno's row: bit 0 is seqno itself."""
+    """Return the full bits of the row from the seqno on; bit 0 is the seqno itself."""
     cdef Row *row = find_row(t, seqno)
     return row.full >> bit_of(t, seqno) if row != NULL else 0
 
 
 cdef inline uint64_t left_in_row(const Table *t, uint64_t seqno) noexcept nogil:
-    """How many seqnos from this one on its row has."""
+    """Count the seqnos of the row from this one on."""
     return ROW - bit_of(t, seqno)
 
 
-# --- memory: nothing here touches an item, and a failure leaves everything as it was ---------------------------------
+# --- memory: nothing here touches an item; a call that fails changes nothing ----------
 
 cdef inline bint resize(Table *t, uint64_t size) noexcept nogil:
-    """A directory of `size` pages, a power of two and enough for those that there are."""
+    """Make a directory of `size` pages: a power of two, and enough for those there
+    are."""
     cdef Page **directory = &t.only
     cdef uint64_t k, both = min(size, <uint64_t>t.mask + 1)
     if size > 1:
@@ -123,6 +133,7 @@ cdef inline bint resize(Table *t, uint64_t size) noexcept nogil:
 
 
 cdef inline uint64_t size_for(uint64_t pages) noexcept nogil:
+    """Return the smallest power of two that is at least `pages`."""
     cdef uint64_t size = 1
     while size < pages:
         size <<= 1
@@ -130,7 +141,10 @@ cdef inline uint64_t size_for(uint64_t pages) noexcept nogil:
 
 
 cdef inline void fit(Table *t) noexcept nogil:
-    """Make the directory smaller when LOW has left most of it behind; twice what is needed keeps it from growing at once."""
+    """Make the directory smaller if LOW has left most of it behind.
+
+    The new one has twice the places that are needed, so that it need not grow at once.
+    """
     cdef uint64_t needed = <uint64_t>t.mask + 1
     while needed > 1 and page_at(t, needed - 1)[0] == NULL:
         needed -= 1
@@ -140,6 +154,10 @@ cdef inline void fit(Table *t) noexcept nogil:
 
 
 cdef inline Page *new_page(Table *t) noexcept nogil:
+    """Return an empty page: the table's own if that is unused.
+
+    NULL: there is no memory.
+    """
     cdef Page *page = &t.own
     if t.own_used:
         return <Page *>PyMem_Calloc(1, sizeof(Page))
@@ -149,6 +167,7 @@ cdef inline Page *new_page(Table *t) noexcept nogil:
 
 
 cdef inline void free_page(Table *t, Page *page) noexcept nogil:
+    """Give the memory of a page back."""
     if page == &t.own:
         t.own_used = False
     else:
@@ -156,7 +175,10 @@ cdef inline void free_page(Table *t, Page *page) noexcept nogil:
 
 
 cdef inline Page *make_page(Table *t, uint64_t seqno) noexcept nogil:
-    """The page of seqno, in a directory that reaches to it; NULL when there is no memory."""
+    """Return the seqno's page; make it, and make the directory larger, if needed.
+
+    NULL: there is no memory.
+    """
     cdef uint64_t number = page_number(t, seqno)
     cdef Page *page = find_page(t, seqno)
     if page != NULL:
@@ -173,7 +195,10 @@ cdef inline Page *make_page(Table *t, uint64_t seqno) noexcept nogil:
 
 
 cdef inline Row *make_row(Table *t, uint64_t seqno) noexcept nogil:
-    """The row of seqno, empty unless there is one already; NULL when there is no memory."""
+    """Return the seqno's row; make an empty one if there is none.
+
+    NULL: there is no memory.
+    """
     cdef Row *row = find_row(t, seqno)
     cdef Page *page
     if row != NULL:
@@ -200,7 +225,10 @@ cdef inline bint is_empty(const Page *page) noexcept nogil:
 
 
 cdef inline void drop_row(Table *t, uint64_t seqno) noexcept nogil:
-    """Give the row of seqno back; with the last row of a page that page, with the last page the directory."""
+    """Give the memory of the seqno's row back.
+
+    The last row of a page takes the page along, and the last page the directory.
+    """
     cdef Page *page = find_page(t, seqno)
     cdef Row **row = row_at(t, page, seqno)
     PyMem_Free(row[0])
@@ -215,27 +243,33 @@ cdef inline void drop_row(Table *t, uint64_t seqno) noexcept nogil:
 
 
 cdef inline void empty(Table *t, Row *row, uint64_t seqno, uint32_t mask) noexcept nogil:
-    """The slots of mask are empty from now on; HD is up to date, LOW still below seqno."""
+    """Clear the full bits of mask in the seqno's row, which goes with its last item.
+
+    The seqno is above LOW.
+    """
     row.full &= ~mask
     if row.full == 0:
         drop_row(t, seqno)
 
 
 cdef inline void move_low(Table *t, uint64_t seqno) noexcept nogil:
-    """LOW = seqno; the rows that it leaves are gone already."""
+    """Move LOW to the seqno. The rows that it leaves are gone already."""
     cdef uint32_t pages = <uint32_t>page_number(t, seqno + 1)
     cdef uint32_t quarter = (t.mask + 1) >> 2
     t.low = seqno
     if pages:
         t.start += <uint64_t>pages << PAGE_SHIFT
         t.head += pages
-        # A look at every place, once in a quarter of them.
+        # fit() looks at every place, so call it once in a quarter of them
         if quarter and (t.head ^ (t.head - pages)) >= quarter:
             fit(t)
 
 
 cdef inline Row *next_row(const Table *t, uint64_t *number) noexcept nogil:
-    """The first row from number[0] on, which counts rows from LOW's page on and then stands behind it; NULL behind the last."""
+    """Find the first row from *number on; row 0 is the first of LOW+1's page.
+
+    Moves *number behind it. NULL: there is no more.
+    """
     cdef Page *page
     cdef Row *row
     while number[0] // PAGE <= t.mask:
@@ -250,33 +284,39 @@ cdef inline Row *next_row(const Table *t, uint64_t *number) noexcept nogil:
     return NULL
 
 
-# --- adding and sending ------------------------------------------------------------------------------------------
+# --- adding and sending ---------------------------------------------------------------
 
 cdef inline bint in_window(const Table *t, uint64_t seqno) noexcept nogil:
-    """LOW < seqno <= LOW+capacity (decision 4)."""
+    """Test LOW < seqno <= LOW+capacity (decision 4)."""
     return seqno - t.low - 1 < t.bound
 
 
 cdef inline uint64_t room(const Table *t) noexcept nogil:
-    """How many seqnos fit between HR, after which a sender goes on, and LOW+capacity."""
+    """Return how many seqnos fit between HR, after which a send goes on, and
+    LOW+capacity."""
     cdef uint64_t used = t.hr - t.low
     return t.bound - used if used < t.bound else 0
 
 
 cdef inline bint fits(const Table *t, uint64_t size) noexcept nogil:
-    """Whether so many bytes more are within the bound; nothing always is."""
+    """Test if `size` bytes more are within the bound; 0 bytes always are."""
     return size == 0 or (size <= t.max_bytes and t.nbytes <= t.max_bytes - size)
 
 
 cdef inline uint64_t payload_of(PyObject **items, uint32_t mask) noexcept nogil:
+    """Add up the bytes of items[k] for each bit k of mask."""
     cdef PyObject *chosen[ROW]
     if mask & (mask + 1) == 0:
         return payload(items, count_bits(mask))
     return payload(chosen, unpack(items, mask, chosen))
 
 
-cdef inline uint32_t fitting(const Table *t, uint64_t seqno, PyObject **items, uint32_t new, uint64_t *size) noexcept nogil:
-    """Which of new (bit k means items[k]) the bound lets in, in their order, and their bytes. HD+1 always is (decision 7)."""
+cdef inline uint32_t fitting(const Table *t, uint64_t seqno, PyObject **items, uint32_t new,
+                             uint64_t *size) noexcept nogil:
+    """Choose from the bits of `new`, in order, the items that the byte bound lets in.
+
+    HD+1 always is let in (decision 7). The bytes of those chosen go to *size.
+    """
     cdef uint32_t let_in = 0, k
     cdef uint64_t one
     size[0] = payload_of(items, new)
@@ -294,7 +334,10 @@ cdef inline uint32_t fitting(const Table *t, uint64_t seqno, PyObject **items, u
 
 
 cdef inline uint64_t fitting_run(const Table *t, PyObject **items, uint64_t count) noexcept nogil:
-    """How many of items a send may take before one is beyond the bound; an empty window takes one of any size."""
+    """Count the items that a send may take before one is beyond the byte bound.
+
+    An empty window takes one item of any size.
+    """
     cdef bint is_first = t.hr == t.low
     cdef uint64_t taken = 0, size, k
     for k in range(count):
@@ -306,7 +349,7 @@ cdef inline uint64_t fitting_run(const Table *t, PyObject **items, uint64_t coun
 
 
 cdef inline void store(Row *row, uint32_t bit, uint32_t new, PyObject **items) noexcept nogil:
-    """items[k] goes into slot bit+k for each bit k of new."""
+    """Store items[k] in slot bit+k for each bit k of new."""
     cdef uint32_t k
     row.full |= new << bit
     if new & (new + 1) == 0:
@@ -318,15 +361,15 @@ cdef inline void store(Row *row, uint32_t bit, uint32_t new, PyObject **items) n
         new &= new - 1
 
 
-# --- delivering and freeing --------------------------------------------------------------------------------------
+# --- delivering and freeing -----------------------------------------------------------
 
 cdef inline uint64_t run_of(uint32_t full) noexcept nogil:
-    """How many of the lowest bits are full without a gap."""
+    """Count the lowest bits that are set, up to the first that is not."""
     return lowest_bit(~full) if ~full else ROW
 
 
 cdef inline uint64_t ready(const Table *t, uint64_t limit) noexcept nogil:
-    """How many items, at most limit, can be delivered before the next gap."""
+    """Count the items that can be delivered before the next gap, at most `limit`."""
     cdef uint64_t total = 0, run = 1
     while total < limit and run:
         run = run_of(full_from(t, t.hd + 1 + total))
@@ -334,24 +377,11 @@ cdef inline uint64_t ready(const Table *t, uint64_t limit) noexcept nogil:
     return min(total, limit)
 
 
-cdef inline uint64_t take_run(Table *t, PyObject **out, uint64_t limit) noexcept nogil:
-    """Move one row's run after HD out of the table; 0 at a gap."""
-    cdef uint64_t first = t.hd + 1
-    cdef Row *row = find_row(t, first)
-    cdef uint32_t bit = bit_of(t, first)
-    cdef uint64_t run = min(run_of(row.full >> bit), limit) if row != NULL else 0
-    cdef bint low_follows = t.low == t.hd
-    if run:
-        copy_run(out, row.slots + bit, run)
-        t.hd += run
-        empty(t, row, first, ones(run) << bit)
-        if low_follows:
-            move_low(t, t.hd)
-    return run
-
-
 cdef inline uint64_t look_run(const Table *t, PyObject **out, uint64_t limit) noexcept nogil:
-    """Copy one row's run after HD and leave it in place; HD is the caller's to move."""
+    """Copy the items after HD, at most to the end of a row, and leave them in place.
+
+    Returns how many; 0 at a gap. The caller moves HD.
+    """
     cdef Row *row = find_row(t, t.hd + 1)
     cdef uint32_t bit = bit_of(t, t.hd + 1)
     cdef uint64_t run = min(run_of(row.full >> bit), limit) if row != NULL else 0
@@ -360,8 +390,28 @@ cdef inline uint64_t look_run(const Table *t, PyObject **out, uint64_t limit) no
     return run
 
 
+cdef inline uint64_t take_run(Table *t, PyObject **out, uint64_t limit) noexcept nogil:
+    """Move the items after HD, at most to the end of a row, out of the table.
+
+    Returns how many; 0 at a gap. Moves HD, and LOW too if it was equal to HD.
+    """
+    cdef uint64_t first = t.hd + 1
+    cdef Row *row = find_row(t, first)
+    cdef uint64_t run = look_run(t, out, limit)
+    cdef bint low_follows = t.low == t.hd
+    if run:
+        t.hd += run
+        empty(t, row, first, ones(run) << bit_of(t, first))
+        if low_follows:
+            move_low(t, t.hd)
+    return run
+
+
 cdef inline uint32_t free_row(Table *t, uint64_t upto, PyObject **out) noexcept nogil:
-    """Move LOW towards upto, at most to the end of its row; returns how many items were there, which go to out."""
+    """Move LOW towards `upto`, at most to the end of its row.
+
+    The items that are still there go to `out`. Returns how many they are.
+    """
     cdef uint64_t first = t.low + 1
     cdef uint64_t step = min(upto - t.low, left_in_row(t, first))
     cdef Row *row = find_row(t, first)
@@ -374,10 +424,13 @@ cdef inline uint32_t free_row(Table *t, uint64_t upto, PyObject **out) noexcept 
     return count
 
 
-# --- looking -----------------------------------------------------------------------------------------------------
+# --- looking --------------------------------------------------------------------------
 
 cdef inline uint64_t scan(const Table *t, uint64_t seqno, uint64_t last, bint held) noexcept nogil:
-    """The first of seqno..last that is held (or is not); last+1 when there is none."""
+    """Find the first of seqno..last that is held, or that is not.
+
+    Returns last+1 if there is none.
+    """
     cdef uint32_t full
     while ahead(last, seqno) >= 0:
         full = full_from(t, seqno)

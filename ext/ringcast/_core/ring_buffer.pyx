@@ -15,7 +15,7 @@ from ringcast._core.block_ring cimport (
     make_ring, publish, ready, reserve, room, scan, slot_of, slots_at, take_bytes, take_run,
     to_next_block,
 )
-from ringcast._core.seqno cimport ahead, natural
+from ringcast._core.seqno cimport ahead, to_uint64
 from ringcast._core.slots cimport count_bits, ones, payload
 from ringcast._core.window cimport (
     Py_INCREF, Window, Words, capacity_of, hold, refuse_none, release,
@@ -36,7 +36,7 @@ cdef class RingBuffer(Window):
     """
 
     def __cinit__(self, capacity, offset=0, *, max_bytes=0):
-        self.ring = make_ring(capacity_of(capacity), natural(offset, "offset"), natural(max_bytes, "max_bytes"))
+        self.ring = make_ring(capacity_of(capacity), to_uint64(offset, "offset"), to_uint64(max_bytes, "max_bytes"))
         if self.ring == NULL:
             raise MemoryError(f"no memory for a window of {capacity} messages")
 

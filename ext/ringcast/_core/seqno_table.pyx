@@ -17,7 +17,7 @@ from ringcast._core.page_table cimport (
     full_from, in_window, left_in_row, look_run, make_row, next_row, ready, room, scan, store,
     take_run,
 )
-from ringcast._core.seqno cimport ahead, natural
+from ringcast._core.seqno cimport ahead, to_uint64
 from ringcast._core.slots cimport count_bits, highest_bit, ones, payload, unpack
 from ringcast._core.window cimport (
     CAPACITY_MAX, Py_INCREF, Window, Words, capacity_of, hold, refuse_none, release,
@@ -42,10 +42,10 @@ cdef class SeqnoTable(Window):
     def __cinit__(self, offset=0, *, capacity=CAPACITY_MAX, max_bytes=0):
         cdef Table *t = &self.table
         t.directory = &t.only
-        t.hr = t.hd = t.kept = t.low = t.want = natural(offset, "offset")
+        t.hr = t.hd = t.kept = t.low = t.want = to_uint64(offset, "offset")
         t.start = t.low + 1
         t.capacity = t.bound = capacity_of(capacity)
-        t.max_bytes = natural(max_bytes, "max_bytes")
+        t.max_bytes = to_uint64(max_bytes, "max_bytes")
 
     def __dealloc__(self):
         self.c_close()

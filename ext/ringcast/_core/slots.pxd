@@ -1,4 +1,7 @@
-"""Slots with items, and masks of at most 32 bits that say which of them are meant. Items are opaque: references are the caller's."""
+"""Slots with items, and masks of at most 32 bits that choose some of them.
+
+The functions here take no references to items: that is the caller's task.
+"""
 
 from cpython.object cimport PyObject
 from libc.stdint cimport uint32_t, uint64_t
@@ -15,16 +18,18 @@ cdef extern from * nogil:
 
 
 cdef inline uint32_t ones(uint64_t count) noexcept nogil:
-    """A mask of count (0..32) low bits."""
+    """Return a mask whose lowest `count` (0..32) bits are set."""
     return <uint32_t>((<uint64_t>1 << count) - 1)
 
 
 cdef inline uint32_t highest_bit(uint32_t mask) noexcept nogil:
+    """Return the position of the highest bit that is set; there must be one."""
     return 31 - leading_zeros(mask)
 
 
 cdef inline void copy_run(PyObject **out, PyObject **slots, uint64_t run) noexcept nogil:
-    """Apart from a run of one, which is what remove() asks for and where a call would cost more than the copy."""
+    """Copy `run` slots. remove() asks for one: there memcpy() costs more than the
+    copy."""
     if run == 1:
         out[0] = slots[0]
     else:
@@ -32,7 +37,7 @@ cdef inline void copy_run(PyObject **out, PyObject **slots, uint64_t run) noexce
 
 
 cdef inline uint32_t unpack(PyObject **slots, uint32_t mask, PyObject **out) noexcept nogil:
-    """Copy the slots whose bit is set, without holes; returns how many."""
+    """Copy the slots whose bit is set, without holes. Returns how many they are."""
     cdef uint32_t count = 0
     while mask:
         out[count] = slots[lowest_bit(mask)]
@@ -42,7 +47,7 @@ cdef inline uint32_t unpack(PyObject **slots, uint32_t mask, PyObject **out) noe
 
 
 cdef inline uint64_t payload(PyObject **items, uint64_t count) noexcept nogil:
-    """Bytes of payload: what `bytes` objects hold; others count nothing (decision 7)."""
+    """Add up the bytes of payload. Only `bytes` objects count (decision 7)."""
     cdef uint64_t total = 0, k
     for k in range(count):
         if is_bytes(items[k]):

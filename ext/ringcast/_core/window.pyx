@@ -13,7 +13,7 @@ from cpython.object cimport PyObject
 from libc.stdint cimport uint32_t, uint64_t
 
 from ringcast._core.atomics cimport load_relaxed
-from ringcast._core.seqno cimport ahead, natural, raise_to
+from ringcast._core.seqno cimport ahead, to_uint64, raise_to
 from ringcast._core.slots cimport count_bits, lowest_bit, payload, unpack
 
 cdef object ClosedError
@@ -42,7 +42,7 @@ cdef int refuse_none() except -1:
 
 
 cdef uint64_t capacity_of(object capacity) except 0:
-    cdef uint64_t seqnos = natural(capacity, "capacity")
+    cdef uint64_t seqnos = to_uint64(capacity, "capacity")
     if not 1 <= seqnos <= CAPACITY_MAX:
         raise ValueError(f"capacity is {capacity}; pass a number of messages from 1 to 2**26")
     return seqnos
@@ -77,11 +77,11 @@ cdef class Window:
 
     def add(self, seqno, item):
         """Store item under seqno; True for exactly one caller per seqno, else False (old, duplicate, or no room)."""
-        return self.c_add(natural(seqno, "seqno"), item)
+        return self.c_add(to_uint64(seqno, "seqno"), item)
 
     def add_many(self, first_seqno, list items not None):
         """Store items under first_seqno, first_seqno+1, ...; returns how many of them were new and had room."""
-        cdef uint64_t first = natural(first_seqno, "first_seqno")
+        cdef uint64_t first = to_uint64(first_seqno, "first_seqno")
         cdef uint64_t count = <uint64_t>PyList_GET_SIZE(items)
         check_items(items, 0, count)
         return self.c_add_run(first, list_items(<PyObject *>items), count)
@@ -91,7 +91,7 @@ cdef class Window:
 
         Returns HR."""
         cdef Words at = self.words()
-        cdef uint64_t upto = natural(seqno, "seqno")
+        cdef uint64_t upto = to_uint64(seqno, "seqno")
         cdef uint64_t limit = load_relaxed(at.low) + load_relaxed(at.bound)
         raise_to(at.hr, limit if ahead(upto, limit) > 0 else upto)
         return load_relaxed(at.hr)
@@ -108,7 +108,7 @@ cdef class Window:
         """send() for items[start:], as far as there is room; returns how many were taken, in order from items[start].
 
         Their seqnos are the ones from next_seqno on. Only items that have room are looked at."""
-        cdef uint64_t size = <uint64_t>PyList_GET_SIZE(items), begin = natural(start, "start"), sent
+        cdef uint64_t size = <uint64_t>PyList_GET_SIZE(items), begin = to_uint64(start, "start"), sent
         if begin > size:
             raise ValueError(f"start is {begin}, but there are {size} items; pass at most that")
         cdef Words at = self.words()
@@ -136,7 +136,7 @@ cdef class Window:
 
     def remove_many(self, limit=0, bint nullify=True):
         """What remove() would return one by one up to the next gap, as a list; at most `limit` items unless it is 0."""
-        cdef uint64_t most = natural(limit, "limit")
+        cdef uint64_t most = to_uint64(limit, "limit")
         cdef uint64_t count = self.c_ready(most if most else self.words().capacity)
         cdef list out = PyList_New(<Py_ssize_t>count)
         # A collection inside PyList_New may run a finaliser that removes: then there is less than was counted.
@@ -149,7 +149,7 @@ cdef class Window:
         """Free LOW+1..min(seqno, HD) and advance LOW; returns how many seqnos that were. LOW never moves back.
 
         A call from a finaliser that runs inside stable() hands its wish to the call already running and returns 0."""
-        return self.c_stable(natural(seqno, "seqno"))
+        return self.c_stable(to_uint64(seqno, "seqno"))
 
     def close(self):
         """Release all items, at once and for good. May be called again.
@@ -162,15 +162,15 @@ cdef class Window:
 
     def get(self, seqno):
         """The item of seqno while the window holds it, else None: for answering a request for retransmission."""
-        cdef PyObject *value = self.peek(natural(seqno, "seqno"))
+        cdef PyObject *value = self.peek(to_uint64(seqno, "seqno"))
         return None if value == NULL else <object>value
 
     def missing(self, limit=0, upto=None):
         """Gaps among HD+1..min(HR, upto) as (first, last) pairs, oldest first; at most `limit` of them, 0 for all."""
-        cdef uint64_t most = natural(limit, "limit"), last = self.c_hr(), bound, first, end
+        cdef uint64_t most = to_uint64(limit, "limit"), last = self.c_hr(), bound, first, end
         cdef list gaps = []
         if upto is not None:
-            bound = natural(upto, "upto")
+            bound = to_uint64(upto, "upto")
             last = bound if ahead(last, bound) > 0 else last
         first, end = self.c_hd() + 1, last
         while (most == 0 or <uint64_t>len(gaps) < most) and self.c_gap(&first, &end):
@@ -235,7 +235,7 @@ cdef class Window:
     @max_bytes.setter
     def max_bytes(self, value):
         cdef Words at = self.words()
-        cdef uint64_t bound = natural(value, "max_bytes")
+        cdef uint64_t bound = to_uint64(value, "max_bytes")
         if bool(bound) != bool(load_relaxed(at.max_bytes)):
             raise ValueError("a window counts bytes from the start or never; choose that when you make it")
         at.max_bytes[0] = bound
