@@ -90,7 +90,7 @@ def test_exclude_reaches_everybody_and_stops_the_one_that_is_alive_after_all():
     assert "was taken out of the group" in group["C"].fault
 
 
-def test_decision_23_a_later_incarnation_replaces_the_former_one_and_gets_a_window_of_its_own():
+def test_decision_23_a_later_incarnation_replaces_the_former_and_has_a_window_of_its_own():
     group = Cluster("AB").start()
     group.run(500)
     former = group["B"].address
