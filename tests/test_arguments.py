@@ -68,7 +68,8 @@ def test_a_wrong_argument_of_a_channel_raises_at_once(case):
 
 @pytest.fixture(scope="module")
 def channel():
-    with Channel("arguments of a member", name="A", stack="inproc", on_message=lambda batch: None) as channel:
+    with Channel("arguments of a member", name="A", stack="inproc",
+                 on_message=lambda batch: None) as channel:
         yield channel
 
 

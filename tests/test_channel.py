@@ -81,7 +81,7 @@ def test_close_tells_how_many_somebody_has_not_acknowledged(caplog):
 
 def test_everything_arrives_over_a_network_that_loses_repeats_and_reorders(stack):
     if stack == "nakack2-tcp":
-        pytest.skip("nothing asks again for what is discarded below NAKACK2 without retransmission, as its text says")
+        pytest.skip("without retransmission nobody asks again for what is discarded below NAKACK2")
     rng = Random(3)
     collectors = {name: Collector(9000) for name in "ABC"}
     options = {name: {"on_message": collectors[name],
@@ -208,7 +208,8 @@ def test_decision_2_an_exception_in_a_callback_loses_nothing_and_repeats_nothing
         if len(got) % 7:
             raise RuntimeError("seventh")
 
-    with caplog.at_level(logging.ERROR, "ringcast"), joined("AB", {"B": {"on_message": picky}, "A": {"deliver": False}}) as (a, b):
+    options = {"B": {"on_message": picky}, "A": {"deliver": False}}
+    with caplog.at_level(logging.ERROR, "ringcast"), joined("AB", options) as (a, b):
         for k in range(200):
             a.send(b"%d" % k)
         wait_for(lambda: len(got) == 200)
@@ -267,8 +268,9 @@ def test_what_an_iterator_left_behind_is_covered_by_what_is_finished_after_it():
 def test_views_are_told_before_the_messages_that_follow_them():
     events = []
     done = threading.Event()
-    with joined("AB", {"A": {"on_view": lambda view: events.append(view.names),
-                             "on_message": lambda batch: (events.append("message"), done.set())}}) as (_, b):
+    options = {"on_view": lambda view: events.append(view.names),
+               "on_message": lambda batch: (events.append("message"), done.set())}
+    with joined("AB", {"A": options}) as (_, b):
         b.send(b"x")
         assert done.wait(PATIENCE)
         b.exclude("A")
@@ -367,7 +369,8 @@ def test_a_returning_member_goes_on_where_its_digest_ends():
     had = next(b.batches())
     b.close(leave=False)
     a.send_many([b"%d" % k for k in range(100, 200)])
-    with Channel(group, name="B", members=["A", "B"], stack="inproc", resume=ringcast.Digest({a.address: 40})) as again:
+    with Channel(group, name="B", members=["A", "B"], stack="inproc",
+                 resume=ringcast.Digest({a.address: 40})) as again:
         got = []
         for batch in again.batches():
             assert batch.first == 41 + len(got)

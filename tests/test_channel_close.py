@@ -59,9 +59,8 @@ def test_a_callback_that_hangs_does_not_keep_close(stack, caplog):
 
 def test_after_an_exclusion_close_waits_for_the_living_only(stack):
     lost = Collector(3)
-    with joined("ABC",
-                {"A": {"on_undelivered": lost, "deliver": False}, "B": {"on_message": Collector(1)}}, leave_timeout=30_000) \
-            as (a, b, c):
+    options = {"A": {"on_undelivered": lost, "deliver": False}, "B": {"on_message": Collector(1)}}
+    with joined("ABC", options, leave_timeout=30_000) as (a, b, c):
         c.close(0, leave=False)
         a.send_many([b"1", b"2", b"3"], c.address)
         a.send(b"to all")

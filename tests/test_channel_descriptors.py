@@ -57,7 +57,8 @@ def test_a_trace_that_cannot_be_written_leaves_none(stack, none_left, tmp_path):
 
 
 @pytest.mark.parametrize("options", [
-    {"group_address": "10.0.0.1"}, {"interface": "127.0.0.1/8"}, {"interface": "8.8.8.8"}, {"interface": "192.0.2.7", "insecure": True},
+    {"group_address": "10.0.0.1"}, {"interface": "127.0.0.1/8"}, {"interface": "8.8.8.8"},
+    {"interface": "192.0.2.7", "insecure": True},
 ], ids=lambda options: str(next(iter(options.values()))))
 @pytest.mark.parametrize("stack", ["mcast-udp", "nakack2-tcp"])
 def test_a_transport_that_is_refused_leaves_none(stack, none_left, options):

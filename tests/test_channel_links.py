@@ -77,8 +77,8 @@ class InOrder:
     def __call__(self, batch):
         first = self.next.get(batch.sender.name, 0)
         numbers = range(first, first + len(batch))
-        if batch.payloads != [number.to_bytes(8,
-                                              "little") for number in numbers] and self.fault is None:
+        expected = [number.to_bytes(8, "little") for number in numbers]
+        if batch.payloads != expected and self.fault is None:
             self.fault = f"of {batch.sender} came {batch.first}.. instead of {first}"
             self.done.set()
         self.next[batch.sender.name] = first + len(batch)
@@ -221,7 +221,8 @@ def test_a_slow_application_stops_its_sender_and_nothing_grows(nakack, use_ring_
                 sent += 1
         assert sent < 2 * 200
         got = []
-        reader = threading.Thread(target=lambda: [got.append(int.from_bytes(message.payload[:8], "little")) for message in b])
+        reader = threading.Thread(target=lambda: [
+            got.append(int.from_bytes(message.payload[:8], "little")) for message in b])
         reader.start()
         for number in range(sent, 3000):
             a.send(number.to_bytes(8, "little") + bytes(992))
@@ -244,7 +245,8 @@ def test_windows_of_different_size_at_the_two_ends_lose_nothing(nakack):
 MEMBER = """
 import sys, time
 from ringcast import Channel
-with Channel("{group}", name="C", members=list("ABC"), stack="nakack2-tcp", port={port}, deliver=True) as channel:
+with Channel("{group}", name="C", members=list("ABC"), stack="nakack2-tcp", port={port},
+             deliver=True) as channel:
     print("joined", flush=True)
     for message in channel:
         if message.payload == b"end":

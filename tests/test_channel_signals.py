@@ -27,7 +27,8 @@ done = threading.Semaphore(0)
 def main(number):
     global handled, refused
     names, group = ("A", "B"), f"signals-{number}"
-    a, b = (Channel(group, name=name, members=names, stack=stack, port=port, bundle_delay=0.05, capacity=256) for name in names)
+    a, b = (Channel(group, name=name, members=names, stack=stack, port=port, bundle_delay=0.05,
+                    capacity=256) for name in names)
     others = threading.Thread(target=b.connect)
     others.start()
     a.connect()
@@ -44,7 +45,7 @@ def main(number):
         except ClosedError:
             pass
 
-    helpers = [threading.Thread(target=drain, args=(b,), daemon=True), threading.Thread(target=chat, args=(b,), daemon=True)]
+    helpers = [threading.Thread(target=target, args=(b,), daemon=True) for target in (drain, chat)]
     if doing != "iterate":
         helpers.append(threading.Thread(target=drain, args=(a,), daemon=True))
     for helper in helpers:
@@ -98,7 +99,7 @@ def main(number):
                     a.close()
     except ClosedError:
         pass
-    while disturber.is_alive():                         # a signal that comes right before a wait is handled after it
+    while disturber.is_alive():     # a signal that comes right before a wait is handled after it
         disturber.join(0.05)
     unacked = a.close()
     others = threading.Thread(target=b.close)
@@ -123,7 +124,8 @@ def test_a_handler_may_come_at_any_time(stack, doing, monkeypatch):
                               str(DEFAULTS["port"]), doing, "2"],
                              capture_output=True, text=True, timeout=3 * PATIENCE, check=False)
     assert program.returncode == 0, program.stderr
-    assert program.stdout.split()[-1] == "done" and "Traceback" not in program.stderr, program.stderr
+    assert program.stdout.split()[-1] == "done", program.stderr
+    assert "Traceback" not in program.stderr, program.stderr
 
 
 class Once:

@@ -34,7 +34,8 @@ class Reader:
 
     def wait(self, count):
         with self.changed:
-            assert self.changed.wait_for(lambda: len(self.got) >= count, PATIENCE), f"{len(self.got)} of {count}"
+            has_all = self.changed.wait_for(lambda: len(self.got) >= count, PATIENCE)
+            assert has_all, f"{len(self.got)} of {count}"
         return self.got
 
     def to_me(self, sender):

@@ -11,7 +11,8 @@ ROOT = Path(__file__).parent.parent
 
 def test_the_compiled_core_has_the_same_bits():
     declared = (ROOT / "ext/ringcast/_core/marks.pxd").read_text()
-    bits = {name: int(bit) for name, bit in re.findall(r"^    (\w+) = (\d+)\b", declared, re.MULTILINE)}
+    found = re.findall(r"^    (\w+) = (\d+)\b", declared, re.MULTILINE)
+    bits = {name: int(bit) for name, bit in found}
     flags = {flag.name: flag.value for flag in Flag}
     assert bits["FRAGMENT"] == FRAGMENT == Flag.INCOMPLETE
     assert {name: flags[name] for name in bits.keys() & flags.keys()} == {

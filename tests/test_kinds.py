@@ -47,7 +47,8 @@ class Echo(Layer):
 
     def shout(self, payload, now):
         local, group = self.stack.local.incarnation, self.stack.group
-        self.below.send([Packet(SHOUT, local, 0, wire.make_datagram(SHOUT, group, local, 0, payload))], now)
+        datagram = wire.make_datagram(SHOUT, group, local, 0, payload)
+        self.below.send([Packet(SHOUT, local, 0, datagram)], now)
 
     @takes(PING)
     def _on_ping(self, sender, ping, now):
@@ -91,7 +92,8 @@ def ping(number):
 def test_a_packet_goes_to_the_method_that_takes_its_kind_and_all_others_go_up_in_one_batch():
     above, echo = Above(), Echo()
     stack = stack_of(above, echo)
-    stack.receive([said(STRANGE, b"1"), ping(7), said(STRANGE, b"2"), said(SHOUT, b"hello"), said(STRANGE, b"3")], 0)
+    stack.receive([said(STRANGE, b"1"), ping(7), said(STRANGE, b"2"), said(SHOUT, b"hello"),
+                   said(STRANGE, b"3")], 0)
     assert echo.heard == [(2, 7), (2, b"hello")] and echo.batches == 1
     assert above.got == [[(STRANGE, b"1"), (STRANGE, b"2"), (STRANGE, b"3")]]
 
@@ -108,9 +110,9 @@ def test_nothing_goes_up_of_a_batch_that_is_all_for_the_layer():
     assert above.got == [] and echo.batches == 1
 
 
-@pytest.mark.parametrize("body",
-                         [b"", b"\xc1", b"\x91\xa1x", msgspec.msgpack.encode([]), msgspec.msgpack.encode(Ping(-1)),
-                          b"\x91" * 5000, b"\x91\xa1\xff"], ids=repr)
+@pytest.mark.parametrize("body", [
+    b"", b"\xc1", b"\x91\xa1x", msgspec.msgpack.encode([]), msgspec.msgpack.encode(Ping(-1)),
+    b"\x91" * 5000, b"\x91\xa1\xff"], ids=repr)
 def test_a_body_that_cannot_be_decoded_or_makes_no_sense_is_counted(body):
     stack = stack_of(Above(), Echo())
     stack.receive([said(PING, body)], 0)
@@ -163,13 +165,14 @@ def test_two_layers_of_a_stack_cannot_have_one_number_or_one_name(number, name):
 
     with pytest.raises(ValueError) as raised:
         stack_of(Echo(), Other())
-    assert str(raised.value) == (f"Other declares the kind {number}, {name!r}, and a layer above it 200, 'ping'; "
-                                 "in a stack each number and each name stands for one kind")
+    assert str(raised.value) == (
+        f"Other declares the kind {number}, {name!r}, and a layer above it 200, 'ping'; "
+        "in a stack each number and each name stands for one kind")
 
 
 def test_two_methods_of_a_layer_cannot_take_one_kind():
-    with pytest.raises(TypeError,
-                       match=r"Twice takes Kind\(200, 'ping'\) in two methods, _on_ping and _again; one must go"):
+    with pytest.raises(TypeError, match=r"Twice takes Kind\(200, 'ping'\) in two methods, "
+                                        "_on_ping and _again; one must go"):
         class Twice(Echo):
             @takes(PING)
             def _again(self, sender, ping, now):
@@ -239,7 +242,8 @@ def test_a_transcript_calls_a_strangers_kind_by_its_name(monkeypatch, stack):
     add_echo(monkeypatch, stack)
     monkeypatch.setattr(ScriptedCluster, "member_type", Visited)
     table = VERBS | {"pings": Entry(pings, expects=False)}
-    play = Transcript("it.txt", f"members A B stack={stack}\n{'' if 'tcp' in stack else 'drop A>B ping 3'}\npings A 3\npings A 4\n"
+    loss = "" if "tcp" in stack else "drop A>B ping 3"
+    play = Transcript("it.txt", f"members A B stack={stack}\n{loss}\npings A 3\npings A 4\n"
                                 "run 10ms\nsent A>* ping 3 4\nsend A 1\nsettle\ndelivered B A 1",
                       table).play()
     a, b = play.member("A"), play.member("B")

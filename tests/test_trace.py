@@ -59,9 +59,11 @@ def test_every_message_sent_and_delivered_is_in_the_trace(tmp_path, stack):
         mine = table.filter(compute.equal(table["member"], name))
         assert sorted(mine["ev"].to_pylist()) == list(range(len(mine)))
         assert total(mine, "deliver", conn_id=None) == 2 * 3000
-        parts = compute.sum(compute.not_equal(compute.bit_wise_and(rows(mine, "send")["flags"], PART), 0)).as_py()
+        flags = compute.bit_wise_and(rows(mine, "send")["flags"], PART)
+        parts = compute.sum(compute.not_equal(flags, 0)).as_py()
         assert total(mine, "send", conn_id=None) - parts == 3000 and parts > 1
-        assert compute.sum(rows(mine, "send", conn_id=None)["nbytes"]).as_py() == 2999 * 100 + 200_000
+        nbytes = rows(mine, "send", conn_id=None)["nbytes"]
+        assert compute.sum(nbytes).as_py() == 2999 * 100 + 200_000
         assert compute.min(compute.subtract(mine["wall"], mine["sent_at"])).as_py() >= 0
         assert len(rows(mine, "view")) >= 1 and len(rows(mine, "close", flags=1)) == 1
     to_one = table.filter(compute.is_valid(table["conn_id"]))
@@ -75,8 +77,8 @@ def test_loss_shows_as_requests_and_retransmissions(tmp_path):
     ear = Collector(4000)
     per_member = {"A": {"deliver": False}, "B": {"on_message": ear,
                                                  "faults": [Discard(0.2, random.Random(1))]}}
-    with joined("AB", per_member, port=port, trace=str(tmp_path), max_bundle_size=2000) as (sender,
-                                                                                            _):
+    options = {"port": port, "trace": str(tmp_path), "max_bundle_size": 2000}
+    with joined("AB", per_member, **options) as (sender, _):
         sender.send_many([b"x" * 100] * 4000)
         ear.wait()
     table = read(tmp_path)
@@ -96,10 +98,11 @@ def test_a_blocked_send_says_how_long_it_waited(tmp_path):
 
 
 def test_without_the_option_nothing_is_imported_or_written(tmp_path):
-    code = ("import sys; from ringcast import Channel\nwith Channel('g', stack='inproc') as c: c.send(b'x')\n"
+    code = ("import sys; from ringcast import Channel\n"
+            "with Channel('g', stack='inproc') as c: c.send(b'x')\n"
             "sys.exit('pyarrow' in sys.modules)")
-    assert subprocess.run([sys.executable, "-c", code], cwd=tmp_path).returncode == 0 and not list(
-        tmp_path.iterdir())
+    assert subprocess.run([sys.executable, "-c", code], cwd=tmp_path).returncode == 0
+    assert not list(tmp_path.iterdir())
 
 
 def test_without_pyarrow_the_option_says_what_to_install(tmp_path):
@@ -116,14 +119,16 @@ def test_a_directory_that_cannot_be_made_is_refused_at_once():
 
 
 def test_a_folder_that_holds_a_trace_is_refused(tmp_path):
-    Writer(tmp_path, "A#0000000000000001", threaded=False).folder.joinpath("000001.parquet").write_bytes(b"x")
+    writer = Writer(tmp_path, "A#0000000000000001", threaded=False)
+    writer.folder.joinpath("000001.parquet").write_bytes(b"x")
     with pytest.raises(ConfigError, match="is not empty"):
         Writer(tmp_path, "A#0000000000000001")
 
 
-def test_each_process_of_a_life_has_a_trace_of_its_own(tmp_path):
+def test_each_process_of_an_incarnation_has_a_trace_of_its_own(tmp_path):
     for epoch in (0, 1):
-        with Channel("alone", stack="inproc", name="A", deliver=False, session=Session(77, epoch=epoch), trace=str(tmp_path)) as channel:
+        with Channel("alone", stack="inproc", name="A", deliver=False, trace=str(tmp_path),
+                     session=Session(77, epoch=epoch)) as channel:
             channel.send(b"x")
     table = read(tmp_path)
     for epoch in (0, 1):
@@ -158,8 +163,8 @@ def test_a_pause_leaves_no_empty_part_and_does_not_end_the_trace(tmp_path, caplo
         writer.append(at, at, "view", 1)
         for _ in range(3):
             writer._flush()
-        assert sorted(path.name for path in writer.folder.iterdir()) == [f"{number:06d}.parquet"
-                                                                         for number in range(1, at + 2)]
+        names = [f"{number:06d}.parquet" for number in range(1, at + 2)]
+        assert sorted(path.name for path in writer.folder.iterdir()) == names
     writer.close()
     assert writer.num_parts == 2 and read(tmp_path)["ev"].to_pylist() == [0, 1]
     assert not caplog.records

@@ -194,8 +194,7 @@ def impatient(monkeypatch):
         monkeypatch.setattr(tcp_dialing, name, 1_000_000)
 
 
-# -- Links form
-# ---------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------- Links form
 
 def test_members_of_one_range_find_each_other_and_each_hears_of_each_link_once(member):
     members = [member(number) for number in (1, 2, 3)]
@@ -287,7 +286,8 @@ def test_a_malformed_or_foreign_route_is_counted_and_left_out(member, physical):
 
 
 def test_of_two_ways_to_one_member_one_is_proposed_and_the_other_left(member, place):
-    with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as two:
+    any_port = ("127.0.0.1", 0)
+    with socket.create_server(any_port) as one, socket.create_server(any_port) as two:
         a = member(1, hosts=[f"127.0.0.1:{each.getsockname()[1]}" for each in (one, two)])
         a.step()
         ways = [Handmade(place["group"], 2, each.accept()[0]) for each in (one, two)]
@@ -349,8 +349,7 @@ def test_a_handshake_that_ends_is_not_looked_at_although_a_forked_child_has_its_
         os.close(kept)
 
 
-# -- Links break
-# ---------------------------------------------------------------------------------------------------------------
+# -------------------------------------------------------------------------------------- Links break
 
 def test_what_arrived_before_the_end_of_a_link_is_delivered(member, handmade):
     a = member(1)
@@ -403,7 +402,8 @@ def test_an_acceptor_that_dies_after_any_byte_leaves_no_torn_datagram(member, pl
             if cut >= SIZE:
                 proposal = peer.hear_record(a)
                 assert proposal.kind == Kind.PROPOSE
-                peer.socket.sendall((peer.record(Kind.ACCEPT, proposal.number) + whole)[:cut - SIZE])
+                answer = peer.record(Kind.ACCEPT, proposal.number) + whole
+                peer.socket.sendall(answer[:cut - SIZE])
             peer.socket.close()
             expected += cut == 2 * SIZE + len(whole)
             events += cut >= 2 * SIZE
@@ -616,8 +616,7 @@ def test_descriptors_and_memory_are_flat_after_many_new_links(member, impatient)
     assert len(a.transport._dialing.peers) == 1
 
 
-# -- Slow peers, and held ones
-# --------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------ Slow peers, and held ones
 
 def test_a_peer_that_reads_nothing_is_cut_at_max_unsent_and_others_are_not_affected(member,
                                                                                     handmade,
@@ -635,7 +634,8 @@ def test_a_peer_that_reads_nothing_is_cut_at_max_unsent_and_others_are_not_affec
         run(a, c, until=lambda: len(c.payloads()) == sent)          # noqa: B023
     assert a.count("unsent_bytes") == 0 < a.count("send_lost_bytes")
     (warning,) = [record.getMessage() for record in caplog.records]
-    assert warning.startswith("member 0000000000000002 at ") and "more than 1048576 bytes wait for it" in warning
+    assert warning.startswith("member 0000000000000002 at ")
+    assert "more than 1048576 bytes wait for it" in warning
     a.put(b"nobody", 2)
     assert a.count("send_unlinked") == 1
     back = handmade(2, a)
@@ -789,8 +789,7 @@ def test_a_new_link_to_a_held_member_ends_the_one_that_was_not_read(member, hand
     assert a.log == [("link", 2), ("link", 2), (2, b"later")]
 
 
-# -- What strangers say
-# ---------------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------- What strangers say
 
 @pytest.mark.parametrize("garbage", [b"GET / HTTP/1.1\r\n\r\n" + bytes(SIZE), bytes(SIZE),
                                      b"\xff" * SIZE, b"x" * 3 * SIZE],
@@ -833,7 +832,8 @@ def test_no_mixture_of_right_and_wrong_bytes_raises_or_disturbs_others(member, h
         peer = handmade(2, a)
         pieces = [peer.record(kind, number) for kind in Kind] + [frame(2, b"2"), frame(3, b"3"),
                                                                  chance.randbytes(20), b""]
-        said = peer.record(Kind.PROPOSE, number) * chance.randrange(2) + b"".join(chance.choices(pieces, k=4))
+        said = peer.record(Kind.PROPOSE, number) * chance.randrange(2)
+        said += b"".join(chance.choices(pieces, k=4))
         if chance.random() < 0.5:
             said = altered_anywhere(said, chance)
         peer.socket.sendall(said)
@@ -965,8 +965,7 @@ def test_a_put_of_what_is_no_own_datagram_raises_and_sends_nothing(member):
     assert b.payloads() == [b"second"]
 
 
-# -- Threads, waking, closing
-# -----------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------- Threads, waking, closing
 
 def test_the_order_of_each_thread_is_kept_while_others_put_and_poll(member):
     a, b = member(1, send_buffer=64 << 10), member(2)
@@ -1053,8 +1052,7 @@ def test_what_was_put_before_close_still_arrives(member):
                                                              for number in range(100)]
 
 
-# -- Starting
-# -----------------------------------------------------------------------------------------------------------------------
+# ----------------------------------------------------------------------------------------- Starting
 
 @pytest.mark.parametrize("option, value, sentence", [
     ("group", -1, "outside 0..4294967295"),
@@ -1096,8 +1094,7 @@ def test_an_interface_that_is_not_here_is_refused_with_a_sentence(member):
         member(1, interface="192.0.2.1", insecure=True)
 
 
-# -- A network that fails
-# ---------------------------------------------------------------------------------------------------------
+# ----------------------------------------------------------------------------- A network that fails
 
 NETWORK_FAILS = """
 import struct, subprocess, time
@@ -1204,7 +1201,8 @@ def tell(story, options):
     # it back.
     script = 'ip link set lo up; exec env LD_PRELOAD="$PRELOAD" "$0" -c "$1"'
     environment = {**os.environ, "LD_PRELOAD": "", "PRELOAD": os.environ.get("LD_PRELOAD", "")}
-    head = f"import os\nfrom ringcast.transport.tcp.transport import TcpTransport\noptions = {options}\n"
+    head = (f"import os\nfrom ringcast.transport.tcp.transport import TcpTransport\n"
+            f"options = {options}\n")
     command = ["unshare", "-n", "sh", "-c", script, sys.executable, head + NETWORK_FAILS + story]
     done = subprocess.run(command, capture_output=True, text=True, env=environment)
     assert done.returncode == 0, done.stderr

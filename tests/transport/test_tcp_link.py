@@ -58,8 +58,7 @@ def drain(end):
     return bytes(got)
 
 
-# -- An error of the kernel's
-# ---------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------- An error of the kernel's
 
 def test_a_send_that_the_kernel_refuses_cuts_the_link(link, ends):
     ends[1].close()
@@ -78,8 +77,7 @@ def test_a_queue_that_the_kernel_refuses_cuts_the_link_and_is_counted_as_lost(li
     assert not link.is_up and link.unsent_bytes == 0 and link.lost_bytes == waiting
 
 
-# -- What epoll looks at
-# ----------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------ What epoll looks at
 
 def test_a_link_that_ended_while_it_is_held_is_not_looked_at_until_it_is_released(link,
                                                                                   ends, epoll):
@@ -104,8 +102,7 @@ def test_a_closed_link_is_not_looked_at_although_a_forked_child_has_its_socket(l
         os.close(kept)
 
 
-# -- Threads
-# --------------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------------ Threads
 
 @pytest.mark.parametrize("end", ["cut", "finish", "close", "end_while_held"])
 def test_every_change_of_a_link_holds_its_lock(link, ends, end):

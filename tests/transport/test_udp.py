@@ -74,8 +74,7 @@ def drain(transport):
     return found
 
 
-# -- Who hears what
-# -------------------------------------------------------------------------------------------------------
+# ----------------------------------------------------------------------------------- Who hears what
 
 def test_members_on_one_host_hear_each_others_multicast_and_not_their_own(member):
     a, b, c = member(), member(), member()
@@ -132,8 +131,7 @@ def test_the_granted_receive_buffer_holds_the_budget_of_large_datagrams(member):
     assert len(drain(b)) == count
 
 
-# -- What others do is counted
-# --------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------ What others do is counted
 
 @pytest.mark.parametrize("physical", [
     "", ":", "127.0.0.1", "127.0.0.1:", ":7700", "localhost:7700", "127.0.0.1:0", "127.0.0.1:65536",
@@ -174,8 +172,7 @@ def test_a_member_that_died_raises_nothing(member):
         assert drain(a) == []
 
 
-# -- Waiting, waking, closing
-# ---------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------- Waiting, waking, closing
 
 def test_close_ends_the_poll_of_another_thread_and_then_gives_the_sockets_back(member):
     before = open_files()
@@ -210,10 +207,10 @@ def test_a_signal_handler_may_close_during_a_poll(member):
     assert open_files() == before
 
 
-# -- A wire
-# ----------------------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------------- A wire
 
-A_WIRE = ("ip link set lo up && ip link add w0 mtu {mtu} type veth peer name w1 && ip link set w1 up && ip link set w0 up && "
+A_WIRE = ("ip link set lo up && ip link add w0 mtu {mtu} type veth peer name w1 && "
+          "ip link set w1 up && ip link set w0 up && "
           "ip address add 198.18.0.1/24 dev w0 && ip route add 224.0.0.0/4 dev w0")
 ON_A_WIRE = """
 import subprocess
@@ -262,8 +259,7 @@ def test_a_wire_that_is_too_narrow_is_refused_with_a_sentence():
     in_own_network(A_WIRE.format(mtu=500), program)
 
 
-# -- Starting: one sentence that says what to do
-# --------------------------------------------------------------------------
+# ------------------------------------------------------ Starting: one sentence that says what to do
 
 @pytest.mark.parametrize("option, value, sentence", [
     ("group_address", "10.1.2.3", "not a multicast address; choose one in 239"),
@@ -330,7 +326,8 @@ def in_own_network(setting_up, program):
     # it back.
     script = f'{setting_up}; exec env LD_PRELOAD="$PRELOAD" "$0" -c "$1"'
     environment = {**os.environ, "LD_PRELOAD": "", "PRELOAD": os.environ.get("LD_PRELOAD", "")}
-    head = "import os\nfrom ringcast.errors import *\nfrom ringcast.transport.udp import UdpTransport\n"
+    head = ("import os\nfrom ringcast.errors import *\n"
+            "from ringcast.transport.udp import UdpTransport\n")
     command = ["unshare", "-n", "sh", "-c", script, sys.executable, head + program]
     done = subprocess.run(command, capture_output=True, text=True, env=environment)
     assert done.returncode == 0, done.stderr
@@ -360,9 +357,8 @@ def test_a_missing_multicast_route_is_found_at_the_start():
 
 @OWN_NETWORK
 def test_a_low_port_without_permission_is_refused_with_a_sentence():
-    program = "os.setresuid(65534, 65534, 65534)\n" + REFUSED.format(options="port=77",
-                                                                     words="choose a port above 1023")
-    in_own_network("ip link set lo up", program)
+    refused = REFUSED.format(options="port=77", words="choose a port above 1023")
+    in_own_network("ip link set lo up", "os.setresuid(65534, 65534, 65534)\n" + refused)
 
 
 NETWORK_FAILS = """

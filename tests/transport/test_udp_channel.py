@@ -22,16 +22,19 @@ MEMBER = textwrap.dedent("""
     from ringcast import Channel
     from ringcast.protocols.faults import Discard, Duplicate, Shuffle
 
-    name, members, port, count, loss = sys.argv[1], sys.argv[2].split(","), int(sys.argv[3]), int(sys.argv[4]), float(sys.argv[5])
+    name, members = sys.argv[1], sys.argv[2].split(",")
+    port, count, loss = int(sys.argv[3]), int(sys.argv[4]), float(sys.argv[5])
     expected = count * len(members)
     rng = Random(name)
     faults = [Discard(loss, rng), Duplicate(loss / 2, rng), Shuffle(loss / 2, rng)] if loss else []
     got = {}
-    with Channel("test", name=name, members=members, port=port, max_bundle_size=512, faults=faults) as channel:
+    with Channel("test", name=name, members=members, port=port, max_bundle_size=512,
+                 faults=faults) as channel:
         print("ready", flush=True)
         sys.stdin.readline()
         import threading
-        sender = threading.Thread(target=lambda: [channel.send(b"%s %d" % (name.encode(), k)) for k in range(count)])
+        said_by = lambda name: [b"%s %d" % (name.encode(), number) for number in range(count)]
+        sender = threading.Thread(target=lambda: [channel.send(each) for each in said_by(name)])
         sender.start()
         for batch in channel.batches():
             got.setdefault(batch.sender.name, []).extend(batch.payloads)
@@ -39,8 +42,8 @@ MEMBER = textwrap.dedent("""
                 break
         sender.join()
         status = channel.status()
-        print(json.dumps({"wrong": [sender for sender in members
-                                    if got.get(sender) != [b"%s %d" % (sender.encode(), k) for k in range(count)]],
+        wrong = [member for member in members if got.get(member) != said_by(member)]
+        print(json.dumps({"wrong": wrong,
                           "repeated": status["xmit_rsps_sent"]}), flush=True)
         sys.stdin.readline()
 """)

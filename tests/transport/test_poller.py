@@ -1,4 +1,4 @@
-"""Who polls: the driver, or whoever waits for messages; never both, never nobody."""
+"""The driver polls, or a thread that waits for messages; never both, never none."""
 
 import threading
 import time
@@ -11,11 +11,11 @@ LONG = 30                               # seconds after which something that mus
 
 
 class Network:
-    """Something to poll: a turn ends when something came or somebody woke it; it notes
+    """A transport: a turn ends when a datagram came or somebody woke it. It notes
     who polls."""
 
     def __init__(self):
-        self.seat = Poller(self.turn, self.wake)
+        self.poller = Poller(self.turn, self.wake)
         self.something = threading.Semaphore(0)
         self.polling = threading.Lock()
         self.turns = []
@@ -23,9 +23,9 @@ class Network:
         self.polled = threading.Event()
         self.gone = False                       # there is nobody to poll for
 
-    def turn(self, visiting):
+    def turn(self, expecting):
         assert self.polling.acquire(blocking=False), "two poll at once"
-        self.turns.append(visiting)
+        self.turns.append(expecting)
         self.polled.set()
         self.something.acquire(timeout=LONG)
         self.came += 1
@@ -39,10 +39,10 @@ class Network:
 @pytest.fixture
 def network():
     network = Network()
-    driver = threading.Thread(target=network.seat.run_driver)
+    driver = threading.Thread(target=network.poller.run_driver)
     driver.start()
     yield network
-    network.seat.stop()
+    network.poller.stop()
     driver.join(LONG)
     assert not driver.is_alive()
 
@@ -58,55 +58,55 @@ def test_the_driver_ends_when_there_is_nobody_to_poll_for():
     network = Network()
     network.gone = True
     network.wake()
-    network.seat.run_driver()
+    network.poller.run_driver()
     assert network.turns == [False]
 
 
 def test_a_driver_that_is_stopped_in_its_turn_ends(network):
     network.polled.wait(LONG)
-    network.seat.stop()
+    network.poller.stop()
 
 
-def test_the_driver_polls_while_nobody_visits(network):
+def test_the_driver_polls_while_nobody_else_does(network):
     until(lambda: network.turns)
     network.wake()
     until(lambda: len(network.turns) > 1)
     assert set(network.turns) == {False}
 
 
-def test_a_visitor_gets_the_seat_and_the_driver_takes_it_back(network):
+def test_a_caller_polls_in_the_drivers_place_and_the_driver_takes_over_again(network):
     until(lambda: network.turns)
-    visited = threading.Event()
-    visitor = threading.Thread(target=lambda: (network.seat.poll_from_caller(visited.is_set), None))
-    visitor.start()
+    done = threading.Event()
+    caller = threading.Thread(target=lambda: (network.poller.poll_from_caller(done.is_set), None))
+    caller.start()
     until(lambda: True in network.turns)
-    visited.set()
+    done.set()
     network.wake()
-    visitor.join(LONG)
+    caller.join(LONG)
     drivers_turns = network.turns.count(False)
     until(lambda: network.turns.count(False) > drivers_turns)
 
 
-def test_a_visitor_that_is_done_at_once_polls_nothing(network):
+def test_a_caller_that_is_done_at_once_polls_nothing(network):
     until(lambda: network.turns)
-    network.seat.poll_from_caller(lambda: True)
+    network.poller.poll_from_caller(lambda: True)
     assert True not in network.turns
 
 
-def test_stop_releases_a_visitor_and_a_driver_that_stands_by(network):
+def test_stop_releases_a_caller_and_a_driver_that_stands_by(network):
     until(lambda: network.turns)
-    visitor = threading.Thread(target=lambda: network.seat.poll_from_caller(lambda: False))
-    visitor.start()
+    caller = threading.Thread(target=lambda: network.poller.poll_from_caller(lambda: False))
+    caller.start()
     until(lambda: network.turns[-1:] == [True])
-    until(lambda: network.seat._is_asleep)
-    network.seat.stop()
-    visitor.join(LONG)
-    assert not visitor.is_alive()
+    until(lambda: network.poller._is_asleep)
+    network.poller.stop()
+    caller.join(LONG)
+    assert not caller.is_alive()
 
 
 @pytest.mark.prove
-def test_nobody_is_forgotten_however_often_visitors_come_and_go(network):
-    """The seat changes hands a thousand times beside a thread that hogs the
+def test_nobody_is_forgotten_however_often_callers_come_and_go(network):
+    """Threads take over polling hundreds of times beside threads that hog the
     interpreter, as a busy sender does."""
     until(lambda: network.turns)
     hogging = True
@@ -119,14 +119,14 @@ def test_nobody_is_forgotten_however_often_visitors_come_and_go(network):
     for thread in hogs:
         thread.start()
     try:
-        for visit in range(300):
+        for round in range(300):
             before = network.came
             feeder = threading.Thread(target=network.wake)
             feeder.start()
-            network.seat.poll_from_caller(lambda before=before: network.came > before + 1
+            network.poller.poll_from_caller(lambda before=before: network.came > before + 1
                                           or network.turns[-1:] == [True])
             feeder.join()
-            if visit % 50 == 0:
+            if round % 50 == 0:
                 count = len(network.turns)
                 until(lambda count=count: network.turns[count:] and not network.turns[-1])
     finally:
