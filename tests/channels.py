@@ -29,7 +29,7 @@ def new_group():
 
 @contextmanager
 def joined(names, per_member=None, **kwargs):
-    """Channels of one group, connected side by side, closed side by side."""
+    """Yield channels of one group. Connect them side by side, and close them so."""
     group = new_group()
     channels = [Channel(group, name=name, members=list(names),
                         **(DEFAULTS | kwargs | (per_member or {}).get(name, {})))

@@ -55,8 +55,7 @@ def interrupts():
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory):
-    """One Spark session for all tests that need one: it takes longer to start than most
-    of them take to run."""
+    """Yield one Spark session for all tests: its start takes longer than most of them."""
     from ringcast.errors import RingcastError
     from ringcast.spark.session import find_java, session
 
@@ -64,16 +63,11 @@ def spark(tmp_path_factory):
         find_java()
     except RingcastError as error:
         pytest.skip(str(error))
-    running = session(
-        "ringcast-tests",
-        master="local[2]",
-        conf={
-            "spark.sql.shuffle.partitions": "1",
-            "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
-            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-            "spark.ui.showConsoleProgress": "false",
-        },
-    )
+    running = session("ringcast-tests", master="local[2]", conf={
+        "spark.sql.shuffle.partitions": "1",
+        "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        "spark.ui.showConsoleProgress": "false"})
     running.sparkContext.setLogLevel("OFF")
     yield running
     running.stop()

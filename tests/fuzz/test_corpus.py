@@ -22,7 +22,7 @@ def test_the_corpus_breaks_no_promise(target):
 
 @pytest.mark.parametrize("data", [data for target in TARGETS for data in found(target)],
                          ids=lambda data: data[:8].hex())
-def test_what_was_found_once_stays_repaired(data):
+def test_a_bug_that_was_found_once_stays_repaired(data):
     for target in TARGETS.values():
         target(data)
 

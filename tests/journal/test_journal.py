@@ -224,7 +224,7 @@ def test_senders_with_names_that_no_file_could_have(path):
         assert journal.digest == {name: number for number, name in enumerate(names, 1)}
 
 
-def test_a_second_writer_is_told_what_to_do(path):
+def test_a_second_writer_is_refused_with_what_to_do(path):
     with open_journal(path):
         with pytest.raises(JournalError, match="close that journal first"):
             open_journal(path)
@@ -311,7 +311,7 @@ def test_a_file_is_not_a_journal(path):
             opener(path)
 
 
-def test_a_reader_of_a_missing_journal_is_told_so(path):
+def test_a_missing_journal_is_refused_by_a_reader(path):
     with pytest.raises(JournalError, match="There is no journal"):
         JournalReader(path)
 

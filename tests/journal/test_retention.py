@@ -45,7 +45,7 @@ def size_of(path):
     return sum(piece.size for sender in reader.extents() for piece in reader.segments(sender))
 
 
-def test_what_is_older_than_the_limit_goes_in_whole_segments(path):
+def test_messages_older_than_the_limit_are_removed_in_whole_segments(path):
     with filled(path) as journal:
         assert Retention(keep_ns=3 * HOUR).enforce(journal, now=10 * HOUR) > 0
         assert kept(path) == {A: [7, 8, 9, 10], B: [7, 8, 9, 10]}
@@ -179,7 +179,7 @@ def test_a_purge_that_dies_at_any_step_leaves_all_or_what_the_digest_says(path, 
 
 
 @pytest.mark.prove
-def test_readers_beside_a_purging_writer_get_each_message_or_are_told(path):
+def test_readers_beside_a_purging_writer_get_each_message_or_an_error(path):
     journal = filled(path, [A], 400)
     over = threading.Event()
     errors = []

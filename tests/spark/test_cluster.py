@@ -98,15 +98,15 @@ def test_an_audit_runs_on_the_cluster_of_the_option_master(cluster):
     run = Run(draw(3, Settings(members=3, loss=0.2)))
     with Trace(run.cluster, cluster.folder / "trace"):
         assert not run.outcome().check
-    output = ringcast(cluster, "audit", cluster.folder / "trace", "--skew", 0, *ONE)
+    output = run_on(cluster, "audit", cluster.folder / "trace", "--skew", 0, *ONE)
     assert "no promise was broken" in output
     assert settings_of(cluster, "ringcast audit")["spark.cores.max"] == "2"
 
 
 def test_a_campaign_runs_on_the_cluster_of_the_option_master(cluster):
-    output = ringcast(cluster, "simulate", "--spark", "--seeds", 2, "--loss", "0,0.05",
-                      "--members", 2, "--duration", 0.03, "--set", "capacity=16",
-                      "--set", "xmit_interval=3", "--results", cluster.folder / "results", *ONE)
+    output = run_on(cluster, "simulate", "--spark", "--seeds", 2, "--loss", "0,0.05",
+                    "--members", 2, "--duration", 0.03, "--set", "capacity=16",
+                    "--set", "xmit_interval=3", "--results", cluster.folder / "results", *ONE)
     assert "no promise was broken in 4 runs" in output
     assert settings_of(cluster, "ringcast campaign")["spark.speculation"] == "true"
 
@@ -118,7 +118,7 @@ def settings_of(cluster, name):
     return settings
 
 
-def ringcast(cluster, *words):
+def run_on(cluster, *words):
     """Run a command with --master, where Spark's own settings name another."""
     conf = cluster.folder / "conf" / "spark-defaults.conf"
     other = cluster.folder / "other"

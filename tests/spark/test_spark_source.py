@@ -164,7 +164,7 @@ def test_large_messages_make_smaller_partitions(path, journal, monkeypatch):
     assert PARTITION_ROWS > 20
 
 
-def test_a_stream_starts_where_it_is_told(path, journal):
+def test_a_stream_starts_at_the_offsets_of_its_option(path, journal):
     assert stream(path).initialOffset() == {A: 0, B: 4}
     assert stream(path, startingOffsets="latest").initialOffset() == {A: 10, B: 8}
     assert stream(path, startingOffsets=json.dumps({B: 6, A: 3})).initialOffset() == {A: 3, B: 6}
