@@ -24,25 +24,20 @@ class Counters:
     """By the names of the text and of operators (decision 25)."""
 
     unicast_msgs_delivered: int = 0
-    unicast_duplicates: int = 0        # messages received again
-    unicast_out_of_window: int = 0     # messages dropped for want of room
-    unicast_early: int = 0             # datagrams kept because there was no window, or no view, for
-                                       # them yet
-    unicast_early_dropped: int = 0     # of those, the ones that nobody came for; and those without
-                                       # room
-    unicast_late: int = 0              # datagrams and acks of an older connection, or overtaken
-                                       # ones
-    unicast_bad: int = 0               # datagrams that are damaged, or ask for what cannot be
-    unicast_undelivered: int = 0       # own messages given up, and reported, because their receiver
-                                       # left
-    unicast_gone_undelivered: int = 0  # messages behind a gap of a connection that was replaced or
-                                       # closed
+    unicast_duplicates: int = 0         # messages received again
+    unicast_out_of_window: int = 0      # messages dropped because the window had no room
+    unicast_early: int = 0              # datagrams kept that came before their window or view
+    unicast_early_dropped: int = 0      # such datagrams dropped: too many, or for too long
+    unicast_late: int = 0               # datagrams dropped as overtaken, or of an older connection
+    unicast_bad: int = 0                # datagrams that are damaged, or ask for what cannot be
+    unicast_undelivered: int = 0        # own messages given up and reported: their receiver left
+    unicast_gone_undelivered: int = 0   # messages behind a gap when their connection ended
     unicast_acks_sent: int = 0
     unicast_acks_received: int = 0
     unicast_xmit_reqs_sent: int = 0
     unicast_xmit_reqs_received: int = 0
     unicast_xmit_rsps_sent: int = 0     # messages repeated on request
-    unicast_highest_resent: int = 0     # messages sent again because HA and HS stood still
+    unicast_highest_resent: int = 0     # messages sent again because HA and HS stalled
     syncs_sent: int = 0                 # SEND_FIRST_SEQNO
     syncs_received: int = 0
     syncs_answered: int = 0
