@@ -186,7 +186,7 @@ class Sending:
     _finish_push_guarded = refuses_reentry(_finish_push)
 
     def _bundle_or_flush(self, dest: Dest, window: SendWindow) -> None:
-        """If a message waits to be bundled, send it now if nothing was sent to `dest` for
+        """Send a message that waits to be bundled: now, if nothing was sent to `dest` for
         a while; otherwise see that the driver sends it after bundle_delay."""
         if window.waiting:
             due = self._endpoint.bundler.schedule(dest, time.monotonic_ns())
