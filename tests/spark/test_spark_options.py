@@ -109,7 +109,7 @@ def test_a_wrong_option_of_the_sink_ends_its_first_batch_with_one_sentence(spark
     with pytest.raises(Exception, match="ConfigError: ") as error:
         query = start(texts(spark, journal), tmp_path, "ringcast", tmp_path / "o", ackTimeOut="1")
         query.awaitTermination(PATIENCE)
-    assert "ackTimeout must be a whole number with a unit" in sentence(error)
+    assert "ackTimeout must be a whole number from 1 with a unit" in sentence(error)
     batch = spark.range(1).selectExpr("CAST(id AS STRING) AS payload")
     writer = batch.write.format("ringcast").mode("append").option("ackTimeouts", "1s")
     with pytest.raises(Exception, match="ConfigError: ") as error:
