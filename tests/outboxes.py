@@ -10,7 +10,7 @@ from ports import free_port
 from processes import PATIENCE, RINGCAST
 
 from ringcast import Channel, RingcastError
-from ringcast.outbox.publisher import OwnedOutbox, Publisher, opening
+from ringcast.outbox.publisher import OwnedOutbox, Publisher, channel_factory
 from ringcast.outbox.store import PAYLOADS
 
 GROUP, NAMES = "g", ["spark", "r"]
@@ -34,8 +34,8 @@ class Publishing(threading.Thread):
 
     def __init__(self, path, names=NAMES, keep_parts=3600.0, **options):
         super().__init__()
-        config, join = opening(GROUP, name="spark", members=names,
-                               **({"stack": "nakack2-tcp"} | options))
+        config, join = channel_factory(GROUP, name="spark", members=names,
+                                       **({"stack": "nakack2-tcp"} | options))
         self.held = OwnedOutbox(path, GROUP, config)
         self.stop = threading.Event()
         self.publisher = Publisher(self.held, join, self.stop, keep_parts=keep_parts)

@@ -1,4 +1,4 @@
-"""Makes `format("ringcast")` known to Spark, which looks for `DefaultSource` in every
+"""Registers `format("ringcast")` with Spark, which looks for a `DefaultSource` in every
 top-level package named `pyspark_*`."""
 
 from ringcast.spark.source import RingcastDataSource as DefaultSource

@@ -13,8 +13,8 @@ from ringcast import ConfigError, MessageTooLargeError, OutboxError
 from ringcast.config import configure
 from ringcast.journal.manifest import write_json
 from ringcast.outbox.publisher import OwnedOutbox
-from ringcast.outbox.store import META, PAYLOADS, Meta, Outbox, name_of, number_of
-from ringcast.spark.sink import Options, payloads
+from ringcast.outbox.store import META, PAYLOADS, Outbox, OutboxMeta, name_of, number_of
+from ringcast.spark.sink import WriteOptions, payloads
 
 
 @pytest.fixture
@@ -106,7 +106,7 @@ def test_asking_whether_an_outbox_is_served_keeps_no_publisher_out(tmp_path):
 
 def test_another_version_is_refused_with_its_number(outbox):
     (outbox.path / META).unlink()
-    write_json(outbox.path / META, Meta("ringcast-outbox", 99, GROUP), fsync=False)
+    write_json(outbox.path / META, OutboxMeta("ringcast-outbox", 99, GROUP), fsync=False)
     with pytest.raises(OutboxError, match="of version 99"):
         outbox.meta()
 
@@ -132,13 +132,13 @@ KNOWN = ("path", "ackTimeout", "maxOutboxBytes", "txnAppId", "txnVersion")
 ])
 def test_impossible_options_are_refused_with_what_to_do(given, says):
     with pytest.raises(ConfigError, match=says):
-        Options(given, KNOWN)
+        WriteOptions(given, KNOWN)
 
 
 def test_options_have_units():
     given = {"PATH": "file:/o", "acktimeout": "1500ms", "maxoutboxbytes": "2m",
              "checkpointlocation": "/c"}
-    options, defaults = Options(given, KNOWN), Options({"path": "/o"}, KNOWN)
+    options, defaults = WriteOptions(given, KNOWN), WriteOptions({"path": "/o"}, KNOWN)
     assert (str(options.path), str(defaults.path)) == ("/o", "/o")
     assert (options.ack_timeout, options.max_outbox_bytes) == (1.5, 2 << 20)
     assert (defaults.ack_timeout, defaults.max_outbox_bytes) == (60, 1 << 30)

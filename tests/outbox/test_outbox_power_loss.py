@@ -51,8 +51,8 @@ def test_nothing_that_was_committed_or_finished_is_gone_after_a_power_loss(tmp_p
         return number
 
     def finish(held, number):
-        held.held.finished = number
-        held.enter()
+        held.own_ledger.finished = number
+        held.commit_ledger()
         promises.finished = number
         held.remove(number)
 

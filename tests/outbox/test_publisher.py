@@ -186,7 +186,7 @@ def test_a_second_publisher_of_an_outbox_is_refused(tmp_path):
           pytest.raises(OutboxError, match="has a publisher already")):
         OwnedOutbox(tmp_path / "o", GROUP, config)
     with OwnedOutbox(tmp_path / "o", GROUP, config) as held:
-        assert held.held.epoch == 1
+        assert held.own_ledger.epoch == 1
 
 
 def test_an_outbox_belongs_to_one_group_and_other_directories_are_left_alone(tmp_path):

@@ -23,7 +23,7 @@ from pyspark.sql.datasource import (
 
 from ringcast.errors import JournalError
 from ringcast.spark.filters import EPOCH, Bounds
-from ringcast.spark.options import BATCH_OPTIONS, Options
+from ringcast.spark.options import BATCH_OPTIONS, ReadOptions
 from ringcast.spark.source import FilteringReader, RingcastDataSource
 
 HOUR = 3600 * 10**9
@@ -65,7 +65,7 @@ def opened(monkeypatch):
 def reader(path, *filters, **options):
     source = RingcastDataSource({"path": str(path)})
     """Return a reader and the filters that it leaves to Spark."""
-    reading = FilteringReader(Options({"path": str(path), **options}, BATCH_OPTIONS),
+    reading = FilteringReader(ReadOptions({"path": str(path), **options}, BATCH_OPTIONS),
                               source.schema())
     return reading, list(reading.pushFilters(list(filters)))
 

@@ -10,7 +10,7 @@ import typer
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from ringcast.cli.app import Settings, StackName, app, console, path, settings
-from ringcast.outbox.publisher import KEEP_PARTS, OwnedOutbox, Publisher, opening
+from ringcast.outbox.publisher import KEEP_PARTS, OwnedOutbox, Publisher, channel_factory
 
 
 @app.command("publish")
@@ -35,7 +35,7 @@ def publish_command(
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
-    config, join = opening(group, name=name, members=names, stack=stack, **settings(options))
+    config, join = channel_factory(group, name=name, members=names, stack=stack, **settings(options))
     with OwnedOutbox(outbox, group, config) as held, Progress(SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn(),
                                                              console=console, disable=quiet) as progress:
         task = progress.add_task(f"publishing {outbox} to {group}")

@@ -1,1 +1,2 @@
-"""A folder that Spark writes into, and the member that multicasts from it."""
+"""The outbox, a folder that Spark writes into, and the publisher that multicasts what
+is in it."""

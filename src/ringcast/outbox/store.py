@@ -1,24 +1,23 @@
-"""The outbox: a folder that Spark writes into and one publisher multicasts from; the
-mirror image of a journal.
+"""The outbox: a folder that Spark writes into and that one publisher multicasts from.
 
-    outbox.json               what this is: format, version, group, and how large a message may be
+    outbox.json               format, version, group, and the largest message
     lock                      held (flock) by the one publisher
-    ledger.json               how far the publisher has got, replaced by it alone
-    status.json               what it is doing, for the sentence of whoever waits in vain
+    ledger.json               how far the publisher has got; only the publisher writes it
+    status.json               what the publisher does; a write that times out reports it
     parts/<unique>.arrow      the payloads of one task, an Arrow IPC stream
-    batches/<number>.json     a batch: whose it is, and its parts in the order in which they are sent
+    batches/<number>.json     the manifest of a batch: its parts, in the order of sending
 
-A batch exists from the moment its manifest does: a part that no manifest names is
-nothing (a failed attempt, a task that nobody waited for) and goes after a while.
-Manifests have dense numbers and are created by a link, which fails when the number is
-taken; so whoever has created one has read all that are before it, and of two drivers
-that commit the same batch one finds it there. The number says in which order batches
-are sent, so that nothing else has to be written down before they are: the seqno of each
-row follows from the ledger.
+A batch exists as soon as its manifest exists. A part that no manifest names belongs to
+nothing (to a failed attempt, or to a task that ended too late) and is removed after a
+while. Manifests have dense numbers. They are created by a link, which fails when the
+number is taken. So a driver that has created a manifest has read all manifests before
+it, and of two drivers that commit the same batch, one finds it there. Batches are sent
+in the order of their numbers, and the seqno of each row follows from the ledger, so
+nothing else has to be written before a batch is sent.
 
 Every file is complete when it gets its name, and has a checksum: parts in their
-manifest, the JSON files in themselves. The folder must be one file system for the
-driver, the workers and the publisher, with links and flock.
+manifest, the JSON files in themselves. The driver, the workers and the publisher must
+see the folder as one file system, with links and flock.
 """
 
 import fcntl
@@ -40,14 +39,15 @@ from ringcast.paths import local_path
 
 FORMAT = "ringcast-outbox"
 VERSION = 1
-META, LOCK, LEDGER, STATUS, PARTS, BATCHES = "outbox.json", "lock", "ledger.json", "status.json", "parts", "batches"
+META, LOCK, LEDGER, STATUS = "outbox.json", "lock", "ledger.json", "status.json"
+PARTS, BATCHES = "parts", "batches"
 
 PAYLOADS = pa.schema([pa.field("payload", pa.binary(), nullable=False)])
 
 
-class Meta(msgspec.Struct):
-    """What an outbox says about itself. Another version may have more fields: they must
-    not hide its version."""
+class OutboxMeta(msgspec.Struct):
+    """The contents of outbox.json. Unknown fields are allowed: a later version may have
+    more, and must still be recognized by its number."""
 
     format: str
     version: int
@@ -55,8 +55,8 @@ class Meta(msgspec.Struct):
     max_message_size: int = 0
 
 
-class Part(msgspec.Struct, forbid_unknown_fields=True):
-    """A file of payloads: its name, and what must be in it."""
+class OutboxPart(msgspec.Struct, forbid_unknown_fields=True):
+    """A file of payloads: its name, and what it must contain."""
 
     name: str
     rows: int
@@ -65,67 +65,70 @@ class Part(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Manifest(msgspec.Struct, forbid_unknown_fields=True):
-    """A batch. `query` and `batch` say which one of whose, so that it is known when it
-    comes again; None: it never will."""
+    """A batch. `query` and `batch` identify it, so that a repetition is recognized;
+    `query` is None for a batch that is never repeated."""
 
     query: str | None
     batch: int
-    parts: list[Part]
+    parts: list[OutboxPart]
 
 
 class Ledger(msgspec.Struct, forbid_unknown_fields=True):
-    """How far the publisher has got: every member has acknowledged all batches up to
-    the number `finished`, and `rows` of the one after it; the last of these rows has
-    the seqno `seqno` in the stream of the publisher's one incarnation, to which the
-    rest belongs as well."""
+    """How far the publisher has got. Every member has acknowledged all batches up to
+    the number `finished`, and `rows` rows of the next one. The last of these rows has
+    the seqno `seqno` in the publisher's stream. All processes of a publisher have one
+    incarnation, so the later rows belong to the same stream."""
 
     incarnation: int
-    epoch: int = msgspec.field(name="stint")  # its name in the file since version 1
-    bundle: int                               # max_bundle_size and max_datagram, from which follows
-                                              # how many seqnos a large row takes
+    epoch: int = msgspec.field(name="stint")    # its name in the file since version 1
+    # max_bundle_size and max_datagram decide how many seqnos a large row takes.
+    bundle: int
     datagram: int = MAX_DATAGRAM
     finished: int = 0
     rows: int = 0
     seqno: int = 0
-    queries: dict[str, int] = {}        # the highest finished batch of each
+    queries: dict[str, int] = {}                # the highest finished batch of each query
 
 
 class Status(msgspec.Struct, forbid_unknown_fields=True):
-    """What the publisher last said of itself."""
+    """The last status of the publisher."""
 
-    state: str                      # a sentence without its subject: "is joining the group", ...
-    waiting_for: str | None = None  # the member that has not acknowledged, when that takes long
+    state: str                      # a sentence without its subject: "is joining the group"
+    waiting_for: str | None = None  # the slowest member, if no ack came for a while
 
 
 class Outbox:
-    """An outbox for those who write into it; any number of processes may. OutboxError
-    when there is none, or it is damaged."""
+    """An outbox, as writers see it; any number of processes may write. Its methods
+    raise OutboxError if there is no outbox, or if it is damaged."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = local_path(path)
         self.parts, self.batches = self.path / PARTS, self.path / BATCHES
 
-    def meta(self) -> Meta | None:
-        """What it says about itself; None where no publisher has begun one yet."""
-        meta = read_json(self.path / META, Meta, remedy="restore it from another copy")
+    def meta(self) -> OutboxMeta | None:
+        """Return the contents of outbox.json; None before the first publisher wrote
+        it."""
+        meta = read_json(self.path / META, OutboxMeta, remedy="restore it from another copy")
         if meta is not None and (meta.format, meta.version) != (FORMAT, VERSION):
-            raise OutboxError(f"{self.path} is a {meta.format} of version {meta.version}, this ringcast reads {FORMAT} {VERSION}: "
-                              "use the ringcast version that made it.")
+            raise OutboxError(f"{self.path} is a {meta.format} of version {meta.version}, this "
+                              f"ringcast reads {FORMAT} {VERSION}: use the ringcast version that "
+                              "made it.")
         return meta
 
     def ledger(self) -> Ledger | None:
-        return read_json(self.path / LEDGER, Ledger,
-                         remedy="restore it from another copy; without it nobody knows what was "
-                                "sent")
+        """Return the ledger; None before the first publisher wrote it."""
+        return read_json(self.path / LEDGER, Ledger, remedy="restore it from another copy; without "
+                         "it nobody knows what was sent")
 
     def status(self) -> Status | None:
+        """Return the last status of a publisher; None if there was none."""
         return read_json(self.path / STATUS, Status,
                          remedy="delete it; the publisher writes it anew")
 
     def is_served(self) -> bool:
-        """Whether a publisher runs. (It waits a moment for a lock that is only looked
-        at.)"""
-        with folder(self.path):
+        """Return whether a publisher runs, by trying its lock. (A publisher that starts
+        retries the lock, so this does not keep it from starting.)"""
+        with os_errors_as_outbox_error(self.path):
             if not (self.path / LOCK).exists():
                 return False
             fd = os.open(self.path / LOCK, os.O_RDONLY)
@@ -138,29 +141,29 @@ class Outbox:
         return False
 
     def nbytes(self) -> int:
-        """Bytes of all parts that are there, named by a manifest or not."""
-        with folder(self.path), os.scandir(self.parts) as entries:
+        """Return the bytes of all parts, named by a manifest or not."""
+        with os_errors_as_outbox_error(self.path), os.scandir(self.parts) as entries:
             return sum(size_of(entry) for entry in entries)
 
-    # -- parts
-    # ---------------------------------------------------------------------------------------------------------
+    # -------------------------------------------------------------------------------------- parts
 
-    def write_part(self, batches: Iterable[pa.RecordBatch], limit: int) -> Part:
-        """Stores batches of PAYLOADS durably; OutboxError when they take more than
-        `limit` bytes, and then nothing is left."""
+    def write_part(self, batches: Iterable[pa.RecordBatch], limit: int) -> OutboxPart:
+        """Store batches of PAYLOADS durably. If they take more than `limit` bytes,
+        raise OutboxError and leave nothing behind."""
         path = self.parts / f"{secrets.token_hex(16)}.arrow"
         draft = path.with_name(path.name + ".tmp")
         rows = 0
         try:
-            with folder(self.path), open(draft, "xb") as file:
+            with os_errors_as_outbox_error(self.path), open(draft, "xb") as file:
                 sink = _Counted(file)
                 with pa.PythonFile(sink, "w") as out, pa.ipc.new_stream(out, PAYLOADS) as writer:
                     for batch in batches:
                         writer.write_batch(batch)
                         rows += batch.num_rows
                         if sink.size > limit:
-                            raise OutboxError(f"One partition has more than the {limit} bytes that the outbox may have: make batches "
-                                              "smaller, or raise maxOutboxBytes.")
+                            raise OutboxError(f"One partition has more than the {limit} bytes "
+                                              "that the outbox may have: make batches smaller, "
+                                              "or raise maxOutboxBytes.")
                 file.flush()
                 os.fsync(file.fileno())
             os.rename(draft, path)
@@ -168,11 +171,11 @@ class Outbox:
         except BaseException:
             draft.unlink(missing_ok=True)
             raise
-        return Part(path.name, rows, sink.size, sink.crc32)
+        return OutboxPart(path.name, rows, sink.size, sink.crc32)
 
-    def read_part(self, part: Part) -> Iterator[pa.RecordBatch]:
-        """The payloads of a part; OutboxError, before the first of them, unless its
-        bytes are what was written."""
+    def read_part(self, part: OutboxPart) -> Iterator[pa.RecordBatch]:
+        """Read the payloads of a part. Raises OutboxError, before it yields any of
+        them, unless the bytes are those that were written."""
         path = self.parts / part.name
         try:
             with pa.memory_map(str(path)) as file:
@@ -186,48 +189,51 @@ class Outbox:
                 raise damaged(path, "it has other columns")
             yield from reader
 
-    def discard(self, parts: Iterable[Part]) -> None:
-        """Of a batch that will not be, or is there already."""
+    def discard(self, parts: Iterable[OutboxPart]) -> None:
+        """Remove parts that no batch needs."""
         for part in parts:
             (self.parts / part.name).unlink(missing_ok=True)
 
-    # -- batches
-    # -------------------------------------------------------------------------------------------------------
+    # ------------------------------------------------------------------------------------ batches
 
     def manifest(self, number: int) -> Manifest | None:
-        """The batch with that number; None when there is none (yet, or any more)."""
+        """Return the batch with this number; None if it is not there yet, or not any
+        more."""
         remedy = "restore it from another copy; no later batch can be sent before"
         return read_json(self.batches / name_of(number), Manifest, remedy=remedy)
 
     def pending(self) -> tuple[dict[int, Manifest], Ledger]:
-        """Every batch by its number that not all members have acknowledged; and the
-        ledger as it was after these were read."""
-        with folder(self.path):
+        """Return the batches that not all members have acknowledged, by number; and the
+        ledger, which is read after them."""
+        with os_errors_as_outbox_error(self.path):
             numbers = sorted(number for name in os.listdir(self.batches)
                              if (number := number_of(name)) is not None)
         manifests = {number: manifest for number in numbers
                      if (manifest := self.manifest(number)) is not None}
         ledger = self.ledger()
         if ledger is None:
-            raise OutboxError(f"{self.path} has no ledger: start its publisher, ringcast publish, which writes it.")
-        return {number: manifest for number, manifest in manifests.items() if number > ledger.finished}, ledger
+            raise OutboxError(f"{self.path} has no ledger: start its publisher, ringcast publish, "
+                              "which writes it.")
+        return {number: manifest for number, manifest in manifests.items()
+                if number > ledger.finished}, ledger
 
     def find(self, query: str | None, batch: int) -> int | None:
-        """The number of a batch that is in the outbox already, 0 when it was finished;
-        None when it is new."""
+        """Return the number of a batch that is in the outbox; 0 if it is finished; None
+        if it is new."""
         pending, ledger = self.pending()
         return _number_in(pending, ledger, query, batch)
 
-    def commit(self, query: str | None, batch: int, parts: list[Part]) -> int:
-        """Makes the batch exist, unless it does; its number, 0 when it was finished
-        before. Parts that turn out not to be wanted go."""
+    def commit(self, query: str | None, batch: int, parts: list[OutboxPart]) -> int:
+        """Create the batch, and return its number. If it exists already, discard the
+        parts, and return the number of the batch; 0 if it is finished."""
         for part in parts:
             try:
-                os.utime(self.parts / part.name)        # it is young: see OwnedOutbox.sweep
+                os.utime(self.parts / part.name)    # keeps OwnedOutbox.sweep from removing it
             except OSError as error:
-                raise damaged(self.parts / part.name, "it is gone; perhaps it was older than the publisher's --keep-parts") from error
+                raise damaged(self.parts / part.name, "it is gone; perhaps it was older than the "
+                              "publisher's --keep-parts") from error
         draft = self.batches / f"{secrets.token_hex(16)}.tmp"
-        with folder(self.path):
+        with os_errors_as_outbox_error(self.path):
             write_json(draft, Manifest(query, batch, parts), fsync=True)
             try:
                 while True:
@@ -250,7 +256,8 @@ class Outbox:
 
 
 class _Counted:
-    """A file that is written once from its start, and what is known of it then."""
+    """A file that is written once from its start, with its size and checksum so
+    far."""
 
     closed = False
 
@@ -270,12 +277,14 @@ class _Counted:
         self.closed = True
 
 
-def _number_in(pending: dict[int, Manifest], ledger: Ledger, query: str | None, batch: int) -> int | None:
+def _number_in(pending: dict[int, Manifest], ledger: Ledger, query: str | None,
+               batch: int) -> int | None:
     if query is None:
         return None
     if ledger.queries.get(query, -1) >= batch:
         return 0
-    return next((number for number, manifest in pending.items() if (manifest.query, manifest.batch) == (query, batch)), None)
+    return next((number for number, manifest in pending.items()
+                 if (manifest.query, manifest.batch) == (query, batch)), None)
 
 
 def name_of(number: int) -> str:
@@ -283,7 +292,8 @@ def name_of(number: int) -> str:
 
 
 def number_of(name: str) -> int | None:
-    """The number of the batch whose manifest has that name; None for anything else."""
+    """Return the number of the batch whose manifest has this name; None if the name is
+    not that of a manifest."""
     stem, _, suffix = name.partition(".")
     return int(stem) if suffix == "json" and len(stem) == 20 and stem.isdecimal() else None
 
@@ -296,17 +306,20 @@ def size_of(entry: "os.DirEntry[str]") -> int:
 
 
 def damaged(path: Path, why: str) -> OutboxError:
-    return OutboxError(f"{path} is not what was written ({why}): restore it from another copy; nothing of it was sent.")
+    return OutboxError(f"{path} is not what was written ({why}): restore it from another copy; "
+                       "nothing of it was sent.")
 
 
 @contextmanager
-def folder(path: Path) -> Iterator[None]:
-    """Turns what the operating system refuses into an OutboxError that says what to
+def os_errors_as_outbox_error(path: Path) -> Iterator[None]:
+    """Turn an error of the operating system into an OutboxError that says what to
     do."""
     try:
         yield
     except OSError as error:
         if error.errno in NO_ROOM:
-            raise OutboxError(f"No room in the outbox {path} ({error.strerror}): free some space, then write again.") from error
-        raise OutboxError(f"The outbox {path} cannot be used ({error.strerror or error}): check its permissions, and that the driver, "
-                          "the workers and the publisher see the same folder.") from error
+            raise OutboxError(f"No room in the outbox {path} ({error.strerror}): free some space, "
+                              "then write again.") from error
+        raise OutboxError(f"The outbox {path} cannot be used ({error.strerror or error}): check "
+                          "its permissions, and that the driver, the workers and the publisher "
+                          "see the same folder.") from error

@@ -1,8 +1,7 @@
-"""Group messages as tables: a durable journal of what one member received, the Spark
-source that reads it, the sink that brings rows into a group, audits of what members
-did, and campaigns of simulations.
+"""Group messages as tables: a durable journal of the messages that one member received,
+the Spark source that reads it, and the sink that sends rows to a group.
 
-    with Journal("flights.journal", group="flights") as journal:      # the recorder, no Spark needed
+    with Journal("flights.journal", group="flights") as journal:    # no Spark needed
         journal.append("A#00000000000000a1", 1, [b"...", b"..."], view_id=3,
                        sent_at=time.time_ns(), delivered_at=time.time_ns())
         journal.sync()
@@ -10,17 +9,15 @@ did, and campaigns of simulations.
     spark = session()
     spark.read.format("ringcast").load("flights.journal")
 
-Nothing here but campaigns, which run whole groups in the workers, imports the compiled
-core: so the rest runs on Spark workers without it. And importing this package imports
-neither pyarrow nor pyspark until a name is used.
+This package does not import the compiled core, so it runs on Spark workers that do not
+have it. Importing the package imports neither pyarrow nor pyspark; using a name does.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from ringcast.spark.session import session  # at once, else the submodule of the same name would
-
-                                            # take the function's place
+# Imported at once: later, the submodule of the same name would replace the function.
+from ringcast.spark.session import session
 
 if TYPE_CHECKING:
     from ringcast.journal.reader import JournalReader as JournalReader

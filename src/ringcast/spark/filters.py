@@ -1,8 +1,8 @@
-"""What a query asks for, pushed down: senders, seqnos and times, so that what it does
-not ask for is not opened.
+"""The filters of a query, pushed down: bounds on senders, seqnos and times. Segments
+outside of them are not opened.
 
-Senders and seqnos are kept exactly; times only as far as the index knows them, a record
-batch at a time, so that Spark still looks at each row that is left.
+Senders and seqnos are filtered exactly. Times are filtered as far as the index knows
+them, by whole record batches, so Spark must still filter the rows that are left.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -30,43 +30,49 @@ from ringcast.journal.rows import ROWS
 from ringcast.journal.segments import Entry
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-EVER = 2**63 - 1
+UNBOUNDED = 2**63 - 1
 
 _NUMBERS = ("seqno", "sent_at", "delivered_at")
 
 
 class Bounds:
-    """The rows that a query may want: the conjunction of everything that `narrow` was
-    given."""
+    """The rows that a query may want: those that meet all filters given to `narrow`."""
 
     def __init__(self) -> None:
-        self.senders: frozenset[str] | None = None  # all
-        self._from = dict.fromkeys(_NUMBERS, -EVER)
-        self._to = dict.fromkeys(_NUMBERS, EVER)  # inclusive
+        self.senders: frozenset[str] | None = None          # None: all
+        self._from = dict.fromkeys(_NUMBERS, -UNBOUNDED)
+        self._to = dict.fromkeys(_NUMBERS, UNBOUNDED)       # inclusive
 
-    def narrow(self, wish: Filter) -> bool:
-        """Takes in one filter; False if Spark has to look at the rows itself, because
-        this is not exact or not understood."""
-        column = ".".join(getattr(wish, "attribute", ()))
-        match wish:
+    def narrow(self, filter_: Filter) -> bool:
+        """Narrow the bounds by a filter. Return False if Spark must still apply it,
+        because the bounds cannot express it exactly."""
+        column = ".".join(getattr(filter_, "attribute", ()))
+        match filter_:
             case IsNotNull():
-                return column in ROWS.names  # no column has nulls
+                return column in ROWS.names     # no column has nulls
             case EqualTo(_, value) | EqualNullSafe(_, value):
-                return self._one_of(column, [value])
+                return self._narrow_to(column, [value])
             case In(_, values):
-                return self._one_of(column, values)
-            case GreaterThan(_, value) | GreaterThanOrEqual(_, value) | LessThan(_, value) | LessThanOrEqual(_, value):
-                number = _number(column, value)
-                if number is None:
-                    return False
-                if isinstance(wish, (GreaterThan, GreaterThanOrEqual)):
-                    self._raise(column, number + isinstance(wish, GreaterThan), EVER)
-                else:
-                    self._raise(column, -EVER, number - isinstance(wish, LessThan))
-                return column == "seqno"
+                return self._narrow_to(column, values)
+            case GreaterThan(_, value) | GreaterThanOrEqual(_, value):
+                return self._narrow_from(column, value, isinstance(filter_, GreaterThan))
+            case LessThan(_, value) | LessThanOrEqual(_, value):
+                return self._narrow_up_to(column, value, isinstance(filter_, LessThan))
         return False
 
-    def _one_of(self, column: str, values: Iterable[object]) -> bool:
+    def _narrow_from(self, column: str, value: object, is_exclusive: bool) -> bool:
+        if (number := _number(column, value)) is None:
+            return False
+        self._from[column] = max(self._from[column], number + is_exclusive)
+        return column == "seqno"
+
+    def _narrow_up_to(self, column: str, value: object, is_exclusive: bool) -> bool:
+        if (number := _number(column, value)) is None:
+            return False
+        self._to[column] = min(self._to[column], number - is_exclusive)
+        return column == "seqno"
+
+    def _narrow_to(self, column: str, values: Iterable[object]) -> bool:
         values = list(values)
         if column == "sender" and all(isinstance(value, str) for value in values):
             wanted = frozenset(map(str, values))
@@ -75,29 +81,26 @@ class Bounds:
         numbers = [number for value in values if (number := _number(column, value)) is not None]
         if len(numbers) < len(values) or not numbers:
             return False
-        self._raise(column, min(numbers), max(numbers))
+        self._from[column] = max(self._from[column], min(numbers))
+        self._to[column] = min(self._to[column], max(numbers))
         return column == "seqno" and len(numbers) == 1
 
-    def _raise(self, column: str, low: int, high: int) -> None:
-        self._from[column] = max(self._from[column], low)
-        self._to[column] = min(self._to[column], high)
-
     def ranges(self, spans: Iterable[Range]) -> list[Range]:
-        """What of the ranges may be wanted by sender and seqno."""
+        """Cut the ranges to the bounds on sender and seqno."""
         kept = [Range(sender, max(first, self._from["seqno"]), min(last, self._to["seqno"]))
                 for sender, first, last in spans if self.senders is None or sender in self.senders]
         return [span for span in kept if span.first <= span.last]
 
-    def timely(self, journals: Journals, copies: list[Copy]) -> list[Copy]:
-        """What of the copies may be wanted by time; reads indexes, if times are
-        bounded, and never a segment."""
-        if all(self._from[name] == -EVER and self._to[name] == EVER
+    def in_time(self, journals: Journals, copies: list[Copy]) -> list[Copy]:
+        """Cut the copies to the bounds on times. If there are such bounds, this reads
+        indexes, but never a segment."""
+        if all(self._from[name] == -UNBOUNDED and self._to[name] == UNBOUNDED
                for name in ("sent_at", "delivered_at")):
             return copies
         return [piece for copy in copies
-                for piece in self._timely(journals.named(copy.journal), copy)]
+                for piece in self._in_time(journals.named(copy.journal), copy)]
 
-    def _timely(self, journal: JournalReader, copy: Copy) -> list[Copy]:
+    def _in_time(self, journal: JournalReader, copy: Copy) -> list[Copy]:
         pieces: list[Copy] = []
         for begin, end, entry in _indexed(journal, copy.sender, copy.first, copy.last):
             if entry is not None and not self._meets(entry):
@@ -114,11 +117,11 @@ class Bounds:
                 and entry.delivered_from <= self._to["delivered_at"])
 
 
-def _indexed(journal: JournalReader, sender: str, first: int, last: int) -> Iterator[tuple[int, int,
-                                                                                           Entry | None]]:
-    """A range cut as the indexes cut it. Where they have no entry, because a segment is
-    sealed at this moment or its index is damaged, there is None: that part has to be
-    read, which finds it or says what is wrong."""
+def _indexed(journal: JournalReader, sender: str, first: int,
+             last: int) -> Iterator[tuple[int, int, Entry | None]]:
+    """Cut a range into the record batches of the indexes. A piece without an index
+    entry (its segment is being sealed, or its index is damaged) comes with None: it has
+    to be read, which succeeds or reports the damage."""
     for entry in journal.entries(sender, first, last):
         if first < entry.first:
             yield first, entry.first - 1, None
@@ -129,8 +132,8 @@ def _indexed(journal: JournalReader, sender: str, first: int, last: int) -> Iter
 
 
 def _number(column: str, value: object) -> int | None:
-    """A bound as stored: seqnos as they are, times in microseconds; None for what
-    cannot be compared here."""
+    """Return a bound as the journal stores it, times in microseconds; None for a value
+    that cannot be compared here."""
     if column == "seqno" and isinstance(value, int) and not isinstance(value, bool):
         return value
     if column in ("sent_at", "delivered_at") and isinstance(value, datetime):
@@ -139,16 +142,16 @@ def _number(column: str, value: object) -> int | None:
 
 
 def microseconds(moment: datetime) -> int:
-    """Microseconds since 1970 of a time with a zone."""
+    """Return the microseconds since 1970 of a time with a zone."""
     return (moment - EPOCH) // timedelta(microseconds=1)
 
 
 def sent_before(journals: Journals, moment: int, extents: Mapping[str, Extent]) -> dict[str, int]:
-    """For each sender the seqno before its first message that was sent at `moment`
-    (microseconds since 1970) or later; the highest one if there is none. Opens one
-    record batch of each sender."""
-    return {sender: _last_before(journals, moment, sender, extent) for sender,
-            extent in extents.items()}
+    """Return for each sender the seqno before its first message that was sent at
+    `moment` (microseconds since 1970) or later; its highest seqno if there is no such
+    message. Opens one record batch of each sender."""
+    return {sender: _last_before(journals, moment, sender, extent)
+            for sender, extent in extents.items()}
 
 
 def _last_before(journals: Journals, moment: int, sender: str, extent: Extent) -> int:

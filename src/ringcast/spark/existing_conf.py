@@ -1,6 +1,7 @@
-"""What Spark was told before us: by spark-submit, its files and its environment.
+"""The configuration that Spark has before us: from spark-submit, its files and its
+environment.
 
-Spark itself knows it once its Java runs. Until then it stands in the variables and the
+Once its Java runs, Spark itself knows it. Until then it is in the variables and the
 file that spark-submit will read, which PySpark runs to start Java.
 """
 
@@ -9,14 +10,12 @@ import re
 import shlex
 from pathlib import Path
 
-_SETTING = re.compile(r"\s*([^#!\s=:][^\s=:]*)(?:\s*[\s=:]\s*(.*?))?\s*")
+_LINE = re.compile(r"\s*([^#!\s=:][^\s=:]*)(?:\s*[\s=:]\s*(.*?))?\s*")
 
 
-def told() -> dict[str, str]:
-    """Return the settings that somebody gave Spark, by key.
-
-    Those of a session that runs include its own.
-    """
+def existing_conf() -> dict[str, str]:
+    """Return the settings that Spark was given, by key; those of a running session
+    include its own."""
     from pyspark import SparkConf, SparkContext
     from pyspark.sql import SparkSession
 
@@ -26,29 +25,29 @@ def told() -> dict[str, str]:
     if "PYSPARK_GATEWAY_PORT" in os.environ:    # spark-submit runs us, and its Java has read all
         SparkContext._ensure_initialized()
         return dict(SparkConf().getAll())
-    given, files = _arguments(shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", "")))
+    given, file = _read_arguments(shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", "")))
     master = {"spark.master": os.environ["MASTER"]} if "MASTER" in os.environ else {}
-    return master | _settings(files or _defaults()) | given
+    return master | _read_file(file or _defaults_file()) | given
 
 
-def _defaults() -> Path:
+def _defaults_file() -> Path:
     from pyspark.find_spark_home import _find_spark_home
 
     folder = os.environ.get("SPARK_CONF_DIR") or Path(_find_spark_home()) / "conf"
     return Path(folder) / "spark-defaults.conf"
 
 
-def _settings(file: Path) -> dict[str, str]:
-    """Return what a file of Spark's settings says; nothing if it is not there."""
+def _read_file(file: Path) -> dict[str, str]:
+    """Return the settings in one of Spark's files; none if there is no such file."""
     if not file.is_file():
         return {}
-    found = (_SETTING.fullmatch(line) for line in file.read_text(errors="replace").splitlines())
+    found = (_LINE.fullmatch(line) for line in file.read_text(errors="replace").splitlines())
     return {each[1]: each[2] or "" for each in found if each}
 
 
-def _arguments(words: list[str]) -> tuple[dict[str, str], Path | None]:
+def _read_arguments(words: list[str]) -> tuple[dict[str, str], Path | None]:
     """Return the settings among the arguments of spark-submit, and the file that they
-    name instead of the usual one."""
+    name instead of spark-defaults.conf."""
     given: dict[str, str] = {}
     file = None
     rest = iter(words)

@@ -6,7 +6,7 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from ringcast.cli import main
-from ringcast.spark.told import told
+from ringcast.spark.existing_conf import existing_conf
 
 
 @pytest.fixture
@@ -21,21 +21,21 @@ def untold(monkeypatch, tmp_path):
 
 
 def test_without_settings_nothing_is_found(untold):
-    assert told() == {}
+    assert existing_conf() == {}
 
 
 def test_the_file_the_variables_and_the_arguments_of_spark_submit_are_read(untold, monkeypatch):
     (untold / "spark-defaults.conf").write_text(
         "# spark.master local\n\nspark.master            spark://file:7077\n"
         "  spark.a=1 2\nspark.b : x=y \nspark.empty\n")
-    assert told() == {"spark.master": "spark://file:7077", "spark.a": "1 2", "spark.b": "x=y",
+    assert existing_conf() == {"spark.master": "spark://file:7077", "spark.a": "1 2", "spark.b": "x=y",
                       "spark.empty": ""}
     monkeypatch.setenv("MASTER", "spark://variable:7077")
-    assert told()["spark.master"] == "spark://file:7077"        # as spark-submit has it
+    assert existing_conf()["spark.master"] == "spark://file:7077"        # as spark-submit has it
     monkeypatch.setenv(
         "PYSPARK_SUBMIT_ARGS", "--master spark://argument:7077 --name x --conf 'spark.b=1 = 2' "
         "-c spark.c=3 --conf=spark.d=4 pyspark-shell")
-    assert told() == {"spark.master": "spark://argument:7077", "spark.a": "1 2",
+    assert existing_conf() == {"spark.master": "spark://argument:7077", "spark.a": "1 2",
                       "spark.b": "1 = 2", "spark.c": "3", "spark.d": "4", "spark.empty": ""}
 
 
@@ -44,11 +44,11 @@ def test_another_file_replaces_the_usual_one(untold, monkeypatch, tmp_path):
     (tmp_path / "mine").write_text("spark.master spark://mine:7077\n")
     arguments = f"--properties-file={tmp_path / 'mine'} pyspark-shell"
     monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", arguments)
-    assert told() == {"spark.master": "spark://mine:7077"}
+    assert existing_conf() == {"spark.master": "spark://mine:7077"}
     monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", "pyspark-shell")
     monkeypatch.setenv("MASTER", "spark://variable:7077")
     (untold / "spark-defaults.conf").unlink()
-    assert told() == {"spark.master": "spark://variable:7077"}
+    assert existing_conf() == {"spark.master": "spark://variable:7077"}
 
 
 @pytest.mark.parametrize(("words", "says"), [
