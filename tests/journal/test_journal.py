@@ -67,15 +67,16 @@ def test_seqnos_that_are_no_messages_are_neither_rows_nor_missing(path):
     sealing, and after a restart."""
     there = [3, 4, 7, 8, 9, 20]
     with open_journal(path) as journal:
-        for void, first, last in ((2, 3, 4), (2, 7, 9), (10, 20, 20)):
+        for fragments, first, last in ((2, 3, 4), (2, 7, 9), (10, 20, 20)):
             messages = [b"%d" % seqno for seqno in range(first, last + 1)]
-            journal.append(A, first, messages, view_id=1, sent_at=1, delivered_at=1, void=void)
-            if void == 2:
+            journal.append(A, first, messages, view_id=1, sent_at=1, delivered_at=1,
+                           fragment_seqnos=fragments)
+            if fragments == 2:
                 journal.sync()
         journal.sync()
         assert seqnos(path, A) == there
         with pytest.raises(JournalError, match="expected seqno 21"):
-            journal.append(A, 23, [b"23"], view_id=1, sent_at=1, delivered_at=1, void=1)
+            journal.append(A, 23, [b"23"], view_id=1, sent_at=1, delivered_at=1, fragment_seqnos=1)
     assert JournalReader(path).extents() == {A: Extent(1, 20)}
     for first in range(1, 22):
         for last in range(first, 22):
@@ -83,8 +84,8 @@ def test_seqnos_that_are_no_messages_are_neither_rows_nor_missing(path):
             assert seqnos(path, A, first, last) == expected
     with open_journal(path) as journal:
         assert journal.append(A, 20, [b"20", b"21"], view_id=1, sent_at=1, delivered_at=1,
-                              void=10) == 1
-        journal.append(A, 25, [b"25"], view_id=1, sent_at=1, delivered_at=1, void=3)
+                              fragment_seqnos=10) == 1
+        journal.append(A, 25, [b"25"], view_id=1, sent_at=1, delivered_at=1, fragment_seqnos=3)
         journal.sync()
         assert seqnos(path, A, 20) == [20, 21, 25]
 
@@ -246,7 +247,7 @@ def test_a_closed_journal_refuses_messages_and_may_be_closed_again(path):
 @pytest.mark.parametrize("arguments", [
     {"first_seqno": 0}, {"first_seqno": 2**63 - 1, "payloads": [b"", b""]}, {"view_id": -1},
     {"delivered_at": 2**63}, {"sent_at": -1}, {"sent_at": array("q", [1, 2])}, {"flags": 2**31},
-    {"void": 1}, {"payloads": [b"x", None]}, {"payloads": [1]}])
+    {"fragment_seqnos": 1}, {"payloads": [b"x", None]}, {"payloads": [1]}])
 def test_impossible_arguments_raise_and_leave_the_journal_usable(path, arguments):
     good = {"first_seqno": 1, "payloads": [b"x"], "view_id": 1, "sent_at": 1, "delivered_at": 1}
     with open_journal(path) as journal:

@@ -212,7 +212,7 @@ class Waiting(Delivering):
 
 
 def test_retention_is_enforced_while_nothing_is_delivered(tmp_path, monkeypatch):
-    monkeypatch.setattr("ringcast.journal.recorder.RETENTION_S", 0.005)
+    monkeypatch.setattr("ringcast.journal.recorder.RETENTION_INTERVAL_S", 0.005)
     a = Address("a", 1)
     channel = Waiting(Batch(a, 1, [b"1", b"2"]))
     with Journal(tmp_path, group="g") as journal:

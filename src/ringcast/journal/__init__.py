@@ -1,2 +1,2 @@
-"""A durable journal of what one member received: who writes it, who reads it, how long
-it is kept. No Spark."""
+"""A durable journal of the messages that one member received: its writer, its reader
+and its retention. Without Spark."""

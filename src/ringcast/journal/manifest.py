@@ -1,19 +1,23 @@
-"""The small files of a journal and how every file of it becomes durable.
+"""The small files of a journal, and how every file of it becomes durable.
 
 A journal is a directory:
 
-    journal.json                      what this is: format, version, group, and the member that records it
-    digest.json                       per sender: lowest, highest durable seqno, and the ranges known to be lost
-    lock                              held (flock) by the one writer
-    retired                           there if its recorder will not come back: a reader of several journals waits for no more
-    subscriptions/<name>.json         per named stream: what it has committed
-    <sender>/sender.json              whose folder this is
-    <sender>/segments.log             which segments there are, for readers who do not want to list them (see segment_log)
-    <sender>/<first>.arrows, .idx     the open tail, and the index that says which of its bytes are durable
-    <sender>/<first>-<last>.arrow, .idx   sealed segments
+    journal.json                  format, version, group, and the member that records
+    digest.json                   for each sender the lowest and highest durable seqno,
+                                  and the ranges that are lost
+    lock                          held (flock) by the one writer
+    retired                       exists if the recorder will not come back; readers of
+                                  several journals do not wait for this one
+    subscriptions/<name>.json     for each named stream what it has committed
+    <sender>/sender.json          the sender that this folder belongs to
+    <sender>/segments.log         the segments, so that readers need not list them
+                                  (see segment_log)
+    <sender>/<first>.arrows       the open segment (tail)
+    <sender>/<first>.idx          its index, which says which of its bytes are durable
+    <sender>/<first>-<last>.arrow, .idx       a sealed segment and its index
 
-The JSON files are replaced atomically and carry the CRC-32 of their body, so that a
-flipped digit is seen: a digest that is wrong by one would lose or invent messages.
+The JSON files are replaced atomically. They have a CRC-32 of their body, so that a
+flipped digit is found: a digest that is wrong by one would lose or invent messages.
 """
 
 import errno
@@ -43,9 +47,9 @@ NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 T = TypeVar("T")
 
 
-class Meta(msgspec.Struct):
-    """What a journal says about itself. Another version may have more fields: they must
-    not hide its version."""
+class JournalMeta(msgspec.Struct):
+    """The contents of journal.json. Unknown fields are allowed: a later version may
+    have more, and must still be recognized by its number."""
 
     format: str
     version: int
@@ -54,15 +58,15 @@ class Meta(msgspec.Struct):
 
 
 class Owner(msgspec.Struct, forbid_unknown_fields=True):
-    """Whose messages a folder holds."""
+    """The contents of sender.json: the sender that a folder belongs to."""
 
     sender: str
 
 
 class Extent(msgspec.Struct, forbid_unknown_fields=True):
-    """What is durable of one sender: seqnos low..high, both inclusive, except the
-    `lost` ranges (ascending, disjoint). What is below `low` was purged, down to
-    `start`, or sent before the recording; high == low - 1 where nothing is left."""
+    """The durable messages of one sender: seqnos low..high (inclusive), except the
+    ranges in `lost` (ascending, disjoint). start..low-1 were purged; what is below
+    `start` was sent before the recording. high == low - 1 if nothing is left."""
 
     low: int
     high: int
@@ -70,7 +74,7 @@ class Extent(msgspec.Struct, forbid_unknown_fields=True):
     start: int = 1
 
     def held(self) -> list[tuple[int, int]]:
-        """The ranges that can be read, ascending."""
+        """Return the ranges that can be read, ascending."""
         edges = [self.low - 1, *(edge for first, last in self.lost for edge in (first, last)),
                  self.high + 1]
         return [(edges[at] + 1, edges[at + 1] - 1) for at in range(0, len(edges), 2)
@@ -83,8 +87,8 @@ class _Envelope(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def write_json(path: Path, body: object, *, fsync: bool) -> None:
-    """Replaces `path` in one step: a reader sees the old file or the new one, whatever
-    happens."""
+    """Replace the file in one step: a reader sees the old file or the new one, even
+    after a crash."""
     raw = msgspec.json.encode(body, order="sorted")
     draft = path.with_name(path.name + ".tmp")
     with open(draft, "wb") as file:
@@ -97,14 +101,15 @@ def write_json(path: Path, body: object, *, fsync: bool) -> None:
 
 
 def read_json(path: Path, kind: type[T], *, remedy: str) -> T | None:
-    """The body of a file written by `write_json`, None if there is no such file;
-    JournalError, with `remedy`, if damaged."""
+    """Return the body of a file written by `write_json`; None if there is no such file.
+    Raises JournalError, with `remedy`, if the file is damaged."""
     try:
         raw = path.read_bytes()
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
-        raise JournalError(f"{path} cannot be read ({error.strerror}): check its permissions and the disk.") from error
+        raise JournalError(f"{path} cannot be read ({error.strerror}): check its permissions and "
+                           "the disk.") from error
     try:
         envelope = msgspec.json.decode(raw, type=_Envelope)
         body = bytes(envelope.body)
@@ -115,13 +120,13 @@ def read_json(path: Path, kind: type[T], *, remedy: str) -> T | None:
         raise JournalError(f"{path} is damaged ({error}): {remedy}.") from error
 
 
-def read_meta(path: Path) -> Meta | None:
-    """What the journal at `path` says about itself; None where none was started yet (no
-    directory, or an empty one).
+def read_meta(path: Path) -> JournalMeta | None:
+    """Return the contents of journal.json; None if no journal was started at `path` yet
+    (there is no directory, or an empty one).
 
     Raises JournalError for anything else that is not a journal of this version.
     """
-    meta = read_json(path / META, Meta,
+    meta = read_json(path / META, JournalMeta,
                      remedy="restore it from another copy; it holds format, version and group")
     if meta is None:
         try:
@@ -129,40 +134,40 @@ def read_meta(path: Path) -> Meta | None:
         except FileNotFoundError:
             return None
         except OSError as error:
-            raise JournalError(f"{path} is not a journal directory ({error.strerror}): name the directory itself.") from error
+            raise JournalError(f"{path} is not a journal directory ({error.strerror}): name the "
+                               "directory itself.") from error
         if META not in names and not all(name in (LOCK, DIGEST) or name.endswith(".tmp")
                                          for name in names):
-            raise JournalError(f"{path} is not a journal (it has files but no {META}): name a journal, or an empty directory.")
+            raise JournalError(f"{path} is not a journal (it has files but no {META}): name a "
+                               "journal, or an empty directory.")
         return None
     if meta.format != FORMAT or meta.version not in READABLE:
-        raise JournalError(
-            f"{path} is a {meta.format} of version {meta.version}, this ringcast reads {FORMAT} "
-            f"{VERSION}: "
-            "use the ringcast version that wrote it."
-        )
+        raise JournalError(f"{path} is a {meta.format} of version {meta.version}, this ringcast "
+                           f"reads {FORMAT} {VERSION}: use the ringcast version that wrote it.")
     return meta
 
 
 def read_digest(path: Path) -> dict[str, Extent] | None:
-    """The durable extent of every sender, sorted by sender; None if the file is
+    """Return the durable extent of every sender, sorted by sender; None if the file is
     missing."""
-    remedy = "delete it and open the journal once with Journal(), which rebuilds it from the segments"
+    remedy = ("delete it and open the journal once with Journal(), which rebuilds it from the "
+              "segments")
     digest = read_json(path / DIGEST, dict[str, Extent], remedy=remedy)
     return None if digest is None else dict(sorted(digest.items()))
 
 
 def folder_name(sender: str) -> str:
-    """The name of a sender's folder: readable, safe on every file system, and never
-    shared by two senders."""
+    """Return the name of a sender's folder: readable, safe on every file system, and
+    never the same for two senders."""
     name = quote(sender, safe="")
     if len(name) <= FOLDER_NAME_MAX:
         return name
-    return f"{name[:FOLDER_NAME_MAX - 33]}~{hashlib.blake2b(sender.encode(), digest_size=16).hexdigest()}"
+    digest = hashlib.blake2b(sender.encode(), digest_size=16).hexdigest()
+    return f"{name[:FOLDER_NAME_MAX - 33]}~{digest}"
 
 
 def make_directory(path: Path, *, fsync: bool) -> None:
-    """Make a directory and the parents that it lacks, each durable in the one that
-    holds it."""
+    """Make a directory and its missing parents, and make their names durable."""
     path = path.absolute()
     missing = [each for each in path.parents if not each.exists()]
     path.mkdir(parents=True, exist_ok=True)
@@ -171,8 +176,8 @@ def make_directory(path: Path, *, fsync: bool) -> None:
 
 
 def sync_directory(path: Path, *, fsync: bool) -> None:
-    """Makes the names in a directory durable: without it a new or renamed file may
-    vanish with the power."""
+    """Make the names in a directory durable. Without it a new or renamed file may be
+    gone after a power failure."""
     if not fsync:
         return
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
@@ -183,20 +188,16 @@ def sync_directory(path: Path, *, fsync: bool) -> None:
 
 
 @contextmanager
-def disk(path: Path) -> Iterator[None]:
-    """Turns what the operating system refuses into a JournalError that says what to
+def os_errors_as_journal_error(path: Path) -> Iterator[None]:
+    """Turn an error of the operating system into a JournalError that says what to
     do."""
     try:
         yield
     except OSError as error:
         if error.errno in NO_ROOM:
-            raise JournalError(
-                f"No room to write the journal {path} ({error.strerror}): free some space and open "
-                f"it again; "
-                "everything that sync() confirmed is safe."
-            ) from error
-        raise JournalError(
-            f"The journal {path} cannot be used ({error.strerror or error}): check the disk and "
-            f"its permissions "
-            "and open it again; everything that sync() confirmed is safe."
-        ) from error
+            raise JournalError(f"No room to write the journal {path} ({error.strerror}): free some "
+                               "space and open it again; everything that sync() confirmed is "
+                               "safe.") from error
+        raise JournalError(f"The journal {path} cannot be used ({error.strerror or error}): check "
+                           "the disk and its permissions and open it again; everything that "
+                           "sync() confirmed is safe.") from error

@@ -1,14 +1,14 @@
-"""Offsets are digests: {sender: highest seqno consumed}, inclusive, sorted by sender,
-with every sender ever met.
+"""Offsets: digests {sender: highest seqno consumed}, inclusive, sorted by sender, with
+every sender ever seen.
 
-Spark compares offsets as text, so the same position must always be the same text; and
-an offset never forgets a sender, or that sender would be read again from its start. All
-of this is plain arithmetic per sender: no Spark, no files.
+Spark compares offsets as text, so the same position must always be the same text. An
+offset never forgets a sender, or that sender would be read again from its start. This
+module is plain arithmetic for each sender, without Spark and files.
 
-What Spark keeps is a position: the digest and, where that alone does not say which rows
-a micro-batch has, `read_from`: {sender: {"first-last": journal}}, the journal of
-several that each range of the batch is read from. Other journals may have these
-messages too, now or later, and their recorders saw them at other times.
+Spark keeps a position: the digest and, if the digest does not determine the rows of a
+micro-batch, `read_from`: {sender: {"first-last": journal}}, the journal that each range
+of the batch is read from. Other journals may have these messages too, with other times
+of delivery.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,7 +20,7 @@ from ringcast.journal.manifest import Extent
 Offset = dict[str, int]
 Position = dict[str, Any]
 
-READ_FROM = "read_from"  # no sender is called so: theirs are name#incarnation
+READ_FROM = "read_from"     # not a sender: their names are name#incarnation
 
 
 class Range(NamedTuple):
@@ -33,8 +33,8 @@ class Range(NamedTuple):
 
 class Copy(NamedTuple):
     """Messages first..last (inclusive) of one sender, and the journal that they are
-    read from, by the name of its directory in the folder of journals; "" is the journal
-    that is the folder itself."""
+    read from: the name of its directory in the folder of journals, or "" if the folder
+    itself is the journal."""
 
     sender: str
     first: int
@@ -48,9 +48,9 @@ NOT_RECORDED, PURGED, LOST = "not recorded", "purged", "lost"
 
 
 class Loss(NamedTuple):
-    """Messages first..last (inclusive) of one sender that cannot be had: no journal got
-    that far or back that far, they were purged by its retention, or the sender had
-    purged them before the recorder could have them."""
+    """Messages first..last (inclusive) of one sender that cannot be read. Not recorded:
+    every journal begins later or ends before. Purged: by the journal's retention. Lost:
+    the sender had purged them before the recorder could receive them."""
 
     sender: str
     first: int
@@ -59,13 +59,13 @@ class Loss(NamedTuple):
 
 
 def canonical(offset: Mapping[str, int]) -> Offset:
-    """The same offset with its senders sorted, which is the form that Spark may see."""
+    """Return the offset with its senders sorted, the form that Spark compares."""
     return dict(sorted(offset.items()))
 
 
 def position(digest: Offset, copies: Iterable[Copy]) -> Position:
-    """Return what Spark is to keep: the digest, and what the batch that ends there is
-    read from, if that is said."""
+    """Return what Spark keeps: the digest, and the journals that the batch which ends
+    there is read from, if there are `copies`."""
     named: dict[str, dict[str, str]] = {}
     for sender, first, last, journal in copies:
         named.setdefault(sender, {})[f"{first}-{last}"] = journal
@@ -78,8 +78,7 @@ def digest_of(position: Mapping[str, Any]) -> Offset:
 
 
 def copies_of(position: Mapping[str, Any]) -> dict[str, list[Copy]]:
-    """Return what a position says that its batch is read from, ascending, for each
-    sender of which it says so."""
+    """Return the copies that a position names, by sender, ascending."""
     found: dict[str, list[Copy]] = {}
     for sender, named in position.get(READ_FROM, {}).items():
         spans = [(*map(int, span.split("-")), journal) for span, journal in named.items()]
@@ -88,50 +87,50 @@ def copies_of(position: Mapping[str, Any]) -> dict[str, list[Copy]]:
 
 
 def earliest(extents: Mapping[str, Extent]) -> Offset:
-    """Just before everything the journal has."""
+    """Return the offset before all messages that the journal has."""
     return canonical({sender: extent.low - 1 for sender, extent in extents.items()})
 
 
 def latest(extents: Mapping[str, Extent]) -> Offset:
-    """Behind everything that is durable."""
+    """Return the offset behind all messages that the journal has."""
     return canonical({sender: extent.high for sender, extent in extents.items()})
 
 
 def advance(start: Mapping[str, int], target: Mapping[str, int], floor: Mapping[str, int],
             limit: int | None) -> Offset:
-    """The offset at most `limit` messages behind `start` on the way to `target`; never
-    behind `start` for any sender.
+    """Return the offset that is at most `limit` messages after `start`, on the way to
+    `target`. It goes back for no sender.
 
-    A sender that `start` does not know begins at its `floor`. The limit is shared out
-    by filling the smallest backlogs first, so that a quiet sender never waits for a
-    busy one; the step is empty only if there is nothing to read.
+    A sender that is not in `start` begins at its `floor`. The smallest backlogs get
+    their share of the limit first, so a quiet sender never waits for a busy one. The
+    step is empty only if there is nothing to read.
     """
     begin = {sender: start.get(sender, floor.get(sender, 0)) for sender in {*start, *target}}
     backlog = {sender: max(0, target.get(sender, 0) - begin[sender]) for sender in begin}
     left = sum(backlog.values()) if limit is None else limit
     end = {}
-    for waiting, sender in zip(range(len(begin), 0, -1),
-                               sorted(begin, key=lambda name: (backlog[name], name)), strict=True):
+    smallest_first = sorted(begin, key=lambda name: (backlog[name], name))
+    for waiting, sender in zip(range(len(begin), 0, -1), smallest_first, strict=True):
         step = min(backlog[sender], left // waiting)
         end[sender] = begin[sender] + step
         left -= step
     return canonical(end)
 
 
-def ranges(start: Mapping[str, int], end: Mapping[str, int], floor: Mapping[str, int]) -> list[Range]:
-    """What lies between two offsets, by sender; a sender that `start` does not know
+def ranges(start: Mapping[str, int], end: Mapping[str, int],
+           floor: Mapping[str, int]) -> list[Range]:
+    """Return the ranges between two offsets, by sender. A sender that is not in `start`
     begins at its floor."""
-    spans = [Range(sender, start.get(sender, floor.get(sender, 0)) + 1, last) for sender,
-             last in sorted(end.items())]
+    spans = [Range(sender, start.get(sender, floor.get(sender, 0)) + 1, last)
+             for sender, last in sorted(end.items())]
     return [span for span in spans if span.first <= span.last]
 
 
 def cut(spans: Sequence[Piece], rows: int) -> list[list[Piece]]:
-    """The ranges laid end to end and cut every `rows` messages: each list is one
-    partition.
+    """Cut the ranges, one after the other, into partitions of `rows` messages.
 
-    Small senders thus share a partition, which costs a task only once, and a long range
-    is spread over several.
+    So small senders share a partition and its one task, and a long range is spread over
+    several partitions.
     """
     partitions: list[list[Piece]] = []
     room = 0
@@ -149,8 +148,7 @@ def cut(spans: Sequence[Piece], rows: int) -> list[list[Piece]]:
 
 
 def losses(spans: Sequence[Range], extents: Mapping[str, Extent]) -> list[Loss]:
-    """What of the ranges cannot be read, though a reader at these offsets would expect
-    it."""
+    """Return the parts of the ranges that cannot be read."""
     missing = []
     for sender, first, last in spans:
         extent = extents.get(sender)
@@ -166,17 +164,18 @@ def losses(spans: Sequence[Range], extents: Mapping[str, Extent]) -> list[Loss]:
 
 
 def overtaken(start: Mapping[str, int], reach: Mapping[str, int]) -> list[Loss]:
-    """What an offset says was read and the journal has no longer, or not yet: it was
-    restored, replaced, or is another one."""
+    """Return the messages that an offset counts as read and that are beyond the end of
+    the journal: it was restored or replaced, or it is another journal."""
     return [Loss(sender, reach.get(sender, 0) + 1, seqno, NOT_RECORDED)
             for sender, seqno in sorted(start.items()) if seqno > reach.get(sender, 0)]
 
 
 def refuse(missing: Sequence[Loss], what: str) -> None:
-    """Raises JournalError if anything is missing, naming the first few ranges."""
+    """Raise JournalError, with the first three ranges, if anything is missing."""
     if not missing:
         return
-    named = ", ".join(f"{sender} {first}..{last} ({why})" for sender, first, last,
-                      why in missing[:3])
+    named = ", ".join(f"{sender} {first}..{last} ({why})"
+                      for sender, first, last, why in missing[:3])
     more = f" and {len(missing) - 3} more ranges" if len(missing) > 3 else ""
-    raise JournalError(f"{what}: {named}{more}; set the option failOnDataLoss to false to go on without them.")
+    raise JournalError(f"{what}: {named}{more}; set the option failOnDataLoss to false to go on "
+                       "without them.")

@@ -1,9 +1,9 @@
-"""The journal's reader: exact ranges of what is durable, beside a running writer and
-without its lock.
+"""The journal's reader: it reads exact ranges of durable messages, while a writer runs
+and without its lock.
 
-The digest says what may be read. It is replaced only after the messages it covers are
-on disk, and raised before any are purged, so whatever a reader finds in it can be read
-until a later digest says otherwise.
+The digest says what may be read. It is replaced after the messages that it covers are
+on disk, and before any message is purged. So whatever a reader finds in a digest can be
+read until a later digest says otherwise.
 """
 
 import os
@@ -28,18 +28,18 @@ from ringcast.journal.segments import (
 )
 from ringcast.paths import local_path
 
-EVERY = 2**63 - 1
+SEQNO_MAX = 2**63 - 1
 
-Span = tuple[int, int | None]  # the first and last seqno of a segment; no last one of the open one
+Span = tuple[int, int | None]   # the first and last seqno of a segment; None for the open one
 
 
 class PurgedError(JournalError):
-    """A message that was asked for strictly has been purged."""
+    """A message was purged while it was read."""
 
 
 class Piece(NamedTuple):
-    """A segment as a reader sees it: the durable seqnos in it (inclusive) and the size
-    of its file in bytes."""
+    """A segment as a reader sees it: its durable seqnos (inclusive) and the size of its
+    file in bytes."""
 
     first: int
     last: int
@@ -48,10 +48,10 @@ class Piece(NamedTuple):
 
 
 class JournalReader:
-    """Reads a journal directory; any number of processes may, at any time.
+    """Reads a journal directory. Any number of processes may read at any time.
 
-    Holds no files open and keeps nothing in memory: every call looks at the directory
-    anew. Raises JournalError if there is no journal, or it is damaged or of another
+    Keeps no files open and nothing in memory: every call reads the directory anew.
+    Raises JournalError if there is no journal, or if it is damaged or of another
     version.
     """
 
@@ -59,24 +59,26 @@ class JournalReader:
         self.path = local_path(path)
         meta = read_meta(self.path)
         if meta is None:
-            raise JournalError(f"There is no journal at {self.path}: check the name, or start recording to it first.")
+            raise JournalError(f"There is no journal at {self.path}: check the name, or start "
+                               "recording to it first.")
         self.group = meta.group
         self.recorder = meta.recorder
 
     def digest(self) -> dict[str, int]:
-        """The highest durable seqno of every sender, by sender."""
+        """Return the highest durable seqno of every sender, by sender."""
         return {sender: extent.high for sender, extent in self.extents().items()}
 
     def extents(self) -> dict[str, Extent]:
-        """The durable range of every sender with its lost ranges, by sender."""
+        """Return the durable range of every sender with its lost ranges, by sender."""
         extents = read_digest(self.path)
         if extents is None:
-            raise JournalError(f"{self.path} has lost its digest: open it once with Journal(), which rebuilds it.")
+            raise JournalError(f"{self.path} has lost its digest: open it once with Journal(), "
+                               "which rebuilds it.")
         return extents
 
-    def segments(self, sender: str, first: int = 0, last: int = EVERY) -> list[Piece]:
-        """The segments that hold durable messages of `sender`, or those of first..last
-        (inclusive), in order; empty for a sender that is not in the digest."""
+    def segments(self, sender: str, first: int = 0, last: int = SEQNO_MAX) -> list[Piece]:
+        """Return the segments with durable messages first..last (inclusive) of
+        `sender`, in order; none for a sender that is not in the digest."""
         extent = self.extents().get(sender)
         if extent is None:
             return []
@@ -86,16 +88,16 @@ class JournalReader:
             pieces = self._pieces(sender, extent, found or (), first, last)
             if _covered(pieces, extent, first, last):
                 return pieces
-        except FileNotFoundError:  # the tail was sealed, and a damaged log does not say so
+        except FileNotFoundError:   # the tail was sealed, and the log is damaged and does not know
             pass
         try:
             return self._pieces(sender, extent, map(logged, self._list(sender)), first, last)
-        except FileNotFoundError:  # sealed or purged a moment ago
+        except FileNotFoundError:   # sealed or purged a moment ago
             return self.segments(sender, first, last)
 
     def _pieces(self, sender: str, extent: Extent, entries: Iterable[Logged], first: int,
                 last: int) -> list[Piece]:
-        """What of these segments has durable messages of first..last."""
+        """Return those of these segments that have durable messages in first..last."""
         pieces = []
         for entry in entries:
             end = entry.last or extent.high
@@ -105,27 +107,27 @@ class JournalReader:
         return pieces
 
     def spans(self, sender: str, first: int, last: int) -> list[Span]:
-        """Return the first and last seqnos of the segments that may hold some of
-        first..last (inclusive); no last one for the open segment."""
+        """Return the first and last seqnos of the segments that may have messages of
+        first..last (inclusive); None as the last one of the open segment."""
         return [(segment.first, segment.last) for segment in self._find(sender, first, last)]
 
     def entries(self, sender: str, first: int, last: int) -> list[Entry]:
-        """What the indexes say of the messages first..last (inclusive) of `sender`: no
-        segment is opened."""
+        """Return the index entries of the messages first..last (inclusive) of `sender`;
+        opens no segment."""
         seed = identity(self.group, sender)
         return [entry for segment in self._find(sender, first, last)
                 if segment.first <= last and (segment.last is None or segment.last >= first)
-                for entry in read_index(segment, seed) if entry.first <= last
-                and entry.last >= first]
+                for entry in read_index(segment, seed)
+                if entry.first <= last and entry.last >= first]
 
-    def read(self, sender: str, first: int, last: int, schema: pa.Schema = ROWS) -> Iterator[
-            pa.RecordBatch]:
-        """The messages first..last (inclusive) of `sender`, in order, as batches of
-        `schema`, a selection of the fields of WITH_HEADERS.
+    def read(self, sender: str, first: int, last: int,
+             schema: pa.Schema = ROWS) -> Iterator[pa.RecordBatch]:
+        """Read the messages first..last (inclusive) of `sender`, in order, as batches
+        of `schema`, a selection of the fields of WITH_HEADERS.
 
-        The range is cut to what is durable; lost ranges, and what is purged meanwhile,
-        yield nothing. Raises JournalError where a message that is durable cannot be
-        read unharmed; what came before it has been yielded by then, and is right.
+        The range is cut to what is durable. Lost ranges yield nothing, nor do messages
+        that are purged meanwhile. Raises JournalError if a durable message cannot be
+        read intact; all messages before it have been yielded by then.
         """
         extent = self.extents().get(sender)
         if extent is None:
@@ -135,9 +137,9 @@ class JournalReader:
             expected, end = max(start, first), min(end, last)
             while expected <= end:
                 try:
-                    for behind, stored in self.stored(sender, expected, end,
-                                                      payloads="payload" in schema.names):
-                        expected = behind
+                    for next_seqno, stored in self.stored(sender, expected, end,
+                                                          payloads="payload" in schema.names):
+                        expected = next_seqno
                         if stored.num_rows:
                             yield rows(stored)
                     break
@@ -145,22 +147,22 @@ class JournalReader:
                     expected = max(expected, self.extents()[sender].low)
 
     def rows(self, sender: str, schema: pa.Schema) -> Rows:
-        """What makes rows of `schema` from what `stored` gives."""
-        return Rows(schema, self.group, sender, {"recorder": self.recorder,
-                                                 "journal": self.path.name})
+        """Return a converter from the batches of `stored` to rows of `schema`."""
+        headers = {"recorder": self.recorder, "journal": self.path.name}
+        return Rows(schema, self.group, sender, headers)
 
     def stored(self, sender: str, first: int, last: int, spans: Sequence[Span] = (), *,
                payloads: bool = True) -> Iterator[tuple[int, pa.RecordBatch]]:
-        """The stored messages first..last (inclusive), all of them in one held range,
-        each batch with the seqno behind it; without that column, unless `payloads`.
-        `spans` are the segments that had them a while ago, if that is known.
+        """Read the stored messages first..last (inclusive), which must be in one held
+        range: each batch with the seqno after it. Without `payloads` that column is
+        left out. `spans` are the segments that had the messages earlier, if known.
 
-        Raises PurgedError when they are purged meanwhile, JournalError when they cannot
-        be read unharmed.
+        Raises PurgedError if they are purged meanwhile, JournalError if they cannot be
+        read intact.
         """
         seed, folder = identity(self.group, sender), self.path / folder_name(sender)
         listed = [segment_of(folder, *span) for span in spans] or self._find(sender, first, last)
-        expected, looks = first, 0
+        expected, attempts = first, 0
         while expected <= last:
             start = expected
             try:
@@ -169,24 +171,23 @@ class JournalReader:
                         break
                     expected = end + 1
                     yield expected, stored
-            except FileNotFoundError:  # the tail was sealed under our hands: its rows are in
-                                       # another file now
+            except FileNotFoundError:   # the tail was sealed meanwhile, into another file
                 pass
             except (OSError, pa.ArrowInvalid) as error:
                 raise self._unreadable(sender, expected) from error
-            # The log knows a segment that was sealed meanwhile; the directory knows
-            # all.
+            # Without progress, ask the log for segments that were sealed meanwhile, and
+            # then list the directory.
             if expected > start:
-                looks = 0
-            elif looks == 2:
+                attempts = 0
+            elif attempts == 2:
                 raise self._missing(sender, expected)
             else:
-                listed = self._list(sender) if looks else self._find(sender, expected, last)
-                looks += 1
+                listed = self._list(sender) if attempts else self._find(sender, expected, last)
+                attempts += 1
 
     def _from(self, listed: Sequence[Segment], first: int, last: int, seed: int,
               payloads: bool) -> Iterator[tuple[int, int, pa.RecordBatch]]:
-        """The stored rows from `first` on in the one listed segment that may hold
+        """Read the stored rows from `first` on in the listed segment that may have
         it."""
         segment = next((segment for segment in reversed(listed) if segment.first <= first), None)
         if segment is not None:
@@ -194,15 +195,16 @@ class JournalReader:
                                     payloads=payloads)
 
     def _find(self, sender: str, first: int, last: int) -> list[Segment]:
-        """The segments that may hold some of first..last (inclusive), as the log says,
-        or all."""
+        """Return the segments that may have messages of first..last (inclusive): as the
+        log says, or all if the log cannot tell."""
         folder = self.path / folder_name(sender)
         found = look_up(folder, identity(self.group, sender), first, last)
-        return self._list(sender) if found is None else [segment_of(folder, entry.first, entry.last)
-                                                         for entry in found]
+        if found is None:
+            return self._list(sender)
+        return [segment_of(folder, entry.first, entry.last) for entry in found]
 
     def _list(self, sender: str) -> list[Segment]:
-        """The segment files of a sender; none if its folder is gone, which `read`
+        """List the segment files of a sender; none if its folder is gone, which `read`
         reports as a missing message."""
         try:
             return list_segments(self.path / folder_name(sender))
@@ -215,23 +217,22 @@ class JournalReader:
         return segment_of(self.path / folder_name(sender), first, None).path.stat().st_size
 
     def _missing(self, sender: str, seqno: int) -> JournalError:
-        """Why a message that was there is not: purged, which the digest says before it
-        happens, or gone."""
+        """Return the error for a durable message that is not there: purged, which the
+        digest says before it happens, or missing."""
         extent = self.extents().get(sender)
         if extent is not None and seqno < extent.low:
-            return PurgedError(f"message {seqno} of {sender} was purged from {self.path} while it was read")
+            return PurgedError(f"message {seqno} of {sender} was purged from {self.path} while it "
+                               "was read")
         return self._unreadable(sender, seqno)
 
     def _unreadable(self, sender: str, seqno: int) -> JournalError:
-        return JournalError(
-            f"{self.path / folder_name(sender)} cannot give message {seqno} of {sender}, which was "
-            f"durable (a file is missing, "
-            "damaged, or not readable here): restore the folder from another copy."
-        )
+        return JournalError(f"{self.path / folder_name(sender)} cannot give message {seqno} of "
+                            f"{sender}, which was durable (a file is missing, damaged, or not "
+                            "readable here): restore the folder from another copy.")
 
 
 def _covered(pieces: Sequence[Piece], extent: Extent, first: int, last: int) -> bool:
-    """Whether the pieces, ascending, have all that is held of first..last."""
+    """Return whether the pieces, ascending, have all held messages of first..last."""
     for begin, end in extent.held():
         expected = max(begin, first)
         for piece in pieces:

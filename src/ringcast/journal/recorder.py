@@ -1,9 +1,8 @@
-"""Recording: a member that makes what is delivered to it durable before it
-acknowledges.
+"""The recorder: a member that makes messages durable before it acknowledges them.
 
-Its acknowledgements say "this is on disk", so senders keep everything that is not.
-Killed anywhere and started again on the same journal, it tells the senders how far it
-had got and they go on from there; nothing is lost and nothing is written twice.
+Its acks say "this is on disk", so senders keep everything that is not. A recorder that
+was killed and is started again on the same journal tells the senders how far the
+journal goes, and they continue from there. No message is lost or written twice.
 """
 
 import threading
@@ -17,40 +16,43 @@ from ringcast.errors import JournalError, RingcastError
 from ringcast.journal.retention import Retention
 from ringcast.journal.writer import Journal
 
-RETENTION_S = 10
+RETENTION_INTERVAL_S = 10
 
 
 def resume_of(journal: Journal, members: Sequence[str]) -> Digest:
-    """How far the journal has got with all incarnations of `members`: the `resume` of
-    the channel that goes on recording."""
+    """Return how far the journal goes for all incarnations of `members`: the argument
+    `resume` of the channel that goes on recording."""
     digest = {sender: seqno for sender, seqno in Digest.from_names(journal.digest).items()
               if sender.name in members}
     if len(digest) > MAX_RESUME:
-        raise JournalError(f"this journal knows {len(digest)} incarnations of the members, more than the {MAX_RESUME} that a member can "
-                           f"bring back to its group; record into a new directory")
+        raise JournalError(f"this journal knows {len(digest)} incarnations of the members, more "
+                           f"than the {MAX_RESUME} that a member can bring back to its group; "
+                           "record into a new directory")
     return Digest(digest)
 
 
 def record(channel: Channel, journal: Journal, on_progress: Callable[[int], object] | None = None,
-           on_batch: Callable[[Batch], object] | None = None, retention: Retention | None = None) -> int:
-    """Append what `channel` delivers to everybody to `journal` until it closes; returns
-    how many messages were new. Messages to this member alone, and those without
-    reliability, are not recorded. The channel delivers OOB messages in order
-    (`oob_in_order`).
+           on_batch: Callable[[Batch], object] | None = None,
+           retention: Retention | None = None) -> int:
+    """Append the messages to everybody that `channel` delivers to `journal`, until the
+    channel closes. Return how many of them were new. Messages to this member alone, and
+    those without reliability, are not recorded. The channel must deliver OOB messages
+    in order (`oob_in_order`).
 
-    All that is there at one time becomes durable with one sync, and is acknowledged
-    after it. `on_progress` is called with the number so far after each sync, `on_batch`
-    with each batch before it is written. `retention` is enforced at the beginning and
-    every RETENTION_S seconds, whether messages come or not. JournalError when the
-    journal cannot take more: what was synced is safe, the rest was not acknowledged.
+    All messages that are there at one time become durable with one sync, and are
+    acknowledged after it. `on_progress` is called after each sync, with the number so
+    far; `on_batch` with each batch, before it is written. `retention` is enforced at
+    the beginning and every RETENTION_INTERVAL_S seconds. Raises JournalError if the
+    journal cannot take more: what was synced is safe, the rest is not acknowledged.
     """
     if not channel.config.oob_in_order:
-        raise ConfigError("a journal keeps the order of seqnos; open the channel with oob_in_order=True to record it")
+        raise ConfigError("a journal keeps the order of seqnos; open the channel with "
+                          "oob_in_order=True to record it")
     recorded = 0
-    reached = dict(journal.digest)                  # highest seqno of each sender that was appended
-    with _enforcing(retention, journal, channel) as turn:
+    reached = dict(journal.digest)              # the highest seqno appended, for each sender
+    with _enforcing(retention, journal, channel) as lock:
         for batches in channel.deliveries():
-            with turn:
+            with lock:
                 for batch in batches:
                     if on_batch is not None:
                         on_batch(batch)
@@ -62,23 +64,23 @@ def record(channel: Channel, journal: Journal, on_progress: Callable[[int], obje
 
 
 @contextmanager
-def _enforcing(retention: Retention | None, journal: Journal, channel: Channel) -> Iterator[
-        threading.Lock]:
-    """Enforce `retention` meanwhile, on a thread of its own; whoever uses the journal
-    holds what this yields. If it fails, the channel is closed without leaving, so that
-    the recording ends, and the error is raised."""
-    turn, over = threading.Lock(), threading.Event()
+def _enforcing(retention: Retention | None, journal: Journal,
+               channel: Channel) -> Iterator[threading.Lock]:
+    """Enforce `retention` on a thread of its own. Yields the lock that a user of the
+    journal must hold. If enforcing fails, close the channel without leaving, so that
+    the recording ends, and raise the error."""
+    lock, over = threading.Lock(), threading.Event()
     if retention is None or retention.keeps_everything:
-        yield turn
+        yield lock
         return
     errors: list[RingcastError] = []
 
     def enforce() -> None:
         try:
             while not over.is_set():
-                with turn:
+                with lock:
                     retention.enforce(journal)
-                over.wait(RETENTION_S)
+                over.wait(RETENTION_INTERVAL_S)
         except RingcastError as error:
             errors.append(error)
             channel.close(leave=False)
@@ -86,7 +88,7 @@ def _enforcing(retention: Retention | None, journal: Journal, channel: Channel) 
     thread = threading.Thread(target=enforce, name="ringcast-retention", daemon=True)
     thread.start()
     try:
-        yield turn
+        yield lock
     finally:
         over.set()
         thread.join()
@@ -95,8 +97,8 @@ def _enforcing(retention: Retention | None, journal: Journal, channel: Channel) 
 
 
 def _append(journal: Journal, batch: Batch, reached: dict[str, int]) -> int:
-    """Write one batch; what its sender had purged before this journal could have it is
-    noted as lost, not passed over."""
+    """Append one batch. If the sender had purged messages before this journal could
+    receive them, record them as lost. Return the number of new messages."""
     if batch.dest is not None or batch.flags & Flag.NO_RELIABILITY:
         return 0
     sender = str(batch.sender)
@@ -104,17 +106,17 @@ def _append(journal: Journal, batch: Batch, reached: dict[str, int]) -> int:
     if sender in reached and begins > reached[sender]:
         journal.skip(sender, begins)
         reached[sender] = begins
-    void = max(0, batch.first - 1 - reached.get(sender, begins))
+    fragment_seqnos = max(0, batch.first - 1 - reached.get(sender, begins))
     reached[sender] = batch.last
     return journal.append(sender, batch.first, batch.payloads, view_id=batch.view_id,
-                          sent_at=batch.sent_at,
-                          delivered_at=time.time_ns(), flags=batch.flags, void=void)
+                          sent_at=batch.sent_at, delivered_at=time.time_ns(), flags=batch.flags,
+                          fragment_seqnos=fragment_seqnos)
 
 
 @contextmanager
 def connected(channel: Channel) -> Iterator[None]:
-    """Connect and leave, but on an error go without leaving: what is not recorded must
-    not be given up by the others."""
+    """Connect, and leave at the end. On an error close without leaving, so that the
+    others keep what is not recorded."""
     channel.connect()
     try:
         yield
@@ -125,14 +127,14 @@ def connected(channel: Channel) -> Iterator[None]:
 
 
 def close_soon(channel: Channel, *, leave: bool = True) -> None:
-    """Close the channel from a thread of its own (a signal handler must not wait); the
-    recording ends with what is handed over."""
+    """Close the channel from a thread of its own, because a signal handler must not
+    wait. The recording ends after the messages that are delivered already."""
     threading.Thread(target=channel.close, kwargs={"leave": leave}, daemon=True).start()
 
 
 def close_when_alone(channel: Channel, view: View) -> None:
-    """What `on_view` calls in a recorder that is to end with its group: close once all
-    that was sent is recorded."""
+    """Close the channel when all others have left, after all that was sent is recorded:
+    the `on_view` of a recorder that ends with its group."""
     if view.members == (channel.address,):
         threading.Thread(target=_close_when_drained, args=(channel,), daemon=True).start()
 

@@ -1,13 +1,14 @@
-"""How long a journal keeps what it holds: by age, by size, and by what streams have
-committed.
+"""Retention: how long a journal keeps messages, by age, by size, and by what streams
+have committed.
 
-Limits (age, size) say what should go; subscriptions say what may go. A sealed segment
-is removed when every named subscription has committed all of it, and, if there is a
-limit, one of them is exceeded. So nothing that a named stream still needs is ever
-removed, not even when the journal has outgrown its limit; and a stream that nobody
-named never keeps anything.
+Limits (age, size) say what should be removed; subscriptions say what may be removed. A
+sealed segment is removed if every named subscription has committed all of it and, if
+there are limits, it exceeds one of them. So nothing that a named stream still needs is
+removed, even if the journal is larger than its limit. A stream that is not named keeps
+nothing from being removed.
 
-One segment for each sender is open and stays, however old, until all of it may go.
+The open segment of each sender stays, however old it is, until all of it may be
+removed.
 """
 
 import sys
@@ -26,8 +27,8 @@ from ringcast.journal.writer import NS_PER_US, Journal
 @dataclass(frozen=True)
 class Retention:
     """What a journal keeps: messages for `keep_ns` nanoseconds after their delivery, up
-    to `keep_bytes` of files, and whatever one of `subscriptions` has not committed.
-    None is no limit. ConfigError for a limit that is not positive."""
+    to `keep_bytes` of files, and everything that one of `subscriptions` has not
+    committed. None: no limit. Raises ConfigError for a limit that is not positive."""
 
     keep_ns: int | None = None
     keep_bytes: int | None = None
@@ -36,20 +37,21 @@ class Retention:
     def __post_init__(self) -> None:
         for limit in (self.keep_ns, self.keep_bytes):
             if limit is not None and limit <= 0:
-                raise ConfigError(f"a limit of {limit} would keep nothing: give a positive one, or none.")
+                raise ConfigError(f"a limit of {limit} would keep nothing: give a positive one, "
+                                  "or none.")
         for name in self.subscriptions:
             subscription_name(name)
 
     @property
     def keeps_everything(self) -> bool:
-        """Whether there is nothing to enforce."""
+        """Return whether there is nothing to enforce."""
         return self.keep_ns is None and self.keep_bytes is None and not self.subscriptions
 
-    def enforce(self, journal: Journal, *, now: int | None = None, committed: Sequence[Offset] = ()) -> int:
-        """Removes from `journal` what need not be kept at `now` (nanoseconds since
-        1970; default: the time it is) and returns how many bytes that freed.
-        `committed` are more digests that allow removal, from checkpoints for
-        example."""
+    def enforce(self, journal: Journal, *, now: int | None = None,
+                committed: Sequence[Offset] = ()) -> int:
+        """Remove from `journal` what need not be kept at `now` (nanoseconds since 1970;
+        default: the current time), and return how many bytes that freed. `committed`
+        are further digests that allow removal, for example from checkpoints."""
         if self.keeps_everything and not committed:
             return 0
         journal.sync()
@@ -58,12 +60,13 @@ class Retention:
                                  for name in self.subscriptions)]
         bounds: dict[str, int] = {}
         total, pieces = _pieces(JournalReader(journal.path))
-        horizon = None if self.keep_ns is None else (now if now is not None else time.time_ns()) - self.keep_ns
+        now = time.time_ns() if now is None else now
+        horizon = None if self.keep_ns is None else now - self.keep_ns
         for piece in pieces:
-            due = self.keep_bytes is None and horizon is None
-            due |= horizon is not None and piece.delivered_to * NS_PER_US < horizon
-            due |= self.keep_bytes is not None and total > self.keep_bytes
-            if not due or any(digest.get(piece.sender, 0) < piece.last for digest in digests):
+            is_due = self.keep_bytes is None and horizon is None
+            is_due |= horizon is not None and piece.delivered_to * NS_PER_US < horizon
+            is_due |= self.keep_bytes is not None and total > self.keep_bytes
+            if not is_due or any(digest.get(piece.sender, 0) < piece.last for digest in digests):
                 continue
             if piece.first_of_sender or bounds.get(piece.sender, 0) == piece.before:
                 bounds[piece.sender] = piece.last
@@ -74,21 +77,21 @@ class Retention:
 class _Piece(NamedTuple):
     sender: str
     last: int
-    before: int  # the last seqno of the segment before it
+    before: int             # the last seqno of the segment before it
     first_of_sender: bool
-    delivered_to: int  # microseconds; never earlier than that of the segment before it
+    delivered_to: int       # microseconds; not earlier than that of the segment before it
     size: int
 
 
 def _pieces(journal: JournalReader) -> tuple[int, list[_Piece]]:
-    """The size of all segments, and those of every sender, oldest first."""
+    """Return the size of all segments, and the segments, oldest first."""
     total = 0
     pieces: list[_Piece] = []
     for sender in journal.extents():
         before: _Piece | None = None
         for segment in journal.segments(sender):
             entries = journal.entries(sender, segment.first, segment.last)
-            # what cannot be read is kept
+            # A segment whose index cannot be read is kept.
             newest = max((entry.delivered_to for entry in entries), default=sys.maxsize)
             if before is None:
                 before = _Piece(sender, segment.last, 0, True, newest, segment.size)

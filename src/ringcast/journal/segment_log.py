@@ -1,16 +1,16 @@
-"""The log of a sender's segments: where each begins and ends and how large it is, in
-the order in which they came.
+"""The log of a sender's segments: the first and last seqno and the size of each, in the
+order in which they were begun.
 
 A reader that wants a few messages of a long journal finds their segments here by
-bisection, instead of listing a directory of all of them. The log says only what a
-listing would say, a little sooner: the writer appends to it, makes it anew when it
-opens the journal, and takes out what it purges. So it is a hint and needs no sync: a
-reader opens the segments that it names, and where they are not there, or it is missing,
-behind or damaged, lists the directory.
+bisection, instead of listing the directory. The log says what a listing would say. The
+writer appends to it, writes it anew when it opens the journal, and removes what it
+purges. The log is a hint and needs no sync: if a segment that it names does not exist,
+or if the log is missing, out of date or damaged, the reader lists the directory.
 
-An entry is the first and the last seqno of a segment and the size of its file, with a
-CRC-32 that is seeded with group and sender. The open segment has the last seqno 0 and
-no size; the entry that follows when it is sealed has its first.
+An entry has the first and the last seqno of a segment and the size of its file, with a
+CRC-32 that is seeded with group and sender. The entry of an open segment has 0 as its
+last seqno and size. When the segment is sealed, another entry with the same first seqno
+follows.
 """
 
 import os
@@ -27,11 +27,11 @@ LOG = "segments.log"
 _ENTRY = struct.Struct("<QQQ")
 _CHECK = struct.Struct("<I")
 _SIZE = _ENTRY.size + _CHECK.size
-_AT_ONCE = 128                          # entries that are read with one call
+_ENTRIES_PER_READ = 128
 
 
 class Logged(NamedTuple):
-    """A segment, as the log has it; `last` and `nbytes` are 0 while it is open."""
+    """A segment in the log; `last` and `nbytes` are 0 while it is open."""
 
     first: int
     last: int
@@ -43,7 +43,7 @@ class _BadEntryError(Exception):
 
 
 def append(folder: Path, seed: int, entry: Logged) -> None:
-    """Add a segment: the open one when it begins, and every one when it is sealed."""
+    """Append a segment: when it is begun, and when it is sealed."""
     with open(folder / LOG, "ab", buffering=0) as file:
         file.write(_packed(entry, seed))
 
@@ -56,8 +56,8 @@ def rewrite(folder: Path, seed: int, entries: Iterable[Logged]) -> None:
 
 
 def look_up(folder: Path, seed: int, first: int, last: int) -> list[Logged] | None:
-    """Return the segments that may have some of the seqnos first..last (inclusive), or
-    None when the log cannot tell."""
+    """Return the segments that may have some of the seqnos first..last (inclusive);
+    None if the log cannot tell."""
     try:
         fd = os.open(folder / LOG, os.O_RDONLY)
     except OSError:
@@ -70,7 +70,7 @@ def look_up(folder: Path, seed: int, first: int, last: int) -> list[Logged] | No
         for entry in _entries(fd, seed, max(0, begin - 1), count):
             if entry.first > last:
                 break
-            found[entry.first] = entry  # a sealed segment comes after itself while it was open
+            found[entry.first] = entry      # a sealed segment replaces the same one while open
     except _BadEntryError:
         return None
     finally:
@@ -79,13 +79,14 @@ def look_up(folder: Path, seed: int, first: int, last: int) -> list[Logged] | No
 
 
 def _entries(fd: int, seed: int, start: int, end: int) -> Iterator[Logged]:
-    """Read the entries from `start` on and before `end`, by their numbers."""
-    for at in range(start, end, _AT_ONCE):
-        raw = os.pread(fd, (min(end, at + _AT_ONCE) - at) * _SIZE, at * _SIZE)
+    """Read the entries with the numbers from `start` up to, but not including,
+    `end`."""
+    for at in range(start, end, _ENTRIES_PER_READ):
+        raw = os.pread(fd, (min(end, at + _ENTRIES_PER_READ) - at) * _SIZE, at * _SIZE)
         if not raw or len(raw) % _SIZE:
             raise _BadEntryError
         for offset in range(0, len(raw), _SIZE):
-            packed = raw[offset : offset + _ENTRY.size]
+            packed = raw[offset:offset + _ENTRY.size]
             if crc32(packed, seed) != _CHECK.unpack_from(raw, offset + _ENTRY.size)[0]:
                 raise _BadEntryError
             yield Logged(*_ENTRY.unpack(packed))

@@ -1,23 +1,23 @@
-"""Segments: the files that hold one sender's messages, and the index that makes their
-bytes trustworthy.
+"""Segments: the files with the messages of one sender, and the index with the checksums
+of their bytes.
 
-The open tail is an Arrow IPC stream, a sealed segment an Arrow IPC file; any Arrow tool
-reads either. Not Parquet: measured in one run (`python benchmarks/spark_source.py
---formats`), messages of 100 B / 1 KB are written 1.8 / 1.9 times as fast and cost 17 /
-22 % less CPU to read through Spark's Python source, because a column of the file is
-handed on as it lies; Parquet is 18 / 2 % smaller.
+The open segment (tail) is an Arrow IPC stream, a sealed segment is an Arrow IPC file;
+any Arrow tool reads both. The format is not Parquet, because messages of 100 B / 1 KB
+are written 1.8 / 1.9 times as fast and cost 17 / 22 % less CPU to read through Spark's
+Python source, where a column of the file is passed on as it is; Parquet is 18 / 2 %
+smaller (measured in one run, `python benchmarks/spark_source.py --formats`).
 
-Arrow has no checksums, and a parser that meets a flipped length or offset may crash or
-return wrong rows. So beside each segment lies an index of fixed-size entries: first and
-last seqno, offset and length of one record batch, its earliest and latest times, the
-CRC-32 of its bytes, and a CRC-32 over the entry itself, seeded with group and sender.
-Bytes are checked before Arrow sees them. The payloads are the last bytes of a record
-batch, and what lies before them has a CRC-32 of its own: a read that wants no payloads
-leaves them on the disk. A sidecar and not a custom field of the batch, because a field
-cannot cover the header that carries it, and because the index also finds a range of
-seqnos or times without opening the file.
+Arrow has no checksums, and a parser that meets a wrong length or offset may crash or
+return wrong rows. So each segment has an index, a second file with entries of a fixed
+size: first and last seqno, offset and length of one record batch, its earliest and
+latest times, the CRC-32 of its bytes, and a CRC-32 of the entry itself, seeded with
+group and sender. Bytes are checked before Arrow sees them. The payloads are the last
+bytes of a record batch, and the bytes before them (the head) have a CRC-32 of their
+own, so a read without payloads leaves the payloads on the disk. The index is a file and
+not a custom field of the batch, because a field cannot cover the header that carries
+it, and because the index finds a range of seqnos or times without opening the segment.
 
-An entry is written only after its bytes are on disk; what no entry names does not
+An entry is written only after its bytes are on disk. What no entry names does not
 exist. That is the whole recovery rule: cut the tail behind its last good entry.
 """
 
@@ -38,38 +38,29 @@ from ringcast.journal import segment_log
 from ringcast.journal.manifest import sync_directory
 from ringcast.journal.segment_log import Logged
 
-TIME = pa.timestamp("us", tz="UTC")  # stored as Spark wants it, which has no nanoseconds: reading
-                                     # computes nothing
+TIME = pa.timestamp("us", tz="UTC")     # as Spark has times, so that reading converts nothing
 
-STORED = pa.schema(
-    [
-        ("seqno", pa.int64()),
-        ("view_id", pa.int64()),
-        ("sent_at", TIME),
-        ("delivered_at", TIME),
-        ("flags", pa.int32()),
-        ("payload", pa.binary()),
-    ]
-)
+STORED = pa.schema([("seqno", pa.int64()), ("view_id", pa.int64()), ("sent_at", TIME),
+                    ("delivered_at", TIME), ("flags", pa.int32()), ("payload", pa.binary())])
 
-_BARE = [name for name in STORED.names if name != "payload"]
+_WITHOUT_PAYLOAD = [name for name in STORED.names if name != "payload"]
 
 SEALED_BATCH_ROWS = 65_536
 SEALED_BATCH_BYTES = 8 << 20
 
 _TAIL, _SEALED, _INDEX = ".arrows", ".arrow", ".idx"
 _ENTRY = struct.Struct("<QQQQQqqqqIII")
-_ENTRY_2 = struct.Struct("<QQQQQqqqqI")  # of journals of format 2: without the head
+_ENTRY_2 = struct.Struct("<QQQQQqqqqI")     # of journals of format 2: without the head
 _CHECK = struct.Struct("<I")
 _ENTRY_BYTES = _ENTRY.size + _CHECK.size
-_FILE_MAGIC_BYTES = 8  # "ARROW1" and padding in front of the first message of an IPC file
+_FILE_MAGIC_BYTES = 8       # "ARROW1" and padding before the first message of an IPC file
 
 
 class Entry(NamedTuple):
-    """One record batch of a segment: the seqnos that it answers for (inclusive), how
-    many of them are messages, where its bytes are, its times (inclusive, microseconds
-    since 1970), the CRC-32 of the bytes, and that of the first `head` of them, all but
-    the payloads."""
+    """One record batch of a segment: the seqnos that it covers (inclusive), how many of
+    them are messages, where its bytes are, its times (inclusive, microseconds since
+    1970), the CRC-32 of the bytes, and that of the first `head` bytes, which are all
+    but the payloads."""
 
     first: int
     last: int
@@ -89,12 +80,12 @@ _LENGTH, _CRC32 = Entry._fields.index("length"), Entry._fields.index("crc32")
 
 
 class Append(NamedTuple):
-    """Consecutive messages as they come: payloads and send times (TIME) one by one, the
-    rest in common; microseconds. The `void` seqnos before the first one are no
-    messages."""
+    """Consecutive messages: payloads and send times (TIME) one by one, the rest in
+    common; `delivered_at` in microseconds. The last `fragment_seqnos` seqnos before
+    `first` are fragments of the first message."""
 
     first: int
-    void: int
+    fragment_seqnos: int
     payloads: pa.Array
     view_id: int
     sent_at: pa.Array
@@ -103,8 +94,7 @@ class Append(NamedTuple):
 
 
 class Segment(NamedTuple):
-    """One segment file; `last` is None for the open tail, whose end only its index
-    knows."""
+    """One segment file. `last` is None for the open one, whose end is in its index."""
 
     first: int
     last: int | None
@@ -128,43 +118,44 @@ def sealed_segment(folder: Path, first: int, last: int) -> Segment:
 
 
 def list_segments(folder: Path) -> list[Segment]:
-    """The segments in a sender's folder by first seqno; a tail that was sealed already
-    is left out."""
+    """Return the segments in a sender's folder by first seqno, without tails that are
+    sealed already."""
     found: dict[int, Segment] = {}
-    # sealed ones replace their tails
+    # Tails come first in this order, so that sealed segments replace them.
     for name in sorted(os.listdir(folder), key=lambda name: not name.endswith(_TAIL)):
         stem, suffix = os.path.splitext(name)
         if suffix not in (_TAIL, _SEALED):
             continue
         first, _, last = stem.partition("-")
         if not first.isdecimal() or (suffix == _SEALED) != last.isdecimal():
-            raise JournalError(f"{folder / name} is not a segment name: move this file out of the journal.")
+            raise JournalError(f"{folder / name} is not a segment name: move this file out of the "
+                               "journal.")
         segment = Segment(int(first), int(last) if last else None, folder / name)
         found[segment.first] = segment
     return [found[first] for first in sorted(found)]
 
 
 def logged(segment: Segment) -> Logged:
-    """Return what the log says of a segment."""
-    return Logged(segment.first, segment.last or 0, segment.path.stat().st_size if segment.sealed
-                  else 0)
+    """Return the entry of a segment for the segment log."""
+    size = segment.path.stat().st_size if segment.sealed else 0
+    return Logged(segment.first, segment.last or 0, size)
 
 
 def segment_of(folder: Path, first: int, last: int | None) -> Segment:
-    """Return the sealed segment first..last, or the open one that begins with
-    `first`."""
+    """Return the sealed segment first..last, or the open one from `first` on if `last`
+    is 0 or None."""
     return sealed_segment(folder, first, last) if last else tail_segment(folder, first)
 
 
 def identity(group: str, sender: str) -> int:
-    """The seed of every entry's checksum, so that a segment moved to another sender or
-    group is not believed."""
+    """Return the seed of every entry's checksum. With it, a segment that was moved to
+    another sender or group is rejected."""
     return crc32(f"{group}\0{sender}".encode())
 
 
 def read_index(segment: Segment, seed: int) -> list[Entry]:
-    """The entries up to the first torn, damaged or inconsistent one; empty if there is
-    no index."""
+    """Return the entries before the first that is torn, damaged or inconsistent; none
+    if there is no index."""
     try:
         raw = segment.index_path.read_bytes()
     except FileNotFoundError:
@@ -181,11 +172,11 @@ def read_index(segment: Segment, seed: int) -> list[Entry]:
 
 
 def _unpack(raw: bytes, layout: struct.Struct, seed: int) -> list[tuple[int, ...]]:
-    """The entries of this layout, up to the first that is none."""
+    """Return the entries of this layout, before the first with a wrong checksum."""
     found = []
     step = layout.size + _CHECK.size
     for at in range(0, len(raw) - step + 1, step):
-        packed = raw[at : at + layout.size]
+        packed = raw[at:at + layout.size]
         if crc32(packed, seed) != _CHECK.unpack_from(raw, at + layout.size)[0]:
             break
         found.append(layout.unpack(packed))
@@ -197,12 +188,11 @@ def _pack(entries: Sequence[Entry], seed: int) -> bytes:
     return b"".join(raw + _CHECK.pack(crc32(raw, seed)) for raw in packed)
 
 
-def read_segment(
-    segment: Segment, entries: Sequence[Entry], first: int, last: int, *, payloads: bool = True
-) -> Iterator[tuple[int, int, pa.RecordBatch]]:
-    """The messages first..last (inclusive) of a segment in the stored schema, one batch
-    for each entry that they touch, and before it the seqnos that it answers for.
-    Without `payloads` that column is left out, and its bytes are not read.
+def read_segment(segment: Segment, entries: Sequence[Entry], first: int, last: int, *,
+                 payloads: bool = True) -> Iterator[tuple[int, int, pa.RecordBatch]]:
+    """Read the messages first..last (inclusive) of a segment in the stored schema, one
+    batch for each entry, with the first and last seqno that the batch covers. Without
+    `payloads` that column is left out, and its bytes are not read.
 
     Raises JournalError if the bytes do not match their checksum, FileNotFoundError if
     the segment is gone (sealed).
@@ -210,23 +200,21 @@ def read_segment(
     wanted = [entry for entry in entries if entry.first <= last and entry.last >= first]
     if not wanted:
         return
-    for entry, message in zip(wanted, _messages(segment, wanted) if payloads
-                              else _heads(segment, wanted), strict=True):
+    messages = _messages(segment, wanted) if payloads else _heads(segment, wanted)
+    for entry, message in zip(wanted, messages, strict=True):
         if message is None:
-            raise JournalError(
-                f"{segment.path} is damaged at seqnos {entry.first}..{entry.last}: restore it and "
-                f"its {_INDEX} file from "
-                "another copy; the rest of the journal can still be read by range."
-            )
+            raise JournalError(f"{segment.path} is damaged at seqnos {entry.first}..{entry.last}: "
+                               f"restore it and its {_INDEX} file from another copy; the rest of "
+                               "the journal can still be read by range.")
         batch = pa.ipc.read_record_batch(message, STORED)
         if not payloads:
-            batch = batch.select(_BARE)
+            batch = batch.select(_WITHOUT_PAYLOAD)
         start, end = _row(batch, entry, first), _row(batch, entry, last + 1)
         yield max(first, entry.first), min(last, entry.last), batch.slice(start, end - start)
 
 
 def _row(batch: pa.RecordBatch, entry: Entry, seqno: int) -> int:
-    """The first row of an entry whose seqno is not below the given one."""
+    """Return the first row of an entry whose seqno is not below the given one."""
     if seqno <= entry.first:
         return 0
     if seqno > entry.last:
@@ -237,23 +225,24 @@ def _row(batch: pa.RecordBatch, entry: Entry, seqno: int) -> int:
 
 
 def _messages(segment: Segment, entries: Sequence[Entry]) -> Iterator[pa.Buffer | None]:
-    """The bytes of each entry; None unless they are what was written."""
+    """Read the bytes of each entry; None if their checksum is wrong."""
     with pa.memory_map(str(segment.path)) as file:
         for entry in entries:
             yield _bytes_of(file, entry)
 
 
 def _heads(segment: Segment, entries: Sequence[Entry]) -> Iterator[pa.Buffer | None]:
-    """The bytes of each entry, of which only the head is read, and checked; None unless
-    it is what was written."""
+    """Map the bytes of each entry, and read and check its head alone; None if the
+    checksum of the head is wrong."""
     with open(segment.path, "rb") as file:
         size = os.fstat(file.fileno()).st_size
-        # Not Arrow's memory map, which has the kernel fetch all that is asked for.
+        # Arrow's memory map would make the kernel read the payloads as well.
         mapped = pa.py_buffer(mmap(file.fileno(), size, access=ACCESS_READ) if size else b"")
     for entry in entries:
-        message = mapped.slice(entry.offset,
-                               entry.length) if entry.offset + entry.length <= size else None
-        yield message if message is not None and crc32(message[: entry.head]) == entry.head_crc32 else None
+        is_inside = entry.offset + entry.length <= size
+        message = mapped.slice(entry.offset, entry.length) if is_inside else None
+        is_good = message is not None and crc32(message[:entry.head]) == entry.head_crc32
+        yield message if is_good else None
 
 
 def _bytes_of(file: pa.MemoryMappedFile, entry: Entry) -> pa.Buffer | None:
@@ -265,18 +254,19 @@ def _bytes_of(file: pa.MemoryMappedFile, entry: Entry) -> pa.Buffer | None:
 
 
 class Tail:
-    """The open segment of one sender. Used by one thread, the journal's.
+    """The open segment of one sender. Only the thread of the journal uses it.
 
-    Appends gather in memory until `flush`, so that many small appends make one record
-    batch. Nothing is durable, or visible to a reader, before `make_durable`.
+    Appends collect in memory until `flush`, so that many small appends become one
+    record batch. Nothing is durable, or visible to a reader, before `make_durable`.
     """
 
-    def __init__(self, segment: Segment, seed: int, *, fsync: bool, entries: Sequence[Entry] = ()) -> None:
+    def __init__(self, segment: Segment, seed: int, *, fsync: bool,
+                 entries: Sequence[Entry] = ()) -> None:
         self.segment = segment
-        self.entries: list[Entry] = list(entries)  # durable
+        self.entries: list[Entry] = list(entries)       # durable
         self._seed = seed
         self._fsync = fsync
-        self._written: list[Entry] = []  # in the file, not yet in the index
+        self._written: list[Entry] = []                 # in the file, not yet in the index
         self._pending: list[Append] = []
         self.pending_bytes = 0
         self.size = 0
@@ -285,7 +275,7 @@ class Tail:
 
     @classmethod
     def create(cls, segment: Segment, seed: int, *, group: str, sender: str, fsync: bool) -> "Tail":
-        """A new, empty tail; its name is durable."""
+        """Create an empty tail, and make its name durable."""
         tail = cls(segment, seed, fsync=fsync)
         tail._data.truncate(0)
         tail._index.truncate(0)
@@ -296,17 +286,14 @@ class Tail:
 
     @classmethod
     def recover(cls, segment: Segment, seed: int, *, fsync: bool) -> "Tail | None":
-        """The tail as its last process left it, cut behind the last entry whose bytes
-        are intact.
-
-        None, with the files removed, if nothing in it was durable.
-        """
+        """Open the tail that the last process left, and cut it behind the last entry
+        whose bytes are intact. If there is none, remove the files and return None."""
         entries = read_index(segment, seed)
         if entries and os.path.getsize(segment.path):
             with pa.memory_map(str(segment.path)) as file:
                 torn = (number for number, entry in enumerate(entries)
                         if _bytes_of(file, entry) is None)
-                del entries[next(torn, len(entries)) :]
+                del entries[next(torn, len(entries)):]
         else:
             entries = []
         if not entries:
@@ -324,12 +311,12 @@ class Tail:
 
     @property
     def rows(self) -> int:
-        """How many durable rows."""
+        """Return the number of durable seqnos."""
         return self.entries[-1].last - self.segment.first + 1 if self.entries else 0
 
     @property
     def dirty(self) -> bool:
-        """Whether something was appended since the last `make_durable`."""
+        """Return whether something was appended since the last `make_durable`."""
         return bool(self._pending or self._written)
 
     def append(self, piece: Append) -> None:
@@ -337,12 +324,12 @@ class Tail:
         self.pending_bytes += piece.payloads.nbytes
 
     def flush(self) -> None:
-        """Writes what gathered in memory as one record batch."""
+        """Write what collected in memory as one record batch."""
         if not self._pending:
             return
         batch = _batch_of(self._pending)
         message = batch.serialize()
-        first = self._pending[0].first - self._pending[0].void
+        first = self._pending[0].first - self._pending[0].fragment_seqnos
         entry = _entry_of(batch, first, self.size, message)
         self._written.append(entry)
         self._write(message)
@@ -350,7 +337,7 @@ class Tail:
         self.pending_bytes = 0
 
     def make_durable(self) -> None:
-        """Puts what was written on disk, and then names it in the index."""
+        """Make what was written durable, and then add it to the index."""
         if not self._written:
             return
         if self._fsync:
@@ -371,8 +358,8 @@ class Tail:
 
 
 def _upgrade(segment: Segment, entries: Sequence[Entry], seed: int, *, fsync: bool) -> None:
-    """Give the index of a tail of format 2 the layout of today, which is appended to
-    it."""
+    """Rewrite the index of a tail of format 2 in the layout of today, so that new
+    entries can be appended."""
     raw = segment.index_path.read_bytes()
     if _unpack(raw, _ENTRY, seed):
         return
@@ -385,22 +372,23 @@ def _upgrade(segment: Segment, entries: Sequence[Entry], seed: int, *, fsync: bo
 
 
 def _batch_of(pieces: Sequence[Append]) -> pa.RecordBatch:
-    """Consecutive appends as one record batch."""
+    """Make one record batch of consecutive appends."""
     counts = [len(piece.payloads) for piece in pieces]
-    columns = [
-        pa.concat_arrays([pc.cumulative_sum(_constant(1, count), start=piece.first - 1)
-                          for piece, count in zip(pieces, counts, strict=True)]),
-        pa.concat_arrays(map(_constant, [piece.view_id for piece in pieces], counts)),
-        pa.concat_arrays([piece.sent_at for piece in pieces]),
-        pa.concat_arrays(map(_constant, [piece.delivered_at for piece in pieces], counts)).cast(TIME),
-        pa.concat_arrays(map(_constant, [piece.flags for piece in pieces], counts)).cast(pa.int32()),
-        pa.concat_arrays([piece.payloads for piece in pieces]),
-    ]
+
+    def repeated(field: str) -> pa.Array:
+        values = [getattr(piece, field) for piece in pieces]
+        return pa.concat_arrays(map(_constant, values, counts)).cast(STORED.field(field).type)
+
+    seqnos = [pc.cumulative_sum(_constant(1, count), start=piece.first - 1)
+              for piece, count in zip(pieces, counts, strict=True)]
+    columns = [pa.concat_arrays(seqnos), repeated("view_id"),
+               pa.concat_arrays([piece.sent_at for piece in pieces]), repeated("delivered_at"),
+               repeated("flags"), pa.concat_arrays([piece.payloads for piece in pieces])]
     return pa.record_batch(columns, schema=STORED)
 
 
 def _entry_of(batch: pa.RecordBatch, first: int, offset: int, message: pa.Buffer) -> Entry:
-    """The index entry of a record batch whose bytes are `message` and lie at
+    """Return the index entry of a record batch whose bytes are `message` and are at
     `offset`."""
     head = _head_of(message)
     head_crc32 = crc32(message[:head])
@@ -412,8 +400,8 @@ def _entry_of(batch: pa.RecordBatch, first: int, offset: int, message: pa.Buffer
 
 
 def _head_of(message: pa.Buffer) -> int:
-    """How many bytes come before those of the payloads, the last of the last column;
-    all, if these have none."""
+    """Return the number of bytes before the payloads, which are the last bytes of a
+    batch; all bytes if there are no payloads."""
     payloads = pa.ipc.read_record_batch(message, STORED).column("payload").buffers()[2]
     head = payloads.address - message.address if payloads is not None else message.size
     return head if 0 < head <= message.size else message.size
@@ -426,32 +414,31 @@ def _constant(value: int, count: int) -> pa.Array:
 def _write_all(file: FileIO, data: bytes | pa.Buffer) -> None:
     view = memoryview(data)
     while view:
-        view = view[file.write(view) :]
+        view = view[file.write(view):]
 
 
 def _schema_of(group: str, sender: str) -> pa.Schema:
-    """The stored schema, with what every row has in common, for whoever opens a segment
+    """Return the stored schema with group and sender, for people who open a segment
     with another Arrow tool."""
     return STORED.with_metadata({"ringcast.group": group, "ringcast.sender": sender})
 
 
 def seal(tail: Tail, seed: int, *, group: str, sender: str, fsync: bool) -> Segment:
-    """Rewrites a durable tail as a sealed segment with large record batches, then
-    removes the tail.
+    """Rewrite a durable tail as a sealed segment with large record batches, then remove
+    the tail.
 
-    At every moment either the tail or the sealed segment is complete under its name.
-    Needs about twice the segment's size in memory.
+    At every moment the tail or the sealed segment is complete under its name. Needs
+    about twice the segment's size in memory.
     """
     tail.close()
     first, last = tail.segment.first, tail.entries[-1].last
     target = sealed_segment(tail.segment.path.parent, first, last)
     stored = (batch for _, _, batch in read_segment(tail.segment, tail.entries, first, last))
     table = pa.Table.from_batches(stored, STORED).combine_chunks()
-    rows = max(1,
-               min(SEALED_BATCH_ROWS, SEALED_BATCH_BYTES * table.num_rows // max(1, table.nbytes)))
-    batches = table.to_batches(max_chunksize=rows)
-    data_draft, index_draft = target.path.with_suffix(".data.tmp"), target.path.with_suffix(
-        ".index.tmp")
+    fitting = SEALED_BATCH_BYTES * table.num_rows // max(1, table.nbytes)
+    batches = table.to_batches(max_chunksize=max(1, min(SEALED_BATCH_ROWS, fitting)))
+    data_draft = target.path.with_suffix(".data.tmp")
+    index_draft = target.path.with_suffix(".index.tmp")
     with open(data_draft, "wb") as file:
         with pa.ipc.new_file(file, _schema_of(group, sender)) as writer:
             for batch in batches:
@@ -460,13 +447,11 @@ def seal(tail: Tail, seed: int, *, group: str, sender: str, fsync: bool) -> Segm
     with open(index_draft, "wb") as file:
         file.write(_pack(_entries_of(data_draft, first, batches), seed))
         _to_disk(file, fsync)
-    os.replace(index_draft, target.index_path)  # before the data: a sealed segment never lacks its
-                                                # index
+    os.replace(index_draft, target.index_path)      # first: a sealed segment always has its index
     os.replace(data_draft, target.path)
     sync_directory(target.path.parent, fsync=fsync)
-    segment_log.append(target.path.parent, seed, logged(target))  # before the tail goes, so that
-                                                                  # readers find the one or the
-                                                                  # other
+    # Before the tail is removed, so that readers always find one of the two.
+    segment_log.append(target.path.parent, seed, logged(target))
     remove(tail.segment)
     return target
 
@@ -478,11 +463,11 @@ def _to_disk(file: BinaryIO, fsync: bool) -> None:
 
 
 def _entries_of(path: Path, first: int, batches: Sequence[pa.RecordBatch]) -> list[Entry]:
-    """Where the record batches of an IPC file just written lie."""
+    """Return the index entries of the record batches of an IPC file."""
     entries = []
     with pa.memory_map(str(path)) as file:
         file.seek(_FILE_MAGIC_BYTES)
-        pa.ipc.read_message(file)  # the schema
+        pa.ipc.read_message(file)       # the schema
         for batch in batches:
             offset = file.tell()
             pa.ipc.read_message(file)
@@ -494,14 +479,14 @@ def _entries_of(path: Path, first: int, batches: Sequence[pa.RecordBatch]) -> li
 
 
 def remove(segment: Segment) -> None:
-    """Removes a segment's files; a missing one is fine."""
+    """Remove a segment's files, if they exist."""
     segment.path.unlink(missing_ok=True)
     segment.index_path.unlink(missing_ok=True)
 
 
 def tidy(folder: Path) -> None:
-    """Removes what an interrupted write left in a sender's folder: drafts, sealed
-    tails, indexes without data."""
+    """Remove what an interrupted write left in a sender's folder: drafts, tails that
+    are sealed, indexes without data."""
     kept = {path for segment in list_segments(folder)
             for path in (segment.path, segment.index_path)}
     for path in folder.iterdir():

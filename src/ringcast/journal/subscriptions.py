@@ -1,9 +1,9 @@
-"""What streams have committed, written where retention finds it; and the same read from
-Spark's own checkpoint.
+"""What streams have committed: as subscriptions, which retention reads, and as read
+from Spark's own checkpoint.
 
-A subscription is a file in a journal that a stream with `subscriptionName` replaces at
-each commit. One that has not committed yet has committed nothing, and so keeps
-everything.
+A subscription is a file in a journal. A stream with `subscriptionName` replaces it at
+each commit. Before its first commit a stream has committed nothing, and so retention
+removes nothing that waits for it.
 """
 
 import re
@@ -15,7 +15,13 @@ from typing import Any
 import msgspec
 
 from ringcast.errors import ConfigError, JournalError
-from ringcast.journal.manifest import SUBSCRIPTIONS, disk, read_json, sync_directory, write_json
+from ringcast.journal.manifest import (
+    SUBSCRIPTIONS,
+    os_errors_as_journal_error,
+    read_json,
+    sync_directory,
+    write_json,
+)
 from ringcast.journal.merge import journal_paths
 from ringcast.journal.offsets import Offset, digest_of
 from ringcast.paths import local_path
@@ -24,26 +30,28 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 
 
 class Subscription(msgspec.Struct, forbid_unknown_fields=True):
-    """What a stream has committed: the digest, and when, in nanoseconds since 1970."""
+    """What a stream has committed: the digest, and the time of the commit in
+    nanoseconds since 1970."""
 
     digest: dict[str, int]
     committed_at: int
 
 
 def subscription_name(name: str) -> str:
-    """The name itself, if a file may be called so; ConfigError otherwise."""
+    """Return the name if a file may have it. Raises ConfigError otherwise."""
     if not _NAME.fullmatch(name):
-        raise ConfigError(f"A subscription's name has up to 100 letters, digits, dots, dashes and underscores, and {name!r} is none.")
+        raise ConfigError("A subscription's name has up to 100 letters, digits, dots, dashes and "
+                          f"underscores, and begins with a letter or digit; {name!r} does not.")
     return name
 
 
 def subscribe(path: Path, name: str, digest: Mapping[str, int]) -> None:
-    """Writes what the stream `name` has committed into every journal at `path`.
+    """Write what the stream `name` has committed into every journal at `path`. Raises
     JournalError if it cannot be written."""
     found = Subscription(dict(digest), time.time_ns())
     for journal in journal_paths(local_path(path)):
         folder = journal / SUBSCRIPTIONS
-        with disk(journal):
+        with os_errors_as_journal_error(journal):
             if not folder.exists():
                 folder.mkdir(exist_ok=True)
                 sync_directory(journal, fsync=True)
@@ -51,23 +59,24 @@ def subscribe(path: Path, name: str, digest: Mapping[str, int]) -> None:
 
 
 def subscriptions(path: Path) -> dict[str, Subscription]:
-    """The subscriptions of one journal, by name."""
+    """Return the subscriptions of one journal, by name."""
     found = {}
+    remedy = "delete it; the stream writes it again with its next commit"
     for file in sorted((path / SUBSCRIPTIONS).glob("*.json")):
-        subscription = read_json(file, Subscription,
-                                 remedy="delete it; the stream writes it again with its next "
-                                        "commit")
+        subscription = read_json(file, Subscription, remedy=remedy)
         if subscription is not None:
             found[file.stem] = subscription
     return found
 
 
 def committed(checkpoint: Path) -> Offset:
-    """The digest that a streaming query has committed, from its checkpoint directory.
+    """Return the digest that a streaming query has committed, from its checkpoint
+    directory.
 
     Spark tells a source of a commit only when it plans the next batch, and never of the
-    last one; the checkpoint knows it at once. JournalError if it is not a checkpoint,
-    nothing is committed yet, or the query has not exactly one ringcast source.
+    last commit; the checkpoint has it at once. Raises JournalError if this is not a
+    checkpoint, if nothing is committed yet, or if the query does not have exactly one
+    ringcast source.
     """
     checkpoint = local_path(checkpoint)
     try:
@@ -76,21 +85,22 @@ def committed(checkpoint: Path) -> Offset:
         logged = [int(file.name) for file in (checkpoint / "offsets").iterdir()
                   if file.name.isdecimal()]
     except OSError as error:
-        raise JournalError(f"{checkpoint} is not the checkpoint of a streaming query ({error.strerror}): name the query's "
-                           "checkpointLocation.") from error
+        raise JournalError(f"{checkpoint} is not the checkpoint of a streaming query "
+                           f"({error.strerror}): name the query's checkpointLocation.") from error
     last = max(batches.intersection(logged), default=None)
     if last is None:
-        raise JournalError(f"The query of {checkpoint} has committed nothing yet: let it finish a batch first.")
+        raise JournalError(f"The query of {checkpoint} has committed nothing yet: let it finish a "
+                           "batch first.")
     version, *lines = (checkpoint / "offsets" / str(last)).read_text().splitlines() or [""]
-    digests = list(_digests(lines[1:]))  # the first is about the batch
+    digests = list(_digests(lines[1:]))     # the first line is about the batch
     if version != "v1" or len(digests) != 1:
-        raise JournalError(f"{checkpoint} has {len(digests)} offsets of ringcast sources in its log (format {version}): exactly one, "
-                           "in format v1, can be told apart.")
+        raise JournalError(f"{checkpoint} has {len(digests)} offsets of ringcast sources in its "
+                           f"log (format {version}): there must be exactly one, in format v1.")
     return digests[0]
 
 
 def _digests(lines: Sequence[str]) -> Iterator[Offset]:
-    """The lines that are digests; other sources write other things."""
+    """Return the lines that are digests; other sources write other texts."""
     for line in lines:
         try:
             digest = msgspec.convert(digest_of(msgspec.json.decode(line, type=dict[str, Any])),

@@ -1,11 +1,11 @@
-"""The journal's writer: what was delivered to one member, made durable in the order it
-was delivered.
+"""The journal's writer: it makes the messages that one member received durable, in the
+order in which they were delivered.
 
-The contract is the one a group's stability rests on: `append` takes a message into
-memory, `sync` makes it durable, and only what a sync covered may be acknowledged to the
-group or is shown to a reader. After kill -9 the journal opens with exactly what the
-last sync covered, or a little more that had reached the disk, and never with a gap, a
-torn batch or a message twice.
+The group's stability depends on this contract: `append` takes a message into memory,
+`sync` makes it durable, and only what a sync covered may be acknowledged to the group
+or is shown to a reader. After kill -9 the journal opens with all that the last sync
+covered, perhaps with a little more that had reached the disk, and never with a gap, a
+torn batch or a duplicate.
 """
 
 import fcntl
@@ -30,10 +30,10 @@ from ringcast.journal.manifest import (
     SENDER,
     VERSION,
     Extent,
-    Meta,
+    JournalMeta,
     Owner,
-    disk,
     folder_name,
+    os_errors_as_journal_error,
     read_digest,
     read_json,
     read_meta,
@@ -58,14 +58,14 @@ from ringcast.paths import local_path
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-FLUSH_BYTES = 4 << 20  # a sender's appends leave memory when they reach this, synced or not
-SEQNO_MAX = 2**63 - 1  # a bigint column
-FLAGS_MAX = 2**31 - 1  # an int column
+FLUSH_BYTES = 4 << 20       # of appends that a sender has in memory; from there on they are flushed
+SEQNO_MAX = 2**63 - 1       # a bigint column
+FLAGS_MAX = 2**31 - 1       # an int column
 NS_PER_US = 1000
 
 
 class _Log:
-    """What the writer knows of one sender."""
+    """The writer's state of one sender."""
 
     def __init__(self, folder: Path, seed: int, low: int) -> None:
         self.folder = folder
@@ -75,44 +75,36 @@ class _Log:
         self.tail: Tail | None = None
 
     def new_from(self, sender: str, first: int, last: int) -> int:
-        """The first seqno of first..last that is not durable yet, or last + 1;
-        JournalError if it leaves a gap or overlaps."""
+        """Return the first seqno of first..last that is not durable yet, or last + 1.
+        Raises JournalError if it leaves a gap or overlaps."""
         start = max(first, self.durable.high + 1)
         if first < self.durable.start or (start <= last and start != self.appended + 1):
-            raise JournalError(
-                f"Messages {first}..{last} of {sender} do not follow what was appended: expected "
-                f"seqno {self.appended + 1}."
-            )
+            raise JournalError(f"Messages {first}..{last} of {sender} do not follow what was "
+                               f"appended: expected seqno {self.appended + 1}.")
         return start
 
 
 class Journal:
-    """A journal open for writing; one process at a time, one thread at a time.
+    """A journal open for writing, by one process and one thread at a time.
 
-    `path` is a directory, created if need be, on a local file system that keeps flock.
-    `recorder` is the member that records, for readers who ask who it was; the last one
-    to open the journal counts, unless it is empty. A sender's open segment is sealed
-    when a sync leaves it with `segment_rows` rows or `segment_bytes` bytes. With
-    `fsync=False` a synced message survives the death of the process but not that of the
+    `path` is a directory on a local file system with flock; it is made if it does not
+    exist. `recorder` is the name of the member that records, which readers can ask for;
+    if it is empty, the journal keeps the name that it has. A sender's open segment is
+    sealed when it has `segment_rows` rows or `segment_bytes` bytes after a sync. With
+    `fsync=False` a synced message survives a crash of the process but not of the
     machine.
 
-    Raises JournalError if the directory is not this group's journal, has another
-    writer, lost durable messages, or cannot be written. After a JournalError from the
-    disk the journal takes nothing more: close it, mend the cause, open it again.
+    Raises JournalError if the directory is not a journal of this group, has another
+    writer, has lost durable messages, or cannot be written. After a JournalError from
+    the disk the journal refuses all calls: close it, repair the cause, open it again.
     """
 
-    def __init__(
-        self,
-        path: str | os.PathLike[str],
-        *,
-        group: str,
-        recorder: str = "",
-        segment_rows: int = 1_000_000,
-        segment_bytes: int = 64 << 20,
-        fsync: bool = True,
-    ) -> None:
+    def __init__(self, path: str | os.PathLike[str], *, group: str, recorder: str = "",
+                 segment_rows: int = 1_000_000, segment_bytes: int = 64 << 20,
+                 fsync: bool = True) -> None:
         if not group or segment_rows < 1 or segment_bytes < 1:
-            raise ValueError("group must not be empty, segment_rows and segment_bytes must be at least 1")
+            raise ValueError("group must not be empty, segment_rows and segment_bytes must be at "
+                             "least 1")
         self.path = local_path(path)
         self.group = group
         self._recorder = recorder
@@ -123,9 +115,9 @@ class Journal:
         self._failed = False
         self._retired = False
         self._lock: int | None = None
-        read_meta(self.path)  # before anything is created in a directory that is somebody else's
+        read_meta(self.path)    # raises before anything is created in a directory of another kind
         try:
-            with disk(self.path):
+            with os_errors_as_journal_error(self.path):
                 self._lock = self._take_lock()
                 self._recover()
         except BaseException:
@@ -141,47 +133,50 @@ class Journal:
 
     @property
     def digest(self) -> dict[str, int]:
-        """The highest durable seqno of every sender: what may be acknowledged."""
+        """Return the highest durable seqno of every sender: what may be
+        acknowledged."""
         return {sender: log.durable.high for sender, log in sorted(self._logs.items())
                 if log.durable.high >= log.durable.start}
 
     def append(self, sender: str, first_seqno: int, payloads: Sequence[bytes], *, view_id: int,
-               sent_at: "int | Buffer",
-               delivered_at: int, flags: int = 0, void: int = 0) -> int:
-        """Takes consecutive messages of `sender` (`name#incarnation`), and returns how
+               sent_at: "int | Buffer", delivered_at: int, flags: int = 0,
+               fragment_seqnos: int = 0) -> int:
+        """Append consecutive messages of `sender` (`name#incarnation`), and return how
         many of them were new.
 
-        `view_id` is the view they were delivered in, `flags` what Message.flags says of
-        them. Times are nanoseconds since 1970 and kept to the microsecond:
-        `delivered_at` one for all, `sent_at` one for all or a buffer of 64-bit
-        integers, one for each. The `void` seqnos before the first are no messages: a
-        message larger than a datagram takes several and has the last of them. Numbers
-        are from 0 and below 2**63, flags below 2**31.
+        `view_id` is the view in which they were delivered, `flags` are their
+        Message.flags. Times are nanoseconds since 1970, kept to the microsecond:
+        `delivered_at` is one for all; `sent_at` is one for all, or a buffer of 64-bit
+        integers, one for each. A message larger than a datagram takes several seqnos
+        and has the last of them: `fragment_seqnos` is the number of seqnos before
+        `first_seqno` that belong to the first message. Numbers are from 0 and below
+        2**63, flags below 2**31.
 
-        A new sender may start anywhere from 1. What is durable already is skipped, so
-        that a repeated delivery after a restart is harmless; a gap, or an overlap with
-        what is not durable yet, is a JournalError and changes nothing. At most 2 GiB of
-        payload in one call.
+        The first seqno of a new sender may be any from 1. Messages that are durable
+        already are skipped, so a repeated delivery after a restart does no harm. A gap,
+        or an overlap with messages that are not durable yet, raises JournalError and
+        changes nothing. At most 2 GiB of payload in one call.
         """
         self._check_usable()
         if not payloads:
             return 0
         last = first_seqno + len(payloads) - 1
-        if first_seqno < 1 or last > SEQNO_MAX or not 0 <= view_id <= SEQNO_MAX or not 0 <= delivered_at <= SEQNO_MAX:
-            raise ValueError(
-                f"seqnos {first_seqno}..{last} (from 1), view_id {view_id} and delivered_at "
-                f"{delivered_at} must fit 63 bits"
-            )
-        if not 0 <= flags <= FLAGS_MAX or not 0 <= void < first_seqno:
-            raise ValueError(f"flags {flags} must fit 31 bits, and void {void} must be seqnos from 1")
+        if first_seqno < 1 or max(last, view_id, delivered_at) > SEQNO_MAX or min(
+                view_id, delivered_at) < 0:
+            raise ValueError(f"seqnos {first_seqno}..{last} (from 1), view_id {view_id} and "
+                             f"delivered_at {delivered_at} must fit 63 bits")
+        if not 0 <= flags <= FLAGS_MAX or not 0 <= fragment_seqnos < first_seqno:
+            raise ValueError(f"flags {flags} must fit 31 bits, and fragment_seqnos "
+                             f"{fragment_seqnos} must be from 0 to {first_seqno - 1}")
         times = _times_column(sent_at, len(payloads))
         log = self._logs.get(sender)
-        covered = first_seqno - void if log is None else log.new_from(sender, first_seqno - void,
-                                                                      last)
+        covered = first_seqno - fragment_seqnos
+        if log is not None:
+            covered = log.new_from(sender, covered, last)
         start = max(first_seqno, covered)
         if covered > last:
             return 0
-        column = _payload_column(payloads[start - first_seqno :])
+        column = _payload_column(payloads[start - first_seqno:])
         with self._writing():
             self._unretire()
             if log is None:
@@ -190,21 +185,17 @@ class Journal:
                 segment = tail_segment(log.folder, covered)
                 log.tail = Tail.create(segment, log.seed, group=self.group, sender=sender,
                                        fsync=self._fsync)
-            log.tail.append(
-                Append(start, start - covered, column, view_id, times.slice(start - first_seqno),
-                       delivered_at // NS_PER_US, flags)
-            )
+            log.tail.append(Append(start, start - covered, column, view_id,
+                                   times.slice(start - first_seqno), delivered_at // NS_PER_US,
+                                   flags))
             log.appended = last
             if log.tail.pending_bytes >= FLUSH_BYTES:
                 log.tail.flush()
         return last - start + 1
 
     def sync(self) -> dict[str, int]:
-        """Makes everything appended so far durable, shows it to readers, and returns
-        the digest.
-
-        Seals the segments that are full, which costs a rewrite of each.
-        """
+        """Make everything appended so far durable, show it to readers, and return the
+        digest. Seals the segments that are full, which costs a rewrite of each."""
         self._check_usable()
         dirty = [(sender, log, log.tail) for sender, log in self._logs.items()
                  if log.tail is not None and log.tail.dirty]
@@ -222,12 +213,12 @@ class Journal:
         return self.digest
 
     def skip(self, sender: str, seqno: int) -> None:
-        """Records that the messages of `sender` up to `seqno` that are not here yet
-        never will be.
+        """Record as lost the messages of `sender` up to `seqno` that the journal does
+        not have; for a new sender, these are 1..seqno.
 
-        For a recorder that came back after the sender had purged them; readers report
-        such ranges. Implies a sync, and seals the segment; does nothing if the journal
-        has them all. For a sender not seen before, it is about 1..seqno.
+        A recorder that comes back calls this if the sender has purged them meanwhile.
+        Readers report such ranges. Implies a sync and seals the segment. Does nothing
+        if the journal has all of them.
         """
         if not 1 <= seqno <= SEQNO_MAX:
             raise ValueError(f"seqno {seqno} must be within 1..2**63-1")
@@ -245,12 +236,13 @@ class Journal:
             self._publish()
 
     def purge(self, bounds: Mapping[str, int]) -> int:
-        """Removes the segments of which no seqno is above the sender's bound, and
-        returns how many bytes that freed.
+        """Remove the segments in which no seqno is above the sender's bound, and return
+        how many bytes that freed.
 
-        Whole segments only, so that messages up to a bound may stay; the open one is
-        sealed first if all of it may go. The digest says so before the files go: a
-        reader finds the messages unharmed or purged. Implies a sync.
+        Only whole segments are removed, so some messages up to a bound may stay. The
+        open segment is sealed first if all of it may be removed. The digest is written
+        before files are removed, so a reader finds messages either intact or purged.
+        Implies a sync.
         """
         self.sync()
         doomed: list[Segment] = []
@@ -278,8 +270,8 @@ class Journal:
         return freed
 
     def retire(self) -> None:
-        """Tells readers of several journals that nothing more will come into this one,
-        so that they wait for nothing that it does not have. Appending takes it back."""
+        """Mark the journal as retired: readers of several journals do not wait for
+        messages that it may still get. The next append removes the mark."""
         self.sync()
         with self._writing():
             (self.path / RETIRED).touch()
@@ -287,8 +279,8 @@ class Journal:
         self._retired = True
 
     def close(self) -> None:
-        """Syncs, seals every open segment and gives the lock back; idempotent. After a
-        failure it only gives the lock back."""
+        """Sync, seal every open segment and release the lock; idempotent. After a
+        failure, only release the lock."""
         if self._lock is None:
             return
         try:
@@ -300,8 +292,7 @@ class Journal:
         finally:
             self._release()
 
-    # -- opening
-    # -------------------------------------------------------------------------------------------------------
+    # ------------------------------------------------------------------------------------ opening
 
     def _take_lock(self) -> int:
         self.path.mkdir(parents=True, exist_ok=True)
@@ -310,19 +301,18 @@ class Journal:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             os.close(lock)
-            raise JournalError(
-                f"{self.path} is open for writing elsewhere: close that journal first, or record "
-                f"to another directory."
-            ) from error
+            raise JournalError(f"{self.path} is open for writing elsewhere: close that journal "
+                               "first, or record to another directory.") from error
         return lock
 
     def _recover(self) -> None:
         meta = read_meta(self.path)
         if meta is not None and meta.group != self.group:
-            raise JournalError(f"{self.path} holds group {meta.group!r}, not {self.group!r}: name another directory.")
-        if meta is not None and meta.version != VERSION:  # before anything that the earlier version
-                                                          # could not read
-            write_json(self.path / META, Meta(FORMAT, VERSION, self.group, meta.recorder),
+            raise JournalError(f"{self.path} holds group {meta.group!r}, not {self.group!r}: name "
+                               "another directory.")
+        if meta is not None and meta.version != VERSION:
+            # Before anything is written that the earlier version could not read.
+            write_json(self.path / META, JournalMeta(FORMAT, VERSION, self.group, meta.recorder),
                        fsync=self._fsync)
         self._retired = (self.path / RETIRED).exists()
         known = read_digest(self.path) or {}
@@ -331,12 +321,11 @@ class Journal:
         for sender in known:
             if sender not in self._logs:
                 raise _lost_messages(self.path / folder_name(sender), sender, known[sender].low)
-        # The digest first: where journal.json is, there is a digest, unless somebody
-        # took it away.
+        # The digest first: if there is a journal.json, there must be a digest.
         self._publish()
         recorder = self._recorder or (meta.recorder if meta is not None else "")
         if meta is None or meta.recorder != recorder:
-            write_json(self.path / META, Meta(FORMAT, VERSION, self.group, recorder),
+            write_json(self.path / META, JournalMeta(FORMAT, VERSION, self.group, recorder),
                        fsync=self._fsync)
             sync_directory(self.path.resolve().parent, fsync=self._fsync)
 
@@ -345,18 +334,20 @@ class Journal:
                           remedy="restore it from another copy; it names the sender of this folder")
         segments = list_segments(folder)
         if owner is None and segments:
-            raise JournalError(f"{folder} has segments but no {SENDER}: restore that file, or move the folder away.")
+            raise JournalError(f"{folder} has segments but no {SENDER}: restore that file, or move "
+                               "the folder away.")
         if owner is None:
             return
         if folder.name != folder_name(owner.sender):
-            raise JournalError(f"{folder} holds messages of {owner.sender} under another name: move this folder away.")
+            raise JournalError(f"{folder} holds messages of {owner.sender} under another name: "
+                               "move this folder away.")
         tidy(folder)
         extent = known.get(owner.sender)
         seed = identity(self.group, owner.sender)
         log = _Log(folder, seed, 1)
         purged = [segment for segment in segments if extent is not None
                   and (segment.last or segment.first) < extent.low]
-        for segment in purged:  # the digest had let go of them, and then we died
+        for segment in purged:      # the digest was written, and then the last process died
             remove(segment)
             segments.remove(segment)
         if segments and not segments[-1].sealed:
@@ -366,8 +357,8 @@ class Journal:
             ranges.append((log.tail.segment.first, log.tail.entries[-1].last))
         if extent is None and not ranges:
             return
-        log.durable = _rebuilt(ranges) if extent is None else _confirmed(extent, ranges, folder,
-                                                                         owner.sender)
+        log.durable = (_rebuilt(ranges) if extent is None
+                       else _confirmed(extent, ranges, folder, owner.sender))
         log.appended = log.durable.high
         self._logs[owner.sender] = log
         tails = [log.tail.segment] if log.tail is not None else []
@@ -385,11 +376,10 @@ class Journal:
         sync_directory(self.path, fsync=self._fsync)
         return _Log(folder, identity(self.group, sender), low)
 
-    # -- writing
-    # -------------------------------------------------------------------------------------------------------
+    # ------------------------------------------------------------------------------------ writing
 
     def _seal(self, sender: str, log: _Log) -> None:
-        """Seals the open segment, if there is one; everything in it is durable."""
+        """Seal the open segment, if there is one. All of it must be durable."""
         if log.tail is not None:
             seal(log.tail, log.seed, group=self.group, sender=sender, fsync=self._fsync)
             log.tail = None
@@ -403,14 +393,15 @@ class Journal:
         if self._lock is None:
             raise ClosedError(f"The journal {self.path} is closed: open it again to append.")
         if self._failed:
-            raise JournalError(f"An earlier write to {self.path} failed: close this journal and open it again.")
+            raise JournalError(f"An earlier write to {self.path} failed: close this journal and "
+                               "open it again.")
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
-        """After a failed write nobody knows what is on disk; only opening again, which
-        looks, may go on."""
+        """Refuse all calls after a failed write: only opening the journal again finds
+        out what is on disk."""
         try:
-            with disk(self.path):
+            with os_errors_as_journal_error(self.path):
                 yield
         except BaseException:
             self._failed = True
@@ -436,15 +427,17 @@ def _payload_column(payloads: Sequence[bytes]) -> pa.Array:
 
 
 def _times_column(sent_at: "int | Buffer", count: int) -> pa.Array:
-    """Send times, in microseconds; ValueError if they are not one number from 0, or one
-    for each message, which may be any, as they are what a remote member says."""
+    """Return the send times in microseconds. Raises ValueError unless they are one
+    number from 0, or one for each message. The latter may be any numbers, because they
+    come from a remote member."""
     if isinstance(sent_at, int):
         if not 0 <= sent_at <= SEQNO_MAX:
             raise ValueError(f"sent_at {sent_at} must fit 63 bits")
         return pa.repeat(pa.scalar(sent_at // NS_PER_US, TIME), count)
     view = memoryview(sent_at)
     if view.nbytes != 8 * count:
-        raise ValueError(f"sent_at has {view.nbytes} bytes: it must be 8 for each of the {count} messages, or one number for all")
+        raise ValueError(f"sent_at has {view.nbytes} bytes: it must be 8 for each of the {count} "
+                         "messages, or one number for all")
     times = pa.Array.from_buffers(pa.int64(), count, [None, pa.py_buffer(view)])
     return pc.divide(times, NS_PER_US).cast(TIME)
 
@@ -456,8 +449,8 @@ def _with_range(ranges: list[tuple[int, int]], first: int, last: int) -> list[tu
 
 
 def _raise_low(extent: Extent, low: int) -> None:
-    """Lets go of everything below `low`, and of the lost ranges that then lead the
-    rest."""
+    """Remove everything below `low` from the extent, and the lost ranges that then come
+    first."""
     extent.lost = [(max(first, low), last) for first, last in extent.lost if last >= low]
     while extent.lost and extent.lost[0][0] == low:
         low = extent.lost.pop(0)[1] + 1
@@ -465,8 +458,8 @@ def _raise_low(extent: Extent, low: int) -> None:
 
 
 def _rebuilt(ranges: Sequence[tuple[int, int]]) -> Extent:
-    """The extent of a sender that no digest names: what the segments hold, with every
-    hole between them lost."""
+    """Return the extent of a sender that is in no digest: what the segments hold. The
+    gaps between them are lost."""
     extent = Extent(ranges[0][0], ranges[0][0] - 1, start=ranges[0][0])
     for first, last in ranges:
         if first > extent.high + 1:
@@ -475,9 +468,10 @@ def _rebuilt(ranges: Sequence[tuple[int, int]]) -> Extent:
     return extent
 
 
-def _confirmed(extent: Extent, ranges: Sequence[tuple[int, int]], folder: Path, sender: str) -> Extent:
-    """The extent in the digest, grown by what had reached the index but not yet the
-    digest; JournalError if less is there."""
+def _confirmed(extent: Extent, ranges: Sequence[tuple[int, int]], folder: Path,
+               sender: str) -> Extent:
+    """Return the extent in the digest, with what had reached the index but not yet the
+    digest. Raises JournalError if a message of the digest is missing."""
     expected = extent.low
     for first, last in sorted([*ranges, *extent.lost]):
         if first > expected:
@@ -489,8 +483,6 @@ def _confirmed(extent: Extent, ranges: Sequence[tuple[int, int]], folder: Path, 
 
 
 def _lost_messages(folder: Path, sender: str, seqno: int) -> JournalError:
-    return JournalError(
-        f"{folder} no longer has message {seqno} of {sender}, which was durable: restore the "
-        f"folder from another copy, or "
-        f"delete {DIGEST} to go on with what is left."
-    )
+    return JournalError(f"{folder} no longer has message {seqno} of {sender}, which was durable: "
+                        f"restore the folder from another copy, or delete {DIGEST} to go on with "
+                        "what is left.")

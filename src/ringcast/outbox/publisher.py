@@ -196,8 +196,8 @@ def _written_at(path: Path) -> float:
 
 def channel_factory(group: str, *, name: str, members: Sequence[str], stack: str,
                     **options: Any) -> tuple[Config, Callable[[Session], Channel]]:
-    """Return what an OwnedOutbox and a Publisher need, for a member with these arguments
-    of Channel: its configuration, and a function that opens its channel.
+    """Return what an OwnedOutbox and a Publisher need, for a member with these
+    arguments of Channel: its configuration, and a function that opens its channel.
 
     frag_timeout is half a day unless given: a publisher has nothing to do but wait
     until there is room for the next fragment of a large row.

@@ -2,10 +2,10 @@
 
     outbox.json               format, version, group, and the largest message
     lock                      held (flock) by the one publisher
-    ledger.json               how far the publisher has got; only the publisher writes it
+    ledger.json               how far the publisher has got; it alone writes this file
     status.json               what the publisher does; a write that times out reports it
     parts/<unique>.arrow      the payloads of one task, an Arrow IPC stream
-    batches/<number>.json     the manifest of a batch: its parts, in the order of sending
+    batches/<number>.json     the manifest of a batch: its parts in order of sending
 
 A batch exists as soon as its manifest exists. A part that no manifest names belongs to
 nothing (to a failed attempt, or to a task that ended too late) and is removed after a
