@@ -46,7 +46,7 @@ def test_a_clock_that_is_wrong_is_reported_and_corrected(ahead):
     assert clocks.true("B#2", BEGIN + ahead) == pytest.approx(BEGIN, abs=300_000)
     (sentence,) = clocks.sentences()
     found = re.match(r"the clock of B#2 is ([\d,.]+) s (ahead of|behind) that of A#1 "
-                     r"\(known to 0.2", sentence)
+                     r"\(± 0.2", sentence)
     assert found is not None and found[2] == ("ahead of" if ahead > 0 else "behind"), sentence
     assert float(found[1].replace(",", "")) == pytest.approx(abs(ahead) / 1e9, abs=3e-4)
 

@@ -48,7 +48,7 @@ def test_a_healthy_trace_passes_and_leaves_tables_and_a_page(spark, command, tra
     assert {"slot", "bucket", "messages"} <= set(tables["latency"].column_names)
     page = (tmp_path / "page.html").read_text()
     assert not re.search(r"<(script|link|img)[^>]+(src|href)=", page) and "plotly" in page
-    titles = "Latency over time", "Loss and repair", "Fill of the send windows", "Who was slow"
+    titles = "Latency over time", "Loss and repair", "Fill of the send windows", "p99"
     assert [title for title in titles if title not in page] == []
     assert "view " in page and "no promise was broken" in page
 

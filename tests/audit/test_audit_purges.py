@@ -5,7 +5,7 @@ import pytest
 from audit_help import MS, Group
 
 from ringcast.audit import aggregates
-from ringcast.audit.purges import EARLY, Told, early, say
+from ringcast.audit.purges import EARLY, Obligations, judge_sender, read_statements
 from ringcast.trace import id_of
 
 HOUR_MS = 3_600_000
@@ -14,14 +14,15 @@ HOUR_MS = 3_600_000
 def judged(group, directory, skew=None, part_rows=10_000):
     """Return what is found of A's purges: (receiver, by clocks, known, position)."""
     parts = sorted(group.write(directory, part_rows).glob("*/*.parquet"))
-    told = Told()
+    obligations = Obligations()
     for event in aggregates.marked(parts):
-        told.note(event)
+        obligations.add(event)
     sender = id_of(group.address("A"))
-    said = arrow.concat_tables(map(say, parts))
-    said = said.filter(arrow.compute.equal(said["sender_id"], sender))
+    table = arrow.concat_tables(map(read_statements, parts))
+    table = table.filter(arrow.compute.equal(table["sender_id"], sender))
     names = {id_of(group.address(member)): member for member in "ABCD"}
-    rows = [dict(zip(EARLY.names, row, strict=True)) for row in early(sender, said, told, skew)]
+    found = judge_sender(sender, table, obligations, skew)
+    rows = [dict(zip(EARLY.names, row, strict=True)) for row in found]
     return [(names[row["receiver_id"]], row["by_clock"], row["known"], row["position"])
             for row in rows]
 

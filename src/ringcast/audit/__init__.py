@@ -1,1 +1,1 @@
-"""The audit: prove or refute, from the traces of a group, what ringcast promises."""
+"""The audit: prove or refute the promises of ringcast from the traces of a group."""

@@ -15,35 +15,37 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 FOREVER = 1 << 62   # nanoseconds
-SLOTS = 120         # parts into which the time is cut
+SLOTS = 120         # that the time is divided into
 
 
 @dataclass
 class Figures:
-    """Tables, as lists of rows; `width` nanoseconds is a slot, the first of which
-    begins at `begin`."""
+    """Tables, as lists of rows. A slot is `width` nanoseconds; the first slot begins at
+    `begin`."""
 
     begin: int
     width: int
-    series: list[dict[str, Any]]                            # slot, event, member: rows, messages,
-                                                            # nbytes, duration, fill, fullest
-    latency: list[dict[str, Any]]                           # slot, member, bucket: messages
-    acked: list[dict[str, Any]]                             # slot, sender, member: the last
-                                                            # position that was acknowledged
-    slowest: Counter[str] = field(default_factory=Counter)  # slots of a stream in which a member
-                                                            # was behind all others
+    # slot, event, member: rows, messages, nbytes, duration, fill, fullest
+    series: list[dict[str, Any]]
+    # slot, member, bucket: messages
+    latency: list[dict[str, Any]]
+    # slot, sender, member: last, the last position that was acknowledged
+    acked: list[dict[str, Any]]
+    # For each member the slots of a stream in which it was behind all others.
+    slowest: Counter[str] = field(default_factory=Counter)
 
     def total(self, event: str, column: str = "messages", member: str | None = None) -> int:
-        return sum(row[column] or 0 for row in self.series if row["event"] == event
-                   and member in (None, row["member"]))
+        """Return the sum of a column for an event, of a member or of all."""
+        return sum(row[column] or 0 for row in self.series
+                   if row["event"] == event and member in (None, row["member"]))
 
     def seconds(self, slot: int) -> float:
-        """The middle of a slot, since the beginning."""
+        """Return the middle of a slot, in seconds since the beginning."""
         return (slot + 0.5) * self.width / 1e9
 
     @property
     def duration(self) -> float:
-        """Of all of it, in seconds."""
+        """Return the duration of all slots in seconds."""
         return max((row["slot"] + 1 for row in self.series), default=0) * self.width / 1e9
 
     def histogram(self, member: str | None = None, slot: int | None = None) -> Histogram:
@@ -54,15 +56,16 @@ class Figures:
                 counts[row["bucket"]] += row["messages"]
         return counts
 
-    def percentile(self, share: float, member: str | None = None, slot: int | None = None) -> float | None:
+    def percentile(self, share: float, member: str | None = None,
+                   slot: int | None = None) -> float | None:
         """Return the latency in seconds within which this share of the messages came;
         None when there were none."""
         latency = self.histogram(member, slot).percentile(share)
         return None if latency is None else latency / 1e9
 
     def slowest_member(self) -> tuple[str, float] | None:
-        """Who was most often the last to acknowledge, and its share of the slots in
-        which anybody was; None when nobody was."""
+        """Return the member that was most often the last to acknowledge, and its share
+        of the slots in which a member was; None if there are no such slots."""
         if not self.slowest:
             return None
         name, times = self.slowest.most_common(1)[0]
@@ -70,27 +73,28 @@ class Figures:
 
 
 def figures(rows: "DataFrame", groups: Groups, clocks: Clocks | None = None) -> Figures:
-    """Read them out of the rows of the traces that `groups` are of, all by one
-    clock."""
+    """Compute the figures from the rows of the traces, with all times by one clock."""
     from pyspark.sql import functions as F
 
     clocks = clocks or Clocks()
     begin, end = span(groups, clocks)
     width = max(1, (end - begin) // SLOTS + 1)
     rows = corrected(rows, clocks)
-    timed = rows.withColumn("slot",
-                            F.greatest((F.col("wall") - begin) / width, F.lit(0)).cast("int"))
+    slot = F.greatest((F.col("wall") - begin) / width, F.lit(0)).cast("int")
+    timed = rows.withColumn("slot", slot)
     series = timed.groupBy("slot", "event", "member").agg(
         F.count(F.lit(1)).alias("rows"), F.sum("count").alias("messages"),
-        F.sum("nbytes").alias("nbytes"),
-        F.sum("duration").alias("duration"), F.avg("fill").alias("fill"),
-        F.max("fill").alias("fullest"))
+        F.sum("nbytes").alias("nbytes"), F.sum("duration").alias("duration"),
+        F.avg("fill").alias("fill"), F.max("fill").alias("fullest"))
     delay = F.col("wall") - F.col("sent_at")
-    bucket = F.when(delay < 0, UNKNOWN).otherwise(F.floor(F.log2(F.greatest(delay, F.lit(1))) * PER_OCTAVE)).cast("int")
-    latency = timed.where((F.col("event") == "deliver") & (F.col("sender") != F.col("member")) & (F.col("sent_at") > 0)).groupBy(
-        "slot", "member", bucket.alias("bucket")).agg(F.sum("count").alias("messages"))
-    acked = timed.where((F.col("event") == "ack") & F.col("conn_id").isNull() & F.col("sender").isNotNull()).groupBy(
-        "slot", "sender", "member").agg(F.max("last").alias("last"))
+    octaves = F.log2(F.greatest(delay, F.lit(1)))
+    bucket = F.when(delay < 0, UNKNOWN).otherwise(F.floor(octaves * PER_OCTAVE)).cast("int")
+    is_timed = ((F.col("event") == "deliver") & (F.col("sender") != F.col("member"))
+                & (F.col("sent_at") > 0))
+    latency = timed.where(is_timed).groupBy("slot", "member", bucket.alias("bucket")).agg(
+        F.sum("count").alias("messages"))
+    is_ack = (F.col("event") == "ack") & F.col("conn_id").isNull() & F.col("sender").isNotNull()
+    acked = timed.where(is_ack).groupBy("slot", "sender", "member").agg(F.max("last").alias("last"))
     tables = [table.toArrow().to_pylist() for table in (series, latency, acked)]
     result = Figures(begin, width, *tables)
     result.slowest = lagging(result.acked)
@@ -98,49 +102,54 @@ def figures(rows: "DataFrame", groups: Groups, clocks: Clocks | None = None) -> 
 
 
 def span(groups: Groups, clocks: Clocks) -> tuple[int, int]:
-    """When the first view was installed, and when the last event was."""
+    """Return the times of the first view and of the last event."""
     if not clocks.apart:
         return min(groups.begin, groups.end), groups.end
-    views = [clocks.true(member.name, wall, epoch) for member in groups.members.values() for wall,
-             epoch, *_ in member.views]
+    views = [clocks.true(member.name, wall, epoch)
+             for member in groups.members.values() for wall, epoch, *_ in member.views]
     end = max(clocks.true(member.name, member.last_wall, max(member.epochs, default=0))
               for member in groups.members.values())
     return min([*views, end]), end
 
 
 def corrected(rows: "DataFrame", clocks: Clocks) -> "DataFrame":
-    """The rows with `wall` and `sent_at` by the clock that the others of a group are
-    compared with."""
-    from pyspark.sql import functions as F
-
+    """Correct `wall` and `sent_at` of the rows to the clock that the others of a group
+    are compared with."""
     if not clocks.apart:
         return rows
     apart, sent = [], []
     for key, clock in clocks.apart.items():
-        shown = clock.ahead, clock.rate, clock.origin
-        apart.append((*key, -FOREVER, FOREVER, *shown))
+        offset = clock.ahead, clock.rate, clock.origin
+        apart.append((*key, -FOREVER, FOREVER, *offset))
         periods = clocks.periods.get(key.member) or [(-FOREVER, key.epoch)]
         ends = [wall for wall, _ in periods[1:]] + [FOREVER]
-        sent += [(*key, begin, end, *shown) for (begin, epoch),
-                 end in zip(periods, ends, strict=True) if epoch == key.epoch]
+        sent += [(*key, begin, end, *offset)
+                 for (begin, epoch), end in zip(periods, ends, strict=True) if epoch == key.epoch]
+    rows = _corrected(rows, apart, "wall", "member", True)
+    return _corrected(rows, sent, "sent_at", "sender", False)
 
-    def joined(rows: "DataFrame", table: list[Any], time: str, who: str, has_epoch: bool) -> "DataFrame":
-        columns = "member string, epoch int, begin bigint, end bigint, ahead double, rate double, origin bigint"
-        names = {name.split()[0]: "clock_" + name.split()[0] for name in columns.split(", ")}
-        table_ = F.broadcast(rows.sparkSession.createDataFrame(table, columns).withColumnsRenamed(names))
-        same = [F.col(who) == F.col("clock_member"), F.col(time) >= F.col("clock_begin"),
-                F.col(time) < F.col("clock_end")]
-        same += [F.col("epoch") == F.col("clock_epoch")] if has_epoch else []
-        ahead = F.col("clock_ahead") + F.col("clock_rate") * (F.col(time) - F.col("clock_origin"))
-        right = F.col(time) - F.coalesce(F.round(ahead).cast("bigint"), F.lit(0))
-        return rows.join(table_, same, "left").withColumn(time, right).drop(*names.values())
 
-    return joined(joined(rows, apart, "wall", "member", True), sent, "sent_at", "sender", False)
+def _corrected(rows: "DataFrame", clocks: list[Any], time: str, who: str,
+               has_epoch: bool) -> "DataFrame":
+    """Correct the column `time`, which is by the clock of the member in the column
+    `who`."""
+    from pyspark.sql import functions as F
+
+    columns = ("member string, epoch int, begin bigint, end bigint, ahead double, rate double, "
+               "origin bigint")
+    names = {name.split()[0]: "clock_" + name.split()[0] for name in columns.split(", ")}
+    table = rows.sparkSession.createDataFrame(clocks, columns).withColumnsRenamed(names)
+    same = [F.col(who) == F.col("clock_member"), F.col(time) >= F.col("clock_begin"),
+            F.col(time) < F.col("clock_end")]
+    same += [F.col("epoch") == F.col("clock_epoch")] if has_epoch else []
+    ahead = F.col("clock_ahead") + F.col("clock_rate") * (F.col(time) - F.col("clock_origin"))
+    right = F.col(time) - F.coalesce(F.round(ahead).cast("bigint"), F.lit(0))
+    return rows.join(F.broadcast(table), same, "left").withColumn(time, right).drop(*names.values())
 
 
 def lagging(acked: Iterable[dict[str, Any]]) -> Counter[str]:
-    """In how many slots each member was the one that had acknowledged least of a
-    stream, and others more."""
+    """Count, for each member, the slots in which it had acknowledged less of a stream
+    than all others."""
     slots: dict[str, dict[int, dict[str, int]]] = defaultdict(lambda: defaultdict(dict))
     for row in acked:
         if row["member"] != row["sender"]:

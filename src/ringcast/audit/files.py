@@ -1,10 +1,9 @@
-"""The files of traces: which of them are parts of a trace, and what is wrong with the
-others.
+"""The files of traces: find the parts of a trace, and the faults of other files.
 
-A part is written under another name and renamed, so a crash leaves whole parts and at
-most one unfinished one. What is named like a part and is none, was damaged or put there
-by somebody else: it is reported, and never read as data. So every part is read here
-once, to see whether its checksum fits (ringcast.trace.seal).
+A part is written under another name and then renamed, so a crash leaves whole parts and
+at most one unfinished part. A file with the name of a part that is not one was damaged,
+or something else put it there. It is reported, and never read as data. So every part is
+read here once, to verify its checksum (ringcast.trace.seal).
 """
 
 from collections.abc import Iterable, Sequence
@@ -18,22 +17,21 @@ from ringcast.trace import SUFFIX, UNFINISHED, VERSION, VERSION_KEY, part_name
 from ringcast.trace.seal import SEALED_KEY, fits
 
 FOREIGN = "is not of a trace"
-READERS = 8                             # threads for what the driver reads itself
+READERS = 8                             # threads for parts that the driver itself reads
 
 
 @dataclass
 class Files:
-    """What was found."""
+    """The files of traces."""
 
     parts: list[Path] = field(default_factory=list)
-    bad: dict[Path, str] = field(default_factory=dict)    # why it is not read
-    unfinished: list[Path] = field(default_factory=list)  # what a crash left
-    missing: list[Path] = field(default_factory=list)     # parts that were not found, though later
-                                                          # ones were
+    bad: dict[Path, str] = field(default_factory=dict)      # with the reason; they are not read
+    unfinished: list[Path] = field(default_factory=list)    # parts that a crash left
+    missing: list[Path] = field(default_factory=list)       # parts that must have been there
 
     def incomplete(self) -> dict[str, str]:
-        """Members, by the names in their traces, whose traces lack something that was
-        written; and what that is."""
+        """Return the members whose traces lack something that was written, by the names
+        in their traces, and what is missing."""
         holes = {path.parent: f"{path.name} {why}" for path, why in self.bad.items()
                  if why != FOREIGN}
         holes |= {path.parent: f"{path.name} is missing" for path in self.missing}
@@ -44,13 +42,14 @@ class Files:
 
 
 def find(traces: Sequence[Path | str]) -> Files:
-    """The parts under these directories; a path of a single part is one too. TraceError
-    when there is no trace in one of them."""
+    """Find the parts in these directories; a path may also be a single part. Raises
+    TraceError if one of them has no trace."""
+    hint = "name the directory that a channel's option trace, or simulate --trace, names"
     files = Files()
     seen: set[Path] = set()
     for trace in map(local_path, traces):
         if not trace.exists():
-            raise TraceError(f"there is no {trace}; name the directory that a channel's option trace, or simulate --trace, names")
+            raise TraceError(f"there is no {trace}; {hint}")
         found = [path for path in ([trace] if trace.is_file() else sorted(trace.rglob("*")))
                  if path.is_file()]
         files.unfinished += [path for path in found if path.suffix == UNFINISHED]
@@ -64,7 +63,7 @@ def find(traces: Sequence[Path | str]) -> Files:
         files.bad |= {path: fault for path, fault in zip(candidates, verdicts, strict=True)
                       if fault is not None}
         if not any(path.suffix == SUFFIX for path in found):
-            raise TraceError(f"{trace} holds no trace; name the directory that a channel's option trace, or simulate --trace, names")
+            raise TraceError(f"{trace} holds no trace; {hint}")
     if not files.parts:
         path, why = next(iter(files.bad.items()))
         raise TraceError(f"nothing of the trace can be read: {path} {why}")
@@ -73,10 +72,10 @@ def find(traces: Sequence[Path | str]) -> Files:
 
 
 def fault_of(path: Path, whole: bool = False) -> str | None:
-    """Say why a file is not a part of a trace; None when it is one. What has no
-    checksum is decoded with `whole`, else its footer."""
-    import pyarrow
-    from pyarrow import parquet
+    """Return why a file is not a part of a trace; None if it is one. With `whole`,
+    decode all of it, else its footer alone."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
 
     from ringcast.trace.schema import SCHEMA
 
@@ -84,23 +83,24 @@ def fault_of(path: Path, whole: bool = False) -> str | None:
         data = path.read_bytes()
         if fits(data) is False:
             return "is damaged (its checksum does not fit)"
-        file = pyarrow.BufferReader(data)
-        schema = parquet.read_schema(file) if not whole else parquet.read_table(file).schema
+        file = pa.BufferReader(data)
+        schema = pq.read_table(file).schema if whole else pq.read_schema(file)
         names, metadata = schema.names, schema.metadata or {}
-    except (pyarrow.ArrowException, OSError, EOFError, UnicodeDecodeError) as error:
+    except (pa.ArrowException, OSError, EOFError, UnicodeDecodeError) as error:
         return f"is torn or damaged ({str(error).splitlines()[0][:100]})"
     version = metadata.get(VERSION_KEY)
     if version is None:
         return FOREIGN
     if version != VERSION or names != SCHEMA.names:
-        return f"is of another version of ringcast (format {version.decode(errors='replace')}, not {VERSION.decode()})"
+        return (f"is of another version of ringcast (format {version.decode(errors='replace')}, "
+                f"not {VERSION.decode()})")
     if SEALED_KEY in metadata and fits(data) is None:
         return "is damaged (its checksum is gone)"
     return None
 
 
 def missing(paths: Iterable[Path]) -> Iterable[Path]:
-    """Parts that must have been there before those that are."""
+    """Return the parts that are not there though later parts of their trace are."""
     folders: dict[Path, set[str]] = {}
     for path in paths:
         folders.setdefault(path.parent, set()).add(path.name)
@@ -113,7 +113,7 @@ def missing(paths: Iterable[Path]) -> Iterable[Path]:
 
 
 def member_of(part: Path) -> str:
-    """Whose trace a part belongs to."""
-    from pyarrow import parquet
+    """Return the member whose trace a part belongs to."""
+    import pyarrow.parquet as pq
 
-    return str(next(parquet.ParquetFile(part).iter_batches(1, columns=["member"])).column(0)[0])
+    return str(next(pq.ParquetFile(part).iter_batches(1, columns=["member"])).column(0)[0])

@@ -1,12 +1,12 @@
-"""The first stage of an audit: what one pass of aggregates over all rows
-(aggregates.grouped) proves by itself.
+"""The first stage of an audit: proofs from one pass of aggregates over all rows
+(aggregates.grouped).
 
-Of what one member was given of one stream in order, the rows say the positions and the
-ordinals. When both differ by the same number from the first row to the last, and there
-are as many messages as positions, then no message is missing, none came twice and none
-in another order: no sort is needed for that. What this cannot prove, because something
-is wrong or because messages had flags, is looked at row by row in the second stage
-(audit/rows.py).
+A row of messages that a member was given in order has their positions and their
+ordinals (how many came before). If position and ordinal differ by the same number from
+the first row to the last, and there are as many messages as positions, then no message
+is missing, duplicated or out of order. This needs no sort. A stream for which it is not
+true, because something is wrong or because messages had flags, is examined row by row
+in the second stage (audit/rows.py).
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -33,7 +33,7 @@ class Stream:
 
 @dataclass
 class Sent:
-    """What the traces say that was sent of a stream."""
+    """The messages of a stream that were sent, according to the traces."""
 
     first: int
     last: int
@@ -42,27 +42,27 @@ class Sent:
 
     @property
     def is_whole(self) -> bool:
-        """Whether each was sent for the first time once, as far as their number
-        tells."""
+        """Return whether there are as many first sends as positions."""
         return self.messages == self.last - self.first + 1
 
 
 @dataclass
 class Got:
-    """What one member was given of one stream, or claims to have finished."""
+    """The messages of one stream that one member was given, or claims to have
+    finished."""
 
     messages: int = 0                   # in order
     first: int | None = None
     last: int | None = None
-    shifts: set[int] = field(default_factory=set)  # least and largest difference of position and
-                                                   # ordinal
-    ordinal: int | None = None                     # the least
+    # The least and the largest difference between position and ordinal.
+    shifts: set[int] = field(default_factory=set)
+    ordinal: int | None = None          # the least
     flags: int = 0
-    claim: int | None = None            # the most by which an ack was ahead of what had been given
+    claim: int | None = None            # the most by which an ack was ahead of the deliveries
 
     @property
     def is_proven(self) -> bool:
-        """Whether the ordinals show that what it got are consecutive messages, each
+        """Return whether the ordinals prove that the messages are consecutive, each
         once and in order."""
         if self.flags:
             return False
@@ -71,13 +71,13 @@ class Got:
         assert self.first is not None and self.last is not None
         whole = self.messages == self.last - self.first + 1
         shift, *others = self.shifts
-        return whole and self.ordinal == 0 and not others and (self.claim is None
-                                                               or self.claim < shift)
+        return (whole and self.ordinal == 0 and not others
+                and (self.claim is None or self.claim < shift))
 
 
 @dataclass
 class Epoch:
-    """What one process of a member wrote."""
+    """The trace of one process of a member."""
 
     rows: int = 0
     last_ev: int = -1
@@ -86,14 +86,16 @@ class Epoch:
     is_closed: bool = False
 
     def hole(self) -> str | None:
-        """What is wrong with the numbers of the events; None when each is there
+        """Return what is wrong with the numbers of the events; None if each is there
         once."""
         if self.dropped:
             return f"it had no room for {self.dropped:,} events"
         if self.rows > self.last_ev + 1:
-            return f"more than one process wrote it, or it is there twice: {self.rows:,} events have numbers up to {self.last_ev:,}"
+            return (f"more than one process wrote it, or it is there twice: {self.rows:,} events "
+                    f"have numbers up to {self.last_ev:,}")
         if self.rows != self.last_ev + 1:
-            return f"its events are numbered up to {self.last_ev:,}, counted from 0, and there are {self.rows:,}"
+            return (f"its events are numbered from 0 to {self.last_ev:,}, but there are only "
+                    f"{self.rows:,}")
         if self.sum_ev != self.last_ev * (self.last_ev + 1) // 2:
             return "some numbers of events are there twice and others are missing"
         return None
@@ -112,53 +114,55 @@ class Member:
 
     @property
     def is_closed(self) -> bool:
-        """Whether its trace ends properly, and so lacks nothing at its end."""
+        """Return whether its trace ends with a close, and so has no open end."""
         return all(epoch.is_closed for epoch in self.epochs.values())
 
     @property
     def has_all_epochs(self) -> bool:
-        """Whether there is a trace of each process of its incarnation up to the last
-        that there is one of."""
+        """Return whether there are traces of all processes of its incarnation, up to
+        the last one that has a trace."""
         return len(self.epochs) == max(self.epochs, default=-1) + 1
 
     def hole(self) -> str | None:
-        """What its trace lacks; None when it is whole."""
-        return next((hole for _, epoch in sorted(self.epochs.items()) if (hole := epoch.hole()) is not None), None)
+        """Return what its trace lacks; None if it is whole."""
+        holes = (epoch.hole() for _, epoch in sorted(self.epochs.items()))
+        return next((hole for hole in holes if hole is not None), None)
 
 
 @dataclass
 class Groups:
     """All that the first stage found."""
 
-    names: dict[int, str] = field(default_factory=dict)     # whom the numbers in the rows stand for
+    # The names of members by the numbers in the rows.
+    names: dict[int, str] = field(default_factory=dict)
     members: dict[str, Member] = field(default_factory=dict)
     sent: dict[Stream, Sent] = field(default_factory=dict)
     # (sender, view): the last position sent in it
     sent_in: dict[tuple[str, int], int] = field(default_factory=dict)
-    got: dict[tuple[str, Stream], Got] = field(default_factory=dict)  # (member, stream)
-    # (sender, view): position, and when at the latest
+    # (member, stream)
+    got: dict[tuple[str, Stream], Got] = field(default_factory=dict)
+    # (sender, view): the last position purged in it, and the latest time of a purge
     purged: dict[tuple[str, int], tuple[int, int]] = field(default_factory=dict)
-    # where a stream may begin for a member
+    # (member, stream): the positions at which the stream may begin for the member
     begins: dict[tuple[str, Stream], set[int]] = field(default_factory=dict)
     # (member, stream, view): the first position given
     heard: dict[tuple[str, Stream, int], int] = field(default_factory=dict)
-    twins: list[tuple[str, str]] = field(default_factory=list)      # names of one incarnation
+    twins: list[tuple[str, str]] = field(default_factory=list)      # names with one incarnation
     num_rows: int = 0
     num_messages: int = 0       # delivered
-    begin: int = 1 << 62        # wall of the first view, which is what a member does first, and ...
+    begin: int = 1 << 62        # the time of the first view, the first event of a member, and ...
     end: int = -(1 << 62)       # ... of the last event
 
 
 def gather(table: Iterable[Mapping[str, Any]], events: Sequence[Mapping[str, Any]]) -> Groups:
-    """Put what aggregates.grouped and marked found into the form that the judges ask.
-    Whom the numbers stand for, the views say."""
+    """Collect what aggregates.grouped and aggregates.marked found. The views have the
+    names of the members."""
     groups = Groups()
-    for name in sorted({name for event in events for name in (event["member"], event["sender"],
-                                                              event["peer"],
-                                                              *(event["members"] or ()))
-                        if name is not None},
-                       # a number without a name is whoever else has it
-                       key=lambda name: (name.startswith("#"), name)):
+    names = {name for event in events
+             for name in (event["member"], event["sender"], event["peer"],
+                          *(event["members"] or ())) if name is not None}
+    # A name that begins with # is a number without a name: last, in case one has it.
+    for name in sorted(names, key=lambda name: (name.startswith("#"), name)):
         known = groups.names.setdefault(id_of(name), name)
         if known != name and not name.startswith("#"):
             groups.twins.append((known, name))
@@ -255,15 +259,16 @@ def _note(groups: Groups, event: Mapping[str, Any]) -> None:
 
 
 def suspects(groups: Groups) -> list[tuple[str, Stream]]:
-    """What the aggregates do not prove, and the second stage looks at."""
+    """Return the members and streams that the aggregates do not prove, for the second
+    stage."""
     found = []
     for (member, stream), got in groups.got.items():
         sent = groups.sent.get(stream)
         begins = groups.begins.get((member, stream))
         is_plain = sent is None or not sent.flags
         is_begun = got.first is None or begins is None or got.first in begins
-        is_sent = member == stream.sender or got.last is None or (sent is not None and sent.is_whole
-                                                                  and got.last <= sent.last)
+        is_sent = member == stream.sender or got.last is None or (
+            sent is not None and sent.is_whole and got.last <= sent.last)
         if not (is_plain and is_begun and is_sent
                 and (got.is_proven or claims_nothing(got, begins))):
             found.append((member, stream))
@@ -271,6 +276,7 @@ def suspects(groups: Groups) -> list[tuple[str, Stream]]:
 
 
 def claims_nothing(got: Got, begins: set[int] | None) -> bool:
-    """Whether a member that was given nothing of a stream in order acknowledged only
-    what lies before it."""
-    return not (got.flags or got.messages) and got.claim is not None and begins is not None and got.claim < max(begins)
+    """Return whether a member that was given nothing of a stream in order acknowledged
+    only positions before the stream's beginning."""
+    return (not (got.flags or got.messages) and got.claim is not None and begins is not None
+            and got.claim < max(begins))

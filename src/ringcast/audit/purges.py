@@ -1,21 +1,23 @@
-"""Purges that came too early: a sender gave up what a member of its view had not
-acknowledged.
+"""Purges that came too early: a sender freed a message that a member of its view had
+not acknowledged.
 
-No clocks are compared. A purge is too early for sure when it happened before the ack
-that it needed, and that is so when the member had, before this ack, been given a
-message that the sender sent after the purge. Both sides count the sender's messages, so
-that positions say it:
+This needs no clocks. A purge is certainly too early if it happened before the ack that
+it needed. That is so if the member, before this ack, was given a message that the
+sender sent after the purge. Both count the sender's messages, so their positions show
+it:
 
-    r   of an ack: the last message of the stream that the member had been given when it sent the ack
-    S   of a purge: the last message that the sender had sent before it
+    r   of an ack: the last message that the member was given before the ack
+    S   of a purge: the last message that the sender sent before the purge
 
-An ack may have come in time for a purge when r <= S. What else is said: a START says
-that what lies before it is not for the member; a member that takes no messages
-(refuse), or whose trace ends without a close, may have said anything from then on.
+An ack may have come in time for a purge if r <= S. Other statements count as acks: a
+START says that the messages before it are not for the member. A member that takes no
+messages (refuse) may have acknowledged anything from then on; so may a member whose
+trace ends without a close.
 
-An early purge is not seen when the sender sends nothing between it and the ack. Who
-knows how far the clocks of two members are apart at most (`skew`) finds these too: then
-an ack that came more than that later than the purge came too late, by the clocks.
+An early purge is not found if the sender sends nothing between it and the ack. If the
+largest difference between the clocks of two members is known (`skew`), such purges are
+found too: then an ack was too late if it came more than that after the purge, by the
+clocks.
 """
 
 from collections import defaultdict
@@ -35,37 +37,44 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 FOREVER = 1 << 62
-NOTHING = -(1 << 62)                    # before all positions
-STATEMENT = ("last", "ord", "wall")     # columns of what a member said of a stream ...
-PURGE = ("ev", "last", "sent", "wall", "view_id")       # ... and of what its sender gave up
-SAID = pa.schema([("is_purge", pa.int64()), ("sender_id", pa.int64()), ("receiver_id", pa.int64()),
-                  ("epoch", pa.int64()),
-                  ("ev", pa.int64()), ("sent", pa.int64()), ("rows", pa.binary())])
-EARLY = pa.schema([(name, pa.int64()) for name in ("sender_id", "receiver_id", "by_clock", "wall",
-                                                   "view_id", "known", "position")])
+NOTHING = -(1 << 62)                                # before all positions
+ACK_COLUMNS = ("last", "ord", "wall")
+PURGE_COLUMNS = ("ev", "last", "sent", "wall", "view_id")
+# A row has all acks of one stream in one part file, or all purges; `rows` is a matrix
+# with the columns above.
+STATEMENTS = pa.schema([*((name, pa.int64()) for name in (
+    "is_purge", "sender_id", "receiver_id", "epoch", "ev", "sent")), ("rows", pa.binary())])
+EARLY = pa.schema([(name, pa.int64()) for name in (
+    "sender_id", "receiver_id", "by_clock", "wall", "view_id", "known", "position")])
 
 Numbers = numpy.ndarray[Any, numpy.dtype[numpy.int64]]
+Found = tuple[int | None, ...]                      # a row of EARLY
 
 
 @dataclass
-class Told:
-    """What the events that are few say about who is waited for, by the members'
-    numbers."""
+class Obligations:
+    """Who must acknowledge whose messages, from the events that are few; members are
+    their numbers."""
 
-    # sender: view: whom
-    views: dict[int, dict[int, set[int]]] = field(default_factory=lambda: defaultdict(lambda: defaultdict(set)))
-    starts: dict[tuple[int, int], list[tuple[int, int, int, int]]] = field(default_factory=lambda: defaultdict(list))
-    # (sender, receiver): the first position for it
+    # sender: view: receivers
+    views: dict[int, dict[int, set[int]]] = field(
+        default_factory=lambda: defaultdict(lambda: defaultdict(set)))
+    # (sender, receiver): (epoch, ev, view, last position that is not for the receiver)
+    starts: dict[tuple[int, int], list[tuple[int, int, int, int]]] = field(
+        default_factory=lambda: defaultdict(list))
+    # (sender, receiver): the first position for the receiver
     begins: dict[tuple[int, int], int] = field(default_factory=dict)
-    refusals: dict[int, tuple[int, int]] = field(default_factory=dict)  # receiver: epoch, wall
-    # receiver: epochs
+    # receiver: epoch and wall of its refuse
+    refusals: dict[int, tuple[int, int]] = field(default_factory=dict)
+    # receiver: the epochs that it closed
     closed: dict[int, set[int]] = field(default_factory=lambda: defaultdict(set))
 
-    def note(self, event: Mapping[str, Any]) -> None:
-        """Take one of the events that aggregates.marked reads, in their order."""
+    def add(self, event: Mapping[str, Any]) -> None:
+        """Add an event that aggregates.marked read; call it in their order."""
         member, what = id_of(event["member"]), event["event"]
         if what == "view":
-            self.views[member][event["view_id"]] |= {id_of(name) for name in event["members"]} - {member}
+            others = {id_of(name) for name in event["members"]} - {member}
+            self.views[member][event["view_id"]] |= others
         elif what == "start":
             key = id_of(event["sender"]), id_of(event["peer"])
             self.starts[key].append((event["epoch"], event["ev"], event["view_id"],
@@ -79,97 +88,97 @@ class Told:
         elif what == "close":
             self.closed[member].add(event["epoch"])
 
+    def without_factories(self) -> "Obligations":
+        """Return the same with plain dicts, which workers can be sent."""
+        views = {sender: dict(each) for sender, each in self.views.items()}
+        return Obligations(views, dict(self.starts), self.begins, self.refusals, dict(self.closed))
+
 
 def early_purges(spark: "SparkSession", parts: Sequence[Path], events: Sequence[Mapping[str, Any]],
                  skew: int | None) -> list[dict[str, Any]]:
-    """Find the first early purge of each sender and receiver; with `skew`, in
-    nanoseconds, also the first by the clocks."""
+    """Find the first early purge of each sender and receiver, as rows of EARLY; with
+    `skew`, in nanoseconds, also the first by the clocks."""
     from pyspark.sql.pandas.types import from_arrow_schema
 
-    told = Told()
+    obligations = Obligations()
     for event in events:
-        told.note(event)
-    if aggregates.are_small(parts):
-        said = aggregates.collected(spark, parts, say, SAID)
+        obligations.add(event)
+    obligations = obligations.without_factories()
+
+    def judge(sender: int, table: pa.Table) -> list[dict[str, Any]]:
         return [dict(zip(EARLY.names, row, strict=True))
-                for sender in pc.unique(said["sender_id"]).to_pylist()
-                for row in early(sender, said.filter(pc.equal(said["sender_id"], sender)),
-                                 told, skew)]
-    views, starts, begins, refusals, closed = (
-        {sender: dict(each) for sender, each in told.views.items()}, dict(told.starts), told.begins,
-        told.refusals, dict(told.closed))
+                for row in judge_sender(sender, table, obligations, skew)]
 
-    def judged(key: tuple[pa.Scalar, ...], said: pa.Table) -> pa.Table:
-        found = list(early(key[0].as_py(), said, Told(views, starts, begins, refusals, closed),
-                           skew))
-        return pa.Table.from_pylist([dict(zip(EARLY.names, row, strict=True)) for row in found],
-                                    EARLY)
-
-    by_sender = aggregates.over(spark, parts, say, SAID).groupBy("sender_id")
-    found: list[dict[str, Any]] = by_sender.applyInArrow(judged, from_arrow_schema(EARLY)).toArrow().to_pylist()
+    if aggregates.are_small(parts):
+        table = aggregates.collected(spark, parts, read_statements, STATEMENTS)
+        return [row for sender in pc.unique(table["sender_id"]).to_pylist()
+                for row in judge(sender, table.filter(pc.equal(table["sender_id"], sender)))]
+    by_sender = aggregates.over(spark, parts, read_statements, STATEMENTS).groupBy("sender_id")
+    judged = by_sender.applyInArrow(
+        lambda key, table: pa.Table.from_pylist(judge(key[0].as_py(), table), EARLY),
+        from_arrow_schema(EARLY))
+    found: list[dict[str, Any]] = judged.toArrow().to_pylist()
     return found
 
 
-def say(part: Path) -> pa.Table:
-    """Read one part: a row for each stream that its member acknowledged, with all acks,
-    and one for its purges."""
+def read_statements(part: Path) -> pa.Table:
+    """Read one part file: a row of STATEMENTS for each stream that its member
+    acknowledged, and one for the purges of the member's own stream."""
     columns = ["kind", "member_id", "epoch", "sender_id", "conn_id", "view_id", "ev", "last",
                "ord", "wall"]
     table = aggregates.read(part, columns, ("send", "retransmit", "ack", "purge"))
-    table = table.filter(pc.and_(pc.is_null(table["conn_id"]), pc.is_valid(table["last"]))).drop_columns(["conn_id"])
-    rows = {name: pc.fill_null(table[name], 0).to_numpy() for name in table.column_names}
+    table = table.filter(pc.and_(pc.is_null(table["conn_id"]), pc.is_valid(table["last"])))
+    rows = {name: pc.fill_null(table[name], 0).to_numpy() for name in columns if name != "conn_id"}
     found: list[tuple[int, int, int, int, int, int, bytes]] = []
     for member in numpy.unique(rows["member_id"]):
         mine = {name: column[rows["member_id"] == member] for name, column in rows.items()}
         is_ack, is_purge = mine["kind"] == KINDS["ack"], mine["kind"] == KINDS["purge"]
+        place = int(mine["epoch"][0]), int(mine["ev"].min())
         for sender in numpy.unique(mine["sender_id"][is_ack & (mine["sender_id"] != 0)]):
-            said = matrix(mine, STATEMENT, is_ack & (mine["sender_id"] == sender))
-            found.append((0, sender, member, *head(mine), NOTHING, said.tobytes()))
-        sent = mine | {"sent": sent_before(mine, ~(is_ack | is_purge))}
-        last = int(mine["last"][~(is_ack | is_purge)].max(initial=NOTHING))
-        found.append((1, member, 0, *head(mine), last, matrix(sent, PURGE, is_purge).tobytes()))
-    return pa.Table.from_arrays([pa.array(column, kind) for column, kind in zip(
-        zip(*found, strict=True) if found else [[]] * len(SAID), SAID.types, strict=True)],
-                                SAID.names)
-
-
-def head(rows: Mapping[str, Numbers]) -> tuple[int, int]:
-    """Tell where a part belongs among the others of its member."""
-    return int(rows["epoch"][0]), int(rows["ev"].min())
+            acks = matrix(mine, ACK_COLUMNS, is_ack & (mine["sender_id"] == sender))
+            found.append((0, sender, member, *place, NOTHING, acks.tobytes()))
+        is_sent = ~(is_ack | is_purge)
+        sent = mine | {"sent": sent_before(mine, is_sent)}
+        last = int(mine["last"][is_sent].max(initial=NOTHING))
+        found.append((1, member, 0, *place, last, matrix(sent, PURGE_COLUMNS, is_purge).tobytes()))
+    values = zip(*found, strict=True) if found else [[]] * len(STATEMENTS)
+    arrays = [pa.array(column, kind) for column, kind in zip(values, STATEMENTS.types, strict=True)]
+    return pa.Table.from_arrays(arrays, STATEMENTS.names)
 
 
 def matrix(rows: Mapping[str, Numbers], columns: Sequence[str], which: Numbers) -> Numbers:
+    """Return these columns of some rows, in the order of the events."""
     order = numpy.argsort(rows["ev"][which], kind="stable")
     return numpy.stack([rows[name][which][order] for name in columns]).astype(numpy.int64)
 
 
 def sent_before(rows: Mapping[str, Numbers], is_sent: Numbers) -> Numbers:
-    """Tell of each row up to where its member had sent before it, as far as this part
-    knows."""
+    """Return for each row the last position that its member had sent before it, as far
+    as this part knows."""
     order = numpy.argsort(rows["ev"][is_sent], kind="stable")
     reached = numpy.maximum.accumulate(rows["last"][is_sent][order])
     before = numpy.searchsorted(rows["ev"][is_sent][order], rows["ev"])
     return numpy.concatenate([[NOTHING], reached])[before]
 
 
-# --------------------------------------------------------------------------------------- one sender
+# ----------------------------------------------------------------------------- one sender
 
-def early(sender: int, said: pa.Table, told: Told, skew: int | None) -> Iterator[tuple[int | None,
-                                                                                       ...]]:
-    """Judge one sender's purges by what was said of its stream: rows of EARLY."""
-    pieces = sorted(said.to_pylist(), key=lambda piece: (piece["epoch"], piece["ev"]))
+def judge_sender(sender: int, table: pa.Table, obligations: Obligations,
+                 skew: int | None) -> Iterator[Found]:
+    """Judge one sender's purges by the statements about its stream: rows of EARLY."""
+    pieces = sorted(table.to_pylist(), key=lambda piece: (piece["epoch"], piece["ev"]))
     purges = purges_of([piece for piece in pieces if piece["is_purge"]])
     acks: dict[int, list[dict[str, Any]]] = defaultdict(list)
     for piece in pieces:
         if not piece["is_purge"]:
             acks[piece["receiver_id"]].append(piece)
-    views = told.views.get(sender, {})
+    views = obligations.views.get(sender, {})
     for receiver in sorted(set().union(*views.values())):
-        owed = purges[:, numpy.isin(purges[-1], [view_id for view_id, names in views.items()
-                                                 if receiver in names])]
+        in_view = [view_id for view_id, receivers in views.items() if receiver in receivers]
+        owed = purges[:, numpy.isin(purges[-1], in_view)]
         if owed.size:
-            last, given, wall = statements(sender, receiver, acks[receiver], told)
-            started = starts(told.starts.get((sender, receiver), ()), owed)
+            last, given, wall = acks_of(sender, receiver, acks[receiver], obligations)
+            started = starts_before(obligations.starts.get((sender, receiver), ()), owed)
             in_time = numpy.searchsorted(given, owed[2], "right")
             yield from _first(sender, receiver, 0, owed, numpy.maximum(started, last[in_time]))
             if skew is not None:
@@ -177,72 +186,75 @@ def early(sender: int, said: pa.Table, told: Told, skew: int | None) -> Iterator
                 yield from _first(sender, receiver, 1, owed, numpy.maximum(started, last[in_time]))
 
 
-def _first(sender: int, receiver: int, by_clock: int, purges: Numbers, known: Numbers) -> Iterator[
-        tuple[int | None, ...]]:
+def _first(sender: int, receiver: int, by_clock: int, purges: Numbers,
+           known: Numbers) -> Iterator[Found]:
+    """Return the first of these purges that is beyond the position `known`, if any."""
     early = numpy.flatnonzero(purges[1] > known)
     if len(early):
         _, position, _, wall, view_id = map(int, purges[:, early[0]])
         reached = int(known[early[0]])
-        yield sender, receiver, by_clock, wall, view_id, None if reached == NOTHING else reached, position
+        yield (sender, receiver, by_clock, wall, view_id, None if reached == NOTHING else reached,
+               position)
 
 
 def purges_of(pieces: Sequence[Mapping[str, Any]]) -> Numbers:
-    """Put the parts of a sender together: the columns of PURGE, of which `ev` counts on
-    from process to process."""
-    found, sent = [numpy.empty((len(PURGE), 0), numpy.int64)], NOTHING
+    """Join the parts of a sender: PURGE_COLUMNS, with `ev` made to grow from process to
+    process."""
+    found, sent = [numpy.empty((len(PURGE_COLUMNS), 0), numpy.int64)], NOTHING
     for piece in pieces:
-        purges = decoded(piece["rows"], len(PURGE)).copy()
-        purges[0] = placed(piece["epoch"], purges[0])
+        purges = decoded(piece["rows"], len(PURGE_COLUMNS)).copy()
+        purges[0] = event_key(piece["epoch"], purges[0])
         purges[2] = numpy.maximum(purges[2], sent)
         sent = max(sent, piece["sent"])
         found.append(purges)
     return numpy.concatenate(found, axis=1)
 
 
-def statements(sender: int, receiver: int, pieces: Sequence[Mapping[str, Any]], told: Told) -> tuple[Numbers, Numbers, Numbers]:
-    """Put together what a receiver said: up to where it had acknowledged (one more
-    entry, in front: nothing yet), the last message that it had been given then, and
-    when. None of these ever goes back."""
-    begin = told.begins.get((sender, receiver), NOTHING)
+def acks_of(sender: int, receiver: int, pieces: Sequence[Mapping[str, Any]],
+            obligations: Obligations) -> tuple[Numbers, Numbers, Numbers]:
+    """Join the acks of a receiver: the position that each acknowledges (with one more
+    entry in front: nothing yet), the last message that the receiver was given before
+    it, and its time. None of these ever decreases."""
+    begin = obligations.begins.get((sender, receiver), NOTHING)
     epochs = sorted({0} | {piece["epoch"] for piece in pieces})
     found = []
     for epoch in epochs:
-        said = numpy.concatenate([numpy.empty((len(STATEMENT), 0), numpy.int64)] + [
-            decoded(piece["rows"], len(STATEMENT)) for piece in pieces if piece["epoch"] == epoch],
-                                 axis=1)
-        last, count, wall = said
-        # what it was given in order has positions without a gap, or with gaps: it had
-        # come at least as far as this
+        of_epoch = [decoded(piece["rows"], len(ACK_COLUMNS)) for piece in pieces
+                    if piece["epoch"] == epoch]
+        none = numpy.empty((len(ACK_COLUMNS), 0), numpy.int64)
+        last, count, wall = numpy.concatenate([none, *of_epoch], axis=1)
+        # The positions of messages in order have no gaps, or some: so the receiver was
+        # given this position at least.
         given = numpy.where((count > 0) & (begin != NOTHING), begin + count - 1, NOTHING)
-        refused = told.refusals.get(receiver, (None, 0))
+        refused = obligations.refusals.get(receiver, (None, 0))
         if refused[0] == epoch:
             at = int(numpy.searchsorted(wall, refused[1]))
             last, given, wall = (numpy.insert(column, at, value) for column, value in (
                 (last, FOREVER), (given, given[at - 1] if at else NOTHING), (wall, refused[1])))
         found.append((last, given, wall))
-        if epoch not in told.closed.get(receiver, ()):
-            ended = numpy.array([[FOREVER], [NOTHING], [wall[-1] if len(wall) else NOTHING]],
-                                numpy.int64)
+        if epoch not in obligations.closed.get(receiver, ()):
+            end = [[FOREVER], [NOTHING], [wall[-1] if len(wall) else NOTHING]]
+            ended = numpy.array(end, numpy.int64)
             found.append((ended[0], ended[1], ended[2]))
     last, given, wall = (numpy.maximum.accumulate(numpy.concatenate(columns))
                          for columns in zip(*found, strict=True))
     return numpy.concatenate([[NOTHING], last]), given, wall
 
 
-def starts(starts: Sequence[tuple[int, int, int, int]], purges: Numbers) -> Numbers:
-    """Tell of each purge up to where nothing was for the receiver, as its sender had
-    told it before, or told it in the same view."""
+def starts_before(starts: Sequence[tuple[int, int, int, int]], purges: Numbers) -> Numbers:
+    """Return for each purge the last position that was not for the receiver, by the
+    STARTs that the sender sent before it, or in the same view."""
     ordered = sorted(starts)
-    reached = numpy.maximum.accumulate(numpy.array([NOTHING, *(position for *_, position in ordered)], numpy.int64))
-    keys = numpy.array([placed(epoch, ev) for epoch, ev, *_ in ordered], numpy.int64)
-    known = reached[numpy.searchsorted(keys, purges[0])]
+    positions = numpy.array([NOTHING, *(position for *_, position in ordered)], numpy.int64)
+    keys = numpy.array([event_key(epoch, ev) for epoch, ev, *_ in ordered], numpy.int64)
+    known = numpy.maximum.accumulate(positions)[numpy.searchsorted(keys, purges[0])]
     for _, _, view_id, position in ordered:
         known = numpy.where(purges[-1] == view_id, numpy.maximum(known, position), known)
     return known
 
 
-def placed(epoch: int, ev: Any) -> Any:
-    """One number for the place of an event among all of its member."""
+def event_key(epoch: int, ev: Any) -> Any:
+    """Return one number that orders an event among all events of its member."""
     return (epoch << 48) + ev
 
 

@@ -1,13 +1,13 @@
-"""The second stage of an audit: row by row, but only of those streams that the
+"""The second stage of an audit: it examines, row by row, the streams that the
 aggregates do not prove.
 
 A gap is a message that its sender sent, that was for this member, and that the member
-passed over. What nobody is given is none: fragments but the last, messages that the
-sender did not want to have itself, and a message that had begun before the member's
-stream did. So a gap is a hole in what was delivered, with the sender's own rows as
-evidence; and so is an ack of what was not delivered yet. (An OOB message larger than a
-datagram has the position of whichever fragment came last: of these it is known that
-none came twice at one position, and no more.)
+skipped. Some positions are not delivered to anybody, and are no gaps: all fragments but
+the last, messages that their sender did not want to receive itself, and a message that
+began before the member's stream did. So a gap is a hole in the deliveries together with
+a row of the sender as evidence. The same holds for an ack of a message that was not
+delivered yet. (An OOB message larger than a datagram has the position of the fragment
+that came last. For these it is only checked that none came twice at one position.)
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 OOB, DONT_LOOPBACK = int(Flag.OOB), int(Flag.DONT_LOOPBACK)
 FOUND = ("member", "stream", "position", "ev", "wall", "view_id")
+OF_MEMBER = ("member", "stream")        # a partition: what one member had of one stream
 HOLE = {"kind": "string", "member": "string", "stream": "int64", "begin": "int64", "low": "int64",
-        "high": "int64", "ev": "int64",
-        "wall": "int64", "view_id": "int64"}
+        "high": "int64", "ev": "int64", "wall": "int64", "view_id": "int64"}
 
 FOREVER = 1 << 62                               # behind all positions
 Asked = tuple[str, str, Stream, int]            # kind, member, stream, position
@@ -34,11 +34,13 @@ Found = tuple[str, str, Stream, int, int, int]  # kind, member, stream, position
 
 
 class Rows:
-    """The rows of a trace, for the questions of the second stage about these streams of
-    these members; `begins` are the positions from which on they are for them, `ends`
-    the last ones that were sent, where that is known; of `asked` it is only looked up
-    when they were delivered. Use it as a context manager: it keeps those rows
-    meanwhile."""
+    """The rows of a trace, and the questions of the second stage.
+
+    `suspects` are the members and streams to examine. `begins` are the first positions
+    that are for a member, `ends` the last positions that were sent, where known. For
+    the messages in `asked` only the time of delivery is looked up. Use it as a context
+    manager: it caches the rows until the end.
+    """
 
     def __init__(self, rows: "DataFrame", suspects: Sequence[tuple[str, Stream]],
                  begins: Mapping[tuple[str, Stream], int],
@@ -51,23 +53,28 @@ class Rows:
         self.streams = list(dict.fromkeys([stream for _, stream in suspects]
                                           + [hole[2] for hole in holes]))
         number = {stream: index for index, stream in enumerate(self.streams)}
-        self._groups = table(self.spark, {"member": "string", "stream": "int64", "begin": "int64"},
-                             [
-(member, number[stream], begins.get((member, stream))) for member, stream in suspects])
-        self._streams = table(self.spark,
-                              {"sender": "string", "peer": "string", "conn_id": "int64", "stream": "int64"}, [
-(stream.sender, stream.peer, stream.conn_id, number[stream]) for stream in self.streams])
-        self._ends = table(self.spark, {"stream": "int64", "low": "int64", "high": "int64"}, [
-            (number[stream], last + 1, FOREVER) for stream, last in (ends or {}).items()
-            if stream in number])
-        self._asked = table(self.spark,
-                            {"number": "int64", "member": "string", "stream": "int64", "position": "int64"}, [
-(index, member, number[stream], position) for index,
-            (_, member, stream, position) in enumerate(asked)])
+        self._groups = table(
+            self.spark, {"member": "string", "stream": "int64", "begin": "int64"},
+            [(member, number[stream], begins.get((member, stream))) for member, stream in suspects])
+        self._streams = table(
+            self.spark, {"sender": "string", "peer": "string", "conn_id": "int64",
+                         "stream": "int64"},
+            [(stream.sender, stream.peer, stream.conn_id, number[stream])
+             for stream in self.streams])
+        self._ends = table(
+            self.spark, {"stream": "int64", "low": "int64", "high": "int64"},
+            [(number[stream], last + 1, FOREVER) for stream, last in (ends or {}).items()
+             if stream in number])
+        self._asked = table(
+            self.spark, {"number": "int64", "member": "string", "stream": "int64",
+                         "position": "int64"},
+            [(index, member, number[stream], position)
+             for index, (_, member, stream, position) in enumerate(asked)])
         self._kinds = [kind for kind, *_ in asked]
         self._holes = [dict(zip(HOLE, (*hole[:2], number[hole[2]], *hole[3:]), strict=True))
                        for hole in holes]
-        self._events = self._select("deliver", "ack", "purge").join(F.broadcast(self._groups), ["member", "stream"]).cache()
+        events = self._select("deliver", "ack", "purge")
+        self._events = events.join(F.broadcast(self._groups), ["member", "stream"]).cache()
         self._delivered = self._events.where(F.col("event") == "deliver")
         self._sent = self._select(*SENT).drop("member", "epoch", "event", "ev", "wall",
                                               "view_id").cache()
@@ -90,10 +97,10 @@ class Rows:
         return rows.join(streams, same).select(*[rows[name] for name in columns], streams["stream"])
 
     def found(self) -> Iterator[Found]:
-        """Find all that is wrong, with the position of the message that shows it.
+        """Find all violations, with the position of the message that shows each.
 
-        What was passed over though its sender's trace does not say that it was sent is
-        `unproven`; what was delivered, `forged`.
+        If the sender's trace does not have a message as sent, it is `unproven` if the
+        member skipped it, and `forged` if the member was given it.
         """
         twice = self.duplicates().toArrow().to_pylist()
         known = {(row["member"], row["stream"], row["ev"], row["position"]) for row in twice}
@@ -115,57 +122,62 @@ class Rows:
                         for row in self.looked_up().toArrow().to_pylist())
 
     def _found(self, kind: str, row: Mapping[str, Any]) -> Found:
-        return kind, row["member"], self.streams[row["stream"]], row["position"], row["wall"], row[
-            "view_id"]
+        return (kind, row["member"], self.streams[row["stream"]], row["position"], row["wall"],
+                row["view_id"])
 
-    def _before(self, value: "Column", *order: str) -> "Column":
-        """The highest `value` of the rows before this one, in that order, within a
-        member's stream."""
+    def _before(self, value: "Column | str", partition: Sequence[str], *order: str) -> "Column":
+        """Return the highest `value` of the rows before this one, in this order, in its
+        partition."""
         from pyspark.sql import Window, functions as F
 
-        return F.max(value).over(Window.partitionBy("member", "stream").orderBy(*order).rowsBetween(Window.unboundedPreceding, -1))
+        window = Window.partitionBy(*partition).orderBy(*order)
+        return F.max(value).over(window.rowsBetween(Window.unboundedPreceding, -1))
 
     def duplicates(self) -> "DataFrame":
-        """Messages that were delivered twice."""
+        """Find messages that were delivered twice."""
         from pyspark.sql import functions as F
 
-        placed = self._delivered.withColumn("before",
-                                            self._before(F.col("last"), "first", "epoch", "ev"))
-        return placed.where(F.col("first") <= F.col("before")).withColumnRenamed("first", "position").select(*FOUND)
+        before = self._before("last", OF_MEMBER, "first", "epoch", "ev")
+        twice = self._delivered.withColumn("before", before).where(
+            F.col("first") <= F.col("before"))
+        return twice.withColumnRenamed("first", "position").select(*FOUND)
 
     def early(self) -> "DataFrame":
-        """Messages that came behind a later one of theirs, which only OOB messages may
-        (kind `deliver`); acks of what the member had not been given, and own messages
-        that it gave up before (kinds `ack` and `purge`)."""
+        """Find messages in order that were delivered after a later one (kind
+        `deliver`); acks of messages that the member had not been given (`ack`); and own
+        messages that a member purged before it was given them (`purge`)."""
         from pyspark.sql import functions as F
 
-        ordered = F.when((F.col("event") == "deliver") & F.col("ord").isNotNull(), F.col("last"))
-        rows = self._events.where(F.col("ord").isNotNull()).withColumn("reached",
-                                                                       self._before(ordered,
-                                                                                    "epoch", "ev"))
+        in_order = F.when((F.col("event") == "deliver") & F.col("ord").isNotNull(), F.col("last"))
+        rows = self._events.where(F.col("ord").isNotNull()).withColumn(
+            "reached", self._before(in_order, OF_MEMBER, "epoch", "ev"))
         known = F.coalesce("reached", F.col("begin") - 1)
-        is_wrong = F.when(F.col("event") == "deliver", F.col("first") <= F.col("reached")).otherwise(F.col("last") > known)
+        is_delivery = F.col("event") == "deliver"
+        is_wrong = F.when(is_delivery, F.col("first") <= F.col("reached")).otherwise(
+            F.col("last") > known)
         return rows.where(is_wrong).select(
             F.col("event").alias("kind"), "member", "stream", "begin", (known + 1).alias("low"),
-            F.col("last").alias("high"), "ev",
-            "wall", "view_id", F.col("first").alias("position"))
+            F.col("last").alias("high"), "ev", "wall", "view_id", F.col("first").alias("position"))
 
     def unsent(self) -> "DataFrame":
-        """Find the first message of each stream that a member was given though its
-        sender, which sent later ones or is known to have sent no more, did not send
-        it."""
-        from pyspark.sql import Window, functions as F
+        """Find the first message of each stream that a member was given although its
+        sender did not send it: the sender sent later ones, or is known to have sent no
+        more."""
+        from pyspark.sql import functions as F
 
-        before = F.max("last").over(Window.partitionBy("stream").orderBy("first", "last").rowsBetween(Window.unboundedPreceding, -1))
-        holes = self._sent.select("stream", "first", (before + 1).alias("low")).where(F.col("low") < F.col("first")).select(
+        before = self._before("last", ["stream"], "first", "last")
+        sent = self._sent.select("stream", "first", (before + 1).alias("low"))
+        holes = sent.where(F.col("low") < F.col("first")).select(
             "stream", "low", (F.col("first") - 1).alias("high")).unionByName(self._ends)
-        given = self._delivered.where(F.col("member") != F.col("sender")).join(F.broadcast(holes), "stream").where(
+        others = self._delivered.where(F.col("member") != F.col("sender"))
+        given = others.join(F.broadcast(holes), "stream").where(
             (F.col("first") <= F.col("high")) & (F.col("last") >= F.col("low")))
-        first = F.min(F.struct(F.greatest("first", "low").alias("position"), "ev", "wall", "view_id")).alias("found")
+        position = F.greatest("first", "low").alias("position")
+        first = F.min(F.struct(position, "ev", "wall", "view_id")).alias("found")
         return given.groupBy("member", "stream").agg(first).select("member", "stream", "found.*")
 
     def looked_up(self) -> "DataFrame":
-        """Tell when what was asked for was delivered first."""
+        """Find the first delivery of each message in `asked`."""
         from pyspark.sql import functions as F
 
         given = self._delivered.join(F.broadcast(self._asked), ["member", "stream"]).where(
@@ -175,9 +187,10 @@ class Rows:
             "number", "member", "stream", "position", "found.wall", "found.view_id")
 
     def gaps(self) -> "DataFrame":
-        """Holes: positions without a delivery, though the member was given something
-        behind them in order. What is for nobody, as far as the sender says, counts as
-        delivered. Each is told of when the next message in order was given."""
+        """Find holes: positions without a delivery, although the member was given a
+        later message in order. A message that is for nobody, according to its sender,
+        counts as delivered. The event and time of a hole are those of the next delivery
+        in order."""
         from pyspark.sql import functions as F
 
         nothing = [F.lit(None).cast("bigint").alias(name)
@@ -186,33 +199,36 @@ class Rows:
         begin = self._groups.where(F.col("begin").isNotNull()).select(
             "member", "stream", "begin", F.col("begin").alias("first"),
             (F.col("begin") - 1).alias("last"), *nothing)
-        silent = self._sent.join(F.broadcast(self._groups), "stream").where(
-            self._is_for_nobody() & (F.col("first") >= F.col("begin"))).select(*columns[:5],
-                                                                               *nothing)
-        # a message to oneself does not leave the member, so that nobody can say what it
-        # had sent
-        given = self._delivered.where(F.col("conn_id").isNull() | (F.col("member") != F.col("sender"))).select(*columns)
-        cover = given.unionByName(begin).unionByName(silent).withColumn("before",
-                                                                        self._before(F.col("last"),
-                                                                                     "first",
-                                                                                     "last"))
+        is_silent = self._is_for_nobody() & (F.col("first") >= F.col("begin"))
+        silent = self._sent.join(F.broadcast(self._groups), "stream").where(is_silent).select(
+            *columns[:5], *nothing)
+        # A unicast message to oneself does not leave the member, so no row says that it
+        # was sent.
+        is_traced = F.col("conn_id").isNull() | (F.col("member") != F.col("sender"))
+        covered = self._delivered.where(is_traced).select(*columns)
+        covered = covered.unionByName(begin).unionByName(silent)
+        covered = covered.withColumn("before", self._before("last", OF_MEMBER, "first", "last"))
         behind = F.when(F.col("ord").isNotNull(), F.struct("first", "ev", "wall", "view_id"))
-        return cover.withColumn("behind", self._next(behind)).where(F.col("behind").isNotNull()).withColumn(
-            "low", F.col("before") + 1).withColumn("high", F.least(F.col("first"), F.col("behind.first")) - 1).where(
-            F.col("low") <= F.col("high")).select(F.lit("gap").alias("kind"), "member", "stream",
-                                                  "begin", "low", "high", "behind.ev",
-                                                  "behind.wall", "behind.view_id")
+        covered = covered.withColumn("behind", self._next(behind)).where(
+            F.col("behind").isNotNull())
+        high = F.least(F.col("first"), F.col("behind.first")) - 1
+        holes = covered.withColumn("low", F.col("before") + 1).withColumn("high", high)
+        return holes.where(F.col("low") <= F.col("high")).select(
+            F.lit("gap").alias("kind"), "member", "stream", "begin", "low", "high", "behind.ev",
+            "behind.wall", "behind.view_id")
 
     def _next(self, value: "Column") -> "Column":
+        """Return the first `value` that is not null, from this row on, in a member's
+        stream."""
         from pyspark.sql import Window, functions as F
 
-        window = Window.partitionBy("member", "stream").orderBy("first", "last").rowsBetween(0,
-                                                                                             Window.unboundedFollowing)
-        return F.first(value, ignorenulls=True).over(window)
+        window = Window.partitionBy(*OF_MEMBER).orderBy("first", "last")
+        return F.first(value, ignorenulls=True).over(
+            window.rowsBetween(0, Window.unboundedFollowing))
 
     def _is_for_nobody(self) -> "Column":
-        """Whether a sent row is of messages that `member`, whose stream begins at
-        `begin`, is not given."""
+        """Return whether a sent row is of messages that are not delivered to `member`,
+        whose stream begins at `begin`."""
         from pyspark.sql import functions as F
 
         flags = F.col("flags")
@@ -224,8 +240,8 @@ class Rows:
         return is_part | is_own | is_scattered | F.coalesce(began_before, F.lit(False))
 
     def _evidence(self, holes: Sequence[Mapping[str, Any]]) -> dict[int, int]:
-        """Of each hole, by its number, the first message in it that was sent, and for
-        this member."""
+        """Find for each hole, by its number, the first message in it that was sent and
+        was for this member."""
         from pyspark.sql import functions as F
 
         if not holes:
@@ -233,17 +249,19 @@ class Rows:
         asked = table(self.spark, {"number": "int64"} | HOLE, [
             (number, *(hole[name] for name in HOLE)) for number, hole in enumerate(holes)])
         sent = self._sent.drop("conn_id").withColumnsRenamed({"first": "from", "last": "to"})
+        is_inside = (F.col("from") <= F.col("high")) & (F.col("to") >= F.col("low"))
         counts = (F.col("kind") == "gap") | (F.col("flags").bitwiseAND(OOB) == 0)
         found = sent.join(F.broadcast(asked), "stream").where(
-            (F.col("from") <= F.col("high")) & (F.col("to") >= F.col("low")) & ~self._is_for_nobody() & counts).groupBy("number").agg(
-            F.min(F.greatest("from", "low")).alias("position"))
-        return {row["number"]: row["position"] for row in found.toArrow().to_pylist()}
+            is_inside & ~self._is_for_nobody() & counts)
+        first = found.groupBy("number").agg(F.min(F.greatest("from", "low")).alias("position"))
+        return {row["number"]: row["position"] for row in first.toArrow().to_pylist()}
 
 
-def table(spark: "SparkSession", columns: Mapping[str, str], rows: Sequence[Sequence[Any]]) -> "DataFrame":
-    """A small table of the driver's."""
-    import pyarrow
+def table(spark: "SparkSession", columns: Mapping[str, str],
+          rows: Sequence[Sequence[Any]]) -> "DataFrame":
+    """Make a small table of rows that the driver has."""
+    import pyarrow as pa
 
-    arrays = [pyarrow.array([row[index] for row in rows], pyarrow.type_for_alias(kind)) for index,
-              kind in enumerate(columns.values())]
-    return spark.createDataFrame(pyarrow.table(arrays, names=list(columns)))
+    arrays = [pa.array([row[index] for row in rows], pa.type_for_alias(kind))
+              for index, kind in enumerate(columns.values())]
+    return spark.createDataFrame(pa.table(arrays, names=list(columns)))

@@ -1,41 +1,41 @@
-"""The audit: a Spark job that reads the traces of a group and proves, or refutes, what
-ringcast promises.
+"""The audit: a Spark job that reads the traces of a group and proves or refutes the
+promises of ringcast.
 
-For every sender, view and receiver:
+The promises, for every sender, view and receiver, by the kind of their violation:
 
-- `gap`, `duplicate`, `order`: what a member is given of a stream begins where the
-  stream begins for it, leaves nothing out, brings nothing twice, and keeps the order;
-  OOB messages only come once.
-- `forged`: nothing is delivered that was not sent. `start`: nothing from before where
-  the stream begins for the member.
-- `ack`: a member acknowledges only what it was given. `purge`: a sender gives up only
-  what every member of its view has acknowledged.
-- `set`: all who went through a view together with a sender got the same set of its
-  messages: all those that it gave up in that view.
-- `view`: the ids of a member's views grow, it is in each of them, and one id means one
-  set of members. `member`: no two members have one incarnation. `stranger`: a member is
-  given nothing of who has not been in a view with it.
-- `send`: a sender leaves out no position of its stream.
+- `gap`, `duplicate`, `order`: the messages of a stream that a member is given begin
+  where the stream begins for it. None is missing, none comes twice, and they are in
+  order. For OOB messages: none comes twice.
+- `forged`: no message is delivered that was not sent. `start`: no message is delivered
+  from before the beginning of the stream for the member.
+- `ack`: a member acknowledges only what it was given. `purge`: a sender frees a message
+  only after every member of its view has acknowledged it.
+- `set`: all members that went through a view together with a sender got the same set of
+  its messages: all that the sender freed in that view.
+- `view`: the ids of a member's views grow, the member is in each of them, and a view id
+  stands for one set of members. `member`: no two members have the same incarnation.
+  `stranger`: a member is given no message of a sender that it had no view with.
+- `send`: a sender skips no position of its stream.
 
-What comes before what, the messages say: one is sent before it is delivered, and what a
-member does has an order of its own. The clocks of two members are never compared,
-unless somebody knows how far they are apart at most (`skew_ms`); how far they seem to
-be apart is told, and taken out of latencies (audit/clocks.py).
+The messages determine the order of events: a message is sent before it is delivered,
+and the events of one member have an order. The clocks of two members are never
+compared, unless the user knows their largest difference (`skew_ms`). The estimated
+differences are reported, and latencies are corrected by them (audit/clocks.py).
 
-There is no flush: a message is not bound to the view in which it was sent, and of a
-sender that crashed some may have more than others, each of them an unbroken beginning.
-What a sender had not given up when the traces end, or when it went, is therefore not
-judged for sameness (see the table `views`), nor is what a member did behind the end of
-a trace that it did not close.
+There is no flush: a message does not belong to the view in which it was sent. When a
+sender crashes, some members may have more of its messages than others, each without a
+gap. So messages that a sender had not freed when the traces end, or when it crashed,
+are not judged for `set` (see the table `views`). Nor is anything that a member did
+after the end of a trace that it did not close.
 
-Nothing is concluded from a trace that has holes: the numbers of its events show them,
-and then the verdict is that it is incomplete. So it is when a member of a view has no
-trace at all.
+Nothing is concluded from a trace with holes. The numbers of its events show the holes,
+and the verdict is then that the trace is incomplete; also when a member of a view has
+no trace.
 
-One pass of aggregates proves most streams (audit/aggregates.py, audit/groups.py); only
-the others are looked at row by row (audit/rows.py; of purges and acks,
-audit/purges.py). The ordinals that it relies on are counted by who writes the trace,
-and checked for being dense; a test compares both ways.
+One pass of aggregates proves most streams (audit/aggregates.py, audit/groups.py). Only
+the others are examined row by row (audit/rows.py; purges in audit/purges.py). The
+proofs rely on ordinals, which the writer of the trace counts and the audit checks to be
+dense; a test compares both ways.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -58,32 +58,40 @@ from ringcast.audit.rows import Asked, Hole, Rows
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-LISTING = "spark.sql.sources.parallelPartitionDiscovery.threshold"  # paths above which Spark lists
-                                                                    # them by a job of as many tasks
+# With more paths than this, Spark lists them in a job with one task for each.
+LISTING = "spark.sql.sources.parallelPartitionDiscovery.threshold"
 
 SENTENCES = {
-    "gap": "was sent, and {member} was given later ones without it",
-    "unproven": "did not come to {member}, which was given later ones; nobody's trace says that it "
-                "was sent",
+    "gap": "was sent, but {member} was given later messages without it",
+    "unproven": "did not come to {member}, which was given later ones; no trace says that it was "
+                "sent",
     "duplicate": "was given to {member} twice",
-    "order": "was given to {member} behind a later one",
-    "forged": "was given to {member}, and its sender sent no such message",
-    "start": "was given to {member} though the stream begins later for it",
+    "order": "was given to {member} after a later one",
+    "forged": "was given to {member}, but its sender did not send it",
+    "start": "was given to {member}, but the stream begins later for this member",
     "ack": "was acknowledged by {member}, which had not been given it",
-    "own": "was given up by {member} before it had been given its own message",
-    "purge": "was given up by its sender before {member} had acknowledged it",
-    "send": "was never sent, says the whole trace of its sender, and {member} was given later ones",
+    "own": "was freed by {member} before it was given its own message",
+    "purge": "was freed by its sender before {member} had acknowledged it",
+    "send": "was never sent, according to the whole trace of its sender, but {member} was given "
+            "later ones",
     "stranger": "was given to {member}, which had not been in a view with its sender",
-    "set": "was given up by its sender as delivered to all, and {member}, which was in the view, "
+    "set": "was freed by its sender as delivered to all, but {member}, which was in the view, "
            "never got it",
 }
 
 
+SCHEMA = ("ev bigint, time bigint, wall bigint, member string, event string, view_id bigint, "
+          "sender string, peer string, conn_id bigint, first bigint, last bigint, count bigint, "
+          "ord bigint, flags int, nbytes bigint, sent_at bigint, duration bigint, fill double, "
+          "members array<string>, epoch int, member_id bigint, sender_id bigint, peer_id bigint, "
+          "kind int")
+
+
 @dataclass(frozen=True, order=True)
 class Violation:
-    """A promise that was broken: the first message that shows it, of one kind, member
-    and stream. `wall` is when, by the clock that the others of its group are compared
-    with."""
+    """A promise that was broken: the first message that shows it, for one kind, member
+    and stream. `wall` is its time, by the clock that the others of the group are
+    compared with."""
 
     wall: int
     kind: str
@@ -94,24 +102,26 @@ class Violation:
     sentence: str
 
     def __str__(self) -> str:
-        return f"{self.kind}: {self.sentence} ({self.member}, view {self.view_id}, at {self.wall / 1e9:.6f} s)"
+        return (f"{self.kind}: {self.sentence} ({self.member}, view {self.view_id}, "
+                f"at {self.wall / 1e9:.6f} s)")
 
 
 @dataclass
 class Audit:
-    """What an audit came to. `violations` are in the order of time; `unproven` are
-    those that a trace with holes may explain."""
+    """The result of an audit. `violations` are ordered by time; `unproven` are those
+    that a hole in a trace may explain."""
 
     files: audit_files.Files
     groups: Groups
     violations: list[Violation] = field(default_factory=list)
     unproven: list[Violation] = field(default_factory=list)
-    incomplete: dict[str, str] = field(default_factory=dict)  # members, and what their traces lack
-    untraced: dict[str, str] = field(default_factory=dict)    # members without a trace, and where
-                                                              # they are named
+    # Members, and what their traces lack.
+    incomplete: dict[str, str] = field(default_factory=dict)
+    # Members without a trace, and a view that names them.
+    untraced: dict[str, str] = field(default_factory=dict)
     clocks: Clocks = field(default_factory=Clocks)
-    views: list[dict[str, Any]] = field(default_factory=list)  # what was sent, given up and
-                                                               # delivered in each view
+    # What was sent, freed and delivered in each view.
+    views: list[dict[str, Any]] = field(default_factory=list)
 
     @property
     def is_complete(self) -> bool:
@@ -119,68 +129,65 @@ class Audit:
 
     @property
     def status(self) -> int:
-        """Exit status: 1 when a promise is broken, 3 when the traces do not tell, else
-        0."""
+        """Return the exit status: 1 if a promise was broken, 3 if the traces do not
+        tell, else 0."""
         return 1 if self.violations else 0 if self.is_complete and not self.unproven else 3
 
     @property
     def verdict(self) -> str:
         counted = f"{self.groups.num_messages:,} deliveries of {len(self.groups.members)} members"
         if self.violations:
-            return f"BROKEN: {len(self.violations)} violations in {counted}; the first: {self.violations[0]}"
+            return (f"BROKEN: {len(self.violations)} violations in {counted}; the first: "
+                    f"{self.violations[0]}")
         if self.status == 0:
             return f"no promise was broken in {counted}"
-        return f"INCOMPLETE: no promise was seen broken in {counted}, but " + "; ".join(
-            self.doubts())
+        return (f"INCOMPLETE: no promise was seen broken in {counted}, but "
+                + "; ".join(self.doubts()))
 
     def doubts(self) -> Iterator[str]:
-        """Why the traces do not tell everything."""
+        """Return why the traces do not tell everything."""
         yield from (f"{path} {why}" for path, why in sorted(self.files.bad.items()))
-        yield from (f"the trace of {member} has a hole: {why}" for member,
-                    why in sorted(self.incomplete.items()))
-        yield from (f"there is no trace of {member}, which is in {where}" for member,
-                    where in sorted(self.untraced.items()))
+        yield from (f"the trace of {member} has a hole: {why}"
+                    for member, why in sorted(self.incomplete.items()))
+        yield from (f"there is no trace of {member}, which is in {where}"
+                    for member, where in sorted(self.untraced.items()))
         if self.unproven:
-            yield f"{len(self.unproven)} things cannot be accounted for; the first: {self.unproven[0]}"
+            yield (f"{len(self.unproven)} possible violations may be due to holes in traces; the "
+                   f"first: {self.unproven[0]}")
 
     def remarks(self) -> Iterator[str]:
-        """What bounds the verdict, though nothing is wrong with the traces."""
+        """Return what limits the verdict, although the traces are whole."""
         crashed = [name for name, member in sorted(self.groups.members.items())
                    if not member.is_closed]
         if crashed:
-            yield f"{len(crashed)} members did not close their traces, so what they did last is not known: {', '.join(crashed[:5])}" + (
-                ", ..." if len(crashed) > 5 else "")
+            names = ", ".join(crashed[:5]) + (", ..." if len(crashed) > 5 else "")
+            yield (f"{len(crashed)} members did not close their traces, so their last events are "
+                   f"not known: {names}")
         if self.files.unfinished:
             yield f"{len(self.files.unfinished)} parts were being written when their member ended"
         yield from self.clocks.sentences()
 
 
 def read(spark: "SparkSession", parts: Sequence[Path]) -> "DataFrame":
-    """The rows of these part files."""
+    """Read the rows of these part files."""
     before = spark.conf.get(LISTING)
     spark.conf.set(LISTING, str(len(parts) + 1))
     try:
-        return spark.read.schema(
-            "ev bigint, time bigint, wall bigint, member string, event string, view_id bigint, "
-            "sender string, peer string, "
-            "conn_id bigint, first bigint, last bigint, count bigint, ord bigint, flags int, "
-            "nbytes bigint, sent_at bigint, "
-            "duration bigint, fill double, members array<string>, epoch int, member_id bigint, "
-            "sender_id bigint, peer_id bigint, "
-            "kind int").parquet(*map(str, parts))
+        return spark.read.schema(SCHEMA).parquet(*map(str, parts))
     finally:
         spark.conf.set(LISTING, str(before))
 
 
-def audit(spark: "SparkSession", traces: Sequence[Path | str], skew_ms: float | None = None) -> tuple[Audit, "DataFrame"]:
-    """Judge the traces in these directories; returns the verdict, and the rows for
-    whoever wants more of them.
+def audit(spark: "SparkSession", traces: Sequence[Path | str],
+          skew_ms: float | None = None) -> tuple[Audit, "DataFrame"]:
+    """Judge the traces in these directories. Return the result, and the rows of the
+    traces.
 
-    `skew_ms` is how far the clocks of two members are apart at most, in milliseconds,
-    for who knows that (0 in a simulation): what no message tells is then judged by the
-    clocks. Where messages show that they are further apart, they are not asked.
-    TraceError when there is no trace; a part that turns out to be damaged inside is
-    left out and reported.
+    `skew_ms` is the largest difference between the clocks of two members, in
+    milliseconds, if it is known (0 in a simulation). Then the clocks decide where no
+    message tells which event came first. They are not used for members whose messages
+    show that the clocks are further apart. Raises TraceError if there is no trace. A
+    part that turns out to be damaged inside is left out and reported.
     """
     files = audit_files.find(traces)
     try:
@@ -195,15 +202,14 @@ def audit(spark: "SparkSession", traces: Sequence[Path | str], skew_ms: float | 
     return judge(spark, files, skew_ms)
 
 
-def judge(spark: "SparkSession", files: audit_files.Files, skew_ms: float | None) -> tuple[Audit,
-                                                                                           "DataFrame"]:
-    """Do the same with parts that are believed to be whole."""
+def judge(spark: "SparkSession", files: audit_files.Files,
+          skew_ms: float | None) -> tuple[Audit, "DataFrame"]:
+    """Judge these parts, which are believed to be whole."""
     skew = None if skew_ms is None else int(skew_ms * 1e6)
     rows, events = read(spark, files.parts), aggregates.marked(files.parts)
-    with ThreadPoolExecutor(2) as beside:  # no pass alone keeps all cores busy from its first task
-                                           # to its last
-        purges = beside.submit(audit_purges.early_purges, spark, files.parts, events, skew)
-        delays = beside.submit(audit_clocks.gather, spark, files.parts, events)
+    with ThreadPoolExecutor(2) as pool:     # one pass alone does not keep all cores busy
+        purges = pool.submit(audit_purges.early_purges, spark, files.parts, events, skew)
+        delays = pool.submit(audit_clocks.gather, spark, files.parts, events)
         groups = audit_groups.gather(aggregates.grouped(spark, files.parts).to_pylist(), events)
         early, clocks = purges.result(), audit_clocks.estimate(delays.result(), groups.names, skew)
     result = Audit(files, groups, incomplete=files.incomplete(), untraced=dict(untraced(groups)),
@@ -215,7 +221,7 @@ def judge(spark: "SparkSession", files: audit_files.Files, skew_ms: float | None
 
 
 def untraced(groups: Groups) -> Iterator[tuple[str, str]]:
-    """Name the members of views that have no trace, and a view of each."""
+    """Return the members of views that have no trace, and a view of each."""
     for member in groups.members.values():
         for *_, view_id, names in member.views:
             yield from ((name, f"view {view_id} of {member.name}") for name in names
@@ -223,10 +229,13 @@ def untraced(groups: Groups) -> Iterator[tuple[str, str]]:
 
 
 class _Judge:
-    """Asks the second stage what the first left open, and writes down what is wrong."""
+    """Decides what the first stage shows, asks the second stage about the rest, and
+    collects the violations."""
 
-    def __init__(self, rows: "DataFrame", result: Audit, skew: int | None, early: Sequence[Mapping[str, Any]]) -> None:
-        self.rows, self.result, self.groups, self.skew, self.early = rows, result, result.groups, skew, early
+    def __init__(self, rows: "DataFrame", result: Audit, skew: int | None,
+                 early: Sequence[Mapping[str, Any]]) -> None:
+        self.rows, self.result, self.groups = rows, result, result.groups
+        self.skew, self.early = skew, early
         self.trusted = [name for name in self.groups.members if name not in result.incomplete]
 
     def judge(self) -> None:
@@ -240,7 +249,9 @@ class _Judge:
         self._keep(found)
         self.result.views = list(self._agreement())
 
-    def _by_rows(self, suspects: list[tuple[str, Stream]], holes: list[Hole], asked: list[Asked]) -> list[Violation]:
+    def _by_rows(self, suspects: list[tuple[str, Stream]], holes: list[Hole],
+                 asked: list[Asked]) -> list[Violation]:
+        """Ask the second stage."""
         begins = {key: begin for key in suspects if (begin := self._begin(*key)) is not None}
         ends = {stream: sent.last for stream, sent in self.groups.sent.items()
                 if self._is_told(stream) and self.groups.members[stream.sender].is_closed}
@@ -250,8 +261,8 @@ class _Judge:
                     if (kind := self._kind(first, stream, position)) is not None]
 
     def _kind(self, kind: str, stream: Stream, position: int) -> str | None:
-        """What rows found, given how much the trace of the sender is worth; None when
-        nothing."""
+        """Return the kind of a violation that the rows show, given how complete the
+        sender's trace is; None if it is none."""
         if kind == "purge":
             return "own"
         if kind == "forged":
@@ -263,13 +274,13 @@ class _Judge:
         return kind
 
     def _is_told(self, stream: Stream) -> bool:
-        """Whether the traces have all that was sent of a stream, up to where its
-        sender's trace ends."""
+        """Return whether the traces have all messages of a stream, up to the end of its
+        sender's trace."""
         return stream.sender in self.trusted and self.groups.members[stream.sender].has_all_epochs
 
     def _begin(self, member: str, stream: Stream) -> int | None:
-        """The first position that is for the member: what its sender told it, or what
-        it had from an earlier incarnation; else where it does begin."""
+        """Return the first position that is for the member: as its sender told it, or
+        after what it had resumed; else the first that it was given."""
         got, sent = self.groups.got[member, stream], self.groups.sent.get(stream)
         if stream.conn_id is not None or member == stream.sender:
             return sent.first if sent is not None and stream.sender in self.trusted else got.first
@@ -278,18 +289,17 @@ class _Judge:
                    default=got.first)
 
     def _violation(self, kind: str, member: str, stream: Stream, position: int, wall: int,
-                   view_id: int,
-                   clock: str | None = None) -> Violation:
-        """`wall` is by the clock of the member, of who gave up, or of whoever is
-        named."""
+                   view_id: int, clock: str | None = None) -> Violation:
+        """Make a violation. `wall` is by the clock of the member `clock`; if that is
+        not given, of the sender for `set`, else of `member`."""
         sentence = f"message {position} of {stream} " + SENTENCES[kind].format(member=member)
         wall = self.result.clocks.true(clock or (stream.sender if kind == "set" else member), wall)
         return Violation(wall, "purge" if kind == "own" else kind, member, view_id, stream,
                          position, sentence)
 
     def _keep(self, found: list[Violation]) -> None:
-        """The first of each kind, member and stream; what a hole in a trace may explain
-        is not held against anybody."""
+        """Keep the first violation of each kind, member and stream. Those that a hole
+        in a trace may explain are unproven."""
         first: dict[tuple[str, str, Stream | None], Violation] = {}
         for violation in sorted(found, key=lambda each: (each.wall, each.kind, each.member,
                                                          str(each.stream), each.position or 0)):
@@ -308,14 +318,16 @@ class _Judge:
                             f"{one} and {other} have one incarnation")
 
     def _starts(self) -> Iterator[Asked]:
-        """Messages from before the beginning."""
+        """Find messages from before the beginning of a stream for a member."""
         for (name, stream), got in self.groups.got.items():
             begins = self.groups.begins.get((name, stream))
-            if got.first is not None and begins and stream.sender in self.trusted and got.first < min(begins):
+            if got.first is None or not begins or stream.sender not in self.trusted:
+                continue
+            if got.first < min(begins):
                 yield "start", name, stream, got.first
 
     def _strangers(self) -> Iterator[Asked]:
-        """Messages of who has not been in a view with the member up to then."""
+        """Find messages of senders that had not been in a view with the member."""
         for (name, stream, view_id), first in self.groups.heard.items():
             known = {each for *_, number, names in self.groups.members[name].views
                      if number <= view_id for each in names}
@@ -323,8 +335,9 @@ class _Judge:
                 yield "stranger", name, stream, first
 
     def _views(self) -> Iterator[Violation]:
-        """(Traces of several groups may be audited together: views of one id are
-        compared when they have a member in common.)"""
+        """Find views that break their promises. (Traces of several groups may be
+        audited together, so views with the same id are compared only if they have a
+        member in common.)"""
         known: dict[tuple[int, str], tuple[frozenset[str], str]] = {}
         for member in self.groups.members.values():
             before: tuple[int, int] | None = None
@@ -347,17 +360,18 @@ class _Judge:
         for row in self.early:
             sender, receiver = (self.groups.names.get(row[who], "")
                                 for who in ("sender_id", "receiver_id"))
-            if receiver in self.trusted and sender in self.groups.members and (
-                    self._has_clocks(sender, receiver) if row["by_clock"]
+            if receiver not in self.trusted or sender not in self.groups.members:
+                continue
+            if (self._has_clocks(sender, receiver) if row["by_clock"]
                     else self._has_ordinals(receiver, Stream(sender))):
                 position = row["position"] if row["known"] is None else row["known"] + 1
                 yield self._violation("purge", receiver, Stream(sender), position, row["wall"],
                                       row["view_id"], sender)
 
     def _has_ordinals(self, member: str, stream: Stream) -> bool:
-        """Whether the ordinals of what a member was given say how far it had come: they
-        do not when it was given something twice, from before the beginning, or that was
-        not sent."""
+        """Return whether the ordinals of a member's deliveries say how far it had got.
+        They do not if it was given a message twice, one from before the beginning, or
+        one that was not sent."""
         got, sent = self.groups.got.get((member, stream)), self.groups.sent.get(stream)
         if got is None or got.first is None or got.last is None:
             return True
@@ -369,23 +383,24 @@ class _Judge:
     # --------------------------------------------------------------------------------- the same set
 
     def _unlike_sets(self) -> Iterator[Hole]:
-        """What a sender gave up in a view, and a member of that view does not have at
-        the end of its trace."""
-        for sender, view_id, position, wall, names in self._given_up():
+        """Find messages that a sender freed in a view and that a member of that view
+        does not have at the end of its trace."""
+        for (sender, view_id), (position, wall) in self.groups.purged.items():
             stream = Stream(sender)
-            for name in set(names) - {sender}:
+            for name in set(self._members_of(sender, view_id)) - {sender}:
                 reached = self._reached(name, stream)
                 if self._owes(name, sender, wall) and reached is not None and position > reached:
-                    yield "set", name, stream, self._begin_of(name, stream), reached + 1, position, None, wall, view_id
+                    yield ("set", name, stream, self._begin_of(name, stream), reached + 1,
+                           position, None, wall, view_id)
 
-    def _given_up(self) -> Iterator[tuple[str, int, int, int, tuple[str, ...]]]:
-        for (sender, view_id), (position, wall) in self.groups.purged.items():
-            names = next((names for *_, number, names in self.groups.members[sender].views if number == view_id), ())
-            yield sender, view_id, position, wall, names
+    def _members_of(self, member: str, view_id: int) -> tuple[str, ...]:
+        """Return the members of a view that this member installed."""
+        return next((names for *_, number, names in self.groups.members[member].views
+                     if number == view_id), ())
 
     def _owes(self, name: str, sender: str, wall: int) -> bool:
-        """Whether a member has what was given up at that time, as far as its trace can
-        tell."""
+        """Return whether the trace of a member must have the messages that were freed
+        at this time."""
         if name not in self.trusted:
             return False
         member = self.groups.members[name]
@@ -399,14 +414,14 @@ class _Judge:
         return wall < min(ends) - self.skew
 
     def _has_clocks(self, *names: str) -> bool:
-        """Whether the clocks of these members are known to be close, and nothing says
-        otherwise."""
+        """Return whether the clocks of these members are known to be close, and no
+        message shows otherwise."""
         return self.skew is not None and not any(key.member in names
                                                  for key in self.result.clocks.loose)
 
     def _reached(self, name: str, stream: Stream) -> int | None:
-        """Up to where a member has what is for it of a stream; None when nothing
-        tells."""
+        """Return the last position up to which a member has a stream; None if its trace
+        does not tell."""
         got = self.groups.got.get((name, stream))
         if got is not None and got.last is not None:
             return got.last
@@ -417,10 +432,10 @@ class _Judge:
         return max(self.groups.begins.get((name, stream), ()), default=None)
 
     def _agreement(self) -> Iterator[dict[str, Any]]:
-        """Of each view what its members sent in it, and who has that."""
+        """Return the rows of the table `views`: what the members of each view sent in
+        it, and how far the others have it."""
         for (sender, view_id), last in sorted(self.groups.sent_in.items()):
-            member = self.groups.members[sender]
-            names = next((names for *_, number, names in member.views if number == view_id), ())
+            member, names = self.groups.members[sender], self._members_of(sender, view_id)
             reached = [upto for name in names if name != sender
                        and self.groups.members.get(name) is not None
                        and (upto := self._reached(name, Stream(sender))) is not None]
@@ -435,4 +450,6 @@ class _Judge:
     def _status(self, reached: list[int], last: int, is_last: bool) -> str:
         if all(upto >= last for upto in reached):
             return "the same for all"
-        return "open: not judged beyond what was given up" if is_last else "as far as given up: somebody went before it had all"
+        if is_last:
+            return "open: not judged beyond what was purged"
+        return "the same as far as purged: a member left before it had all"

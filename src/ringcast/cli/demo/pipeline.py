@@ -62,7 +62,7 @@ def judged(spark: "SparkSession", traces: Path) -> "tuple[Audit, list[Any]]":
     from ringcast.audit.figures import figures
 
     result, rows = audit.audit(spark, [traces])
-    return result, audit_report.story(result, figures(rows, result.groups, result.clocks))
+    return result, audit_report.page_parts(result, figures(rows, result.groups, result.clocks))
 
 
 def rows_so_far(query: "StreamingQuery") -> int:
