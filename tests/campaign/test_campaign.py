@@ -80,7 +80,7 @@ def matches(row, outcome):
 def whole(spark, tmp_path_factory):
     """Run a campaign to its end. Return its runs, and the folder with its rows."""
     folder, runs, told = tmp_path_factory.mktemp("results"), plan(FIXED, AXES, range(3)), []
-    Campaign(spark, runs, Results(folder), told=told.append).run()
+    Campaign(spark, runs, Results(folder), on_rows=told.append).run()
     assert sum(map(len, told)) == len(runs) == 12
     return runs, folder
 
@@ -183,7 +183,7 @@ def test_an_interrupt_ends_a_campaign_and_keeps_finished_rows(spark, tmp_path):
         if len(results.done()) == 2:
             _thread.interrupt_main()
 
-    campaign = Campaign(spark, runs, results, simulate=planted, told=told)
+    campaign = Campaign(spark, runs, results, simulate=planted, on_rows=told)
     began = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
         campaign.run()
@@ -231,7 +231,7 @@ class Lent:
 
 @pytest.fixture
 def lent(spark, monkeypatch):
-    monkeypatch.setattr(command, "started", lambda master, conf: Lent(spark))
+    monkeypatch.setattr(command, "start_spark", lambda master, conf: Lent(spark))
 
 
 def run_command(results, seeds=range(2), **paths):
@@ -273,11 +273,11 @@ def test_an_interrupted_command_says_what_is_kept(lent, whole, monkeypatch, caps
 
 
 def test_settings_become_axes():
-    fixed, axes = command.order(Settings(), {"capacity": "8,64", "ack_threshold": "5"},
+    fixed, axes = command.split_axes(Settings(), {"capacity": "8,64", "ack_threshold": "5"},
                                 loss=(0.0, 0.1), members=None)
     assert fixed == Settings(options={"ack_threshold": "5"})
     assert axes == {"loss": [0.0, 0.1], "capacity": [8, 64]}
-    [run] = plan(*command.order(Settings(), {"xmit_interval": "2.5"}, members=(2,)), [1])[:1]
+    [run] = plan(*command.split_axes(Settings(), {"xmit_interval": "2.5"}, members=(2,)), [1])[:1]
     assert run.settings.options["xmit_interval"] == 2.5 and run.settings.members == 2
     assert msgspec.json.encode(run)
 

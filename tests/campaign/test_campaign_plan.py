@@ -12,7 +12,7 @@ import pytest
 
 from ringcast import ConfigError
 from ringcast.campaign import report
-from ringcast.campaign.jobs import CHUNK_SECONDS, LEAST_SECONDS, Job, Queue
+from ringcast.campaign.jobs import CHUNK_SECONDS, LEAST_SECONDS, ChunkJob, RunQueue
 from ringcast.campaign.points import Point, choose, groups
 from ringcast.campaign.results import Results
 from ringcast.campaign.runs import AXES, SCHEMA, plan, table_of
@@ -149,35 +149,35 @@ def drain(queue, seconds):
     while chunk := queue.take():
         chunks.append(chunk)
         for run in chunk:
-            queue.took(run, seconds)
+            queue.add_duration(run, seconds)
     return chunks
 
 
 def test_chunks_have_one_run_at_first_then_a_few_seconds_then_less():
     runs = small(1000)
-    chunks = drain(Queue(runs, 2), 0.01)
+    chunks = drain(RunQueue(runs, 2), 0.01)
     assert [run for chunk in chunks for run in chunk] == runs
     sizes = list(map(len, chunks))
     assert sizes[0] == 1 and LEAST_SECONDS < max(sizes) * 0.01 <= CHUNK_SECONDS
     assert sizes[1:] == sorted(sizes[1:], reverse=True)
     assert min(sizes[1:-1]) * 0.01 >= LEAST_SECONDS * 0.99
-    assert max(map(len, drain(Queue(small(5000), 2), 0.01))) * 0.01 > CHUNK_SECONDS * 0.99
-    assert set(map(len, drain(Queue(small(20), 2), 10.0))) == {1}
+    assert max(map(len, drain(RunQueue(small(5000), 2), 0.01))) * 0.01 > CHUNK_SECONDS * 0.99
+    assert set(map(len, drain(RunQueue(small(20), 2), 10.0))) == {1}
 
 
 def test_the_run_that_a_dying_worker_named_is_alone_and_otherwise_the_chunk_is_cut():
     runs = small(20)
-    queue = Queue([], 2)
+    queue = RunQueue([], 2)
     queue.put_back(runs, runs[7])
     assert queue.take() == [runs[7]] and list(queue.waiting) == runs[:7] + runs[8:]
-    queue = Queue([], 2)
+    queue = RunQueue([], 2)
     queue.put_back(runs, None)
     parts = [queue.take() for _ in range(7)]
     assert sum(parts, []) == runs and max(map(len, parts)) == 3 and not queue.take()
 
 
 def test_the_time_of_a_job_counts_from_when_a_core_works_on_it():
-    job = Job("group", small(), 1.0, 0.0)
+    job = ChunkJob("group", small(), 1.0, 0.0)
     assert not job.is_late() and job.seconds() == 0
     job.has_begun = True
     assert job.seconds() >= 0 and job.is_late() and job.is_cancelled
@@ -196,7 +196,7 @@ def test_the_choice_follows_its_rule():
     best = point(970, 3.0, 0.2)
     # nearly the highest, and quicker
     assert choose([point(1000, 4.0, 0.1), best, point(500, 1.0, 0.1)]) is best
-    # 11 times the shortest is not reasonable
+    # 11 times the shortest is not acceptable
     assert choose([point(1000, 11.0, 0.1), best, point(500, 1.0, 0.1)]) is best
     # nor is so much on the wire
     assert choose([point(2000, 2.0, 1.5), best, point(500, 1.0, 0.1)]) is best
@@ -216,7 +216,7 @@ def test_the_answer_is_a_sentence_and_a_row_for_each_loss_and_group_size():
         "(800 messages/s")
     assert report.verdict(found, 4).startswith("4 of 6 runs failed. For")
     assert report.verdict(found[2:], 2).endswith("Nothing was measured.")
-    rows = report.answers(found)
+    rows = report.recommendations(found)
     firsts = [row[:3] for row in rows]
     assert firsts == [("0", "3", "64"), ("0.05", "3", "1,024"), ("0.1", "3", "64")]
     assert rows[2][4] == "no run was ok" and {len(row) for row in rows} == {len(report.TITLES)}

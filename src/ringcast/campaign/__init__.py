@@ -1,9 +1,9 @@
 """A campaign: simulated runs that measure, for every combination of loss, group size,
 capacity and xmit_interval, spread over Spark.
 
-`runs` says what is to be run and what a row of the results is; `worker` is what an
-executor does with a run; `jobs` hands runs to executors and takes care that none can
-hold up the others; `results` keeps rows, so that a campaign can go on where it was
-stopped; `points` adds them up and chooses; `report` draws the page. The figures mean
-what `ringcast.sim.runs.measure` says.
+`runs` plans the runs and has the schema of the results. `worker` carries out a run on
+an executor. `jobs` gives runs to executors, and sees to it that no run blocks others.
+`results` stores rows, so that a campaign can continue after it was stopped. `points`
+aggregates the rows and chooses settings. `report` makes the page. What the figures mean
+is in `ringcast.sim.runs.measure`.
 """

@@ -1,13 +1,13 @@
-"""Who runs what, and when: chunks of runs as Spark jobs of their own, a few more at a
-time than there are cores.
+"""The scheduler of a campaign: it runs chunks of runs as Spark jobs of their own, one
+more at a time than there are cores.
 
-A chunk is as many runs as take a few seconds by what runs of their kind took so far,
-and fewer towards the end, so that progress is seen, a task is worth its overhead, and
-no core is idle while another has much to do. As each chunk is its own job, one that
-fails takes nothing with it: the run that a dying worker named is tried once more alone,
-and reported when it dies again; the others of its chunk go back to the queue. A job
-that neither ends nor fails in its time is cancelled, which ends its worker, and treated
-alike.
+A chunk has as many runs as take a few seconds, estimated from earlier runs of the same
+point, and fewer towards the end: so progress is visible, a task is worth its overhead,
+and no core is idle while another has much to do. Each chunk is its own job, so a job
+that fails does not affect others. If a worker dies and names a run, that run is tried
+once more alone, and reported if it dies again; the other runs of its chunk go back to
+the queue. A job that neither ends nor fails in its time is cancelled, which ends its
+worker, and is handled in the same way.
 """
 
 import re
@@ -22,7 +22,7 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 import msgspec
-import pyarrow as arrow
+import pyarrow as pa
 
 from ringcast.campaign.results import Results
 from ringcast.campaign.runs import DIED, SCHEMA, TIMEOUT, Planned, table_of
@@ -33,56 +33,57 @@ from ringcast.sim.runs.run import simulate as run_of_seed
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-CONF = {  # of the session: a worker that dies says where it was, and Java, which plans and carries
-          # a few rows, takes no time from the runs to compile itself well
+CONF = {                                # of the session
+    # Java plans and carries a few rows: do not let it take time from the runs for
+    # compiling itself well.
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    # A worker that dies reports where it was.
     "spark.python.worker.faulthandler.enabled": "true",
     "spark.sql.execution.pyspark.udf.faulthandler.enabled": "true",
     "spark.sql.shuffle.partitions": "2", "spark.ui.showConsoleProgress": "false"}
-CHUNK_SECONDS = 6.0  # of simulation in a task, at most; ...
-LEAST_SECONDS = 2.0  # ... and as long as there is enough to do, at least
-MOST_JOBS = 64       # at a time: where there are more cores, a job has several tasks
-PARTS = 8            # that a chunk is cut into when something in it went wrong and nobody knows
-                     # what
-SLOWER = 20          # times longer than expected that a chunk may take, beside the time of one run
-WATCHED = 0.25       # seconds between looks at jobs that take too long
-NAMED = re.compile(r"\brun ([0-9a-f]{16})\b")
-OVER = "Timeout ("                      # how faulthandler begins when a time is over
-# a run may have done that; anything else is not its fault
-GONE = ("Python worker exited unexpectedly", "ExecutorLostFailure")
+CHUNK_SECONDS = 6.0     # of simulation in a task, at most; ...
+LEAST_SECONDS = 2.0     # ... and at least, while there is enough to do
+MAX_JOBS = 64           # at a time; with more cores, a job has several tasks
+PARTS = 8               # that a chunk is cut into if it failed for an unknown reason
+MAX_SLOWDOWN = 20       # times the expected duration that a chunk may take, plus the limit of a run
+POLL_INTERVAL = 0.25    # seconds between two checks for jobs that take too long
+RUN_NAME = re.compile(r"\brun ([0-9a-f]{16})\b")
+TIMEOUT_TEXT = "Timeout ("              # the beginning of faulthandler's report of a timeout
+# Errors that a run may have caused. Other errors are not the fault of a run.
+WORKER_DIED = ("Python worker exited unexpectedly", "ExecutorLostFailure")
 
 
-class Queue:
-    """What is still to be run, on `slots` cores, in chunks of `tasks` tasks. Not for
-    several threads: its owner has a lock."""
+class RunQueue:
+    """The runs that wait, for `slots` cores, taken in chunks of `tasks` tasks. Not
+    thread-safe: the owner has a lock."""
 
     def __init__(self, runs: Sequence[Planned], slots: int, tasks: int = 1) -> None:
         self.slots, self.tasks = slots, tasks
         self.waiting = deque(runs)
-        self.apart: deque[list[Planned]] = deque()  # chunks as they are, because something went
-                                                    # wrong in them before
-        self._seconds: dict[bytes, float] = {}      # that the last run of a point took
-        self._known: list[float] = [0.0, 0.0]       # seconds that all runs took, and how many they
-                                                    # were
+        self.retries: deque[list[Planned]] = deque()    # of chunks that failed before
+        self._seconds: dict[bytes, float] = {}          # of the last run of a point
+        self._total_seconds = 0.0
+        self._num_runs = 0
 
-    def took(self, run: Planned, seconds: float) -> None:
+    def add_duration(self, run: Planned, seconds: float) -> None:
+        """Note how long a run took."""
         self._seconds[run.point] = seconds
-        self._known[0] += seconds
-        self._known[1] += 1
+        self._total_seconds += seconds
+        self._num_runs += 1
 
     def expected(self, run: Planned) -> float:
-        """Seconds that a run will take."""
+        """Return the seconds that a run is expected to take."""
         return self._seconds.get(run.point, self._mean())
 
     def _mean(self) -> float:
-        """Seconds of a run; a chunk's worth before anything is known, so that the first
-        chunks have one run."""
-        return self._known[0] / self._known[1] if self._known[1] else CHUNK_SECONDS
+        """Return the mean seconds of a run. Before the first run has ended, return a
+        whole chunk's seconds, so that the first chunks have one run."""
+        return self._total_seconds / self._num_runs if self._num_runs else CHUNK_SECONDS
 
     def take(self) -> list[Planned]:
-        """The next chunk; empty when nothing waits."""
-        if self.apart:
-            return self.apart.popleft()
+        """Take the next chunk; an empty one if no run waits."""
+        if self.retries:
+            return self.retries.popleft()
         rest = len(self.waiting) * self._mean()
         most = self.tasks * min(CHUNK_SECONDS, max(LEAST_SECONDS, rest / (2 * self.slots)))
         chunk: list[Planned] = []
@@ -93,61 +94,61 @@ class Queue:
         return chunk
 
     def put_back(self, chunk: list[Planned], culprit: Planned | None) -> None:
-        """Something went wrong in this chunk of several: the culprit, if it is known,
-        goes alone; else the chunk goes in parts."""
+        """Queue a chunk of several runs that failed: the culprit alone, if it is known;
+        else the chunk in parts."""
         if culprit is not None:
-            self.apart.append([culprit])
+            self.retries.append([culprit])
             self.waiting.extendleft(run for run in reversed(chunk) if run != culprit)
         else:
             size = -(-len(chunk) // PARTS)
-            self.apart.extend(chunk[start:start + size] for start in range(0, len(chunk), size))
+            self.retries.extend(chunk[start:start + size] for start in range(0, len(chunk), size))
 
 
 class Campaign:
-    """Runs `runs` on the session's executors and adds their rows to `results`; those
-    whose rows are there already are not run.
+    """Runs `runs` on the session's executors and adds their rows to `results`. Runs
+    whose rows are there already are skipped.
 
-    `limit` is how many real seconds a run may take, and `grace` how many more until its
-    process is ended if it does not end by itself. `simulate` makes the Outcome of a
-    seed and settings, in a worker; another one than the simulator's must be something
-    that workers can import, or unpickle. `told` is called with every table of new rows,
-    by one thread at a time.
+    `limit` is the real seconds that a run may take, `grace` the seconds after which its
+    process is ended if it does not stop then. `simulate` returns the Outcome of a seed
+    and settings, in a worker; if it is not the simulator's, workers must be able to
+    import or unpickle it. `on_rows` is called with every table of new rows, by one
+    thread at a time.
     """
 
     def __init__(self, spark: "SparkSession", runs: Sequence[Planned], results: Results, *,
-                 limit: float = 300.0,
-                 grace: float = 5.0, simulate: Simulate = run_of_seed, told: Callable[[arrow.Table], None] = lambda rows: None) -> None:
-        self.spark, self.results, self.simulate, self.told = spark, results, simulate, told
+                 limit: float = 300.0, grace: float = 5.0, simulate: Simulate = run_of_seed,
+                 on_rows: Callable[[pa.Table], None] = lambda rows: None) -> None:
+        self.spark, self.results, self.simulate, self.on_rows = spark, results, simulate, on_rows
         self.limit, self.grace = limit, grace
         self.name = f"ringcast-campaign-{uuid.uuid4().hex[:8]}"
         done = results.done()
         self.to_run = [run for run in {run.name: run for run in runs}.values()
                        if run.name not in done]
         slots = spark.sparkContext.defaultParallelism
-        self._num_jobs = min(slots, MOST_JOBS)
+        self._num_jobs = min(slots, MAX_JOBS)
         self._schema = spark.createDataFrame(SCHEMA.empty_table()).schema
-        self._queue = Queue(self.to_run, slots, -(-slots // MOST_JOBS))
+        self._queue = RunQueue(self.to_run, slots, -(-slots // MAX_JOBS))
         self._lock = threading.Condition()
-        self._under_way: dict[str, Job] = {}
+        self._under_way: dict[str, ChunkJob] = {}
         self._num_started = 0
         self._stopping = False
         self._failed: BaseException | None = None
 
     def run(self) -> None:
-        """Return when every run has its row. An interrupt (KeyboardInterrupt) ends all
-        jobs at once and keeps what is finished; what is no run's fault (a full disk, a
-        Spark that is gone) is raised when all has ended."""
-        with configured(self.spark), deferred() as interrupted:
+        """Run, and return when every run has its row. An interrupt (KeyboardInterrupt)
+        ends all jobs at once and keeps finished rows. An error that is no run's fault
+        (a full disk, a Spark that is gone) is raised after all jobs have ended."""
+        with faulthandler_enabled(self.spark), sigint_deferred() as interrupted:
+            # One more than jobs, so that a job always waits while the others run.
             threads = [threading.Thread(target=self._work, name=f"{self.name}-{number}",
-                                        daemon=True)
-                       for number in range(self._num_jobs + 1)]  # one job waits while the others
-                                                                 # run
+                                        daemon=True) for number in range(self._num_jobs + 1)]
             for thread in threads:
                 thread.start()
             try:
-                while any(thread.is_alive() for thread in threads) and self._failed is None and not interrupted.is_set():
+                while (any(thread.is_alive() for thread in threads) and self._failed is None
+                       and not interrupted.is_set()):
                     with self._lock:
-                        self._lock.wait(WATCHED)
+                        self._lock.wait(POLL_INTERVAL)
                     self._cancel_late()
             finally:
                 self._stop(threads)
@@ -161,12 +162,12 @@ class Campaign:
             self._stopping = True
             self._lock.notify_all()
             groups = list(self._under_way)
-        while any(thread.is_alive() for thread in threads):  # a job may have been about to start
-                                                             # when it was cancelled
+        # Repeatedly, because a job may have been about to start when it was cancelled.
+        while any(thread.is_alive() for thread in threads):
             for group in groups:
                 self.spark.sparkContext.cancelJobGroup(group)
             for thread in threads:
-                thread.join(WATCHED)
+                thread.join(POLL_INTERVAL)
 
     def _cancel_late(self) -> None:
         with self._lock:
@@ -177,7 +178,7 @@ class Campaign:
                 self.spark.sparkContext.cancelJobGroup(group)
 
     def _has_begun(self, group: str) -> bool:
-        """Whether a core works on this job, or has."""
+        """Return whether a core works on this job, or has worked on it."""
         tracker = self.spark.sparkContext.statusTracker()
         stages = [tracker.getStageInfo(stage) for number in tracker.getJobIdsForGroup(group)
                   if (info := tracker.getJobInfo(number)) is not None for stage in info.stageIds]
@@ -197,31 +198,32 @@ class Campaign:
             with self._lock:
                 self._lock.notify_all()
 
-    def _next(self) -> "Job | None":
-        """The next job; None when there is nothing left, or the campaign is to end."""
+    def _next(self) -> "ChunkJob | None":
+        """Return the next job; None if no run is left, or if the campaign stops."""
         with self._lock:
             while not self._stopping:
                 chunk = self._queue.take()
                 if chunk:
                     self._num_started += 1
-                    job = Job(f"{self.name}-{self._num_started}", chunk,
-                              sum(map(self._queue.expected, chunk)),
-                              self.limit + 2 * self.grace)
+                    job = ChunkJob(f"{self.name}-{self._num_started}", chunk,
+                                   sum(map(self._queue.expected, chunk)),
+                                   self.limit + 2 * self.grace)
                     self._under_way[job.group] = job
                     return job
                 if not self._under_way:
                     return None
-                self._lock.wait()                       # what is under way may come back
+                self._lock.wait()                       # jobs under way may put runs back
         return None
 
-    def _carry_out(self, job: "Job") -> None:
+    def _carry_out(self, job: "ChunkJob") -> None:
         try:
             table = self._rows(job)
         except Exception as error:              # of Spark: a worker died, or the job was cancelled
-            said = essence(error)
-            if not (self._stopping or job.is_cancelled or any(words in said for words in GONE)):
-                raise RingcastError(f"Spark could not run the simulation: {said}") from error
-            table = self._gone_wrong(job, said)
+            summary = summary_of(error)
+            if not (self._stopping or job.is_cancelled
+                    or any(text in summary for text in WORKER_DIED)):
+                raise RingcastError(f"Spark could not run the simulation: {summary}") from error
+            table = self._on_failure(job, summary)
         finally:
             with self._lock:
                 self._under_way.pop(job.group)
@@ -231,10 +233,10 @@ class Campaign:
             with self._lock:
                 for name, taken in zip(table["run"].to_pylist(), table["taken"].to_pylist(),
                                        strict=True):
-                    self._queue.took(job.by_name[name], taken)
-                self.told(table)
+                    self._queue.add_duration(job.by_name[name], taken)
+                self.on_rows(table)
 
-    def _rows(self, job: "Job") -> arrow.Table:
+    def _rows(self, job: "ChunkJob") -> pa.Table:
         self.spark.sparkContext.setJobGroup(job.group, f"{len(job.chunk)} simulated runs",
                                             interruptOnCancel=True)
         chunk = msgspec.json.encode(job.chunk)
@@ -242,65 +244,63 @@ class Campaign:
         return frame.mapInArrow(partial(work, chunk, self.limit, self.grace, self.simulate),
                                 self._schema).toArrow().cast(SCHEMA)
 
-    def _gone_wrong(self, job: "Job", said: str) -> arrow.Table | None:
-        """The row of the run that did it, when that is certain; else its chunk goes
-        back to the queue."""
-        named = NAMED.search(said)
+    def _on_failure(self, job: "ChunkJob", summary: str) -> pa.Table | None:
+        """Return the row of the run that caused the failure, if that is certain; else
+        put the chunk back."""
+        named = RUN_NAME.search(summary)
         culprit = job.by_name.get(named[1]) if named else None
         with self._lock:
             if self._stopping:
                 return None
-            is_over = job.is_cancelled or (culprit is not None and OVER in said)
+            is_timeout = job.is_cancelled or (culprit is not None and TIMEOUT_TEXT in summary)
             if len(job.chunk) > 1:
-                if culprit is None or not is_over:
+                if culprit is None or not is_timeout:
                     self._queue.put_back(job.chunk, culprit)
                     return None
                 self._queue.waiting.extendleft(run for run in reversed(job.chunk) if run != culprit)
         run = culprit or job.chunk[0]
         seconds = job.seconds()
-        if is_over:
-            return table_of([run.row(TIMEOUT, f"it did not end within {self.limit:g} seconds, nor when it was told to", said, seconds)])
-        return table_of([run.row(DIED, "its process died", said, seconds)])
+        if is_timeout:
+            sentence = f"it did not end within {self.limit:g} seconds, nor when it was told to"
+            return table_of([run.row(TIMEOUT, sentence, summary, seconds)])
+        return table_of([run.row(DIED, "its process died", summary, seconds)])
 
 
-class Job:
-    """A chunk under way, by the name of its group of Spark jobs. `expected` is seconds
-    for all of it, `most` for any one run."""
+class ChunkJob:
+    """A chunk under way, in a group of Spark jobs with the name `group`. `expected` is
+    the seconds that all of it should take, `most` the seconds that one run may take."""
 
     def __init__(self, group: str, chunk: list[Planned], expected: float, most: float) -> None:
         self.group, self.chunk = group, chunk
         self.by_name = {run.name: run for run in chunk}
-        self.most = most + (SLOWER * expected if len(chunk) > 1 else 0.0)
+        self.most = most + (MAX_SLOWDOWN * expected if len(chunk) > 1 else 0.0)
         self.has_begun = self.is_cancelled = False
         self._began: float | None = None        # when a core was first seen to work on it
 
     def seconds(self) -> float:
-        """How long a core has worked on it; 0 while none has begun."""
+        """Return how long a core has worked on it; 0 if none has begun."""
         if self.has_begun and self._began is None:
             self._began = monotonic()
         return monotonic() - self._began if self._began is not None else 0.0
 
     def is_late(self) -> bool:
-        """Whether it takes longer than it should, and is to be cancelled."""
+        """Check whether it takes too long, and remember that it is cancelled then."""
         self.is_cancelled = self.seconds() > self.most
         return self.is_cancelled
 
 
-def essence(error: Exception) -> str:
-    """What Spark says of a failure, without the places in Spark's own source at which
-    it passed by."""
+def summary_of(error: Exception) -> str:
+    """Return Spark's report of a failure without the Java stack trace."""
     return "\n".join(line for line in f"{type(error).__name__}: {error}".splitlines()
                      if not line.startswith("\tat "))
 
 
 @contextmanager
-def deferred() -> Iterator[threading.Event]:
-    """Ctrl-C sets the event. Left to itself it would break into whatever this thread is
-    saying to Spark's JVM, which then understands nothing any more, and nothing could be
-    cancelled."""
+def sigint_deferred() -> Iterator[threading.Event]:
+    """Let Ctrl-C only set an event. Otherwise it could interrupt a call to Spark's JVM
+    in the middle; then the connection is broken, and no job could be cancelled."""
     interrupted = threading.Event()
-    if threading.current_thread() is not threading.main_thread():  # which is the one that is
-                                                                   # interrupted
+    if threading.current_thread() is not threading.main_thread():   # gets no signals
         yield interrupted
         return
     before = signal.signal(signal.SIGINT, lambda *_: interrupted.set())
@@ -311,8 +311,8 @@ def deferred() -> Iterator[threading.Event]:
 
 
 @contextmanager
-def configured(spark: "SparkSession") -> Iterator[None]:
-    """Workers that die say where they were, whatever session this is."""
+def faulthandler_enabled(spark: "SparkSession") -> Iterator[None]:
+    """Let workers that die report where they were, in any session."""
     key = "spark.sql.execution.pyspark.udf.faulthandler.enabled"
     former = spark.conf.get(key) or "false"
     spark.conf.set(key, "true")

@@ -1,16 +1,16 @@
-"""From runs to an answer: the figures of each combination over its seeds, and which one
-to take.
+"""From runs to a recommendation: the figures of each combination over its seeds, and
+the choice of the best combination.
 
-Runs that were not ok have no part in the figures. Latencies of all runs of a point are
-added up class by class before a percentile is read, so a percentile here is one of all
-deliveries, not a mean of percentiles.
+Only runs with the status ok count. The histograms of all runs of a point are added up
+before a percentile is read, so a percentile here is one of all deliveries, and not a
+mean of percentiles.
 """
 
 from collections.abc import Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
-import pyarrow as arrow
+import pyarrow as pa
 
 from ringcast.campaign.runs import OK
 from ringcast.histogram import upper_end
@@ -19,23 +19,22 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 KEYS = ["loss", "members", "capacity", "xmit_interval"]
-NEEDED = [*KEYS, "status", "senders", "throughput", "load_seconds", "payload_bytes", "overhead",
-          "blocked_seconds", "latency",
-          "latency_max"]
+COLUMNS = [*KEYS, "status", "senders", "throughput", "load_seconds", "payload_bytes", "overhead",
+           "blocked_seconds", "latency", "latency_max"]
 
-NEARLY = 0.95       # of the highest throughput is as good
-SLOWEST = 10        # times the shortest p99 is still reasonable
-DEAREST = 1.0       # bytes for each byte of payload, beyond the least overhead: still reasonable
-RULE = (f"The rule: reasonable settings have a 99th percentile of latency of at most {SLOWEST} times the shortest, and of these an "
-        f"overhead of at most {DEAREST:.0%} of the payload above the least; of the reasonable ones "
-        f"that are within {1 - NEARLY:.0%} of "
-        "the highest throughput, the one with the shortest 99th percentile, then the least "
-        "overhead, then the smallest window.")
+NEARLY = 0.95           # of the highest throughput counts as the highest
+MAX_LATENCY = 10        # times the shortest p99; up to it, a latency is acceptable
+MAX_OVERHEAD = 1.0      # bytes for each byte of payload, above the least overhead
+RULE = ("The rule: a setting is acceptable if its 99th percentile of latency is at most "
+        f"{MAX_LATENCY} times the shortest, and its overhead at most {MAX_OVERHEAD:.0%} of the "
+        "payload above the least of these. Of the acceptable settings whose throughput is within "
+        f"{1 - NEARLY:.0%} of the highest, take the one with the shortest 99th percentile, then "
+        "the least overhead, then the smallest window.")
 
 
 class Point(NamedTuple):
-    """One combination. Latencies are milliseconds, overhead is bytes for each byte of
-    payload; None where no run was ok, or nothing was sent."""
+    """The figures of one combination. Latencies are milliseconds, overhead is bytes for
+    each byte of payload; None if no run was ok, or if nothing was sent."""
 
     loss: float
     members: int
@@ -49,13 +48,13 @@ class Point(NamedTuple):
     p50: float | None
     p99: float | None
     overhead: float | None
-    blocked: float | None               # share of the time, mean of the senders
+    blocked: float | None           # share of the time, mean of the senders
 
 
-def points(spark: "SparkSession", rows: arrow.Table) -> list[Point]:
-    """The combinations in order of loss, members, capacity, interval; `rows` are of
-    ringcast.campaign.runs.SCHEMA."""
-    frame = spark.createDataFrame(rows.select(NEEDED))
+def points(spark: "SparkSession", rows: pa.Table) -> list[Point]:
+    """Return the combinations in the order of loss, members, capacity and interval;
+    `rows` have ringcast.campaign.runs.SCHEMA."""
+    frame = spark.createDataFrame(rows.select(COLUMNS))
     table = sums(frame).join(percentiles(frame), KEYS, "left").orderBy(KEYS).toArrow()
     return [point(row) for row in table.to_pylist()]
 
@@ -81,12 +80,13 @@ def sums(frame: "DataFrame") -> "DataFrame":
 
 
 def percentiles(frame: "DataFrame") -> "DataFrame":
-    """The classes of latency in which half of a point's deliveries are reached, and 99
-    of 100."""
+    """Return the buckets of latency that have the 50th and the 99th percentile of each
+    point's deliveries."""
     from pyspark.sql import Window, functions as F
 
     each = frame.where(F.col("status") == OK).select(*KEYS, F.explode("latency").alias("each"))
-    classes = each.groupBy(*KEYS, F.col("each.class").alias("class")).agg(F.sum("each.count").alias("count"))
+    classes = each.groupBy(*KEYS, F.col("each.class").alias("class")).agg(
+        F.sum("each.count").alias("count"))
     of_point = Window.partitionBy(KEYS)
     ranked = classes.select(*KEYS, "class",
                             F.sum("count").over(of_point.orderBy("class")).alias("upto"),
@@ -99,21 +99,23 @@ def percentiles(frame: "DataFrame") -> "DataFrame":
 
 
 def point(row: dict[str, float]) -> Point:
-    """A row as people read it."""
+    """Return the point of a row, with latencies in milliseconds."""
     def latency(name: str) -> float | None:
-        return None if row[name] is None else min(upper_end(int(row[name])), row["latency_max"]) / 1e6
+        if row[name] is None:
+            return None
+        return min(upper_end(int(row[name])), row["latency_max"]) / 1e6
 
     return Point(**{name: latency(name) if name in ("p50", "p99") else row[name]
                     for name in Point._fields})      # type: ignore[arg-type]
 
 
 def groups(of: Sequence[Point]) -> list[list[Point]]:
-    """The points of each loss and group size."""
+    """Group the points by loss and group size."""
     return [list(group) for _, group in groupby(of, lambda each: (each.loss, each.members))]
 
 
 def choose(of: Sequence[Point]) -> Point | None:
-    """What RULE says of the points of one loss and group size; None when nothing was
+    """Choose by RULE among the points of one loss and group size; None if nothing was
     measured there."""
     figures = [(each.throughput, each.p99, each.overhead, each) for each in of
                if each.throughput is not None and each.p99 is not None
@@ -121,9 +123,9 @@ def choose(of: Sequence[Point]) -> Point | None:
     if not figures:
         return None
     shortest = min(p99 for _, p99, _, _ in figures)
-    quick = [each for each in figures if each[1] <= SLOWEST * shortest]
+    quick = [each for each in figures if each[1] <= MAX_LATENCY * shortest]
     least = min(overhead for _, _, overhead, _ in quick)
-    reasonable = [each for each in quick if each[2] <= least + DEAREST]
-    highest = max(throughput for throughput, *_ in reasonable)
-    good = [each for each in reasonable if each[0] >= NEARLY * highest]
+    acceptable = [each for each in quick if each[2] <= least + MAX_OVERHEAD]
+    highest = max(throughput for throughput, *_ in acceptable)
+    good = [each for each in acceptable if each[0] >= NEARLY * highest]
     return min(good, key=lambda each: (each[1], each[2], each[3].capacity))[3]

@@ -1,11 +1,11 @@
-"""What an executor does with a run: carry it out within its time, and make a row of
-whatever comes of it.
+"""The work of an executor: it carries out a run within its time limit, and makes a row
+of the result, whatever it is.
 
-A run that takes too long is ended by a signal, which Python code notices at once; one
-that sits in compiled code and notices nothing ends with its whole process, by a
-watchdog that needs neither the interpreter's lock nor a signal. Where Spark keeps the
-last words of a worker, the name of the run stands in them, so that the driver knows
-which one it was.
+A run that takes too long is ended by a signal, which interrupts Python code at once. If
+it is in compiled code, where a signal has no effect, a watchdog ends the whole process;
+it needs neither the interpreter's lock nor a signal. Spark can keep a file with the
+last output of a worker. The name of the run is written there, so that the driver knows
+which run it was.
 """
 
 import faulthandler
@@ -22,39 +22,42 @@ from types import FrameType
 from typing import Any, TextIO
 
 import msgspec
-import pyarrow as arrow
-import pyarrow.compute  # noqa: F401  (what a run needs at its end, loaded before its time begins)
+import pyarrow as pa
+import pyarrow.compute  # noqa: F401  (a run needs it at its end; loaded before its time begins)
 
 from ringcast.campaign.runs import ERROR, SCHEMA, TIMEOUT, Planned
 from ringcast.sim.runs.plan import Settings
 from ringcast.sim.runs.run import Outcome
 
-AGAIN = 1.0                         # seconds until a run is told once more, if it has not noticed
+REPEAT_INTERVAL = 1.0               # seconds between signals, until a run ends
 
 Simulate = Callable[[int, Settings], Outcome]
 
 
 class RunTimeout(BaseException):
-    """Not an Exception: nothing in a run that catches those may hold it up."""
+    """The time of a run is over. Not an Exception, so that `except Exception` in a run
+    does not catch it."""
 
 
 def work(chunk: bytes, limit: float, grace: float, simulate: Simulate,
-         batches: Iterator[arrow.RecordBatch]) -> Iterator[arrow.RecordBatch]:
-    """For mapInArrow: one row for each run of the chunk whose index comes in. `limit`
-    is in seconds, for each, and so is `grace`, in which one may still notice that its
-    time is over."""
+         batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Carry out the runs of the chunk whose indexes come in, and return a row for each;
+    for mapInArrow. `limit` is the seconds for each run; `grace` the seconds in which it
+    may still end by the signal."""
     runs = msgspec.json.decode(chunk, type=list[Planned])
-    with last_words() as words:
+    with worker_log() as log:
         for batch in batches:
             for index in batch.column(0).to_pylist():
-                yield arrow.RecordBatch.from_pylist([attempt(runs[index], limit, grace, simulate, words)], SCHEMA)
+                row = attempt(runs[index], limit, grace, simulate, log)
+                yield pa.RecordBatch.from_pylist([row], SCHEMA)
 
 
-def attempt(run: Planned, limit: float, grace: float, simulate: Simulate, words: TextIO | None = None) -> dict[str, Any]:
-    """The row of a run, whatever happens in it."""
+def attempt(run: Planned, limit: float, grace: float, simulate: Simulate,
+            log: TextIO | None = None) -> dict[str, Any]:
+    """Carry out a run, and return its row, whatever happens in it."""
     began = monotonic()
     try:
-        with limited(limit, grace, words, run.name):
+        with limited(limit, grace, log, run.name):
             outcome = simulate(run.seed, run.settings)
         return run.row_of(outcome, monotonic() - began)
     except RunTimeout:
@@ -66,23 +69,23 @@ def attempt(run: Planned, limit: float, grace: float, simulate: Simulate, words:
 
 
 @contextmanager
-def limited(limit: float, grace: float, words: TextIO | None, name: str) -> Iterator[None]:
-    """RunTimeout after `limit` seconds; the end of the process `grace` seconds later,
-    if that has no effect."""
-    file = words or sys.__stderr__
+def limited(limit: float, grace: float, log: TextIO | None, name: str) -> Iterator[None]:
+    """Raise RunTimeout after `limit` seconds, and end the process `grace` seconds later
+    if that had no effect."""
+    file = log or sys.__stderr__
     assert file is not None
-    if words is not None:
-        words.truncate(0)
-        words.write(f"run {name}\n")
-        words.flush()
+    if log is not None:
+        log.truncate(0)
+        log.write(f"run {name}\n")
+        log.flush()
     faulthandler.dump_traceback_later(limit + grace, exit=True, file=file)
     try:
-        # signals are for the main thread alone
+        # Only the main thread gets signals.
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        former = signal.signal(signal.SIGALRM, end_it)
-        signal.setitimer(signal.ITIMER_REAL, limit, AGAIN)
+        former = signal.signal(signal.SIGALRM, raise_timeout)
+        signal.setitimer(signal.ITIMER_REAL, limit, REPEAT_INTERVAL)
         try:
             yield
         finally:
@@ -92,22 +95,22 @@ def limited(limit: float, grace: float, words: TextIO | None, name: str) -> Iter
         faulthandler.cancel_dump_traceback_later()
 
 
-def end_it(number: int, frame: FrameType | None) -> None:
+def raise_timeout(number: int, frame: FrameType | None) -> None:
     raise RunTimeout
 
 
 @contextmanager
-def last_words() -> Iterator[TextIO | None]:
-    """The file whose text Spark adds to its report when a worker dies, if it keeps one:
-    what faulthandler writes goes there too."""
+def worker_log() -> Iterator[TextIO | None]:
+    """Open the file whose text Spark adds to its report when a worker dies, if it keeps
+    one. The output of faulthandler goes there too."""
     folder = os.environ.get("PYTHON_FAULTHANDLER_DIR")
     path = Path(folder, str(os.getpid())) if folder else None
     if path is None or not path.exists():
         yield None
         return
-    with path.open("a", encoding="utf-8") as words:
-        faulthandler.enable(file=words)             # into this handle, behind the name of the run
+    with path.open("a", encoding="utf-8") as log:
+        faulthandler.enable(file=log)               # through this handle, after the name of the run
         try:
-            yield words
+            yield log
         finally:
             faulthandler.disable()                  # before the handle is closed

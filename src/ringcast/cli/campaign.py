@@ -1,5 +1,4 @@
-"""`ringcast simulate --spark`: a campaign, what is seen of it while it runs, and its
-answer."""
+"""`ringcast simulate --spark`: a campaign, its progress, and its result."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -25,37 +24,37 @@ from ringcast.sim.runs.plan import Settings
 from ringcast.spark.session import CONF as DEFAULTS, session
 
 if TYPE_CHECKING:
-    import pyarrow as arrow
+    import pyarrow as pa
     from pyspark.sql import SparkSession
 
     from ringcast.campaign.runs import Planned
 
 SEEDS = 3                       # of each combination
 LIMIT = 300.0                   # real seconds of a run
-LISTED = 20                     # failures that are printed; all are in the results and on the page
-INTERRUPTED = 130               # exit status, as shells have it
+MAX_LISTED = 20                 # failures that are printed; the results and the page have all
+INTERRUPTED = 130               # exit status, as in shells
 
 Axes = dict[str, Sequence[Any]]
 
 
-def order(fixed: Settings, options: Mapping[str, str], **axes: Sequence[Any] | None) -> tuple[
-        Settings, Axes]:
-    """What is the same for all runs, and what is not: `axes`, and the options of the
-    stack that may have several values."""
+def split_axes(fixed: Settings, options: Mapping[str, str],
+               **axes: Sequence[Any] | None) -> tuple[Settings, Axes]:
+    """Return the settings that are the same for all runs, and the axes: `axes`, and the
+    options of the stack that may have several values."""
     from ringcast.campaign.runs import OF_STACK
 
     lists = {name: text.split(",") for name, text in options.items() if name in OF_STACK}
     values = {name: [getattr(configure({name: value}, fixed.stack), name) for value in texts]
               for name, texts in lists.items()}
     others = {name: value for name, value in options.items() if name not in OF_STACK}
-    return msgspec.structs.replace(fixed, options=others), {name: list(each) for name,
-                                                            each in (axes | values).items() if each}
+    several: Axes = {name: list(each) for name, each in (axes | values).items() if each}
+    return msgspec.structs.replace(fixed, options=others), several
 
 
 def run(fixed: Settings, axes: Axes, seeds: Sequence[int], *, master: str | None,
         results: Path | None, report: Path | None, limit: float,
         conf: Mapping[str, str] | None = None) -> int:
-    """Carry out a campaign, print its answer, and return the exit status: 1 when a run
+    """Run a campaign, print its result, and return the exit status: 1 if a run
     failed."""
     try:
         from ringcast.campaign.points import points
@@ -68,13 +67,14 @@ def run(fixed: Settings, axes: Axes, seeds: Sequence[int], *, master: str | None
     if report is not None:
         page.check()
         if not report.parent.is_dir():
-            raise ConfigError(f"the page cannot be written to {report}: there is no folder {report.parent}")
+            raise ConfigError(f"the page cannot be written to {report}: there is no folder "
+                              f"{report.parent}")
     runs = plan(fixed, axes, seeds)
     kept = Results(results)
     for path in kept.strange:
-        console.print(f"{path} is not read: it is damaged, or no rows of a campaign",
+        console.print(f"{path} is not read: it is damaged, or does not have rows of a campaign",
                       soft_wrap=True, highlight=False, markup=False)
-    spark = started(master, conf)
+    spark = start_spark(master, conf)
     try:
         is_whole = carry_out(spark, runs, kept, limit)
         rows = kept.rows_of(each.name for each in runs)
@@ -82,27 +82,28 @@ def run(fixed: Settings, axes: Axes, seeds: Sequence[int], *, master: str | None
                     if row["status"] != OK]
         show_failures(failures)
         if not is_whole:
-            where = f"kept in {results}: the same command goes on from there" if results else "lost; with --results they would be kept"
+            where = (f"kept in {results}: the same command continues from there" if results
+                     else "lost; --results would keep them")
             print(f"interrupted: {len(rows):,} of {len(runs):,} runs are {where}")
             return INTERRUPTED
-        answer(points(spark, rows), runs[0], failures, report)
+        show_result(points(spark, rows), runs[0], failures, report)
     finally:
         spark.stop()
     return int(bool(failures))
 
 
-def started(master: str | None, conf: Mapping[str, str] | None) -> "SparkSession":
+def start_spark(master: str | None, conf: Mapping[str, str] | None) -> "SparkSession":
     from ringcast.campaign.jobs import CONF
 
     with console.status("starting Spark"):
         spark = session("ringcast campaign", master=master, conf=conf, defaults=DEFAULTS | CONF)
-        spark.sparkContext.setLogLevel("OFF")           # what a worker dies of stands in its row
+        spark.sparkContext.setLogLevel("OFF")           # the row of a run says why its worker died
     return spark
 
 
 def carry_out(spark: "SparkSession", runs: "Sequence[Planned]", kept: Any, limit: float) -> bool:
-    """Run what is not there yet, with a bar that shows how far it is; whether it came
-    to its end."""
+    """Carry out the runs that have no rows yet, with a progress bar. Return False if
+    they were interrupted."""
     from ringcast.campaign.jobs import Campaign
     from ringcast.campaign.runs import OK
 
@@ -111,52 +112,56 @@ def carry_out(spark: "SparkSession", runs: "Sequence[Planned]", kept: Any, limit
     with Progress(*columns, console=console) as progress:
         task = progress.add_task("simulated", total=len(runs))
 
-        def told(rows: "arrow.Table") -> None:
+        def on_rows(rows: "pa.Table") -> None:
             progress.advance(task, len(rows))
             for row in rows.select(["status", "error", "replay"]).to_pylist():
                 if row["status"] != OK:
-                    progress.console.print(f"{row['status']}  {row['error']}\n    replay: {row['replay']}", soft_wrap=True,
-                                           highlight=False, markup=False)
+                    progress.console.print(
+                        f"{row['status']}  {row['error']}\n    replay: {row['replay']}",
+                        soft_wrap=True, highlight=False, markup=False)
 
-        campaign = Campaign(spark, runs, kept, limit=limit, told=told)
+        campaign = Campaign(spark, runs, kept, limit=limit, on_rows=on_rows)
         progress.advance(task, len(runs) - len(campaign.to_run))
         try:
             campaign.run()
         except KeyboardInterrupt:
             return False
         except OSError as error:
-            raise ConfigError(f"the results cannot be kept in {kept.folder}: {error.strerror or error}") from None
+            raise ConfigError(f"the results cannot be kept in {kept.folder}: "
+                              f"{error.strerror or error}") from None
     return True
 
 
 def show_failures(failures: Sequence[Mapping[str, str]]) -> None:
-    for row in failures[:LISTED]:
+    for row in failures[:MAX_LISTED]:
         print(f"{row['status'].upper()}  {row['error']}\n        {row['replay']}")
-    if len(failures) > LISTED:
-        print(f"and {len(failures) - LISTED:,} more")
+    if len(failures) > MAX_LISTED:
+        print(f"and {len(failures) - MAX_LISTED:,} more")
 
 
-def answer(points: Sequence[Any], one: "Planned", failures: Sequence[Mapping[str, str]],
-           report: Path | None) -> None:
-    """The table for the terminal, and the page."""
-    from ringcast.campaign import report as answers
+def show_result(points: Sequence[Any], one: "Planned", failures: Sequence[Mapping[str, str]],
+                report: Path | None) -> None:
+    """Print the table of recommended settings, and write the page."""
+    from ringcast.campaign import report as campaign_report
     from ringcast.campaign.points import RULE
 
-    table = Table(title="What to take", title_justify="left", box=None)
-    for title in answers.TITLES:
+    table = Table(title=campaign_report.HEADING, title_justify="left", box=None)
+    for title in campaign_report.TITLES:
         table.add_column(title, justify="right")
-    for cells in answers.answers(points):
+    for cells in campaign_report.recommendations(points):
         table.add_row(*cells)
     wide = Console(width=160, highlight=False)
     wide.print(table)
     wide.print(RULE, markup=False)
-    print(answers.verdict(points, len(failures)))
+    print(campaign_report.verdict(points, len(failures)))
     if report is not None:
         try:
-            answers.write(report, points, one, [(row["status"], row["error"], row["replay"])
-                                                for row in failures])
+            campaign_report.write(report, points, one,
+                                  [(row["status"], row["error"], row["replay"])
+                                   for row in failures])
         except OSError as error:
-            raise ConfigError(f"the page cannot be written to {report}: {error.strerror or error}") from None
+            raise ConfigError(f"the page cannot be written to {report}: "
+                              f"{error.strerror or error}") from None
         print(f"the page is {report}")
     if not failures:
         print(f"no promise was broken in {sum(point.runs for point in points):,} runs")

@@ -171,7 +171,7 @@ def simulate_command(
     if spark:
         if seed is not None or actions is not None or trace is not None:
             raise ConfigError("--seed, --actions and --trace are for one run, and --spark is for many; leave one of them out")
-        fixed, axes = campaign.order(fixed, settings(options), loss=loss, members=members)
+        fixed, axes = campaign.split_axes(fixed, settings(options), loss=loss, members=members)
         if workers is not None and master is not None:
             raise ConfigError("--workers is for this machine, and --master names where else to run; "
                               "leave one of them out")
