@@ -11,13 +11,13 @@ from processes import ringcast
 
 from ringcast import Address, Batch, ConfigError
 from ringcast.cli.demo import flights
-from ringcast.cli.demo.command import Run
-from ringcast.cli.demo.members import Outcome, Plan, Verifier
+from ringcast.cli.demo.command import DemoRun
+from ringcast.cli.demo.members import Outcome, DemoPlan, Verifier
 from ringcast.cli.demo.pipeline import rows_so_far
 from ringcast.journal.offsets import Copy, position
 
 LATE = flights.announcements(1000)
-PLAN = Plan("demo-test", 2, 1000, 0.02, 1, {}, announcements=len(LATE))
+PLAN = DemoPlan("demo-test", 2, 1000, 0.02, 1, {}, announcements=len(LATE))
 demo = partial(ringcast, "demo")
 
 
@@ -30,7 +30,7 @@ class Judgement(NamedTuple):
 
 def finished(tmp_path):
     """Return a run with the results of one without faults, without running it."""
-    run = Run(PLAN, tmp_path)
+    run = DemoRun(PLAN, tmp_path)
     run.outcomes = [
         Outcome("publisher-1", 500, PLAN.total), Outcome("publisher-2", 500, PLAN.total),
         Outcome("recorder", 0, PLAN.total), Outcome("spark", len(LATE))]
@@ -130,7 +130,7 @@ def test_the_demo_runs_and_writes_its_report(tmp_path):
     run = demo("--messages", "9000", "--loss", "0.05", "--publishers", "2", "--keep", "kept",
                cwd=tmp_path, timeout=170)
     assert run.returncode == 0, run.stdout + run.stderr
-    assert "Nothing was lost, repeated or out of order" in run.stdout
+    assert "No message was lost, duplicated or out of order" in run.stdout
     assert "all equal" in run.stdout and "9,000 messages sent" in run.stdout
     late = len(flights.announcements(9000))
     deliveries = f"{3 * (9000 + late):,}"
@@ -150,7 +150,7 @@ def test_the_demo_runs_over_connections_without_retransmission(tmp_path):
     run = demo("--stack", "nakack2-tcp", "--messages", "3000", "--publishers", "2",
                cwd=tmp_path, timeout=170)
     assert run.returncode == 0, run.stdout + run.stderr
-    assert "Nothing was lost, repeated or out of order" in run.stdout
+    assert "No message was lost, duplicated or out of order" in run.stdout
     assert "0 retransmitted" in run.stdout
     assert "over nakack2-tcp" in (tmp_path / "ringcast-demo.html").read_text()
 

@@ -1,9 +1,9 @@
-"""`ringcast demo`: the whole system at work on real data, and the proof that nothing
-was lost on the way.
+"""`ringcast demo`: the whole system at work on real data, with a proof that no message
+was lost.
 
-    flights.py      the data: flight records, and what should come out
-    members.py      the processes of the group: publishers and a recorder, on a network that misbehaves
-    pipeline.py     what Spark does: stream the journal into a table, compute, compare
+    flights.py      the data: flight records, and the expected results
+    members.py      the processes of the group, with simulated network faults
+    pipeline.py     Spark's part: stream the journal into a table, compute, compare
     report.py       the page with the plots
-    command.py      the command: runs it all, watches, tells
+    command.py      the command: start, watch and compare
 """

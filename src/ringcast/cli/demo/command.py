@@ -1,5 +1,5 @@
-"""The command: start the group and Spark, watch them, compare what came out with what
-went in, tell."""
+"""The command `ringcast demo`: start the group and Spark, watch them, and compare the
+results with the file."""
 
 import multiprocessing as mp
 import os
@@ -20,7 +20,7 @@ from rich.table import Table
 from ringcast.cli.app import Settings, StackName, app, check_loss, console, settings
 from ringcast.cli.demo import flights, members, pipeline, report
 from ringcast.cli.demo.flights import Figures
-from ringcast.cli.demo.members import Outcome, Plan
+from ringcast.cli.demo.members import DemoPlan, Outcome
 from ringcast.config import configure
 
 if TYPE_CHECKING:
@@ -28,55 +28,60 @@ if TYPE_CHECKING:
 
     from ringcast.audit.verdict import Audit
 
-PATIENCE = 90                           # seconds without any progress after which the demo gives up
-LOSS = 0.02                             # where nothing else is asked for
-SHOWN = 12                              # rows of the result that are printed
+STALL_TIMEOUT = 90              # seconds without any progress after which the demo gives up
+LOSS = 0.02                     # by default
+MAX_SHOWN = 12                  # rows of the result that are printed
 QUIET = {"spark.log.level": "ERROR", "spark.ui.showConsoleProgress": "false"}
-ALL_IS_WELL = ("Nothing was lost, repeated or out of order: the results are equal to the last row, and the audit found no promise "
-               "broken.")
-WIDTH = 110                 # columns that the tables need
-BUNDLE = 8_000              # bytes of a datagram: enough datagrams for the network to do its worst
+SUCCESS = ("No message was lost, duplicated or out of order: all rows of the results are equal, "
+           "and the audit found no promise broken.")
+WIDTH = 110                     # columns of the terminal that the tables need
+BUNDLE = 8_000                  # bytes of a datagram, small so that there are many to lose
 
 
 class DemoError(Exception):
-    """Something came out other than it went in, or a process of the demo did not do its
-    part."""
+    """A result differs from the file, or a process of the demo failed."""
 
 
 @app.command("demo")
 def demo_command(
-    publishers: Annotated[int, typer.Option(min=1, max=16, help="Processes that send.")] = 3,
-    messages: Annotated[int, typer.Option(min=1, max=336_776, help="Flight records to send.")] = 336_776,
+    publishers: Annotated[int, typer.Option(min=1, max=16, help="Number of publishers.")] = 3,
+    messages: Annotated[int, typer.Option(min=1, max=336_776,
+                                          help="Number of flight records to send.")] = 336_776,
     loss: Annotated[float | None, typer.Option(
-        min=0.0, max=0.5, help="Probability that a member loses a datagram.  [default: 0.02; nakack2-tcp: 0]")] = None,
+        min=0.0, max=0.5, help="Probability that a member loses a datagram.  "
+                               "[default: 0.02; nakack2-tcp: 0]")] = None,
     stack: StackName = "mcast-udp",
-    seed: Annotated[int, typer.Option(help="Of the dice that the bad network throws.")] = 1,
-    page: Annotated[Path, typer.Option("--report", help="Where to write the report.")] = Path("ringcast-demo.html"),
-    keep: Annotated[Path | None, typer.Option(help="Keep journal, table, outbox and traces in this new directory.")] = None,
+    seed: Annotated[int, typer.Option(help="Seed of the simulated network faults.")] = 1,
+    page: Annotated[Path, typer.Option("--report", help="File for the report (HTML).")] = Path(
+        "ringcast-demo.html"),
+    keep: Annotated[Path | None, typer.Option(
+        help="Keep journal, table, outbox and traces in this new directory.")] = None,
     options: Settings = None,
 ) -> None:
-    """Watch the whole system: publishers send real flight records over a lossy network,
-    a recorder keeps them, Spark reads them exactly once, and announces flights that are
-    late back to the group. In the end its figures and the announcements are compared
-    with the file, and an audit judges what every member saw. Exit status 1 when
-    anything differs.
+    """Run the whole system on real data. Publishers send flight records over a lossy
+    network. A recorder writes them to a journal. Spark reads them exactly once, and
+    announces late flights to the group. At the end the figures and the announcements
+    are compared with the file, and the traces of all members are audited.
+
+    Exit status: 0 when all results are equal, 1 when one differs, 2 for a mistake in
+    the call.
     """
     properties = {"max_bundle_size": BUNDLE} | settings(options)
     if loss is None:
         loss = LOSS if configure(properties, stack).xmit_interval > 0 else 0.0
     check_loss(loss, stack, properties)
-    plan = Plan(f"demo-{os.getpid()}", publishers, messages, loss, seed, properties, stack,
+    plan = DemoPlan(f"demo-{os.getpid()}", publishers, messages, loss, seed, properties, stack,
                 len(flights.announcements(messages)))
-    plan.channel(members.RECORDER).close(0)             # what cannot be shows now, in one sentence
+    plan.channel(members.RECORDER).close(0)     # raises now if the settings are impossible
     began = time.monotonic()
     with workplace(keep) as directory:
         try:
-            run = Run(replace(plan, options=properties | {"trace": str(directory / "traces")}),
+            run = DemoRun(replace(plan, options=properties | {"trace": str(directory / "traces")}),
                       directory)
             run.go()
             differences = run.differences()
-            verdict = "; ".join(differences) or ALL_IS_WELL
-            tell(run, time.monotonic() - began)
+            verdict = "; ".join(differences) or SUCCESS
+            show_results(run, time.monotonic() - began)
             report.write(page, run, verdict)
             print(f"\nreport: {page.resolve()}")
             if differences:
@@ -89,11 +94,11 @@ def demo_command(
 
 @contextmanager
 def workplace(keep: Path | None) -> Iterator[Path]:
-    """A directory for journal and table: the one to keep, which must be new, or one
-    that goes away again."""
+    """Make the directory of the demo: `keep`, which must be new, or a temporary one,
+    which is removed at the end."""
     if keep is not None:
         if keep.exists():
-            raise typer.BadParameter(f"{keep} is there already; name a new directory",
+            raise typer.BadParameter(f"{keep} exists already; name a new directory",
                                      param_hint="--keep")
         keep.mkdir(parents=True)
         yield keep
@@ -107,7 +112,7 @@ def workplace(keep: Path | None) -> Iterator[Path]:
 
 @dataclass(frozen=True)
 class Bars:
-    """The progress bars, by what they count."""
+    """The progress bars."""
 
     progress: Progress
     published: Any
@@ -116,15 +121,16 @@ class Bars:
     announced: Any
 
 
-class Run:
-    """One demo: its processes, its streaming query, what came of it."""
+class DemoRun:
+    """One demo: its processes, its streaming queries, and its results."""
 
-    def __init__(self, plan: Plan, directory: Path) -> None:
+    def __init__(self, plan: DemoPlan, directory: Path) -> None:
         self.plan = plan
         self.journal, self.table = directory / "journal", directory / "table"
-        self.checkpoints, self.outbox, self.traces = directory / "checkpoints", directory / "outbox", directory / "traces"
+        self.checkpoints, self.outbox = directory / "checkpoints", directory / "outbox"
+        self.traces = directory / "traces"
         self.context = mp.get_context("spawn")
-        # sent by each publisher; recorded
+        # Messages that each publisher has sent, and in the end those recorded.
         self.counts = self.context.Array("q", plan.publishers + 1, lock=False)
         self.announcer_may_go = self.context.Event()
         self.queue: mp.SimpleQueue[Outcome] = self.context.SimpleQueue()
@@ -135,33 +141,33 @@ class Run:
         self.streams: dict[str, tuple[int, int, int, int]] = {}
         self.announced: list[tuple[int, str]] = []
         self.audit: Audit | None = None
-        self.story: list[Any] = []      # of the audit, for the page
+        self.audit_parts: list[Any] = []        # for the page
         self.processes: list[Any] = []
 
     def go(self) -> None:
-        """Everything, with progress bars; DemoError when a process fails or nothing
-        moves any more."""
+        """Run the demo, with progress bars. Raises DemoError if a process fails, or if
+        nothing moves for STALL_TIMEOUT seconds."""
         from ringcast.spark import session
 
         with console.status("starting Spark and the group"):
             flights.lines()
             spark = session("ringcast demo", master="local[2]", conf=QUIET)
         try:
-            rows = pipeline.records(spark, self.journal, [name for name in self.plan.names
-                                                          if name.startswith("publisher")])
+            publishers = [name for name in self.plan.names if name.startswith("publisher")]
+            rows = pipeline.records(spark, self.journal, publishers)
             queries = [pipeline.stream_to_table(rows, self.table, self.checkpoints / "table"),
                        pipeline.stream_to_group(rows, self.outbox, self.checkpoints / "group")]
             self.start()
             self.watch(queries)
             for query in queries:
                 query.stop()
-            with console.status("computing from the table and from the file, and auditing the traces"):
+            with console.status("computing the results and auditing the traces"):
                 table = spark.read.parquet(str(self.table))
                 self.streams = pipeline.streams(table)
                 self.computed = pipeline.computed(table)
                 self.expected = flights.expected(self.plan.messages)
                 self.announced = pipeline.announced(spark, self.journal)
-                self.audit, self.story = pipeline.judged(spark, self.traces)
+                self.audit, self.audit_parts = pipeline.judged(spark, self.traces)
         finally:
             for process in self.processes:
                 process.kill()
@@ -169,9 +175,9 @@ class Run:
 
     def start(self) -> None:
         targets: list[tuple[Callable[..., None], tuple[Any, ...]]] = [
-            (members.keep, (self.plan, self.journal, self.counts, self.queue)),
-            (members.carry, (self.plan, self.outbox, self.announcer_may_go, self.queue))]
-        targets += [(members.publish, (self.plan, number, self.counts, self.queue))
+            (members.run_recorder, (self.plan, self.journal, self.counts, self.queue)),
+            (members.run_announcer, (self.plan, self.outbox, self.announcer_may_go, self.queue))]
+        targets += [(members.run_publisher, (self.plan, number, self.counts, self.queue))
                     for number in range(self.plan.publishers)]
         for target, arguments in targets:
             process = self.context.Process(target=target, args=arguments, daemon=True)
@@ -179,60 +185,61 @@ class Run:
             self.processes.append(process)
 
     def watch(self, queries: "list[StreamingQuery]") -> None:
-        """Until every member has told its outcome and Spark has every message; the
-        announcer goes when the publishers have gone."""
+        """Update the bars until every member has sent its outcome and Spark has every
+        message. Let the announcer leave when the publishers have left."""
         columns = (TextColumn("{task.description:>12}"), BarColumn(40), MofNCompleteColumn(),
                    TimeElapsedColumn())
         with Progress(*columns, console=console) as progress:
             totals = {"published": self.plan.messages, "recorded": self.plan.total,
-                      "in the table": self.plan.messages,
-                      "announced": self.plan.announcements}
-            bars = Bars(progress, *(progress.add_task(title, total=total) for title,
-                                    total in totals.items()))
-            began = moved = time.monotonic()
-            while len(self.outcomes) < len(self.plan.names) or self.samples[-1].in_table < self.plan.messages:
+                      "in the table": self.plan.messages, "announced": self.plan.announcements}
+            bars = Bars(progress, *(progress.add_task(title, total=total)
+                                    for title, total in totals.items()))
+            began = moved_at = time.monotonic()
+            while (len(self.outcomes) < len(self.plan.names)
+                   or self.samples[-1].in_table < self.plan.messages):
                 before = self.samples[-1:]
                 self.sample(queries[0], time.monotonic() - began, bars)
                 while not self.queue.empty():
                     self.outcomes.append(self.queue.get())
-                    moved = time.monotonic()
-                if sum(outcome.name not in (members.RECORDER,
-                                            members.SPARK) for outcome in self.outcomes) == self.plan.publishers:
+                    moved_at = time.monotonic()
+                if sum(outcome.name.startswith("publisher")
+                       for outcome in self.outcomes) == self.plan.publishers:
                     self.announcer_may_go.set()
-                if not before or before[0].__dict__ | {"at": 0} != self.samples[-1].__dict__ | {
-                        "at": 0}:
-                    moved = time.monotonic()
-                self.check_life(queries, time.monotonic() - moved)
+                if not before or replace(self.samples[-1], at=before[0].at) != before[0]:
+                    moved_at = time.monotonic()
+                self.check_progress(queries, time.monotonic() - moved_at)
                 time.sleep(0.1)
         self.outcomes.sort(key=lambda outcome: self.plan.names.index(outcome.name))
 
     def sample(self, query: "StreamingQuery", at: float, bars: Bars) -> None:
+        """Take a sample of the progress, and show it."""
         *sent, recorded = self.counts
-        announced = max(0, recorded - sum(sent))  # at least; all, once the publishers have sent
-                                                  # everything
+        # A lower bound, which is exact once the publishers have sent everything.
+        announced = max(0, recorded - sum(sent))
         sample = report.Sample(at, sum(sent), recorded, pipeline.rows_so_far(query), announced)
         self.samples.append(sample)
         for bar, value in ((bars.published, sample.published), (bars.recorded, sample.recorded),
-                           (bars.in_table, sample.in_table),
-                           (bars.announced, sample.announced)):
+                           (bars.in_table, sample.in_table), (bars.announced, sample.announced)):
             bars.progress.update(bar, completed=value)
 
-    def check_life(self, queries: "list[StreamingQuery]", still: float) -> None:
-        """DemoError when a process or a query has failed, or nothing has moved for
-        long."""
+    def check_progress(self, queries: "list[StreamingQuery]", idle: float) -> None:
+        """Raise DemoError if a process or a query has failed, or if nothing has moved
+        for more than STALL_TIMEOUT seconds."""
         for process in self.processes:
             if process.exitcode:
-                raise DemoError(f"a member of the group ended with status {process.exitcode}; its own words are above")
+                raise DemoError(f"a member of the group ended with status {process.exitcode}; its "
+                                "error is above")
         for query in queries:
             if not query.isActive:
                 raise DemoError(f"a streaming query ended: {query.exception()}")
-        if still > PATIENCE:
-            raise DemoError(f"nothing moved for {PATIENCE} s: {len(self.outcomes)} of {len(self.plan.names)} members are done, "
-                            f"{self.samples[-1].recorded} messages recorded, "
-                            f"{self.samples[-1].in_table} in the table")
+        if idle > STALL_TIMEOUT:
+            raise DemoError(f"nothing moved for {STALL_TIMEOUT} s: {len(self.outcomes)} of "
+                            f"{len(self.plan.names)} members are done, "
+                            f"{self.samples[-1].recorded} messages are recorded, "
+                            f"{self.samples[-1].in_table} are in the table")
 
     def differences(self) -> list[str]:
-        """Whatever came out other than it went in, in words."""
+        """Return all differences between the results and the file, in words."""
         found = [f"{outcome.name}: {fault}" for outcome in self.outcomes
                  for fault in outcome.faults_found]
         found += [f"{each.name} got {each.delivered} messages, not {self.plan.total}"
@@ -245,48 +252,50 @@ class Run:
             found.append(self.audit.verdict)
         if self.computed != self.expected:
             rows = sorted(set(self.computed) ^ set(self.expected))
-            found.append(f"{len(rows)} rows of the result differ from the file's, the first is {rows[0] if rows else 'repeated'}")
+            found.append(f"{len(rows)} rows of the result differ from the file's, the first is "
+                         f"{rows[0] if rows else 'repeated'}")
         return found
 
     def differing_streams(self) -> list[str]:
-        """In the table, each publisher's seqnos must be 1 .. the number it sent, each
-        once."""
+        """Check that the table has the seqnos 1 to the number sent of each publisher,
+        each once."""
         by_name = {sender.rpartition("#")[0]: stream for sender, stream in self.streams.items()}
-        sent = {each.name: each.sent for each in self.outcomes if each.sent
-                and each.name != members.SPARK}
-        return [f"the table has (rows, distinct, lowest, highest) = {by_name.get(name)} of {name}, which sent {count}"
-                for name, count in sent.items() if by_name.get(name) != (count, count, 1, count)] + [
-                f"the table has rows of {name}, which sent nothing" for name in by_name
-            if name not in sent]
-
+        sent = {each.name: each.sent for each in self.outcomes
+                if each.sent and each.name != members.SPARK}
+        found = [f"the table has (rows, distinct, lowest, highest) = {by_name.get(name)} of "
+                 f"{name}, which sent {count}" for name, count in sent.items()
+                 if by_name.get(name) != (count, count, 1, count)]
+        return found + [f"the table has rows of {name}, which sent nothing"
+                        for name in by_name if name not in sent]
 
     def differing_announcements(self) -> list[str]:
-        """Each late flight of the file must have been announced once, and the journal
-        has that as one stream without a gap."""
-        found, expected = sorted(text for _, text in self.announced), flights.announcements(
-            self.plan.messages)
+        """Check that each late flight of the file was announced once, and that the
+        journal has the announcements as one stream without a gap."""
+        found = sorted(text for _, text in self.announced)
+        expected = flights.announcements(self.plan.messages)
         if [seqno for seqno, _ in self.announced] != list(range(1, len(found) + 1)):
-            return [f"the {len(found)} announcements in the journal are not seqnos 1 to {len(found)}, each once"]
+            return [f"the {len(found)} announcements in the journal are not seqnos 1 to "
+                    f"{len(found)}, each once"]
         if found != expected:
-            return [f"{len(found)} flights were announced and {len(expected)} of the file are late; they differ in "
-                    f"{len(set(found) ^ set(expected))}"]
+            return [f"{len(found)} flights were announced and {len(expected)} of the file are "
+                    f"late; they differ in {len(set(found) ^ set(expected))}"]
         return []
 
 
-def tell(run: Run, seconds: float) -> None:
-    """Print what happened, and the result beside the same figures from the file."""
+def show_results(run: DemoRun, seconds: float) -> None:
+    """Print the figures of the group, and the result beside that from the file."""
     out = Console(width=max(WIDTH, Console().width))
     out.print(members_table(run.outcomes))
-    delivered, retransmitted = (sum(values)
-                                for values in zip(*((each.delivered, each.status["xmit_rsps_sent"])
-                                                    for each in run.outcomes), strict=True))
+    delivered = sum(each.delivered for each in run.outcomes)
+    retransmitted = sum(each.status["xmit_rsps_sent"] for each in run.outcomes)
     if run.audit is not None:
-        out.print(f"{run.plan.announcements:,} late flights announced back to the group; audit: {run.audit.verdict}", highlight=False)
+        out.print(f"{run.plan.announcements:,} late flights announced to the group; audit: "
+                  f"{run.audit.verdict}", highlight=False)
     fastest = max((each.delivered / each.seconds for each in run.outcomes if each.seconds),
                   default=0)
-    out.print(f"{run.plan.messages:,} messages sent, {delivered:,} delivered to {len(run.outcomes) - 1} members, {retransmitted:,} "
-              f"retransmitted; up to {fastest:,.0f} messages/s at a member; {seconds:.0f} s in all",
-              highlight=False)
+    out.print(f"{run.plan.messages:,} messages sent, {delivered:,} delivered to "
+              f"{len(run.outcomes) - 1} members, {retransmitted:,} retransmitted; up to "
+              f"{fastest:,.0f} messages/s at a member; {seconds:.0f} s in all", highlight=False)
     for sender, (rows, distinct, low, high) in sorted(run.streams.items()):
         out.print(f"{sender}: seqnos {low} to {high}, {distinct:,} of them, in {rows:,} rows",
                   highlight=False)
@@ -295,28 +304,26 @@ def tell(run: Run, seconds: float) -> None:
 
 def members_table(outcomes: Sequence[Outcome]) -> Table:
     table = Table(title="the group")
-    for title in ("member", "sent", "delivered", "datagrams lost", "repeated", "overtaken",
-                  "requests", "retransmitted"):
+    for title in report.TITLES:
         table.add_column(title, justify="left" if title == "member" else "right")
-    keys = ("num_discard", "num_duplicate", "num_shuffle", "xmit_reqs_sent", "xmit_rsps_sent")
     for each in outcomes:
-        table.add_row(each.name, f"{each.sent:,}", f"{each.delivered:,}",
-                      *(f"{each.status[key]:,}" for key in keys))
+        table.add_row(*report.cells(each))
     return table
 
 
 def result_table(computed: Sequence[Figures], expected: Sequence[Figures]) -> Table:
-    """The first rows of both; equal or not is decided on all."""
-    table = Table(title=f"departure delay by carrier and hour: {len(computed)} rows from Spark, {len(expected)} from the file, "
+    """Return a table of the first rows of both; all rows are compared for the title."""
+    table = Table(title=f"departure delay by carrier and hour: {len(computed)} rows from Spark, "
+                        f"{len(expected)} from the file, "
                         f"{'all equal' if computed == expected else 'NOT EQUAL'}")
     for title in ("carrier", "hour", "flights", "left", "sum", "least", "greatest", "mean, Spark",
                   "mean, file"):
         table.add_column(title, justify="left" if title == "carrier" else "right")
     of_file = {row[:2]: row for row in expected}
-    for row in computed[:SHOWN]:
+    for row in computed[:MAX_SHOWN]:
         table.add_row(*("-" if value is None else str(value) for value in row), mean(row),
                       mean(of_file.get(row[:2])))
-    if len(computed) > SHOWN:
+    if len(computed) > MAX_SHOWN:
         table.add_row("...")
     return table
 

@@ -1,9 +1,9 @@
 """The processes of the demo's group: publishers that send their share of the records, a
-recorder, and one that brings Spark's announcements into the group.
+recorder, and a publisher of Spark's announcements.
 
-Each checks what it gets: of every sender each seqno once, in order, without a gap, from
-the first. Each has a bad network of its own: a layer that discards datagrams, one that
-repeats and one that reorders them.
+Each process checks what it gets: of every sender each seqno from 1 on, once, in order
+and without a gap. Each has simulated network faults: a layer that discards datagrams,
+one that duplicates them and one that reorders them.
 """
 
 import multiprocessing as mp
@@ -24,13 +24,13 @@ from ringcast.protocols.faults import Discard, Duplicate, Fault, Shuffle
 
 RECORDER = "recorder"
 SPARK = "spark"
-ODDITIES = 0.01                 # probability that a datagram comes twice, and that it is overtaken
-PATIENCE = 100                  # seconds that a member waits for the others
+FAULT_PROBABILITY = 0.01        # that a datagram is duplicated, and that it is reordered
+TIMEOUT = 100                   # seconds that a member waits for the others
 
 
 @dataclass(frozen=True)
-class Plan:
-    """What all processes of one demo agree on."""
+class DemoPlan:
+    """The settings that all processes of a demo share."""
 
     group: str
     publishers: int
@@ -39,34 +39,35 @@ class Plan:
     seed: int
     options: dict[str, Any]
     stack: str = "mcast-udp"
-    announcements: int = 0              # that will come of the messages
+    announcements: int = 0              # that Spark will make of the messages
 
     @property
     def total(self) -> int:
-        """Messages that every member gets."""
+        """Return how many messages every member gets."""
         return self.messages + self.announcements
 
     @property
     def names(self) -> list[str]:
-        return [f"publisher-{number}" for number in range(1, self.publishers + 1)] + [RECORDER,
-                                                                                      SPARK]
+        publishers = [f"publisher-{number}" for number in range(1, self.publishers + 1)]
+        return [*publishers, RECORDER, SPARK]
 
     def faults(self, name: str) -> list[Fault]:
-        """The same seed makes every member's network misbehave by the same dice;
-        connections without retransmission may not."""
+        """Return the simulated network faults of a member, the same for the same seed.
+        Without retransmission only loss is possible, and none by default."""
         rng = Random(f"{self.seed} {name}")
-        oddities = ODDITIES if configure(self.options, self.stack).xmit_interval > 0 else 0.0
-        return [Discard(self.loss, rng), Duplicate(oddities, rng), Shuffle(oddities, rng)]
+        is_repaired = configure(self.options, self.stack).xmit_interval > 0
+        probability = FAULT_PROBABILITY if is_repaired else 0.0
+        return [Discard(self.loss, rng), Duplicate(probability, rng), Shuffle(probability, rng)]
 
     def channel(self, name: str, **kwargs: Any) -> Channel:
+        """Open the channel of a member, with its faults."""
         return Channel(self.group, name=name, members=self.names, stack=self.stack,
-                       faults=self.faults(name), **self.options,
-                       **kwargs)
+                       faults=self.faults(name), **self.options, **kwargs)
 
 
 @dataclass
 class Outcome:
-    """What one member has to tell at the end."""
+    """The result of one member."""
 
     name: str
     sent: int = 0
@@ -78,8 +79,8 @@ class Outcome:
 
 
 class Verifier:
-    """Checks batches as they come: per sender each seqno once, in order, without a gap,
-    beginning with 1."""
+    """Checks batches on arrival: of every sender each seqno from 1 on, once, in order
+    and without a gap."""
 
     def __init__(self, expected: int) -> None:
         self.expected = expected
@@ -103,28 +104,29 @@ class Verifier:
             self.complete.set()
 
 
-def publish(plan: Plan, number: int, sent: Any, outcomes: "mp.SimpleQueue[Outcome]") -> None:
-    """Send this publisher's share, one message a send; leave when everything of
-    everybody has come and all have ours."""
+def run_publisher(plan: DemoPlan, number: int, sent: Any,
+                  outcomes: "mp.SimpleQueue[Outcome]") -> None:
+    """Send this publisher's share, one message with each send. Leave when all messages
+    of all members have come, and all members have ours."""
     name = plan.names[number]
     share = flights.share(number, plan.publishers, plan.messages)
     verifier = Verifier(plan.total)
     channel = plan.channel(name, on_message=verifier).connect()
     for count, line in enumerate(share, 1):
-        channel.send(line, timeout=PATIENCE)
+        channel.send(line, timeout=TIMEOUT)
         sent[number] = count
-    complete = verifier.complete.wait(PATIENCE)
+    complete = verifier.complete.wait(TIMEOUT)
     status = channel.status()
-    outcome = Outcome(name, len(share), verifier.total, channel.close(PATIENCE),
-                      verifier.ended - verifier.began,
-                      verifier.faults, status)
+    outcome = Outcome(name, len(share), verifier.total, channel.close(TIMEOUT),
+                      verifier.ended - verifier.began, verifier.faults, status)
     if not complete:
         outcome.faults_found.append(f"only {verifier.total} of {plan.total} messages came")
     outcomes.put(outcome)
 
 
-def keep(plan: Plan, directory: Path, recorded: Any, outcomes: "mp.SimpleQueue[Outcome]") -> None:
-    """The recorder: everything into the journal, until it is alone."""
+def run_recorder(plan: DemoPlan, directory: Path, recorded: Any,
+                 outcomes: "mp.SimpleQueue[Outcome]") -> None:
+    """Record all messages, until all others have left."""
     outcome = Outcome(RECORDER)
     with Journal(directory, group=plan.group, recorder=RECORDER) as journal:
         def on_view(view: View) -> None:
@@ -143,11 +145,11 @@ def keep(plan: Plan, directory: Path, recorded: Any, outcomes: "mp.SimpleQueue[O
     outcomes.put(outcome)
 
 
-def carry(plan: Plan, outbox: Path, stopped: Any, outcomes: "mp.SimpleQueue[Outcome]") -> None:
+def run_announcer(plan: DemoPlan, path: Path, stopped: Any,
+                  outcomes: "mp.SimpleQueue[Outcome]") -> None:
     """Publish what Spark writes into the outbox, until the event `stopped` is set."""
-    with OwnedOutbox(outbox, plan.group, configure(plan.options, plan.stack)) as held:
-        publisher = Publisher(held,
-                              lambda session: plan.channel(SPARK, deliver=False, session=session),
-                              stopped)
+    with OwnedOutbox(path, plan.group, configure(plan.options, plan.stack)) as outbox:
+        publisher = Publisher(
+            outbox, lambda session: plan.channel(SPARK, deliver=False, session=session), stopped)
         publisher.run()
         outcomes.put(Outcome(SPARK, sent=publisher.acknowledged, status=publisher.channel.status()))

@@ -1,6 +1,5 @@
-"""What Spark does in the demo: stream the journal into a table while it grows, announce
-late flights to the group, compute from the table, judge the traces, and be compared.
-"""
+"""Spark's part of the demo: stream the growing journal into a table, announce late
+flights to the group, compute figures from the table, and audit the traces."""
 
 import json
 from collections.abc import Sequence
@@ -17,47 +16,50 @@ if TYPE_CHECKING:
 
     from ringcast.audit.verdict import Audit
 
-BATCH = 60_000                  # messages of one micro-batch, so that the table can be seen growing
+BATCH = 60_000                  # messages in a micro-batch, so that the table grows visibly
 
 
 def records(spark: "SparkSession", journal: Path, senders: Sequence[str]) -> "DataFrame":
-    """A stream of what the publishers say: flight records."""
+    """Return the stream of the publishers' flight records."""
     from pyspark.sql.functions import col, from_csv
 
     schema = ", ".join(f"{name} {kind}" for name, kind in COLUMNS.items())
-    messages = (spark.readStream.format("ringcast").option("maxOffsetsPerTrigger", BATCH).option("startingOffsets", "earliest")
-                .option("senders", ",".join(senders)).load(str(journal)))
-    rows = messages.select("sender", "seqno",
-                           from_csv(col("payload").cast("string"), schema, {"nullValue": MISSING}).alias("flight"))
-    return rows.select("sender", "seqno", "flight.*")
+    messages = (spark.readStream.format("ringcast").option("maxOffsetsPerTrigger", BATCH)
+                .option("startingOffsets", "earliest").option("senders", ",".join(senders))
+                .load(str(journal)))
+    flight = from_csv(col("payload").cast("string"), schema, {"nullValue": MISSING})
+    return messages.select("sender", "seqno", flight.alias("flight")).select("sender", "seqno",
+                                                                             "flight.*")
 
 
 def stream_to_table(rows: "DataFrame", table: Path, checkpoint: Path) -> "StreamingQuery":
-    """Start the query that makes each message a row of a Parquet table, once each
-    whatever fails and restarts."""
-    return (rows.writeStream.format("parquet").option("path", str(table)).option("checkpointLocation", str(checkpoint))
+    """Start the query that makes each message a row of a Parquet table, exactly
+    once."""
+    return (rows.writeStream.format("parquet").option("path", str(table))
+            .option("checkpointLocation", str(checkpoint))
             .trigger(processingTime="0 seconds").start())
 
 
 def stream_to_group(rows: "DataFrame", outbox: Path, checkpoint: Path) -> "StreamingQuery":
-    """Start the query that announces late flights to the group that the records come
-    from, once each."""
+    """Start the query that announces late flights to the group of the publishers,
+    exactly once."""
     from pyspark.sql.functions import col, concat_ws
 
     late = rows.where(col("dep_delay") >= LATE).select(concat_ws(" ", *ANNOUNCED).alias("payload"))
-    return (late.writeStream.format("ringcast").option("path", str(outbox)).option("checkpointLocation", str(checkpoint))
+    return (late.writeStream.format("ringcast").option("path", str(outbox))
+            .option("checkpointLocation", str(checkpoint))
             .trigger(processingTime="0 seconds").start())
 
 
 def announced(spark: "SparkSession", journal: Path) -> list[tuple[int, str]]:
-    """What the journal has of the announcements: (seqno, text), by seqno."""
+    """Return the announcements in the journal as (seqno, text), by seqno."""
     rows = spark.read.format("ringcast").option("senders", SPARK).load(str(journal)).selectExpr(
         "seqno", "cast(payload as string)")
     return sorted(tuple(row) for row in rows.collect())
 
 
 def judged(spark: "SparkSession", traces: Path) -> "tuple[Audit, list[Any]]":
-    """What the audit of the members' traces comes to, and what it has to show."""
+    """Audit the members' traces. Return the result, and parts for the page."""
     from ringcast.audit import report as audit_report, verdict as audit
     from ringcast.audit.figures import figures
 
@@ -66,8 +68,8 @@ def judged(spark: "SparkSession", traces: Path) -> "tuple[Audit, list[Any]]":
 
 
 def rows_so_far(query: "StreamingQuery") -> int:
-    """Return how many messages the query has put into the table: streams begin with
-    seqno 1."""
+    """Return how many messages the query has put into the table. (Each stream begins
+    with seqno 1.)"""
     progress = query.lastProgress
     if not progress or not progress["sources"] or not progress["sources"][0]["endOffset"]:
         return 0
@@ -76,7 +78,8 @@ def rows_so_far(query: "StreamingQuery") -> int:
 
 
 def computed(table: "DataFrame") -> list[Figures]:
-    """Delay figures per carrier and hour, in the form of flights.expected."""
+    """Compute the delay figures per carrier and hour, in the form of
+    flights.expected."""
     from pyspark.sql.functions import count, max, min, sum
 
     delay = "dep_delay"
@@ -86,7 +89,8 @@ def computed(table: "DataFrame") -> list[Figures]:
 
 
 def streams(table: "DataFrame") -> dict[str, tuple[int, int, int, int]]:
-    """Of each sender in the table: rows, distinct seqnos, lowest and highest seqno."""
+    """Return for each sender in the table: rows, distinct seqnos, lowest and highest
+    seqno."""
     from pyspark.sql.functions import count, count_distinct, max, min
 
     rows = table.groupBy("sender").agg(count("*"), count_distinct("seqno"), min("seqno"),

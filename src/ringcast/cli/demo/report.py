@@ -1,5 +1,4 @@
-"""The page that a demo leaves behind: three plots and the figures, in one file that
-needs no network."""
+"""The page of a demo: plots and figures, in one file that needs no network."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,12 +12,19 @@ from ringcast.cli.demo.members import Outcome
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
-    from ringcast.cli.demo.command import Run
+    from ringcast.cli.demo.command import DemoRun
+
+
+# Counters of Channel.status(), with the titles of their columns.
+COUNTERS = {"num_discard": "datagrams lost", "num_duplicate": "duplicated",
+            "num_shuffle": "reordered", "xmit_reqs_sent": "requests",
+            "xmit_rsps_sent": "retransmitted"}
+TITLES = ("member", "sent", "delivered", *COUNTERS.values())
 
 
 @dataclass(frozen=True)
 class Sample:
-    """How far things were at one moment: seconds since the start, and messages."""
+    """The progress at one moment: seconds since the start, and numbers of messages."""
 
     at: float
     published: int
@@ -27,30 +33,28 @@ class Sample:
     announced: int
 
 
-def write(path: Path, run: "Run", verdict: str) -> None:
+def write(path: Path, run: "DemoRun", verdict: str) -> None:
     """Write the page to `path`."""
     plan = run.plan
-    story = page.text(f"{plan.messages:,} flight records from {plan.publishers} publishers through a group over {plan.stack} that "
-                      f"loses {plan.loss:.0%} of its datagrams (seed {plan.seed}), recorded, "
-                      f"streamed by Spark into a table, and "
-                      f"compared with the file. {plan.announcements:,} of the flights are late; "
-                      f"Spark announced them to the group.")
-    page.write(path, "ringcast demo", verdict, [story, table(run.outcomes), progress(run.samples),
-                                                delays(run.computed),
-                                                datagrams(run.outcomes), *run.story])
+    summary = page.text(
+        f"{plan.publishers} publishers sent {plan.messages:,} flight records over {plan.stack}, "
+        f"with {plan.loss:.0%} of the datagrams lost (seed {plan.seed}). A recorder wrote them to "
+        "a journal, and Spark streamed them from there into a table. The table was compared with "
+        f"the file. {plan.announcements:,} of the flights are late; Spark announced them to the "
+        "group.")
+    page.write(path, "ringcast demo", verdict, [
+        summary, page.table(TITLES, [cells(each) for each in run.outcomes]), progress(run.samples),
+        delays(run.computed), datagrams(run.outcomes), *run.audit_parts])
 
 
-def table(outcomes: Sequence[Outcome]) -> str:
-    names = {"num_discard": "datagrams lost", "num_duplicate": "repeated",
-             "num_shuffle": "overtaken", "xmit_reqs_sent": "requests",
-             "xmit_rsps_sent": "retransmitted"}
-    rows = [[each.name, f"{each.sent:,}", f"{each.delivered:,}",
-             *(f"{each.status[key]:,}" for key in names)] for each in outcomes]
-    return page.table(("member", "sent", "delivered", *names.values()), rows)
+def cells(outcome: Outcome) -> list[str]:
+    """Return the row of a member for the columns TITLES."""
+    return [outcome.name, f"{outcome.sent:,}", f"{outcome.delivered:,}",
+            *(f"{outcome.status[counter]:,}" for counter in COUNTERS)]
 
 
 def progress(samples: Sequence[Sample]) -> "go.Figure":
-    """Messages published, recorded, in the table and announced, over time."""
+    """Plot the messages published, recorded, in the table and announced over time."""
     import plotly.graph_objects as go
 
     at = [sample.at for sample in samples]
@@ -62,7 +66,7 @@ def progress(samples: Sequence[Sample]) -> "go.Figure":
 
 
 def delays(figures: Sequence[Figures]) -> "go.Figure":
-    """Mean departure delay per carrier and hour, as Spark computed it."""
+    """Plot the mean departure delay per carrier and hour, as Spark computed it."""
     import plotly.graph_objects as go
 
     carriers = sorted({row[0] for row in figures})
@@ -77,14 +81,11 @@ def delays(figures: Sequence[Figures]) -> "go.Figure":
 
 
 def datagrams(outcomes: Sequence[Outcome]) -> "go.Figure":
-    """What the network did to each member, and what it took to mend it."""
+    """Plot the network faults of each member, and its requests for retransmission."""
     import plotly.graph_objects as go
 
     names = [each.name for each in outcomes]
-    bars = {"datagrams lost": "num_discard", "repeated": "num_duplicate",
-            "overtaken": "num_shuffle",
-            "requests for repeats": "xmit_reqs_sent"}
-    figure = go.Figure([go.Bar(x=names, y=[each.status[key] for each in outcomes], name=title)
-                        for title, key in bars.items()])
-    return figure.update_layout(title="What the network did to each member",
+    figure = go.Figure([go.Bar(x=names, y=[each.status[counter] for each in outcomes], name=title)
+                        for counter, title in COUNTERS.items() if counter != "xmit_rsps_sent"])
+    return figure.update_layout(title="Network faults and requests of each member",
                                 yaxis_title="datagrams")
