@@ -12,14 +12,14 @@ from statistics import quantiles
 
 import pytest
 
-from ringcast.cli.perf.plan import Plan
+from ringcast.cli.perf.plan import PerfPlan
 from ringcast.cli.perf.run import run_once
 
 
 def plan(size, naive, enabled):
-    return Plan(group="benchmark", members=2, senders=1, size=size, naive=naive, timeout=20,
-                seconds=0.4 if enabled else 0.1,
-                options={"port": random.randrange(20_000, 60_000)})
+    return PerfPlan(group="benchmark", members=2, senders=1, size=size, naive=naive, timeout=20,
+                    seconds=0.4 if enabled else 0.1,
+                    options={"port": random.randrange(20_000, 60_000)})
 
 
 @pytest.mark.udp

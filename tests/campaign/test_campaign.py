@@ -274,7 +274,7 @@ def test_an_interrupted_command_says_what_is_kept(lent, whole, monkeypatch, caps
 
 def test_settings_become_axes():
     fixed, axes = command.split_axes(Settings(), {"capacity": "8,64", "ack_threshold": "5"},
-                                loss=(0.0, 0.1), members=None)
+                                     loss=(0.0, 0.1), members=None)
     assert fixed == Settings(options={"ack_threshold": "5"})
     assert axes == {"loss": [0.0, 0.1], "capacity": [8, 64]}
     [run] = plan(*command.split_axes(Settings(), {"xmit_interval": "2.5"}, members=(2,)), [1])[:1]

@@ -12,7 +12,7 @@ from processes import ringcast
 from ringcast import Address, Batch, ConfigError
 from ringcast.cli.demo import flights
 from ringcast.cli.demo.command import DemoRun
-from ringcast.cli.demo.members import Outcome, DemoPlan, Verifier
+from ringcast.cli.demo.members import DemoPlan, Outcome, Verifier
 from ringcast.cli.demo.pipeline import rows_so_far
 from ringcast.journal.offsets import Copy, position
 

@@ -36,7 +36,8 @@ def test_the_file_the_variables_and_the_arguments_of_spark_submit_are_read(untol
         "PYSPARK_SUBMIT_ARGS", "--master spark://argument:7077 --name x --conf 'spark.b=1 = 2' "
         "-c spark.c=3 --conf=spark.d=4 pyspark-shell")
     assert existing_conf() == {"spark.master": "spark://argument:7077", "spark.a": "1 2",
-                               "spark.b": "1 = 2", "spark.c": "3", "spark.d": "4", "spark.empty": ""}
+                               "spark.b": "1 = 2", "spark.c": "3", "spark.d": "4",
+                               "spark.empty": ""}
 
 
 def test_another_file_replaces_the_usual_one(untold, monkeypatch, tmp_path):

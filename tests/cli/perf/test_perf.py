@@ -18,10 +18,10 @@ from ringcast import ConfigError
 from ringcast.cli.app import app
 from ringcast.cli.perf import command, naive, run as perf_run
 from ringcast.cli.perf.member import Report
-from ringcast.cli.perf.plan import POOL, Plan, StreamChecker
+from ringcast.cli.perf.plan import POOL, PerfPlan, StreamChecker
 from ringcast.cli.perf.run import RunError, run_once
 
-PLAN = Plan(group="test", members=3, senders=2, size=20, seconds=0.1, timeout=10)
+PLAN = PerfPlan(group="test", members=3, senders=2, size=20, seconds=0.1, timeout=10)
 
 
 
@@ -73,7 +73,7 @@ def test_a_payload_under_another_seqno_is_a_difference(damage):
     checker = StreamChecker(PLAN)
     messages = damage(stream("S", 1, 10))
     checker.take("S", 1, messages, sum(map(len, messages)))
-    assert "do not carry what was sent" in checker.verdict({"S": 10})
+    assert "do not have the payloads" in checker.verdict({"S": 10})
 
 
 def test_a_message_of_no_sender_is_a_difference():
@@ -124,8 +124,8 @@ def test_naive_members_pass_the_same_check():
     ({"S": 0.95, "R1": 0.9}, 0.0, 0.0, "all 2 cores"),
     ({"S": 0.5, "R1": 0.4}, 1.0, 0.0, "all 2 cores (1.00 not ours)"),
     ({"S": 0.95, "R1": 0.4}, 0.0, 0.0, "the core of S"),
-    ({"S": 0.3, "R1": 0.4}, 0.0, 0.05, "waiting for repeats"),
-    ({"S": 0.6, "R1": 0.4}, 0.0, 0.0, "hand-overs: no core is full"),
+    ({"S": 0.3, "R1": 0.4}, 0.0, 0.05, "waiting for retransmissions"),
+    ({"S": 0.6, "R1": 0.4}, 0.0, 0.0, "switches between processes: no core is full"),
 ])
 def test_the_limit_follows_from_cpu_time(cores, others, loss, said):
     assert perf_run.limit({"cores": cores, "cores_others": others}, loss, 2) == said

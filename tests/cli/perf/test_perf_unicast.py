@@ -19,7 +19,7 @@ from ringcast.cli.perf import (
     unicast as perf_unicast,
 )
 from ringcast.cli.perf.peers import ChannelPeer, Together
-from ringcast.cli.perf.plan import Plan
+from ringcast.cli.perf.plan import PerfPlan
 from ringcast.cli.perf.round_trip import END, RoundTripPeer, RoundTripPlan, Talker, percentiles
 from ringcast.cli.perf.run import RunError, run_once
 
@@ -89,8 +89,8 @@ def test_the_sizes_are_those_asked_for(given, throughput, round_trips, monkeypat
     monkeypatch.setattr(perf_unicast, "sections", lambda *_: {})
     assert CliRunner().invoke(app, ["perf", "--unicast", *given]).exit_code == 0
     sizes = {kind: {plan.title.split(" B")[0] + " B" for plan in plans if type(plan) is kind}
-             for kind in (Plan, RoundTripPlan)}
-    assert sizes == {Plan: throughput, RoundTripPlan: round_trips}
+             for kind in (PerfPlan, RoundTripPlan)}
+    assert sizes == {PerfPlan: throughput, RoundTripPlan: round_trips}
 
 
 # -------------------------------------------------------------------------------------- the figures
@@ -124,20 +124,20 @@ def test_rows_are_compared_with_multicast_and_with_bare_sockets():
 
 @pytest.mark.parametrize("unicast", [True, False])
 def test_a_row_sends_by_unicast_or_by_multicast_and_never_both(unicast):
-    plan = Plan(**COMMON, members=2, senders=1, stack="inproc", unicast=unicast)
+    plan = PerfPlan(**COMMON, members=2, senders=1, stack="inproc", unicast=unicast)
     sender, receiver = ChannelPeer(plan, "S"), ChannelPeer(plan, "R1")
     pair = Together([sender, receiver])
     pair.join()
     sent = pair.work(0.01)
     pair.checkers[0].await_all(sent, 10)
-    assert pair.settle(10) == 0 and pair.checkers[0].verdict(sent) == ""
+    assert pair.await_acks(10) == 0 and pair.checkers[0].verdict(sent) == ""
     assert sender.status()["conns_opened"] == unicast
     assert sender.status()["hr"] == (0 if unicast else sent["S"])
     pair.close(10)
 
 
 def test_members_of_inproc_share_a_process():
-    plan = Plan(**COMMON, members=2, senders=1, stack="inproc")
+    plan = PerfPlan(**COMMON, members=2, senders=1, stack="inproc")
     assert plan.processes == ["S+R1"] and plan.sends("S+R1") and plan.receives("S+R1")
     assert replace(plan, stack="mcast-udp").processes == ["S", "R1"]
     assert replace(ROUND_TRIPS, stack="inproc").processes == ["A+B"]
@@ -152,10 +152,10 @@ class ScriptedTalker(Talker):
         self.said = []
         self.collecting = None
 
-    def say(self, payload):
+    def send(self, payload):
         self.said.append(payload)
 
-    def hear(self):
+    def receive(self):
         self.collecting = gc.isenabled()
         return next(self.script)
 
@@ -201,19 +201,19 @@ def peers():
 def test_only_a_message_that_its_receiver_finished_is_settled(peers):
     """The last answer is finished only because both continue to listen."""
     asking, answering, pair = peers
-    asking.say(b"question")
-    assert answering.hear() == (1, b"question")
-    assert pair.settle(0.05) == 1
-    answering.listen_on()
-    assert pair.settle(10) == 0
+    asking.send(b"question")
+    assert answering.receive() == (1, b"question")
+    assert pair.await_acks(0.05) == 1
+    answering.drain()
+    assert pair.await_acks(10) == 0
 
 
 def test_a_message_after_the_end_is_a_difference(peers):
     asking, answering, pair = peers
-    answering.listen_on()
-    asking.say(b"?")
-    assert pair.settle(10) == 0
-    assert "A's messages 1 to 1 do not carry what was sent" in answering.checker.verdict({"A": 0})
+    answering.drain()
+    asking.send(b"?")
+    assert pair.await_acks(10) == 0
+    assert "A's messages 1 to 1 do not have the payloads" in answering.checker.verdict({"A": 0})
 
 
 # ------------------------------------------------------------------------- members that die or hang

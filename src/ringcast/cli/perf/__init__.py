@@ -1,1 +1,1 @@
-"""`ringcast perf`: messages a second of a group on this machine, beside its peers."""
+"""`ringcast perf`: the throughput of a group on this machine, beside plain Python."""

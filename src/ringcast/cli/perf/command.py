@@ -1,9 +1,8 @@
-"""`ringcast perf`: how many messages a second a group carries on this machine, and what
-it costs.
+"""`ringcast perf`: the throughput of a group on this machine, and its cost.
 
-Every member is a process of its own, every message one call of send(). A row counts
-only if every receiver got every message once and in order; the runs of all rows take
-turns, so that a noisy minute hits all of them, and a figure is the median.
+Every member is a process of its own, every message is one call of send(). A row counts
+only if every receiver got every message once and in order. The runs of all rows take
+turns, so that a noisy minute affects all rows, and a figure is the median.
 """
 
 import sys
@@ -17,7 +16,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from ringcast import MAX_PAYLOAD, ConfigError
 from ringcast.cli.app import app, check_loss, console
 from ringcast.cli.perf import unicast as perf_unicast
-from ringcast.cli.perf.plan import Plan
+from ringcast.cli.perf.plan import PerfPlan
 from ringcast.cli.perf.run import RunError, run_once
 from ringcast.cli.perf.table import (
     COLUMNS,
@@ -39,14 +38,15 @@ MAX_LOSS = 0.9
 
 MULTICAST_LEGEND = f"""\
 {LEGEND}
-naive: plain Python that joins messages into 64 KB TCP writes; one sender, no membership, no limit on waiting."""
+naive: plain Python that joins messages into 64 KB TCP writes; one sender, no membership, and no
+limit on waiting."""
 HELP_LEGENDS = [MULTICAST_LEGEND, "Throughput with --unicast. " + perf_unicast.THROUGHPUT_LEGEND,
                 "Round trips with --unicast. " + perf_unicast.ROUND_TRIP_LEGEND]
 
 
 @dataclass(frozen=True)
 class Scenario:
-    """One row but for the size of its messages."""
+    """A row without the size of its messages."""
 
     members: int
     senders: int = 1
@@ -62,61 +62,76 @@ STANDARD = [Scenario(2), Scenario(2, naive=True), Scenario(3), Scenario(4), Scen
 
 @app.command(epilog="\n\n".join(legend.replace("\n", " ") for legend in HELP_LEGENDS))
 def perf(
-    members: Annotated[int | None, typer.Option(help=f"Processes in the group, 2 to {MAX_MEMBERS}.  [default: 2]")] = None,
-    senders: Annotated[str | None, typer.Option(help="How many of them send: a number, or all.  [default: 1]")] = None,
+    members: Annotated[int | None, typer.Option(
+        help=f"Processes in the group, 2 to {MAX_MEMBERS}.  [default: 2]")] = None,
+    senders: Annotated[str | None, typer.Option(
+        help="Number of members that send, or all.  [default: 1]")] = None,
     loss: Annotated[float | None, typer.Option(
-        help="Probability, 0 to 0.9, that a member loses a datagram that reached it.  [default: 0]")] = None,
+        help="Probability, 0 to 0.9, that a member loses a datagram that reached it.  "
+             "[default: 0]")] = None,
     stack: Annotated[list[str] | None, typer.Option(
-        help=f"What the group runs on: {', '.join(STACKS)}; several times, or a list with commas, "
-             f"to compare them in turns.  "
+        help=f"Stack of the group: {', '.join(STACKS)}. Repeat it, or give a list with commas, to "
+             "compare several in turns.  "
              f"[default: mcast-udp; --unicast: {', '.join(perf_unicast.STACKS)}]")] = None,
-    unicast: Annotated[bool, typer.Option("--unicast", help="Measure messages to one member instead: throughput, beside multicast "
-                                          "to a group with one receiver, and round trips.")] = False,
-    size: Annotated[list[str] | None, typer.Option(help="Bytes of a message; several times, or a list with commas.  "
-                                                        f"[default: 1000,100; round trips: "
-                                                        f"{perf_unicast.ROUND_TRIP_SIZE}]")] = None,
-    seconds: Annotated[float, typer.Option(help="Time that each run of a row sends.")] = 0.7,
+    unicast: Annotated[bool, typer.Option(
+        "--unicast", help="Measure messages to one member instead: throughput, compared with "
+                          "multicast to a group with one receiver, and round trips.")] = False,
+    size: Annotated[list[str] | None, typer.Option(
+        help="Bytes of a message. Repeat it, or give a list with commas.  "
+             f"[default: 1000,100; round trips: {perf_unicast.ROUND_TRIP_SIZE}]")] = None,
+    seconds: Annotated[float, typer.Option(help="Seconds of sending in each run.")] = 0.7,
     runs: Annotated[int, typer.Option(help="Runs of each row; the figures are their medians.")] = 3,
-    seed: Annotated[int, typer.Option(help="Of the payloads and of what is lost.")] = 1,
+    seed: Annotated[int, typer.Option(help="Seed of the payloads and of the loss.")] = 1,
     naive: Annotated[bool | None, typer.Option(
-        "--naive/--no-naive", help="Show the naive bundle beside it.  [default: naive, without --unicast]")] = None,
-    timeout: Annotated[float, typer.Option(help="Seconds that members may take to join, to receive the rest, to close.")] = 20.0,
-    json_file: Annotated[str | None, typer.Option("--json", metavar="FILE",
-                                                  help="Write all figures of all runs as JSON; - "
-                                                       "is standard output.")] = None,
+        "--naive/--no-naive", help="Also measure the naive bundle.  "
+                                   "[default: naive, without --unicast]")] = None,
+    timeout: Annotated[float, typer.Option(
+        help="Seconds that members may take for each of: joining, receiving the rest, "
+             "closing.")] = 20.0,
+    json_file: Annotated[str | None, typer.Option(
+        "--json", metavar="FILE",
+        help="Write all figures of all runs as JSON; - is standard output.")] = None,
     group_address: Annotated[str | None, typer.Option(help="IPv4 multicast group.")] = None,
-    port: Annotated[int | None, typer.Option(help="UDP port of the multicast group, or the first TCP port.")] = None,
+    port: Annotated[int | None, typer.Option(
+        help="UDP port of the multicast group, or the first TCP port.")] = None,
     interface: Annotated[str | None, typer.Option(help="Address of the interface to use.")] = None,
-    insecure: Annotated[bool, typer.Option("--insecure", help="Allow an interface other than loopback, unencrypted.")] = False,
-    receive_buffer: Annotated[int | None, typer.Option(help="Bytes asked of the kernel for each socket.")] = None,
-    capacity: Annotated[int | None, typer.Option(help="Messages in a transmission window.")] = None,
+    insecure: Annotated[bool, typer.Option(
+        "--insecure", help="Allow an interface other than loopback, unencrypted.")] = False,
+    receive_buffer: Annotated[int | None, typer.Option(
+        help="Bytes of the receive buffer requested for each socket.")] = None,
+    capacity: Annotated[int | None, typer.Option(
+        help="Messages in a transmission window.")] = None,
     max_bytes: Annotated[int | None, typer.Option(help="Bytes in a transmission window.")] = None,
-    max_bundle_size: Annotated[int | None, typer.Option(help="Bytes of a datagram that messages are packed into.")] = None,
-    bundle_delay: Annotated[float | None, typer.Option(help="Milliseconds that a message may wait for company.")] = None,
-    ack_threshold: Annotated[int | None, typer.Option(help="Deliveries after which an ack goes out at once.")] = None,
-    xmit_interval: Annotated[float | None, typer.Option(help="Milliseconds between looks for gaps.")] = None,
+    max_bundle_size: Annotated[int | None, typer.Option(
+        help="Largest datagram, in bytes, that messages are bundled into.")] = None,
+    bundle_delay: Annotated[float | None, typer.Option(
+        help="Longest time, in milliseconds, that a message waits to be bundled.")] = None,
+    ack_threshold: Annotated[int | None, typer.Option(
+        help="Deliveries after which an ack is sent at once.")] = None,
+    xmit_interval: Annotated[float | None, typer.Option(
+        help="Milliseconds between two scans for gaps.")] = None,
 ) -> None:
-    """Measure messages a second of a group on this machine, or what a message to one
-    member costs.
+    """Measure the throughput of a group on this machine, or the cost of a message to
+    one member.
 
-    Without --members, --senders, --loss and --unicast: the standard table, which takes
-    about a minute: one sender with 1, 2 and 3 receivers, the naive bundle, 5 % loss,
-    and three members that all send. With --members, --senders or --loss: that one row.
+    Without --members, --senders, --loss and --unicast, it measures the standard table,
+    which takes about a minute: one sender with 1, 2 and 3 receivers, the naive bundle,
+    5 % loss, and three members that all send. With --members, --senders or --loss, it
+    measures that row alone. With several stacks, every row is measured with each of
+    them, in turns.
 
-    --stack: every row with each of these stacks, in turns.
-
-    With --unicast: one member sends to one other, over UDP between two processes and,
-    as inproc, within one. First as fast as it can, in turns with the same by multicast;
-    then waiting for an answer each time, in turns with bare UDP sockets. --loss then
-    holds for all rows but the bare sockets'. Takes about a minute too.
+    With --unicast one member sends to one other: over UDP between two processes, and
+    (inproc) within one process. First it sends as fast as it can, in turns with
+    multicast. Then it waits for an answer each time, in turns with bare UDP sockets.
+    --loss then applies to all rows except the bare sockets. This takes about a minute
+    too.
 
     Exit status: 0 when every receiver of every run got every message once and in order,
-    1 when not or when a member died or hung, 2 for options that cannot be.
+    1 when not or when a member died or hung, 2 for a mistake in the call.
     """
-    options = given(group_address=group_address, port=port, interface=interface, insecure=insecure
-                    or None,
-                    receive_buffer=receive_buffer, capacity=capacity, max_bytes=max_bytes,
-                    max_bundle_size=max_bundle_size,
+    options = given(group_address=group_address, port=port, interface=interface,
+                    insecure=insecure or None, receive_buffer=receive_buffer, capacity=capacity,
+                    max_bytes=max_bytes, max_bundle_size=max_bundle_size,
                     bundle_delay=bundle_delay, ack_threshold=ack_threshold,
                     xmit_interval=xmit_interval)
     within("--seconds", seconds, 0.01, MAX_SECONDS)
@@ -132,9 +147,9 @@ def perf(
     throughput_sizes = sizes(size or SIZES)
     if unicast:
         only_multicast(members=members, senders=senders, naive=naive)
-        plans = perf_unicast.plans_of(chosen, throughput_sizes,
-                                      sizes(size or [perf_unicast.ROUND_TRIP_SIZE]), loss
-                                      or 0.0, common)
+        round_trip_sizes = sizes(size or [perf_unicast.ROUND_TRIP_SIZE])
+        plans = perf_unicast.plans_of(chosen, throughput_sizes, round_trip_sizes, loss or 0.0,
+                                      common)
     else:
         plans = [plan_of(scenario, each, name, common) for each in throughput_sizes
                  for scenario in scenarios(members, senders, loss, naive is not False)
@@ -146,8 +161,8 @@ def perf(
     except RunError as error:
         print(f"ringcast perf: {error}", file=sys.stderr)
         raise typer.Exit(1) from None
-    sections = perf_unicast.sections(plans, results) if unicast else multicast_sections(plans,
-                                                                                        results)
+    tables_of = perf_unicast.sections if unicast else multicast_sections
+    sections = tables_of(plans, results)
     show(list(sections.values()), to_error=json_file == "-")
     if json_file:
         write_json(json_file, {**about(), "runs": runs, **common,
@@ -155,12 +170,13 @@ def perf(
 
 
 def given(**properties: Any) -> dict[str, Any]:
-    """Those properties of a Channel that were given."""
+    """Return the properties of a Channel that were given."""
     return {name: value for name, value in properties.items() if value is not None}
 
 
 def stacks_of(texts: Sequence[str]) -> list[str]:
-    """The names in what was given for --stack; ConfigError for what is none."""
+    """Return the names in the values of --stack. Raises ConfigError for an unknown
+    one."""
     names = [name.strip() for name in ",".join(texts).split(",")]
     for name in names:
         if name not in STACKS:
@@ -169,9 +185,9 @@ def stacks_of(texts: Sequence[str]) -> list[str]:
 
 
 def stacks_for(scenario: Scenario, chosen: Sequence[str], options: dict[str, Any]) -> list[str]:
-    """The stacks that a row is measured with: each that was chosen; the naive bundle is
-    one by itself, and a row of the standard table that loses datagrams is for those
-    that repeat them."""
+    """Return the stacks that a row is measured with: all that were chosen. The naive
+    bundle has no stack, and is measured once. A row with loss is for stacks that
+    retransmit."""
     if scenario.naive:
         return [STANDARD_STACKS[0]]
     return [name for name in chosen if not scenario.loss
@@ -179,22 +195,23 @@ def stacks_for(scenario: Scenario, chosen: Sequence[str], options: dict[str, Any
 
 
 def within(option: str, value: float, low: float, high: float) -> None:
-    """ConfigError unless low <= value <= high; NaN is outside."""
+    """Raise ConfigError unless low <= value <= high; NaN is outside."""
     if not low <= value <= high:
         raise ConfigError(f"{option} {value:g} is outside {low:g} to {high:g}")
 
 
 def only_multicast(**options: Any) -> None:
-    """ConfigError when one of these was given: they say how many take part, which is
-    settled with --unicast."""
+    """Raise ConfigError if one of these options was given: with --unicast the number of
+    members is fixed."""
     for name, value in options.items():
         if value is not None:
-            raise ConfigError(f"--{name} and --unicast do not go together: one member sends to one other; leave out one of the two")
+            raise ConfigError(f"--{name} and --unicast do not go together: one member sends to one "
+                              "other; leave out one of the two")
 
 
 def sizes(texts: Sequence[str]) -> list[int]:
-    """The numbers of bytes in what was given for --size; ConfigError for what is
-    none."""
+    """Return the numbers of bytes in the values of --size. Raises ConfigError for
+    anything else."""
     found = []
     for text in ",".join(texts).split(","):
         if not text.strip().isdecimal():
@@ -204,10 +221,10 @@ def sizes(texts: Sequence[str]) -> list[int]:
     return found
 
 
-def scenarios(members: int | None, senders: str | None, loss: float | None, naive: bool) -> list[
-        Scenario]:
-    """The standard rows, or the one that was asked for with the naive bundle of as many
-    receivers behind it."""
+def scenarios(members: int | None, senders: str | None, loss: float | None,
+              naive: bool) -> list[Scenario]:
+    """Return the standard rows; or the one row that was asked for, and the naive bundle
+    with the same number of receivers."""
     if members is None and senders is None and loss is None:
         return [scenario for scenario in STANDARD if naive or not scenario.naive]
     processes = 2 if members is None else members
@@ -220,25 +237,25 @@ def count_of(senders: str, members: int) -> int:
     if senders == "all":
         return members
     if not senders.isdecimal() or not 1 <= int(senders) <= members:
-        raise ConfigError(f"--senders {senders!r} is neither a number from 1 to {members}, the members, nor all")
+        raise ConfigError(f"--senders {senders!r} is neither a number from 1 to {members}, the "
+                          "members, nor all")
     return int(senders)
 
 
-def plan_of(scenario: Scenario, size: int, stack: str, common: dict[str, Any]) -> Plan:
-    return Plan(members=scenario.members, senders=scenario.senders, loss=scenario.loss,
-                naive=scenario.naive, size=size, stack=stack,
-                **common)
+def plan_of(scenario: Scenario, size: int, stack: str, common: dict[str, Any]) -> PerfPlan:
+    return PerfPlan(members=scenario.members, senders=scenario.senders, loss=scenario.loss,
+                    naive=scenario.naive, size=size, stack=stack, **common)
 
 
-def multicast_sections(plans: Sequence[Plan], results: Sequence[Sequence[Row]]) -> dict[str,
-                                                                                        Section]:
+def multicast_sections(plans: Sequence[PerfPlan],
+                       results: Sequence[Sequence[Row]]) -> dict[str, Section]:
     rows = [row_of(plan, runs) for plan, runs in zip(plans, results, strict=True)]
     return {"rows": Section(COLUMNS, rows, MULTICAST_LEGEND)}
 
 
-def measure(plans: Sequence[Plan], runs: int) -> list[list[Row]]:
-    """Run every plan `runs` times, taking turns; the figures of its runs for each.
-    RunError names the row."""
+def measure(plans: Sequence[PerfPlan], runs: int) -> list[list[Row]]:
+    """Run every plan `runs` times, in turns. Return for each plan the figures of its
+    runs. Raises RunError with the title of the row."""
     figures: list[list[Row]] = [[] for _ in plans]
     for index in turns(plans, runs):
         try:
@@ -248,9 +265,9 @@ def measure(plans: Sequence[Plan], runs: int) -> list[list[Row]]:
     return figures
 
 
-def turns(plans: Sequence[Plan], runs: int) -> Iterator[int]:
-    """The index of each plan, `runs` times round, while a progress bar moves; it
-    redraws between runs only, not to disturb them."""
+def turns(plans: Sequence[PerfPlan], runs: int) -> Iterator[int]:
+    """Return the index of each plan, `runs` times around, and show a progress bar. The
+    bar is drawn between runs only, so as not to disturb them."""
     columns = (TextColumn("{task.description:34}"), BarColumn(),
                TextColumn("{task.completed}/{task.total}"), TimeElapsedColumn())
     with Progress(*columns, console=console, auto_refresh=False, transient=True) as progress:

@@ -1,10 +1,9 @@
-"""One process of a measured group, a member or (inproc) all of them: `ringcast perf`
-starts it, leads it through a run and ends it.
+"""One process of a measured group, with one member or (inproc) all members. `ringcast
+perf` starts it, leads it through a run and ends it.
 
-Both sides walk through the same stages, one message up and one down the pipe at each:
-joined, sent, received, acknowledged, closed. Whatever happens to this process, it ends:
-with the command, whatever became of that, on an error, or on an alarm that the plan
-sets.
+Both sides go through the same stages, with one message up and one down the pipe at
+each: joined, sent, received, acknowledged, closed. The process always ends: with the
+command, on an error, or on an alarm after the time that the plan allows.
 """
 
 import multiprocessing
@@ -18,17 +17,16 @@ from multiprocessing.connection import Connection
 
 from ringcast import ConfigError, RingcastError, TransportError
 from ringcast.cli.perf.peers import ChannelPeer, NaiveReceiving, NaiveSending, Peer, together
-from ringcast.cli.perf.plan import Plan
+from ringcast.cli.perf.plan import PerfPlan
 from ringcast.cli.perf.round_trip import BarePeer, RoundTripPeer, RoundTripPlan
 
 STAGES = 5      # joining, sending, receiving, acknowledging, closing
-GRACE = 5.0     # seconds on top of a plan's timeout, for a process to start, or a channel to leave
+GRACE = 5.0     # seconds beyond a plan's timeout, for a process to start and a channel to leave
 
 
 @dataclass(frozen=True)
-class Refused:
-    """What a member answers instead when it cannot go on; `misuse` says that the plan
-    asks for what cannot be."""
+class Failure:
+    """The answer of a member that cannot go on. `misuse`: the plan is impossible."""
 
     sentence: str
     misuse: bool
@@ -36,8 +34,8 @@ class Refused:
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """What one process saw of a run. Rates are messages a second since the start was
-    given; `cores` is CPU time by time; `figures` is whatever else it measured."""
+    """What one process measured in a run. Rates are messages a second since the start;
+    `cores` is CPU time by elapsed time; `figures` are other measurements."""
 
     name: str
     sent: int
@@ -53,11 +51,10 @@ class Report:
     figures: dict[str, float] = field(default_factory=dict)
 
 
-def run_member(pipe: Connection, plan: Plan, name: str) -> None:
-    """The process: from start to end, in step with the command at the other end of
+def run_member(pipe: Connection, plan: PerfPlan, name: str) -> None:
+    """Run the process from start to end, in step with the command at the other end of
     `pipe`."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the command's, which then ends its
-                                                  # members
+    signal.signal(signal.SIGINT, signal.SIG_IGN)    # the command handles Ctrl-C, and ends us then
     signal.alarm(round(plan.seconds + STAGES * (plan.timeout + GRACE)) + 1)
     threading.Thread(target=end_with_command, daemon=True).start()
     try:
@@ -66,21 +63,20 @@ def run_member(pipe: Connection, plan: Plan, name: str) -> None:
         pass                                            # the command is gone
     except (RingcastError, OSError) as error:
         with suppress(OSError):                         # the command may be gone
-            pipe.send(Refused(str(error.args[-1]),
+            pipe.send(Failure(str(error.args[-1]),
                               misuse=isinstance(error, ConfigError | TransportError)))
 
 
 def end_with_command() -> None:
-    """End this process, whatever it waits for, when the one that started it has
-    ended."""
+    """End this process when the one that started it has ended."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()
         os._exit(1)
 
 
-def take_part(pipe: Connection, plan: Plan, name: str) -> None:
-    """The stages of one run."""
+def take_part(pipe: Connection, plan: PerfPlan, name: str) -> None:
+    """Go through the stages of one run."""
     peer = open_peer(plan, name)
     pipe.send(peer.join())
     peer.meet([port for port in pipe.recv() if port is not None])
@@ -88,35 +84,35 @@ def take_part(pipe: Connection, plan: Plan, name: str) -> None:
     sent = peer.work(plan.seconds)
     sending = time.perf_counter() - start
     pipe.send(sent)
-    everything: dict[str, int] = pipe.recv()
+    sent_by_all: dict[str, int] = pipe.recv()
     for checker in peer.checkers:
-        checker.await_all(everything, plan.timeout)
+        checker.await_all(sent_by_all, plan.timeout)
     pipe.send(None)
     pipe.recv()                                         # all members have everything, or gave up
     elapsed, cpu = time.perf_counter() - start, time.process_time() - cpu
     status = peer.status()
-    unacked = peer.settle(plan.timeout)
+    unacked = peer.await_acks(plan.timeout)
     pipe.send(None)
-    pipe.recv()                                         # nobody leaves whose acks are waited for
+    pipe.recv()                                         # nobody waits for our acks any more
     peer.close(plan.timeout)
-    faults = [checker.verdict(everything) for checker in peer.checkers]
+    faults = [checker.verdict(sent_by_all) for checker in peer.checkers]
     received = sum(checker.total for checker in peer.checkers)
     latest = max((checker.latest for checker in peer.checkers), default=start)
     own = sum(checker.last.get(name, 0) for checker in peer.checkers)
     pipe.send(Report(name=name, sent=sum(sent.values()), sent_rate=sum(sent.values()) / sending,
-                     received=received,
-                     received_rate=received / max(latest - start, 1e-9),
-                     own_share=own / max(received, 1), cpu_seconds=cpu,
-                     cores=cpu / elapsed, unacked=unacked, fault="; ".join(filter(None, faults)),
-                     status=status,
+                     received=received, received_rate=received / max(latest - start, 1e-9),
+                     own_share=own / max(received, 1), cpu_seconds=cpu, cores=cpu / elapsed,
+                     unacked=unacked, fault="; ".join(filter(None, faults)), status=status,
                      figures=peer.figures))
 
 
-def open_peer(plan: Plan, process: str) -> Peer:
-    """What this process is to be in the run."""
+def open_peer(plan: PerfPlan, process: str) -> Peer:
+    """Make the peer of this process."""
+    members = process.split("+")
     if isinstance(plan, RoundTripPlan):
-        return BarePeer(plan, process) if plan.bare else together([RoundTripPeer(plan, member)
-                                                                   for member in process.split("+")])
+        if plan.bare:
+            return BarePeer(plan, process)
+        return together([RoundTripPeer(plan, member) for member in members])
     if plan.naive:
         return NaiveSending(plan, process) if plan.sends(process) else NaiveReceiving(plan, process)
-    return together([ChannelPeer(plan, member) for member in process.split("+")])
+    return together([ChannelPeer(plan, member) for member in members])

@@ -1,11 +1,11 @@
-"""What one writes in an afternoon instead: plain Python that joins messages into TCP
-writes of 64 KB. `ringcast perf` and benchmarks/ show it beside every claim, because a
-group that is slower than this has no case.
+"""The naive bundle, the alternative that anybody can write in an afternoon: plain Python
+that joins messages into TCP writes of 64 KB. `ringcast perf` and benchmarks/ show it
+beside every claim: a group that is slower than this is of no use.
 
-One sender, any number of receivers, a connection to each. No membership, no repeats
-(TCP has its own), no limit on what a slow receiver costs the others. Both ends do as
-little as Python can: no header per message, lengths in one array, one slice for each
-message that comes out.
+One sender, any number of receivers, a connection to each. It has no membership, no
+retransmission of its own (TCP has one), and a slow receiver makes the others wait
+without limit. Both ends do as little as Python can: no header for each message, the
+lengths in one array, one slice for each message received.
 """
 
 import socket
@@ -19,22 +19,23 @@ HEAD = struct.Struct("=II")             # messages in the bundle, bytes of them
 
 
 def bundle(messages: list[bytes], nbytes: int) -> bytes:
-    """One write: how many, how many bytes, the length of each, and the messages
-    themselves."""
+    """Return the bytes of one write: the number of messages, their bytes, the length of
+    each, and the messages."""
     lengths = array("I", map(len, messages))
     return b"".join([HEAD.pack(len(messages), nbytes), lengths.tobytes(), *messages])
 
 
 def split(body: bytes, count: int) -> list[bytes]:
-    """The `count` messages of a bundle, given what follows its head."""
+    """Return the `count` messages of a bundle; `body` is the bundle without its
+    head."""
     start = array("I").itemsize * count
     ends = accumulate(array("I", body[:start]), initial=start)
     return [body[begin:end] for begin, end in pairwise(ends)]
 
 
 class NaiveSender:
-    """Sends to the receivers that listen on the given ports of this machine. OSError
-    when one of them is not there."""
+    """Sends to the receivers that listen on these ports of this machine. Raises OSError
+    if one of them does not."""
 
     def __init__(self, ports: list[int]) -> None:
         self.sockets = [socket.create_connection(("127.0.0.1", port)) for port in ports]
@@ -42,7 +43,7 @@ class NaiveSender:
         self.nbytes = 0
 
     def send(self, payload: bytes) -> None:
-        """Add one message; every 64 KB the bundle goes out, which waits for the slowest
+        """Add one message. After every 64 KB send the bundle, and wait for the slowest
         receiver."""
         self.messages.append(payload)
         self.nbytes += len(payload)
@@ -68,8 +69,10 @@ class NaiveReceiver:
         self.port: int = self.listener.getsockname()[1]
 
     def bundles(self) -> Iterator[list[bytes]]:
-        """The messages of each bundle as it comes, until the sender hangs up."""
+        """Receive the messages of each bundle, until the sender closes the
+        connection."""
         with self.listener, self.listener.accept()[0] as connection:
             while len(head := connection.recv(HEAD.size, socket.MSG_WAITALL)) == HEAD.size:
                 count, nbytes = HEAD.unpack(head)
-                yield split(connection.recv(array("I").itemsize * count + nbytes, socket.MSG_WAITALL), count)
+                size = array("I").itemsize * count + nbytes
+                yield split(connection.recv(size, socket.MSG_WAITALL), count)

@@ -1,6 +1,5 @@
-"""What a process of a measured group is made of: channels, or one end of the naive
-bundle. See perf/member.take_part for when what is called.
-"""
+"""The peers in the processes of a measured group: channels, or one end of the naive
+bundle. perf/member.take_part calls their methods, in the order of the stages."""
 
 import threading
 import time
@@ -12,17 +11,17 @@ from typing import Any
 
 from ringcast import Channel
 from ringcast.cli.perf.naive import NaiveReceiver, NaiveSender
-from ringcast.cli.perf.plan import Plan, StreamChecker
+from ringcast.cli.perf.plan import PerfPlan, StreamChecker
 from ringcast.protocols.faults import Discard
 
 
 class Peer:
-    """What the stages of a run need of a process, whatever is in it; here, a member
-    that needs nothing said to it and does nothing. `checkers` saw what it received;
-    `figures` are what it measured itself.
+    """The interface of a process for the stages of a run, and a base that does nothing.
+
+    `checkers` check what it received; `figures` are what it measured itself.
     """
 
-    def __init__(self, plan: Plan, name: str) -> None:
+    def __init__(self, plan: PerfPlan, name: str) -> None:
         self.plan = plan
         self.name = name
         heard = plan.heard_by(name)
@@ -30,24 +29,23 @@ class Peer:
         self.figures: dict[str, float] = {}
 
     def join(self) -> int | None:
-        """Open; returns the port on which others reach this member, if they must be
-        told."""
+        """Join the group. Return the port of this member, if others must know it."""
         return None
 
     def meet(self, ports: list[int]) -> None:
-        """All have joined; `ports` are those that they told."""
+        """Connect to the `ports` of the others, after all have joined."""
 
     def work(self, seconds: float) -> dict[str, int]:
-        """Do what is measured; returns how many messages each member sent."""
+        """Do what is measured. Return how many messages each member sent."""
         return {}
 
     def status(self) -> dict[str, int]:
-        """Counters."""
+        """Return the counters."""
         return {}
 
-    def settle(self, timeout: float) -> int:
-        """Wait, at most `timeout` seconds, for all to have confirmed what was sent;
-        returns how many messages somebody has not."""
+    def await_acks(self, timeout: float) -> int:
+        """Wait, at most `timeout` seconds, until all have acknowledged what was sent.
+        Return the number of messages that are not acknowledged."""
         return 0
 
     def close(self, timeout: float) -> None:
@@ -55,8 +53,8 @@ class Peer:
 
 
 class Sending(Peer):
-    """A member that, if it is among the senders, sends as fast as it can, one message a
-    call."""
+    """A member that sends as fast as it can, one message with each call, if it is one
+    of the senders."""
 
     def work(self, seconds: float) -> dict[str, int]:
         if not self.plan.sends(self.name):
@@ -69,33 +67,32 @@ class Sending(Peer):
         return {self.name: rounds * len(payloads)}
 
     def send_each(self, payloads: list[bytes]) -> None:
-        """Send these, each by a call of its own; may wait."""
+        """Send these messages, each with a call of its own; may wait."""
         raise NotImplementedError
 
     def flush(self) -> None:
-        """Nothing more will be sent."""
+        """Send what is still buffered."""
 
 
 class Joined(Peer):
-    """One with a ringcast Channel. A lossy one discards datagrams of all kinds: acks
-    and requests too."""
+    """A member with a ringcast Channel. With loss it discards datagrams of all kinds,
+    also acks and requests."""
 
     def open(self, **receiving: Any) -> None:
-        """Make the channel; it is not connected yet."""
+        """Make the channel, without connecting it."""
         plan = self.plan
         faults = [Discard(plan.loss, Random(f"{plan.seed}/{self.name}/loss"))] if plan.loss else []
         self.channel = Channel(plan.group, name=self.name, members=plan.names, stack=plan.stack,
-                               faults=faults, **receiving,
-                               **plan.options)
+                               faults=faults, **receiving, **plan.options)
 
     def join(self) -> None:
-        """Connect, which also sees that the others are ready for this stream."""
+        """Connect; after that the others are ready for this member's stream."""
         self.channel.connect(self.plan.timeout)
 
     def status(self) -> dict[str, int]:
         return self.channel.status()
 
-    def settle(self, timeout: float) -> int:
+    def await_acks(self, timeout: float) -> int:
         end = time.monotonic() + timeout
         while (unacked := self._num_unacked()) and time.monotonic() < end:
             time.sleep(0.001)
@@ -110,9 +107,9 @@ class Joined(Peer):
 
 
 class ChannelPeer(Joined, Sending):
-    """One that sends as fast as it can, or takes what comes by callback."""
+    """A member that sends as fast as it can, or receives by callback."""
 
-    def __init__(self, plan: Plan, name: str) -> None:
+    def __init__(self, plan: PerfPlan, name: str) -> None:
         super().__init__(plan, name)
         self.open(**{"on_message": self.checkers[0]} if self.checkers else {"deliver": False})
 
@@ -127,7 +124,7 @@ class ChannelPeer(Joined, Sending):
 
 
 class Together(Peer):
-    """Several members in one process, each with a thread for what it waits for."""
+    """Several members in one process, each with a thread of its own."""
 
     def __init__(self, peers: Sequence[Peer]) -> None:
         self.peers = peers
@@ -148,8 +145,8 @@ class Together(Peer):
     def status(self) -> dict[str, int]:
         return added(peer.status() for peer in self.peers)
 
-    def settle(self, timeout: float) -> int:
-        return sum(peer.settle(timeout) for peer in self.peers)
+    def await_acks(self, timeout: float) -> int:
+        return sum(peer.await_acks(timeout) for peer in self.peers)
 
     def close(self, timeout: float) -> None:
         for peer in self.peers:
@@ -161,7 +158,7 @@ def together(peers: Sequence[Peer]) -> Peer:
 
 
 def added(tables: Iterable[dict[str, int]]) -> dict[str, int]:
-    """One table with all names, each with the sum of its values."""
+    """Return one table with all names, each with the sum of its values."""
     total: Counter[str] = Counter()
     for table in tables:
         total.update(table)
@@ -190,7 +187,7 @@ class NaiveReceiving(Peer):
     """The receiving side of the naive bundle: a thread that reads, splits and
     checks."""
 
-    def __init__(self, plan: Plan, name: str) -> None:
+    def __init__(self, plan: PerfPlan, name: str) -> None:
         super().__init__(plan, name)
         self.receiver = NaiveReceiver()
         self.thread = threading.Thread(target=self._receive, daemon=True)

@@ -1,4 +1,4 @@
-"""What a run of `ringcast perf` is to do, and the check that it did: every message
+"""The plan of a run of `ringcast perf`, and the check of its deliveries: every message
 once, in order, as it was sent."""
 
 import threading
@@ -11,17 +11,20 @@ from typing import Any
 from ringcast import Batch
 from ringcast.stacks import STACKS
 
-POOL = 61   # payloads that a sender repeats; a prime, so that batches do not fall in step with it
+# Payloads that a sender uses in turn. A prime number, so that batches of a round number
+# of messages do not always begin with the same payload.
+POOL = 61
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class PerfPlan:
     """One run: `senders` of `members` send messages of `size` bytes for `seconds`, to
-    all or (`unicast`) to the last member alone. `stack` is Channel's: each member is a
-    process, but those of inproc share one. `loss` is the probability that a member does
-    not see a datagram that reached it. `timeout`, seconds, bounds every wait. `options`
-    are properties of Channel. A `naive` run has the same processes and no ringcast: one
-    sender, TCP.
+    all, or (`unicast`) to the last member alone.
+
+    Each member is a process; with the stack inproc all are in one. `loss` is the
+    probability that a member loses a datagram that reached it. `timeout`, in seconds,
+    limits every wait. `options` are properties of Channel. A `naive` run has the same
+    processes without ringcast: one sender, TCP.
     """
 
     group: str
@@ -39,7 +42,7 @@ class Plan:
 
     @property
     def title(self) -> str:
-        """What this is, in words."""
+        """Return a description of the run."""
         receivers = self.members - 1
         if self.naive:
             return f"{self.size:,} B, naive, 1 -> {receivers}"
@@ -48,24 +51,25 @@ class Plan:
 
     @property
     def conditions(self) -> list[str]:
-        """Of a title, what is not as usual."""
-        return [self.stack] * (self.stack != "mcast-udp") + [f"{100 * self.loss:g} % lost"] * (
-            self.loss > 0)
+        """Return the parts of a title that differ from the default."""
+        lossy = [f"{100 * self.loss:g} % lost"] if self.loss > 0 else []
+        return [self.stack] * (self.stack != "mcast-udp") + lossy
 
     @property
     def names(self) -> list[str]:
-        """S, S2, ... send; R1, R2, ... only receive."""
+        """Return the names of the members: S, S2, ... send; R1, R2, ... only
+        receive."""
         senders = ["S" if number == 1 else f"S{number}" for number in range(1, self.senders + 1)]
         return [*senders, *(f"R{number}" for number in range(1, self.members - self.senders + 1))]
 
     @property
     def processes(self) -> list[str]:
-        """Their names are those of the members in them, joined by +."""
+        """Return the names of the processes: those of their members, joined by +."""
         return ["+".join(self.names)] if STACKS[self.stack].carrier.is_local else self.names
 
     @property
     def dest(self) -> str | None:
-        """To whom messages go; None is everybody."""
+        """Return the receiver of the messages; None for everybody."""
         return self.names[-1] if self.unicast else None
 
     def sends(self, process: str) -> bool:
@@ -75,29 +79,30 @@ class Plan:
         return any(map(self.heard_by, process.split("+")))
 
     def heard_by(self, member: str) -> list[str]:
-        """Whose messages a member gets: those of all senders, its own too; nobody's
-        when it is the only one to send."""
+        """Return the senders whose messages a member gets: all, also itself; but none
+        if it is the only sender."""
         senders = self.names[:self.senders]
         return [] if senders == [member] else senders
 
     def payloads(self, name: str) -> list[bytes]:
-        """What `name` sends, again and again: seqno s carries payloads[(s - 1) %
-        POOL]."""
+        """Return the payloads that `name` sends in turn: seqno s has
+        payloads[(s - 1) % POOL]."""
         rng = Random(f"{self.seed}/{name}")
         return [rng.randbytes(self.size) for _ in range(POOL)]
 
 
 class StreamChecker:
-    """Sees every delivery at one member and holds it against what the senders say they
-    sent: every sender's seqnos from 1 on, once each, in order, with the payloads that
-    belong to them. Of each batch the first and last payload are compared and the sizes
-    of all. `fault` is empty, or the sentence about the first difference. `heard` are
-    those who send to this member, all senders unless told otherwise.
+    """Compares the deliveries at one member with what was sent: every sender's seqnos
+    from 1 on, each once, in order, with the right payloads.
 
-    Threads: one calls `take`; any other may `await_all`.
+    Of each batch the first and last payload are compared, and the total size. `fault`
+    describes the first difference; it is empty if there is none. `heard` are those who
+    send to this member; by default all senders.
+
+    Threads: one calls `take`; any other may call `await_all`.
     """
 
-    def __init__(self, plan: Plan, heard: Sequence[str] | None = None) -> None:
+    def __init__(self, plan: PerfPlan, heard: Sequence[str] | None = None) -> None:
         self.size = plan.size
         self.payloads = {name: plan.payloads(name)
                          for name in (plan.names[:plan.senders] if heard is None else heard)}
@@ -106,20 +111,20 @@ class StreamChecker:
         self.goal: int | None = None
         self.fault = ""
         self.latest = time.perf_counter()
-        self._progress = threading.Event()              # the goal is reached, or there is a fault
+        self._is_over = threading.Event()       # the goal is reached, or there is a fault
 
     def __call__(self, batch: Batch) -> None:
-        """What a Channel calls as on_message."""
+        """Take a batch: the callback `on_message` of a Channel."""
         self.take(batch.sender.name, batch.first, batch.payloads, batch.nbytes)
 
     def take(self, sender: str, first: int, messages: list[bytes], nbytes: int) -> None:
-        """`messages` of `sender`, numbered from `first`, were delivered."""
+        """Check these messages of `sender`, whose seqnos begin with `first`."""
         self.fault = self.fault or self._difference(sender, first, messages, nbytes)
         self.last[sender] = first + len(messages) - 1
         self.total += len(messages)
         self.latest = time.perf_counter()
         if self.fault or self.total == self.goal:
-            self._progress.set()
+            self._is_over.set()
 
     def _difference(self, sender: str, first: int, messages: list[bytes], nbytes: int) -> str:
         expected = self.last.get(sender)
@@ -127,27 +132,25 @@ class StreamChecker:
             return f"a batch came from {sender}, who is not among the senders"
         last = first + len(messages) - 1
         if first != expected + 1:
-            return f"{sender}'s message {expected} was followed by {first}: {self._kind(first, expected)}"
+            kind = (f"{first - expected - 1} missing" if first > expected
+                    else "again, or out of order")
+            return f"{sender}'s message {expected} was followed by {first}: {kind}"
         pool = self.payloads[sender]
         ends = (pool[(first - 1) % POOL], pool[(last - 1) % POOL])
         if nbytes != len(messages) * self.size or (messages[0], messages[-1]) != ends:
-            return f"{sender}'s messages {first} to {last} do not carry what was sent under these numbers"
+            return (f"{sender}'s messages {first} to {last} do not have the payloads that were "
+                    "sent with these seqnos")
         return ""
 
-    @staticmethod
-    def _kind(first: int, expected: int) -> str:
-        return f"{first - expected - 1} missing" if first > expected else "again, or out of order"
-
     def await_all(self, sent: dict[str, int], timeout: float) -> None:
-        """Return when all that is heard here of `sent` ({sender: messages}) was
-        delivered, or something is wrong, or `timeout` is over."""
+        """Wait until all messages that this member gets of `sent` ({sender: messages})
+        are delivered, or there is a fault, or `timeout` seconds are over."""
         self.goal = sum(sent.get(sender, 0) for sender in self.last)
         if self.total < self.goal:
-            self._progress.wait(timeout)
+            self._is_over.wait(timeout)
 
     def verdict(self, sent: dict[str, int]) -> str:
-        """The sentence about what is wrong with all that was delivered, or "" when
-        nothing is."""
+        """Describe what is wrong with the deliveries; "" if nothing is."""
         differences = [f"{sent.get(sender, 0)} messages of {sender} were sent and {last} delivered"
                        for sender, last in self.last.items() if sent.get(sender, 0) != last]
         return self.fault or "; ".join(differences)

@@ -1,12 +1,12 @@
 """Round trips: A sends B a message, B answers from the thread that iterates, A waits
-for the answer; then the next one.
+for the answer, and so on.
 
 Beside it the least that plain Python can do: two processes with a blocking UDP socket
-each, which promises nothing.
+each, without any guarantee.
 
-Held still: one message on the way at a time, garbage collected before and not during, a
-warm-up that is not counted. What arrives is checked as in every run, outside the
-measured part: B's n-th message is the answer to A's n-th.
+Conditions: one message at a time is on the way, garbage is collected before and not
+during the measurement, and a warm-up is not counted. Deliveries are checked as in every
+run, outside the measured part: B's n-th message is the answer to A's n-th.
 """
 
 import gc
@@ -21,16 +21,16 @@ from math import ceil
 
 from ringcast import Message
 from ringcast.cli.perf.peers import Joined, Peer
-from ringcast.cli.perf.plan import Plan
+from ringcast.cli.perf.plan import PerfPlan
 
-WARM_UP = 0.5                       # seconds before what is measured; a quarter of a shorter run
+WARM_UP = 0.5           # seconds before the measurement; at most a quarter of the run
 PERCENTILES = {"p50_us": 0.5, "p99_us": 0.99, "p999_us": 0.999}
-END = b""                           # A's last message, which is not answered; no payload is empty
+END = b""               # A's last message, which is not answered; other payloads are not empty
 
 
 @dataclass(frozen=True, kw_only=True)
-class RoundTripPlan(Plan):
-    """A run of A and B. A `bare` one has the same processes and no ringcast: a UDP
+class RoundTripPlan(PerfPlan):
+    """A run of A and B. A `bare` run has the same processes without ringcast: a UDP
     socket in each."""
 
     members: int = 2
@@ -50,31 +50,31 @@ class RoundTripPlan(Plan):
 
     @property
     def title(self) -> str:
-        return ", ".join([f"{self.size:,} B", self.over, *[f"{100 * self.loss:g} % lost"]
-                          * (self.loss > 0)])
+        lossy = [f"{100 * self.loss:g} % lost"] if self.loss > 0 else []
+        return ", ".join([f"{self.size:,} B", self.over, *lossy])
 
 
 class Talker(Peer):
-    """One of the two, whatever it talks through. `figures` of A: how many round trips,
-    and percentiles of their times."""
+    """A or B, without the means of sending. The `figures` of A are the number of round
+    trips and percentiles of their times."""
 
-    def __init__(self, plan: Plan, name: str) -> None:
+    def __init__(self, plan: PerfPlan, name: str) -> None:
         super().__init__(plan, name)
         (self.checker,) = self.checkers
         (self.other,) = plan.heard_by(name)
         self.payloads = cycle(plan.payloads(name))
         self.sent = 0
 
-    def say(self, payload: bytes) -> None:
+    def send(self, payload: bytes) -> None:
         """Send one message to the other."""
         raise NotImplementedError
 
-    def hear(self) -> tuple[int, bytes]:
+    def receive(self) -> tuple[int, bytes]:
         """Wait for the other's next message: its number and payload."""
         raise NotImplementedError
 
-    def listen_on(self) -> None:
-        """Nothing more is to be heard; what comes all the same goes to the checker."""
+    def drain(self) -> None:
+        """Give messages that still come to the checker; none should."""
 
     def work(self, seconds: float) -> dict[str, int]:
         gc.collect()
@@ -84,23 +84,23 @@ class Talker(Peer):
                 self.ask(min(WARM_UP, seconds / 4))
                 gc.collect()
                 self.figures = percentiles(self.ask(seconds))
-                self.say(END)
+                self.send(END)
             else:
                 self.answer()
         finally:
             gc.enable()
-        self.listen_on()
+        self.drain()
         return {self.name: self.sent}
 
     def ask(self, seconds: float) -> "array[int]":
-        """The nanoseconds that each round trip took, at least one."""
+        """Make round trips, one at least. Return the nanoseconds that each took."""
         taken = array("q")
         end = done = time.perf_counter_ns() + round(seconds * 1e9)
         while not taken or done < end:
             payload = next(self.payloads)
             begin = time.perf_counter_ns()
-            self.say(payload)
-            seqno, answer = self.hear()
+            self.send(payload)
+            seqno, answer = self.receive()
             done = time.perf_counter_ns()
             taken.append(done - begin)
             self.checker.take(self.other, seqno, [answer], len(answer))
@@ -110,47 +110,47 @@ class Talker(Peer):
     def answer(self) -> None:
         """Answer each message until the END."""
         for payload in self.payloads:
-            seqno, question = self.hear()
+            seqno, question = self.receive()
             if question == END:
                 break
-            self.say(payload)
+            self.send(payload)
             self.sent += 1
             self.checker.take(self.other, seqno, [question], len(question))
 
 
 class RoundTripPeer(Joined, Talker):
-    """A ringcast Channel, iterated by the thread that sends."""
+    """A member with a ringcast Channel, iterated by the thread that sends."""
 
-    def __init__(self, plan: Plan, name: str) -> None:
+    def __init__(self, plan: PerfPlan, name: str) -> None:
         super().__init__(plan, name)
         self.open()
         self.messages: Iterator[Message] = iter(self.channel)
 
-    def say(self, payload: bytes) -> None:
+    def send(self, payload: bytes) -> None:
         self.channel.send(payload, self.other)
 
-    def hear(self) -> tuple[int, bytes]:
+    def receive(self) -> tuple[int, bytes]:
         message = next(self.messages)
         return message.seqno, message.payload
 
-    def listen_on(self) -> None:
-        """The last message is finished, and acknowledged, only when the next one is
-        asked for; closing ends the wait for it."""
-        threading.Thread(target=self._listen_on, daemon=True).start()
+    def drain(self) -> None:
+        """Ask for the next message: only then is the last one finished and
+        acknowledged. Closing the channel ends this."""
+        threading.Thread(target=self._drain, daemon=True).start()
 
-    def _listen_on(self) -> None:
+    def _drain(self) -> None:
         for message in self.messages:
             self.checker.take(self.other, message.seqno, [message.payload], len(message.payload))
 
 
 class BarePeer(Talker):
-    """A blocking UDP socket that is connected to the other's."""
+    """A peer with a blocking UDP socket that is connected to the other's."""
 
-    def __init__(self, plan: Plan, name: str) -> None:
+    def __init__(self, plan: PerfPlan, name: str) -> None:
         super().__init__(plan, name)
         self.address = plan.options.get("interface", "127.0.0.1")
         self.socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        self.heard = 0
+        self.received = 0
 
     def join(self) -> int:
         self.socket.bind((self.address, 0))
@@ -161,22 +161,22 @@ class BarePeer(Talker):
         (other,) = set(ports) - {self.socket.getsockname()[1]}
         self.socket.connect((self.address, other))
 
-    def say(self, payload: bytes) -> None:
+    def send(self, payload: bytes) -> None:
         self.socket.send(payload)
 
-    def hear(self) -> tuple[int, bytes]:
+    def receive(self) -> tuple[int, bytes]:
         payload = self.socket.recv(self.plan.size + 1)
-        self.heard += 1
-        return self.heard, payload
+        self.received += 1
+        return self.received, payload
 
     def close(self, timeout: float) -> None:
         self.socket.close()
 
 
 def percentiles(taken: Sequence[int]) -> dict[str, float]:
-    """How many round trips there were, and of their times, given in nanoseconds, the
-    nearest ranks in microseconds."""
+    """Return the number of round trips, and the percentiles of their times, in
+    microseconds, by the nearest rank. `taken` are the times in nanoseconds."""
     ranked = sorted(taken)
-    ranks = {name: ranked[ceil(share * len(ranked)) - 1] / 1000 for name,
-             share in PERCENTILES.items()}
+    ranks = {name: ranked[ceil(share * len(ranked)) - 1] / 1000
+             for name, share in PERCENTILES.items()}
     return {"round_trips": len(ranked), **ranks}

@@ -1,7 +1,7 @@
-"""One run of `ringcast perf`, seen from the command: start the members, lead them
-through the stages, end them, sum up.
+"""One run of `ringcast perf`, on the side of the command: start the members, lead them
+through the stages, end them, and compute the figures.
 
-No wait is without a bound, and no member outlives `run_once`, whatever happens.
+Every wait is bounded, and no member outlives `run_once`.
 """
 
 import multiprocessing
@@ -19,26 +19,26 @@ from statistics import median
 from typing import Any
 
 from ringcast import ConfigError
-from ringcast.cli.perf.member import GRACE, Refused, Report, run_member
+from ringcast.cli.perf.member import GRACE, Failure, Report, run_member
 from ringcast.cli.perf.peers import added
-from ringcast.cli.perf.plan import Plan
+from ringcast.cli.perf.plan import PerfPlan
 from ringcast.cli.perf.round_trip import RoundTripPlan
 
-FULL = 0.85                             # of a core, from which on it is said to be the limit
-# counters of messages that went again
+FULL = 0.85                 # of a core; a process that uses more is limited by its core
+# Counters of retransmitted messages.
 REPEATS = ["xmit_rsps_sent", "unicast_xmit_rsps_sent", "unicast_highest_resent"]
 REQUESTS = ["xmit_reqs_sent", "unicast_xmit_reqs_sent"]
 
 
 class RunError(Exception):
-    """A run that cannot be trusted or did not end: a member died or hung, or what it
-    got is not what was sent."""
+    """A run whose figures cannot be trusted: a member died or hung, or its deliveries
+    are wrong."""
 
 
 class Members:
-    """The processes of one run and the pipes to them. Use `started` to make one."""
+    """The processes of one run and the pipes to them. `started` makes them."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: PerfPlan) -> None:
         self.plan = plan
         self.pipes: dict[str, Connection] = {}
         self.processes: dict[str, BaseProcess] = {}
@@ -54,8 +54,8 @@ class Members:
             theirs.close()
 
     def tell(self, word: Any) -> None:
-        """The same to all. One that is dead is found out when its answer is waited
-        for."""
+        """Send the same to all. A dead member is found later, when its answer is
+        missing."""
         for pipe in self.pipes.values():
             try:
                 pipe.send(word)
@@ -63,19 +63,19 @@ class Members:
                 continue
 
     def gather(self, doing: str, seconds: float) -> dict[str, Any]:
-        """One answer of each, by name. RunError when one gave up, did not answer within
-        `seconds`, or died, before or after."""
+        """Return one answer of each member, by name. Raises RunError if a member gave
+        up, did not answer within `seconds`, or died, before or after its answer."""
         answers: dict[str, Any] = {}
         end = time.monotonic() + seconds
         while late := [name for name in self.pipes if name not in answers]:
-            alive = [process.sentinel for name, process in self.processes.items() if name in answers
-                     and process.is_alive()]
-            self._check_alive(doing)  # after that: whoever is not in `alive` has an exit code by
-                                      # now
+            alive = [process.sentinel for name, process in self.processes.items()
+                     if name in answers and process.is_alive()]
+            self._check_alive(doing)    # after the line above: those not in `alive` have exited
             ready = wait([*(self.pipes[name] for name in late), *alive],
                          max(0.0, end - time.monotonic()))
             if not ready:
-                raise RunError(f"{', '.join(late)} did not finish {doing} within {seconds:g} s; the slowest receiver may hang")
+                raise RunError(f"{', '.join(late)} did not finish {doing} within {seconds:g} s; "
+                               "the slowest receiver may hang")
             for name in late:
                 if self.pipes[name] in ready:
                     answers[name] = self._answer(name, doing)
@@ -87,14 +87,17 @@ class Members:
             answer = self.pipes[name].recv()
         except (EOFError, OSError):
             self.processes[name].join(1)
-            raise RunError(f"{name} died while {doing} ({ending(self.processes[name].exitcode)})") from None
-        if isinstance(answer, Refused):
-            raise ConfigError(answer.sentence) if answer.misuse else RunError(f"{name} gave up while {doing}: {answer.sentence}")
+            status = ending(self.processes[name].exitcode)
+            raise RunError(f"{name} died while {doing} ({status})") from None
+        if isinstance(answer, Failure):
+            if answer.misuse:
+                raise ConfigError(answer.sentence)
+            raise RunError(f"{name} gave up while {doing}: {answer.sentence}")
         return answer
 
     def _check_alive(self, doing: str) -> None:
-        """RunError when somebody who had answered is dead; who has said all ends with
-        status 0."""
+        """Raise RunError if a process ended with another status than 0, which is that of
+        a process that is done."""
         for name, process in self.processes.items():
             if process.exitcode:
                 raise RunError(f"{name} died while {doing} ({ending(process.exitcode)})")
@@ -113,8 +116,9 @@ class Members:
 
 
 @contextmanager
-def started(plan: Plan) -> Iterator[Members]:
-    """The members of `plan` as processes; all of them are gone when the block ends."""
+def started(plan: PerfPlan) -> Iterator[Members]:
+    """Start the members of `plan` as processes, and end all of them when the block
+    ends."""
     members = Members(plan)
     try:
         members.start()
@@ -123,14 +127,14 @@ def started(plan: Plan) -> Iterator[Members]:
         members.end()
 
 
-def run_once(plan: Plan) -> dict[str, Any]:
-    """One run, checked; returns its figures: what `throughput` or `round_trips` has,
-    and cores by process.
+def run_once(plan: PerfPlan) -> dict[str, Any]:
+    """Carry out one run, check it, and return its figures: those of `throughput` or
+    `round_trips`, and the cores of each process.
 
-    RunError when a member died, hung, or did not get what was sent; ConfigError when
-    the plan asks for what cannot be.
+    Raises RunError if a member died, hung, or did not get what was sent, ConfigError if
+    the plan is impossible.
     """
-    # two commands at a time do not hear each other
+    # A group of its own, so that two commands at a time do not meet.
     plan = replace(plan, group=f"{plan.group}-{secrets.token_hex(4)}")
     with started(plan) as members:
         patience = plan.timeout + GRACE
@@ -154,13 +158,15 @@ def run_once(plan: Plan) -> dict[str, Any]:
 
 
 def ending(code: int | None) -> str:
-    """How a process ended, in words."""
-    return f"killed by {signal.Signals(-code).name}" if code is not None and code < 0 else f"exit status {code}"
+    """Return how a process ended, in words."""
+    if code is not None and code < 0:
+        return f"killed by {signal.Signals(-code).name}"
+    return f"exit status {code}"
 
 
 def verify(reports: Sequence[Report]) -> None:
-    """RunError that names every member at which something is missing, again, out of
-    order, or unconfirmed."""
+    """Raise RunError, with all members concerned, if a message is missing, duplicated,
+    out of order, or not acknowledged."""
     faults = [f"at {report.name}: {report.fault}" for report in reports if report.fault]
     faults += [f"{report.unacked} messages of {report.name} were never acknowledged"
                for report in reports if report.unacked]
@@ -169,31 +175,32 @@ def verify(reports: Sequence[Report]) -> None:
 
 
 def round_trips(reports: Sequence[Report]) -> dict[str, Any]:
-    """The figures of one run of round trips: times in microseconds, counts of both
-    members."""
+    """Return the figures of one run of round trips: times in microseconds, counts of
+    both members."""
     (figures,) = (report.figures for report in reports if report.figures)
     return figures | {"retransmitted": total(REPEATS, reports),
                       "discarded_datagrams": total(["num_discard"], reports)}
 
 
-def throughput(plan: Plan, reports: Sequence[Report]) -> dict[str, Any]:
-    """The figures of one run that sends as fast as it can: messages a second, CPU
-    seconds for a million messages, counts."""
+def throughput(plan: PerfPlan, reports: Sequence[Report]) -> dict[str, Any]:
+    """Return the figures of one run that sends as fast as it can: messages a second,
+    CPU seconds for a million messages, counts."""
     senders = [report for report in reports if plan.sends(report.name)]
     receivers = [report for report in reports if plan.receives(report.name)]
+    only_senders = [report for report in senders if report not in receivers]
     rate = min(report.received_rate for report in receivers)
+    others_rate = min(report.received_rate * (1 - report.own_share) for report in receivers)
     return {
         "sent_per_second": sum(report.sent_rate for report in senders),
         "delivered_per_second": rate,
-        "delivered_from_others_per_second": min(report.received_rate * (1 - report.own_share)
-                                                for report in receivers),
+        "delivered_from_others_per_second": others_rate,
         "megabytes_per_second": rate * plan.size / 1e6,
         "messages_sent": sum(report.sent for report in senders),
         "retransmitted": total(REPEATS, senders),
         "requests": total(REQUESTS, receivers),
         "blockings": total(["num_blockings"], senders),
         "discarded_datagrams": total(["num_discard"], reports),
-        "sender_cpu_per_million": cpu_per_million([each for each in senders if each not in receivers], "sent"),
+        "sender_cpu_per_million": cpu_per_million(only_senders, "sent"),
         "receiver_cpu_per_million": cpu_per_million(receivers, "received"),
     }
 
@@ -203,13 +210,15 @@ def total(counters: Sequence[str], reports: Sequence[Report]) -> int:
 
 
 def cpu_per_million(reports: Sequence[Report], count: str) -> float | None:
-    """CPU seconds of the costliest for a million messages; None of nobody (a sender
-    that receives as well is a receiver)."""
-    return max((report.cpu_seconds / getattr(report, count) * 1e6 for report in reports if getattr(report, count)), default=None)
+    """Return the CPU seconds for a million messages of the process that needs most;
+    None if there is no process. (A sender that also receives counts as a receiver.)"""
+    return max((report.cpu_seconds / getattr(report, count) * 1e6
+                for report in reports if getattr(report, count)), default=None)
 
 
 def medians(runs: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Of every figure the median over the runs; None where a figure does not exist."""
+    """Return the median of every figure over the runs; None where a figure does not
+    exist."""
     return {name: _median([run[name] for run in runs]) for name in runs[0]}
 
 
@@ -220,25 +229,25 @@ def _median(values: Sequence[Any]) -> Any:
 
 
 def limit(figures: dict[str, Any], loss: float, available: int) -> str:
-    """What keeps the row from being faster, as far as the CPU time of its processes and
-    of the machine says."""
+    """Return what limits the speed of a row, judged by the CPU time of its processes
+    and of the machine."""
     cores, others = figures["cores"], figures["cores_others"]
     full = [name for name, share in cores.items() if share >= FULL]
     if sum(cores.values()) + others >= FULL * available:
         return f"all {available} cores" + (f" ({others:.2f} not ours)" if others >= 0.1 else "")
     if full:
         return f"the core of {' and '.join(full)}"
-    return "waiting for repeats" if loss else "hand-overs: no core is full"
+    return "waiting for retransmissions" if loss else "switches between processes: no core is full"
 
 
 def cores_available() -> int:
-    """Cores that this process may use."""
+    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0))
 
 
 def machine_seconds() -> float:
-    """CPU seconds that the whole machine has spent on anything since it started (to a
+    """Return the CPU seconds that the whole machine has used since it started (to a
     hundredth; Linux)."""
-    user, nice, system, _idle, _iowait, irq, softirq, *_ = map(int,
-                                                               Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:])
+    words = Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]
+    user, nice, system, _idle, _iowait, irq, softirq, *_ = map(int, words)
     return (user + nice + system + irq + softirq) / os.sysconf("SC_CLK_TCK")

@@ -1,5 +1,5 @@
-"""How the figures of `ringcast perf` leave it: rows, tables with a legend for people,
-JSON for programs."""
+"""The output of `ringcast perf`: rows, tables with a legend for people, JSON for
+programs."""
 
 import json
 import platform
@@ -16,7 +16,7 @@ from rich.table import Table
 
 import ringcast
 from ringcast import ConfigError
-from ringcast.cli.perf.plan import Plan
+from ringcast.cli.perf.plan import PerfPlan
 from ringcast.cli.perf.run import cores_available, limit, medians
 
 WIDTH = 180                             # of the table where the output is no terminal
@@ -26,8 +26,8 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class Column:
-    """What stands above it, and what it says of a row; words stand left, numbers
-    right."""
+    """A column of a table: its heading, and a function that formats its cell of a row.
+    `words`: aligned left; numbers are aligned right."""
 
     heading: str
     write: Callable[[Row], str]
@@ -36,7 +36,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Section:
-    """One table. `rows` are also what the JSON has."""
+    """One table. The JSON has its rows too."""
 
     columns: Sequence[Column]
     rows: Sequence[Row]
@@ -44,7 +44,7 @@ class Section:
 
 
 def number(heading: str, name: str, form: str = "{:,.0f}") -> Column:
-    """The column of one figure; - where it does not exist."""
+    """Make the column of one figure; "-" where it does not exist."""
     return Column(heading, lambda row: "-" if row[name] is None else form.format(row[name]))
 
 
@@ -53,48 +53,52 @@ COLUMNS = [
     number("sent/s", "sent_per_second"),
     number("delivered/s", "delivered_per_second"),
     number("MB/s", "megabytes_per_second"),
-    number("repeated", "retransmitted"),
+    number("retransmitted", "retransmitted"),
     number("requests", "requests"),
     number("blockings", "blockings"),
     number("CPU s/M\nsender", "sender_cpu_per_million", "{:.2f}"),
     number("CPU s/M\nreceiver", "receiver_cpu_per_million", "{:.2f}"),
     CORES,
-    Column("what limits it", lambda row: row["limit"], words=True),
+    Column("limited by", lambda row: row["limit"], words=True),
 ]
 LEGEND = """\
-sent/s: all senders together. delivered/s: at the receiver that got fewest, messages of all senders, in order, its own too if it
-sends. repeated: messages sent again. requests: datagrams that ask for that. blockings: sends that waited for room.
-CPU s/M: CPU seconds for a million messages, at the sender (when it only sends) and at the costliest receiver.
-cores used: CPU time of each process by time; what limits it is said from these and from what else the machine did meanwhile."""
+sent/s: all senders together. delivered/s: at the slowest receiver; messages of all senders in
+order, its own included if it sends. retransmitted: messages sent again. requests: datagrams that
+request retransmission. blockings: sends that waited for room. CPU s/M: CPU seconds for a million
+messages, of the sender (if it only sends) and of the receiver that needs most. cores used: CPU
+time of each process by elapsed time. limited by: derived from these, and from the CPU time of
+other processes on the machine."""
 
 
 def shares(cores: dict[str, float]) -> str:
-    """Each member's, or of many members the range of those that send (S) and of those
-    that only receive (R)."""
+    """Format the cores of each member; of many members, the range of those that send
+    (S) and of those that only receive (R)."""
     if len(cores) <= 4:
         return " ".join(f"{name} {share:.2f}" for name, share in cores.items())
     kinds = {kind: [share for name, share in cores.items() if name[0] == kind] for kind in "SR"}
-    return ", ".join(f"{len(each)} {kind} {min(each):.2f}-{max(each):.2f}" for kind,
-                     each in kinds.items() if each)
+    return ", ".join(f"{len(each)} {kind} {min(each):.2f}-{max(each):.2f}"
+                     for kind, each in kinds.items() if each)
 
 
-def row_of(plan: Plan, results: Sequence[Row]) -> Row:
-    """A row of throughput: what was run, the medians, what limits them, and all
+def row_of(plan: PerfPlan, results: Sequence[Row]) -> Row:
+    """Return a row of throughput: the plan, the medians, what limits them, and all
     runs."""
     figures = medians(results)
     return {"title": plan.title, "naive": plan.naive, "members": plan.members,
-            "senders": plan.senders, "size": plan.size,
-            "loss": plan.loss, "stack": plan.stack, **figures,
-            "limit": limit(figures, plan.loss, cores_available()), "all_runs": list(results)}
+            "senders": plan.senders, "size": plan.size, "loss": plan.loss, "stack": plan.stack,
+            **figures, "limit": limit(figures, plan.loss, cores_available()),
+            "all_runs": list(results)}
 
 
 def ratio(name: str, ours: Sequence[Row], theirs: Sequence[Row]) -> float:
-    """Of one figure, the median of the ratios of runs that were neighbours."""
+    """Return the median of the ratios of a figure, each of two runs that were
+    neighbours in time."""
     return median(our[name] / their[name] for our, their in zip(ours, theirs, strict=True))
 
 
 def show(sections: Sequence[Section], to_error: bool) -> None:
-    """The tables and their legends, on standard output unless the JSON is there."""
+    """Print the tables and their legends, to standard output unless the JSON goes
+    there."""
     output = Console(stderr=to_error)
     if not output.is_terminal:
         output = Console(stderr=to_error, width=WIDTH)
@@ -110,15 +114,14 @@ def show(sections: Sequence[Section], to_error: bool) -> None:
 
 
 def about() -> Row:
-    """What the figures were taken with."""
+    """Return the versions and the machine that the figures were measured with."""
     return {"ringcast": ringcast.__version__, "python": platform.python_version(),
-            "system": platform.platform(),
-            "cores_available": cores_available()}
+            "system": platform.platform(), "cores_available": cores_available()}
 
 
 def check_writable(target: str) -> None:
-    """ConfigError, before anything is measured, when the file for the figures cannot be
-    written."""
+    """Raise ConfigError if the file for the figures cannot be written: call it before
+    the measurement."""
     try:
         if target != "-":
             Path(target).open("a").close()
