@@ -13,14 +13,13 @@ from ringcast import Batch, Channel, Flag, View
 
 
 def show(batch: Batch) -> None:
-    """Print messages. A thread of the channel calls this with messages of one
-    sender."""
+    """Print the messages of one sender. A thread of the channel calls this."""
     for message in batch:
         print(f"{message.sender.name}: {message.payload.decode(errors='replace')}", flush=True)
 
 
 def show_view(view: View) -> None:
-    """Print who is there, whenever that changes."""
+    """Print the members whenever they change."""
     print(f"-- {', '.join(view.names)}", flush=True)
 
 
@@ -28,7 +27,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Chat between terminals.")
     parser.add_argument("name", help="your name")
     parser.add_argument("members", help="all names, yours included, with commas between")
-    parser.add_argument("--port", type=int, default=7700, help="of the group")
+    parser.add_argument("--port", type=int, default=7700, help="port of the group")
     args = parser.parse_args()
     with Channel("chat", name=args.name, members=args.members.split(","), port=args.port,
                  on_message=show, on_view=show_view) as channel:

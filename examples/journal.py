@@ -1,4 +1,4 @@
-"""Record what a group says in a journal, and read it back.
+"""Record the messages of a group in a journal, and read them.
 
     python examples/journal.py weather.journal
 
@@ -19,9 +19,7 @@ MEMBERS = ["station", "recorder"]
 
 def run_recorder(directory: str) -> None:
     """Write every message to disk before it is acknowledged, until the station has
-    left.
-
-    Started again on the same directory, it goes on where the journal ends
+    left. Started again on the same directory, continue where the journal ends
     (`resume`)."""
     with Journal(directory, group="weather", recorder="recorder") as journal:
         channel = Channel("weather", name="recorder", members=MEMBERS, stack="inproc",
@@ -32,7 +30,7 @@ def run_recorder(directory: str) -> None:
 
 
 def read(directory: str) -> None:
-    """Print how much there is of each sender, and its last message."""
+    """Print for each sender the number of its messages, and the last one."""
     reader = JournalReader(directory)
     for sender, last in reader.digest().items():
         for rows in reader.read(sender, last, last):
@@ -41,8 +39,8 @@ def read(directory: str) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Record what a group says, and read it back.")
-    parser.add_argument("journal", help="a directory; made when it is not there")
+    parser = argparse.ArgumentParser(description="Record the messages of a group, and read them.")
+    parser.add_argument("journal", help="a directory; made if it does not exist")
     args = parser.parse_args()
     recorder = threading.Thread(target=run_recorder, args=[args.journal])
     recorder.start()

@@ -25,7 +25,7 @@ def answer_to(question: str) -> str:
 
 
 def answer(port: int) -> None:
-    """Answer whoever asks, until all others have left."""
+    """Answer all questions, until all others have left."""
     channel = Channel("questions", name="answerer", members=MEMBERS, port=port,
                       on_view=lambda view: channel.close() if len(view) == 1 else None)
     with channel:
@@ -38,7 +38,8 @@ def answer(port: int) -> None:
 
 
 def ask(questions: list[str], port: int) -> None:
-    """Ask one question after the other. A batch has one answer: no other is on its way."""
+    """Ask one question after the other. A batch has one answer, because only one
+    question is asked at a time."""
     answers: SimpleQueue[bytes] = SimpleQueue()
     with Channel("questions", name="asker", members=MEMBERS, port=port,
                  on_message=lambda batch: answers.put(batch.payloads[0])) as channel:
@@ -51,7 +52,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="One asks, the other answers.")
     parser.add_argument("role", choices=["ask", "answer"])
     parser.add_argument("questions", nargs="*", default=["6*7"])
-    parser.add_argument("--port", type=int, default=7700, help="of the group")
+    parser.add_argument("--port", type=int, default=7700, help="port of the group")
     args = parser.parse_args()
     ask(args.questions, args.port) if args.role == "ask" else answer(args.port)
 

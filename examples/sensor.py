@@ -4,7 +4,7 @@
     python examples/sensor.py receive archive       # in another one
     python examples/sensor.py send                  # in a third one
 
-The sender ends when all have acknowledged all readings; the receivers end when the
+The sender ends when all have acknowledged all readings. The receivers end when the
 sender has left.
 """
 
@@ -18,8 +18,8 @@ READINGS = 10_000
 
 
 def send(port: int) -> None:
-    """Send the readings. This member takes no messages (deliver=False), so nobody waits
-    for it."""
+    """Send the readings. This member receives no messages (deliver=False), so nobody
+    waits for its acks."""
     with Channel("sensor", name="sensor", members=MEMBERS, port=port, deliver=False) as channel:
         for number in range(READINGS):
             channel.send(f"{number} {20 + number % 7 / 10:.1f}".encode())
@@ -49,7 +49,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="One member sends, others receive.")
     parser.add_argument("role", choices=["send", "receive"])
     parser.add_argument("name", nargs="?", default="display", choices=MEMBERS[1:])
-    parser.add_argument("--port", type=int, default=7700, help="of the group")
+    parser.add_argument("--port", type=int, default=7700, help="port of the group")
     args = parser.parse_args()
     send(args.port) if args.role == "send" else receive(args.name, args.port)
 

@@ -1,10 +1,11 @@
-"""Spark reads a journal as a stream: it writes the warm hours of the weather journal to
-a table.
+"""Read a journal as a stream with Spark, and write the warm hours of the weather
+journal to a table.
 
     python examples/journal.py weather.journal
     python examples/warm_hours.py weather.journal warm
 
-Run it again after more was recorded: it goes on where it ended, and no row comes twice.
+Run it again after more was recorded: it continues where it ended, and no row comes
+twice.
 """
 
 import argparse
@@ -14,8 +15,8 @@ from ringcast.spark import session
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Write the warm hours of a journal to a table.")
-    parser.add_argument("journal", help="what ringcast record, or examples/journal.py, has written")
-    parser.add_argument("table", help="a directory for the rows, and for how far the query is")
+    parser.add_argument("journal", help="a journal of ringcast record or examples/journal.py")
+    parser.add_argument("table", help="a directory for the rows and the query's checkpoint")
     args = parser.parse_args()
     spark = session("warm hours")
     messages = spark.readStream.format("ringcast").load(args.journal)

@@ -158,7 +158,7 @@ def test_the_demo_runs_over_connections_without_retransmission(tmp_path):
 @pytest.mark.parametrize(("options", "says"), [
     (["--stack", "nakack2-tcp", "--loss", "0.1"], "asks for nothing again"),
     (["--stack", "nakack"], "'nakack' is not one of mcast-udp"),
-    (["--stack", "inproc"], "on which processes meet"),
+    (["--stack", "inproc"], "which connect processes"),
     (["--loss", "2"], "--loss"),
     (["--publishers", "0"], "--publishers"),
     (["--messages", "400000"], "--messages"),

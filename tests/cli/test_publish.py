@@ -86,4 +86,4 @@ def test_a_publisher_that_is_interrupted_while_it_joins_ends_at_once(tmp_path, p
 def test_a_stack_that_joins_no_processes_is_refused(tmp_path):
     run = ringcast("publish", tmp_path / "o", "--group", "g", "--members", "spark",
                    "--stack", "inproc")
-    assert run.returncode == 2 and "on which processes meet" in run.stderr
+    assert run.returncode == 2 and "which connect processes" in run.stderr

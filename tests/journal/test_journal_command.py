@@ -103,7 +103,7 @@ def test_while_a_recorder_runs_purge_is_refused_and_commit_works(path, checkpoin
 
 
 def test_purge_needs_a_limit_and_every_command_needs_a_journal(path, tmp_path):
-    with pytest.raises(ConfigError, match="say what may go"):
+    with pytest.raises(ConfigError, match="say what may be removed"):
         run("purge", path)
     for command in (("show",), ("purge", "--keep-for", "1d"), ("retire",)):
         with pytest.raises(JournalError, match="(?i)there is no journal at"):

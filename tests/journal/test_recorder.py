@@ -389,7 +389,7 @@ def other_group(path):
     (nothing, "--set interface=192.0.2.1 --set insecure=true", "ip -4 address"),
     (nothing, "--keep-for 7", "--keep-for must be a whole number from 1 with a unit"),
     (nothing, "--keep-until-committed a/b", "subscription's name"),
-    (nothing, "--stack inproc", "on which processes meet"),
+    (nothing, "--stack inproc", "which connect processes"),
     (nothing, "--name x", "add it"),
     (nothing, "--set join_timeout=50", "p of group 'g' did not appear"),
 ])

@@ -157,7 +157,7 @@ def points(part: Path, width: int, has_epochs: bool) -> pa.Table:
     return pa.Table.from_arrays([column.cast(pa.int64()) for column in found], POINTS.names)
 
 
-# ----------------------------------------------------------------------------------------- estimate
+# ----------------------------------------------------------------------------- estimate
 
 def estimate(rows: Sequence[Mapping[str, Any]], names: Mapping[int, str],
              skew: int | None = None) -> Clocks:

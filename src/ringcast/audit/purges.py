@@ -161,7 +161,7 @@ def sent_before(rows: Mapping[str, Numbers], is_sent: Numbers) -> Numbers:
     return numpy.concatenate([[NOTHING], reached])[before]
 
 
-# ----------------------------------------------------------------------------- one sender
+# --------------------------------------------------------------------------- one sender
 
 def judge_sender(sender: int, table: pa.Table, obligations: Obligations,
                  skew: int | None) -> Iterator[Found]:

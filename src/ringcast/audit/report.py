@@ -94,7 +94,7 @@ def members(figures: Figures) -> list[dict[str, Any]]:
     return rows
 
 
-# ------------------------------------------------------------------------------------------- tables
+# ------------------------------------------------------------------------------- tables
 
 def write_tables(directory: Path, audit: Audit, figures: Figures) -> list[Path]:
     """Write Parquet files into `directory`, which is made: violations, unproven, views,
@@ -125,7 +125,7 @@ def flat(violations: Iterable[Violation]) -> list[dict[str, Any]]:
              "sender": None if each.stream is None else each.stream.sender} for each in violations]
 
 
-# --------------------------------------------------------------------------------------------- page
+# --------------------------------------------------------------------------------- page
 
 def write_page(path: Path, audit: Audit, figures: Figures) -> None:
     """Write one HTML file that needs no others. Raises TraceError if that fails."""

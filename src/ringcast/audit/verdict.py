@@ -308,7 +308,7 @@ class _Judge:
             is_doubtful = violation.kind == "unproven" or violation.member not in self.trusted
             (self.result.unproven if is_doubtful else self.result.violations).append(violation)
 
-    # ----------------------------------------------------------------------------- what groups show
+    # ----------------------------------------------------------------- what groups show
 
     def _twins(self) -> Iterator[Violation]:
         for one, other in self.groups.twins:
@@ -380,7 +380,7 @@ class _Judge:
         return is_sent and got.messages <= got.last - got.first + 1 and got.first >= min(
             self.groups.begins.get((member, stream), {got.first}))
 
-    # --------------------------------------------------------------------------------- the same set
+    # --------------------------------------------------------------------- the same set
 
     def _unlike_sets(self) -> Iterator[Hole]:
         """Find messages that a sender freed in a view and that a member of that view

@@ -185,7 +185,7 @@ class Campaign:
         return any(stage is not None and stage.numActiveTasks + stage.numCompletedTasks
                    + stage.numFailedTasks for stage in stages)
 
-    # ----------------------------------------------------------------------------------- one thread
+    # ----------------------------------------------------------------------- one thread
 
     def _work(self) -> None:
         try:

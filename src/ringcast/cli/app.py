@@ -1,4 +1,5 @@
-"""What all commands share: the application they hang on, and how errors leave it."""
+"""The application that all commands belong to, their common options, and the report of
+errors."""
 
 import sys
 from pathlib import Path
@@ -6,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 import ringcast
 from ringcast.config import configure
@@ -15,15 +17,14 @@ from ringcast.stacks import NETWORKED
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False,
                   rich_markup_mode=None,
-                  help="Reliable, ordered group messaging: watch it work, measure it, record what "
-                       "a group says.")
-console = Console(stderr=True)           # progress and remarks; results go to standard output
-
+                  help="Reliable, ordered group messaging: watch it work, measure it, record the "
+                       "messages of a group.")
+console = Console(stderr=True)          # progress and remarks; results go to standard output
 
 
 def path(text: str) -> Path:
-    """Return the local path that an argument names: the `parser` of every argument that
-    is one."""
+    """Return the local path that an argument names: the `parser` of every path
+    argument."""
     try:
         return local_path(text)
     except ConfigError as error:
@@ -32,40 +33,42 @@ def path(text: str) -> Path:
 
 Settings = Annotated[list[str] | None, typer.Option(
     "--set", metavar="NAME=VALUE",
-    help="A property of the stack, e.g. port=7701 or xmit_interval=20; repeat for more. "
-         "Each has its unit, default and range in ringcast.config.Config.")]
+    help="An option of the group, e.g. port=7701 or xmit_interval=20; repeat for more. "
+         "ringcast.config.Config has all options with their units, defaults and ranges.")]
 
 
-def between_processes(stack: str) -> str:
-    """The name of a stack on which processes meet; ConfigError for another."""
+def check_networked(stack: str) -> str:
+    """Return the name of a stack that connects processes. Raises ConfigError for
+    another one."""
     if stack not in NETWORKED:
-        raise ConfigError(f"--stack {stack!r} is not one of {', '.join(NETWORKED)}, on which processes meet")
+        raise ConfigError(f"--stack {stack!r} is not one of {', '.join(NETWORKED)}, which connect "
+                          "processes")
     return stack
 
 
-StackName = Annotated[str, typer.Option("--stack", callback=between_processes,
-                                        help=f"What the group runs on: {', '.join(NETWORKED)}.")]
+StackName = Annotated[str, typer.Option("--stack", callback=check_networked,
+                                        help=f"The stack of the group: {', '.join(NETWORKED)}.")]
 
 
 def check_loss(loss: float, stack: str, options: dict[str, Any]) -> None:
-    """ConfigError when datagrams are to be discarded where nobody would send them
-    again."""
+    """Raise ConfigError if datagrams would be discarded that nobody sends again."""
     if loss and configure(options, stack).xmit_interval <= 0:
-        raise ConfigError(f"--loss discards what the network brought, and {stack} without retransmission asks for nothing again; leave "
-                          "it out, or pass an xmit_interval of more than 0")
+        raise ConfigError(f"--loss discards datagrams, and {stack} without retransmission would "
+                          "not send them again; leave it out, or pass an xmit_interval of more "
+                          "than 0")
 
 
 Master = Annotated[str | None, typer.Option(
-    "--master", metavar="URL", help="Where Spark runs, e.g. spark://host:7077.",
-    show_default="what Spark was told, else all cores of this machine")]
+    "--master", metavar="URL", help="Spark's master, e.g. spark://host:7077.",
+    show_default="as Spark is configured, else all cores of this machine")]
 Conf = Annotated[list[str] | None, typer.Option(
-    "--conf", metavar="KEY=VALUE", help="A setting of Spark as for spark-submit, e.g. "
+    "--conf", metavar="KEY=VALUE", help="A setting of Spark, as for spark-submit, e.g. "
                                         "spark.executor.memory=4g; repeat for more.")]
 
 
 def settings(options: list[str] | None, flag: str = "--set") -> dict[str, Any]:
-    """Return the properties that `--set` names, as keyword arguments of a Channel,
-    which checks them; or what another flag of this form names."""
+    """Return the values of `--set` NAME=VALUE, or of another flag of this form, as
+    keyword arguments. A Channel checks them."""
     chosen: dict[str, Any] = {}
     for option in options or ():
         name, mark, value = option.partition("=")
@@ -75,6 +78,12 @@ def settings(options: list[str] | None, flag: str = "--set") -> dict[str, Any]:
     return chosen
 
 
+def spinner(quiet: bool) -> Progress:
+    """Return the progress display of a command without an end; none if `quiet`."""
+    return Progress(SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn(),
+                    console=console, disable=quiet)
+
+
 def show_version(wanted: bool) -> None:
     if wanted:
         print(f"ringcast {ringcast.__version__}")
@@ -82,14 +91,15 @@ def show_version(wanted: bool) -> None:
 
 
 @app.callback()
-def common(version: Annotated[bool, typer.Option("--version", callback=show_version, is_eager=True,
-                                                  help="Print the version and exit.")] = False) -> None:
+def common(version: Annotated[bool, typer.Option(
+        "--version", callback=show_version, is_eager=True,
+        help="Print the version and exit.")] = False) -> None:
     pass
 
 
 def run() -> None:
-    """Run the command line; errors that ringcast explains become one sentence and exit
-    status 2."""
+    """Run the command line. An error of ringcast becomes one sentence and exit status
+    2."""
     try:
         app()
     except RingcastError as error:

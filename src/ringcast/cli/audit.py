@@ -1,4 +1,4 @@
-"""`ringcast audit`: what the traces of a group prove, and what they say about its
+"""`ringcast audit`: prove from traces that a group kept its promises, and report its
 speed."""
 
 from pathlib import Path
@@ -16,44 +16,46 @@ from ringcast.errors import ConfigError
 from ringcast.spark import session
 from ringcast.spark.session import CONF
 
-MOST_SHOWN = 20                         # violations
+MAX_SHOWN = 20                          # violations
 QUIET = {**CONF, "spark.ui.showConsoleProgress": "false"}
 
 
 @app.command("audit")
 def audit_command(
     traces: Annotated[list[Path], typer.Argument(
-        parser=path, metavar="TRACE...", help="Directories with traces: what --set trace=DIR or "
-                                              "simulate --trace DIR wrote. Several are audited "
+        parser=path, metavar="TRACE...", help="Directories with traces, written by --set trace=DIR "
+                                              "or by simulate --trace DIR. Several are audited "
                                               "together.")],
     tables: Annotated[Path | None, typer.Option(
-        parser=path, metavar="DIR", help="Write tables (Parquet): violations, views, members, series over "
-                                         "time, latency histograms.")] = None,
+        parser=path, metavar="DIR", help="Write tables (Parquet): violations, views, members, "
+                                         "series over time, latency histograms.")] = None,
     report: Annotated[Path | None, typer.Option(
-        parser=path, metavar="FILE", help="Write a page (HTML, one file) with plots over time.")] = None,
+        parser=path, metavar="FILE",
+        help="Write a page (HTML, one file) with plots over time.")] = None,
     skew: Annotated[float | None, typer.Option(
-        metavar="MS", help="How far the clocks of two members are apart at most, in milliseconds, if you know it: 0 for simulations. "
-        "What no message tells is then judged by the clocks. Without it no clock is relied on.", show_default=False)] = None,
+        metavar="MS", help="The largest difference between the clocks of two members, in "
+        "milliseconds, if you know it; 0 for simulations. Then the clocks decide where no message "
+        "tells which event came first. Without it, no clock is used.", show_default=False)] = None,
     master: Master = None,
     conf: Conf = None,
 ) -> None:
-    """Prove from the traces of a group that nothing was lost, repeated, disordered or
-    given up too early, or name the first message that was; and sum up latency, repair
-    and waiting.
+    """Prove from the traces of a group that no message was lost, duplicated, delivered
+    out of order or freed too early, or name the first message that was. Report latency,
+    retransmissions and blocked sends.
 
-    What came before what is judged by the messages, not by the members' clocks; clocks
-    that are apart are told, and latencies are corrected by it.
+    The messages, and not the members' clocks, decide which event came first. Clocks
+    that are apart are reported, and latencies are corrected by them.
 
     Exit status: 0 when no promise was broken, 1 when one was, 2 for a mistake in the
-    call, 3 when nothing was seen broken but the traces have holes, so that they do not
-    prove it: events are missing, a part is damaged, or a member of a view has no trace.
+    call, 3 when no promise was seen broken but the traces have holes, so they prove
+    nothing: events are missing, a part is damaged, or a member of a view has no trace.
     """
     if skew is not None and not 0 <= skew < 86_400_000:
         raise ConfigError(f"--skew is {skew:g}; it is milliseconds, 0 or more and less than a day")
     if report is not None:
         page.check()
     chosen = settings(conf, "--conf")
-    audit_files.find(traces)            # what is wrong with the call is said before Spark starts
+    audit_files.find(traces)            # raises for a mistake in the call before Spark starts
     spark = session("ringcast audit", master=master, conf=chosen, defaults=QUIET)
     spark.sparkContext.setLogLevel("ERROR")
     with console.status("reading the traces"):
@@ -70,13 +72,13 @@ def audit_command(
 
 
 def show(result: audit.Audit, lines: list[tuple[str, str]]) -> None:
-    """The verdict and the figures, on standard output."""
+    """Print the verdict and the figures."""
     out = Console(width=160, highlight=False, markup=False)
     out.print(result.verdict, soft_wrap=True)
-    for violation in result.violations[:MOST_SHOWN]:
+    for violation in result.violations[:MAX_SHOWN]:
         out.print(f"  {violation}", soft_wrap=True)
-    if len(result.violations) > MOST_SHOWN:
-        out.print(f"  and {len(result.violations) - MOST_SHOWN} more, which --tables lists")
+    if len(result.violations) > MAX_SHOWN:
+        out.print(f"  and {len(result.violations) - MAX_SHOWN} more, which --tables lists")
     table = Table(show_header=False, box=None)
     for name, text in [*lines, *[("doubt", doubt) for doubt in result.doubts()],
                        *[("note", note) for note in result.remarks()]]:

@@ -1,5 +1,4 @@
-"""`ringcast journal`: look at a journal, and decide by hand what else the recorder and
-the streams decide."""
+"""`ringcast journal`: show a journal, and purge, commit and retire by hand."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -21,11 +20,11 @@ from ringcast.journal.subscriptions import committed, subscribe, subscriptions
 from ringcast.journal.writer import Journal
 
 journal_app = typer.Typer(no_args_is_help=True, rich_markup_mode=None,
-                          help="Look at a journal, or remove what nobody needs.")
+                          help="Show a journal, or remove messages that are no longer needed.")
 app.add_typer(journal_app, name="journal")
 
 Directory = Annotated[Path, typer.Argument(
-    parser=path, help="A journal, or a folder of journals that recorders of one group keep.")]
+    parser=path, help="A journal, or a folder of journals that recorders of one group write.")]
 Checkpoints = Annotated[list[Path] | None, typer.Option(
     "--checkpoint", parser=path, metavar="DIRECTORY",
     help="The checkpointLocation of a streaming query; repeat for more.")]
@@ -34,7 +33,7 @@ Ranges = Sequence[tuple[int, int]]
 
 @journal_app.command("show")
 def show(directory: Directory) -> None:
-    """Show what a journal holds of each sender, what is lost, and what streams have
+    """Show for each sender what the journal has and what is lost, and what streams have
     committed."""
     journals = found(directory)
     console = Console(soft_wrap=True)
@@ -52,18 +51,18 @@ def show(directory: Directory) -> None:
 
 @journal_app.command("purge")
 def purge(directory: Directory, checkpoint: Checkpoints = None, keep_for: KeepFor = None,
-          keep_bytes: KeepBytes = None,
-          keep_until_committed: KeepUntilCommitted = None) -> None:
-    """Remove what need not be kept, once, while no recorder has the journal open (a
-    running one has the same options).
+          keep_bytes: KeepBytes = None, keep_until_committed: KeepUntilCommitted = None) -> None:
+    """Remove once what need not be kept. No recorder may have the journal open; a
+    recorder has the same options.
 
-    With --checkpoint only what these queries have committed, which Spark itself tells a
-    stream's subscription one batch later, and of the last batch never.
+    With --checkpoint, remove only what these queries have committed. The checkpoint has
+    this at once. A subscription has it one batch later, and never for the last batch.
     """
     retention = retention_of(keep_for, keep_bytes, keep_until_committed)
     digests = [committed(each) for each in checkpoint or ()]
     if retention.keeps_everything and not digests:
-        raise ConfigError("say what may go: --checkpoint, --keep-for, --keep-bytes or --keep-until-committed")
+        raise ConfigError("say what may be removed: --checkpoint, --keep-for, --keep-bytes or "
+                          "--keep-until-committed")
     for reader in found(directory).journals:
         with Journal(reader.path, group=reader.group) as journal:
             print(f"{reader.path}: {retention.enforce(journal, committed=digests):,} bytes freed")
@@ -72,12 +71,13 @@ def purge(directory: Directory, checkpoint: Checkpoints = None, keep_for: KeepFo
 @journal_app.command("commit")
 def commit(directory: Directory, name: Annotated[str, typer.Argument(help="The subscription.")],
            checkpoint: Annotated[Path, typer.Option(
-               parser=path, metavar="DIRECTORY", help="The checkpointLocation of its query.")]) -> None:
+               parser=path, metavar="DIRECTORY",
+               help="The checkpointLocation of its query.")]) -> None:
     """Write what a query's checkpoint has committed into its subscription, so that a
     running recorder may remove it.
 
-    For a query that rests: Spark tells the subscription of a batch when it plans the
-    next one.
+    Use it for a query that does not run: Spark tells a subscription of a batch only
+    when it plans the next one.
     """
     found(directory)
     digest = committed(checkpoint)
@@ -88,10 +88,10 @@ def commit(directory: Directory, name: Annotated[str, typer.Argument(help="The s
 @journal_app.command("retire")
 def retire(directory: Annotated[Path, typer.Argument(
         parser=path, help="The journal of a recorder that will not come back.")]) -> None:
-    """Stop waiting for a recorder: streams over its folder take what no other journal
-    has either as lost.
+    """Stop waiting for a recorder: for streams over its folder, messages that no other
+    journal has are lost.
 
-    If it comes back after all, its first message ends that.
+    If the recorder comes back, its first message undoes this.
     """
     reader = JournalReader(directory)
     with Journal(directory, group=reader.group) as journal:
@@ -100,14 +100,16 @@ def retire(directory: Annotated[Path, typer.Argument(
 
 
 def found(directory: Path) -> Journals:
-    """The journals at a path; JournalError if there is none."""
+    """Return the journals at a path. Raises JournalError if there is none."""
     journals = Journals(directory)
     if not journals.journals:
-        raise JournalError(f"there is no journal at {directory}: check the name, or start recording to it first")
+        raise JournalError(f"there is no journal at {directory}: check the name, or start "
+                           "recording to it first")
     return journals
 
 
 def senders_of(journal: JournalReader) -> Table:
+    """Return the table of a journal's senders."""
     table = Table("sender", "from", "to", "purged", "lost", "segments", "bytes")
     for sender, extent in journal.extents().items():
         segments = journal.segments(sender)
@@ -119,6 +121,7 @@ def senders_of(journal: JournalReader) -> Table:
 
 
 def subscriptions_of(journal: JournalReader) -> Table:
+    """Return the table of a journal's subscriptions."""
     table = Table("subscription", "committed at", "messages behind")
     digest = journal.digest()
     for name, subscription in subscriptions(journal.path).items():
@@ -128,24 +131,26 @@ def subscriptions_of(journal: JournalReader) -> Table:
 
 
 def together(journals: Journals) -> Table:
-    table = Table("sender", "from", "to", "lost", "held up",
-                  title="together, as a stream reads them")
+    """Return the table of all journals, merged as a stream reads them."""
+    table = Table("sender", "from", "to", "lost", "waiting",
+                  title="all journals, as a stream reads them")
     reach = journals.reach()
     for sender, extent in journals.extents().items():
-        held_up = [(extent.high + 1, reach[sender])] if extent.high < reach[sender] else []
+        waiting = [(extent.high + 1, reach[sender])] if extent.high < reach[sender] else []
         table.add_row(sender, f"{extent.low}", f"{extent.high}", ranges(extent.lost),
-                      ranges(held_up))
+                      ranges(waiting))
     return table
 
 
 def behind(start: Offset, end: Offset) -> int:
-    """How many messages lie between two digests."""
+    """Return how many messages are between two digests."""
     return sum(max(0, seqno - start.get(sender, 0)) for sender, seqno in end.items())
 
 
 def ranges(several: Ranges) -> str:
-    """A few ranges, and how many messages all of them are."""
+    """Format the first three ranges, and the number of messages in all of them."""
     if not several:
         return "-"
+    named = ", ".join(f"{first}..{last}" for first, last in several[:3])
     more = ", ..." if len(several) > 3 else ""
-    return ", ".join(f"{first}..{last}" for first, last in several[:3]) + f"{more} ({sum(b - a + 1 for a, b in several):,})"
+    return f"{named}{more} ({sum(last - first + 1 for first, last in several):,})"

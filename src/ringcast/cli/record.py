@@ -1,5 +1,5 @@
-"""`ringcast record`: a member that keeps what the group says in a journal, for Spark to
-read."""
+"""`ringcast record`: a member that writes the messages of a group to a journal, which
+Spark reads."""
 
 import signal
 import sys
@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from ringcast import Channel, ClosedError
-from ringcast.cli.app import Settings, StackName, app, console, path, settings
+from ringcast import Channel, ClosedError, View
+from ringcast.cli.app import Settings, StackName, app, path, settings, spinner
 from ringcast.cli.retention_options import KeepBytes, KeepFor, KeepUntilCommitted, retention_of
 from ringcast.journal.recorder import close_soon, close_when_alone, connected, record, resume_of
 from ringcast.journal.writer import Journal
@@ -19,14 +18,16 @@ from ringcast.journal.writer import Journal
 @app.command("record")
 def record_command(
     directory: Annotated[Path, typer.Argument(
-        parser=path, help="The journal; made when it is not there, gone on with when it is.")],
+        parser=path, help="The journal; made if it does not exist, continued if it does.")],
     group: Annotated[str, typer.Option(help="The group to record.")],
-    members: Annotated[str, typer.Option(help="The names of all members, this one included, with commas between.")],
+    members: Annotated[str, typer.Option(
+        help="The names of all members, this one included, with commas between.")],
     name: Annotated[str, typer.Option(help="The name of this member.")] = "recorder",
-    stop_when_alone: Annotated[bool, typer.Option("--stop-when-alone", help="End when all other members have left.")] = False,
-    keep_place: Annotated[bool, typer.Option("--keep-place", help="When stopped by a signal, do not leave the group: the others "
-                                             "keep everything for this member until it is started "
-                                             "again.")] = False,
+    stop_when_alone: Annotated[bool, typer.Option(
+        "--stop-when-alone", help="End when all other members have left.")] = False,
+    keep_place: Annotated[bool, typer.Option(
+        "--keep-place", help="When stopped by a signal, do not leave the group: the others keep "
+                             "all messages for this member until it is started again.")] = False,
     keep_for: KeepFor = None,
     keep_bytes: KeepBytes = None,
     keep_until_committed: KeepUntilCommitted = None,
@@ -34,24 +35,26 @@ def record_command(
     quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress.")] = False,
     options: Settings = None,
 ) -> None:
-    """Record what a group says: every message, once, in its sender's order, on disk
-    before it is acknowledged.
+    """Record the messages of a group: every message, once, in its sender's order. A
+    message is on disk before it is acknowledged.
 
-    Ends on SIGINT or SIGTERM. Killed at any moment, or stopped by a full disk, and
-    started again on the same directory, it goes on without loss or repetition:
-    meanwhile the others wait for it, until it is excluded.
+    The recorder ends on SIGINT or SIGTERM. If it is killed at any moment, or stopped by
+    a full disk, and started again on the same directory, it continues without loss or
+    duplicates. Meanwhile the others wait for it, until it is excluded.
 
-    The journal keeps everything, unless a --keep option says otherwise: then what no
-    named stream still needs is removed, all of it, or as much as is older, or more,
-    than the limits given.
+    The journal keeps all messages unless a --keep option is given. --keep-for and
+    --keep-bytes remove messages beyond a limit. --keep-until-committed keeps those that
+    the named streams have not committed; alone, it removes all others.
     """
     retention = retention_of(keep_for, keep_bytes, keep_until_committed)
     names = [each.strip() for each in members.split(",")]
     with Journal(directory, group=group, recorder=name) as journal:
+        def on_view(view: View) -> None:
+            close_when_alone(channel, view)
+
         channel = Channel(group, name=name, members=names, stack=stack,
                           resume=resume_of(journal, names),
-                          on_view=(lambda view: close_when_alone(channel, view)) if stop_when_alone
-                          else None,
+                          on_view=on_view if stop_when_alone else None,
                           **(settings(options) | {"oob_in_order": True}))
         stopped_by: list[int] = []
 
@@ -61,18 +64,19 @@ def record_command(
 
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, stop)
-        progress = Progress(SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn(),
-                            console=console, disable=quiet)
         try:
-            with connected(channel), progress:
+            with connected(channel), spinner(quiet) as progress:
                 task = progress.add_task(f"recording {group} to {directory}")
-                recorded = record(channel, journal, lambda total: progress.update(
-                    task, description=f"recorded {total:,} messages of {group} to {directory}"),
-                                  retention=retention)
+
+                def on_progress(total: int) -> None:
+                    progress.update(task, description=f"recorded {total:,} messages of {group} to "
+                                                      f"{directory}")
+
+                recorded = record(channel, journal, on_progress, retention=retention)
         except ClosedError:
             if not stopped_by or channel.view is not None:
                 raise
             print("ringcast: stopped before all members were there; nothing was recorded",
                   file=sys.stderr)
-            raise typer.Exit(128 + stopped_by[0]) from None         # as a shell shows that signal
+            raise typer.Exit(128 + stopped_by[0]) from None     # as shells report that signal
     print(f"{recorded} messages recorded")

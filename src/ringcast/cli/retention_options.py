@@ -1,5 +1,4 @@
-"""The options that say how long a journal keeps what it holds, the same for every
-command that has them."""
+"""The options for the retention of a journal, which several commands have."""
 
 from collections.abc import Callable, Sequence
 from typing import Annotated
@@ -11,16 +10,21 @@ from ringcast.journal.retention import Retention
 from ringcast.units import parse_duration, parse_size
 
 KeepFor = Annotated[str | None, typer.Option(
-    metavar="TIME", help="Remove what was delivered longer ago: a number with s, m, h or d, e.g. 90m or 7d.")]
+    metavar="TIME", help="Remove messages that were delivered longer ago than this: a number with "
+                         "s, m, h or d, e.g. 90m or 7d.")]
 KeepBytes = Annotated[str | None, typer.Option(
-    metavar="SIZE", help="Remove the oldest while the journal is larger: a number of bytes, or with K, M, G or T, e.g. 20G.")]
+    metavar="SIZE", help="Remove the oldest messages while the journal is larger than this: a "
+                         "number of bytes, or with K, M, G or T, e.g. 20G.")]
 KeepUntilCommitted = Annotated[list[str] | None, typer.Option(
-    metavar="NAME", help="Remove nothing that the stream with this subscriptionName has not committed, whatever the limits say; "
-                         "without limits, remove all that was. Repeat for more streams.")]
+    metavar="NAME", help="Keep all messages that the stream with this subscriptionName has not "
+                         "committed, regardless of the limits. Without limits, remove all others. "
+                         "Repeat for more streams.")]
 
 
-def retention_of(keep_for: str | None, keep_bytes: str | None, names: Sequence[str] | None) -> Retention:
-    """What the three options say together; ConfigError for what they cannot mean."""
+def retention_of(keep_for: str | None, keep_bytes: str | None,
+                 names: Sequence[str] | None) -> Retention:
+    """Return the retention of the three options. Raises ConfigError for impossible
+    values."""
     return Retention(_quantity("--keep-for", keep_for, parse_duration, "s, m, h, d"),
                      _quantity("--keep-bytes", keep_bytes, parse_size, "K, M, G, T"),
                      tuple(names or ()))

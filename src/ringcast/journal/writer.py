@@ -292,7 +292,7 @@ class Journal:
         finally:
             self._release()
 
-    # ------------------------------------------------------------------------------------ opening
+    # -------------------------------------------------------------------------- opening
 
     def _take_lock(self) -> int:
         self.path.mkdir(parents=True, exist_ok=True)
@@ -376,7 +376,7 @@ class Journal:
         sync_directory(self.path, fsync=self._fsync)
         return _Log(folder, identity(self.group, sender), low)
 
-    # ------------------------------------------------------------------------------------ writing
+    # -------------------------------------------------------------------------- writing
 
     def _seal(self, sender: str, log: _Log) -> None:
         """Seal the open segment, if there is one. All of it must be durable."""

@@ -305,7 +305,7 @@ class Publisher:
         if self._marks:
             self.outbox.commit_ledger()
 
-    # ------------------------------------------------------------------------ the watching thread
+    # -------------------------------------------------------------- the watching thread
 
     def _poll(self) -> None:
         if self._failure is not None:
@@ -369,7 +369,7 @@ class Publisher:
             self._status = status
             self.outbox.write_status(status)
 
-    # ------------------------------------------------------------------------- the sending thread
+    # --------------------------------------------------------------- the sending thread
 
     def _send_all(self) -> None:
         try:

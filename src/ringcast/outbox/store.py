@@ -145,7 +145,7 @@ class Outbox:
         with os_errors_as_outbox_error(self.path), os.scandir(self.parts) as entries:
             return sum(size_of(entry) for entry in entries)
 
-    # -------------------------------------------------------------------------------------- parts
+    # ---------------------------------------------------------------------------- parts
 
     def write_part(self, batches: Iterable[pa.RecordBatch], limit: int) -> OutboxPart:
         """Store batches of PAYLOADS durably. If they take more than `limit` bytes,
@@ -194,7 +194,7 @@ class Outbox:
         for part in parts:
             (self.parts / part.name).unlink(missing_ok=True)
 
-    # ------------------------------------------------------------------------------------ batches
+    # -------------------------------------------------------------------------- batches
 
     def manifest(self, number: int) -> Manifest | None:
         """Return the batch with this number; None if it is not there yet, or not any

@@ -36,7 +36,8 @@ PROBE_TIMEOUT_S = 30
 VECTOR_MODULE = "jdk.incubator.vector"
 
 _SHIM = f"""#!/bin/sh
-# Spark's launcher asks for {VECTOR_MODULE}, which this runtime lacks and Spark SQL does not need.
+# Spark's launcher asks for {VECTOR_MODULE}.
+# This runtime does not have it, and Spark SQL does not need it.
 for argument do
   shift
   [ "$argument" = "--add-modules={VECTOR_MODULE}" ] || set -- "$@" "$argument"

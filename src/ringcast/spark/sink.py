@@ -110,7 +110,7 @@ class _Writer:
                               'mode("append"), or outputMode("append").')
         self.outbox = Outbox(self.options.path)
 
-    # -------------------------------------------------------------------------------- in a worker
+    # ---------------------------------------------------------------------- in a worker
 
     def write_rows(self, query: str | None, batch: int,
                    batches: Iterator[pa.RecordBatch]) -> Written:
@@ -138,7 +138,7 @@ class _Writer:
         assert meta is not None                         # it is written before the first ledger
         return meta
 
-    # ------------------------------------------------------------------------------ on the driver
+    # -------------------------------------------------------------------- on the driver
 
     def commit_batch(self, messages: list[WriterCommitMessage | None], batch: int,
                      advice: str) -> None:
@@ -168,7 +168,7 @@ class _Writer:
         self.outbox.discard(message.part for message in written if message.part is not None
                             and message.part.name not in committed)
 
-    # ------------------------------------------------------------------------------------ waiting
+    # -------------------------------------------------------------------------- waiting
 
     def _await(self, condition: Callable[[], bool], what: str, advice: str = "") -> None:
         """Wait until the condition holds. Raises AckTimeoutError after ackTimeout."""

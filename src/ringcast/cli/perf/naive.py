@@ -1,6 +1,6 @@
-"""The naive bundle, the alternative that anybody can write in an afternoon: plain Python
-that joins messages into TCP writes of 64 KB. `ringcast perf` and benchmarks/ show it
-beside every claim: a group that is slower than this is of no use.
+"""The naive bundle, the alternative that anybody can write in an afternoon: plain
+Python that joins messages into TCP writes of 64 KB. `ringcast perf` and benchmarks/
+show it beside every claim: a group that is slower than this is of no use.
 
 One sender, any number of receivers, a connection to each. It has no membership, no
 retransmission of its own (TCP has one), and a slow receiver makes the others wait

@@ -96,8 +96,8 @@ class Members:
         return answer
 
     def _check_alive(self, doing: str) -> None:
-        """Raise RunError if a process ended with another status than 0, which is that of
-        a process that is done."""
+        """Raise RunError if a process ended with another status than 0. (A process that
+        is done ends with 0.)"""
         for name, process in self.processes.items():
             if process.exitcode:
                 raise RunError(f"{name} died while {doing} ({ending(process.exitcode)})")
