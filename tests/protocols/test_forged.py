@@ -206,14 +206,14 @@ def test_who_missed_many_lives_of_a_name_hears_of_the_last(restarts):
 def talking(**options):
     """A has told B 20 messages, all acknowledged; and its end of the connection."""
     group = group_of(names="AB", **options)
-    group["A"].say("B", 20, 8)
+    group["A"].send_unicast("B", 20, 8)
     group.run(200)
     return group, group["A"].unicast.senders[group["B"].incarnation]
 
 
 def assert_b_hears(group, count):
     before = group["B"].unicast.counters.unicast_msgs_delivered
-    group["A"].say("B", count, 8)
+    group["A"].send_unicast("B", count, 8)
     group.run(3000)
     assert group.owed() is None, group.owed()
     assert group["B"].unicast.counters.unicast_msgs_delivered == before + count
@@ -237,7 +237,7 @@ def test_one_timestamp_far_ahead_stops_no_answer_to_who_has_lost_its_window(kind
     group = Cluster("AB", max_closed_connections=0).start("A").start("B", conn_expiry_timeout=20,
                                                                      conn_close_timeout=20)
     group.run(500)
-    group["A"].say("B", 20, 8)
+    group["A"].send_unicast("B", 20, 8)
     group.run(200)
     entry = group["A"].unicast.senders[group["B"].incarnation]
     assert entry.num_unacked() == 0 and not group["B"].unicast.receivers
@@ -251,7 +251,7 @@ def test_one_timestamp_far_ahead_stops_no_answer_to_who_has_lost_its_window(kind
 def test_one_refusal_in_anothers_name_closes_no_connection():
     group, entry = talking()
     unheard(group, "A", "B")
-    group["A"].say("B", 20, 8)
+    group["A"].send_unicast("B", 20, 8)
     group.run(1)
     ack = control.Ack(entry.conn_id, 0, entry.last_timestamp_received + 1, 0)
     forge(group, "B", control.ACK, ack, to="A")
@@ -276,7 +276,7 @@ def test_a_refusal_behind_a_timestamp_far_ahead_is_heard_at_last():
     forge(group, "B", control.ACK, control.Ack(entry.conn_id, entry.highest_acked, timestamp, 1000),
           to="A")
     group["B"].stop_receiving()
-    group["A"].say("B", 20, 8)
+    group["A"].send_unicast("B", 20, 8)
     group.run(3000)
     assert group["A"].unicast.counters.unicast_undelivered > 0
     assert group["A"].unicast.num_unacked() == 0

@@ -17,10 +17,11 @@ def talk(stack, network, count, size=1000, receivers=2, **options):
     names = "ABCDE"[:1 + receivers]
     cluster = Cluster(names, network=network, stack=stack, **options).start()
     cluster.run(1000)
-    cluster["A"].say("B", 1, 10)    # a new connection is asked for what overtook its first message
+    # A new connection is asked for what overtook its first message.
+    cluster["A"].send_unicast("B", 1, 10)
     cluster.run(100)
     cluster["A"].offer(count, size)
-    cluster["A"].say("B", count, size)
+    cluster["A"].send_unicast("B", count, size)
     began = cluster.now
     while cluster.owed() is not None:
         assert cluster.now < began + 60 * 10**9, cluster.owed()

@@ -167,11 +167,11 @@ def test_when_all_leave_at_once_under_loss_nothing_that_all_have_is_reported(sta
     cluster.run(3000)
     for member, dest in ("AB", "BC", "CA"):
         cluster[member].offer(30, 10)
-        cluster[member].say(dest, 30, 10)
+        cluster[member].send_unicast(dest, 30, 10)
     members = [cluster[name] for name in "ABC"]
     for _ in range(10_000):
         if all(sum(map(len, member.got.values())) == 90
-               and all(talk.heard == 29 for talk in member.talks.values())
+               and all(log.last_delivered == 29 for log in member.unicast_logs.values())
                for member in members):
             break
         cluster.run(1)

@@ -45,7 +45,7 @@ def test_seeds_differ_in_kind():
     kinds = {action.what for plan in plans for action in plan.actions}
     assert kinds == {"send", "cut", "mend", "clog", "crash", "restart", "pause", "slow",
                      "send buffer", "exclude", "leave", "jump",
-                     "say", "hide", "show", "return"}
+                     "send unicast", "hide", "show", "return"}
 
 
 @pytest.mark.parametrize(("settings", "says"), [

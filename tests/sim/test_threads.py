@@ -52,11 +52,11 @@ def test_what_waits_is_sent_a_delay_after_the_datagram_before_it():
 def test_messages_to_one_member_wait_too_and_large_ones_go_in_fragments():
     cluster = group(max_bundle_size=600)
     a, b = cluster["A"], cluster["B"]
-    a.say("B", 50, 20)
-    a.say("B", 3, 5000)
-    a.say("A", 20, 20)
+    a.send_unicast("B", 50, 20)
+    a.send_unicast("B", 3, 5000)
+    a.send_unicast("A", 20, 20)
     cluster.run(500)
-    assert a.talks[b.address].heard == 52 and a.talks[a.address].heard == 19
+    assert [a.unicast_logs[each.address].last_delivered for each in (b, a)] == [52, 19]
     assert a.unicast.num_unacked() == 0 and a.num_waits > 0
 
 

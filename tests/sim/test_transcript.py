@@ -250,7 +250,7 @@ def test_the_checkers_know_what_was_told(monkeypatch):
     played(text)
     monkeypatch.setattr("ringcast.sim.transcripts.scripted.ScriptedMember._push_to", lambda member,
                         dest, now: (
-member.talks[dest].backlog.reverse(), Member._push_to(member, dest, now)))
+member.unicast_logs[dest].backlog.reverse(), Member._push_to(member, dest, now)))
     message = error(Mismatch, text + "\ntold B A 1..3")
     assert message.startswith("it.txt:3: `run 10ms`: content: B got")
 

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from ringcast.sim.member import Member
 
 
+
+
 class Violation(AssertionError):
     """A promise that was broken: the name of the check, what was seen, and when (the
     event, and nanoseconds of simulated time)."""
@@ -119,67 +121,67 @@ class Checkers:
         """Messages to one member: each at most once (by one window, when the receiver
         is to remember nothing of those before it); in order, but for OOB messages; and
         what is passed over was reported to the sender as undelivered."""
-        talk = sender.talks.get(receiver.address)
-        if talk is None or batch.dest != receiver.address:
+        log = sender.unicast_logs.get(receiver.address)
+        if log is None or batch.dest != receiver.address:
             self.violated("forgery", f"{receiver.name} got {batch}, which nobody sent to it")
             return
-        if batch.stream is not talk.stream:
-            talk.stream = batch.stream
+        if batch.stream is not log.stream:
+            log.stream = batch.stream
             if not receiver.config.max_closed_connections:  # a new window may bring again what the
                                                             # one before it brought
-                talk.hear_again(talk.number_of(batch.payloads[0]))
+                log.allow_again(log.number_of(batch.payloads[0]))
         for payload in batch.payloads:
-            number = talk.number_of(payload)
-            if not 0 <= number < len(talk.said) or talk.said[number] != payload:
+            number = log.number_of(payload)
+            if not 0 <= number < len(log.sent) or log.sent[number] != payload:
                 self.violated("content",
                               f"{receiver.name} got {batch} with other payloads than {sender.name} "
                               f"sent to it")
             is_oob = bool(batch.flags & Flag.OOB)
-            if is_oob != (number in talk.oob):
+            if is_oob != (number in log.oob):
                 self.violated("flags",
                               f"{receiver.name} got message {number} of {sender.name} as {batch}")
-            if number in talk.heard_oob if is_oob else number <= talk.heard:
+            if number in log.oob_delivered if is_oob else number <= log.last_delivered:
                 self.violated("duplicate",
                               f"{receiver.name} got message {number} of {sender.name} again, or "
                               f"late, as {batch}")
             if is_oob:
-                talk.heard_oob.add(number)
+                log.oob_delivered.add(number)
                 continue
-            missing = [each for each in range(max(talk.heard, talk.reached) + 1, number)
-                       if each not in talk.failed and each not in talk.oob]
+            missing = [each for each in range(max(log.last_delivered, log.highest_delivered) + 1, number)
+                       if each not in log.failed and each not in log.oob]
             if missing:
                 self.violated("gap",
                               f"{receiver.name} got message {number} of {sender.name} without "
                               f"{missing}")
-            talk.heard = number
-            talk.reached = max(talk.reached, number)
+            log.last_delivered = number
+            log.highest_delivered = max(log.highest_delivered, number)
         windows = (receiver.unicast.receivers.get(sender.incarnation), *receiver.unicast.leaving)
         conn_id = next((entry.conn_id for entry in windows if entry is not None and entry.stream is batch.stream), 0)
-        talk.outstanding |= dict.fromkeys([(batch.stream, seqno) for seqno in seqnos(batch)],
+        log.outstanding |= dict.fromkeys([(batch.stream, seqno) for seqno in seqnos(batch)],
                                           conn_id)
 
     def done(self, receiver: "Member", batch: Batch) -> None:
         """An application has finished a batch that was for it alone."""
-        talk = self.cluster.incarnations[batch.sender.incarnation].talks[receiver.address]
+        log = self.cluster.incarnations[batch.sender.incarnation].unicast_logs[receiver.address]
         for seqno in seqnos(batch):
-            talk.outstanding.pop((batch.stream, seqno), None)
+            log.outstanding.pop((batch.stream, seqno), None)
 
     def undelivered(self, sender: "Member", batch: Batch) -> None:
         """A sender is told that messages to one member were not acknowledged: that
         member left, or refused them."""
         assert batch.dest is not None
-        talk = sender.talks[batch.dest]
+        log = sender.unicast_logs[batch.dest]
         for payload in batch.payloads:
-            number = talk.number_of(payload)
-            if not 0 <= number < len(talk.said) + (talk.large is not None):
+            number = log.number_of(payload)
+            if not 0 <= number < len(log.sent) + (log.large is not None):
                 self.violated("forgery",
                               f"{sender.name} is told that {batch} is undelivered, which it did "
                               f"not send")
-            if number < len(talk.said) and not batch.flags & Flag.INCOMPLETE and talk.said[number] != payload:
+            if number < len(log.sent) and not batch.flags & Flag.INCOMPLETE and log.sent[number] != payload:
                 self.violated("content",
                               f"{sender.name} is told that {batch} is undelivered, with other "
                               f"payloads than it sent")
-            talk.failed.add(number)
+            log.failed.add(number)
         receiver = self.cluster.incarnations[batch.dest.incarnation]
         if receiver.alive and receiver.receiving and sender.view_filter.sees(batch.dest):
             self.violated("gave up",
@@ -286,7 +288,6 @@ class Checkers:
     def after_turn(self, member: "Member") -> None:
         layer = member.multicast
         ring = layer.send_window.ring
-        # A single message may exceed what a window is allowed, so that it can be sent at all.
         most = member.config.max_bytes + MAX_DATAGRAM
         most_received = most
         if layer.receive_bytes != member.config.max_bytes:  # and a datagram more, when it is what
@@ -416,7 +417,7 @@ class Checkers:
         closed = receiver.unicast.closed.get(sender.incarnation)
         if not receiver.alive or receiver is sender:
             return
-        for (_, seqno), conn_id in sender.talks[receiver.address].outstanding.items():
+        for (_, seqno), conn_id in sender.unicast_logs[receiver.address].outstanding.items():
             if conn_id == entry.conn_id and not precedes(entry.highest_acked, seqno):
                 self.violated("purge",
                               f"{sender.name} gave up its messages to {receiver.name} up to "

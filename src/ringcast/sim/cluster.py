@@ -15,7 +15,7 @@ from ringcast.sim.checkers import Checkers
 from ringcast.sim.links import Links
 from ringcast.sim.member import Member
 from ringcast.sim.network import MS, Network
-from ringcast.sim.talk import UnicastLog
+from ringcast.sim.unicast_log import UnicastLog
 from ringcast.stacks import STACKS
 from ringcast.view import View
 
@@ -107,9 +107,9 @@ class Cluster:
         if self.links is not None:
             self.links.died(member)
 
-    def talk(self, sender: Member, receiver: Address) -> UnicastLog:
+    def unicast_log(self, sender: Member, receiver: Address) -> UnicastLog:
         """What an incarnation has to say to one other incarnation."""
-        return sender.talks.setdefault(receiver, UnicastLog())
+        return sender.unicast_logs.setdefault(receiver, UnicastLog())
 
     def living(self) -> list[Member]:
         return [member for member in self.members.values() if member.alive]
@@ -235,10 +235,10 @@ class Cluster:
 
     def _owed_to_single_members(self) -> str | None:
         for sender in self.living():
-            for address, talk in sender.talks.items():
-                if talk.backlog:
-                    return f"{sender.name} is blocked: it has {len(talk.backlog)} messages to {address} and no room"
+            for address, log in sender.unicast_logs.items():
+                if log.backlog:
+                    return f"{sender.name} is blocked: it has {len(log.backlog)} messages to {address} and no room"
                 receiver = self.incarnations[address.incarnation]
-                if receiver.alive and receiver.receiving and (unheard := talk.unheard()):
-                    return f"{receiver.name} was not given {len(unheard)} messages that {sender.name} sent to it, from {unheard[0]} on"
+                if receiver.alive and receiver.receiving and (missing := log.missing()):
+                    return f"{receiver.name} was not given {len(missing)} messages that {sender.name} sent to it, from {missing[0]} on"
         return None

@@ -23,8 +23,8 @@ from ringcast.protocols.multicast.nakack2 import Nakack2
 from ringcast.protocols.seqnos import MODULUS, precedes
 from ringcast.protocols.stream import Stream
 from ringcast.sim.log import Log
-from ringcast.sim.talk import UnicastLog
 from ringcast.sim.threads import PreemptedBundler, Threads
+from ringcast.sim.unicast_log import UnicastLog
 from ringcast.sim.view_filter import ViewFilter
 from ringcast.stack import Effects, Instant
 from ringcast.stacks import STACKS
@@ -139,8 +139,8 @@ class Member:
         self.large: Fragments | None = None                  # the message to everybody that is
                                                              # going out in fragments
         self._begins_to_send = bool(self.again or self.backlog)
-        self.talks: dict[Address, UnicastLog] = {}    # what it has to say to single members
-        self._begins_to_say: set[Address] = set()
+        self.unicast_logs: dict[Address, UnicastLog] = {}    # what it has to say to single members
+        self._begins_unicast: set[Address] = set()
         self.got: dict[Address, list[bytes | None]] = {}  # what it was handed, by sender
         self.first: dict[Address, int] = {}               # the seqno of the first of these
         # what the application is done with
@@ -261,13 +261,13 @@ class Member:
         self.backlog, self.large = [], None
         self._count_blocked()
 
-    def say(self, to: str, count: int, size: int, is_oob: bool = False) -> None:
+    def send_unicast(self, to: str, count: int, size: int, is_oob: bool = False) -> None:
         """Send `count` messages of `size` bytes and more to the one member that it
         knows as `to`, as soon as there is room."""
         for address in self.views[-1].members if self.views else ():
             if address.name == to and self.endpoint.leaving is None:
-                self.cluster.talk(self, address).add(count, size, is_oob)
-                self._begins_to_say.add(address)
+                self.cluster.unicast_log(self, address).offer(count, size, is_oob)
+                self._begins_unicast.add(address)
                 self.attend()
 
     def hide(self, name: str) -> None:
@@ -291,8 +291,8 @@ class Member:
         stays.)"""
         if self.endpoint.leaving is None and self.alive and not self.again:
             self.stop_sending()
-            for talk in self.talks.values():
-                talk.large, talk.backlog = None, []
+            for log in self.unicast_logs.values():
+                log.large, log.backlog = None, []
             self.threads.stop()
             self.receiving = False
             now = self.clock.read(self.cluster.now)
@@ -331,9 +331,9 @@ class Member:
         if self._begins_to_send:
             self._begins_to_send = False
             self._begin_to_send(None, now)
-        for address in sorted(self._begins_to_say):
+        for address in sorted(self._begins_unicast):
             self._begin_to_send(address, now)
-        self._begins_to_say.clear()
+        self._begins_unicast.clear()
         self.threads.preempt()
         self.endpoint.deliver(now)
         self._end_turn(now)
@@ -468,8 +468,8 @@ class Member:
         if self.again or self.backlog:
             self._push(now)
             self.attend()
-        for address, talk in self.talks.items():
-            if talk.backlog:
+        for address, log in self.unicast_logs.items():
+            if log.backlog:
                 self._push_to(address, now)
 
     def _push(self, now: Instant) -> None:
@@ -498,7 +498,7 @@ class Member:
         self.bundler.flush(dest, now)
 
     def has_to_send(self, dest: Dest) -> bool:
-        return bool(self.again or self.backlog) if dest is None else bool(self.talks[dest].backlog)
+        return bool(self.again or self.backlog) if dest is None else bool(self.unicast_logs[dest].backlog)
 
     def port(self, dest: Dest) -> SendWindow | None:
         """The window for `dest` that was used last, unless its connection was closed
@@ -514,8 +514,8 @@ class Member:
             now = self.clock.read(self.cluster.now)
             window = self.ports[dest] = self.endpoint.window(dest, now)
         except NotMemberError:
-            talk = self.talks[dest]
-            talk.large, talk.backlog = None, []         # the application is told, and says no more
+            log = self.unicast_logs[dest]
+            log.large, log.backlog = None, []         # the application is told, and says no more
             return None
         return window
 
@@ -585,17 +585,17 @@ class Member:
                                            or len(self._next(dest)[0]) > window.largest)
 
     def _large_of(self, dest: Dest) -> Fragments | None:
-        return self.large if dest is None else self.talks[dest].large
+        return self.large if dest is None else self.unicast_logs[dest].large
 
     def _set_large(self, dest: Dest, large: Fragments | None) -> None:
         if dest is None:
             self.large = large
         else:
-            self.talks[dest].large = large
+            self.unicast_logs[dest].large = large
 
     def _next(self, dest: Dest) -> tuple[bytes, int]:
         """Return the message that comes next, and its flags."""
-        return ((self.again or self.backlog)[0], 0) if dest is None else self.talks[dest].backlog[0]
+        return ((self.again or self.backlog)[0], 0) if dest is None else self.unicast_logs[dest].backlog[0]
 
     def _pushed(self, dest: Dest, taken: int) -> None:
         self._note_room(dest, bool(taken))
@@ -605,7 +605,7 @@ class Member:
         """So many messages have their places in the stream to `dest`."""
         if dest is not None:
             for _ in range(taken):
-                self.talks[dest].accepted()
+                self.unicast_logs[dest].accept()
         elif self.again:
             del self.again[:taken]
         else:

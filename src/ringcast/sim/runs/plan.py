@@ -208,7 +208,7 @@ def draw(seed: int, settings: Settings) -> Plan:
     options = unicast_options(of_unicast) | options
     actions = [action for action in load(rng, names, settings, options, duration)
                + faults(rng, names, settings, duration)
-               + talks(of_unicast, names, settings, duration) if action.at < duration]
+               + unicast_load(of_unicast, names, settings, duration) if action.at < duration]
     if STACKS[settings.stack].votes:
         options = nakack2_options(Random(f"{seed} nakack2"), settings.stack) | options | settings.options
     if not STACKS[settings.stack].is_lossless and (frames := wire(Random(f"{seed} wire"),
@@ -262,7 +262,7 @@ def steady_plan(seed: int, settings: Settings) -> Plan:
     timed = (*FAULTS, "unicast", "large", "splits", "breaks")
     asked = msgspec.structs.replace(settings, **{name: getattr(settings, name) or 0
                                                  for name in timed})
-    actions = faults(rng, names, asked, end) + talks(rng, names, asked, end)
+    actions = faults(rng, names, asked, end) + unicast_load(rng, names, asked, end)
     if STACKS[settings.stack].is_lossless:
         network = {"bandwidth": bandwidth}
         actions += breaks(rng, names, asked, end)
@@ -386,7 +386,7 @@ def switches(rng: Random, names: str, settings: Settings, options: dict[str, Any
     return []
 
 
-def talks(rng: Random, names: str, settings: Settings, duration: int) -> list[Action]:
+def unicast_load(rng: Random, names: str, settings: Settings, duration: int) -> list[Action]:
     """Messages to single members, oneself among them, in half of all runs; and views
     that lack somebody."""
     total = pick(settings.unicast, rng.choice([0, 0, 0, 20, 200, 1000]))
@@ -397,7 +397,7 @@ def talks(rng: Random, names: str, settings: Settings, duration: int) -> list[Ac
                            70_000]) if settings.size is None else settings.size
         value = (rng.choice(names), count if size < 8000 else min(count, 3), size,
                  rng.random() < 0.15)
-        actions.append(Action(rng.randrange(duration), "say", rng.choice(names), value))
+        actions.append(Action(rng.randrange(duration), "send unicast", rng.choice(names), value))
         total -= count
     for _ in range(pick(settings.splits, rng.randint(1, 3) if actions and len(names) > 1
                         and rng.random() < 0.4 else 0)):
@@ -543,7 +543,7 @@ def returns(rng: Random, names: str, settings: Settings, duration: int, starts: 
     starts[who] = msgspec.structs.replace(starts[who], receiving=False, returns=True)
     actions = [msgspec.structs.replace(action, who=who) if action.what == "send"
                and rng.random() < 0.5 else action
-               for action in actions if (action.what, action.who) != ("say", who)]
+               for action in actions if (action.what, action.who) != ("send unicast", who)]
     for _ in range(wanted):
         at = rng.randrange(duration)
         back = at + rng.choice([0, 10 * MS, rng.randrange(duration)])

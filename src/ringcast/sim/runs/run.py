@@ -128,8 +128,8 @@ class Run:
         elif action.what == "slow":
             member.finish_after, member.limit = value
             member.attend()
-        elif action.what == "say":
-            member.say(*value)
+        elif action.what == "send unicast":
+            member.send_unicast(*value)
         elif action.what == "hide":
             member.hide(value)
         elif action.what == "show":
@@ -228,9 +228,9 @@ class Run:
         self._take_out_the_dead()
         for member in cluster.living():
             member.offer(2, 10)
-            for name, talk in [(address.name, talk) for address, talk in member.talks.items()]:
-                if talk.said and not talk.backlog:
-                    member.say(name, 2, 10)
+            for name, log in [(address.name, log) for address, log in member.unicast_logs.items()]:
+                if log.sent and not log.backlog:
+                    member.send_unicast(name, 2, 10)
 
     def _take_out_the_dead(self) -> None:
         """What an operator does, always from the same member: exclude the dead while
@@ -292,9 +292,9 @@ class Run:
         may wait for an ack."""
         config = configure(self.plan.options, self.plan.stack)
         share = min(config.max_bytes, self.plan.socket_bytes // 2 // len(self.plan.names)) // 4
-        talks = [talk for member in self.cluster.living() for talk in member.talks.values()]
+        logs = [log for member in self.cluster.living() for log in member.unicast_logs.values()]
         waiting = 0
-        for payload in [payload for talk in talks for payload, _ in talk.backlog]:
+        for payload in [payload for log in logs for payload, _ in log.backlog]:
             fragments = 1 + len(payload) // (config.max_bundle_size // 2)
             waiting += 1 + fragments // config.capacity + len(payload) // max(1, share)
         smallest = min(int(start.options.get("capacity", config.capacity))

@@ -21,7 +21,7 @@ from ringcast.sim.cluster import Cluster, Observer
 from ringcast.sim.links import Links
 from ringcast.sim.member import Member
 from ringcast.sim.network import MS, Network
-from ringcast.sim.talk import UnicastLog
+from ringcast.sim.unicast_log import UnicastLog
 from ringcast.stack import Instant
 
 ANY = "*"
@@ -168,12 +168,12 @@ class ScriptedMember(Member):
 
     Messages to one other member carry their numbers, as those to everybody do: 1, 2, 3
     (or from the offset on), through all connections. What this member got of such is in
-    `told`, in the order of delivery; what it has in hand, in `outstanding`.
+    `unicast_received`, in the order of delivery; what it has in hand, in `outstanding`.
     """
 
     def __init__(self, cluster: "ScriptedCluster", name: str, **options: Any) -> None:
         super().__init__(cluster, name, **options)
-        self.told: dict[Address, list[int]] = {}
+        self.unicast_received: dict[Address, list[int]] = {}
         self.outstanding: list[Batch] = []
         self.refused: dict[Address, list[int]] = {}  # what it could not send, because there is
                                                      # nobody to take it
@@ -195,29 +195,29 @@ class ScriptedMember(Member):
 
     # -------------------------------------------------------------------------- to one other member
 
-    def tell(self, dest: Address, numbers: Sequence[int], is_oob: bool) -> None:
+    def submit_unicast(self, dest: Address, numbers: Sequence[int], is_oob: bool) -> None:
         """Send these to one member, in order; what has no room waits for it."""
-        talk = self.cluster.talk(self, dest)
-        waited = bool(talk.backlog)
-        talk.backlog += [(b"%d" % number, int(Flag.OOB) if is_oob else 0) for number in numbers]
+        log = self.cluster.unicast_log(self, dest)
+        waited = bool(log.backlog)
+        log.backlog += [(b"%d" % number, int(Flag.OOB) if is_oob else 0) for number in numbers]
         if not waited:
             self._push_to(dest, self.clock.read(self.cluster.now))
         self.turn()
 
     def _push_to(self, dest: Address, now: Instant) -> None:
-        talk = self.talks[dest]
-        waiting, talk.backlog = talk.backlog, []
-        while waiting and not talk.backlog:
-            said, message = len(talk.said), waiting.pop(0)
-            talk.backlog = [message]
+        log = self.unicast_logs[dest]
+        waiting, log.backlog = log.backlog, []
+        while waiting and not log.backlog:
+            sent, message = len(log.sent), waiting.pop(0)
+            log.backlog = [message]
             super()._push_to(dest, now)
-            if not talk.backlog and len(talk.said) == said:
+            if not log.backlog and len(log.sent) == sent:
                 self.refused.setdefault(dest, []).append(int(message[0]))
-        talk.backlog += waiting
+        log.backlog += waiting
 
     def _take(self, batch: Batch, now: Instant) -> None:
         if batch.dest is not None:
-            self.told.setdefault(batch.sender, []).extend(map(int, batch.payloads))
+            self.unicast_received.setdefault(batch.sender, []).extend(map(int, batch.payloads))
             self.outstanding.append(batch)
         super()._take(batch, now)
 
@@ -267,8 +267,8 @@ class ScriptedCluster(Cluster):
             self.links = ScriptedLinks(self)
         self.observer = Recorder(self, self.script.history)
 
-    def talk(self, sender: Member, receiver: Address) -> UnicastLog:
-        return sender.talks.setdefault(receiver, UnicastLog(base=(sender.offset + 1) % MODULUS))
+    def unicast_log(self, sender: Member, receiver: Address) -> UnicastLog:
+        return sender.unicast_logs.setdefault(receiver, UnicastLog(base=(sender.offset + 1) % MODULUS))
 
     def kinds(self) -> set[str]:
         """Return the names of all kinds that the members' stacks know."""

@@ -28,11 +28,11 @@ def tell(words: Words) -> Act:
 
     def act(play: Play) -> None:
         member, dest = play.member(name), play.member(to).address
-        talk = play.cluster.talk(member, dest)
-        following = (talk.base + len(talk.said) + len(talk.backlog)) % MODULUS
+        log = play.cluster.unicast_log(member, dest)
+        following = (log.base + len(log.sent) + len(log.backlog)) % MODULUS
         if numbers[0] != following:
             raise Mistake(f"the next message of {name} to {to} is {following}")
-        member.tell(dest, numbers, is_oob)
+        member.submit_unicast(dest, numbers, is_oob)
     return act
 
 
@@ -88,7 +88,7 @@ def told(words: Words) -> Act:
     the order of delivery. Or `nothing`."""
     name, sender, numbers = words.member(), words.member(), words.all_seqnos()
     return lambda play: play.expect(collapsed(numbers),
-                                    collapsed(play.member(name).told.get(play.member(sender).address, [])))
+                                    collapsed(play.member(name).unicast_received.get(play.member(sender).address, [])))
 
 
 @expects("waiting")
@@ -98,8 +98,8 @@ def waiting(words: Words) -> Act:
     (name, to), numbers = words.pair(), words.all_seqnos()
 
     def act(play: Play) -> None:
-        talk = play.cluster.talk(play.member(name), play.member(to).address)
-        play.expect(collapsed(numbers), collapsed([int(payload) for payload, _ in talk.backlog]))
+        log = play.cluster.unicast_log(play.member(name), play.member(to).address)
+        play.expect(collapsed(numbers), collapsed([int(payload) for payload, _ in log.backlog]))
     return act
 
 
@@ -120,9 +120,9 @@ def failed(words: Words) -> Act:
     (name, to), numbers = words.pair(), words.all_seqnos()
 
     def act(play: Play) -> None:
-        talk = play.cluster.talk(play.member(name), play.member(to).address)
+        log = play.cluster.unicast_log(play.member(name), play.member(to).address)
         play.expect(collapsed(numbers),
-                    collapsed([(talk.base + number) % MODULUS for number in sorted(talk.failed)]))
+                    collapsed([(log.base + number) % MODULUS for number in sorted(log.failed)]))
     return act
 
 
