@@ -164,7 +164,7 @@ def test_a_trace_has_every_event_of_the_run(tmp_path):
     assert compute.max(table["wall"]).as_py() <= run.cluster.now
     delivered = to_all.filter(compute.equal(to_all["event"], "deliver"))
     assert compute.sum(delivered["nbytes"]).as_py() == sum(
-        len(payload or b"") for member in incarnations for payloads in member.got.values()
+        len(payload or b"") for member in incarnations for payloads in member.consumer.got.values()
         for payload in payloads)
     views = [tuple(map(str, view.members)) for member in incarnations for view in member.views]
     assert sorted(map(tuple, rows_of("view")["members"].to_pylist())) == sorted(views)

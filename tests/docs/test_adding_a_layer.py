@@ -34,7 +34,7 @@ def simulated(stack, **network):
 
 
 def call(member, layer, method, *arguments):
-    getattr(member.endpoint.layer(layer), method)(*arguments, member.clock.read(member.cluster.now))
+    getattr(member.endpoint.layer(layer), method)(*arguments, member.now)
     member.turn()
 
 
@@ -58,12 +58,15 @@ def test_a_forwarded_message_comes_from_the_coordinator_whatever_is_lost(page):
     group.heal()
     group.settle()
     assert group.owed() is None
+    def forwarded(member):
+        return [payload for payload in member.consumer.got[first.address] if len(payload) < 10]
+
     for member in group.living():
-        came = [payload for payload in member.got[first.address] if len(payload) < 10]
+        came = forwarded(member)
         for each in "ABC":
             assert [payload for payload in came if payload[:1] == each.encode()] == [
                 f"{each}{n}".encode() for n in range(20)]
-        assert came == [payload for payload in second.got[first.address] if len(payload) < 10]
+        assert came == forwarded(second)
 
 
 def test_the_next_coordinator_forwards_when_the_first_one_dies(page):
@@ -75,7 +78,8 @@ def test_the_next_coordinator_forwards_when_the_first_one_dies(page):
     group.run(100)
     second.exclude(first.name)
     group.run(1000)
-    assert second.got[second.address] == third.got[second.address] == [b"after all"]
+    for member in (second, third):
+        assert member.consumer.got[second.address] == [b"after all"]
 
 
 def test_without_room_the_coordinator_waits(page):
@@ -83,15 +87,15 @@ def test_without_room_the_coordinator_waits(page):
     group.run(500)
     first = group.incarnations[group["A"].views[-1].members[0].incarnation]
     second = group["B" if first.name == "A" else "A"]
-    second.limit = 0                                    # takes nothing, so nothing is purged
+    second.endpoint.max_undelivered = 0                                    # takes nothing, so nothing is purged
     for number in range(5):
         call(second, page["ForwardToCoord"], "forward", b"%d" % number)
     group.run(200)
     assert len(second.endpoint.layer(page["ForwardToCoord"]).waiting) == 3
-    second.limit = 100
-    second.attend()
+    second.endpoint.max_undelivered = 100
+    second.request_turn()
     group.settle()
-    assert second.got[first.address] == [b"0", b"1", b"2", b"3", b"4"]
+    assert second.consumer.got[first.address] == [b"0", b"1", b"2", b"3", b"4"]
 
 
 @pytest.mark.udp

@@ -26,7 +26,7 @@ def come_back(group, acked, **options):
 
 
 def got(group, name):
-    return group[name].got.get(group["P"].address, [])
+    return group[name].consumer.got.get(group["P"].address, [])
 
 
 def numbered(first, last):
@@ -58,7 +58,7 @@ def test_the_group_keeps_its_view_and_learns_where_the_member_is_now(stack):
     come_back(group, acked=0, physical="elsewhere")
     group.run(1000)
     assert group["A"].views == before and group["P"].views == before[-1:]
-    assert group["A"].routes[group["P"].incarnation] == "elsewhere"
+    assert group["A"].transport.routes[group["P"].incarnation] == "elsewhere"
 
 
 @pytest.mark.parametrize("stack", STACKS)
@@ -126,10 +126,10 @@ def test_nothing_is_acknowledged_that_is_still_in_hand_from_before(stack):
     """A was handed 1 to 3 and has not finished them when P is taken out; P comes back
     and must not hear that A has them."""
     group = group_of(stack, "PA")
-    group["A"].finish_after = None
+    group["A"].consumer.finish_after = None
     group["P"].send(*numbered(1, 3))
     group.run(500)
-    outstanding = group["A"].handed
+    outstanding = group["A"].endpoint.undelivered
     assert outstanding == 3
     group["P"].crash()
     group["A"].exclude("P")
@@ -139,14 +139,14 @@ def test_nothing_is_acknowledged_that_is_still_in_hand_from_before(stack):
     assert group["P"].multicast.send_window.ring.low == 0
     old = group["A"].multicast.windows.departed[group["P"].incarnation]
     assert old.outstanding == 3 and group["A"].multicast.starts.deferred
-    group["A"].finish_after = 0
+    group["A"].consumer.finish_after = 0
     finish_what_is_in_hand(group["A"], group["P"].address, old)
     all_have(group, numbered(1, 3), "A")
     assert group["P"].multicast.send_window.ring.low == 3
 
 
 def finish_what_is_in_hand(member, sender, stream):
-    member.finish(Batch(sender, 1, numbered(1, 3), 1, None, 0, stream))
+    member.consumer.finish(Batch(sender, 1, numbered(1, 3), 1, None, 0, stream))
 
 
 def test_a_hello_of_an_earlier_stint_changes_nothing():
@@ -157,7 +157,7 @@ def test_a_hello_of_an_earlier_stint_changes_nothing():
     group.run(1000)
     receiver = group["A"]
     receiver.members.receive([group["P"].stack.control(HELLO, stale)],
-                             receiver.clock.read(group.now))
+                             receiver.now)
     assert receiver.members.heard["P"].physical == "elsewhere"
 
 
@@ -176,7 +176,7 @@ def test_a_member_that_restarts_meanwhile_goes_on_from_its_journal(stack):
     group["P"].send(*numbered(1, 20))
     group.run(500)
     group["P"].crash()
-    kept = group["A"].durable()
+    kept = group["A"].consumer.durable()
     group["A"].crash()
     group.start("A", resume=kept)
     come_back(group, acked=20)

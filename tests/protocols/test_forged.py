@@ -51,7 +51,7 @@ def heal(group):
 
 def assert_all_have(group, sender, messages):
     for name in group.names:
-        assert group[name].got.get(group[sender].address, []) == messages, name
+        assert group[name].consumer.got.get(group[sender].address, []) == messages, name
 
 
 # ------------------------------------------------------------------------------ nobody waits for me
@@ -79,7 +79,7 @@ def test_one_refusal_in_the_name_of_a_joiner_ends_no_stream():
     group["A"].send(*numbered(1, 20))
     group.run(100)
     heal(group)
-    assert group["C"].got[group["A"].address] == numbered(1, 20)
+    assert group["C"].consumer.got[group["A"].address] == numbered(1, 20)
 
 
 def test_a_refusal_before_anything_was_sent_is_taken_back_by_who_takes_messages():
@@ -145,7 +145,7 @@ def test_a_life_that_comes_back_after_that_is_heard(stack):
     group.run(3000)
     assert group.owed() is None, group.owed()
     for name in "AB":
-        assert group[name].got[group["P"].address] == numbered(1, 30)
+        assert group[name].consumer.got[group["P"].address] == numbered(1, 30)
 
 
 # ------------------------------------------------------------------------------ the last generation
@@ -400,4 +400,4 @@ def test_one_vote_far_ahead_of_its_own_stream_blocks_nobody(far):
     group.settle(20_000)
     group["B"].send(*numbered(70, 100))
     heal(group)
-    assert len(group["C"].got[group["B"].address]) == 64 + 5 + 31
+    assert len(group["C"].consumer.got[group["B"].address]) == 64 + 5 + 31

@@ -59,7 +59,7 @@ def test_nobody_has_a_view_before_all_are_there():
 def test_members_know_where_the_others_can_be_reached():
     group = Cluster("AB").start()
     group.run(500)
-    assert group["A"].routes == {group["B"].address.incarnation: "B"}
+    assert group["A"].transport.routes == {group["B"].address.incarnation: "B"}
 
 
 def test_there_is_silence_once_all_agree():
@@ -418,7 +418,7 @@ def test_a_joiner_on_another_stack_stops_with_a_sentence_and_the_group_stays(sta
 def test_two_joiners_on_different_stacks_both_stop_whoever_came_first():
     group = Cluster("AB").start("A")
     group.run(500)
-    group.checkers.vacated()                            # members are to stop that nobody took out
+    group.checkers.note_departure()         # members are to stop that nobody took out
     group.stack = "nakack2-udp"
     group.start("B")
     group.run(500)
@@ -428,7 +428,7 @@ def test_two_joiners_on_different_stacks_both_stop_whoever_came_first():
 
 def test_members_with_different_limits_of_a_message_do_not_join():
     group = Cluster("AB").start("A")
-    group.checkers.vacated()
+    group.checkers.note_departure()
     group.options["max_message_size"] = 1000
     group.start("B")
     group.run(500)
@@ -440,7 +440,7 @@ def test_a_forged_hello_on_another_stack_never_stops_a_member_that_has_a_view():
     group = Cluster("AB").start()
     group.settle()
     a, b = group["A"], group["B"]
-    table, view, routes = dict(a.members.table), a.views[-1], dict(a.routes)
+    table, view, routes = dict(a.members.table), a.views[-1], dict(a.transport.routes)
     sent = group.sent_datagrams
     for number in range(1000):
         for physical, installed in (("elsewhere", False), ("B", True)):
@@ -449,7 +449,7 @@ def test_a_forged_hello_on_another_stack_never_stops_a_member_that_has_a_view():
             a.turn([b.stack.control(HELLO, forged).data])
         group.run(1)
     assert a.fault is None
-    assert (a.members.table, a.views[-1], a.routes) == (table, view, routes)
+    assert (a.members.table, a.views[-1], a.transport.routes) == (table, view, routes)
     assert len(a.warnings) == 1 and a.members.num_refused == 2000
     assert group.sent_datagrams - sent <= 2 * 10 * 10 + 10  # ten in a hello_interval, and answers
     group.settle()

@@ -67,16 +67,16 @@ def test_a_member_that_comes_back_and_misses_something_though_it_was_never_taken
     group.run(20)
     group.start("C", resume=Digest({group["A"].address: 10}))
     group.run(200)
-    assert group["C"].first[group["A"].address] == 11
-    group["C"].got.clear()
-    group["C"].finished.clear()
+    assert group["C"].consumer.first[group["A"].address] == 11
+    group["C"].consumer.got.clear()
+    group["C"].consumer.finished.clear()
     group.checkers._starts[group["C"].incarnation, group["A"].incarnation] = 12
     with broken("lost", "never taken out"):
         group.checkers.delivered(group["C"], batch_of(group, 13, b"13"))
 
 
 def test_a_purge_of_what_somebody_has_not_finished(group):
-    group["B"].finish_after = None
+    group["B"].consumer.finish_after = None
     group["A"].send(b"11", b"12")
     group.run(100)
     group["A"].multicast.send_window.ring.stable(12)
@@ -133,7 +133,7 @@ def linked():
 
 
 def test_room_made_of_what_the_application_has_not_finished(linked):
-    linked["B"].finish_after = None
+    linked["B"].consumer.finish_after = None
     linked["A"].send(b"11", b"12")
     linked.run(20)
     linked["B"].multicast.windows[linked["A"].incarnation].ring.stable(12)
@@ -148,7 +148,7 @@ def test_a_sender_that_is_read_though_there_is_no_room(linked):
 
 
 def test_a_sender_that_is_not_read_for_no_reason(linked):
-    linked["B"].held = {linked["A"].incarnation}
+    linked["B"].transport.held = {linked["A"].incarnation}
     with broken("held"):
         linked.checkers.after_turn(linked["B"])
 
@@ -182,7 +182,7 @@ def test_a_queue_with_another_bound_than_that_of_its_mode(linked, bound):
 def test_a_receiver_that_keeps_and_gives_up_what_is_not_stable():
     group = Cluster("ABC", stack="nakack2-udp", capacity=64, discard_delivered_msgs=False).start()
     group.run(500)
-    group["C"].finish_after = None
+    group["C"].consumer.finish_after = None
     group["A"].send(b"1", b"2", b"3")
     group.run(100)
     group["B"].multicast.windows[group["A"].incarnation].ring.stable(2)
@@ -212,7 +212,7 @@ def test_a_leaver_whose_messages_did_not_reach_everybody(group):
     group["A"].leave()
     group.run(1000)
     group.checkers.agreed()
-    group["C"].finished[group["A"].incarnation] = 9
+    group["C"].consumer.finished[group["A"].incarnation] = 9
     with broken("agreement", "C has A's messages up to 9"):
         group.checkers.agreed()
 
@@ -231,10 +231,10 @@ def test_a_group_that_does_not_come_to_rest(group):
 
 
 @pytest.mark.parametrize(("harm", "says"), [
-    (lambda group: group["B"].backlog.append(b"x"), "B is blocked"),
+    (lambda group: group["B"].producer.multicasts.backlog.append(b"x"), "B is blocked"),
     (lambda group: group["A"].multicast.send_window.push(b"x"),
      "A has 1 messages that are not acknowledged"),
-    (lambda group: group["C"].finished.update({group["A"].incarnation: 9}),
+    (lambda group: group["C"].consumer.finished.update({group["A"].incarnation: 9}),
      "C has A's messages up to 9, of 10"),
     (lambda group: group["C"].views.append(View(1, ())), "C has the view"),
     (lambda group: group["C"].views.clear(), "C has no view"),
@@ -265,7 +265,7 @@ def test_chatter_without_need_fails_the_run():
 
     def chatter():
         run.cluster["A"].members._schedule_hello(run.cluster["A"].clock.read(run.cluster.now))
-        run.cluster["A"].attend()
+        run.cluster["A"].request_turn()
         run.cluster.at(run.cluster.now + 50 * MS, chatter)
 
     run.cluster.at(400 * MS, chatter)
@@ -291,7 +291,7 @@ def test_a_run_without_traffic_is_void():
 
 def test_healing_ends_what_the_plan_began():
     cluster = Cluster("AB", network=Network(loss=0.99)).start()
-    cluster["A"].send_full = 1.0
+    cluster["A"].transport.send_full = 1.0
     cluster["B"].pause(10_000 * MS)
     cluster.heal()
     cluster.settle()

@@ -2,8 +2,8 @@
 
 import pytest
 
+from ringcast.sim.clock import Clock
 from ringcast.sim.cluster import Cluster
-from ringcast.sim.member import Clock
 from ringcast.sim.network import MS, Network
 from ringcast.sim.runs.plan import Settings
 from ringcast.sim.runs.run import simulate
@@ -34,7 +34,7 @@ def group(names="AB", **options):
 
 
 def got(cluster, receiver, sender):
-    return cluster[receiver].got.get(cluster[sender].address, [])
+    return cluster[receiver].consumer.got.get(cluster[sender].address, [])
 
 
 def test_a_full_socket_drops_and_the_rest_is_repeated():
@@ -44,7 +44,7 @@ def test_a_full_socket_drops_and_the_rest_is_repeated():
     payloads = [b"%d" % k + bytes(90) for k in range(200)]
     cluster["A"].send(*payloads)
     cluster.run(40)
-    assert b.num_overflows > 10 and b.queued <= 2000
+    assert b.transport.num_overflows > 10 and b.transport.num_bytes <= 2000
     cluster.settle()
     assert got(cluster, "B", "A") == payloads
 
@@ -64,7 +64,7 @@ def test_a_pause_can_be_ended():
     cluster["B"].pause(3600 * SECOND)
     cluster["A"].send(b"1")
     cluster.run(100)
-    cluster["B"].resume_now()
+    cluster["B"].end_pause()
     cluster.run(10)
     assert got(cluster, "B", "A") == [b"1"]
 
@@ -82,23 +82,23 @@ def test_a_paused_application_sends_nothing():
 def test_a_slow_application_finishes_in_order_and_late():
     cluster = group()
     b = cluster["B"]
-    b.finish_after, b.limit = 100 * MS, 2
+    b.consumer.finish_after, b.endpoint.max_undelivered = 100 * MS, 2
     cluster["A"].send(*[b"%d" % k for k in range(6)])
     cluster.run(90)
     assert len(got(cluster, "B", "A")) == 2 and cluster["A"].multicast.unacked() == 6
     cluster.run(20)
     assert len(got(cluster, "B", "A")) == 4 and cluster["A"].multicast.unacked() == 4
-    b.finish_after = 0
+    b.consumer.finish_after = 0
     cluster.settle()
     assert cluster["A"].multicast.unacked() == 0
 
 
 def test_a_full_send_buffer_loses_the_end_of_a_turn():
     cluster = group(max_bundle_size=512)
-    cluster["A"].send_full = 1.0
+    cluster["A"].transport.send_full = 1.0
     cluster["A"].send(*[bytes(400)] * 20)
-    assert cluster["A"].num_unsent > 0
-    cluster["A"].send_full = 0.0
+    assert cluster["A"].transport.num_unsent > 0
+    cluster["A"].transport.send_full = 0.0
     cluster.settle()
     assert len(got(cluster, "B", "A")) == 20
 
@@ -107,11 +107,11 @@ def test_what_is_offered_is_sent_as_soon_as_there_is_room():
     cluster = group(capacity=4)
     cluster["A"].offer(100, 5)
     cluster.run(0)
-    assert len(cluster["A"].log) == 4 and len(cluster["A"].backlog) == 96
+    assert len(cluster["A"].log) == 4 and len(cluster["A"].producer.multicasts.backlog) == 96
     cluster.settle()
     assert got(cluster, "B", "A") == cluster["A"].log and len(cluster["A"].log) == 100
     assert len(set(cluster["A"].log)) == 100
-    assert cluster["A"].blocked > 0
+    assert cluster["A"].producer.num_blockings > 0
 
 
 def test_a_leaver_waits_for_its_acks_and_sees_that_the_others_know():
@@ -140,7 +140,7 @@ def test_a_life_that_moved_is_found_and_what_went_to_the_old_address_is_lost():
     cluster["B"].crash()
     cluster.start("B", physical="elsewhere")
     cluster.run(500)
-    assert cluster["A"].routes[cluster["B"].incarnation] == "elsewhere"
+    assert cluster["A"].transport.routes[cluster["B"].incarnation] == "elsewhere"
     cluster["B"].send(b"from there")
     cluster.settle()
     assert got(cluster, "A", "B") == [b"from there"]
@@ -153,7 +153,7 @@ def test_a_clock_that_jumps_or_runs_fast_loses_nothing():
     for _ in range(5):
         cluster["A"].send(*[b"%d" % k for k in range(20)])
         cluster["A"].clock.jump(cluster.now, 86_400 * SECOND)
-        cluster["A"].attend()
+        cluster["A"].request_turn()
         cluster.run(20)
     cluster.network.heal()
     cluster.settle()
@@ -170,8 +170,8 @@ def test_when_all_leave_at_once_under_loss_nothing_that_all_have_is_reported(sta
         cluster[member].send_unicast(dest, 30, 10)
     members = [cluster[name] for name in "ABC"]
     for _ in range(10_000):
-        if all(sum(map(len, member.got.values())) == 90
-               and all(log.last_delivered == 29 for log in member.unicast_logs.values())
+        if all(sum(map(len, member.consumer.got.values())) == 90
+               and all(log.last_delivered == 29 for log in member.producer.unicast_logs.values())
                for member in members):
             break
         cluster.run(1)
@@ -202,7 +202,8 @@ def test_a_large_message_to_all_is_cut_and_numbered_as_it_ships(stack, threads):
     assert len(whole) == 5 and len(whole[2]) > 150_000
     assert len(a.log) == 4 + 3 and a.log.begin_of(5) == 3 and a.log.end_of(3) == 5
     for name in "ABC":
-        assert [payload for payload in cluster[name].got[a.address] if payload is not None] == whole
+        got_by = cluster[name].consumer.got[a.address]
+        assert [payload for payload in got_by if payload is not None] == whole
 
 
 @pytest.mark.parametrize("stack", ["mcast-udp", "nakack2-tcp"])

@@ -20,10 +20,10 @@ def test_messages_of_several_threads_wait_for_company_and_all_come_in_order():
     a = cluster["A"]
     a.offer(1000, 20)
     cluster.run(1)
-    assert a.multicast.send_window.waiting > 0 and a.bundler.deadline() is not None
+    assert a.multicast.send_window.waiting > 0 and a.endpoint.bundler.deadline() is not None
     cluster.settle()
-    assert cluster["B"].got[a.address] == a.log and len(a.log) == 1000
-    assert a.num_waits > 0 and a.num_ahead > 0 and a.threads.running == []
+    assert cluster["B"].consumer.got[a.address] == a.log and len(a.log) == 1000
+    assert a.producer.num_waits > 0 and a.num_ahead > 0 and a.producer.threads.running == []
 
 
 def test_without_threads_a_message_leaves_in_the_instant_of_its_send():
@@ -31,7 +31,7 @@ def test_without_threads_a_message_leaves_in_the_instant_of_its_send():
     a = cluster["A"]
     a.offer(1000, 20)
     cluster.run(0)
-    assert a.multicast.send_window.sent == 1000 and a.bundler.deadline() is None
+    assert a.multicast.send_window.sent == 1000 and a.endpoint.bundler.deadline() is None
 
 
 def test_what_waits_is_sent_a_delay_after_the_datagram_before_it():
@@ -40,13 +40,13 @@ def test_what_waits_is_sent_a_delay_after_the_datagram_before_it():
     a.offer(1, 20)
     cluster.run(10)
     assert a.multicast.send_window.sent == 1
-    last = a.bundler.last[None]
-    a.bundler.last[None] = a.clock.read(cluster.now)        # as if that had left just now
+    last = a.endpoint.bundler.last[None]
+    a.endpoint.bundler.last[None] = a.now        # as if that had left just now
     a.offer(1, 20)
     cluster.run(390)
     assert (a.multicast.send_window.sent, a.multicast.send_window.ring.hr) == (1, 2)
     cluster.run(11)
-    assert a.multicast.send_window.sent == 2 and a.bundler.last[None] > last
+    assert a.multicast.send_window.sent == 2 and a.endpoint.bundler.last[None] > last
 
 
 def test_messages_to_one_member_wait_too_and_large_ones_go_in_fragments():
@@ -56,8 +56,8 @@ def test_messages_to_one_member_wait_too_and_large_ones_go_in_fragments():
     a.send_unicast("B", 3, 5000)
     a.send_unicast("A", 20, 20)
     cluster.run(500)
-    assert [a.unicast_logs[each.address].last_delivered for each in (b, a)] == [52, 19]
-    assert a.unicast.num_unacked() == 0 and a.num_waits > 0
+    assert [a.producer.unicast_logs[each.address].last_delivered for each in (b, a)] == [52, 19]
+    assert a.unicast.num_unacked() == 0 and a.producer.num_waits > 0
 
 
 def test_threads_that_find_no_room_are_released_by_acks():
@@ -65,7 +65,7 @@ def test_threads_that_find_no_room_are_released_by_acks():
     cluster["A"].offer(100, 5)
     cluster.settle()
     a = cluster["A"]
-    assert len(a.log) == 100 and a.blocked > 0 and a.multicast.unacked() == 0
+    assert len(a.log) == 100 and a.producer.num_blockings > 0 and a.multicast.unacked() == 0
 
 
 def test_threads_stand_still_with_their_process_and_go_on_when_it_does():
@@ -77,7 +77,7 @@ def test_threads_stand_still_with_their_process_and_go_on_when_it_does():
     done = len(a.log)
     cluster.run(100)
     assert len(a.log) == done < 10
-    a.resume_now()
+    a.end_pause()
     cluster.run(100)
     assert len(a.log) == 10
 
@@ -89,8 +89,8 @@ def test_who_leaves_sends_no_more_and_what_waits_goes_first():
     cluster.run(1)
     a.leave()
     cluster.run(500)
-    assert a.left and a.threads.running == [] and 0 < len(a.log) < 1000
-    assert cluster["B"].got[a.address] == a.log
+    assert a.left and a.producer.threads.running == [] and 0 < len(a.log) < 1000
+    assert cluster["B"].consumer.got[a.address] == a.log
 
 
 def test_threads_interleave_otherwise_with_each_seed_and_alike_with_the_same():

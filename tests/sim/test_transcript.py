@@ -5,8 +5,9 @@ import re
 
 import pytest
 
-from ringcast.sim.member import Member
+from ringcast.sim.producer import Producer
 from ringcast.sim.transcripts.language import Entry, Mismatch, Mistake, Transcript, Unlike
+from ringcast.sim.transcripts.scripted import ScriptedConsumer, ScriptedProducer
 from ringcast.sim.transcripts.verbs.group import VERBS
 
 
@@ -239,18 +240,20 @@ def test_what_the_checkers_find_is_reported_with_the_line(monkeypatch):
     """A broken promise of the stack, whatever the transcript says."""
     text = "members A B\nsend A 1..3\nrun 10ms"
     played(text)
-    monkeypatch.setattr("ringcast.sim.transcripts.scripted.ScriptedMember._finish",
-                        lambda member, batch, now: member.multicast.delivered(batch, now))
+    monkeypatch.setattr(ScriptedConsumer, "report", lambda consumer, batch, now:
+                        consumer.member.multicast.delivered(batch, now))
     message = error(Mismatch, text)
     assert message.startswith("it.txt:3: `run 10ms`: purge: A gave up its messages up to")
 
 
-def test_the_checkers_know_what_was_told(monkeypatch):
+def test_the_checkers_know_what_was_sent_to_one_member(monkeypatch):
+    def push_unicasts(producer, dest, now):
+        producer.unicast_logs[dest].backlog.reverse()
+        Producer.push_unicasts(producer, dest, now)
+
     text = "members A B\ntell A>B 1..3\nrun 10ms"
     played(text)
-    monkeypatch.setattr("ringcast.sim.transcripts.scripted.ScriptedMember._push_to", lambda member,
-                        dest, now: (
-member.unicast_logs[dest].backlog.reverse(), Member._push_to(member, dest, now)))
+    monkeypatch.setattr(ScriptedProducer, "push_unicasts", push_unicasts)
     message = error(Mismatch, text + "\ntold B A 1..3")
     assert message.startswith("it.txt:3: `run 10ms`: content: B got")
 
@@ -275,7 +278,7 @@ def test_options_are_for_all_or_for_one():
     play = played("members A B C capacity=7 B.capacity=3 xmit_interval=0.5s C.offset=100 delay=2ms\nsend C 101\nrun 2ms")
     assert [play.member(name).config.capacity for name in "ABC"] == [7, 3, 7]
     assert play.member("B").config.xmit_interval == 500 and play.cluster.now == play.since + 2_000_000
-    assert play.member("B").got[play.member("C").address] == [b"101"]
+    assert play.member("B").consumer.got[play.member("C").address] == [b"101"]
 
 
 def test_disturbances_do_what_they_say():

@@ -92,17 +92,17 @@ class Checkers:
         if batch.dest is not None:
             self._heard(receiver, sender, batch)
             return
-        got = receiver.got.get(batch.sender)
+        got = receiver.consumer.got.get(batch.sender)
         if got is None:
-            got = receiver.got[batch.sender] = []
-            receiver.first[batch.sender] = sender.log.begin_of(batch.first)
+            got = receiver.consumer.got[batch.sender] = []
+            receiver.consumer.first[batch.sender] = sender.log.begin_of(batch.first)
             self._begins(receiver, sender, batch)
-        expected = (receiver.first[batch.sender] + len(got)) % MODULUS
+        expected = (receiver.consumer.first[batch.sender] + len(got)) % MODULUS
         begins = sender.log.begin_of(batch.first)
         key = (receiver.incarnation, sender.incarnation)
         if precedes(expected, begins) and key in self._dropped and (begins - 1) % MODULUS in self._said[key]:
             got.clear()     # a process of it had taken this member out, who did not hear of that
-            receiver.first[batch.sender] = expected = begins
+            receiver.consumer.first[batch.sender] = expected = begins
         if begins != expected:
             what = "duplicate" if precedes(begins, expected) else "gap"
             self.violated(what,
@@ -121,7 +121,7 @@ class Checkers:
         """Messages to one member: each at most once (by one window, when the receiver
         is to remember nothing of those before it); in order, but for OOB messages; and
         what is passed over was reported to the sender as undelivered."""
-        log = sender.unicast_logs.get(receiver.address)
+        log = sender.producer.unicast_logs.get(receiver.address)
         if log is None or batch.dest != receiver.address:
             self.violated("forgery", f"{receiver.name} got {batch}, which nobody sent to it")
             return
@@ -160,9 +160,9 @@ class Checkers:
         log.outstanding |= dict.fromkeys([(batch.stream, seqno) for seqno in seqnos(batch)],
                                           conn_id)
 
-    def done(self, receiver: "Member", batch: Batch) -> None:
+    def finished_unicast(self, receiver: "Member", batch: Batch) -> None:
         """An application has finished a batch that was for it alone."""
-        log = self.cluster.incarnations[batch.sender.incarnation].unicast_logs[receiver.address]
+        log = self.cluster.incarnations[batch.sender.incarnation].producer.unicast_logs[receiver.address]
         for seqno in seqnos(batch):
             log.outstanding.pop((batch.stream, seqno), None)
 
@@ -170,7 +170,7 @@ class Checkers:
         """A sender is told that messages to one member were not acknowledged: that
         member left, or refused them."""
         assert batch.dest is not None
-        log = sender.unicast_logs[batch.dest]
+        log = sender.producer.unicast_logs[batch.dest]
         for payload in batch.payloads:
             number = log.number_of(payload)
             if not 0 <= number < len(log.sent) + (log.large is not None):
@@ -271,7 +271,7 @@ class Checkers:
         had = [self.finished(other, sender) for other in former]
         return not any(seqno is not None and precedes(resumed, seqno) for seqno in had)
 
-    def vacated(self) -> None:
+    def note_departure(self) -> None:
         """Somebody was asked to take a member out, or one leaves."""
         self._all_stay = False
 
@@ -352,10 +352,10 @@ class Checkers:
     def _check_held(self, member: "Member", layer: Nakack2) -> None:
         """Where nothing may be lost nothing is dropped for want of room, and who has no
         room is not read (decision 20)."""
-        if layer.intake.held.keys() != member.held:
+        if layer.intake.held.keys() != member.transport.held:
             self.violated("held",
                           f"{member.name} holds datagrams of {set(layer.intake.held)} and its transport "
-                          f"does not read {member.held}")
+                          f"does not read {member.transport.held}")
         if layer.lossless and layer.counters.num_out_of_window:
             self.violated("dropped",
                           f"{member.name} had no room for {layer.counters.num_out_of_window} "
@@ -417,7 +417,7 @@ class Checkers:
         closed = receiver.unicast.closed.get(sender.incarnation)
         if not receiver.alive or receiver is sender:
             return
-        for (_, seqno), conn_id in sender.unicast_logs[receiver.address].outstanding.items():
+        for (_, seqno), conn_id in sender.producer.unicast_logs[receiver.address].outstanding.items():
             if conn_id == entry.conn_id and not precedes(entry.highest_acked, seqno):
                 self.violated("purge",
                               f"{sender.name} gave up its messages to {receiver.name} up to "
@@ -455,11 +455,11 @@ class Checkers:
         what its application has finished, or where the stream begins for it as far as
         either of them has decided; None before that."""
         if receiver is sender:
-            return receiver.finished.get(sender.incarnation, sender.offset)
+            return receiver.consumer.finished.get(sender.incarnation, sender.offset)
         begins = self._starts.get((receiver.incarnation, sender.incarnation))
         if begins is not None:
             begins = sender.log.end_of(begins)          # one in whose middle it came is not for it
-        finished = receiver.finished.get(sender.incarnation)
+        finished = receiver.consumer.finished.get(sender.incarnation)
         if sender.epoch and begins is not None and (window := receiver.multicast.windows.get(sender.incarnation)) is not None:
             begins = later(begins, window.offset)  # as an earlier process of its incarnation had
                                                    # said, or as it was before

@@ -109,7 +109,7 @@ class Cluster:
 
     def unicast_log(self, sender: Member, receiver: Address) -> UnicastLog:
         """What an incarnation has to say to one other incarnation."""
-        return sender.unicast_logs.setdefault(receiver, UnicastLog())
+        return sender.producer.unicast_logs.setdefault(receiver, UnicastLog())
 
     def living(self) -> list[Member]:
         return [member for member in self.members.values() if member.alive]
@@ -135,8 +135,8 @@ class Cluster:
                 for target in list(self._bound.values()):
                     if target is not source:
                         self._carry(source, target.physical, target.name, datagram, leaves)
-            elif dest in source.routes:
-                physical = source.routes[dest]
+            elif dest in source.transport.routes:
+                physical = source.transport.routes[dest]
                 name = self._bound[physical].name if physical in self._bound else physical
                 self._carry(source, physical, name, datagram,
                             self.network.leaves(source.name, len(datagram), self.now))
@@ -200,13 +200,13 @@ class Cluster:
         dead."""
         self.network.heal()
         for member in self.living():
-            member.send_full = 0.0
-            member.resume_now()
+            member.transport.send_full = 0.0
+            member.end_pause()
 
     def delivered(self) -> int:
         """Messages that applications were handed, in all incarnations."""
         to_all = sum(len(payloads) - payloads.count(None) for member in self.incarnations.values()
-                     for payloads in member.got.values())
+                     for payloads in member.consumer.got.values())
         return to_all + sum(member.unicast.counters.unicast_msgs_delivered
                             for member in self.incarnations.values())
 
@@ -219,8 +219,8 @@ class Cluster:
                 return f"{member.name} has no view"
             if member.views[-1] != living[0].views[-1]:
                 return f"{member.name} has the view {member.views[-1]} and {living[0].name} has {living[0].views[-1]}"
-            if member.again or member.backlog:
-                return f"{member.name} is blocked: it has {len(member.again + member.backlog)} messages to send and no room"
+            if waiting := member.producer.multicasts.waiting:
+                return f"{member.name} is blocked: it has {len(waiting)} messages to send and no room"
             if member.multicast.unacked():
                 return f"{member.name} has {member.multicast.unacked()} messages that are not acknowledged"
             if member.unicast.num_unacked():
@@ -235,7 +235,7 @@ class Cluster:
 
     def _owed_to_single_members(self) -> str | None:
         for sender in self.living():
-            for address, log in sender.unicast_logs.items():
+            for address, log in sender.producer.unicast_logs.items():
                 if log.backlog:
                     return f"{sender.name} is blocked: it has {len(log.backlog)} messages to {address} and no room"
                 receiver = self.incarnations[address.incarnation]

@@ -157,7 +157,7 @@ class Links:
                 source: int) -> None:
         end = link.ends[target.incarnation]
         if link.stands and link.number == number == end.number:
-            if source in target.held or end.waiting:
+            if source in target.transport.held or end.waiting:
                 end.waiting.append(datagram)
             else:
                 target.arrive(datagram)
@@ -168,5 +168,5 @@ class Links:
             if member.incarnation in pair:
                 end = link.ends[member.incarnation]
                 source = next(iter(pair - {member.incarnation}))
-                while end.waiting and source not in member.held:
+                while end.waiting and source not in member.transport.held:
                     member.arrive(end.waiting.popleft())

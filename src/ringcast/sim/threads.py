@@ -19,7 +19,7 @@ from ringcast.protocols.unicast3 import Unicast3
 from ringcast.stack import Instant
 
 if TYPE_CHECKING:
-    from ringcast.sim.member import Member
+    from ringcast.sim.producer import Producer
 
 READY, TURN, ROOM = range(3)            # what a thread waits for; TURN: that nobody owns the stack
 PAUSES = (0, 0, 1_000, 5_000, 20_000, 100_000)      # nanoseconds between two steps
@@ -41,11 +41,11 @@ class Thread:
 
 
 class Threads:
-    """Up to `count` threads of `member` for each destination; `rng` decides when each
+    """Up to `count` threads of `producer` for each destination; `rng` decides when each
     of them runs."""
 
-    def __init__(self, member: "Member", count: int, rng: Random) -> None:
-        self.member, self.count, self.rng = member, count, rng
+    def __init__(self, producer: "Producer", count: int, rng: Random) -> None:
+        self.producer, self.count, self.rng = producer, count, rng
         self.running: list[Thread] = []
 
     # ----------------------------------------------------------------------------------- scheduling
@@ -85,17 +85,17 @@ class Threads:
                     self._step(self.rng.choice(ready))
 
     def _plan(self, thread: Thread) -> None:
-        cluster = self.member.cluster
+        cluster = self.producer.member.cluster
         cluster.at(cluster.now + self.rng.choice(PAUSES), self._run, thread, thread.number)
 
     def _run(self, thread: Thread, number: int) -> None:
         """The step of a thread whose time has come; later, when the process is busy or
         stands still."""
-        member = self.member
+        member = self.producer.member
         if not member.alive or thread.number != number or thread not in self.running:
             return
-        if member.busy_until > member.cluster.now:
-            member.cluster.at(member.busy_until, self._run, thread, number)
+        if member.schedule.busy_until > member.cluster.now:
+            member.cluster.at(member.schedule.busy_until, self._run, thread, number)
         else:
             self._step(thread)
 
@@ -114,7 +114,7 @@ class Threads:
     # --------------------------------------------------------------------------- what a thread does
 
     def _send_all(self, dest: Dest) -> Steps:
-        while self.member.has_to_send(dest):
+        while self.producer.has_next(dest):
             most = self.rng.choice(CALLS)
             yield from self._send_one(dest) if most == 1 else self._send_many(dest, most)
             yield READY
@@ -124,7 +124,7 @@ class Threads:
         window = yield from self._window(dest)
         if window is None:
             return
-        todo = self.member.push(dest, window)
+        todo = self.producer.push(dest, window)
         yield READY
         if todo == NOTHING:
             return
@@ -132,23 +132,23 @@ class Threads:
             yield from self._send_large(dest, window)
             return
         if todo == FULL:
-            todo, window = yield from self._retry(dest, self.member.push, FULL, window)
+            todo, window = yield from self._retry(dest, self.producer.push, FULL, window)
         if todo == BUNDLE:
             yield TURN
-            self.member.flush(dest, full_only=True)
+            self.producer.member.flush(dest, full_only=True)
         elif todo != FULL:
             yield from self._after_first(dest, window)
 
     def _send_large(self, dest: Dest, window: SendWindow) -> Steps:
         """As Channel._send_large: push fragments, and send them, until all are taken;
         by whichever of the threads."""
-        while self.member.is_next_large(dest, window):
-            taken = self.member.push_fragments(dest, window)
+        while self.producer.outgoing(dest).is_next_large(window):
+            taken = self.producer.push_fragments(dest, window)
             yield READY
             if not taken:
-                _, window = yield from self._retry(dest, self.member.push_fragments, 0, window)
+                _, window = yield from self._retry(dest, self.producer.push_fragments, 0, window)
             yield TURN
-            self.member.flush(dest, full_only=self.member.is_next_large(dest, window))
+            self.producer.member.flush(dest, full_only=self.producer.outgoing(dest).is_next_large(window))
 
     def _send_many(self, dest: Dest, most: int) -> Steps:
         """As Channel.send_many: push until a batch is full, send the full datagrams,
@@ -157,8 +157,8 @@ class Threads:
         if window is None:
             return
         sent = 0
-        while sent < most and self.member.has_to_send(dest):
-            push = partial(self.member.push_many, most=most - sent)
+        while sent < most and self.producer.has_next(dest):
+            push = partial(self.producer.push_many, most=most - sent)
             taken = push(dest, window)
             yield READY
             if not taken:
@@ -168,17 +168,17 @@ class Threads:
             sent += taken
             if sent < most:
                 yield TURN
-                self.member.flush(dest, full_only=True)
+                self.producer.member.flush(dest, full_only=True)
         yield from self._after_first(dest, window)
 
     def _window(self, dest: Dest) -> Generator[int, None, SendWindow | None]:
         """The window for `dest`; None when there is nobody to take it, or nothing to be
         taken."""
-        window = self.member.port(dest)
+        window = self.producer.port(dest)
         if window is None:
             yield TURN
-            window = self.member.open_port(dest)
-        return window if self.member.has_to_send(dest) else None
+            window = self.producer.open_port(dest)
+        return window if self.producer.has_next(dest) else None
 
     def _retry(self, dest: Dest, attempt: Callable[[Dest, SendWindow], int], refused: int,
                window: SendWindow) -> Generator[int, None, tuple[int, SendWindow]]:
@@ -186,27 +186,27 @@ class Threads:
         is another than `refused`; or until there is nobody to take it, or nothing to be
         taken, any more. The answer, and the window of it."""
         yield TURN
-        self.member.flush(dest, full_only=False)
+        self.producer.member.flush(dest, full_only=False)
         while True:
-            rooms = self.member.writable
+            rooms = self.producer.num_rooms
             if dest is not None:
                 yield TURN
-            port = self.member.open_port(dest)
-            if port is None or not self.member.has_to_send(dest):
+            port = self.producer.open_port(dest)
+            if port is None or not self.producer.has_next(dest):
                 return refused, window
             window = port
             answer = attempt(dest, window)
             if answer != refused:
                 return answer, window
-            while self.member.writable == rooms:
+            while self.producer.num_rooms == rooms:
                 yield ROOM
 
     def _after_first(self, dest: Dest, window: SendWindow) -> Steps:
         """As Channel._after_first: what waits goes at once when all is quiet, else when
         it is due."""
-        if window.waiting and not self.member.wait_for_company(dest):
+        if window.waiting and not self.producer.wait_to_bundle(dest):
             yield TURN
-            self.member.flush(dest, full_only=False)
+            self.producer.member.flush(dest, full_only=False)
 
 
 class PreemptedBundler(Bundler):

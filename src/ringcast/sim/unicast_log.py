@@ -8,16 +8,17 @@ in a message counts from `base`.
 
 from typing import Any
 
-from ringcast.endpoint import Fragments
 from ringcast.flags import Flag
 from ringcast.protocols.seqnos import MODULUS, Seqno
 from ringcast.protocols.unicast3.control import ConnId
+from ringcast.sim.outgoing import Outgoing
 
 
-class UnicastLog:
+class UnicastLog(Outgoing):
     """All messages of one incarnation of a member to one incarnation of another."""
 
     def __init__(self, base: int = 0) -> None:
+        super().__init__()
         self.base = base
         self.sent: list[bytes] = []
         self.oob: set[int] = set()             # numbers of the OOB messages
@@ -29,7 +30,6 @@ class UnicastLog:
         # Seqnos that the receiving application has not finished, with their connections.
         self.outstanding: dict[tuple[Any, Seqno], ConnId] = {}
         self.backlog: list[tuple[bytes, int]] = []  # messages that wait for room, and their flags
-        self.large: Fragments | None = None         # the message whose fragments are being sent
 
     def offer(self, count: int, size: int, is_oob: bool) -> None:
         """Put `count` messages of `size` bytes and a number into the backlog."""
@@ -38,12 +38,22 @@ class UnicastLog:
         self.backlog += [(bytes(size) + b"|%d" % number, int(flags))
                          for number in range(start, start + count)]
 
-    def accept(self) -> None:
-        """Note that the first message of the backlog was sent."""
-        payload, flags = self.backlog.pop(0)
-        if flags & Flag.OOB:
-            self.oob.add(len(self.sent))
-        self.sent.append(payload)
+    @property
+    def has_next(self) -> bool:
+        return bool(self.backlog)
+
+    def next(self) -> tuple[bytes, int]:
+        return self.backlog[0]
+
+    def accept(self, count: int) -> None:
+        for payload, flags in self.backlog[:count]:
+            if flags & Flag.OOB:
+                self.oob.add(len(self.sent))
+            self.sent.append(payload)
+        del self.backlog[:count]
+
+    def give_up(self) -> None:
+        self.backlog, self.large = [], None
 
     def number_of(self, payload: bytes) -> int:
         """Return the number of this message, or -1 if it is not of this log."""

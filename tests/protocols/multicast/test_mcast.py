@@ -36,7 +36,7 @@ def payloads(name, first, last):
 
 
 def got(group, receiver, sender):
-    return group[receiver].got.get(group[sender].address, [])
+    return group[receiver].consumer.got.get(group[sender].address, [])
 
 
 def counters(member):
@@ -67,7 +67,7 @@ def test_every_member_gets_every_message_once_and_in_order():
 def test_what_is_sent_before_the_first_view_waits_for_it():
     group = Cluster("AB", **OPTIONS).start()
     group["A"].send(*payloads("A", 1, 40))
-    assert group["A"].multicast.send_window.sent == 0 and group["A"].got == {}
+    assert group["A"].multicast.send_window.sent == 0 and group["A"].consumer.got == {}
     group.settle()
     assert got(group, "A", "A") == got(group, "B", "A") == payloads("A", 1, 40)
     assert group["A"].multicast.unacked() == 0
@@ -97,14 +97,14 @@ def test_an_ack_goes_out_after_n_deliveries_and_otherwise_on_the_interval():
 
 def test_a_sender_blocks_when_its_window_is_full_and_a_purge_unblocks_it():
     group = cluster("AB")
-    group["B"].finish_after = None
+    group["B"].consumer.finish_after = None
     assert group["A"].send(*payloads("A", 1, 100)) == 64
     group.run(200)
     assert group["A"].send(b"no room") == 0
-    writable = group["A"].writable
-    group["B"].finish(Batch(group["A"].address, 1, payloads("A", 1, 20)))
+    writable = group["A"].producer.num_rooms
+    group["B"].consumer.finish(Batch(group["A"].address, 1, payloads("A", 1, 20)))
     group.run(20)
-    assert group["A"].writable > writable
+    assert group["A"].producer.num_rooms > writable
     assert group["A"].multicast.send_window.ring.low == 20
     assert group["A"].send(*payloads("A", 65, 100)) == 20
 
@@ -113,12 +113,12 @@ def test_a_receiver_drops_what_is_beyond_its_window_and_gets_it_later():
     group = Cluster("AB", **OPTIONS)
     group.start("A", capacity=200).start("B", capacity=50)
     group.run(500)
-    group["B"].limit = 0
+    group["B"].endpoint.max_undelivered = 0
     group["A"].send(*payloads("A", 1, 120))
     group.run(100)
     assert counters(group["B"]).num_out_of_window >= 70
     assert window(group, "B", "A").ring.hr == 50
-    group["B"].limit = 1000
+    group["B"].endpoint.max_undelivered = 1000
     group["B"].turn([])
     group.settle()
     assert got(group, "B", "A") == payloads("A", 1, 120)
@@ -137,7 +137,7 @@ def test_the_minimum_of_the_ack_map_is_what_is_purged():
 
 def test_a_message_is_acknowledged_only_when_the_application_has_finished_it():
     group = cluster("AB")
-    group["B"].finish_after = None
+    group["B"].consumer.finish_after = None
     group["A"].send(*payloads("A", 1, 30))
     group.run(200)
     assert got(group, "B", "A") == payloads("A", 1, 30)
@@ -302,7 +302,7 @@ def test_decision_10_a_member_that_comes_back_goes_on_behind_what_it_has():
     group = cluster("AB")
     group["A"].send(*payloads("A", 1, 20))
     group.settle()
-    group["B"].finish_after = None
+    group["B"].consumer.finish_after = None
     group["A"].send(*payloads("A", 21, 40))
     group.run(100)
     group["B"].crash()
@@ -311,7 +311,7 @@ def test_decision_10_a_member_that_comes_back_goes_on_behind_what_it_has():
     a = group["A"].address
     group.start("B", resume=Digest({a: 20}))
     group.settle()
-    assert group["B"].first[a] == 21 and got(group, "B", "A") == payloads("A", 21, 60)
+    assert group["B"].consumer.first[a] == 21 and got(group, "B", "A") == payloads("A", 21, 60)
     assert group["A"].multicast.unacked() == 0
 
 
@@ -325,7 +325,7 @@ def test_decision_10_a_digest_that_is_too_old_is_moved_forward_by_the_sender():
     group.run(500)
     group["A"].send(*payloads("A", 51, 60))
     group.settle()
-    assert group["B"].first[a] == 51
+    assert group["B"].consumer.first[a] == 51
     assert got(group, "B", "A") == payloads("A", 51, 60)
 
 
@@ -349,10 +349,10 @@ def test_decision_12_a_blocked_sender_is_released_when_the_slowest_leaves():
     group["A"].send(*payloads("A", 1, 64))
     group.run(300)
     assert group["A"].send(b"no room") == 0
-    writable = group["A"].writable
+    writable = group["A"].producer.num_rooms
     group["A"].exclude("C")
     group["A"].turn()
-    assert group["A"].writable > writable
+    assert group["A"].producer.num_rooms > writable
     assert group["A"].multicast.send_window.ring.low == 64
 
 
@@ -492,7 +492,7 @@ def test_decision_24_a_request_for_half_the_circle_is_clipped_to_what_is_there(f
     """Found by the fuzzer: three seqnos around the circle have no order, and the repeat
     counted through all of it."""
     group = cluster("AB")
-    group["B"].finish_after = None
+    group["B"].consumer.finish_after = None
     group["A"].send(*payloads("A", 1, 10))
     group.run(50)
     before = counters(group["A"]).xmit_rsps_sent
@@ -503,7 +503,7 @@ def test_decision_24_a_request_for_half_the_circle_is_clipped_to_what_is_there(f
 
 def test_a_slow_application_bounds_the_window_and_the_memory():
     group = cluster("AB")
-    group["B"].limit = 0
+    group["B"].endpoint.max_undelivered = 0
     sent = 0
     for _ in range(50):
         sent += group["A"].send(*payloads("A", sent + 1, sent + 50))
@@ -521,13 +521,13 @@ def test_nobody_waits_for_a_member_that_takes_no_messages():
     group["B"].send(*payloads("B", 1, 30))
     group.settle()
     assert got(group, "B", "A") == payloads("A", 1, 30)
-    assert group["A"].got == {}
+    assert group["A"].consumer.got == {}
     assert group["B"].multicast.unacked() == group["A"].multicast.unacked() == 0
 
 
 def test_a_member_that_stops_receiving_releases_the_others_even_when_that_word_is_lost():
     group = cluster("AB")
-    group["B"].finish_after = None
+    group["B"].consumer.finish_after = None
     group["A"].send(*payloads("A", 1, 64))
     group.run(100)
     group.network.cut = {("B", "A")}
@@ -541,7 +541,7 @@ def test_a_member_that_stops_receiving_releases_the_others_even_when_that_word_i
 
 def test_the_rest_of_a_leavers_stream_is_delivered_up_to_the_first_gap():
     group = cluster("AB")
-    group["B"].limit = 0
+    group["B"].endpoint.max_undelivered = 0
     group["A"].send(*payloads("A", 1, 10))
     group.run(5)
     group["B"].multicast.windows[group["A"].address.incarnation].ring.add(12, b"behind a gap")
@@ -549,7 +549,7 @@ def test_the_rest_of_a_leavers_stream_is_delivered_up_to_the_first_gap():
     group["B"].exclude("A")
     group["B"].turn()
     assert group["A"].address.incarnation not in group["B"].multicast.windows
-    group["B"].limit = 100
+    group["B"].endpoint.max_undelivered = 100
     group["B"].turn([])
     group["B"].turn([])
     assert got(group, "B", "A") == payloads("A", 1, 10)
@@ -559,7 +559,7 @@ def test_the_rest_of_a_leavers_stream_is_delivered_up_to_the_first_gap():
 
 def test_decision_24_lives_that_come_and_go_do_not_fill_the_memory_of_a_slow_application():
     group = cluster("AB")
-    group["B"].limit = 0
+    group["B"].endpoint.max_undelivered = 0
     for _ in range(10):
         group["A"].send(*payloads("A", 1, 10))
         group.run(5)
@@ -659,7 +659,8 @@ def test_a_start_of_an_earlier_admission_is_not_heeded():
     group.run(50)
     group.network.discard = None
     group.settle()
-    assert got(group, "C", "B") == payloads("B", 4, 6) and group["C"].first[group["B"].address] == 4
+    assert got(group, "C", "B") == payloads("B", 4, 6)
+    assert group["C"].consumer.first[group["B"].address] == 4
     assert group["B"].multicast.unacked() == 0
 
 

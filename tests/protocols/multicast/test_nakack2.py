@@ -43,7 +43,7 @@ def payloads(name, first, last):
 
 
 def got(group, receiver, sender):
-    return group[receiver].got.get(group[sender].address, [])
+    return group[receiver].consumer.got.get(group[sender].address, [])
 
 
 def window(group, receiver, sender):
@@ -99,7 +99,7 @@ def test_a_resync_from_before_what_is_kept_gets_what_is_kept(seqno):
     group = cluster("ABC")
     group["A"].send(*payloads("A", 1, 10))
     group.settle()
-    group["C"].finish_after = None
+    group["C"].consumer.finish_after = None
     group["A"].send(*payloads("A", 11, 20))
     group.run(100)
     assert group["A"].multicast.send_window.ring.low == 10
@@ -112,7 +112,7 @@ def test_a_resync_from_before_what_is_kept_gets_what_is_kept(seqno):
 
 def test_resyncs_of_one_member_are_answered_at_most_once_in_a_pause():
     group = cluster("ABC")
-    group["C"].finish_after = None
+    group["C"].consumer.finish_after = None
     group["A"].send(*payloads("A", 1, 60))
     group.run(100)
     repeats = sent(group, multicast.REPEAT)
@@ -130,7 +130,7 @@ def test_resyncs_of_one_member_are_answered_at_most_once_in_a_pause():
 
 def test_one_who_floods_with_resyncs_does_not_keep_others_from_their_answer():
     group = cluster("ABC")
-    group["C"].finish_after = None
+    group["C"].consumer.finish_after = None
     group["A"].send(*payloads("A", 1, 10))
     group.run(100)
     group["A"].turn([control(group, "B", RESYNC, Resync(0))] * 10
@@ -141,7 +141,7 @@ def test_one_who_floods_with_resyncs_does_not_keep_others_from_their_answer():
 
 def test_the_last_of_several_resyncs_in_a_pause_is_the_one_that_is_answered():
     group = cluster("ABC")
-    group["C"].finish_after = None
+    group["C"].consumer.finish_after = None
     group["A"].send(*payloads("A", 1, 10))
     group.run(100)
     group["A"].turn([control(group, "B", RESYNC, Resync(seqno))
@@ -153,7 +153,7 @@ def test_the_last_of_several_resyncs_in_a_pause_is_the_one_that_is_answered():
 
 def test_the_first_resync_over_a_new_connection_is_answered_at_once():
     group = cluster("ABC")
-    group["C"].finish_after = None
+    group["C"].consumer.finish_after = None
     group["A"].send(*payloads("A", 1, 10))
     group.run(100)
     for answers in (1, 2, 3):
@@ -278,21 +278,21 @@ def test_what_is_held_is_what_one_turn_reads():
     """Then the sender is not read any more, so what is held has the bound of a turn;
     the rest waits below, in order."""
     group = cluster(own={"B": {"capacity": 2}}, capacity=500, max_bundle_size=512)
-    group["B"].finish_after = None
+    group["B"].consumer.finish_after = None
     sent_so_far = 0
     for _ in range(20):
         sent_so_far += group["A"].send(*payloads("A", sent_so_far + 1, sent_so_far + 20))
         group.run(1)
     layer = group["B"].multicast
     assert sent_so_far == 400
-    assert group["B"].held == layer.intake.held.keys() == {group["A"].incarnation}
+    assert group["B"].transport.held == layer.intake.held.keys() == {group["A"].incarnation}
     assert 0 < len(layer.intake.held[group["A"].incarnation]) <= 64
     assert layer.counters.num_out_of_window == 0
-    group["B"].finish_after = 0
-    group["B"].finish(Batch(group["A"].address, 1, payloads("A", 1, 2)))
+    group["B"].consumer.finish_after = 0
+    group["B"].consumer.finish(Batch(group["A"].address, 1, payloads("A", 1, 2)))
     group.settle(60_000)
     assert got(group, "B", "A") == payloads("A", 1, 400) and not layer.intake.held
-    assert not group["B"].held
+    assert not group["B"].transport.held
 
 
 @BOTH_WINDOWS
@@ -309,15 +309,15 @@ receiver is b) else None
     for number, message in enumerate(messages, 1):
         a.multicast.send_window.push_many([message], 0, int(Flag.OOB) if number in (2, 8) else 0)
     a.log += messages
-    b.finish_after = None
-    a.multicast.flush(a.clock.read(group.now))
+    b.consumer.finish_after = None
+    a.multicast.flush(a.now)
     a.turn()
     group.run(2)
-    assert b.held and sorted(map(int, got_by_b)) == [1, 2, 3, 4]
+    assert b.transport.held and sorted(map(int, got_by_b)) == [1, 2, 3, 4]
     while outstanding:
-        b.finish(outstanding.pop(0))
+        b.consumer.finish(outstanding.pop(0))
         group.run(1)
-    assert sorted(map(int, got_by_b)) == list(range(1, 11)) and not b.held
+    assert sorted(map(int, got_by_b)) == list(range(1, 11)) and not b.transport.held
     assert [number for number in map(int, got_by_b) if number not in (2, 8)] == [1, 3, 4, 5, 6,
                                                                                  7, 9, 10]
     assert b.multicast.counters.num_duplicates == 0
@@ -326,17 +326,17 @@ receiver is b) else None
 def test_nothing_is_remembered_of_a_member_that_left():
     group = cluster("ABC", own={"A": {"capacity": 2}}, gap_timeout=50)
     a, c = group["A"].multicast, group["C"].incarnation
-    group["A"].finish_after = None
+    group["A"].consumer.finish_after = None
     group["C"].send(*payloads("C", 1, 10))
     group.run(20)
     group["A"].turn([control(group, "C", RESYNC, Resync(0))] * 2)
     a.resyncs.stalled[c] = Backoff()
     assert c in a.intake.held and c in a.resyncs.answered and c in a.windows
-    assert group["A"].held == {c}
+    assert group["A"].transport.held == {c}
     group["C"].crash()
     group["A"].exclude("C")
     group.run(50)
-    assert c not in a.remembered() and not a.intake.held and not group["A"].held
+    assert c not in a.remembered() and not a.intake.held and not group["A"].transport.held
     assert len(a.queue) == 0
     stable = group["A"].stack.layers[group["A"].stack.layers.index(a) - 1]
     assert c not in stable.votes and c not in stable.known
@@ -448,14 +448,14 @@ def test_the_bound_of_the_queue_follows_the_interval():
 
 def test_the_deadline_follows_the_interval():
     group = cluster()
-    group["B"].finish_after = None
+    group["B"].consumer.finish_after = None
     group["A"].send(*payloads("A", 1, 3))
     layer = group["A"].multicast
     assert layer.deadline() is None, "nothing to look at without retransmission"
     group["A"].change_interval(40)
-    assert layer.deadline() == group["A"].clock.read(group.now) + 40 * MS
+    assert layer.deadline() == group["A"].now + 40 * MS
     group["A"].change_interval(5)
-    assert layer.deadline() == group["A"].clock.read(group.now) + 5 * MS
+    assert layer.deadline() == group["A"].now + 5 * MS
     group["A"].change_interval(0)
     assert layer.deadline() is None
 
@@ -492,7 +492,7 @@ def test_windows_of_different_sizes_hold_and_never_deadlock(sizes, discard, ring
     """N4, all three sending as much as they can; a slow application for a while."""
     own = {name: {"capacity": size} for name, size in zip("ABC", sizes, strict=True)}
     group = cluster("ABC", own, discard_delivered_msgs=discard, use_ring_buffer=ring)
-    group["B"].finish_after = 2 * MS
+    group["B"].consumer.finish_after = 2 * MS
     said = dict.fromkeys("ABC", 0)
     while min(said.values()) < 300:
         for name in "ABC":
@@ -500,7 +500,7 @@ def test_windows_of_different_sizes_hold_and_never_deadlock(sizes, discard, ring
                                                      min(300, said[name] + 50)))
         group.run(1)
         assert group.now < 600_000 * MS, "deadlock"
-    group["B"].finish_after = 0
+    group["B"].consumer.finish_after = 0
     group.settle(60_000)
     for receiver in "ABC":
         assert group[receiver].multicast.counters.num_out_of_window == 0
@@ -515,9 +515,8 @@ def test_windows_of_different_bytes_hold_and_never_deadlock(discard, ring):
     group = cluster("ABC", own, discard_delivered_msgs=discard, use_ring_buffer=ring)
     messages = [bytes([number]) * (1 + 7 * number % 290) for number in range(200)]
     for name in "ABC":
-        group[name].backlog = list(messages)
-        group[name]._begins_to_send = True
-        group[name].attend()
+        group[name].producer.offer_all(messages)
+        group[name].request_turn()
     group.settle(60_000)
     for receiver in "ABC":
         for sender in "ABC":
@@ -530,7 +529,7 @@ def test_what_is_kept_gives_way_while_a_slow_member_keeps_it_from_being_stable(r
     long finished."""
     group = cluster("ABC", {"B": {"capacity": 4}}, capacity=200, discard_delivered_msgs=False,
                     use_ring_buffer=ring)
-    group["C"].finish_after = None
+    group["C"].consumer.finish_after = None
     for first in range(1, 200, 4):
         group["A"].send(*payloads("A", first, first + 3))
         group.run(2)

@@ -89,7 +89,7 @@ def test_a_vote_for_any_seqno_purges_nothing_that_another_has_not_finished(far, 
     group = Cluster("ABC", network=Network(delay=(100_000, 100_000)), **OPTIONS)
     group.start("A", offset=offset).start("B", "C", offset=5)
     group.run(1000)
-    group["C"].finish_after = None
+    group["C"].consumer.finish_after = None
     group["A"].send(*payloads("A", 1, 20))
     group.run(200)
     unwatched(group)
@@ -109,7 +109,7 @@ def test_whatever_one_votes_the_others_lose_nothing(seed):
     group = unwatched(cluster("ABC", seed=seed))
     everybody = [group[name].incarnation for name in "ABC"]
     said = dict.fromkeys("AC", 0)
-    group["C"].finish_after = None
+    group["C"].consumer.finish_after = None
     for _ in range(60):
         name = rng.choice("AC")
         said[name] += group[name].send(*payloads(name, said[name] + 1,
@@ -120,18 +120,19 @@ def test_whatever_one_votes_the_others_lose_nothing(seed):
         forge(group, "A", "B", VOTE, vote(group, digest, rng.choice([0, 1, 1 << 20, 2**63]),
                                           rng.random() < 0.8))
         group.run(rng.choice([0, 1, 15]))
-        if rng.random() < 0.2 and group["C"].handed:
-            group["C"].limit, group["C"].finish_after = 1000, rng.choice([None, 3 * MS])
-            group["C"].attend()
+        if rng.random() < 0.2 and group["C"].endpoint.undelivered:
+            group["C"].endpoint.max_undelivered = 1000
+            group["C"].consumer.finish_after = rng.choice([None, 3 * MS])
+            group["C"].request_turn()
         for sender in "AC":
             for receiver in "AC":
-                finished = group[receiver].finished.get(group[sender].incarnation, 0)
+                finished = group[receiver].consumer.finished.get(group[sender].incarnation, 0)
                 assert not precedes(finished, low(group, sender)), (sender, receiver)
 
 
 def test_a_member_that_says_it_takes_nothing_does_not_speak_for_others():
     group = unwatched(cluster())
-    group["C"].finish_after = None
+    group["C"].consumer.finish_after = None
     group["A"].send(*payloads("A", 1, 10))
     group.run(50)
     forge(group, "A", "B", VOTE, vote(group, {"A": (10, 10), "C": (10, 10)}, grant=0,
@@ -153,7 +154,7 @@ def test_a_vote_one_behind_what_was_sent_counts_across_the_wrap():
     group = Cluster("AB", network=Network(delay=(100_000, 100_000)), **OPTIONS)
     group.start("A", offset=2**64 - 3).start("B")
     group.run(1000)
-    group["B"].finish_after = None
+    group["B"].consumer.finish_after = None
     group["A"].send(*payloads("A", 1, 6))
     group.run(50)
     unwatched(group)
@@ -217,7 +218,7 @@ def test_senders_that_are_nobody_are_not_remembered():
 
 def test_a_report_of_who_is_not_the_coordinator_does_nothing():
     group = unwatched(cluster())
-    group["C"].finish_after = None
+    group["C"].consumer.finish_after = None
     group["A"].send(*payloads("A", 1, 10))
     group.run(100)
     for sender in (group["B"].incarnation, group["C"].incarnation, 999):
@@ -229,7 +230,7 @@ def test_a_report_of_who_is_not_the_coordinator_does_nothing():
 @pytest.mark.parametrize("view_id", [0, 1, 2**63, 2**64 - 1])
 def test_votes_and_reports_of_another_view_do_nothing(view_id):
     group = unwatched(cluster())
-    group["C"].finish_after = None
+    group["C"].consumer.finish_after = None
     group["B"].send(*payloads("B", 1, 10))
     group.run(100)
     forge(group, "B", "A", STABILITY, report(group, {"B": (10, 10)}, view_id=view_id))
@@ -240,7 +241,7 @@ def test_votes_and_reports_of_another_view_do_nothing(view_id):
 
 def test_a_vote_of_a_stranger_or_to_one_who_does_not_count_does_nothing():
     group = unwatched(cluster())
-    group["C"].finish_after = None
+    group["C"].consumer.finish_after = None
     group["A"].send(*payloads("A", 1, 10))
     group.run(100)
     forge(group, "A", "B", VOTE, vote(group, {"A": (10, 10)}), sender=999)
@@ -258,7 +259,7 @@ def test_no_report_purges_what_this_member_itself_has_not_finished(far, ring):
     """Even the coordinator may be wrong: of what this member keeps for others and has
     not finished, nothing goes."""
     group = unwatched(cluster("AB", use_ring_buffer=ring, discard_delivered_msgs=False))
-    group["B"].finish_after = None
+    group["B"].consumer.finish_after = None
     group["A"].send(*payloads("A", 1, 20))
     group["B"].send(*payloads("B", 1, 20))
     group.run(100)
@@ -267,7 +268,7 @@ def test_no_report_purges_what_this_member_itself_has_not_finished(far, ring):
         kept = group["B"].multicast.windows[group["A"].incarnation].ring
         own = group["B"].multicast.send_window.ring
         assert kept.low == 0 and own.low <= min(seqno, 20) and kept.hr <= kept.capacity
-    group["B"].finish_after = 0
+    group["B"].consumer.finish_after = 0
     group["A"].send(*payloads("A", 21, 22))
     group.run(500)
 
@@ -423,13 +424,13 @@ def standing_still():
     group["C"].crash()
     group["B"].offer(100, 10)
     group.run(10_000)
-    assert len(group["B"].backlog) == 100 - 16
+    assert len(group["B"].producer.multicasts.backlog) == 100 - 16
     return group
 
 
 def until_freed(group, after):
     """Milliseconds from `after` until all that B has to send has found room."""
-    while group["B"].backlog:
+    while group["B"].producer.multicasts.backlog:
         group.run(1)
         assert group.now < after + 10_000 * MS
     return (group.now - after) / MS
@@ -449,7 +450,7 @@ def test_a_vote_of_a_new_view_that_is_lost_is_repeated_soon_however_long_nothing
     group.when = lambda *what: what == ("B", "A", VOTE)
     group["B"].exclude("C")
     group.run(5)
-    assert len(group["A"].views) == 2 and len(group["B"].backlog) == 100 - 16
+    assert len(group["A"].views) == 2 and len(group["B"].producer.multicasts.backlog) == 100 - 16
     group.when = Late.when
     assert until_freed(group, group.now) <= 60
 

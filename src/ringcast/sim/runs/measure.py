@@ -126,7 +126,7 @@ class Meter(Observer):
         incarnations = self.cluster.incarnations.values()
         self.messages = sum(len(member.log) - member.log.count(None) for member in incarnations)
         self.payload = sum(len(payload or b"") for member in incarnations for payload in member.log)
-        self.blocked = sum(member.blocked_for for member in incarnations)
+        self.blocked = sum(member.producer.blocked_for for member in incarnations)
         senders = {member.name for member in incarnations if member.log}
         for name in self.cluster.members:
             if senders - {name}:

@@ -16,9 +16,10 @@ import msgspec
 from ringcast.config import configure, milliseconds
 from ringcast.protocols.seqnos import MODULUS
 from ringcast.sim.checkers import Violation
+from ringcast.sim.clock import Clock
 from ringcast.sim.cluster import Cluster
 from ringcast.sim.links import AGAIN as LINK_AGAIN
-from ringcast.sim.member import Clock, Member
+from ringcast.sim.member import Member
 from ringcast.sim.network import MS, Network
 from ringcast.sim.runs.measure import Measured, Meter
 from ringcast.sim.runs.plan import Action, Plan, Settings, Start, draw
@@ -120,14 +121,14 @@ class Run:
         elif not member.alive:
             pass
         elif action.what == "send":
-            if len(member.backlog) <= value[0]:  # an application that is blocked does not pile up
+            if len(member.producer.multicasts.backlog) <= value[0]:  # an application that is blocked does not pile up
                                                  # more and more
                 member.offer(*value)
         elif action.what == "stop sending":
-            member.stop_sending()
+            member.producer.give_up_multicasts()
         elif action.what == "slow":
-            member.finish_after, member.limit = value
-            member.attend()
+            member.consumer.finish_after, member.endpoint.max_undelivered = value
+            member.request_turn()
         elif action.what == "send unicast":
             member.send_unicast(*value)
         elif action.what == "hide":
@@ -137,10 +138,10 @@ class Run:
         elif action.what == "interval":
             member.change_interval(value)
         elif action.what == "send buffer":
-            member.send_full = value
+            member.transport.send_full = value
         elif action.what == "jump":
             member.clock.jump(self.cluster.now, value)
-            member.attend()
+            member.request_turn()
         elif action.what == "exclude":
             member.exclude(value)
         elif action.what == "pause":
@@ -151,7 +152,7 @@ class Run:
     def _restart(self, former: Member, resumes: bool, moves: bool) -> None:
         self.moves += moves
         start = self.plan.starts[former.name]
-        self.cluster.start(former.name, receiving=start.receiving, resume=former.durable()
+        self.cluster.start(former.name, receiving=start.receiving, resume=former.consumer.durable()
                            if resumes else None,
                            physical=f"{former.name}{self.moves}" if moves else former.physical,
                            **start.options)
@@ -216,10 +217,10 @@ class Run:
             if name not in cluster.members:
                 self._start(name, start)
         for member in cluster.living():
-            member.finish_after, member.limit = 0, 65_536
+            member.consumer.finish_after, member.endpoint.max_undelivered = 0, 65_536
             for name in sorted(member.view_filter.hidden):
                 member.show(name)
-            member.attend()
+            member.request_turn()
         for member in [member for member in cluster.members.values() if not member.alive]:
             if self.plan.starts[member.name].returns:
                 self._return(member, lag=0, moves=False)
@@ -228,7 +229,7 @@ class Run:
         self._take_out_the_dead()
         for member in cluster.living():
             member.offer(2, 10)
-            for name, log in [(address.name, log) for address, log in member.unicast_logs.items()]:
+            for name, log in [(address.name, log) for address, log in member.producer.unicast_logs.items()]:
                 if log.sent and not log.backlog:
                     member.send_unicast(name, 2, 10)
 
@@ -255,13 +256,13 @@ class Run:
         """How many windows fill what it has to send, and what it sent before a grant
         became smaller, when it has to share the receivers' socket buffers with all
         others."""
-        pieces = [each for payload in member.again + member.backlog
-                  for each in member.pieces(payload)]
+        pieces = [each for payload in member.producer.multicasts.waiting
+                  for each in member.producer.fragment_sizes(payload)]
         waiting = len(pieces) + member.multicast.unacked()
         if not waiting:
             return 1
         sent = [each for payload in member.log[-waiting:] if payload
-                for each in member.pieces(payload)]
+                for each in member.producer.fragment_sizes(payload)]
         largest = max(pieces + sent, default=1)
         configs = [each.config for each in self.cluster.living()]
         share = min(self.plan.socket_bytes // 2 // len(self.plan.names),
@@ -292,7 +293,7 @@ class Run:
         may wait for an ack."""
         config = configure(self.plan.options, self.plan.stack)
         share = min(config.max_bytes, self.plan.socket_bytes // 2 // len(self.plan.names)) // 4
-        logs = [log for member in self.cluster.living() for log in member.unicast_logs.values()]
+        logs = [log for member in self.cluster.living() for log in member.producer.unicast_logs.values()]
         waiting = 0
         for payload in [payload for log in logs for payload, _ in log.backlog]:
             fragments = 1 + len(payload) // (config.max_bundle_size // 2)
@@ -350,11 +351,11 @@ class Run:
         a thing has not tested it."""
         sums = {name: getattr(self.cluster.network, name) for name in SUMMED}
         for member in self.cluster.incarnations.values():
-            sums["num_blockings"] = sums.get("num_blockings", 0) + member.blocked
-            sums["num_waits"] = sums.get("num_waits", 0) + member.num_waits
+            sums["num_blockings"] = sums.get("num_blockings", 0) + member.producer.num_blockings
+            sums["num_waits"] = sums.get("num_waits", 0) + member.producer.num_waits
             sums["num_ahead"] = sums.get("num_ahead", 0) + member.num_ahead
-            sums["num_overflows"] = sums.get("num_overflows", 0) + member.num_overflows
-            sums["num_unsent"] = sums.get("num_unsent", 0) + member.num_unsent
+            sums["num_overflows"] = sums.get("num_overflows", 0) + member.transport.num_overflows
+            sums["num_unsent"] = sums.get("num_unsent", 0) + member.transport.num_unsent
             sums["num_views"] = sums.get("num_views", 0) + len(member.views)
             sums["num_faults"] = sums.get("num_faults", 0) + (member.fault is not None)
             sums["num_left"] = sums.get("num_left", 0) + member.left

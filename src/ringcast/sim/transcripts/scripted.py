@@ -18,9 +18,11 @@ from ringcast.flags import Flag
 from ringcast.kinds import Kind
 from ringcast.protocols.seqnos import MODULUS, Range
 from ringcast.sim.cluster import Cluster, Observer
+from ringcast.sim.consumer import Consumer
 from ringcast.sim.links import Links
 from ringcast.sim.member import Member
 from ringcast.sim.network import MS, Network
+from ringcast.sim.producer import Producer
 from ringcast.sim.unicast_log import UnicastLog
 from ringcast.stack import Instant
 
@@ -162,80 +164,108 @@ class ScriptedLinks(Links):
         return end not in self.blind
 
 
-class ScriptedMember(Member):
-    """Its application sends messages one by one, and waits, as a thread does that is
-    blocked in send().
+class ScriptedProducer(Producer):
+    """Sends messages one by one: when one finds no room, all behind it wait, as a thread
+    waits in send().
 
-    Messages to one other member carry their numbers, as those to everybody do: 1, 2, 3
-    (or from the offset on), through all connections. What this member got of such is in
-    `unicast_received`, in the order of delivery; what it has in hand, in `outstanding`.
+    `refused` has the messages to single members that were not sent, because nobody
+    takes them.
     """
 
-    def __init__(self, cluster: "ScriptedCluster", name: str, **options: Any) -> None:
-        super().__init__(cluster, name, **options)
-        self.unicast_received: dict[Address, list[int]] = {}
-        self.outstanding: list[Batch] = []
-        self.refused: dict[Address, list[int]] = {}  # what it could not send, because there is
-                                                     # nobody to take it
+    def __init__(self, member: Member, threads: int, former: Producer | None) -> None:
+        super().__init__(member, threads, former)
+        self.refused: dict[Address, list[int]] = {}
 
     def submit(self, payloads: Sequence[bytes]) -> None:
-        """Send these, in order; what has no room waits for it."""
-        waited = bool(self.backlog)
-        self.backlog += payloads
-        if not waited:                      # who waits is released by the stack alone
-            self._push(self.clock.read(self.cluster.now))
-        self.turn()
-
-    def _push(self, now: Instant) -> None:
-        waiting, self.backlog = self.backlog, []
-        while waiting and not self.backlog:
-            self.backlog = [waiting.pop(0)]
-            super()._push(now)
-        self.backlog += waiting
-
-    # -------------------------------------------------------------------------- to one other member
+        """Send these in order; the first one that has no room, and all behind it,
+        wait."""
+        multicasts = self.multicasts
+        is_blocked = bool(multicasts.backlog)
+        multicasts.backlog += payloads
+        if not is_blocked:                  # else the stack alone makes it go on
+            self.push_multicasts(self.member.now)
 
     def submit_unicast(self, dest: Address, numbers: Sequence[int], is_oob: bool) -> None:
-        """Send these to one member, in order; what has no room waits for it."""
-        log = self.cluster.unicast_log(self, dest)
-        waited = bool(log.backlog)
-        log.backlog += [(b"%d" % number, int(Flag.OOB) if is_oob else 0) for number in numbers]
-        if not waited:
-            self._push_to(dest, self.clock.read(self.cluster.now))
-        self.turn()
+        """Send messages with these numbers to one member, like submit()."""
+        log = self.member.cluster.unicast_log(self.member, dest)
+        is_blocked = bool(log.backlog)
+        flags = int(Flag.OOB) if is_oob else 0
+        log.backlog += [(b"%d" % number, flags) for number in numbers]
+        if not is_blocked:
+            self.push_unicasts(dest, self.member.now)
 
-    def _push_to(self, dest: Address, now: Instant) -> None:
+    def push_multicasts(self, now: Instant) -> None:
+        multicasts = self.multicasts
+        waiting, multicasts.backlog = multicasts.backlog, []
+        while waiting and not multicasts.backlog:
+            multicasts.backlog = [waiting.pop(0)]
+            super().push_multicasts(now)
+        multicasts.backlog += waiting
+
+    def push_unicasts(self, dest: Address, now: Instant) -> None:
         log = self.unicast_logs[dest]
         waiting, log.backlog = log.backlog, []
         while waiting and not log.backlog:
-            sent, message = len(log.sent), waiting.pop(0)
+            num_sent, message = len(log.sent), waiting.pop(0)
             log.backlog = [message]
-            super()._push_to(dest, now)
-            if not log.backlog and len(log.sent) == sent:
+            super().push_unicasts(dest, now)
+            if not log.backlog and len(log.sent) == num_sent:
                 self.refused.setdefault(dest, []).append(int(message[0]))
         log.backlog += waiting
 
-    def _take(self, batch: Batch, now: Instant) -> None:
+
+class ScriptedConsumer(Consumer):
+    """Remembers the messages that were for this member alone: in `unicast_received`
+    their numbers, by sender and in the order of delivery; in `outstanding` what is not
+    finished."""
+
+    def __init__(self, member: Member) -> None:
+        super().__init__(member)
+        self.unicast_received: dict[Address, list[int]] = {}
+        self.outstanding: list[Batch] = []
+
+    def take(self, batch: Batch, now: Instant) -> None:
         if batch.dest is not None:
             self.unicast_received.setdefault(batch.sender, []).extend(map(int, batch.payloads))
             self.outstanding.append(batch)
-        super()._take(batch, now)
+        super().take(batch, now)
 
-    def _finish(self, batch: Batch, now: Instant) -> None:
+    def report(self, batch: Batch, now: Instant) -> None:
         if batch.dest is not None:
-            self._drop_and_resync(batch)
-        super()._finish(batch, now)
+            self._remove_outstanding(batch)
+        super().report(batch, now)
 
-    def _drop_and_resync(self, batch: Batch) -> None:
-        """Of the batches in hand, take out what is finished: one of them, or the
-        beginning of one."""
+    def _remove_outstanding(self, batch: Batch) -> None:
+        """Remove a batch that is finished, or the beginning of one."""
         for place, each in enumerate(self.outstanding):
-            if each.stream is batch.stream and each.flags == batch.flags and each.first == batch.first:
+            if (each.stream, each.flags, each.first) == (batch.stream, batch.flags, batch.first):
                 rest = Batch(each.sender, (batch.last + 1) % MODULUS, each.payloads[len(batch):],
-                             each.view_id, each.dest,
-                             each.flags, each.stream)
+                             each.view_id, each.dest, each.flags, each.stream)
                 self.outstanding[place:place + 1] = [rest] if rest.payloads else []
                 return
+
+
+class ScriptedMember(Member):
+    """A member whose application does what a script says.
+
+    Its messages to one other member carry their numbers, as those to everybody do: 1,
+    2, 3 (or from the offset on), through all connections.
+    """
+
+    producer_type = ScriptedProducer
+    consumer_type = ScriptedConsumer
+    producer: ScriptedProducer
+    consumer: ScriptedConsumer
+
+    def submit(self, payloads: Sequence[bytes]) -> None:
+        """Send these in order; what has no room waits."""
+        self.producer.submit(payloads)
+        self.turn()
+
+    def submit_unicast(self, dest: Address, numbers: Sequence[int], is_oob: bool) -> None:
+        """Send messages with these numbers to one member; what has no room waits."""
+        self.producer.submit_unicast(dest, numbers, is_oob)
+        self.turn()
 
 
 class Recorder(Observer):
@@ -268,7 +298,7 @@ class ScriptedCluster(Cluster):
         self.observer = Recorder(self, self.script.history)
 
     def unicast_log(self, sender: Member, receiver: Address) -> UnicastLog:
-        return sender.unicast_logs.setdefault(receiver, UnicastLog(base=(sender.offset + 1) % MODULUS))
+        return sender.producer.unicast_logs.setdefault(receiver, UnicastLog(base=(sender.offset + 1) % MODULUS))
 
     def kinds(self) -> set[str]:
         """Return the names of all kinds that the members' stacks know."""

@@ -237,7 +237,7 @@ def send(words: Words) -> Act:
 
     def act(play: Play) -> None:
         member = play.member(name)
-        following = (member.last + len(member.backlog) + 1) % MODULUS
+        following = (member.last + len(member.producer.multicasts.backlog) + 1) % MODULUS
         if seqnos[0] != following:
             raise Mistake(f"the next message of {name} is {following}")
         member.submit([content(seqno) for seqno in seqnos])
@@ -266,7 +266,7 @@ def hold(words: Words) -> Act:
     name = words.member()
 
     def act(play: Play) -> None:
-        play.member(name).finish_after = None
+        play.member(name).consumer.finish_after = None
     return act
 
 
@@ -283,7 +283,7 @@ def finish(words: Words) -> Act:
         if batch is None or batch.first != seqnos[0] or precedes(batch.last, seqnos[-1]):
             there = f"{batch.first}..{batch.last}" if batch else "nothing"
             raise Mistake(f"{name}'s application has {there} of {sender} in hand")
-        play.member(name).finish(Batch(batch.sender, batch.first, batch.payloads[:len(seqnos)]))
+        play.member(name).consumer.finish(Batch(batch.sender, batch.first, batch.payloads[:len(seqnos)]))
     return act
 
 
@@ -294,18 +294,18 @@ def release(words: Words) -> Act:
     name = words.member()
 
     def act(play: Play) -> None:
-        play.member(name).finish_after = 0
-        for batch in (*in_hands(play.member(name)).values(), *play.member(name).outstanding):
-            play.member(name).finish(batch)
+        play.member(name).consumer.finish_after = 0
+        for batch in (*in_hands(play.member(name)).values(), *play.member(name).consumer.outstanding):
+            play.member(name).consumer.finish(batch)
     return act
 
 
 def in_hands(member: ScriptedMember) -> dict[Any, Batch]:
     """Of each sender, what the application was handed and has not finished."""
     found = {}
-    for sender, payloads in member.got.items():
-        first = member.first[sender]
-        finished = member.finished.get(sender.incarnation)
+    for sender, payloads in member.consumer.got.items():
+        first = member.consumer.first[sender]
+        finished = member.consumer.finished.get(sender.incarnation)
         after = first if finished is None else later(first, (finished + 1) % MODULUS)
         rest = [payload for payload in payloads[(after - first) % MODULUS:] if payload is not None]
         if rest:
@@ -324,8 +324,8 @@ def take(words: Words) -> Act:
     name, count = words.member(), words.number()
 
     def act(play: Play) -> None:
-        play.member(name).limit = count
-        play.member(name).attend()
+        play.member(name).endpoint.max_undelivered = count
+        play.member(name).request_turn()
     return act
 
 
@@ -488,7 +488,7 @@ def delivered(words: Words) -> Act:
 
     def act(play: Play) -> None:
         address = play.member(sender).address
-        first, got = play.member(name).first.get(address, 0), play.member(name).got.get(address, [])
+        first, got = play.member(name).consumer.first.get(address, 0), play.member(name).consumer.got.get(address, [])
         came = [(first + step) % MODULUS for step in range(len(got))]
         if got != [content(seqno) for seqno in came]:
             raise Unlike(f"{collapsed(came)} with other contents")
@@ -554,7 +554,7 @@ def blocked(words: Words) -> Act:
     name, seqnos = words.member(), words.all_seqnos()
     return lambda play: play.expect(collapsed(seqnos),
                                     collapsed([int(payload)
-                                               for payload in play.member(name).backlog]))
+                                               for payload in play.member(name).producer.multicasts.backlog]))
 
 
 @expects("acks")

@@ -45,14 +45,14 @@ def done(words: Words) -> Act:
     def act(play: Play) -> None:
         member = play.member(name)
         left = list(numbers)
-        for batch in [each for each in member.outstanding
+        for batch in [each for each in member.consumer.outstanding
                       if each.sender == play.member(sender).address]:
             told = list(map(int, batch.payloads))
             if left and told[:len(left)] == left[:len(told)]:
-                member.finish(part := beginning(batch, len(left)))
+                member.consumer.finish(part := beginning(batch, len(left)))
                 del left[:len(part)]
         if left:
-            outstanding = [int(payload) for each in member.outstanding for payload in each.payloads]
+            outstanding = [int(payload) for each in member.consumer.outstanding for payload in each.payloads]
             raise Mistake(f"{name}'s application has {collapsed(outstanding)} in hand")
     return act
 
@@ -88,7 +88,7 @@ def told(words: Words) -> Act:
     the order of delivery. Or `nothing`."""
     name, sender, numbers = words.member(), words.member(), words.all_seqnos()
     return lambda play: play.expect(collapsed(numbers),
-                                    collapsed(play.member(name).unicast_received.get(play.member(sender).address, [])))
+                                    collapsed(play.member(name).consumer.unicast_received.get(play.member(sender).address, [])))
 
 
 @expects("waiting")
@@ -109,7 +109,7 @@ def refused(words: Words) -> Act:
     or takes none. Or `nothing`."""
     (name, to), numbers = words.pair(), words.all_seqnos()
     return lambda play: play.expect(collapsed(numbers),
-                                    collapsed(play.member(name).refused.get(play.member(to).address,
+                                    collapsed(play.member(name).producer.refused.get(play.member(to).address,
                                                                             [])))
 
 

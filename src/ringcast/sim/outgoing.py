@@ -1,0 +1,102 @@
+"""Messages that an application sends to one destination: those that wait for room, and
+those that were sent.
+
+A process may die and another one go on as the same incarnation. It sends again what its
+members have not acknowledged; the log of what was sent belongs to both.
+"""
+
+from ringcast._core.send_window import SendWindow
+from ringcast.config import Config
+from ringcast.endpoint import Fragments
+from ringcast.protocols.seqnos import Seqno
+from ringcast.sim.log import Log
+
+
+class Outgoing:
+    """The messages to one destination, which are sent in their order."""
+
+    def __init__(self) -> None:
+        self.large: Fragments | None = None     # the message whose fragments are being sent
+
+    @property
+    def has_next(self) -> bool:
+        """Whether a message waits."""
+        raise NotImplementedError
+
+    def next(self) -> tuple[bytes, int]:
+        """Return the first message that waits, and its flags."""
+        raise NotImplementedError
+
+    def accept(self, count: int) -> None:
+        """Note that the first `count` messages that wait have a seqno now."""
+        raise NotImplementedError
+
+    def accept_fragments(self, count: int) -> None:
+        """Note that so many fragments have a seqno now, without the last one of their
+        message."""
+
+    def give_up(self) -> None:
+        """Forget what has no seqno yet."""
+        raise NotImplementedError
+
+    def is_next_large(self, window: SendWindow) -> bool:
+        """Return whether the next message, or the rest of it, goes as fragments."""
+        return self.has_next and (self.large is not None
+                                  or len(self.next()[0]) > window.largest)
+
+    def push_fragments(self, window: SendWindow, config: Config) -> int:
+        """Push fragments of the next message; return how many had room."""
+        large = self.large or Fragments(*self.next(), config)
+        taken = large.push(window)
+        self.large = None if large.is_sent else large
+        self.accept_fragments(taken - large.is_sent)
+        if large.is_sent:
+            self.accept(1)
+        return taken
+
+
+class Multicasts(Outgoing):
+    """The messages of one process to everybody.
+
+    `log` has what its incarnation sent. `again` is the part of it behind seqno `base`:
+    what a process that goes on for `former` has to send again before its `backlog`.
+    """
+
+    def __init__(self, log: Log, base: Seqno, former: "Multicasts | None") -> None:
+        super().__init__()
+        self.log = log
+        self.backlog: list[bytes] = []
+        if former is not None and former.large is not None and not former.again:
+            # It died in the middle of a message: this process sends all of that one.
+            del log[len(log) - former.large.sent:]
+            self.backlog = [former.large.payload]
+        self.again: list[bytes] = log.after(base)
+
+    @property
+    def queue(self) -> list[bytes]:
+        """The list from which the next message is taken."""
+        return self.again or self.backlog
+
+    @property
+    def waiting(self) -> list[bytes]:
+        """All messages that wait for room."""
+        return self.again + self.backlog
+
+    @property
+    def has_next(self) -> bool:
+        return bool(self.queue)
+
+    def next(self) -> tuple[bytes, int]:
+        return self.queue[0], 0
+
+    def accept(self, count: int) -> None:
+        if not self.again:
+            self.log += self.backlog[:count]
+        del self.queue[:count]
+
+    def accept_fragments(self, count: int) -> None:
+        if not self.again:
+            self.log += [None] * count
+
+    def give_up(self) -> None:
+        self.backlog, self.large = [], None

@@ -1,0 +1,71 @@
+"""The transport of a simulated member: its socket, or its connections."""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ringcast.sim.member import Member
+
+MAX_DATAGRAMS = 64              # that one turn takes from the socket, as the transports do
+
+
+class MemberTransport:
+    """What has arrived and was not read yet, and what is to leave.
+
+    A socket holds `socket_bytes`, and datagrams that find no room are lost. A
+    `is_lossless` transport reads its connections in time, so nothing overflows.
+    `send_full` is the probability that the end of a turn's datagrams finds the send
+    buffer full; it may be changed at any time.
+    """
+
+    def __init__(self, member: "Member", socket_bytes: int, is_lossless: bool) -> None:
+        self.member = member
+        self.socket_bytes = socket_bytes
+        self.is_lossless = is_lossless
+        self.arrived: list[bytes] = []
+        self.num_bytes = 0                      # of the datagrams that have arrived
+        self.new_links: list[int] = []          # members with new connections
+        self.held: set[int] = set()             # members whose datagrams are not read for now
+        self.routes: dict[int, str] = {}        # where members can be reached
+        self.send_full = 0.0
+        self.num_overflows = 0
+        self.num_unsent = 0
+
+    def arrive(self, datagram: bytes) -> bool:
+        """Take a datagram into the socket; return whether there was room."""
+        if self.num_bytes + len(datagram) > self.socket_bytes and not self.is_lossless:
+            self.num_overflows += 1
+            return False
+        self.arrived.append(datagram)
+        self.num_bytes += len(datagram)
+        return True
+
+    def read(self) -> list[bytes]:
+        """Return the datagrams of one turn."""
+        datagrams, self.arrived = self.arrived[:MAX_DATAGRAMS], self.arrived[MAX_DATAGRAMS:]
+        self.num_bytes = sum(map(len, self.arrived))
+        return datagrams
+
+    def take_links(self) -> list[int]:
+        """Return the members with new connections since the last turn."""
+        links, self.new_links = self.new_links, []
+        return links
+
+    def hold(self, senders: set[int]) -> None:
+        """Read the datagrams of these members no more, and those of all others."""
+        self.held = senders
+        if self.member.cluster.links is not None:
+            self.member.cluster.links.read_again(self.member)
+
+    def put(self, packets: list[tuple[int, bytes]]) -> None:
+        """Send the datagrams of a turn, as far as the send buffer takes them. A
+        transport with connections cuts one whose queue is full."""
+        cluster, links = self.member.cluster, self.member.cluster.links
+        if self.send_full and links is not None:
+            if cluster.rng.random() < self.send_full / 10 and (
+                    partners := links.partners(self.member)):
+                links.break_link(self.member.name, cluster.rng.choice(partners).name)
+        elif self.send_full and cluster.rng.random() < self.send_full:
+            kept = cluster.rng.randrange(len(packets))
+            self.num_unsent += len(packets) - kept
+            packets = packets[:kept]
+        cluster.put(self.member, packets)
