@@ -17,8 +17,8 @@ from time import perf_counter
 from ringcast.campaign.jobs import CONF, Campaign
 from ringcast.campaign.results import Results
 from ringcast.campaign.runs import plan
-from ringcast.sim.runs.plan import Settings
 from ringcast.sim.runs.run import simulate
+from ringcast.sim.runs.settings import Settings
 from ringcast.spark import session
 
 ROUNDS = 3

@@ -12,8 +12,8 @@ import statistics
 
 import pytest
 
-from ringcast.sim.runs.plan import Settings
 from ringcast.sim.runs.run import simulate
+from ringcast.sim.runs.settings import Settings
 
 GROUP = {"members": 5, "messages": 5000, "loss": 0.2}
 USUAL = {"capacity": 1000, "xmit_interval": 10, "ack_threshold": 100, "max_bytes": 8 << 20,

@@ -12,8 +12,9 @@ from zlib import crc32
 import pyarrow as arrow
 from pyarrow import parquet
 
-from ringcast.sim.runs.plan import Settings, draw
+from ringcast.sim.runs.draw import draw
 from ringcast.sim.runs.run import Run
+from ringcast.sim.runs.settings import Settings
 from ringcast.sim.trace import Trace
 from ringcast.trace import KINDS, id_of, part_name
 from ringcast.trace.schema import SCHEMA, write

@@ -9,8 +9,9 @@ import pyarrow.parquet as parquet
 import pytest
 
 from ringcast.cli import main
-from ringcast.sim.runs.plan import Settings, draw
+from ringcast.sim.runs.draw import draw
 from ringcast.sim.runs.run import Run
+from ringcast.sim.runs.settings import Settings
 from ringcast.sim.trace import Trace
 from ringcast.trace.schema import SCHEMA, write
 

@@ -12,8 +12,9 @@ from ringcast import Flag
 from ringcast.audit.figures import figures
 from ringcast.audit.verdict import audit
 from ringcast.protocols.faults import Discard
-from ringcast.sim.runs.plan import Settings, draw
+from ringcast.sim.runs.draw import draw
 from ringcast.sim.runs.run import Run
+from ringcast.sim.runs.settings import Settings
 from ringcast.sim.trace import Trace
 from ringcast.trace import PART
 

@@ -21,8 +21,8 @@ from ringcast.campaign.runs import plan
 from ringcast.cli import campaign as command
 from ringcast.errors import RingcastError
 from ringcast.histogram import Histogram
-from ringcast.sim.runs.plan import Settings
 from ringcast.sim.runs.run import simulate
+from ringcast.sim.runs.settings import Settings
 
 pytestmark = pytest.mark.spark
 FIXED = Settings(duration=0.03)

@@ -17,8 +17,8 @@ from ringcast.campaign.points import Point, choose, groups
 from ringcast.campaign.results import Results
 from ringcast.campaign.runs import AXES, SCHEMA, plan, table_of
 from ringcast.campaign.worker import attempt
-from ringcast.sim.runs.plan import Settings
 from ringcast.sim.runs.run import Outcome, simulate
+from ringcast.sim.runs.settings import Settings
 
 SMALL = Settings(duration=0.02)
 

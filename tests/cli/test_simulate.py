@@ -14,8 +14,9 @@ import pytest
 from processes import RINGCAST, children, is_running, ringcast, wait_for
 
 from ringcast.cli import simulate as command
-from ringcast.sim.runs.plan import Settings
-from ringcast.sim.runs.run import Outcome, Run, draw
+from ringcast.sim.runs.draw import draw
+from ringcast.sim.runs.run import Outcome, Run
+from ringcast.sim.runs.settings import Settings
 from ringcast.sim.trace import Trace
 from ringcast.trace import VERSION, VERSION_KEY
 from ringcast.trace.schema import SCHEMA

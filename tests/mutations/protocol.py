@@ -27,7 +27,7 @@ SEEDS = 200                             # of each kind that a mutation may survi
 
 HUNT = """
 from msgspec.structs import replace
-from ringcast.sim.runs.plan import Settings
+from ringcast.sim.runs.settings import Settings
 from ringcast.sim.runs.run import simulate
 for seed in range(%d):
     for settings in %s:

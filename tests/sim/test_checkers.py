@@ -7,8 +7,9 @@ from ringcast import Address, Batch, Digest, View
 from ringcast.sim.checkers import Violation
 from ringcast.sim.cluster import Cluster
 from ringcast.sim.network import MS, Network
-from ringcast.sim.runs.plan import Settings, draw
+from ringcast.sim.runs.draw import draw
 from ringcast.sim.runs.run import Run
+from ringcast.sim.runs.settings import Settings
 
 
 @pytest.fixture

@@ -5,8 +5,8 @@ import pytest
 
 from ringcast.sim.cluster import Cluster
 from ringcast.sim.network import MS, Network
-from ringcast.sim.runs.plan import Settings
 from ringcast.sim.runs.run import simulate
+from ringcast.sim.runs.settings import Settings
 
 STACKS = ["mcast-udp", "nakack2-udp"]
 

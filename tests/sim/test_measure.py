@@ -11,9 +11,10 @@ import pytest
 from ringcast import ConfigError
 from ringcast.histogram import count_latencies
 from ringcast.sim.network import MS
+from ringcast.sim.runs.draw import draw
 from ringcast.sim.runs.measure import latencies
-from ringcast.sim.runs.plan import Settings, draw
 from ringcast.sim.runs.run import Run, simulate
+from ringcast.sim.runs.settings import Settings
 from ringcast.sim.trace import Trace
 
 SIZE = 1000

@@ -8,8 +8,9 @@ import pytest
 
 from ringcast import ConfigError
 from ringcast.protocols.multicast.mcast import Mcast
-from ringcast.sim.runs.plan import Settings, draw
+from ringcast.sim.runs.draw import draw
 from ringcast.sim.runs.run import Run, shortest_prefix, simulate
+from ringcast.sim.runs.settings import Settings
 
 
 def essence(outcome):

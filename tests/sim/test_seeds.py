@@ -9,8 +9,8 @@ from functools import cache
 import msgspec
 import pytest
 
-from ringcast.sim.runs.plan import Settings
 from ringcast.sim.runs.run import simulate
+from ringcast.sim.runs.settings import Settings
 
 
 def as_it_was(settings):

@@ -5,7 +5,8 @@ import pytest
 
 from ringcast.sim.cluster import Cluster
 from ringcast.sim.network import MS
-from ringcast.sim.runs.plan import Settings, draw
+from ringcast.sim.runs.draw import draw
+from ringcast.sim.runs.settings import Settings
 
 
 def group(names="AB", **options):

@@ -6,8 +6,9 @@ from pathlib import Path
 import pyarrow as arrow
 from pyarrow import parquet
 
-from ringcast.sim.runs.plan import Settings, draw
+from ringcast.sim.runs.draw import draw
 from ringcast.sim.runs.run import Run
+from ringcast.sim.runs.settings import Settings
 from ringcast.sim.trace import Trace
 from ringcast.trace.schema import SCHEMA
 

@@ -12,8 +12,9 @@ from cluster import HOME, SMALL, Cluster, refusal
 from journals import open_journal
 from processes import RINGCAST
 
-from ringcast.sim.runs.plan import Settings, draw
+from ringcast.sim.runs.draw import draw
 from ringcast.sim.runs.run import Run
+from ringcast.sim.runs.settings import Settings
 from ringcast.sim.trace import Trace
 
 pytestmark = [pytest.mark.spark, pytest.mark.kill, pytest.mark.timeout(900)]

@@ -8,7 +8,7 @@ already.
 import hashlib
 from collections.abc import Mapping, Sequence
 from itertools import product
-from typing import Any, get_args
+from typing import Any, get_args, get_type_hints
 
 import msgspec
 import pyarrow as pa
@@ -16,9 +16,10 @@ import pyarrow as pa
 import ringcast
 from ringcast.config import configure
 from ringcast.errors import ConfigError
-from ringcast.sim.runs.plan import STEADY, Settings, steady_settings
 from ringcast.sim.runs.replay import replay
 from ringcast.sim.runs.run import Outcome
+from ringcast.sim.runs.settings import STEADY, Settings
+from ringcast.sim.runs.steady import steady_settings
 
 AXES: dict[str, tuple[Any, ...]] = {    # with the values that are tried by default
     "loss": (0.0, 0.01, 0.05), "members": (STEADY["members"],), "capacity": (128, 1024, 8192),
@@ -31,7 +32,7 @@ OK, BROKEN, ERROR, TIMEOUT, DIED = "ok", "broken", "error", "timeout", "died"
 COUNTS = pa.map_(pa.string(), pa.int64())
 TYPES = {int: pa.int64(), float: pa.float64(), str: pa.string()}
 PARAMETERS = [(name, TYPES[(set(get_args(kind)) or {kind}).difference({type(None)}).pop()])
-              for name, kind in Settings.__annotations__.items() if name != "options"]
+              for name, kind in get_type_hints(Settings).items() if name != "options"]
 SCHEMA = pa.schema([
     ("run", pa.string()), ("status", pa.string()), ("error", pa.string()),
     ("traceback", pa.string()), ("replay", pa.string()), ("version", pa.string()),

@@ -26,8 +26,8 @@ import pyarrow as pa
 import pyarrow.compute  # noqa: F401  (a run needs it at its end; loaded before its time begins)
 
 from ringcast.campaign.runs import ERROR, SCHEMA, TIMEOUT, Planned
-from ringcast.sim.runs.plan import Settings
 from ringcast.sim.runs.run import Outcome
+from ringcast.sim.runs.settings import Settings
 
 REPEAT_INTERVAL = 1.0               # seconds between signals, until a run ends
 

@@ -20,7 +20,7 @@ from ringcast import html_page as page
 from ringcast.cli.app import console
 from ringcast.config import configure
 from ringcast.errors import ConfigError, RingcastError
-from ringcast.sim.runs.plan import Settings
+from ringcast.sim.runs.settings import Settings
 from ringcast.spark.session import CONF as DEFAULTS, session
 
 if TYPE_CHECKING:

@@ -26,10 +26,12 @@ from rich.table import Table
 from ringcast.cli import campaign
 from ringcast.cli.app import Conf, Master, Settings as Options, app, console, path, settings
 from ringcast.errors import ConfigError
+from ringcast.sim.runs.draw import draw
 from ringcast.sim.runs.measure import Measured
-from ringcast.sim.runs.plan import Settings, draw, listed, pick
+from ringcast.sim.runs.plan import listed
 from ringcast.sim.runs.replay import replay
 from ringcast.sim.runs.run import Outcome, Run, shortest_prefix, simulate
+from ringcast.sim.runs.settings import Settings, pick
 from ringcast.stacks import NETWORKED
 
 SEEDS = 1000

@@ -22,7 +22,7 @@ from random import Random
 
 from ringcast.config import MAX_DATAGRAM, UDP_HEADERS
 
-Link = tuple[str, str]                  # (from, to)
+Direction = tuple[str, str]     # of a pair of members: (from, to)
 MS = 1_000_000
 FRAGMENT_HEADER = 20                    # bytes of IPv4's in front of each fragment
 REASSEMBLY = 30_000 * MS                # that the fragments of a datagram wait for the others
@@ -44,12 +44,12 @@ class Network:
                                                               # is jitter
     late: int = 50 * MS                                       # longest extra delay of what is held
                                                               # back, and of second copies
-    cut: set[Link] = field(default_factory=set)               # links that nothing passes
-    clogged: dict[Link, int] = field(default_factory=dict)    # links that deliver nothing before
+    cut: set[Direction] = field(default_factory=set)               # links that nothing passes
+    clogged: dict[Direction, int] = field(default_factory=dict)    # links that deliver nothing before
                                                               # this instant, then all of it
     discard: Callable[[str, str, bytes], bool] | None = None  # scripted loss: whether this datagram
                                                               # is to be lost
-    bad: set[Link] = field(default_factory=set)               # links in a bad spell
+    bad: set[Direction] = field(default_factory=set)               # links in a bad spell
     mtu: int = 0                                              # bytes of a frame; 0: no limit
     memory: int = 4 << 20                                     # bytes of fragments that a receiver
                                                               # holds
@@ -138,7 +138,7 @@ class Network:
             arrivals.append((instant, self._damaged(datagram, rng)))
         return arrivals
 
-    def _is_lost(self, link: Link, datagram: bytes, rng: Random) -> bool:
+    def _is_lost(self, link: Direction, datagram: bytes, rng: Random) -> bool:
         if self.discard is not None and self.discard(*link, datagram):
             return True
         if self.burst and self._in_burst(link, rng):
@@ -172,7 +172,7 @@ class Network:
         """Bytes that wait for a member's way in."""
         return max(0, self.in_until.get(target, 0) - now) * self.bandwidth // 1_000_000_000
 
-    def _in_burst(self, link: Link, rng: Random) -> bool:
+    def _in_burst(self, link: Direction, rng: Random) -> bool:
         """A link is good or in a bad spell; which of the two changes by chance with
         every datagram."""
         if link in self.bad:

@@ -2,7 +2,7 @@
 
 import shlex
 
-from ringcast.sim.runs.plan import Settings
+from ringcast.sim.runs.settings import Settings
 
 DEFAULTS = Settings()
 

@@ -21,8 +21,10 @@ from ringcast.sim.cluster import Cluster
 from ringcast.sim.links import AGAIN as LINK_AGAIN
 from ringcast.sim.member import Member
 from ringcast.sim.network import MS, Network
+from ringcast.sim.runs.draw import draw
 from ringcast.sim.runs.measure import Measured, Meter
-from ringcast.sim.runs.plan import Action, Plan, Settings, Start, draw
+from ringcast.sim.runs.plan import Action, Plan, Start
+from ringcast.sim.runs.settings import Settings
 from ringcast.sim.threads import PAUSES
 from ringcast.stacks import STACKS
 
