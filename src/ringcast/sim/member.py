@@ -72,7 +72,7 @@ class Member:
         self.resume: Digest = resume or Digest()
         self.receiving = receiving
         self.offset: int = former.offset if former else offset
-        self.base: int = acked if former else offset    # the seqno before this process's first message
+        self.base: int = acked if former else offset    # the seqno before its first message
         self.log: Log = former.log if former else Log(self.offset)  # this incarnation's multicasts
         self.transport = MemberTransport(self, socket_bytes, STACKS[cluster.stack].is_lossless)
         self.schedule = Schedule(self, turn_time)

@@ -79,7 +79,7 @@ def draw(seed: int, settings: Settings) -> Plan:
         socket_bytes=rng.choice([16 << 20, 1 << 20, 200_000, 70_000]),
         turn_time=rng.choice([0, 10_000, 50_000]),
         actions=sorted(actions, key=lambda action: action.at),
-        ends={name: rng.random() < 0.6 for name in names})
+        comebacks={name: rng.random() < 0.6 for name in names})
 
 
 def sometimes(rng: Random, most: float) -> float:

@@ -23,8 +23,8 @@ def faults(rng: Random, names: str, settings: Settings, duration: int) -> list[A
     actions: list[Action] = []
     for name, kind in zip(FAULTS, (crash, partition, pause, slow, exclusion, leaving, jump),
                           strict=True):
-        is_rare = name in ("exclusions", "leaves")
-        drawn = rng.randint(1, 1 if is_rare else 3) if rng.random() < (0.2 if is_rare else 0.5) else 0
+        share, most = (0.2, 1) if name in ("exclusions", "leaves") else (0.5, 3)
+        drawn = rng.randint(1, most) if rng.random() < share else 0
         for _ in range(pick(getattr(settings, name), drawn)):
             actions += kind(rng, names, rng.randrange(duration), duration)
     return actions

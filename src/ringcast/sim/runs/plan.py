@@ -37,7 +37,7 @@ class Start(msgspec.Struct, frozen=True):
     receiving: bool
     counters: int                   # what comes before its first conn-id and first timestamp
     options: dict[str, Any] = {}    # of its stack, where they differ from those of all
-    returns: bool = False           # if it is dead in the end, it comes back as the same incarnation
+    returns: bool = False           # it comes back as the same incarnation, if dead in the end
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -53,8 +53,8 @@ class Plan(msgspec.Struct, frozen=True):
     starts: dict[str, Start]
     duration: int
     actions: list[Action]
-    ends: dict[str, bool]               # of a member that is dead in the end: whether it comes back
-                                        # (else it is excluded)
+    comebacks: dict[str, bool]          # whether a member comes back, if dead in the end; else it
+                                        # is excluded
     load: tuple[int, int] | None = None     # from when to when a steady load is measured
     threads: int = 0                        # see Member
 

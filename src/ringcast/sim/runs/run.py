@@ -226,7 +226,7 @@ class Run:
         for member in [member for member in cluster.members.values() if not member.alive]:
             if self.plan.starts[member.name].returns:
                 self._return(member, lag=0, moves=False)
-            elif self.plan.ends[member.name] or not cluster.living():
+            elif self.plan.comebacks[member.name] or not cluster.living():
                 self._restart(member, resumes=True, moves=False)
         self._take_out_the_dead()
         for member in cluster.living():
