@@ -56,7 +56,7 @@ MISTAKES = [
     ("view A B", "expected '=', not 'B'"),
     ("add 5", "'->' is missing at the end; write `add 5..7 -> true`"),
     ("add 5 -> yes", "expected true or false, not 'yes'"),
-    ("sent A>B hello 1", "a transcript says nothing of HELLOs"),
+    ("sent A>B hello 1", "a transcript cannot expect HELLOs"),
     ("tell A>* 1", "there is no member '*'"),
     ("tell A>B 1 OOB", "'OOB' is too much"),
     ("done B A", "seqnos such as 1..3 is missing at the end"),
@@ -83,7 +83,7 @@ def test_a_line_that_cannot_be_understood_is_reported_before_anything_runs(line,
 @pytest.mark.parametrize("line, sentence", [
     ("sent A>B uak nothing", "no member's stack has a kind 'uak'; there are ack, close, data, first, hello, highest, message, part, "),
     ("sent A>B vote nothing", "no member's stack has a kind 'vote'; "),
-    ("drop A>B uak", "nothing like it was sent; say only what happens"),
+    ("drop A>B uak", "nothing like it was sent; write only what happens"),
 ])
 def test_a_kind_that_the_stacks_do_not_have_is_reported(line, sentence):
     message = error(Mistake, f"members A B\nrun 10ms\n{line}")
@@ -110,16 +110,16 @@ def test_a_beginning_that_cannot_be_understood_is_reported(line, sentence):
     ("send A 2", "the next message of A is 1"),
     ("send A 1\nsend A 3", "the next message of A is 2"),
     ("restart B", "B is alive; let it crash or leave before"),
-    ("finish B A 1", "B's application has nothing of A in hand"),
-    ("hold B\nsend A 1..2\nrun 10ms\nfinish B A 2", "B's application has 1..2 of A in hand"),
-    ("hold B\nsend A 1..2\nrun 10ms\nfinish B A 1..3", "B's application has 1..2 of A in hand"),
+    ("finish B A 1", "B's application has nothing of A outstanding"),
+    ("hold B\nsend A 1..2\nrun 10ms\nfinish B A 2", "B's application has 1..2 of A outstanding"),
+    ("hold B\nsend A 1..2\nrun 10ms\nfinish B A 1..3", "B's application has 1..2 of A outstanding"),
     ("pass A>B", "nothing disturbs A>B"),
-    ("windows A low=0", "A has 2 windows; say whose: `windows A of ...`"),
+    ("windows A low=0", "A has 2 windows; name the sender: `windows A of ...`"),
     ("tell A>B 2", "the next message of A to B is 1"),
     ("tell A>B 1..2\ntell A>C 2", "the next message of A to C is 1"),
-    ("tell A>B 1\nrun 10ms\ndone B A 1", "B's application has nothing in hand"),
-    ("hold B\ntell A>B 1..2\nrun 10ms\ndone B A 2", "B's application has 1..2 in hand"),
-    ("hold B\ntell A>B 1..2\nrun 10ms\ndone B A 1..3", "B's application has 1..2 in hand"),
+    ("tell A>B 1\nrun 10ms\ndone B A 1", "B's application has nothing outstanding"),
+    ("hold B\ntell A>B 1..2\nrun 10ms\ndone B A 2", "B's application has 1..2 outstanding"),
+    ("hold B\ntell A>B 1..2\nrun 10ms\ndone B A 1..3", "B's application has 1..2 outstanding"),
 ])
 def test_what_cannot_be_is_reported_when_it_comes_to_that(lines, sentence):
     message = error(Mistake, "members A B C\n" + lines)

@@ -151,8 +151,8 @@ def simulate_command(
                               "many; leave one of them out")
         fixed, axes = campaign.split_axes(fixed, settings(options), **axes)
         if workers is not None and master is not None:
-            raise ConfigError("--workers is for this machine, and --master names where else to run; "
-                              "leave one of them out")
+            raise ConfigError("--workers is for this machine, and --master names another place to "
+                              "run; leave one of them out")
         master = f"local[{workers}]" if workers else master
         raise typer.Exit(campaign.run(
             fixed, axes, range(first, first + seeds), master=master, conf=settings(conf, "--conf"),

@@ -1,9 +1,8 @@
-"""A group whose network does what a script says and nothing else: every datagram takes
-the same time and arrives, except those that a rule names. What was sent is remembered,
-so that a transcript can say what should have been, and show what was.
+"""A group on a network without chance: every datagram takes the same time and arrives,
+unless the script disturbs it. The network remembers what was sent.
 
-Each message of an application travels in a datagram of its own, so that it can be lost
-by itself.
+Each message of an application travels in a datagram of its own, so it can be lost
+alone.
 """
 
 from collections.abc import Sequence
@@ -27,12 +26,12 @@ from ringcast.sim.unicast_log import UnicastLog
 from ringcast.stack import Instant
 
 ANY = "*"
-AT_REST = 1_000 * MS                                # without an event
+AT_REST = 1_000 * MS                    # without an event
 
 
 def connection_of(kind: Kind, datagram: bytes) -> str:
-    """Of a datagram of a connection, what history tells besides: its conn-id, and its
-    timestamp."""
+    """Return the conn-id and the timestamp of a datagram as the history shows them; an
+    empty string if it has none."""
     conn_id, timestamp = kind.conn_id(datagram), kind.timestamp(datagram)
     if conn_id is None:
         return ""
@@ -40,43 +39,46 @@ def connection_of(kind: Kind, datagram: bytes) -> str:
 
 
 def spelled(ranges: Sequence[Range]) -> str:
-    """Ranges as transcripts write them: 2,5..7"""
-    return ",".join(str(first) if first == last else f"{first}..{last}" for first,
-                    last in ranges) or "nothing"
+    """Return ranges as transcripts write them: 2,5..7"""
+    return ",".join(str(first) if first == last else f"{first}..{last}"
+                    for first, last in ranges) or "nothing"
 
 
 @dataclass(slots=True)
-class Sent:
-    """A datagram that a member put on the network, and what became of it on the way to
-    each receiver."""
+class SentDatagram:
+    """A datagram that a member put on the network, and what happened to it on the way
+    to each receiver."""
 
     time: int
     source: str
     dest: str                               # a member, or * for everybody
     kind: Kind
     ranges: list[Range]
-    datagram: bytes = b""                                # itself
-    connection: str = ""                                 # and what else there is to say of it
-    fates: dict[str, str] = field(default_factory=dict)  # by receiver; "" is an undisturbed arrival
+    datagram: bytes = b""
+    connection: str = ""                    # its conn-id and its timestamp, as text
+    fates: dict[str, str] = field(default_factory=dict)     # by receiver; "": it just arrived
 
     def __str__(self) -> str:
+        ranges = f" {spelled(self.ranges)}" if self.ranges else ""
+        connection = f" ({self.connection})" if self.connection else ""
         fates = ", ".join(f"{fate} to {target}" for target, fate in self.fates.items() if fate)
-        said = f" {spelled(self.ranges)}" if self.ranges else ""
-        said += f" ({self.connection})" if self.connection else ""
-        return f"{self.source}>{self.dest}  {self.kind.name}{said}" + (f"   ({fates})" if fates
-                                                                       else "")
+        return (f"{self.source}>{self.dest}  {self.kind.name}{ranges}{connection}"
+                + (f"   ({fates})" if fates else ""))
 
     def has(self, seqno: int) -> bool:
-        return any((seqno - first) % MODULUS <= (last - first) % MODULUS for first,
-                   last in self.ranges)
+        """Return whether it is about this seqno."""
+        return any((seqno - first) % MODULUS <= (last - first) % MODULUS
+                   for first, last in self.ranges)
 
 
 @dataclass(slots=True)
-class Rule:
-    """What happens to the datagrams from `source` to `target` that are of the kind with
-    this name (None: that carry messages with seqnos), and about `seqno` unless that is
-    None: to the next `times` of them, or to all when that is None. They are lost, or
-    `late` by so much, or a `copy` comes so much later.
+class Disturbance:
+    """Something that happens to datagrams from `source` to `target`: to the next `times`
+    of them, or to all if that is None.
+
+    They are of the kind with this name; None is all that carry messages with seqnos.
+    They are about `seqno`; None is any. They are lost, or `late` by so much, or a `copy`
+    comes so much later.
     """
 
     source: str
@@ -90,9 +92,11 @@ class Rule:
 
     @property
     def is_over(self) -> bool:
+        """Whether it has happened often enough."""
         return self.times is not None and self.used >= self.times
 
-    def is_about(self, source: str, target: str, sent: Sent) -> bool:
+    def is_about(self, source: str, target: str, sent: SentDatagram) -> bool:
+        """Return whether it happens to this datagram."""
         is_kind = sent.kind.name == self.kind if self.kind else bool(sent.kind.messages_at)
         return (is_kind and not self.is_over and self.source in (ANY, source)
                 and self.target in (ANY, target)
@@ -100,41 +104,46 @@ class Rule:
 
 
 class ScriptedNetwork(Network):
-    """`history` is all that was sent; `rules` say what is disturbed on its way."""
+    """A network that disturbs only what `disturbances` name. `history` is all that was
+    sent."""
 
     def __init__(self, delay: int) -> None:
         super().__init__(delay=(delay, delay))
-        self.history: list[Sent] = []
-        self.rules: list[Rule] = []
+        self.history: list[SentDatagram] = []
+        self.disturbances: list[Disturbance] = []
 
-    def carry(self, source: str, target: str, datagram: bytes, now: int, rng: Random) -> list[
-            tuple[int, bytes]]:
-        """As the rules say; the datagram is the last of the history."""
+    def carry(self, source: str, target: str, datagram: bytes, now: int,
+              rng: Random) -> list[tuple[int, bytes]]:
+        """Return what arrives of the last datagram of the history, and when."""
         fates = self.history[-1].fates
         arrivals = super().carry(source, target, datagram, now, rng)
         fates[target] = "" if arrivals else "cut"
-        rules = [rule for rule in self.rules if arrivals
-                 and rule.is_about(source, target, self.history[-1])]
-        for rule in rules:
-            rule.used += 1
-        if any(rule.late is None and rule.copy is None for rule in rules):
+        found = [each for each in self.disturbances if arrivals
+                 and each.is_about(source, target, self.history[-1])]
+        for each in found:
+            each.used += 1
+        if any(each.late is None and each.copy is None for each in found):
             fates[target] = "lost"
             return []
-        for rule in rules:
+        for each in found:
             instant = arrivals[0][0]
-            if rule.copy is not None:
-                fates[target] = f"twice, {rule.copy / 1e6:g} ms apart,"
-                arrivals.append((instant + rule.copy, datagram))
-            elif rule.late is not None:
-                fates[target] = f"{rule.late / 1e6:g} ms late"
-                arrivals[0] = (instant + rule.late, datagram)
+            if each.copy is not None:
+                fates[target] = f"twice, {each.copy / 1e6:g} ms apart,"
+                arrivals.append((instant + each.copy, datagram))
+            elif each.late is not None:
+                fates[target] = f"{each.late / 1e6:g} ms late"
+                arrivals[0] = (instant + each.late, datagram)
         return arrivals
 
 
 class ScriptedLinks(Links):
-    """Without chance: a link is made at once, the first in the list of members knows
-    first, the other one delay later. One that a script breaks is made anew when it says
-    so, and `blind` ends do not notice before."""
+    """Connections without chance: they are made at once. Of two members the first in
+    the list knows of it first, the other one after the delay of the network.
+
+    A script that breaks a connection says when there is a new one (`again`), how much
+    later the second member knows of that (`lag`), and who does not notice the break
+    (`blind`).
+    """
 
     def __init__(self, cluster: "ScriptedCluster") -> None:
         super().__init__(cluster, Random(0))
@@ -142,8 +151,7 @@ class ScriptedLinks(Links):
         self.blind: set[int] = set()
 
     def sever(self, a: str, b: str, again: int, lag: int, blind: set[int]) -> None:
-        """The connection between two members breaks; after `again` there is a new one,
-        which the second of them in the list hears of `lag` later than the first."""
+        """Break the connection between two members."""
         self.again, self.lag, self.blind = again, lag, blind
         broken = self.num_broken
         self.break_link(a, b)
@@ -268,10 +276,10 @@ class ScriptedMember(Member):
         self.turn()
 
 
-class Recorder(Observer):
+class HistoryWriter(Observer):
     """Writes the history."""
 
-    def __init__(self, cluster: Cluster, history: list[Sent]) -> None:
+    def __init__(self, cluster: Cluster, history: list[SentDatagram]) -> None:
         self.cluster, self.history = cluster, history
 
     def sent(self, member: Member, dest: int, datagram: bytes) -> None:
@@ -279,13 +287,13 @@ class Recorder(Observer):
         assert header is not None           # a member of this group made it
         kind = member.stack.kind(header.kind)
         to = ANY if dest == EVERYONE else self.cluster.incarnations[dest].name
-        said = connection_of(kind, datagram)
-        self.history.append(Sent(self.cluster.now, member.name, to, kind, kind.ranges(datagram),
-                                 datagram, said))
+        self.history.append(SentDatagram(
+            self.cluster.now, member.name, to, kind, kind.ranges(datagram), datagram,
+            connection_of(kind, datagram)))
 
 
 class ScriptedCluster(Cluster):
-    """The group; datagrams take `delay` nanoseconds."""
+    """A group whose datagrams take `delay` nanoseconds."""
 
     member_type = ScriptedMember
     links: ScriptedLinks | None
@@ -295,10 +303,11 @@ class ScriptedCluster(Cluster):
         super().__init__(names, network=self.script, **options)
         if self.links is not None:
             self.links = ScriptedLinks(self)
-        self.observer = Recorder(self, self.script.history)
+        self.observer = HistoryWriter(self, self.script.history)
 
     def unicast_log(self, sender: Member, receiver: Address) -> UnicastLog:
-        return sender.producer.unicast_logs.setdefault(receiver, UnicastLog(base=(sender.offset + 1) % MODULUS))
+        log = UnicastLog(base=(sender.offset + 1) % MODULUS)
+        return sender.producer.unicast_logs.setdefault(receiver, log)
 
     def kinds(self) -> set[str]:
         """Return the names of all kinds that the members' stacks know."""
@@ -306,8 +315,8 @@ class ScriptedCluster(Cluster):
                 for kind in member.stack.kinds.values()}
 
     def is_at_rest(self) -> bool:
-        """Whether nothing happens any more, but that idle connections will be closed
-        some day."""
+        """Return whether nothing happens any more, except that idle connections will be
+        closed later."""
         if self.events and self.events[0][0] <= self.now + AT_REST:
             return False
         return all(member.stack.deadline() == member.unicast.context.next_reap for member in self.living())

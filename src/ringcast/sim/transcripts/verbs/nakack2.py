@@ -12,6 +12,7 @@ from ringcast.sim.transcripts.language import (
     Verbs,
     Words,
     duration,
+    facts,
     number,
 )
 from ringcast.sim.transcripts.scripted import ScriptedMember
@@ -24,11 +25,11 @@ does, expects = VERBS.does, VERBS.expects
 
 @does("break")
 def break_connection(words: Words) -> Act:
-    """`break A>B 30ms [lag 5ms] [unnoticed]`: the connection between A and B breaks,
-    and after 30 ms there is a new one; what was on its way is lost. The first of them
-    in the list of members knows of the new one at once, the other `lag` later (the
-    delay of the network, if none is given). With `unnoticed` A goes on as if nothing
-    had happened, and what it sends meanwhile is lost."""
+    """`break A>B 30ms [lag 5ms] [unnoticed]`: the connection between A and B breaks;
+    what was on its way is lost, and after 30 ms there is a new one. The first of them
+    in the list of members knows of the new one at once, the other `lag` later (by
+    default the delay of the network). With `unnoticed` A does not notice the break, and
+    what it sends until then is lost."""
     (a, b), again = words.pair(), words.duration()
     lag = words.duration() if words.skip("lag") else 0
     is_unnoticed = words.skip("unnoticed")
@@ -53,8 +54,8 @@ def xmit_interval(words: Words) -> Act:
 
 @does("bound")
 def bound(words: Words) -> Act:
-    """`bound C 50`: C's become_server_queue takes so many messages from now on, as if
-    nobody had thought of making it unbounded."""
+    """`bound C 50`: C's become_server_queue takes so many messages from now on, also
+    where it should be unbounded."""
     name, messages = words.member(), words.number()
     return lambda play: nakack2_of(play, name).queue.rebound(messages)
 
@@ -68,22 +69,22 @@ def queue(words: Words) -> Act:
 
 @expects("held")
 def held(words: Words) -> Act:
-    """`held C A=2`: how many datagrams of each sender have no room at C, which does not
-    read them any more. Or `held C none`."""
+    """`held C A=2`: how many datagrams of each sender have no room at C, which reads no
+    more from that sender. Or `held C none`."""
     name = words.member()
     expected = {} if words.skip("none") else words.pairs(tuple(words.names))
 
     def act(play: Play) -> None:
         layer = nakack2_of(play, name)
-        play_facts(play, expected, {play.cluster.incarnations[sender].name: str(len(packets))
-                                    for sender, packets in layer.intake.held.items()})
+        compare(expected, {play.cluster.incarnations[sender].name: str(len(packets))
+                           for sender, packets in layer.intake.held.items()})
     return act
 
 
 @expects("unread")
 def unread(words: Words) -> Act:
-    """`unread C A=5`: how many datagrams of A are on their way to C and wait because C
-    does not read them. Or `unread C none`."""
+    """`unread C A=5`: how many datagrams of A have come to C and wait because C does
+    not read them. Or `unread C none`."""
     name = words.member()
     expected = {} if words.skip("none") else words.pairs(tuple(words.names))
 
@@ -93,7 +94,7 @@ def unread(words: Words) -> Act:
         waiting = {play.cluster.incarnations[other].name: str(len(link.ends[mine].waiting))
                    for pair, link in play.cluster.links.links.items() if mine in pair
                    for other in pair - {mine} if link.ends[mine].waiting}
-        play_facts(play, expected, waiting)
+        compare(expected, waiting)
     return act
 
 
@@ -108,21 +109,21 @@ def warned(words: Words) -> Act:
 
 @expects("stability")
 def stability(words: Words) -> Act:
-    """`stability B A=3 B=2`: up to where B knows each of these streams to be stable in
-    this view. Or `stability B none`: nothing."""
+    """`stability B A=3 B=2`: up to which seqno B knows each of these streams to be
+    stable in this view. Or `stability B none`: nothing."""
     name = words.member()
     expected = {} if words.skip("none") else words.pairs(tuple(words.names))
 
     def act(play: Play) -> None:
         known = stable_of(play, name).known
-        play_facts(play, expected, {play.cluster.incarnations[sender].name: str(seqno) for sender,
-                                    seqno in known.items()})
+        compare(expected, {play.cluster.incarnations[sender].name: str(seqno)
+                           for sender, seqno in known.items()})
     return act
 
 
 @expects("votes")
 def votes(words: Words) -> Act:
-    """`votes A of B A=3 B=2`: what the coordinator A has from B: up to where it has
+    """`votes A of B A=3 B=2`: B's vote at the coordinator A: up to which seqno B has
     finished these streams. Or `votes A of B none`."""
     name, _, of = words.member(), words.literal("of"), words.member()
     expected = {} if words.skip("none") else words.pairs(tuple(words.names))
@@ -130,15 +131,15 @@ def votes(words: Words) -> Act:
     def act(play: Play) -> None:
         vote = stable_of(play, name).votes.get(play.member(of).incarnation)
         digest = vote.digest if vote is not None else {}
-        play_facts(play, expected, {play.cluster.incarnations[sender].name: str(finished)
-                                    for sender, (finished, _) in digest.items()})
+        compare(expected, {play.cluster.incarnations[sender].name: str(finished)
+                           for sender, (finished, _) in digest.items()})
     return act
 
 
 @expects("slowest")
 def slowest(words: Words) -> Act:
-    """`slowest A = C`: who holds A's stream up, as far as A knows. Or `slowest A =
-    none`."""
+    """`slowest A = C`: which member holds A's stream up, as far as A knows. Or `slowest
+    A = none`."""
     name, _ = words.member(), words.literal("=")
     expected = "none" if words.skip("none") else words.member()
 
@@ -149,17 +150,18 @@ def slowest(words: Words) -> Act:
     return act
 
 
-def play_facts(play: Play, expected: dict[str, str], actual: dict[str, str]) -> None:
-    """Some facts of those that there are, or none at all."""
+def compare(expected: dict[str, str], actual: dict[str, str]) -> None:
+    """Raise Unlike if one of the expected facts is not so, or if none is expected and
+    there are some."""
     for value in expected.values():
         number(value)
-    if not expected and actual:
-        raise Unlike(" ".join(f"{key}={value}" for key, value in actual.items()))
-    if any(actual.get(key) != value for key, value in expected.items()):
-        raise Unlike(" ".join(f"{key}={value}" for key, value in actual.items()) or "none")
+    if (not expected and actual) or any(actual.get(key) != value
+                                        for key, value in expected.items()):
+        raise Unlike(facts(actual) or "none")
 
 
 def nakack2_of(play: Play, name: str) -> Nakack2:
+    """Return NAKACK2 of a member."""
     layer = play.member(name).multicast
     if not isinstance(layer, Nakack2):
         raise Mistake("this group's stack has no NAKACK2")
@@ -167,6 +169,7 @@ def nakack2_of(play: Play, name: str) -> Nakack2:
 
 
 def stable_of(play: Play, name: str) -> Stable:
+    """Return STABLE of a member."""
     member: ScriptedMember = play.member(name)
     for layer in member.stack.layers:
         if isinstance(layer, Stable):

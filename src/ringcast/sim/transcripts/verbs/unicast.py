@@ -1,9 +1,10 @@
 """The verbs of messages to one member. A>B is what A sends to B: its messages, and both
 ends of the connection that they travel on.
 
-A's application numbers what it tells B: 1, 2, 3 and so on, and each message carries its
-number. On the first connection that is also its seqno; the seqnos of a later connection
-begin again at 1 (or behind A's offset), and datagrams and windows know only those.
+A's application numbers its messages to B: 1, 2, 3 and so on, and each message carries
+its number. On the first connection the number is also the seqno. The seqnos of a later
+connection begin again at 1 (or behind A's offset), and datagrams and windows have only
+those.
 """
 
 from collections.abc import Callable
@@ -11,7 +12,16 @@ from collections.abc import Callable
 from ringcast._core.batch import Batch
 from ringcast.protocols.seqnos import MODULUS
 from ringcast.protocols.unicast3.layer import Unicast3
-from ringcast.sim.transcripts.language import Act, Mistake, Play, Unlike, Verbs, Words, collapsed
+from ringcast.sim.transcripts.language import (
+    Act,
+    Mistake,
+    Play,
+    Unlike,
+    Verbs,
+    Words,
+    collapsed,
+    facts,
+)
 from ringcast.sim.transcripts.scripted import spelled
 
 VERBS = Verbs()
@@ -23,7 +33,7 @@ does, expects = VERBS.does, VERBS.expects
 @does("tell")
 def tell(words: Words) -> Act:
     """`tell A>B 1..3 [oob]`: A's application sends these messages to B alone, each in a
-    datagram; it waits when there is no room."""
+    datagram; it waits if there is no room."""
     (name, to), numbers, is_oob = words.pair(), words.seqnos(), words.skip("oob")
 
     def act(play: Play) -> None:
@@ -38,27 +48,27 @@ def tell(words: Words) -> Act:
 
 @does("done")
 def done(words: Words) -> Act:
-    """`done B A 1..3`: B's application, which holds, has finished these messages that A
-    told it."""
+    """`done B A 1..3`: B's application, which holds, has finished these messages of A
+    to B alone."""
     name, sender, numbers = words.member(), words.member(), words.seqnos()
 
     def act(play: Play) -> None:
         member = play.member(name)
-        left = list(numbers)
-        for batch in [each for each in member.consumer.outstanding
-                      if each.sender == play.member(sender).address]:
-            told = list(map(int, batch.payloads))
-            if left and told[:len(left)] == left[:len(told)]:
-                member.consumer.finish(part := beginning(batch, len(left)))
-                del left[:len(part)]
-        if left:
-            outstanding = [int(payload) for each in member.consumer.outstanding for payload in each.payloads]
-            raise Mistake(f"{name}'s application has {collapsed(outstanding)} in hand")
+        rest, outstanding = list(numbers), list(member.consumer.outstanding)
+        for batch in outstanding:
+            came = [*map(int, batch.payloads)]
+            if (batch.sender == play.member(sender).address and rest
+                    and came[:len(rest)] == rest[:len(came)]):
+                member.consumer.finish(part := beginning(batch, len(rest)))
+                del rest[:len(part)]
+        if rest:
+            there = [int(payload) for batch in outstanding for payload in batch.payloads]
+            raise Mistake(f"{name}'s application has {collapsed(there)} outstanding")
     return act
 
 
 def beginning(batch: Batch, count: int) -> Batch:
-    """The first `count` messages of a batch, or all that there are."""
+    """Return the first `count` messages of a batch, or the whole batch."""
     return Batch(batch.sender, batch.first, batch.payloads[:count], batch.view_id, batch.dest,
                  batch.flags, batch.stream)
 
@@ -84,11 +94,15 @@ def show(words: Words) -> Act:
 
 @expects("told")
 def told(words: Words) -> Act:
-    """`told B A 1..3`: what B's application got so far of what A sent to it alone, in
+    """`told B A 1..3`: the messages of A to B alone that B's application got so far, in
     the order of delivery. Or `nothing`."""
     name, sender, numbers = words.member(), words.member(), words.all_seqnos()
-    return lambda play: play.expect(collapsed(numbers),
-                                    collapsed(play.member(name).consumer.unicast_received.get(play.member(sender).address, [])))
+
+    def act(play: Play) -> None:
+        received = play.member(name).consumer.unicast_received
+        play.expect(collapsed(numbers),
+                    collapsed(received.get(play.member(sender).address, [])))
+    return act
 
 
 @expects("waiting")
@@ -108,15 +122,17 @@ def refused(words: Words) -> Act:
     """`refused A>B 4`: these messages could not be sent, because B is not in A's view,
     or takes none. Or `nothing`."""
     (name, to), numbers = words.pair(), words.all_seqnos()
-    return lambda play: play.expect(collapsed(numbers),
-                                    collapsed(play.member(name).producer.refused.get(play.member(to).address,
-                                                                            [])))
+
+    def act(play: Play) -> None:
+        refused = play.member(name).producer.refused
+        play.expect(collapsed(numbers), collapsed(refused.get(play.member(to).address, [])))
+    return act
 
 
 @expects("failed")
 def failed(words: Words) -> Act:
-    """`failed A>B 2..3`: A's application was told that these were sent and not
-    acknowledged, and never will be. Or `nothing`."""
+    """`failed A>B 2..3`: A's application was told that these messages were not
+    acknowledged and never will be. Or `nothing`."""
     (name, to), numbers = words.pair(), words.all_seqnos()
 
     def act(play: Play) -> None:
@@ -148,19 +164,18 @@ def remembers(words: Words) -> Act:
     return end_of(words, ("conn_id", "hd"), remembered_facts, own=False)
 
 
-def end_of(words: Words, known: tuple[str, ...], facts: Callable[[Unicast3, int], dict[str, str]],
-           own: bool) -> Act:
-    """A>B, and facts or `none`: whether this is what there is at A's end (`own`), or at
-    B's."""
+def end_of(words: Words, known: tuple[str, ...],
+           facts_of: Callable[[Unicast3, int], dict[str, str]], own: bool) -> Act:
+    """Read A>B, and facts or `none`; return an act that compares them with A's end of a
+    connection (`own`), or with B's."""
     source, target = words.pair()
     expected = {} if words.skip("none") else words.pairs(known)
 
     def act(play: Play) -> None:
         at, peer = (source, target) if own else (target, source)
-        actual = facts(play.member(at).unicast, play.member(peer).incarnation)
+        actual = facts_of(play.member(at).unicast, play.member(peer).incarnation)
         if not expected and actual:
-            raise Unlike("there is one: " + " ".join(f"{key}={value}" for key,
-                                                     value in actual.items()))
+            raise Unlike(f"there is one: {facts(actual)}")
         if expected and not actual:
             raise Unlike("none")
         play.compare(expected, actual)
@@ -168,6 +183,7 @@ def end_of(words: Words, known: tuple[str, ...], facts: Callable[[Unicast3, int]
 
 
 def sender_facts(unicast: Unicast3, peer: int) -> dict[str, str]:
+    """Return the facts of a member's connection to a peer."""
     entry = unicast.senders.get(peer)
     if entry is None:
         return {}
@@ -178,6 +194,7 @@ def sender_facts(unicast: Unicast3, peer: int) -> dict[str, str]:
 
 
 def receiver_facts(unicast: Unicast3, peer: int) -> dict[str, str]:
+    """Return the facts of a peer's connection to a member."""
     entry = unicast.receivers.get(peer)
     if entry is None:
         return {}
@@ -188,6 +205,8 @@ def receiver_facts(unicast: Unicast3, peer: int) -> dict[str, str]:
 
 
 def remembered_facts(unicast: Unicast3, peer: int) -> dict[str, str]:
+    """Return the facts of a peer's connection that was closed."""
     closed = unicast.closed.get(peer)
-    return {"conn_id": str(closed.conn_id),
-            "hd": str(closed.delivered)} if closed is not None else {}
+    if closed is None:
+        return {}
+    return {"conn_id": str(closed.conn_id), "hd": str(closed.delivered)}
