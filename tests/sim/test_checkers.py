@@ -72,7 +72,7 @@ def test_a_member_that_comes_back_and_misses_something_though_it_was_never_taken
     group["C"].consumer.got.clear()
     group["C"].consumer.finished.clear()
     group.checkers._starts[group["C"].incarnation, group["A"].incarnation] = 12
-    with broken("lost", "never taken out"):
+    with broken("lost", "never excluded"):
         group.checkers.delivered(group["C"], batch_of(group, 13, b"13"))
 
 
@@ -212,15 +212,15 @@ def test_two_views_with_one_id(group):
 def test_a_leaver_whose_messages_did_not_reach_everybody(group):
     group["A"].leave()
     group.run(1000)
-    group.checkers.agreed()
+    group.checkers.check_agreement()
     group["C"].consumer.finished[group["A"].incarnation] = 9
     with broken("agreement", "C has A's messages up to 9"):
-        group.checkers.agreed()
+        group.checkers.check_agreement()
 
 
 def test_a_member_that_stops_for_no_reason(group):
     group["B"].stack.effects.fault = "I do not feel like it"
-    with broken("stopped", "B stopped though nobody took it out"):
+    with broken("stopped", "B stopped though nobody excluded it"):
         group["B"].turn()
 
 

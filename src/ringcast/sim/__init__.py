@@ -1,10 +1,10 @@
-"""A whole group in one thread: the shipped stacks on a simulated network and simulated
-clocks, where a seed replays a run exactly.
+"""A whole group in one thread: the shipped stacks on a simulated network with simulated
+clocks. A seed replays a run exactly.
 
-`network` is what happens to a datagram; `member` one process with its clock, socket and
-application; `cluster` the queue of events that moves them all; `checkers` what must
-hold after every event; `plan` the faults and the load of a seed; `run` one seed from
-its first event to the verdict, and the shortest prefix that still fails; `transcript`
-the language of scenarios written by hand; `trace` the protocol events of a run as a
+`cluster` has the group, its time and its queue of events. `member` is one process: the
+endpoint that ships, and around it `clock`, `transport`, `schedule`, `producer` and
+`consumer`. `network` and `links` carry datagrams, and lose some. `checkers` has what
+must hold after every turn. `runs` draws and performs the plan of a seed; `transcripts`
+has plays that are written by hand; `trace` writes the protocol events of a run as a
 table.
 """

@@ -62,7 +62,7 @@ class Consumer:
     def report(self, batch: Batch, now: Instant) -> None:
         """Tell the endpoint that this batch is finished."""
         if batch.dest is not None:
-            self.member.cluster.checkers.finished_unicast(self.member, batch)
+            self.member.cluster.checkers.unicast.finished(self.member, batch)
         elif not batch.flags & Flag.NO_RELIABILITY:
             self.finished[batch.sender.incarnation] = batch.last
             if batch.stream is None:            # a script made this batch, of a part of others

@@ -261,7 +261,7 @@ class Member:
             for batch in effects.deliveries:
                 self.consumer.take(batch, now)
             for batch in effects.failures:
-                self.cluster.checkers.undelivered(self, batch)
+                self.cluster.checkers.unicast.undelivered(self, batch)
             self.warnings += effects.warnings
             if effects.arrived:
                 self.request_turn()

@@ -1,8 +1,7 @@
-"""Views that are not the same everywhere: a layer that hides members from those above
-it, as an asymmetric split does.
+"""Asymmetric splits: a layer that hides members from the layers above it.
 
-What hidden members send still arrives. Membership itself knows nothing of it, so nobody
-is excluded.
+What hidden members send still arrives. The membership layer does not know of it, so it
+excludes nobody.
 """
 
 from ringcast.address import Address
@@ -11,31 +10,31 @@ from ringcast.view import View
 
 
 class ViewFilter(Layer):
-    """`hide` and `show` change what the layers above take for the view."""
+    """Takes hidden members out of the view of the layers above."""
 
     def __init__(self) -> None:
         self.hidden: set[str] = set()
-        self.ever_hid = False
-        self.whole: View | None = None
+        self.whole: View | None = None      # the view with all members
 
     def hide(self, name: str, now: Instant) -> None:
+        """Hide a member."""
         self.hidden.add(name)
-        self.ever_hid = True
-        self._say(now)
+        self._install(now)
 
     def show(self, name: str, now: Instant) -> None:
+        """Hide a member no longer."""
         self.hidden.discard(name)
-        self._say(now)
+        self._install(now)
 
     def view(self, view: View, resumes: dict[int, int], now: Instant) -> None:
         self.whole = view
-        self._say(now)
+        self._install(now)
 
     def sees(self, member: Address) -> bool:
-        """Whether the layers above have this member in their view."""
+        """Return whether the layers above have this member in their view."""
         return self.whole is not None and member in self.whole and member.name not in self.hidden
 
-    def _say(self, now: Instant) -> None:
+    def _install(self, now: Instant) -> None:
         if self.whole is not None:
             self.above.view(View(self.whole.id, tuple(filter(self.sees, self.whole.members))),
                             {}, now)

@@ -1,1 +1,1 @@
-"""Simulated runs: what a seed draws, carries out, measures."""
+"""Simulated runs: draw a plan from a seed, perform it, measure."""

@@ -1,22 +1,22 @@
-"""What a group achieves under a steady load: throughput, latency, overhead, and how
-long its senders were blocked.
+"""Measure a group under a steady load: throughput, latency, overhead, and how long its
+senders were blocked.
 
-All of it is simulated time, so it is the same on every machine; and it is worth what
-the model is worth. The model has: a wire of a given bandwidth into and out of each
-member, a fixed delay, loss, socket buffers, a fixed time that a turn takes whatever is
-in it, and the protocol, byte for byte, with its timers and windows. It has no time for
-handling a message or a byte, no packets below the datagram (so a datagram of 60 kB is
-lost as easily as a small one), and no other traffic. So compare settings by it, and not
-machines; where a processor is slower than the wire, its speed is the bandwidth to give.
+All times are simulated, so the figures are the same on every machine; and they are as
+good as the model. The model has a wire of a given bandwidth into and out of each member,
+a fixed delay, loss, socket buffers, a fixed time for each turn, and the protocol itself,
+byte for byte, with its timers and windows. It has no time for handling a message or a
+byte, no packets smaller than a datagram (so a datagram of 60 kB is lost as easily as a
+small one), and no other traffic. So compare settings by these figures, not machines. If
+a processor is slower than the wire, give its speed as the bandwidth.
 
-Throughput is what the slowest receiver is handed in a second. Latency is from a
-message's first leaving its sender until a receiver's application is handed it, counted
-for each receiver but the sender itself; time that it waits in the sending application
-because the window is full is not part of it, but counted as blocked. Latencies are kept
-as a histogram, which can be added up over runs; a percentile read from it is at most
-9 % too high (see ringcast.histogram). Overhead is what members put on the wire beyond
-the bytes of the payloads, for each of these: headers, acks, requests, repeats,
-announcements, and over connections the copies for further receivers.
+Throughput is what the slowest receiver gets in a second. Latency is the time from a
+message's first transmission until it is delivered to an application, for each receiver
+except the sender. Time that the message waits in the sending application because the
+window is full does not count as latency but as blocked. Latencies are kept as a
+histogram, which can be added up over runs; a percentile that is read from it is at most
+9 % too high (see ringcast.histogram). Overhead is the bytes on the wire beyond those of
+the payloads, for each byte of payload: headers, acks, requests, repeats, announcements,
+and over connections the copies for further receivers.
 """
 
 from array import array
@@ -39,19 +39,17 @@ if TYPE_CHECKING:
 
 
 class Measured(msgspec.Struct, kw_only=True):
-    """What was measured in one run. Counts are of messages, datagrams or bytes; a
-    multicast is one datagram."""
+    """The figures of one run. A multicast counts as one datagram."""
 
-    seconds: float             # of the load
-    messages: int              # that all senders sent
-    payload: int               # bytes of these
-    delivered: dict[str, int]  # messages of others, where others sent, that a member was handed
-                               # while the load lasted
-    latency: dict[int, int]    # deliveries by bucket of ringcast.histogram
-    slowest: int               # nanoseconds: the longest latency
-    datagrams: dict[str, int]  # by what they carry: data, repeat, control
-    sent: dict[str, int]       # bytes, likewise
-    blocked: float             # seconds that senders waited for room, all together
+    seconds: float              # of the load
+    messages: int               # that all senders sent
+    payload: int                # bytes of these
+    delivered: dict[str, int]   # to each receiver during the load, without its own messages
+    latency: dict[int, int]     # deliveries by bucket of ringcast.histogram
+    slowest: int                # nanoseconds: the longest latency
+    datagrams: dict[str, int]   # by what they carry: data, repeat, control
+    sent: dict[str, int]        # bytes, by the same
+    blocked: float              # seconds that senders waited for room, all together
 
     @property
     def throughput(self) -> float:
@@ -64,18 +62,18 @@ class Measured(msgspec.Struct, kw_only=True):
         return sum(self.sent.values()) / max(1, self.payload) - 1
 
     def percentile(self, share: float) -> int:
-        """Return the nanoseconds within which this share of all deliveries came; 0 when
+        """Return the nanoseconds within which this share of all deliveries came; 0 if
         there were none."""
         return min(Histogram(self.latency).percentile(share) or 0, self.slowest)
 
 
 class Meter(Observer):
-    """The observer of a run that measures; an observer in `others` is told everything
-    too.
+    """Observes a run and measures. It passes everything on to the observer that the
+    cluster had before.
 
-    Deliveries count for throughput between `begin` and `end`, for latency whenever they
-    come. `stop()` ends the count of what is sent: the later part of a run is there to
-    see that nothing is missing.
+    For throughput, deliveries between `begin` and `end` count; for latency all.
+    `stop()` ends the count of what is sent: the rest of a run only checks that nothing
+    is missing.
     """
 
     def __init__(self, cluster: "Cluster", begin: int, end: int) -> None:
@@ -88,7 +86,7 @@ class Meter(Observer):
         self.messages = self.payload = self.blocked = 0
         self.stopped_at: int | None = None
 
-    # ----------------------------------------------------------------------- what the cluster tells
+    # --------------------------------------------------------------- what the cluster tells it
 
     def sent(self, member: "Member", dest: int, datagram: bytes) -> None:
         self.others.sent(member, dest, datagram)
@@ -118,10 +116,10 @@ class Meter(Observer):
     def blocked_for(self, member: "Member", dest: "Address | None", nanoseconds: int) -> None:
         self.others.blocked_for(member, dest, nanoseconds)
 
-    # ----------------------------------------------------------------------------- what it comes to
+    # ------------------------------------------------------------------------------- the result
 
     def stop(self) -> None:
-        """The load is over, and what was under way has had its time."""
+        """Note the end of the load, and of the time for what was on its way."""
         self.stopped_at = self.cluster.now
         incarnations = self.cluster.incarnations.values()
         self.messages = sum(len(member.log) - member.log.count(None) for member in incarnations)
@@ -130,19 +128,17 @@ class Meter(Observer):
         senders = {member.name for member in incarnations if member.log}
         for name in self.cluster.members:
             if senders - {name}:
-                self.delivered_by[name] += 0    # who was handed nothing is a receiver all the same
+                self.delivered_by[name] += 0    # a receiver that got nothing is one too
 
     def measured(self) -> Measured | None:
-        """The figures; None of a run that ended before the load did."""
+        """Return the figures, or None if the run ended before the load did."""
         if self.stopped_at is None or self.end <= self.begin:
             return None
         latency, slowest = latencies(self.sent_at, self.handed_at, self.stopped_at)
         return Measured(
             seconds=(self.end - self.begin) / 1e9, messages=self.messages, payload=self.payload,
-            latency=dict(latency), slowest=slowest,
-            delivered=dict(self.delivered_by), datagrams=dict(self.datagrams),
-            sent=dict(self.nbytes),
-            blocked=self.blocked / 1e9)
+            latency=dict(latency), slowest=slowest, delivered=dict(self.delivered_by),
+            datagrams=dict(self.datagrams), sent=dict(self.nbytes), blocked=self.blocked / 1e9)
 
 
 def latencies(sent_at: "array[int]", handed_at: "array[int]", until: int) -> tuple[Histogram, int]:

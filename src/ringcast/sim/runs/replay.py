@@ -1,4 +1,4 @@
-"""The command that runs a seed again: what stands beside every failure."""
+"""The command that runs a seed again; it is printed with every failure."""
 
 import shlex
 
@@ -8,8 +8,8 @@ DEFAULTS = Settings()
 
 
 def replay(seed: int, fixed: Settings, actions: int | None = None) -> str:
-    """A line for the shell that runs this seed with these settings; `actions` limits it
-    to a prefix of the plan."""
+    """Return a line for the shell that runs this seed with these settings. `actions`
+    limits it to a prefix of the plan."""
     words = ["ringcast", "simulate", "--seed", str(seed)]
     for name in Settings.__struct_fields__:
         value = getattr(fixed, name)

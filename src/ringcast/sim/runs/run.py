@@ -1,14 +1,14 @@
-"""One seed, from its first event to the verdict; and, when it fails, the shortest
-prefix of it that still does.
+"""Run one seed, from its first event to the verdict; and if it fails, find the shortest
+prefix that still fails.
 
-A run has two parts, as a promise has: while there are faults nothing wrong may happen
-(the checkers); then the network heals, who is dead comes back or is taken out, and
-everything that is owed must happen within a stated number of intervals, and then
-silence.
+A run has two parts. While there are faults, nothing wrong may happen: the checkers see
+to that. Then the network heals, and dead members come back or are excluded. All that is
+owed must happen within a stated number of intervals, and then there must be silence.
 """
 
 import math
 import traceback
+from collections import Counter
 from time import process_time
 
 import msgspec
@@ -28,29 +28,29 @@ from ringcast.sim.runs.settings import Settings
 from ringcast.sim.threads import PAUSES
 from ringcast.stacks import STACKS
 
-INTERVALS = 400         # xmit_intervals that everything owed may take once faults have stopped, and
-                        # ...
-HELLOS = 40             # ... hello_intervals, and ...
-ROUNDS = 6              # ... xmit_intervals for each window full of messages that waits for room
-ASKING = 4              # looks until what found no room has come again
-MAX_EVENTS = 3_000_000  # of one run: more is a storm; under a steady load, of each second of it
-TRIES = 10              # prefixes that are tried beside the bisection
-VOID = 10               # deliveries; a run with fewer has shown nothing
+# The time that all that is owed may take after the faults is the sum of these:
+INTERVALS = 400             # xmit_intervals
+HELLOS = 40                 # hello_intervals
+WINDOW_INTERVALS = 6        # xmit_intervals for each full window of messages that waits for room
 
-POINTERS = {"low", "hd", "hr", "sent", "view_id", "send_budget"}  # of status(): everything else
-                                                                  # there can be summed
-SUMMED = ("num_lost", "num_cut", "num_duplicated", "num_reordered", "num_damaged", "num_clogged",
-          "num_congested", "num_in_pieces")      # of the network
+SCANS_PER_REPEAT = 4        # scans until a message that found no room has come again
+MAX_EVENTS = 3_000_000      # of a run, or of each second of a steady load; more is a storm
+TRIES = 10                  # prefixes that are tried after each bisection
+VOID = 10                   # deliveries; a run with fewer has tested nothing
+
+POINTERS = {"low", "hd", "hr", "sent", "view_id", "send_budget"}    # of status(): not to be summed
+NETWORK_COUNTERS = ("num_lost", "num_cut", "num_duplicated", "num_reordered", "num_damaged",
+                    "num_clogged", "num_congested", "num_in_pieces")
 
 
 class Outcome(msgspec.Struct, kw_only=True):
-    """What a run came to."""
+    """The result of a run."""
 
     seed: int
-    check: str = ""                     # the name of the check that failed, or nothing
+    check: str = ""                     # the name of the check that failed, or empty
     sentence: str = ""
     traceback: str = ""                 # of an exception that a layer raised
-    actions: int = 0                    # of the plan that were carried out at most
+    actions: int = 0                    # length of the prefix of the plan that was run
     events: int = 0
     deliveries: int = 0
     simulated: float = 0.0              # seconds
@@ -61,12 +61,12 @@ class Outcome(msgspec.Struct, kw_only=True):
 
     @property
     def is_void(self) -> bool:
+        """Whether it had next to no traffic."""
         return not self.check and self.deliveries < VOID
 
 
 class Run:
-    """The cluster of a plan, and how its actions are carried out. `actions` limits them
-    to the first so many."""
+    """Runs a plan on a cluster. `actions` limits it to a prefix of so many actions."""
 
     def __init__(self, plan: Plan, actions: int | None = None) -> None:
         self.plan = plan
@@ -74,30 +74,30 @@ class Run:
         cut_short = len(self.actions) < len(plan.actions)
         self.end = plan.actions[len(self.actions)].at if cut_short else plan.duration
         self.cluster = Cluster(plan.names, seed=plan.seed, network=Network(**plan.network),
-                               socket_bytes=plan.socket_bytes,
-                               turn_time=plan.turn_time, threads=plan.threads, stack=plan.stack,
-                               **plan.options)
+                               socket_bytes=plan.socket_bytes, turn_time=plan.turn_time,
+                               threads=plan.threads, stack=plan.stack, **plan.options)
+        self.config = configure(plan.options, plan.stack)
         self.max_events = MAX_EVENTS
         self.meter: Meter | None = None
         if plan.load is not None:
             self.max_events *= 1 + math.ceil((plan.load[1] - plan.load[0]) / 1e9)
-        self.moves = 0
+        self.num_moves = 0              # of members to other addresses
         for name, start in plan.starts.items():
             self.cluster.at(start.at, self._start, name, start)
         for action in self.actions:
             self.cluster.at(action.at, self._act, action)
 
     def _start(self, name: str, start: Start) -> None:
-        if name in self.cluster.members:  # a prefix may end, and all begin, before its time has
-                                          # come
-            return
-        self.cluster.start(name, receiving=start.receiving, offset=start.offset,
-                           counters=start.counters, clock=Clock(*start.clock),
-                           **start.options)
+        """Start a member, unless it was started because a prefix ended before."""
+        if name not in self.cluster.members:
+            self.cluster.start(name, receiving=start.receiving, offset=start.offset,
+                               counters=start.counters, clock=Clock(*start.clock),
+                               **start.options)
 
     # -------------------------------------------------------------------------------------- actions
 
     def _act(self, action: Action) -> None:
+        """Perform an action on the network or on a member."""
         network, value = self.cluster.network, action.value
         if action.what == "cut":
             network.cut |= set(value)
@@ -114,7 +114,8 @@ class Run:
             self._act_on(self.cluster[action.who], action)
 
     def _act_on(self, member: Member, action: Action) -> None:
-        """Only the living can be hurt; only the dead come back."""
+        """Perform an action on a member: a fault if it is alive, a comeback if it is
+        dead."""
         value = action.value
         if action.what in ("restart", "return"):
             if not member.alive:
@@ -123,8 +124,7 @@ class Run:
         elif not member.alive:
             pass
         elif action.what == "send":
-            if len(member.producer.multicasts.backlog) <= value[0]:  # an application that is blocked does not pile up
-                                                 # more and more
+            if len(member.producer.multicasts.backlog) <= value[0]:     # not blocked for long
                 member.offer(*value)
         elif action.what == "stop sending":
             member.producer.give_up_multicasts()
@@ -152,29 +152,32 @@ class Run:
             {"crash": member.crash, "leave": member.leave}[action.what]()
 
     def _restart(self, former: Member, resumes: bool, moves: bool) -> None:
-        self.moves += moves
+        """Start a new incarnation of a member; with `resumes` it has its journal, with
+        `moves` another address."""
         start = self.plan.starts[former.name]
-        self.cluster.start(former.name, receiving=start.receiving, resume=former.consumer.durable()
-                           if resumes else None,
-                           physical=f"{former.name}{self.moves}" if moves else former.physical,
-                           **start.options)
+        self.cluster.start(former.name, receiving=start.receiving,
+                           resume=former.consumer.durable() if resumes else None,
+                           physical=self._physical(former, moves), **start.options)
 
     def _return(self, former: Member, lag: int, moves: bool) -> None:
-        """Another process goes on as the same incarnation, with what it had written
-        down of its acks: `lag` messages less than there were."""
-        self.moves += moves
+        """Start a process that goes on as the same incarnation. It remembers `lag` acks
+        less than there were."""
         low = former.multicast.send_window.ring.low
         acked = former.log.end_before((low - min(lag, (low - former.base) % MODULUS)) % MODULUS)
         start = self.plan.starts[former.name]
         self.cluster.start(former.name, former=former, acked=acked, receiving=False,
-                           counters=start.counters,
-                           physical=f"{former.name}{self.moves}" if moves else former.physical,
+                           counters=start.counters, physical=self._physical(former, moves),
                            **start.options)
+
+    def _physical(self, former: Member, moves: bool) -> str:
+        """Return the address of a member that comes back."""
+        self.num_moves += moves
+        return f"{former.name}{self.num_moves}" if moves else former.physical
 
     # -------------------------------------------------------------------------------------- the run
 
     def outcome(self) -> Outcome:
-        """Run, and say what came of it."""
+        """Run, and return the result."""
         began = process_time()
         cluster = self.cluster
         if self.plan.load is not None:
@@ -186,7 +189,8 @@ class Run:
         except Violation as violation:
             check, sentence = violation.check, str(violation)
         except Exception as error:
-            check, sentence = "error", f"{type(error).__name__}: {error} (at {cluster.now / MS:.3f} ms, event {cluster.num_done})"
+            where = f"at {cluster.now / MS:.3f} ms, event {cluster.num_done}"
+            check, sentence = "error", f"{type(error).__name__}: {error} ({where})"
             trace = traceback.format_exc()
         return Outcome(
             seed=self.plan.seed, check=check, sentence=sentence, traceback=trace,
@@ -196,23 +200,24 @@ class Run:
             measured=self.meter.measured() if self.meter else None)
 
     def run(self) -> None:
-        """Violation when a promise is broken."""
+        """Run to the end. Raise Violation when a promise is broken."""
         self._advance(self.end)
         if self.meter is not None:
             self.meter.stop()
         self._recover()
-        self._pay()
-        self.cluster.checkers.agreed()
-        self._part()
-        self._rest()
+        self._drain()
+        self.cluster.checkers.check_agreement()
+        self._leave()
+        self._quiesce()
 
     def _advance(self, end: int) -> None:
+        """Run until a time, but not for ever."""
         if not self.cluster.run_until(end, self.max_events):
             self.cluster.checkers.violated("storm", f"more than {self.max_events} events")
 
     def _recover(self) -> None:
-        """Faults are over: everybody who is dead comes back, or is taken out. Then all
-        send once more."""
+        """End all faults; let each dead member come back, or exclude it. Then all
+        members send once more."""
         cluster = self.cluster
         cluster.heal()
         for name, start in self.plan.starts.items():
@@ -228,16 +233,16 @@ class Run:
                 self._return(member, lag=0, moves=False)
             elif self.plan.comebacks[member.name] or not cluster.living():
                 self._restart(member, resumes=True, moves=False)
-        self._take_out_the_dead()
+        self._exclude_the_dead()
         for member in cluster.living():
             member.offer(2, 10)
-            for name, log in [(address.name, log) for address, log in member.producer.unicast_logs.items()]:
+            for address, log in list(member.producer.unicast_logs.items()):
                 if log.sent and not log.backlog:
-                    member.send_unicast(name, 2, 10)
+                    member.send_unicast(address.name, 2, 10)
 
-    def _take_out_the_dead(self) -> None:
-        """What an operator does, always from the same member: exclude the dead while
-        anybody still lists them, or waits for them."""
+    def _exclude_the_dead(self) -> None:
+        """Exclude dead members while anybody lists them or waits for them, as an
+        operator would; always from the same member."""
         living = self.cluster.living()
         for dead in [member.name for member in self.cluster.members.values() if not member.alive]:
             lines = [member.members.table[dead] for member in living]
@@ -245,73 +250,73 @@ class Run:
                 living[0].exclude(dead)
 
     def _interval(self) -> int:
-        """An xmit_interval by the slowest clock, and the time that a datagram takes;
-        besides, where there are such, rounds, links, and how long a message waits for
-        company."""
-        config = configure(self.plan.options, self.plan.stack)
-        rounds = config.stable_interval if STACKS[self.plan.stack].votes else 0.0
-        again = LINK_AGAIN if self.cluster.links is not None else 0
-        company = milliseconds(config.bundle_delay) * 10 // 9 + max(PAUSES) if self.plan.threads else 0
-        return milliseconds(config.scan_interval + rounds) * 10 // 9 + 2 * self.plan.network["delay"][1] + again + company
+        """Return an xmit_interval by the slowest clock, and the time of a round trip;
+        where there are such, also the time of a vote, of a new link, and of
+        bundling."""
+        config = self.config
+        votes = config.stable_interval if STACKS[self.plan.stack].votes else 0.0
+        links = LINK_AGAIN if self.cluster.links is not None else 0
+        bundling = slowed(config.bundle_delay) + max(PAUSES) if self.plan.threads else 0
+        round_trip = 2 * self.plan.network["delay"][1]
+        return slowed(config.scan_interval + votes) + round_trip + links + bundling
 
     def _windows(self, member: Member) -> int:
-        """How many windows fill what it has to send, and what it sent before a grant
-        became smaller, when it has to share the receivers' socket buffers with all
-        others."""
+        """Return how many windows a member's messages fill that wait or are not
+        acknowledged; it shares the receivers' socket buffers with all others."""
         pieces = [each for payload in member.producer.multicasts.waiting
                   for each in member.producer.fragment_sizes(payload)]
-        waiting = len(pieces) + member.multicast.unacked()
-        if not waiting:
+        count = len(pieces) + member.multicast.unacked()
+        if not count:
             return 1
-        sent = [each for payload in member.log[-waiting:] if payload
-                for each in member.producer.fragment_sizes(payload)]
-        largest = max(pieces + sent, default=1)
+        pieces += [each for payload in member.log[-count:] if payload
+                   for each in member.producer.fragment_sizes(payload)]
         configs = [each.config for each in self.cluster.living()]
         share = min(self.plan.socket_bytes // 2 // len(self.plan.names),
                     *(config.max_bytes for config in configs))
-        return 1 + waiting // max(1,
-                                  min(share // largest, *(config.capacity for config in configs)))
+        window = min(share // max(pieces, default=1), *(config.capacity for config in configs))
+        return 1 + count // max(1, window)
 
-    def _pay(self) -> None:
-        """Within the stated number of intervals everything owed has happened."""
+    def _drain(self) -> None:
+        """Check that all that is owed happens within the stated number of intervals."""
         cluster = self.cluster
-        config = configure(self.plan.options, self.plan.stack)
-        step = self._interval()
+        step, hello_interval = self._interval(), milliseconds(self.config.hello_interval)
         windows = sum(self._windows(member) for member in cluster.living())
-        bound = (INTERVALS + ROUNDS * windows) * step + HELLOS * milliseconds(config.hello_interval) + self._unicast_bound(step)
+        bound = ((INTERVALS + WINDOW_INTERVALS * windows) * step + HELLOS * hello_interval
+                 + self._unicast_bound(step))
         end = max(cluster.now, cluster.network.busy_until()) + bound
-        operator_looks = cluster.now
+        last_exclusion = cluster.now
         while (owed := cluster.owed()) is not None:
             if cluster.now >= end:
                 cluster.checkers.violated("liveness",
                                           f"{owed}, {bound / MS:.0f} ms after faults stopped")
             self._advance(cluster.now + step)
-            if cluster.now > operator_looks + 4 * milliseconds(config.hello_interval):
-                operator_looks = cluster.now
-                self._take_out_the_dead()
+            if cluster.now > last_exclusion + 4 * hello_interval:
+                last_exclusion = cluster.now
+                self._exclude_the_dead()
 
     def _unicast_bound(self, step: int) -> int:
-        """What connections may take beside: those with the dead must fail; each message
-        may wait for an ack."""
-        config = configure(self.plan.options, self.plan.stack)
+        """Return the time that connections may take in addition: those with dead members
+        must fail, and each message may wait for an ack."""
+        config, living = self.config, self.cluster.living()
         share = min(config.max_bytes, self.plan.socket_bytes // 2 // len(self.plan.names)) // 4
-        logs = [log for member in self.cluster.living() for log in member.producer.unicast_logs.values()]
         waiting = 0
-        for payload in [payload for log in logs for payload, _ in log.backlog]:
-            fragments = 1 + len(payload) // (config.max_bundle_size // 2)
-            waiting += 1 + fragments // config.capacity + len(payload) // max(1, share)
+        for log in [log for member in living for log in member.producer.unicast_logs.values()]:
+            for payload, _ in log.backlog:
+                fragments = 1 + len(payload) // (config.max_bundle_size // 2)
+                waiting += 1 + fragments // config.capacity + len(payload) // max(1, share)
         smallest = min(int(start.options.get("capacity", config.capacity))
                        for start in self.plan.starts.values())
-        if smallest < config.capacity:  # what finds no room there is asked for again, a window at a
-                                        # time
-            waiting += ASKING * sum(member.unicast.num_unacked() for member in self.cluster.living()) // smallest
+        if smallest < config.capacity:      # what has no room there comes again, window by window
+            unacked = sum(member.unicast.num_unacked() for member in living)
+            waiting += SCANS_PER_REPEAT * unacked // smallest
         acks = milliseconds(config.ack_min_interval + config.ack_max_interval
                             + config.sync_min_interval)
-        return 2 * milliseconds(config.conn_close_timeout) + (ROUNDS + waiting) * (step + acks)
+        return (2 * milliseconds(config.conn_close_timeout)
+                + (WINDOW_INTERVALS + waiting) * (step + acks))
 
-    def _part(self) -> None:
-        """An incarnation that has come back leaves like any other: everybody hears of
-        it before it stops saying so."""
+    def _leave(self) -> None:
+        """Let incarnations that came back leave, and check that all members hear of
+        it."""
         for member in [member for member in self.cluster.living()
                        if self.plan.starts[member.name].returns]:
             member.leave()
@@ -322,64 +327,65 @@ class Run:
                                                f"{', '.join(others)} did not hear that "
                                                f"{member.name} left")
 
-    def _rest(self) -> None:
-        """When nothing is owed any more there is silence, after the last acks and
-        agreements."""
-        cluster = self.cluster
-        config = configure(self.plan.options, self.plan.stack)
+    def _quiesce(self) -> None:
+        """Check that there is silence after the last acks and agreements."""
+        cluster, config = self.cluster, self.config
         a_while = (INTERVALS * self._interval() + 10 * milliseconds(config.hello_interval)
                    + 4 * milliseconds(config.conn_close_timeout
                                       + min(config.conn_expiry_timeout, 1000)))
-        # what waits for a wire may still be answered
+        # Datagrams that wait for the wire may still be answered.
         self._advance(max(cluster.now, cluster.network.busy_until()))
-        for _ in range(4):              # what was still on its way may name a dead member once more
+        for _ in range(4):              # a late datagram may name a dead member once more
             self._advance(cluster.now + a_while // 2)
-            self._take_out_the_dead()
-        sent = self._num_unasked()
+            self._exclude_the_dead()
+        before = self._num_datagrams()
         self._advance(cluster.now + a_while)
-        if self._num_unasked() != sent:
-            cluster.checkers.violated("quiescence",
-                                      f"{self._num_unasked() - sent} datagrams were sent although "
-                                      f"nothing is owed")
+        if count := self._num_datagrams() - before:
+            cluster.checkers.violated("quiescence", f"{count} datagrams were sent although nothing "
+                                                    "is owed")
 
-    def _num_unasked(self) -> int:
-        """Datagrams so far, but for the CLOSE that ends an idle connection after its
-        time."""
+    def _num_datagrams(self) -> int:
+        """Return the number of datagrams so far, without those that close idle
+        connections."""
         return self.cluster.sent_datagrams - sum(member.unicast.counters.closes_sent
                                                  for member in self.cluster.incarnations.values())
 
     def _counters(self) -> dict[str, int]:
-        """What happened how often, over all incarnations: a campaign that never reached
-        a thing has not tested it."""
-        sums = {name: getattr(self.cluster.network, name) for name in SUMMED}
+        """Return how often each thing happened, over all incarnations. A campaign that
+        never reached a thing has not tested it."""
+        sums = Counter({name: getattr(self.cluster.network, name) for name in NETWORK_COUNTERS})
         for member in self.cluster.incarnations.values():
-            sums["num_blockings"] = sums.get("num_blockings", 0) + member.producer.num_blockings
-            sums["num_waits"] = sums.get("num_waits", 0) + member.producer.num_waits
-            sums["num_ahead"] = sums.get("num_ahead", 0) + member.num_ahead
-            sums["num_overflows"] = sums.get("num_overflows", 0) + member.transport.num_overflows
-            sums["num_unsent"] = sums.get("num_unsent", 0) + member.transport.num_unsent
-            sums["num_views"] = sums.get("num_views", 0) + len(member.views)
-            sums["num_faults"] = sums.get("num_faults", 0) + (member.fault is not None)
-            sums["num_left"] = sums.get("num_left", 0) + member.left
-            for name, value in member.stack.status().items():
+            counted = {
+                "num_blockings": member.producer.num_blockings,
+                "num_waits": member.producer.num_waits, "num_ahead": member.num_ahead,
+                "num_overflows": member.transport.num_overflows,
+                "num_unsent": member.transport.num_unsent, "num_views": len(member.views),
+                "num_faults": member.fault is not None, "num_left": member.left}
+            for name, value in (counted | member.stack.status()).items():
                 if name not in POINTERS:
-                    sums[name] = sums.get(name, 0) + value
+                    sums[name] += value
         sums["num_incarnations"] = len(self.cluster.incarnations)
         sums["num_comebacks"] = sum(member.epoch for member in self.cluster.incarnations.values())
-        return sums
+        return dict(sums)
+
+
+def slowed(milli: float) -> int:
+    """Return the nanoseconds that so many milliseconds of the slowest clock take."""
+    return milliseconds(milli) * 10 // 9
 
 
 def simulate(seed: int, settings: Settings, actions: int | None = None) -> Outcome:
-    """One seed under these settings; `actions` limits it to a prefix."""
+    """Run one seed under these settings; `actions` limits it to a prefix."""
     return Run(draw(seed, settings), actions).outcome()
 
 
 def shortest_prefix(seed: int, settings: Settings, failed: Outcome) -> Outcome:
-    """The outcome of the shortest prefix of actions on which the same check fails.
+    """Return the outcome of the shortest prefix of actions on which the same check
+    fails.
 
-    A prefix ends when the action after it would have happened; then the network heals,
-    as at the end of every run. Not every longer prefix of one that fails need fail too:
-    so after each bisection some shorter ones are tried, until all of these pass.
+    A prefix ends when the action after it would have happened. Then the network heals,
+    as at the end of every run. If a prefix fails, a longer one may pass: so after each
+    bisection some shorter ones are tried, until all of them pass.
     """
     fails = failed
     while True:

@@ -1,1 +1,1 @@
-"""Transcripts: what a protocol text says, as a play that runs."""
+"""Transcripts: the rules of protocol texts as plays that run."""
