@@ -55,7 +55,7 @@ def interrupts():
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory):
-    """Yield one Spark session for all tests: its start takes longer than most of them."""
+    """Yield one Spark session for all tests, as its start takes long."""
     from ringcast.errors import RingcastError
     from ringcast.spark.session import find_java, session
 

@@ -110,7 +110,7 @@ def long_lines(path, limit=100):
 
 
 def files(*endings):
-    """Return the files with these endings: in the rooms of the repository, and beside."""
+    """Return the files of the repository that have these endings."""
     rooms = ("benchmarks", "docs", "examples", "ext", "src", "tests")
     found = [*ROOT.iterdir(), *(path for room in rooms for path in (ROOT / room).rglob("*"))]
     return sorted(path for path in found if path.suffix in endings)

@@ -9,8 +9,8 @@ from ringcast._core.ring_buffer import RingBuffer
 
 
 def test_decision_2_who_publishes_drains_so_nothing_deliverable_stays(native):
-    """T1 claims 1. T2 adds 2, looks, and leaves at the claimed slot. T1 publishes and must
-    drain both."""
+    """T1 claims 1. T2 adds 2, looks, and leaves at the claimed slot. T1 publishes and
+    must drain both."""
     ring, steps = RingBuffer(8), native.Steps
     assert steps.claim(ring, 1)
     assert ring.add(2, "T2") and ring.remove_many() == []
