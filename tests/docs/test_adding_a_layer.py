@@ -87,7 +87,7 @@ def test_without_room_the_coordinator_waits(page):
     group.run(500)
     first = group.incarnations[group["A"].views[-1].members[0].incarnation]
     second = group["B" if first.name == "A" else "A"]
-    second.endpoint.max_undelivered = 0                                    # takes nothing, so nothing is purged
+    second.endpoint.max_undelivered = 0                 # takes nothing, so nothing is purged
     for number in range(5):
         call(second, page["ForwardToCoord"], "forward", b"%d" % number)
     group.run(200)

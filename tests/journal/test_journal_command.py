@@ -65,19 +65,20 @@ def test_show_merges_several_journals(path, tmp_path):
     run("retire", tmp_path / "k")
     output = run("show", tmp_path)
     assert f"{tmp_path / 'k'}: group flights, retired" in output
-    together = output[output.index("together"):]
-    assert cells(together, A) == [A, "1", "9", "8..8 (1)", "-"]
+    merged = output.partition("all journals")[2]
+    assert cells(merged, A) == [A, "1", "9", "8..8 (1)", "-"]
     with open_journal(tmp_path / "k", **PLACE) as journal:
         record(journal, A, 8, 8)
         record(journal, B, 1, 1)
-    assert cells(run("show", tmp_path).partition("together")[2], A) == [A, "1", "9", "-", "-"]
+    merged = run("show", tmp_path).partition("all journals")[2]
+    assert cells(merged, A) == [A, "1", "9", "-", "-"]
 
 
 def test_show_prints_the_messages_that_a_stream_waits_for(path, tmp_path):
     with open_journal(tmp_path / "k", **PLACE) as journal:
         record(journal, A, 1, 6)
-    together = run("show", tmp_path).partition("together")[2]
-    assert cells(together, A) == [A, "1", "6", "-", "7..9 (3)"]
+    merged = run("show", tmp_path).partition("all journals")[2]
+    assert cells(merged, A) == [A, "1", "6", "-", "7..9 (3)"]
 
 
 def test_purge_removes_what_a_checkpoint_has_committed(path, checkpoint):
