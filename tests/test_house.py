@@ -121,6 +121,19 @@ def test_lines_of_pages_have_at_most_100_columns():
     assert [line for page in pages for line in long_lines(page)] == []
 
 
+def test_docstrings_and_comments_have_at_most_88_columns():
+    """Of lines that stand alone. Section lines and tables may be longer."""
+    run = subprocess.run([sys.executable, "-m", "ruff", "check", "--select", "W505", "--config",
+                          "lint.pycodestyle.max-doc-length=88", "--output-format", "concise", "."],
+                         capture_output=True, text=True, cwd=ROOT)
+    found = []
+    for path, number in re.findall(r"^(.+?):(\d+):.* W505", run.stdout, re.MULTILINE):
+        line = (ROOT / path).read_text().splitlines()[int(number) - 1]
+        if not re.search(r"# -{3,}|\S {3,}\S", line):
+            found.append(f"{path}:{number}")
+    assert found == [] and run.returncode in (0, 1), run.stderr
+
+
 def test_ruff_finds_nothing():
     run = subprocess.run([sys.executable, "-m", "ruff", "check", "."], capture_output=True,
                          text=True, cwd=ROOT)
