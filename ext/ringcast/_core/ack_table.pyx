@@ -1,8 +1,10 @@
-"""AckTable: the highest ack of each member, and its minimum, up to which a sender may purge.
+"""AckTable: the highest ack of each member, and the minimum of them.
 
-On an ack from P: ack_map[P] = max(ack_map[P], ack); when the minimum rises, the send window is purged up to it. Only
-members count (an ack from anybody else is ignored), and when a member leaves the minimum is taken again without it:
-else one that is gone would keep the window full for ever (decision 12).
+A sender frees its messages up to the minimum. On an ack from P: ack_map[P] =
+max(ack_map[P], ack); when the minimum rises, the send window is purged up to it. Only
+members count: an ack from anybody else is ignored. When a member leaves, the minimum is
+taken again without it, because otherwise a member that is gone would keep the window
+full for ever (decision 12).
 """
 
 cimport cython
@@ -13,23 +15,27 @@ from ringcast._core.seqno cimport ahead, to_uint64
 
 @cython.final
 cdef class AckTable:
-    """`members`, any hashable objects, all start at `seqno` (0 to 2**64-1; serial arithmetic).
+    """The acks of `members`, which all start at `seqno`.
 
-    Whether an ack exceeds what was sent is for the caller to check, who knows that. Wrong types raise TypeError,
+    A member is any hashable object; a seqno is 0 to 2**64-1 (serial arithmetic). The
+    caller checks that nobody acks more than was sent. Wrong types raise TypeError,
     numbers out of range ValueError; both leave the table as it was.
 
-    *Threads.* For one thread at a time: the driver that owns the layer.
+    *Threads.* One thread at a time may call: the one that takes a turn of the layer.
     """
 
     cdef dict acks
-    cdef uint64_t low             # the minimum; means something only while there are members
+    cdef uint64_t low             # the minimum; valid only while there are members
 
     def __cinit__(self, members=(), seqno=0):
         self.low = to_uint64(seqno, "seqno")
         self.acks = dict.fromkeys(members, self.low)
 
     def ack(self, member, seqno):
-        """member has everything up to seqno; True when the minimum advanced. Ignores non-members and older acks."""
+        """Note that a member has everything up to `seqno`.
+
+        Returns True if the minimum rose. Ignores strangers and older acks.
+        """
         cdef uint64_t now = to_uint64(seqno, "seqno"), before
         cdef object old = self.acks.get(member)
         if old is None:
@@ -41,9 +47,11 @@ cdef class AckTable:
         return before == self.low and self.take_minimum()
 
     def add(self, member, seqno):
-        """Count a new member, who has everything up to seqno; one that is there already keeps its ack.
+        """Count a new member, which has everything up to `seqno`.
 
-        The minimum may go back by this: a window does not, so pass a seqno that is still in it."""
+        A member that is there already keeps its ack. This may lower the minimum, but a
+        window never moves back: so pass a seqno that is still in it.
+        """
         cdef uint64_t start = to_uint64(seqno, "seqno")
         if member in self.acks:
             return
@@ -52,11 +60,14 @@ cdef class AckTable:
         self.acks[member] = seqno
 
     def remove(self, member):
-        """Stop counting member; True when the minimum of the others is ahead of what it was."""
+        """Stop counting a member.
+
+        Returns True if the minimum of the others is higher.
+        """
         return self.acks.pop(member, None) is not None and self.take_minimum()
 
     cdef bint take_minimum(self):
-        """Look again who is last; True when that is further than before."""
+        """Take the minimum of all acks again. Returns True if it rose."""
         cdef uint64_t before = self.low, value
         cdef bint first = True
         cdef object number
@@ -69,12 +80,16 @@ cdef class AckTable:
 
     @property
     def minimum(self):
-        """What all members have, or None when there are none."""
+        """The seqno up to which all members have everything; None if there is no
+        member."""
         return self.low if self.acks else None
 
     @property
     def slowest(self):
-        """The member whose ack is the minimum (the one counted longest, of several), or None."""
+        """The member whose ack is the minimum; of several, the one counted longest.
+
+        None if there is no member.
+        """
         cdef object member, number
         for member, number in self.acks.items():
             if number == self.low:
@@ -82,11 +97,12 @@ cdef class AckTable:
         return None
 
     def get(self, member):
-        """The highest ack of member, or None."""
+        """Return the highest ack of a member, or None."""
         return self.acks.get(member)
 
     def items(self):
-        """(member, highest ack) pairs, in the order in which members were added."""
+        """List pairs (member, highest ack), in the order in which members were
+        added."""
         return list(self.acks.items())
 
     def __contains__(self, member):

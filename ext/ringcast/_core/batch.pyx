@@ -1,7 +1,9 @@
-"""Consecutive messages of one sender, as they came in one datagram or as they go to the application.
+"""Consecutive messages of one sender: a run of a datagram, or what the application
+gets.
 
-A batch is a struct of arrays: one sender, one first seqno, one list of payloads. The layers pass it along and never loop over
-it; whoever wants single messages iterates, and the Message objects are made here, one compiled step each.
+A batch is a struct of arrays: one sender, one first seqno, one list of payloads. The
+layers pass it along and never loop over it. Who wants single messages iterates: then
+each Message is made here, in one compiled step.
 """
 
 cimport cython
@@ -13,14 +15,19 @@ from libc.string cimport memcpy
 @cython.final
 @cython.freelist(256)
 cdef class Message:
-    """One delivered message: `sender` (Address), `seqno` (1 is the first of its stream, 0 one without a seqno), `payload`
-    (bytes), `dest` (the Address it was sent to, None: everybody), `flags` (ringcast.Flag) and `sent_at` (when it left its sender, in
-    nanoseconds since 1970 by the sender's clock; 0: not known).
+    """One delivered message.
 
-    The seqnos of what a sender sends to everybody are one stream; what it sends to one member has seqnos of its own.
+    `sender` is its Address, `seqno` its number (1 is the first of its stream; 0: it has
+    none), `payload` is bytes, `dest` the Address it was sent to (None: everybody), and
+    `flags` are ringcast.Flag. `sent_at` is the time when it left its sender, in
+    nanoseconds since 1970 by the sender's clock (0: not known).
+
+    The messages that a sender sends to everybody are one stream of seqnos. Those that
+    it sends to one member are another.
     """
 
-    def __init__(self, sender, uint64_t seqno, bytes payload not None, dest=None, uint16_t flags=0, int64_t sent_at=0):
+    def __init__(self, sender, uint64_t seqno, bytes payload not None, dest=None,
+                 uint16_t flags=0, int64_t sent_at=0):
         self.sender = sender
         self.seqno = seqno
         self.payload = payload
@@ -29,14 +36,16 @@ cdef class Message:
         self.sent_at = sent_at
 
     def __repr__(self):
-        return f"Message(sender={str(self.sender)!r}, seqno={self.seqno}, payload={self.payload!r}{suffix(self.dest, self.flags)})"
+        return (f"Message(sender={str(self.sender)!r}, seqno={self.seqno}, "
+                f"payload={self.payload!r}{suffix(self.dest, self.flags)})")
 
     def __eq__(self, other):
         if not isinstance(other, Message):
             return NotImplemented
-        return (self.seqno == (<Message> other).seqno and self.sender == (<Message> other).sender
-                and self.payload == (<Message> other).payload and self.dest == (<Message> other).dest
-                and self.flags == (<Message> other).flags)
+        cdef Message message = other
+        return (self.seqno == message.seqno and self.sender == message.sender
+                and self.payload == message.payload and self.dest == message.dest
+                and self.flags == message.flags)
 
     def __hash__(self):
         return hash((self.sender, self.seqno))
@@ -44,14 +53,16 @@ cdef class Message:
 
 @cython.final
 cdef class Batch:
-    """Messages `first` .. `last` of `sender`, in order and without a gap; iterating yields Message objects.
+    """Messages `first` .. `last` of `sender`, in order and without a gap.
 
-    `payloads` is a list of bytes, for those who need no more than that; it is the batch's own, do not change it. `dest` and
-    `flags` are those of every message in it, see Message; `sent_at` holds the send time of each. Messages sent with NO_RELIABILITY have `first` 0 and come alone.
+    Iterating yields Message objects. `payloads` is a list of bytes, for those who need
+    no more; it belongs to the batch, do not change it. `dest` and `flags` hold for each
+    message, see Message; `sent_at` has the send time of each. A message that was sent
+    with NO_RELIABILITY has `first` 0 and comes alone.
     """
 
-    def __init__(self, sender, uint64_t first, list payloads not None, uint64_t view_id=0, dest=None, uint16_t flags=0,
-                 stream=None, bytes sent_at=None):
+    def __init__(self, sender, uint64_t first, list payloads not None, uint64_t view_id=0,
+                 dest=None, uint16_t flags=0, stream=None, bytes sent_at=None):
         self.sender = sender
         self.first = first
         self.payloads = payloads
@@ -60,26 +71,32 @@ cdef class Batch:
         self.flags = flags
         self.stream = stream
         if sent_at is not None and len(sent_at) != 8 * len(payloads):
-            raise ValueError(f"{len(payloads)} messages have send times of {8 * len(payloads)} bytes, not {len(sent_at)}")
+            raise ValueError(f"{len(payloads)} messages have send times of {8 * len(payloads)} "
+                             f"bytes, not {len(sent_at)}")
         self.stamps = sent_at
 
     @property
     def last(self):
-        """Seqno of the last message; first - 1 (modulo 2**64) when the batch is empty."""
+        """The seqno of the last message; first - 1 (modulo 2**64) if the batch is
+        empty."""
         return <uint64_t> (self.first + <uint64_t> len(self.payloads) - 1)
 
     @property
     def sent_at(self):
-        """When each message left its sender: a memoryview of int64, nanoseconds since 1970 by the sender's clock. 0: not known."""
-        return memoryview(self.stamps if self.stamps is not None else bytes(8 * len(self.payloads))).cast("q")
+        """The time when each message left its sender: a memoryview of int64.
+
+        It is in nanoseconds since 1970 by the sender's clock; 0: not known.
+        """
+        cdef bytes stamps = self.stamps if self.stamps is not None else bytes(8 * len(self))
+        return memoryview(stamps).cast("q")
 
     def addressed(self, sender, dest, uint64_t view_id, stream, bytes sent_at=None):
-        """The same messages, as they go to the application."""
+        """Return the same messages as the application gets them."""
         return Batch(sender, self.first, self.payloads, view_id, dest, self.flags, stream, sent_at)
 
     @property
     def nbytes(self):
-        """Sum of the payloads' lengths."""
+        """The sum of the lengths of the payloads."""
         cdef uint64_t total = 0
         cdef object payload
         for payload in self.payloads:
@@ -94,12 +111,13 @@ cdef class Batch:
         return _Messages.__new__(_Messages, self)
 
     def __repr__(self):
-        return f"Batch(sender={str(self.sender)!r}, first={self.first}, last={self.last}{suffix(self.dest, self.flags)})"
+        return (f"Batch(sender={str(self.sender)!r}, first={self.first}, "
+                f"last={self.last}{suffix(self.dest, self.flags)})")
 
 
 @cython.final
 cdef class _Messages:
-    """Iterator over a batch: makes the Message when it is asked for it."""
+    """An iterator over a batch, which makes each Message when it is asked for it."""
 
     cdef Batch batch
     cdef Py_ssize_t at
@@ -112,7 +130,7 @@ cdef class _Messages:
         return self
 
     def __length_hint__(self):
-        """How many messages are still to come."""
+        """Count the messages that are still to come."""
         return len(self.batch.payloads) - self.at
 
     def __next__(self):
@@ -132,5 +150,6 @@ cdef class _Messages:
 
 
 cdef str suffix(dest, uint16_t flags):
-    """What is unusual about messages, for their repr."""
-    return (f", dest={str(dest)!r}" if dest is not None else "") + (f", flags={flags}" if flags else "")
+    """Name what is unusual about messages, for their repr."""
+    cdef str shown = f", dest={str(dest)!r}" if dest is not None else ""
+    return f"{shown}, flags={flags}" if flags else shown

@@ -1,4 +1,7 @@
-"""What sockets.pyx, receiver.pyx and sender.pyx call of Linux; libc's own .pxd files do not have it."""
+"""The parts of Linux that sockets.pyx, receiver.pyx and sender.pyx use.
+
+Cython's own declarations do not have them.
+"""
 
 from libc.stdint cimport uint16_t, uint32_t, uint64_t
 from posix.time cimport timespec

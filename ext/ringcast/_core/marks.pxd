@@ -1,13 +1,13 @@
-"""Flags of messages, for the modules that read or write them."""
+"""The flags of messages, and Marks for the modules that use them."""
 
 from libc.stdint cimport uint16_t, uint64_t
 
 cdef enum:
     OOB = 1                             # delivered on arrival, outside the order
     DONT_LOOPBACK = 2                   # not delivered to its sender
-    FRAGMENT = 8                        # a part of a message that is larger than a datagram (frag.py)
-    WIRE = OOB | FRAGMENT               # those that travel with a message
-    TAKEN = 256                         # here only: an OOB message that was delivered and still holds its place in the window
+    FRAGMENT = 8                        # a piece of a message larger than a datagram (frag.py)
+    WIRE = OOB | FRAGMENT               # those that a datagram carries
+    TAKEN = 256                         # never sent: an OOB message was delivered, its place stays
 
 
 cdef class Marks:

@@ -1,7 +1,8 @@
-"""Which messages of a window carry flags, and what the flags do to their delivery.
+"""Marks: which messages of a window have flags, and what the flags do to the delivery.
 
-Most messages carry none, and for a window of such messages nothing here costs anything. A window keeps its places for all messages
-alike, so that an OOB message is repeated, acknowledged and taken once like any other; only its delivery is earlier.
+Most messages have none; for a window of such messages nothing here costs anything. An
+OOB message keeps its place in the window as any other message does, so that it is
+repeated, acknowledged and taken once. Only its delivery comes earlier.
 """
 
 cimport cython
@@ -15,7 +16,7 @@ from ringcast._core.window cimport Window
 cdef class Marks:
     """The flags of those messages of one window that have any.
 
-    Threads: each call is one step under the interpreter's lock.
+    *Threads.* Each call is one step under the GIL.
     """
 
     def __cinit__(self):
@@ -25,16 +26,17 @@ cdef class Marks:
         return len(self.flags)
 
     cdef uint16_t of(self, uint64_t seqno):
-        """The flags of a message; 0 for most."""
+        """Return the flags of a message; 0 for most."""
         if not self.flags:
             return 0
         return <uint16_t> self.flags.get(seqno, 0)
 
     def accept(self, Window window not None, Batch batch not None, bint started=True):
-        """Add a batch with flags to a receive window; returns (how many were new, OOB batches to be delivered now).
+        """Add a batch with flags to a receive window.
 
-        A stream that has not `started` delivers nothing yet: its OOB messages wait, and come in their order. The batches have no
-        sender yet, as those of a datagram.
+        Returns (how many messages were new, OOB batches to deliver now). Those batches
+        have no sender yet. A stream that has not `started` delivers nothing: then OOB
+        messages wait, and are delivered in their order.
         """
         cdef uint64_t seqno = batch.first
         cdef uint64_t added = 0
@@ -58,11 +60,12 @@ cdef class Marks:
         return added, early
 
     def split(self, uint64_t first, list payloads not None, bint own=False):
-        """Messages that leave a window in order, as batches of one kind of flags each, without those that were taken before, and
-        without a sender.
+        """Cut messages that leave a window, in order, into batches with the same flags.
 
-        Receivers forget the flags with that. A sender's `own` window keeps them, since it may have to repeat the messages;
-        there those with DONT_LOOPBACK are left out.
+        The batches have no sender yet. At a receiver, messages that were delivered
+        before are left out, and the flags are forgotten. A sender's `own` window keeps
+        the flags, because it may have to repeat the messages; there, messages with
+        DONT_LOOPBACK are left out.
         """
         cdef uint64_t seqno = first
         cdef uint16_t flags
@@ -84,7 +87,7 @@ cdef class Marks:
         return batches
 
     def forget(self, uint64_t low):
-        """Of a sender's window: messages up to `low` are gone."""
+        """Forget the flags of a sender's messages up to `low`, which are freed."""
         cdef list gone = []
         for seqno in self.flags:                        # in the order of sending
             if <int64_t> (<uint64_t> seqno - low) > 0:

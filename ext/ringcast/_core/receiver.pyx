@@ -1,8 +1,9 @@
-"""Receiver: many datagrams per system call (recvmmsg), with the GIL released.
+"""Receiver: read many datagrams per system call (recvmmsg), without the GIL.
 
-It reads a set of UDP sockets into memory that it allocates once; what it returns are read-only views of that
-memory, valid until the next call. What a remote peer or a failing network causes (truncated datagrams, ICMP errors) is counted
-and never raised; what only this program can cause (a closed descriptor) is raised.
+It reads a set of UDP sockets into memory that it allocates once, and returns read-only
+views of that memory, which are valid until the next call. What a remote peer or the
+network causes (truncated datagrams, ICMP errors) is counted and never raised. What only
+this program can cause (a closed descriptor) is raised.
 """
 
 import os
@@ -25,31 +26,34 @@ from ringcast._core.linux cimport (
 cdef extern from *:
     """
     #define FOR_EVER (-1)
-    #define LONGEST_WAIT (INT64_C(1) << 62)     /* nanoseconds; a deadline of now plus this cannot overflow */
+    #define LONGEST_WAIT (INT64_C(1) << 62)     /* ns; now plus this cannot overflow */
     """
     const int64_t FOR_EVER
     const int64_t LONGEST_WAIT
 
 cdef enum:
-    ERRORS_PER_READ = 64            # errors taken off one socket in a row before the other sockets get their turn
+    ERRORS_PER_READ = 64            # errors of one socket in a row, then the next socket is read
     MOST_SLOTS = 1024               # what one recvmmsg() takes (UIO_MAXIOV)
     LARGEST_SLOT = 65536
 
 
-cdef struct Intake:                 # written by the receiving thread alone, with or without the GIL
+cdef struct Intake:                 # only the receiving thread writes it, with or without the GIL
     unsigned int sockets
-    unsigned int slots              # of each socket; socket i owns headers[i * slots] and following
+    unsigned int slots              # of each socket; those of socket i begin at headers[i * slots]
     pollfd *polls                   # the sockets, then the eventfd
-    int *counts                     # datagrams that the last read put into the slots of each socket
+    int *counts                     # datagrams that the last read put into each socket's slots
     mmsghdr *headers
     iovec *places
-    uint64_t errors                 # taken off sockets since the last call
-    int64_t spin_ns                 # how long to look again and again before sleeping, when that has paid lately
+    uint64_t errors                 # errors read from sockets since the last call
+    int64_t spin_ns                 # how long to spin before sleeping, if `quick`
     bint quick                      # the last wait ended within that time
 
 
 cdef int read_socket(Intake *intake, unsigned int which) noexcept nogil:
-    """Read one socket without waiting; returns the number of datagrams, or -errno when it is no open socket."""
+    """Read one socket without waiting.
+
+    Returns the number of datagrams, or -errno if it is not an open socket.
+    """
     cdef mmsghdr *first = intake.headers + which * intake.slots
     cdef int count, attempts = ERRORS_PER_READ
     while attempts > 0:
@@ -62,12 +66,12 @@ cdef int read_socket(Intake *intake, unsigned int which) noexcept nogil:
         if errno == EBADF or errno == ENOTSOCK:
             return -errno
         if errno != EINTR:
-            intake.errors += 1      # an ICMP error waiting on the socket: reading it has cleared it
+            intake.errors += 1      # an ICMP error; the read has cleared it
     return 0
 
 
 cdef int read_all(Intake *intake) noexcept nogil:
-    """Read every socket once; returns the number of datagrams together, or -errno."""
+    """Read every socket once. Returns the number of all datagrams, or -errno."""
     cdef int total = 0, count
     cdef unsigned int which
     for which in range(intake.sockets):
@@ -80,23 +84,26 @@ cdef int read_all(Intake *intake) noexcept nogil:
 
 
 cdef int collect(Intake *intake, int64_t wait_ns) noexcept nogil:
-    """Read; if nothing was there, wait once and read again. Returns the number of datagrams, or -errno.
+    """Read; if nothing was there, wait once and read again.
 
-    An error taken off a socket is something that was there, whether it came before the wait or ended it.
+    Returns the number of datagrams, or -errno. An error of a socket also ends the call,
+    whether it came before the wait or ended it.
     """
     cdef timespec timeout
-    cdef int64_t began
+    cdef int64_t began, limit
     cdef int count = read_all(intake)
     if count != 0 or wait_ns == 0 or intake.errors:
         return count
     began = monotonic_ns() if intake.spin_ns else 0
     if intake.spin_ns and intake.quick:
-        count = spin(intake, began + (intake.spin_ns if wait_ns == FOR_EVER else min(intake.spin_ns, wait_ns)))
+        limit = intake.spin_ns if wait_ns == FOR_EVER else min(intake.spin_ns, wait_ns)
+        count = spin(intake, began + limit)
         if count != 0 or intake.errors:
             return count
     timeout.tv_sec = <long>(wait_ns // 1000000000)
     timeout.tv_nsec = <long>(wait_ns % 1000000000)
-    count = ppoll(intake.polls, intake.sockets + 1, NULL if wait_ns == FOR_EVER else &timeout, NULL)
+    count = ppoll(intake.polls, intake.sockets + 1,
+                  NULL if wait_ns == FOR_EVER else &timeout, NULL)
     if count < 0:
         return -errno
     count = read_all(intake)
@@ -106,23 +113,27 @@ cdef int collect(Intake *intake, int64_t wait_ns) noexcept nogil:
 
 
 cdef int spin(Intake *intake, int64_t until) noexcept nogil:
-    """Read again and again until then; 0 when nothing came. To be woken takes longer than an answer that is nearly there."""
+    """Read again and again until this time. Returns 0 if nothing came.
+
+    A thread that sleeps takes longer to wake up than an answer that is nearly there.
+    """
     cdef int count = 0
     while count == 0 and not intake.errors and monotonic_ns() < until:
         count = read_all(intake)
         if count == 0:
-            sched_yield()               # whoever is to answer may have no other core
+            sched_yield()           # the thread that will answer may need this core
     return count
 
 
 cdef int64_t monotonic_ns() noexcept nogil:
+    """Return the time of the monotonic clock."""
     cdef timespec now
     clock_gettime(CLOCK_MONOTONIC, &now)
     return <int64_t>now.tv_sec * 1000000000 + now.tv_nsec
 
 
 cdef int64_t wait_of(object timeout_ns) except? -2:
-    """None is for ever; a time that has already passed is 0."""
+    """Return how long to wait: None is for ever, a time that has passed is 0."""
     if timeout_ns is None:
         return FOR_EVER
     cdef int64_t wait = timeout_ns
@@ -130,7 +141,7 @@ cdef int64_t wait_of(object timeout_ns) except? -2:
 
 
 cdef class _Slab:
-    """Page-aligned memory for the slots; every view that was handed out keeps it, so none can ever dangle."""
+    """Page-aligned memory for the slots. Every view holds a reference to it."""
 
     cdef unsigned char *memory
     cdef Py_ssize_t size
@@ -149,22 +160,25 @@ cdef class _Slab:
 
 
 cdef class Receiver:
-    """Reads datagrams from UDP sockets, many per system call, into slots allocated once.
+    """A reader of UDP sockets: many datagrams per system call, into slots made once.
 
     Args:
-        fds: descriptors of the sockets, 1..1024. They stay the caller's: keep them open while `receive` runs, close
-            them afterwards.
-        slots: datagrams that one call takes from each socket at most, 1..1024. More slots are fewer system calls, but
-            their memory falls out of the processor's cache before it is read: of 2 .. 64 slots of 64 KiB, 4 and 8 were
-            fastest with 60 KB datagrams (16 some 8 percent slower), 16 and more with 100 B ones.
-        datagram_size: bytes of one slot, 1..65536; a longer datagram is dropped and counted in `truncated`.
+        fds: descriptors of the sockets, 1..1024. They stay the caller's: keep them open
+            while `receive` runs, close them afterwards.
+        slots: the most datagrams that one call takes from each socket, 1..1024. More
+            slots are fewer system calls, but their memory leaves the processor's cache
+            before it is read: of 2 .. 64 slots of 64 KiB, 4 and 8 were fastest with
+            60 KB datagrams (16 some 8 percent slower), 16 and more with 100 B ones.
+        datagram_size: bytes of one slot, 1..65536. A longer datagram is dropped and
+            counted in `truncated`.
 
-    Raises ValueError outside these limits, OSError when the kernel gives no eventfd, MemoryError without room for
-    `slots * datagram_size` bytes per socket.
+    Raises ValueError outside these limits, OSError if the kernel gives no eventfd,
+    MemoryError without room for `slots * datagram_size` bytes per socket.
 
-    Threads: one thread at a time is inside `receive` (a second gets RuntimeError). `wake`, `close` and the counters are
-    for any thread: like the flags `receiving` and `woken` they are touched only with the GIL held, and the stretch of
-    `receive` without the GIL touches neither; what it counts is added to the counters after the GIL is back.
+    *Threads.* One thread at a time is inside `receive` (a second gets RuntimeError).
+    Any thread may call `wake` and `close` and read the counters: these, and the flags
+    `receiving` and `woken`, change only with the GIL held. `receive` counts without the
+    GIL in the intake, and adds that to the counters when it has the GIL again.
     """
 
     cdef Intake intake
@@ -195,6 +209,7 @@ cdef class Receiver:
         self.watch(descriptors)
 
     cdef int allocate(self) except -1:
+        """Allocate the arrays of the intake."""
         cdef Intake *intake = &self.intake
         cdef size_t total = intake.sockets * intake.slots
         intake.polls = <pollfd *>PyMem_Calloc(intake.sockets + 1, sizeof(pollfd))
@@ -206,7 +221,7 @@ cdef class Receiver:
         return 0
 
     cdef int lay_out(self, int datagram_size) except -1:
-        """Give each header its slot; slots start on a page."""
+        """Give each header its slot. A slot begins on a page."""
         cdef size_t page = os.sysconf("SC_PAGESIZE")
         cdef size_t stride = (datagram_size + page - 1) // page * page
         cdef size_t total = self.intake.sockets * self.intake.slots, index
@@ -222,6 +237,7 @@ cdef class Receiver:
         return 0
 
     cdef int watch(self, list descriptors) except -1:
+        """Make the eventfd, and list what ppoll() waits for."""
         cdef Py_ssize_t index
         cdef int descriptor
         self.event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)
@@ -241,20 +257,23 @@ cdef class Receiver:
         PyMem_Free(self.intake.places)
 
     def receive(self, timeout_ns=None, int64_t spin_ns=0):
-        """Return the datagrams that have arrived, waiting for some if there are none.
+        """Return the datagrams that have arrived; wait for some if there are none.
 
-        For `spin_ns` nanoseconds a wait looks again and again before it sleeps, once a wait has ended within that time: two
-        members that answer each other need no wake-up.
+        A wait spins for `spin_ns` nanoseconds before it sleeps, if the wait before
+        ended within that time: two members that answer each other then need no wake-up.
 
-        `timeout_ns` None waits for ever, 0 (or less) not at all. The answer is empty when the time has passed, after a
-        `wake`, and also early when all that came was truncated or an ICMP error. Order is that of the sockets given, and
-        of arrival in each.
+        `timeout_ns` None waits for ever, 0 (or less) not at all. The answer is empty
+        when the time has passed, after a `wake`, and also early if all that came was
+        truncated or an ICMP error. The order is that of the sockets given, and of
+        arrival in each.
 
-        The views are read-only and **valid until the next call**, which overwrites their memory (copy what must live
-        longer); reading an outdated view is safe but shows other bytes.
+        The views are read-only and **valid until the next call**, which overwrites
+        their memory (copy what must live longer). To read an outdated view is safe but
+        shows other bytes.
 
-        Raises OSError when a descriptor is not an open socket, RuntimeError when another thread is inside, ValueError
-        after `close`, and whatever a Python signal handler raises (KeyboardInterrupt) during the wait.
+        Raises OSError if a descriptor is not an open socket, RuntimeError if another
+        thread is inside, ValueError after `close`, and whatever a Python signal handler
+        raises (KeyboardInterrupt) during the wait.
         """
         cdef int64_t wait = wait_of(timeout_ns)
         self.enter()
@@ -265,15 +284,20 @@ cdef class Receiver:
             self.leave()
 
     cdef int enter(self) except -1:
+        """Take the place of the one thread inside receive(), or raise."""
         if self.closed:
             raise ValueError("this receiver is closed")
         if self.receiving:
-            raise RuntimeError("another thread is already inside receive(); one receiver has one reading thread")
+            raise RuntimeError("another thread is already inside receive(); "
+                               "one receiver has one reading thread")
         self.receiving = True
         return 0
 
     cdef int wait_and_read(self, int64_t wait) except -1:
-        """One stretch without the GIL; a signal ends it, and after the Python handlers have run the next one begins."""
+        """Wait and read without the GIL.
+
+        A signal ends the wait: then the Python handlers run, and the wait goes on.
+        """
         cdef int64_t deadline = monotonic_ns() + wait
         cdef int count = -EINTR
         while count == -EINTR:
@@ -289,7 +313,7 @@ cdef class Receiver:
         return count
 
     cdef list take(self, int count):
-        """Views of what the last read left in the slots, and the counters brought up to date."""
+        """Make views of what the last read put into the slots, and count it."""
         cdef list datagrams = []
         cdef size_t which, first, slot
         cdef mmsghdr *header
@@ -308,7 +332,7 @@ cdef class Receiver:
         return datagrams
 
     cdef void leave(self) noexcept:
-        """The way out of receive(): answers every wake() so far, and drains the eventfd if one of them wrote to it."""
+        """Leave receive(): answer every wake() so far, and empty the eventfd."""
         cdef uint64_t wakes = 0
         if self.woken:
             eventfd_read(self.event, &wakes)
@@ -318,9 +342,10 @@ cdef class Receiver:
         self.intake.errors = 0
 
     def wake(self):
-        """Make `receive` return: the one that waits now, or else the next one, at once. Wakes collapse into one.
+        """Make `receive` return at once: the call that waits now, else the next one.
 
-        For any thread, and for signal handlers written in Python. Does nothing after `close`.
+        Several wakes before it returns count as one. Any thread may call this, and
+        signal handlers written in Python. Does nothing after `close`.
         """
         if self.woken or self.closed:
             return
@@ -329,9 +354,10 @@ cdef class Receiver:
             eventfd_write(self.event, 1)
 
     def close(self):
-        """Give the eventfd back; a second call does nothing. The sockets stay open: they are the caller's.
+        """Give the eventfd back. A second call does nothing.
 
-        Raises RuntimeError while somebody is inside `receive`: `wake` it first.
+        The sockets stay open: they are the caller's. Raises RuntimeError while a thread
+        is inside `receive`: `wake` it first.
         """
         if self.receiving:
             raise RuntimeError("receive() is running; wake it and let it return before close()")
@@ -341,6 +367,9 @@ cdef class Receiver:
             self.event = -1
 
     def forget(self):
-        """Give the eventfd back in a forked child, where nobody is inside `receive` any more, whatever is noted here."""
+        """Give the eventfd back in a forked child.
+
+        No thread is inside `receive` there, whatever `receiving` says.
+        """
         self.receiving = False
         self.close()

@@ -1,5 +1,5 @@
-"""RingBuffer as other compiled modules see it; what every window can do is in window.pxd, the memory and its rules in
-block_ring.pxd."""
+"""RingBuffer for other compiled modules. What every window does is in window.pxd, the
+memory and its rules are in block_ring.pxd."""
 
 cimport cython
 from cpython.object cimport PyObject

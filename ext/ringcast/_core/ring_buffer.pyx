@@ -1,7 +1,8 @@
-"""RingBuffer: a delivery window of fixed capacity with three seqnos, LOW <= HD <= HR <= LOW+capacity.
+"""RingBuffer: a delivery window of fixed capacity, in which LOW <= HD <= HR <=
+LOW+capacity.
 
-What a window does is in window.pyx. Memory layout and concurrent access are the business of block_ring.pxd; this module
-adds references and the GIL.
+window.pyx says what a window does, block_ring.pxd how the memory is laid out and
+shared. This module adds references and the GIL.
 """
 
 cimport cython
@@ -18,7 +19,7 @@ from ringcast._core.block_ring cimport (
 from ringcast._core.seqno cimport ahead, to_uint64
 from ringcast._core.slots cimport count_bits, ones, payload
 from ringcast._core.window cimport (
-    Py_INCREF, Window, Words, capacity_of, hold, refuse_none, release,
+    Py_INCREF, Window, Words, check_capacity, hold, refuse_none, release,
 )
 
 
@@ -27,16 +28,19 @@ from ringcast._core.window cimport (
 cdef class RingBuffer(Window):
     """A window of `capacity` seqnos, at first offset+1 .. offset+capacity.
 
-    `capacity` is 1 to 2**26, `offset` 0 to 2**64-1; seqnos wrap at 2**64. With `max_bytes` the window holds at most so
-    many bytes of payload, counting len() of `bytes` items only. An add beyond that is refused like one beyond the
-    capacity, but seqno HD+1 is always let in, and send() always lets in one item when nothing is held: otherwise an
-    item larger than the bound, or a window filled behind a gap, would stand still for ever.
+    `capacity` is 1 to 2**26, `offset` 0 to 2**64-1; seqnos wrap at 2**64. With
+    `max_bytes` the window holds at most so many bytes of payload; only the length of
+    `bytes` items counts. An add beyond the bytes is refused like one beyond the
+    capacity. There are two exceptions, because otherwise a large item, or a window that
+    is filled behind a gap, would stall: seqno HD+1 is always let in, and send() always
+    takes one item when the window holds nothing.
 
-    *Threads.* As Window says.
+    *Threads.* See Window.
     """
 
     def __cinit__(self, capacity, offset=0, *, max_bytes=0):
-        self.ring = make_ring(capacity_of(capacity), to_uint64(offset, "offset"), to_uint64(max_bytes, "max_bytes"))
+        self.ring = make_ring(check_capacity(capacity), to_uint64(offset, "offset"),
+                              to_uint64(max_bytes, "max_bytes"))
         if self.ring == NULL:
             raise MemoryError(f"no memory for a window of {capacity} messages")
 
@@ -54,9 +58,10 @@ cdef class RingBuffer(Window):
         return in_window(self.ring, seqno) and self.place(seqno, &value, 1) == 1
 
     cdef uint64_t c_add_run(self, uint64_t seqno, PyObject **items, uint64_t count) noexcept:
-        """The part of a run that is in the window, block by block."""
+        """Add the part of a run that is in the window, block by block."""
         cdef Ring *r = self.ring
-        cdef uint64_t low = load_acquire(&r.low), total = 0, skip = 0, step   # pairs with the store_release of low
+        # pairs with the store_release of low in free_to()
+        cdef uint64_t low = load_acquire(&r.low), total = 0, skip = 0, step
         cdef uint64_t end = low + load_relaxed(&r.bound)
         if ahead(seqno, low) <= 0:
             skip = min(low + 1 - seqno, count)
@@ -69,7 +74,10 @@ cdef class RingBuffer(Window):
         return total
 
     cdef uint64_t place(self, uint64_t seqno, PyObject **items, uint64_t count) noexcept:
-        """Add a run that lies in the window and in one block; returns how many were new and had room."""
+        """Add a run that lies in the window and in one block.
+
+        Returns how many items were new and had room.
+        """
         cdef Ring *r = self.ring
         cdef uint64_t size = payload(items, count) if r.max_bytes else 0
         cdef uint64_t k, new = 0
@@ -87,7 +95,10 @@ cdef class RingBuffer(Window):
         return count_bits(got)
 
     cdef uint32_t put(self, uint64_t seqno, PyObject **items, uint64_t count) noexcept:
-        """Claim, take references, publish; bit k of the answer says that items[k] is in the window now."""
+        """Claim seqnos, take references, publish the items.
+
+        In the answer bit k is set if items[k] is in the window now.
+        """
         cdef Position at = locate(self.ring, seqno)
         cdef uint32_t got = claim_bits(self.ring, at, ones(count) << at.bit)
         if got:
@@ -109,7 +120,10 @@ cdef class RingBuffer(Window):
         return got
 
     cdef uint64_t count_bytes_in(self, PyObject **items, uint64_t count) noexcept:
-        """How many of items fit the byte bound; their bytes are counted in. An empty window takes one of any size."""
+        """Add the bytes of the items that fit the byte bound. Returns how many fit.
+
+        An empty window takes one item of any size.
+        """
         cdef Ring *r = self.ring
         cdef bint empty = load_relaxed(&r.hr) == load_relaxed(&r.low)
         cdef uint64_t k
@@ -125,11 +139,17 @@ cdef class RingBuffer(Window):
         return ready(self.ring, limit)
 
     cdef uint64_t c_deliver(self, PyObject **out, uint64_t limit, bint nullify) noexcept:
-        """Move up to limit items, in order, to out as new references; advances HD, and LOW where nothing is kept."""
+        """Move up to `limit` items, in order, to `out` as new references.
+
+        Moves HD, and LOW too if nothing is kept.
+        """
         cdef Ring *r = self.ring
         cdef uint64_t total = 0, run
         while total < limit:
-            run = take_run(r, out + total, limit - total) if nullify else self.share(out + total, limit - total)
+            if nullify:
+                run = take_run(r, out + total, limit - total)
+            else:
+                run = self.share(out + total, limit - total)
             if run == 0:
                 break
             total += run
@@ -138,11 +158,12 @@ cdef class RingBuffer(Window):
             return total
         give_bytes(r, out, total)
         if load_relaxed(&r.low) != load_relaxed(&r.hd) and ahead(r.kept, load_relaxed(&r.low)) <= 0:
-            self.c_stable(load_relaxed(&r.hd))     # what was kept is freed since, and what came after it taken out
+            # What was kept has been freed since, and what came after it is taken out.
+            self.c_stable(load_relaxed(&r.hd))
         return total
 
     cdef uint64_t share(self, PyObject **out, uint64_t limit) noexcept:
-        """Deliver one block's run by new references; its slots are left to the purge."""
+        """Deliver a run of one block by new references. stable() empties its slots."""
         cdef uint64_t run = look_run(self.ring, out, limit), k
         for k in range(run):
             Py_INCREF(out[k])
@@ -153,9 +174,12 @@ cdef class RingBuffer(Window):
     # --- freeing
 
     cdef uint64_t c_stable(self, uint64_t seqno) noexcept:
-        """Ask for LOW to go to seqno; whoever finds the token free moves it until nobody has asked for more.
+        """Move LOW to the seqno, at most to HD. Returns how many seqnos were freed.
 
-        Items are released block by block, after LOW has moved."""
+        The caller that gets the token also works for those who ask meanwhile: they are
+        finalisers, which run because items are released block by block, after LOW has
+        moved.
+        """
         cdef Ring *r = self.ring
         cdef PyObject *out[BLOCK]
         cdef uint64_t asked = 0, freed = 0, step
@@ -171,12 +195,12 @@ cdef class RingBuffer(Window):
             freed += step
 
     cdef void c_close(self) noexcept:
-        """Shut the window, then release what is in it."""
+        """Close the window, then release what is in it."""
         cdef Ring *r = self.ring
         cdef PyObject *out[BLOCK]
         cdef Position at
         cdef uint32_t count
-        store_release(&r.bound, 0)                  # read relaxed by every test for room; nothing else hangs on it
+        store_release(&r.bound, 0)          # pairs with no acquire: it publishes no other word
         cdef uint64_t left = blocks_held(r, &at)
         while left:
             count = empty_block(r, at, out)
@@ -200,7 +224,7 @@ cdef class RingBuffer(Window):
         return ahead(last[0], first[0]) >= 0
 
     cdef uint32_t c_held(self, uint64_t *number, PyObject ***slots) noexcept:
-        """A place is a block; block 0 is that of LOW+1."""
+        """Return the full bits of the next block that has any; block 0 is LOW+1's."""
         cdef Ring *r = self.ring
         cdef Position at
         cdef uint32_t held = 0
@@ -218,5 +242,5 @@ cdef class RingBuffer(Window):
         return Words(r.capacity, &r.low, &r.hd, &r.hr, &r.bound, &r.max_bytes, &r.nbytes)
 
     def __sizeof__(self):
-        """Bytes of memory that the window takes, without its items."""
+        """Return the bytes of memory that the window takes, without its items."""
         return type(self).__basicsize__ + sizeof(Ring) + area_size(self.ring)

@@ -1,9 +1,10 @@
-"""The send window of a stream: take a seqno, store the message and hand it down, in one step (MCAST.txt, "Misc").
+"""SendWindow: take a seqno, store the message and hand it down (MCAST.txt, "Misc").
 
-Application threads push; a seqno exists only once there was room for its message (decision 13), and messages leave in the order
-of their seqnos whichever thread frames them, because framing walks the window from `sent` upwards (decision 14). The
-text holds a lock around the three steps; here the first two are one step of the ring, and the third is taken by whoever calls
-frame(), one thread at a time.
+Application threads push. A seqno exists only after there was room for its message
+(decision 13). Messages leave in the order of their seqnos, whichever thread frames
+them, because framing walks the window from `sent` upwards (decision 14). The text has a
+lock around the three steps. Here push() does the first two in one step of the window,
+and frame() does the third, for one thread at a time.
 """
 
 import threading
@@ -25,41 +26,44 @@ cdef enum:
 cdef double LONGEST = threading.TIMEOUT_MAX       # seconds
 
 # What push() tells its caller to do.
-NOTHING = 0         # somebody else already sees to it
+NOTHING = 0         # the message was taken, and others that wait will be framed with it
 FULL = 1            # the message was NOT taken: make room, then push again
-BUNDLE = 2          # taken, and enough for full datagrams waits: frame them
-FIRST = 3           # taken, and it is the first that waits: see that it gets framed soon
-LARGE = 4           # the message was NOT taken: it does not fit one datagram, so push its fragments (frag.py)
+BUNDLE = 2          # taken, and full datagrams wait: frame them
+FIRST = 3           # taken, and it is the first that waits: have it framed soon
+LARGE = 4           # NOT taken, because it does not fit a datagram: push its fragments (frag.py)
 
 
 @cython.final
 cdef class SendWindow:
-    """A window of what was sent and not yet acknowledged by all, and the line between framed and waiting messages.
+    """The messages that were sent and not yet acknowledged by all, framed or waiting.
 
-    The window `ring` bounds it, in messages and in bytes (decision 7); what it holds counts as framed. `bundle` is the size of a
-    datagram, in bytes, that frame() aims at; `batch` is how many bytes wait when push() says that it is time to frame: a turn
-    costs, so several datagrams share one. `datagram` is the size of the largest there may be: a message that does not fit it
-    is LARGE.
+    The window `ring` limits them, in messages and in bytes (decision 7). What it holds
+    at first counts as framed. frame() aims at datagrams of `bundle` bytes. push() says
+    that it is time to frame when `batch` bytes wait: a turn costs, so several datagrams
+    share one. `datagram` is the size of the largest one in bytes: a message that does
+    not fit it is LARGE.
 
-    Threads: push and push_many may be called by any number of threads; frame by one at a time, beside them. Each is one step
-    under the interpreter's lock.
+    *Threads.* Any number of threads may push. One at a time may frame, beside them.
+    Each call is one step under the GIL.
     """
 
     cdef readonly Window ring
     cdef readonly Marks marks               # flags of messages in the ring
     cdef readonly Stamps stamps             # send times of messages in the ring, up to `stamped`
     cdef uint64_t stamped
-    cdef readonly uint64_t sent             # highest seqno that was framed; written by frame() only
-    cdef readonly Py_ssize_t waiting        # bytes on the wire that the messages above `sent` will take
-    cdef readonly Py_ssize_t bundle         # bytes of a datagram, header and all
-    cdef readonly Py_ssize_t batch          # waiting bytes at which push says BUNDLE
-    cdef readonly Py_ssize_t largest        # bytes of a message that still fits a datagram
+    cdef readonly uint64_t sent             # highest seqno that was framed
+    cdef readonly Py_ssize_t waiting        # bytes that the messages above `sent` take on the wire
+    cdef readonly Py_ssize_t bundle         # bytes of a datagram, with its header
+    cdef readonly Py_ssize_t batch          # waiting bytes at which push() returns BUNDLE
+    cdef readonly Py_ssize_t largest        # bytes of the largest message that fits a datagram
     cdef Py_ssize_t full                    # waiting bytes that fill a datagram
     cdef bint closed
 
-    def __init__(self, Window window not None, *, Py_ssize_t bundle=60_000, Py_ssize_t datagram=LARGEST):
+    def __init__(self, Window window not None, *, Py_ssize_t bundle=60_000,
+                 Py_ssize_t datagram=LARGEST):
         if not OVERHEAD < datagram <= LARGEST:
-            raise ValueError(f"a datagram of {datagram} bytes cannot be; it has {OVERHEAD + 1} to {LARGEST}")
+            raise ValueError(f"a datagram of {datagram} bytes cannot be; it has "
+                             f"{OVERHEAD + 1} to {LARGEST}")
         self.ring = window
         self.largest = datagram - OVERHEAD
         self.marks = Marks()
@@ -70,16 +74,20 @@ cdef class SendWindow:
         self.aim(bundle)
 
     def aim(self, Py_ssize_t bundle, Py_ssize_t batch=0):
-        """From now on frame datagrams of `bundle` bytes, and say BUNDLE when `batch` bytes wait, at least a full datagram."""
+        """Frame datagrams of `bundle` bytes from now on.
+
+        push() returns BUNDLE when `batch` bytes wait, at least a full datagram.
+        """
         self.bundle = bundle
         self.full = bundle - HEADER - RUN
         self.batch = max(self.full, batch)
 
     cpdef int push(self, payload, uint16_t flags=0) except -1:
-        """Take a seqno for `payload` (bytes) and store it; returns what is left to do: NOTHING, FULL, BUNDLE, FIRST or LARGE.
+        """Take a seqno for a payload and store it.
 
-        TypeError for anything but bytes, which leaves the window as it was. LARGE is the answer above `largest`. FULL
-        also means closed: nothing was taken either.
+        Returns what is left to do: NOTHING, FULL, BUNDLE, FIRST or LARGE. LARGE is the
+        answer above `largest`. FULL is also the answer after close(). Raises TypeError
+        for anything but bytes, which leaves the window as it was.
         """
         cdef Py_ssize_t size
         cdef Py_ssize_t before = self.waiting
@@ -98,9 +106,11 @@ cdef class SendWindow:
         return BUNDLE if self.waiting >= self.batch else NOTHING
 
     def push_many(self, list payloads not None, Py_ssize_t start=0, uint16_t flags=0):
-        """Push payloads[start:] until one is LARGE, one finds no room, or a batch of datagrams is full; how many were taken.
+        """Push payloads[start:] until a batch of datagrams waits. Returns how many it
+        took.
 
-        All of them are checked first: a wrong one raises as in push, and none is taken.
+        It ends earlier if a payload is LARGE or finds no room. With `start` 0 all
+        payloads are checked first: a wrong one raises as in push(), and none is taken.
         """
         cdef Py_ssize_t taken = 0
         cdef object payload
@@ -115,7 +125,7 @@ cdef class SendWindow:
             if not PyBytes_CheckExact(payload) or PyBytes_GET_SIZE(payload) > self.largest:
                 break
             if not self.ring.c_send_run(&item, 1):
-                if taken == 0:                      # what was taken must be told, so an error waits for the next call
+                if taken == 0:          # else return what was taken; the next call raises
                     self.ring.c_refuse()
                 break
             if flags:
@@ -127,7 +137,8 @@ cdef class SendWindow:
         return taken
 
     def stamp(self, int64_t now):
-        """Whatever has no send time yet is being sent `now`, in nanoseconds since 1970."""
+        """Set the send time of all messages that have none: `now`, nanoseconds since
+        1970."""
         cdef uint64_t low = self.ring.c_low()
         cdef uint64_t last = self.ring.c_hr()
         cdef uint64_t before = max_seqno(self.stamped, low)
@@ -136,10 +147,12 @@ cdef class SendWindow:
             self.stamped = last
 
     def frame(self, bytes prefix not None, bint full_only=False, uint64_t most=0, int64_t now=0):
-        """Data datagrams with the waiting messages, oldest first; with `full_only` a last one that is not full stays.
+        """Write the waiting messages into data datagrams, oldest first; return these.
 
-        `prefix` is what stands in front of the runs, header first; `most` datagrams at most, unless it is 0. What
-        has no send time yet gets `now` (see stamp).
+        With `full_only`, messages that do not fill a datagram go on waiting. `most`
+        limits the number of datagrams; 0 is no limit. `prefix` is what stands before
+        the runs, and begins with the header. Messages without a send time get `now`
+        (see stamp).
         """
         cdef uint64_t seqno = self.next_to_frame()
         cdef uint64_t last = self.ring.c_hr()
@@ -151,8 +164,9 @@ cdef class SendWindow:
         self.stamp(now)
         while <int64_t> (last - seqno) >= 0 and (not full_only or self.waiting >= self.full):
             before = seqno
-            datagram = pack_next(self.ring, self.marks, self.stamps, &seqno, last, self.bundle, prefix, &waited)
-            if seqno == before:                     # the ring was closed and emptied
+            datagram = pack_next(self.ring, self.marks, self.stamps, &seqno, last, self.bundle,
+                                 prefix, &waited)
+            if seqno == before:         # the window was closed and emptied
                 break
             datagrams.append(datagram)
             self.waiting -= waited
@@ -165,7 +179,7 @@ cdef class SendWindow:
         return datagrams
 
     def skip(self):
-        """Nobody is to get what waits over the network: count it as sent."""
+        """Count what waits as sent: nobody needs it over the network."""
         self.sent = max_seqno(self.ring.c_hr(), self.ring.c_low())
         self.waiting = 0
 
@@ -173,16 +187,22 @@ cdef class SendWindow:
         return max_seqno(self.sent, self.ring.c_low()) + 1
 
     def stable(self, uint64_t seqno):
-        """Free messages up to `seqno`, as RingBuffer.stable, and forget their flags; never what is not framed yet: the stream of
-        whoever joins now begins after `sent`."""
+        """Free messages up to `seqno`, as Window.stable(), and forget their flags.
+
+        Messages that are not framed yet stay, because the stream of a member that joins
+        now begins after `sent`.
+        """
         freed = self.ring.c_stable(min_seqno(seqno, self.sent))
         if self.marks.flags:
             self.marks.forget(self.ring.c_low())
         return freed
 
     def acknowledged(self, uint64_t seqno):
-        """Free messages up to `seqno` of a window whose messages nobody takes out here, and forget their flags; how many. Never
-        what is not framed yet."""
+        """Take out and free messages up to `seqno`, and forget their flags.
+
+        For a window whose messages this member does not deliver to itself. Messages
+        that are not framed yet stay. Returns how many were freed.
+        """
         cdef uint64_t low = self.ring.c_low()
         cdef int64_t freed = <int64_t> (min_seqno(seqno, self.sent) - low)
         if freed <= 0:
@@ -193,59 +213,68 @@ cdef class SendWindow:
         return freed
 
     def close(self):
-        """Refuse every push from now on; what was taken stays, to be framed and acknowledged."""
+        """Refuse every push from now on.
+
+        What was taken stays until it is acknowledged.
+        """
         self.closed = True
 
     def reopen(self):
-        """Take messages again."""
+        """Take messages again after close()."""
         self.closed = False
 
 
 cdef class SendPort:
-    """The part of a channel that runs for every message: push it, and call for more only when there is more to do.
+    """The part of a channel that runs for each message: push it into its window.
 
-    A subclass gives `_after_push(todo, window, payload, dest, flags, timeout)`, which does what push() left over, and
-    `_send_otherwise(payload, dest, flags, timeout)` for whatever has no open window, and for every argument that is not
-    plainly right.
+    A subclass has `_after_push(todo, window, payload, dest, flags, timeout)`, which
+    does what push() left to do, and `_send_otherwise(payload, dest, flags, timeout)`,
+    which sends if there is no open window yet, and judges all unusual arguments.
     """
 
     cdef SendWindow everybody
     cdef dict ports                         # {Address, or name: SendWindow}
-    cdef object last_dest                   # whoever was sent to last: to hash an Address takes as long as to push a message
+    cdef object last_dest                   # of the last send: hashing an Address costs a push
     cdef SendWindow last_window
 
     def _open_port(self, SendWindow everybody not None):
-        """Send to everybody through this window from now on."""
+        """Send messages to everybody through this window from now on."""
         self.everybody = everybody
         self.ports = {}
         self.last_dest = None
 
     def _remember_port(self, dest, SendWindow window not None):
-        """Messages to `dest` go through this window from now on."""
+        """Send messages to `dest` through this window from now on."""
         self.ports[dest] = window
 
     def _forget_port(self, dest):
-        """Ask where to send to `dest` when there is something to send."""
+        """Forget the window to `dest`: the next send asks for it again."""
         self.ports.pop(dest, None)
         self.last_dest = None
 
     def _forget_ports(self):
-        """The same for all; returns the windows there were."""
+        """Forget the windows to all members, and return them."""
         cdef list windows = list(self.ports.values())
         self.ports.clear()
         self.last_dest = None
         return windows
 
     def send(self, payload, dest=None, timeout=None, *, flags=0):
-        """Send `payload` (bytes) to every member, this one included, or to the one member `dest` (its Address, or its name).
+        """Send `payload` (bytes) to every member, or to the one member `dest`.
 
-        Returns when the message has its place in the stream to everybody, or in the one to `dest`: each of them is delivered
-        once and in order. Blocks while that stream's window is full, at most `timeout` seconds (None: for ever): then
-        SendTimeoutError, and nothing was sent. `flags` are ringcast.Flag: OOB, DONT_LOOPBACK, NO_RELIABILITY.
+        `dest` is an Address or a name; None is every member, this one included. Returns
+        when the message has its place in its stream: the one to everybody, or the one
+        to `dest`. Each of them is delivered once and in order. Blocks while the window
+        of that stream is full, at most `timeout` seconds (None: for ever); then it
+        raises SendTimeoutError, and nothing was sent. `flags` are ringcast.Flag: OOB,
+        DONT_LOOPBACK, NO_RELIABILITY.
 
-        ClosedError after close; MessageTooLargeError above the option max_message_size (with NO_RELIABILITY: above what fits
-        one datagram, which is ringcast.MAX_PAYLOAD on loopback); NotMemberError when `dest` is not in the view; TypeError for anything but bytes; ConfigError for
-        flags that do not exist. What was sent to a member that leaves before it has acknowledged goes to `on_undelivered`.
+        Raises ClosedError after close(); MessageTooLargeError above the option
+        max_message_size (with NO_RELIABILITY: above what fits one datagram, which is
+        ringcast.MAX_PAYLOAD on loopback); NotMemberError if `dest` is not in the view;
+        TypeError for anything but bytes; ConfigError for flags that do not exist.
+        Messages to a member that leaves before it has acknowledged them go to
+        `on_undelivered`.
         """
         cdef int todo
         cdef int overflow = 0
@@ -260,12 +289,13 @@ cdef class SendPort:
         else:
             try:
                 window = self.ports.get(dest)
-            except TypeError:                       # not hashable, so no member: _send_otherwise says so
+            except TypeError:           # not hashable, so no member: _send_otherwise raises
                 window = None
             if window is not None:
                 self.last_window = window
                 self.last_dest = dest
-        if window is None or bits & ~(OOB | DONT_LOOPBACK) or timeout is not None and not is_time(timeout):
+        if (window is None or bits & ~(OOB | DONT_LOOPBACK)
+                or timeout is not None and not is_time(timeout)):
             self._send_otherwise(payload, dest, flags, timeout)
             return
         todo = window.push(payload, <uint16_t> bits)
@@ -282,10 +312,10 @@ cdef uint64_t min_seqno(uint64_t a, uint64_t b) noexcept nogil:
 
 
 cdef bint is_time(timeout) except -1:
-    """Say whether `timeout` is a number of seconds that a thread can wait."""
+    """Test if `timeout` is a number of seconds that a thread can wait."""
     return type(timeout) in (int, float) and 0 <= timeout <= LONGEST
 
 
 cdef int refuse(payload) except -1:
-    """Say what is wrong with a payload that cannot be sent."""
+    """Raise: the payload cannot be sent."""
     raise TypeError(f"a payload is bytes, not {type(payload).__name__}; encode it first")

@@ -1,8 +1,10 @@
-"""Sender: many datagrams per system call (sendmmsg), with the GIL released.
+"""Sender: send many datagrams per system call (sendmmsg), without the GIL.
 
-Where a datagram is no larger than a frame it lets the kernel cut one large buffer into them (generic segmentation offload, GSO), at about the
-cost of one large datagram. What a remote peer or a failing network causes (ICMP errors, routes that went away, a full send buffer) is counted and never
-raised; what only this program can cause (a closed descriptor, an oversized datagram) is raised.
+Datagrams no larger than a frame go to the kernel in one large buffer, which it cuts
+(generic segmentation offload, GSO): they cost about as much as one large datagram. What
+a remote peer or the network causes (ICMP errors, routes that went away, a full send
+buffer) is counted and never raised. What only this program can cause (a closed
+descriptor, an oversized datagram) is raised.
 """
 
 import os
@@ -23,19 +25,20 @@ cdef object MessageTooLargeError
 from ringcast.errors import MessageTooLargeError
 
 cdef enum:
-    MOST_SEGMENTS = 64              # that every kernel with GSO cuts one buffer into
+    MOST_SEGMENTS = 64              # of one buffer, for every kernel with GSO
 
 
-cdef struct Outbox:                 # one call's datagrams; on the stack of send_many(), so calls do not share it
+cdef struct Outbox:                 # the datagrams of one send_many(), on its stack
     unsigned int count              # datagrams held
     iovec *places                   # of each datagram, as are the next two
     sockaddr_in *addresses
     Py_buffer *buffers
-    mmsghdr *headers                # of each message to the kernel, as are the next two: one datagram, or several segments
+    mmsghdr *headers                # of each message to the kernel, as are the next two:
+                                    # a message is one datagram, or several segments
     unsigned char *controls
-    unsigned int *firsts            # which datagram it begins with
+    unsigned int *firsts            # the datagram that it begins with
     bint segments                   # datagrams may share a message
-    bint refused                    # the kernel does not take segments, but does take the datagrams one by one
+    bint refused                    # the kernel does not take segments
     unsigned int sent
     unsigned int errors             # refused by the kernel, one by one
     unsigned int dropped            # no room in the send buffer
@@ -43,7 +46,10 @@ cdef struct Outbox:                 # one call's datagrams; on the stack of send
 
 
 cdef int flush(Outbox *box, int fd) noexcept nogil:
-    """Hand all that is held to the kernel without waiting; returns 0, or errno when fd is not an open socket."""
+    """Hand all datagrams to the kernel without waiting.
+
+    Returns 0, or errno if fd is not an open socket.
+    """
     cdef unsigned int done = 0, messages = compose(box, 0), index
     cdef int count
     while done < messages:
@@ -60,7 +66,7 @@ cdef int flush(Outbox *box, int fd) noexcept nogil:
             return errno
         elif errno != EINTR and box.headers[done].msg_hdr.msg_iovlen > 1:
             box.refused |= errno == EIO or errno == EINVAL or errno == EOPNOTSUPP
-            box.segments = False        # the rest one by one: what is wrong with one of them is not the fault of all
+            box.segments = False    # send the rest one by one: only one of them may be wrong
             messages, done = compose(box, box.firsts[done]), 0
         elif errno != EINTR:
             box.errors += 1
@@ -69,7 +75,7 @@ cdef int flush(Outbox *box, int fd) noexcept nogil:
 
 
 cdef unsigned int compose(Outbox *box, unsigned int datagram) noexcept nogil:
-    """Make messages of the datagrams from this one on; returns how many messages."""
+    """Make messages of the datagrams from this one on. Returns how many messages."""
     cdef unsigned int messages = 0, taken
     cdef msghdr *header
     while datagram < box.count:
@@ -81,7 +87,8 @@ cdef unsigned int compose(Outbox *box, unsigned int datagram) noexcept nogil:
         header.msg_iov = &box.places[datagram]
         header.msg_iovlen = taken
         if taken > 1:
-            say_segments(header, box.controls + messages * SEGMENT_SPACE, <uint16_t>box.places[datagram].iov_len)
+            say_segments(header, box.controls + messages * SEGMENT_SPACE,
+                         <uint16_t>box.places[datagram].iov_len)
         box.firsts[messages] = datagram
         messages += 1
         datagram += taken
@@ -89,11 +96,14 @@ cdef unsigned int compose(Outbox *box, unsigned int datagram) noexcept nogil:
 
 
 cdef unsigned int count_segments(const Outbox *box, unsigned int first) noexcept nogil:
-    """How many datagrams from `first` on can be segments of one message: to the same address, of one size; the last one
-    may be shorter."""
+    """Count the datagrams from `first` on that can be segments of one message.
+
+    They have the same address and size; the last one may be shorter.
+    """
     cdef size_t size = box.places[first].iov_len, total = size, length
     cdef unsigned int last = first
-    while size and last + 1 < box.count and last + 1 - first < MOST_SEGMENTS and box.places[last].iov_len == size:
+    while (size and last + 1 < box.count and last + 1 - first < MOST_SEGMENTS
+           and box.places[last].iov_len == size):
         length = box.places[last + 1].iov_len
         if length == 0 or length > size or total + length > MAX_DATAGRAM:
             break
@@ -105,7 +115,7 @@ cdef unsigned int count_segments(const Outbox *box, unsigned int first) noexcept
 
 
 cdef void say_segments(msghdr *header, unsigned char *control, uint16_t size) noexcept nogil:
-    """The kernel is to cut the message into segments of this size."""
+    """Tell the kernel to cut the message into segments of this size."""
     cdef cmsghdr *message = <cmsghdr *>control
     header.msg_control = control
     header.msg_controllen = SEGMENT_SPACE
@@ -116,9 +126,9 @@ cdef void say_segments(msghdr *header, unsigned char *control, uint16_t size) no
 
 
 cdef int reserve(Outbox *box, Py_ssize_t count) except -1:
-    """Room for so many datagrams, in one piece; release() gives it back."""
-    cdef size_t each = (sizeof(mmsghdr) + sizeof(iovec) + sizeof(Py_buffer) + SEGMENT_SPACE + sizeof(sockaddr_in)
-                        + sizeof(unsigned int))
+    """Allocate room for so many datagrams, in one piece. release() gives it back."""
+    cdef size_t each = (sizeof(mmsghdr) + sizeof(iovec) + sizeof(Py_buffer) + SEGMENT_SPACE
+                        + sizeof(sockaddr_in) + sizeof(unsigned int))
     box.headers = <mmsghdr *>PyMem_Calloc(<size_t>count, each)
     if box.headers == NULL:
         raise MemoryError(f"no room for the headers of {count} datagrams")
@@ -131,13 +141,14 @@ cdef int reserve(Outbox *box, Py_ssize_t count) except -1:
 
 
 cdef int hold(Outbox *box, SockAddr address, object datagram, Py_ssize_t largest) except -1:
-    """Put one datagram into the box; its buffer stays locked until release()."""
+    """Put one datagram into the box. Its buffer stays locked until release()."""
     cdef unsigned int index = box.count
     cdef Py_buffer *buffer = &box.buffers[index]
     PyObject_GetBuffer(datagram, buffer, PyBUF_SIMPLE)
     box.count += 1
     if buffer.len > largest:
-        raise MessageTooLargeError(f"a datagram of {buffer.len} bytes does not fit: UDP takes {largest} at most here")
+        raise MessageTooLargeError(f"a datagram of {buffer.len} bytes does not fit: "
+                                   f"UDP takes {largest} at most here")
     box.places[index].iov_base = buffer.buf
     box.places[index].iov_len = <size_t>buffer.len
     box.addresses[index] = address.raw
@@ -145,6 +156,7 @@ cdef int hold(Outbox *box, SockAddr address, object datagram, Py_ssize_t largest
 
 
 cdef void release(Outbox *box) noexcept:
+    """Unlock the buffers, and give the memory back."""
     cdef unsigned int index
     for index in range(box.count):
         PyBuffer_Release(&box.buffers[index])
@@ -152,14 +164,16 @@ cdef void release(Outbox *box) noexcept:
 
 
 cdef class Sender:
-    """Sends datagrams through one UDP socket, a whole batch per system call.
+    """A sender of datagrams through one UDP socket, a whole batch per system call.
 
-    `fd` stays the caller's: keep it open while `send_many` runs. `largest` is the largest datagram that it takes. With
-    `segments`, consecutive datagrams of one size to one address go to the kernel in one piece, as long as it takes them
-    like that; the network sees no difference.
+    `fd` stays the caller's: keep it open while `send_many` runs. `largest` is the size
+    of the largest datagram in bytes. With `segments`, consecutive datagrams of one size
+    to one address go to the kernel in one piece, as long as the kernel takes that; the
+    network sees no difference.
 
-    Threads: `send_many` may run in several threads at once, each call with its own headers; the counters change only
-    with the GIL held. Batches of different threads may interleave.
+    *Threads.* Several threads may run `send_many` at once, each call with its own
+    headers. The counters change only with the GIL held. Batches of different threads
+    may interleave.
     """
 
     cdef int fd
@@ -180,15 +194,19 @@ cdef class Sender:
         self.segments = segments
 
     def send_many(self, packets, dict routes not None):
-        """Hand datagrams to the kernel without waiting, in order; returns how many it took.
+        """Hand datagrams to the kernel without waiting, in order. Returns how many it
+        took.
 
-        `packets` are pairs of a key of `routes` and a bytes-like object of at most `largest` bytes; `routes` has the
-        `SockAddr` of each key. A key that is not there is counted in `unknown`. When the send buffer is full the rest of
-        the batch is dropped (`dropped`); a datagram that the kernel refuses (no route, port unreachable, forbidden by a
-        firewall) is counted in `errors`, and the next one is tried. UDP promises nothing: the layers above repeat.
+        `packets` are pairs of a key of `routes` and a bytes-like object of at most
+        `largest` bytes; `routes` has the `SockAddr` of each key. A key without a route
+        is counted in `unknown`. If the send buffer is full, the rest of the batch is
+        dropped (`dropped`). If the kernel refuses a datagram (no route, port
+        unreachable, forbidden by a firewall), it is counted in `errors`, and the next
+        one is tried. UDP promises nothing: the layers above repeat.
 
-        Raises MessageTooLargeError, TypeError, BufferError or ValueError for what is not such a pair (nothing is sent
-        then), and OSError when the descriptor is not an open socket.
+        Raises MessageTooLargeError, TypeError, BufferError or ValueError for what is
+        not such a pair (nothing is sent then), and OSError if the descriptor is not an
+        open socket.
         """
         cdef tuple batch = tuple(packets)
         cdef Outbox box
@@ -216,6 +234,7 @@ cdef class Sender:
         return box.sent
 
     cdef void count(self, const Outbox *box, uint64_t unknown) noexcept:
+        """Add one call to the counters."""
         self.calls += 1
         self.datagrams += box.sent
         self.bytes += box.bytes

@@ -1,4 +1,5 @@
-"""SeqnoTable as other compiled modules see it; what every window can do is in window.pxd, the memory in page_table.pxd."""
+"""SeqnoTable for other compiled modules. What every window does is in window.pxd, the
+memory is in page_table.pxd."""
 
 cimport cython
 from cpython.object cimport PyObject

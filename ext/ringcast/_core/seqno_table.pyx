@@ -1,11 +1,12 @@
-"""SeqnoTable: a delivery window that costs what it holds: rows of slots, made when one of their seqnos is first used.
+"""SeqnoTable: a delivery window that takes memory only for what it holds.
 
-It keeps LOW, HD and HR as RingBuffer does and gives the same answers, only without claims and atomic words: every method is
-one step under the GIL. Whether a seqno was accepted needs no memory beside its slot: up to HD all were, above HD those
-that are held.
+It keeps LOW, HD and HR as RingBuffer does, and gives the same answers. It needs no
+claims and no atomic words, because every method is one step under the GIL. window.pyx
+says what a window does, page_table.pxd how the memory is laid out.
 
-Where there is no memory for a row, add() says False, as for a seqno beyond the window: the message is missing and will be
-asked for again. send() raises MemoryError when it could take nothing, and burns no seqno.
+If there is no memory for a row, add() returns False, as for a seqno beyond the window:
+the message is missing and will be asked for again. send() raises MemoryError if it
+could take nothing, and takes no seqno.
 """
 
 cimport cython
@@ -20,23 +21,26 @@ from ringcast._core.page_table cimport (
 from ringcast._core.seqno cimport ahead, to_uint64
 from ringcast._core.slots cimport count_bits, highest_bit, ones, payload, unpack
 from ringcast._core.window cimport (
-    CAPACITY_MAX, Py_INCREF, Window, Words, capacity_of, hold, refuse_none, release,
+    CAPACITY_MAX, Py_INCREF, Window, Words, check_capacity, hold, refuse_none, release,
 )
 
 
 @cython.final
 @cython.trashcan(True)
 cdef class SeqnoTable(Window):
-    """A window that grows and shrinks with what it holds; at first for the seqnos offset+1 .. offset+capacity.
+    """A window that grows and shrinks with what it holds.
 
-    `capacity` (1 to 2**26) bounds it and costs nothing by itself. Rows of 32 seqnos are allocated when one of them is first
-    used and given back when none is held any more, at the latest when LOW leaves them. An empty table has no memory beside
-    the object; a message that comes far ahead of the others costs a row, and 8 bytes for each 256 seqnos before it.
-    `sys.getsizeof()` says what a table takes at the moment, without the items.
+    At first it is for the seqnos offset+1 .. offset+capacity. `capacity` (1 to 2**26)
+    is a limit and costs nothing. A row of 32 seqnos is allocated when the first of them
+    is added, and freed with its last item. An empty table has no memory beside the
+    object. A message far ahead of the others costs a row, and 8 bytes for each 256
+    seqnos before it. `sys.getsizeof()` says what a table takes at this moment, without
+    the items.
 
-    `offset`, `max_bytes`, what is let in and what is refused, and the rules for threads and finalisers are RingBuffer's. When
-    there is no memory for a row, add() is False, add_many() leaves out what found none, and send() raises
-    MemoryError; the window stays as it was.
+    `offset`, `max_bytes`, and the rules for what is let in, for threads and for
+    finalisers are RingBuffer's. If there is no memory for a row, add() returns False,
+    add_many() leaves these items out, and send() raises MemoryError; the window stays
+    as it was.
     """
 
     def __cinit__(self, offset=0, *, capacity=CAPACITY_MAX, max_bytes=0):
@@ -44,7 +48,7 @@ cdef class SeqnoTable(Window):
         t.directory = &t.only
         t.hr = t.hd = t.kept = t.low = t.want = to_uint64(offset, "offset")
         t.start = t.low + 1
-        t.capacity = t.bound = capacity_of(capacity)
+        t.capacity = t.bound = check_capacity(capacity)
         t.max_bytes = to_uint64(max_bytes, "max_bytes")
 
     def __dealloc__(self):
@@ -56,10 +60,11 @@ cdef class SeqnoTable(Window):
         cdef PyObject *value = <PyObject *>item
         if item is None:
             refuse_none()
-        return in_window(&self.table, seqno) and ahead(seqno, self.table.hd) > 0 and self.place(seqno, &value, 1) == 1
+        return (in_window(&self.table, seqno) and ahead(seqno, self.table.hd) > 0
+                and self.place(seqno, &value, 1) == 1)
 
     cdef uint64_t c_add_run(self, uint64_t seqno, PyObject **items, uint64_t count) noexcept:
-        """The part of a run that is in the window and not delivered, row by row."""
+        """Add the part of a run that is in the window and not delivered, row by row."""
         cdef Table *t = &self.table
         cdef uint64_t end = t.low + t.bound, total = 0, skip = 0, step
         if ahead(seqno, t.hd) <= 0:
@@ -73,7 +78,10 @@ cdef class SeqnoTable(Window):
         return total
 
     cdef uint64_t place(self, uint64_t seqno, PyObject **items, uint64_t count) noexcept:
-        """Add a run above HD that lies in the window and in one row; returns how many were new and had room."""
+        """Add a run above HD that lies in the window and in one row.
+
+        Returns how many items were new and had room.
+        """
         cdef Table *t = &self.table
         cdef uint64_t size = 0
         cdef uint32_t new = ones(count) & ~full_from(t, seqno)
@@ -85,7 +93,10 @@ cdef class SeqnoTable(Window):
         return count_bits(new)
 
     cdef uint32_t put(self, uint64_t seqno, PyObject **items, uint32_t wanted) noexcept:
-        """Store items[k] under the free seqno+k for each bit k of wanted; 0 when there is no memory for the row."""
+        """Store items[k] under the free seqno+k for each bit k of wanted.
+
+        Returns `wanted`, or 0 if there is no memory for the row.
+        """
         cdef Table *t = &self.table
         cdef Row *row = make_row(t, seqno)
         if row == NULL:
@@ -117,7 +128,8 @@ cdef class SeqnoTable(Window):
 
     cdef bint c_refuse(self) except -1:
         if self.table.starved:
-            raise MemoryError("no memory to keep another message, and nothing was sent; try again when there is some")
+            raise MemoryError("no memory to keep another message, and nothing was sent; "
+                              "try again when there is some")
         return Window.c_refuse(self)
 
     # --- delivering
@@ -126,11 +138,17 @@ cdef class SeqnoTable(Window):
         return ready(&self.table, limit)
 
     cdef uint64_t c_deliver(self, PyObject **out, uint64_t limit, bint nullify) noexcept:
-        """Move up to limit items, in order, to out as new references; advances HD, and LOW where nothing is kept."""
+        """Move up to `limit` items, in order, to `out` as new references.
+
+        Moves HD, and LOW too if nothing is kept.
+        """
         cdef Table *t = &self.table
         cdef uint64_t total = 0, run = 1
         while total < limit and run:
-            run = take_run(t, out + total, limit - total) if nullify else self.share(out + total, limit - total)
+            if nullify:
+                run = take_run(t, out + total, limit - total)
+            else:
+                run = self.share(out + total, limit - total)
             total += run
         if not nullify:
             t.kept = t.hd if total else t.kept
@@ -138,11 +156,12 @@ cdef class SeqnoTable(Window):
         if t.max_bytes:
             t.nbytes -= payload(out, total)
         if t.low != t.hd and ahead(t.kept, t.low) <= 0:
-            self.c_stable(t.hd)                 # what was kept is freed since, and what came after it taken out
+            # What was kept has been freed since, and what came after it is taken out.
+            self.c_stable(t.hd)
         return total
 
     cdef uint64_t share(self, PyObject **out, uint64_t limit) noexcept:
-        """Deliver one row's run by new references; its slots are left to stable()."""
+        """Deliver a run of one row by new references. stable() empties its slots."""
         cdef uint64_t run = look_run(&self.table, out, limit), k
         for k in range(run):
             Py_INCREF(out[k])
@@ -152,7 +171,11 @@ cdef class SeqnoTable(Window):
     # --- freeing
 
     cdef uint64_t c_stable(self, uint64_t seqno) noexcept:
-        """Move LOW to what was asked for, also by finalisers meanwhile. Items are released row by row, after LOW has moved."""
+        """Move LOW to the seqno, at most to HD. Returns how many seqnos were freed.
+
+        Finalisers may ask for more meanwhile, because items are released row by row,
+        after LOW has moved; the call that runs works for them too.
+        """
         cdef Table *t = &self.table
         cdef PyObject *out[ROW]
         cdef uint64_t upto = t.hd if ahead(seqno, t.hd) > 0 else seqno, freed = 0, before
@@ -173,7 +196,10 @@ cdef class SeqnoTable(Window):
         return freed
 
     cdef void c_close(self) noexcept:
-        """Shut the window, then release what is in it, row by row; a finaliser may take the rest meanwhile."""
+        """Close the window, then release what is in it, row by row.
+
+        A finaliser may call the window back and take the rest meanwhile.
+        """
         cdef Table *t = &self.table
         cdef PyObject *out[ROW]
         cdef uint64_t number = 0
@@ -182,7 +208,7 @@ cdef class SeqnoTable(Window):
         t.bound = 0
         while t.rows:
             row = next_row(t, &number)
-            if row == NULL:                     # a finaliser moved LOW, from which rows are counted
+            if row == NULL:             # a finaliser moved LOW, from which rows are counted
                 number = 0
                 continue
             count = unpack(row.slots, row.full, out)
@@ -208,7 +234,7 @@ cdef class SeqnoTable(Window):
         return ahead(last[0], first[0]) >= 0
 
     cdef uint32_t c_held(self, uint64_t *number, PyObject ***slots) noexcept:
-        """A place is a row; row 0 is the first of LOW+1's page."""
+        """Return the full bits of the next row; row 0 is the first of LOW+1's page."""
         cdef Row *row = next_row(&self.table, number)
         if row == NULL:
             return 0
@@ -220,7 +246,8 @@ cdef class SeqnoTable(Window):
         return Words(t.capacity, &t.low, &t.hd, &t.hr, &t.bound, &t.max_bytes, &t.nbytes)
 
     def __sizeof__(self):
-        """Bytes of memory that the window takes at this moment, without its items."""
+        """Return the bytes of memory that the window takes now, without its items."""
         cdef Table *t = &self.table
         cdef uint64_t directory = (<uint64_t>t.mask + 1) * sizeof(Page *) if t.mask else 0
-        return type(self).__basicsize__ + directory + (t.pages - t.own_used) * sizeof(Page) + t.rows * sizeof(Row)
+        cdef uint64_t pages = (t.pages - t.own_used) * sizeof(Page)
+        return type(self).__basicsize__ + directory + pages + t.rows * sizeof(Row)

@@ -1,4 +1,4 @@
-"""SockAddr as other compiled modules see it."""
+"""SockAddr for other compiled modules."""
 
 from ringcast._core.linux cimport sockaddr_in
 

@@ -1,4 +1,7 @@
-"""Addresses and options of UDP sockets over IPv4 on Linux. What reads them is receiver.pyx, what sends sender.pyx."""
+"""Addresses and options of UDP sockets, for IPv4 on Linux.
+
+receiver.pyx reads from such sockets, sender.pyx sends through them.
+"""
 
 import os
 import socket
@@ -18,10 +21,11 @@ cdef enum:
 
 
 cdef class SockAddr:
-    """An IPv4 address and UDP port in the form that the kernel takes, prepared once and used for every datagram.
+    """An IPv4 address and UDP port in the form that the kernel takes.
 
-    `host` is four numbers ("127.0.0.1"), never a name: nothing here asks a resolver. `port` is 1..65535. Anything else
-    raises ValueError, or TypeError for a wrong type. Immutable, so any thread may use it.
+    It is made once and used for every datagram. `host` is four numbers ("127.0.0.1"),
+    never a name: nothing here asks a resolver. `port` is 1..65535. Anything else raises
+    ValueError, or TypeError for a wrong type. Immutable, so any thread may use it.
     """
 
     def __cinit__(self, str host not None, int port):
@@ -42,19 +46,20 @@ cdef class SockAddr:
 
 
 def drop_own(int fd, str host not None, int port):
-    """Make the kernel discard, on UDP socket `fd`, datagrams whose source is `host` and `port`.
+    """Make the kernel discard datagrams from `host` and `port` on the UDP socket `fd`.
 
-    Members on one host hear each other only with IP_MULTICAST_LOOP on, and then each hears itself too; this filter throws
-    the own datagrams away before they take room in the receive buffer. A second call replaces the first.
+    Members on one host hear each other only with IP_MULTICAST_LOOP on, and then each
+    hears itself too. This filter drops a member's own datagrams before they take room
+    in the receive buffer. A second call replaces the first.
 
-    Raises ValueError for what `SockAddr` does not take, OSError when the kernel refuses.
+    Raises ValueError for what `SockAddr` does not take, OSError if the kernel refuses.
     """
     cdef SockAddr own = SockAddr(host, port)
     cdef sock_filter[6] steps
     cdef sock_fprog program
     steps[0] = sock_filter(BPF_LD | BPF_W | BPF_ABS, 0, 0, <uint32_t>(SKF_NET_OFF + IP_SOURCE))
     steps[1] = sock_filter(BPF_JMP | BPF_JEQ | BPF_K, 0, 3, ntohl(own.raw.sin_addr.s_addr))
-    steps[2] = sock_filter(BPF_LD | BPF_H | BPF_ABS, 0, 0, 0)           # 0: a UDP filter starts at the UDP header
+    steps[2] = sock_filter(BPF_LD | BPF_H | BPF_ABS, 0, 0, 0)       # 0: a UDP filter begins there
     steps[3] = sock_filter(BPF_JMP | BPF_JEQ | BPF_K, 0, 1, <uint32_t>port)
     steps[4] = sock_filter(BPF_RET | BPF_K, 0, 0, 0)                    # keep nothing
     steps[5] = sock_filter(BPF_RET | BPF_K, 0, 0, 0xFFFFFFFF)           # keep all of it
@@ -65,10 +70,12 @@ def drop_own(int fd, str host not None, int port):
 
 
 def size_receive_buffer(sock, int size):
-    """Ask for a receive buffer of `size` bytes of datagrams on `sock`; returns what the kernel granted.
+    """Ask for a receive buffer of `size` bytes of datagrams on `sock`.
 
-    The kernel counts its own overhead too and therefore doubles what is asked for: an answer of `2 * size` is a full
-    grant, less means that `net.core.rmem_max` is smaller and this process may not exceed it (CAP_NET_ADMIN may).
+    Returns what the kernel granted. The kernel counts its own overhead too, and so
+    doubles what was asked for: `2 * size` is a full grant. Less means that
+    `net.core.rmem_max` is smaller, and this process may not exceed it (CAP_NET_ADMIN
+    may).
     """
     try:
         sock.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, size)

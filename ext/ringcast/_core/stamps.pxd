@@ -1,10 +1,10 @@
-"""Send times of messages, for the modules that frame or read them."""
+"""Stamps for the modules that frame or read send times."""
 
 from libc.stdint cimport int64_t, uint64_t
 
 
 cdef class Stamps:
-    cdef int64_t *times                 # of seqno s at s modulo size; NULL while size is 0
+    cdef int64_t *times                 # that of seqno s is at s modulo size; NULL if size is 0
     cdef uint64_t size                  # a power of two, or 0
 
     cdef int c_fill(self, uint64_t low, uint64_t first, uint64_t count, int64_t time) except -1

@@ -1,8 +1,10 @@
-"""When the messages of a window left their sender.
+"""Stamps: when the messages of a window left their sender.
 
-Every run of messages on the wire says it (wire.pyx), every repeat says the same, and it goes with a message to the application. Times
-are nanoseconds since 1970 by the sender's clock. They stand in a circle of numbers beside the window, one for each seqno that the
-window spans, which grows as far as it must; so keeping them costs one store for each message, whatever the order of arrival.
+Each run of messages in a datagram carries this time (wire.pyx), a repeat carries the
+same time again, and the application gets it with the message. Times are nanoseconds
+since 1970 by the sender's clock. They are kept in a ring of numbers beside the window,
+one for each seqno that the window spans; the ring grows when needed. So keeping a time
+costs one store for each message, in whatever order messages arrive.
 """
 
 cimport cython
@@ -12,36 +14,38 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy
 
 cdef enum:
-    LEAST = 16                          # times that the first circle holds
-    MOST = 1 << 26                      # as many as a window has messages
+    LEAST = 16                          # times in the first ring
+    MOST = 1 << 26                      # the messages of the largest window
 
 
 @cython.final
 cdef class Stamps:
     """The send times of the messages of one window; 0 for those that were never filled.
 
-    Threads: each call is one step under the interpreter's lock.
+    *Threads.* Each call is one step under the GIL.
     """
 
     def __dealloc__(self):
         free(self.times)
 
     def __len__(self):
-        """How many times there is room for."""
+        """Count the times that there is room for."""
         return self.size
 
     def __sizeof__(self):
         return object.__sizeof__(self) + self.size * sizeof(int64_t)
 
     def fill(self, uint64_t low, uint64_t first, uint64_t count, int64_t time):
-        """Note `time` for `count` messages from `first` on, of a window that needs nothing up to `low` any more.
+        """Note `time` for `count` messages from `first` on.
 
-        ValueError for messages that no window could hold together.
+        The window needs nothing up to `low` any more. Raises ValueError for messages
+        that no window could hold together.
         """
         self.c_fill(low, first, count, time)
 
     def take(self, uint64_t first, uint64_t count):
-        """The times of `count` messages from `first` on, as bytes of that many 64-bit numbers."""
+        """Return the times of `count` messages from `first` on, as 64-bit numbers in
+        bytes."""
         cdef bytes taken = PyBytes_FromStringAndSize(NULL, <Py_ssize_t> (count * sizeof(int64_t)))
         cdef char *out = PyBytes_AS_STRING(taken)
         cdef uint64_t at, k, piece
@@ -65,7 +69,8 @@ cdef class Stamps:
         if count == 0:
             return 0
         if <int64_t> (first - low) <= 0 or <int64_t> span <= 0 or span > MOST:
-            raise ValueError(f"messages {first} to {first + count - 1} are not within {MOST} above {low}")
+            raise ValueError(f"messages {first} to {first + count - 1} are not within {MOST} "
+                             f"above {low}")
         if span > self.size:
             self.grow(low, span)
         for k in range(count):
@@ -73,7 +78,8 @@ cdef class Stamps:
         return 0
 
     cdef int grow(self, uint64_t low, uint64_t span) except -1:
-        """Make room for the times of low + 1 .. low + span; those that are there keep theirs."""
+        """Make room for the times of low + 1 .. low + span; keep those that are
+        there."""
         cdef uint64_t size = max(<uint64_t> LEAST, self.size)
         cdef int64_t *times
         cdef uint64_t k
@@ -90,5 +96,5 @@ cdef class Stamps:
         return 0
 
     cdef int64_t of(self, uint64_t seqno) noexcept nogil:
-        """When the message was sent."""
+        """Return when the message was sent."""
         return self.times[seqno & (self.size - 1)] if self.size else 0

@@ -1,4 +1,5 @@
-"""The delivery window as other compiled modules see it, whichever way it keeps its items."""
+"""Window for other compiled modules: what every window does, however it keeps its
+items."""
 
 cimport cython
 from cpython.object cimport PyObject
@@ -27,47 +28,61 @@ cdef struct Words:                # where a window keeps its numbers
 
 @cython.trashcan(True)
 cdef class Window:
-    cdef object tracked           # always None: with an object attribute Cython makes the class known to the collector
+    cdef object tracked           # always None: it makes Cython tell the collector of the class
 
-    # Caller holds the GIL for all of these. Items that are passed or looked at are borrowed; none of them is None.
+    # The caller holds the GIL in all of these. References to items that are passed in,
+    # or returned by peek() and c_held(), are borrowed. No item is None.
+
     # What each kind of window does in its own way:
     cdef Words words(self) noexcept
     cdef bint c_add(self, uint64_t seqno, object item) except -1
-    cdef uint64_t c_add_run(self, uint64_t seqno, PyObject **items, uint64_t count) noexcept    # how many were new
-    cdef uint64_t c_send_run(self, PyObject **items, uint64_t count) noexcept    # how many were taken: a prefix
-    cdef bint c_refuse(self) except -1                       # False, the answer of a full window, unless it must raise
-    cdef uint64_t c_ready(self, uint64_t limit) noexcept     # how many items can be delivered before the next gap
-    cdef uint64_t c_deliver(self, PyObject **out, uint64_t limit, bint nullify) noexcept    # to out, as new references
-    cdef uint64_t c_stable(self, uint64_t seqno) noexcept    # how many seqnos were freed
+    # Returns how many items were new.
+    cdef uint64_t c_add_run(self, uint64_t seqno, PyObject **items, uint64_t count) noexcept
+    # Returns how many items were taken, from the first on.
+    cdef uint64_t c_send_run(self, PyObject **items, uint64_t count) noexcept
+    # Called after a send that took nothing: raises if that will not change, else False.
+    cdef bint c_refuse(self) except -1
+    # Counts the items that can be delivered before the next gap.
+    cdef uint64_t c_ready(self, uint64_t limit) noexcept
+    # Moves items to `out`, as new references.
+    cdef uint64_t c_deliver(self, PyObject **out, uint64_t limit, bint nullify) noexcept
+    # Returns how many seqnos were freed.
+    cdef uint64_t c_stable(self, uint64_t seqno) noexcept
     cdef void c_close(self) noexcept
-    cdef PyObject *peek(self, uint64_t seqno) noexcept       # NULL when absent; valid until somebody purges
-    # The first gap in first..last as first..last; False, and first is last+1, when there is none.
+    # Returns the item, valid until somebody frees it; NULL: it is not there.
+    cdef PyObject *peek(self, uint64_t seqno) noexcept
+    # Finds the first gap in *first..*last, which becomes *first..*last. False: there is
+    # none.
     cdef bint c_gap(self, uint64_t *first, uint64_t *last) noexcept
-    # The next place from *number on that holds items: its slots, and a bit for each full one. 0: there is none.
+    # Finds the next place from *number on that holds items, and moves *number behind
+    # it. Returns a bit for each slot that holds one; 0: there is no more.
     cdef uint32_t c_held(self, uint64_t *number, PyObject ***slots) noexcept
 
     # What they have in common:
-    cdef bint c_send(self, object item) except -1            # False: no room, no seqno taken
+    cdef bint c_send(self, object item) except -1           # False: no room, no seqno taken
     cdef uint64_t c_low(self) noexcept
     cdef uint64_t c_hd(self) noexcept
     cdef uint64_t c_hr(self) noexcept
 
 
 cdef int refuse_none() except -1
-cdef uint64_t capacity_of(object capacity) except 0     # 1 to CAPACITY_MAX
+cdef uint64_t check_capacity(object capacity) except 0     # 1 to CAPACITY_MAX
 
 
-# --- references --------------------------------------------------------------------------------------------------
+# --- references -----------------------------------------------------------------------
 
 cdef inline void hold(PyObject **items, uint32_t mask) noexcept:
-    """The window's own references, taken before an item can be seen."""
+    """Take the window's own references, before anybody can see the items."""
     while mask:
         Py_INCREF(items[lowest_bit(mask)])
         mask &= mask - 1
 
 
 cdef inline void release(PyObject **items, uint64_t count) noexcept:
-    """Drop references that are no longer in the window; a finaliser may call the window back."""
+    """Drop references to items that left the window.
+
+    A finaliser may call the window back.
+    """
     cdef uint64_t k
     for k in range(count):
         Py_DECREF(items[k])

@@ -1,11 +1,14 @@
-"""Window: what a delivery window does, and its Python names. How it keeps its items is the business of those who derive from it.
+"""Window: what a delivery window does, and its Python names.
 
-Messages are added in any order, each seqno once; they are removed in order, up to the first gap. HD is the highest
-delivered seqno, HR the highest received one, LOW the end of what was freed: by removal (nullify) or by stable(), once all
-members have the message. What is missing between HD and HR can be asked for. The same window serves a sender: send()
-takes the next seqno and stores the item in one step, and only when there is room (decision 13).
+Messages are added in any order, each seqno once. They are removed in order, up to the
+first gap. HD is the highest delivered seqno, HR the highest received one. Everything up
+to LOW is freed: by removal (nullify), or by stable() once all members have the message.
+missing() lists the gaps between HD and HR, to be asked for. The same window serves a
+sender: send() takes the next seqno and stores the item in one step, if there is room
+(decision 13).
 
-A method here reads its arguments and makes its result; the work between is one call of a function of window.pxd.
+RingBuffer and SeqnoTable derive from it and keep the items. A method here reads its
+arguments, calls one of their functions (window.pxd), and makes its result.
 """
 
 from cpython.list cimport PyList_GET_SIZE, PyList_New
@@ -13,7 +16,7 @@ from cpython.object cimport PyObject
 from libc.stdint cimport uint32_t, uint64_t
 
 from ringcast._core.atomics cimport load_relaxed
-from ringcast._core.seqno cimport ahead, to_uint64, raise_to
+from ringcast._core.seqno cimport ahead, raise_to, to_uint64
 from ringcast._core.slots cimport count_bits, lowest_bit, payload, unpack
 
 cdef object ClosedError
@@ -29,19 +32,21 @@ cdef extern from "Python.h":
 
 
 cdef enum:
-    MOST_HELD = 32                # bits of the mask that c_held() answers
+    MOST_HELD = 32                # bits of the mask that c_held() returns
 
-cdef uint64_t nothing = 0         # every number of a window that is neither ring nor table
+cdef uint64_t nothing = 0         # each number of a window that is neither ring nor table
 
 
-# --- arguments ---------------------------------------------------------------------------------------------------
+# --- arguments ------------------------------------------------------------------------
 
 cdef int refuse_none() except -1:
-    raise TypeError("None cannot be an item, because remove() and get() answer None for 'not there'; "
-                    "pass any other object, such as b''")
+    """Raise: None is no item."""
+    raise TypeError("None cannot be an item, because remove() and get() answer None for "
+                    "'not there'; pass any other object, such as b''")
 
 
-cdef uint64_t capacity_of(object capacity) except 0:
+cdef uint64_t check_capacity(object capacity) except 0:
+    """Return the capacity as a number; ValueError unless it is 1 to CAPACITY_MAX."""
     cdef uint64_t seqnos = to_uint64(capacity, "capacity")
     if not 1 <= seqnos <= CAPACITY_MAX:
         raise ValueError(f"capacity is {capacity}; pass a number of messages from 1 to 2**26")
@@ -49,6 +54,7 @@ cdef uint64_t capacity_of(object capacity) except 0:
 
 
 cdef int check_items(list items, uint64_t start, uint64_t end) except -1:
+    """Raise TypeError if one of items[start:end] is None."""
     cdef PyObject **values = list_items(<PyObject *>items)
     cdef uint64_t k
     for k in range(start, end):
@@ -58,15 +64,17 @@ cdef int check_items(list items, uint64_t start, uint64_t end) except -1:
 
 
 cdef class Window:
-    """What RingBuffer and its kin have in common; make one of those.
+    """The base class of RingBuffer and SeqnoTable; make one of these.
 
-    Items are any object but None. A seqno that is old, there already, or beyond the window is an ordinary False. Wrong
-    types raise TypeError, impossible arguments ValueError, and both leave the window as it was. A window is filled
-    either by add() (as a receiver) or by send() (as a sender).
+    An item is any object but None. If a seqno is old, or there already, or beyond the
+    window, the answer is False. Wrong types raise TypeError, impossible arguments
+    ValueError; both leave the window as it was. A window is filled either by add() (at
+    a receiver) or by send() (at a sender).
 
-    *Threads.* Any thread may call any method: each call is one step under the GIL, except that finalisers of released
-    items run after LOW has moved, and may call the window back. Two threads that deliver must order their deliveries
-    themselves.
+    *Threads.* Any thread may call any method: each call is one step under the GIL. Only
+    finalisers of released items run in the middle of a call, after LOW has moved; they
+    may call the window back. If two threads deliver, they must put their deliveries in
+    order themselves.
     """
 
     def __cinit__(self):
@@ -76,20 +84,29 @@ cdef class Window:
     # --- adding
 
     def add(self, seqno, item):
-        """Store item under seqno; True for exactly one caller per seqno, else False (old, duplicate, or no room)."""
+        """Store an item under its seqno.
+
+        Returns True for exactly one call for each seqno, else False: it is old, a
+        duplicate, or there is no room.
+        """
         return self.c_add(to_uint64(seqno, "seqno"), item)
 
     def add_many(self, first_seqno, list items not None):
-        """Store items under first_seqno, first_seqno+1, ...; returns how many of them were new and had room."""
+        """Store items under first_seqno, first_seqno+1, and so on.
+
+        Returns how many of them were new and had room.
+        """
         cdef uint64_t first = to_uint64(first_seqno, "first_seqno")
         cdef uint64_t count = <uint64_t>PyList_GET_SIZE(items)
         check_items(items, 0, count)
         return self.c_add_run(first, list_items(<PyObject *>items), count)
 
     def announce(self, seqno):
-        """The sender has sent up to seqno: raise HR to it, at most to LOW+capacity, so that missing() shows the tail.
+        """Raise HR to the seqno up to which the sender has sent; return HR.
 
-        Returns HR."""
+        So missing() also shows lost messages at the end. HR goes at most to
+        LOW+capacity.
+        """
         cdef Words at = self.words()
         cdef uint64_t upto = to_uint64(seqno, "seqno")
         cdef uint64_t limit = load_relaxed(at.low) + load_relaxed(at.bound)
@@ -99,20 +116,25 @@ cdef class Window:
     # --- sending
 
     def send(self, item):
-        """Take the next seqno and store item under it: one step. False when there is no room, and no seqno is taken.
+        """Take the next seqno and store the item under it, in one step.
 
-        Raises ClosedError after close(): no room would ever come."""
+        Returns False if there is no room; then no seqno is taken. Raises ClosedError
+        after close(), because there will never be room.
+        """
         return self.c_send(item)
 
     def send_many(self, list items not None, start=0):
-        """send() for items[start:], as far as there is room; returns how many were taken, in order from items[start].
+        """Send items[start:], in order, as far as there is room; return how many.
 
-        Their seqnos are the ones from next_seqno on. Only items that have room are looked at."""
-        cdef uint64_t size = <uint64_t>PyList_GET_SIZE(items), begin = to_uint64(start, "start"), sent
+        Their seqnos begin with next_seqno. Items that have no room are not checked.
+        """
+        cdef uint64_t size = <uint64_t>PyList_GET_SIZE(items), sent
+        cdef uint64_t begin = to_uint64(start, "start")
         if begin > size:
             raise ValueError(f"start is {begin}, but there are {size} items; pass at most that")
         cdef Words at = self.words()
-        cdef uint64_t bound = load_relaxed(at.bound), used = load_relaxed(at.hr) - load_relaxed(at.low)
+        cdef uint64_t bound = load_relaxed(at.bound)
+        cdef uint64_t used = load_relaxed(at.hr) - load_relaxed(at.low)
         cdef uint64_t count = min(size - begin, bound - used if used < bound else 0)
         check_items(items, begin, begin + count)
         sent = self.c_send_run(list_items(<PyObject *>items) + begin, count)
@@ -123,9 +145,12 @@ cdef class Window:
     # --- delivering
 
     def remove(self, bint nullify=True):
-        """The next item in order, or None at a gap. nullify empties its slot; without, get() finds it until stable().
+        """Return the next item in order, or None at a gap.
 
-        LOW follows HD unless there are items before it that were delivered with nullify=False."""
+        `nullify` empties its slot, and LOW follows HD, unless there are items before it
+        that were delivered with nullify=False. Without `nullify`, get() finds the item
+        until stable() frees it.
+        """
         cdef PyObject *value = NULL
         cdef object item
         if self.c_deliver(&value, 1, nullify) == 0:
@@ -135,38 +160,49 @@ cdef class Window:
         return item
 
     def remove_many(self, limit=0, bint nullify=True):
-        """What remove() would return one by one up to the next gap, as a list; at most `limit` items unless it is 0."""
+        """Return the items up to the next gap, as remove() would one by one.
+
+        They are at most `limit`; 0 is no limit.
+        """
         cdef uint64_t most = to_uint64(limit, "limit")
         cdef uint64_t count = self.c_ready(most if most else self.words().capacity)
         cdef list out = PyList_New(<Py_ssize_t>count)
-        # A collection inside PyList_New may run a finaliser that removes: then there is less than was counted.
+        # PyList_New may start a collection, and a finaliser may remove items: then
+        # there are fewer than we counted.
         cdef uint64_t got = self.c_deliver(list_items(<PyObject *>out), count, nullify)
         return out if got == count else out[:got]
 
     # --- freeing
 
     def stable(self, seqno):
-        """Free LOW+1..min(seqno, HD) and advance LOW; returns how many seqnos that were. LOW never moves back.
+        """Free all seqnos up to min(seqno, HD) and move LOW there; return how many.
 
-        A call from a finaliser that runs inside stable() hands its wish to the call already running and returns 0."""
+        LOW never moves back. If a finaliser calls this inside stable(), the call that
+        already runs frees for it, and the finaliser's call returns 0.
+        """
         return self.c_stable(to_uint64(seqno, "seqno"))
 
     def close(self):
-        """Release all items, at once and for good. May be called again.
+        """Release all items, for good. A second call does nothing.
 
-        Afterwards nothing is in the window: add() is False, remove() and get() are None, missing() is empty; LOW, HD
-        and HR stay. send() raises ClosedError."""
+        Afterwards the window is empty: add() returns False, remove() and get() return
+        None, missing() returns nothing, send() raises ClosedError. LOW, HD and HR stay.
+        """
         self.c_close()
 
     # --- looking
 
     def get(self, seqno):
-        """The item of seqno while the window holds it, else None: for answering a request for retransmission."""
+        """Return the item of a seqno, to send it again; None if the window has it
+        not."""
         cdef PyObject *value = self.peek(to_uint64(seqno, "seqno"))
         return None if value == NULL else <object>value
 
     def missing(self, limit=0, upto=None):
-        """Gaps among HD+1..min(HR, upto) as (first, last) pairs, oldest first; at most `limit` of them, 0 for all."""
+        """List the gaps among HD+1..min(HR, upto) as pairs (first, last), oldest first.
+
+        They are at most `limit`; 0 is no limit.
+        """
         cdef uint64_t most = to_uint64(limit, "limit"), last = self.c_hr(), bound, first, end
         cdef list gaps = []
         if upto is not None:
@@ -179,7 +215,7 @@ cdef class Window:
         return gaps
 
     def __len__(self):
-        """How many items the window holds, delivered or not."""
+        """Count the items that the window holds, delivered or not."""
         cdef PyObject **slots = NULL
         cdef uint64_t number = 0
         cdef uint32_t held
@@ -190,7 +226,7 @@ cdef class Window:
 
     @property
     def nbytes(self):
-        """Payload bytes that the window holds."""
+        """The bytes of payload that the window holds."""
         cdef Words at = self.words()
         cdef PyObject **slots = NULL
         cdef PyObject *out[MOST_HELD]
@@ -204,7 +240,7 @@ cdef class Window:
 
     @property
     def low(self):
-        """Everything up to here is freed."""
+        """The seqno up to which everything is freed."""
         return self.c_low()
 
     @property
@@ -219,17 +255,21 @@ cdef class Window:
 
     @property
     def next_seqno(self):
-        """The seqno that the next send takes, when there is room."""
+        """The seqno that the next send takes if there is room."""
         return <uint64_t>(self.c_hr() + 1)
 
     @property
     def capacity(self):
+        """The most seqnos above LOW that the window accepts."""
         return self.words().capacity
 
     @property
     def max_bytes(self):
-        """The bound in bytes; 0 says that there is none. A bound may be changed to another one while the window is in use;
-        what is held beyond a smaller one stays."""
+        """The bound in bytes; 0 if there is none.
+
+        A bound may be changed while the window is in use. What is held beyond a smaller
+        bound stays.
+        """
         return load_relaxed(self.words().max_bytes)
 
     @max_bytes.setter
@@ -237,12 +277,13 @@ cdef class Window:
         cdef Words at = self.words()
         cdef uint64_t bound = to_uint64(value, "max_bytes")
         if bool(bound) != bool(load_relaxed(at.max_bytes)):
-            raise ValueError("a window counts bytes from the start or never; choose that when you make it")
+            raise ValueError("a window counts bytes from the start or never; "
+                             "choose that when you make it")
         at.max_bytes[0] = bound
 
     @property
     def num_missing(self):
-        """How many seqnos between HD and HR are missing."""
+        """The number of seqnos missing between HD and HR."""
         cdef uint64_t first = self.c_hd() + 1, last = self.c_hr(), end = last, total = 0
         while self.c_gap(&first, &end):
             total += end + 1 - first
@@ -271,7 +312,7 @@ cdef class Window:
     cdef uint64_t c_hr(self) noexcept:
         return load_relaxed(self.words().hr)
 
-    # --- for those who derive: a window in which nothing ever is
+    # --- what each kind does in its own way; here, a window that is always empty
 
     cdef Words words(self) noexcept:
         return Words(0, &nothing, &nothing, &nothing, &nothing, &nothing, &nothing)
@@ -307,8 +348,10 @@ cdef class Window:
         return 0
 
 
-# --- the cycle collector: Cython has no hook for items that it does not know, so its two functions are wrapped. Those who
-# derive have no object attributes of their own, and their functions call these.
+# --- the cycle collector --------------------------------------------------------------
+# Cython does not know the items in the memory of a window, so we wrap its two
+# functions. The derived classes have no object attributes, so their functions call
+# these.
 
 cdef PyTypeObject *slots_of_type = <PyTypeObject *>Window
 cdef traverseproc traverse_attributes = slots_of_type.tp_traverse

@@ -1,20 +1,24 @@
-"""Datagrams <-> bytes: the header that all share, and runs of messages.
+"""Datagrams and bytes: the header that all datagrams have, and runs of messages.
 
-    header   magic u16 | version u8 | kind u8 | group u32 | sender u64 | dest u64 | check u64    32 bytes, little endian
-    data     one or more runs:  first seqno u64 | count u16 | flags u16 | size u32 | sent_at i64 | count x length u16 |
-             size bytes of payloads
+    header   magic u16 | version u8 | kind u8 | group u32 | sender u64 | dest u64 |
+             check u64                                           32 bytes, little endian
+    data     one or more runs:  first seqno u64 | count u16 | flags u16 | size u32 |
+             sent_at i64 | count x length u16 | size bytes of payloads
 
-`sender` and `dest` are incarnations (address.py); dest 0 is everyone. What a protocol puts between header and runs is its own: the
-layers hand it down with the header, as one prefix, and say how many bytes to skip when they read. All messages of a run have the
-same flags (marks.pxd) and left their sender at the same time, `sent_at`, which is that of their first sending also in a repeat
-(stamps.pyx). All lengths stand in front of the payloads, so that checking them does not walk through the payloads.
-Control datagrams have a msgpack body, which the layers decode.
+`sender` and `dest` are incarnations (address.py); dest 0 is everyone. A protocol may
+put bytes of its own between header and runs: a layer passes both as one prefix, and
+says how many bytes to skip when it reads. All messages of a run have the same flags
+(marks.pxd) and left their sender at the same time, `sent_at`; a repeat carries the time
+of the first sending (stamps.pyx). All lengths are before the payloads, so that a check
+of them does not touch the payloads. Control datagrams have a msgpack body, which the
+layers decode.
 
-`check` is a hash of all other bytes and their number. It finds damage, not malice: UDP's own checksum has 16 bits, and none at all
-on loopback.
+`check` is a hash of all other bytes and of their number. It finds damage, not malice:
+the checksum of UDP has only 16 bits, and there is none on loopback.
 
-Whatever arrives is checked against what remains of the datagram before it is used (decision 24): a datagram is understood as a
-whole or not at all, and `None` says that it was not. Sums are taken in 64 bits, so that no count can wrap them.
+Each number in a datagram is checked against the bytes that remain before it is used
+(decision 24). A datagram is read as a whole or not at all: then the answer is None.
+Sums have 64 bits, so that no count can make them wrap.
 """
 
 cimport cython
@@ -34,9 +38,10 @@ from ringcast._core.window cimport Window
 cdef extern from *:
     """
     #if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
-    #error "the wire format is little endian and is copied as it stands; this machine needs byte swaps in wire.pyx"
+    #error "the wire format is little endian; this machine needs byte swaps in wire.pyx"
     #endif
-    /* Both halves of a product: a flip of any bit reaches many, the highest ones too, so that no second flip undoes it. */
+    /* Both halves of a product: each bit, the highest too, changes many bits, so that
+     * no second flip undoes the first. */
     static inline uint64_t ringcast_folded(uint64_t x) {
         unsigned __int128 product = (unsigned __int128)x * 0xD6E8FEB86659FD93ULL;
         return (uint64_t)product ^ (uint64_t)(product >> 64);
@@ -47,8 +52,8 @@ cdef extern from *:
 cdef enum:
     MAGIC = 0x4352
     VERSION = 2
-    CHECK = 24                          # where the check stands
-    MOST_IN_RUN = 65535                 # messages, as many as the count can say
+    CHECK = 24                          # offset of the check
+    MOST_IN_RUN = 65535                 # messages: the largest count
 
 # The largest payload: one message alone in the largest datagram.
 MAX_PAYLOAD = LARGEST - PREFIX - RUN - LENGTH
@@ -58,7 +63,8 @@ HEADER_SIZE = HEADER
 
 @cython.final
 cdef class Header:
-    """What stands in front of a datagram: `kind`, `sender` and `dest` (incarnations, dest 0 is everyone)."""
+    """The `kind`, `sender` and `dest` of a datagram (incarnations; dest 0:
+    everyone)."""
 
     cdef readonly uint8_t kind
     cdef readonly uint64_t sender
@@ -66,7 +72,10 @@ cdef class Header:
 
 
 def make_header(uint8_t kind, uint32_t group, uint64_t sender, uint64_t dest):
-    """The 32 bytes in front of a datagram of `kind`, without its check, which is taken when the datagram is complete."""
+    """Make the 32 bytes before a datagram of this kind.
+
+    The check is missing: it is taken when the datagram is complete.
+    """
     cdef uint8_t raw[HEADER]
     cdef uint16_t magic = MAGIC
     memset(raw, 0, HEADER)
@@ -79,21 +88,25 @@ def make_header(uint8_t kind, uint32_t group, uint64_t sender, uint64_t dest):
     return PyBytes_FromStringAndSize(<char *> raw, HEADER)
 
 
-def make_datagram(uint8_t kind, uint32_t group, uint64_t sender, uint64_t dest, bytes body not None):
-    """A whole control datagram."""
+def make_datagram(uint8_t kind, uint32_t group, uint64_t sender, uint64_t dest,
+                  bytes body not None):
+    """Make a whole control datagram."""
     cdef bytes datagram = make_header(kind, group, sender, dest) + body
     seal(<uint8_t *> PyBytes_AS_STRING(datagram), PyBytes_GET_SIZE(datagram))
     return datagram
 
 
 cdef void seal(uint8_t *raw, Py_ssize_t size) noexcept nogil:
-    """Write the check into a complete datagram that nobody else has seen."""
+    """Write the check into a complete datagram that nobody else has seen yet."""
     cdef uint64_t check = checksum(raw, size)
     memcpy(raw + CHECK, &check, 8)
 
 
 cdef uint64_t checksum(const uint8_t *raw, Py_ssize_t size) noexcept nogil:
-    """Four lanes that fold the words in, mixed at the end; the last word is zero padded."""
+    """Hash all bytes but the check.
+
+    Four lanes fold the words in and are mixed at the end. Zeros fill the last word up.
+    """
     cdef uint64_t a = 0x9E3779B97F4A7C15ULL ^ <uint64_t> size
     cdef uint64_t b = load64(raw)
     cdef uint64_t c = load64(raw + 8)
@@ -117,14 +130,17 @@ cdef uint64_t checksum(const uint8_t *raw, Py_ssize_t size) noexcept nogil:
 
 
 cdef uint64_t mixed(uint64_t x) noexcept nogil:
-    """A bijection that spreads every bit over the word."""
+    """Spread each bit over the word; a bijection."""
     x = (x ^ (x >> 32)) * 0xD6E8FEB86659FD93ULL
     x = (x ^ (x >> 32)) * 0xD6E8FEB86659FD93ULL
     return x ^ (x >> 32)
 
 
 def open_datagram(datagram, uint32_t group):
-    """The Header of any bytes-like `datagram`, or None when it is damaged or not one of ours, of this version and group."""
+    """Read the Header of a datagram, which is any bytes-like object.
+
+    Returns None if it is damaged, or not of ringcast, this version and this group.
+    """
     cdef Py_buffer view
     cdef Header opened = None
     PyObject_GetBuffer(datagram, &view, PyBUF_SIMPLE)
@@ -140,12 +156,12 @@ def open_datagram(datagram, uint32_t group):
 
 
 cdef bint is_ours(const uint8_t *raw, Py_ssize_t size, uint32_t group) noexcept nogil:
-    return size >= HEADER and load16(raw) == MAGIC and raw[2] == VERSION and load32(raw + 4) == group \
-        and load64(raw + CHECK) == checksum(raw, size)
+    return (size >= HEADER and load16(raw) == MAGIC and raw[2] == VERSION
+            and load32(raw + 4) == group and load64(raw + CHECK) == checksum(raw, size))
 
 
 cdef uint16_t load16(const uint8_t *raw) noexcept nogil:
-    """Two bytes of a datagram, wherever they lie: no unaligned access."""
+    """Read two bytes of a datagram at any place, without an unaligned access."""
     cdef uint16_t value = 0
     memcpy(&value, raw, 2)
     return value
@@ -163,15 +179,18 @@ cdef uint64_t load64(const uint8_t *raw) noexcept nogil:
     return value
 
 
-# ---------------------------------------------------------------------------------------------------- receiving
+# --- receiving ------------------------------------------------------------------------
 
-cdef Run nothing() noexcept nogil:
+cdef Run empty_run() noexcept nogil:
     cdef Run run = [0, 0, 0, 0, 0, NULL, NULL]
     return run
 
 
 cdef Py_ssize_t read_run(const uint8_t *raw, Py_ssize_t left, Run *run) noexcept nogil:
-    """Bytes that the run at `raw` takes, or -1 when it does not fit into the `left` bytes or its lengths do not add up."""
+    """Read the run at `raw` into *run. Returns how many bytes it takes.
+
+    -1: it does not fit into the `left` bytes, or its lengths do not add up.
+    """
     cdef uint64_t size, k
     cdef uint64_t total = 0
     if left < RUN:
@@ -192,8 +211,8 @@ cdef Py_ssize_t read_run(const uint8_t *raw, Py_ssize_t left, Run *run) noexcept
 
 
 cdef bint is_whole(const uint8_t *raw, Py_ssize_t size) noexcept nogil:
-    """Whether the body is one or more well-formed runs and nothing else."""
-    cdef Run run = nothing()
+    """Test if the body is one or more sound runs and nothing else."""
+    cdef Run run = empty_run()
     cdef Py_ssize_t taken
     if size <= 0:
         return False
@@ -208,9 +227,11 @@ cdef bint is_whole(const uint8_t *raw, Py_ssize_t size) noexcept nogil:
 
 @cython.final
 cdef class Arrivals:
-    """What a data datagram held: `batches` of messages that the window may accept, and how many it cannot.
+    """The messages of a data datagram: `batches` that the window may accept, and
+    counts.
 
-    `old` messages are at or below the window's low, `beyond` are above low + capacity; no objects were made for either.
+    `old` messages are at or below the window's low, `beyond` are above low + capacity;
+    no objects are made for them.
     """
 
     cdef readonly list batches
@@ -220,9 +241,12 @@ cdef class Arrivals:
 
 
 def read_data(datagram, uint64_t low, uint64_t capacity, Py_ssize_t prefix=HEADER):
-    """The messages of a data datagram that lie in (low, low + capacity], as Arrivals; None when it is damaged anywhere.
+    """Read the messages of a data datagram that lie in (low, low + capacity], as
+    Arrivals.
 
-    The runs begin after `prefix` bytes, at least HEADER_SIZE."""
+    The runs begin after `prefix` bytes, at least HEADER_SIZE. Returns None if the
+    datagram is damaged anywhere.
+    """
     cdef Py_buffer view
     cdef Arrivals arrivals = None
     if prefix < HEADER:
@@ -238,8 +262,10 @@ def read_data(datagram, uint64_t low, uint64_t capacity, Py_ssize_t prefix=HEADE
     return arrivals
 
 
-cdef int collect(Arrivals arrivals, const uint8_t *raw, Py_ssize_t size, uint64_t low, uint64_t capacity) except -1:
-    cdef Run run = nothing()
+cdef int collect(Arrivals arrivals, const uint8_t *raw, Py_ssize_t size, uint64_t low,
+                 uint64_t capacity) except -1:
+    """Read sound runs into the arrivals."""
+    cdef Run run = empty_run()
     cdef Py_ssize_t taken
     cdef uint64_t old = 0
     cdef uint64_t inside
@@ -257,20 +283,24 @@ cdef int collect(Arrivals arrivals, const uint8_t *raw, Py_ssize_t size, uint64_
 
 
 cdef uint64_t clip(const Run *run, uint64_t low, uint64_t capacity, uint64_t *old) noexcept nogil:
-    """How many of the run's messages lie in the window; `old[0]` of them, in front, are at or below low (serial arithmetic)."""
+    """Count the messages of a run that lie in the window.
+
+    *old messages before them are at or below low (serial arithmetic).
+    """
     cdef int64_t behind = <int64_t> (low + 1 - run.first)
     cdef uint64_t count = run.count
     cdef uint64_t start, room
     old[0] = 0
     if behind > 0:
         old[0] = min(<uint64_t> behind, count)
-    start = run.first + old[0] - low - 1            # how far above low + 1 the first message that is not old stands
+    start = run.first + old[0] - low - 1        # of the first that is not old, above low + 1
     room = capacity - start if start < capacity else 0
     return min(count - old[0], room)
 
 
 cdef Batch read_batch(const Run *run, uint64_t skip, uint64_t count):
-    """The run's messages from number `skip` on, `count` of them, as a batch without a sender."""
+    """Make a batch, without a sender, of `count` messages of the run behind the first
+    `skip`."""
     cdef const uint8_t *payload = run.payloads
     cdef Batch batch = Batch.__new__(Batch)
     cdef list payloads = PyList_New(<Py_ssize_t> count)
@@ -293,7 +323,10 @@ cdef Batch read_batch(const Run *run, uint64_t skip, uint64_t count):
 
 
 def first_seqno(datagram, Py_ssize_t prefix=HEADER):
-    """The seqno of the first message of a data datagram, which may be damaged behind it; None when there is no room for one."""
+    """Read the seqno of the first message of a data datagram.
+
+    The datagram may be damaged behind it. Returns None if it is too short.
+    """
     cdef Py_buffer view
     found = None
     PyObject_GetBuffer(datagram, &view, PyBUF_SIMPLE)
@@ -305,13 +338,13 @@ def first_seqno(datagram, Py_ssize_t prefix=HEADER):
     return found
 
 
-# ------------------------------------------------------------------------------------------------------ sending
+# --- sending --------------------------------------------------------------------------
 
 cdef enum:
     MOST_RUNS = 64                      # of one datagram
 
 
-cdef struct Plan:                       # what the next datagram will hold: runs of messages that have the same flags and send time
+cdef struct Plan:                       # the runs of the next datagram
     uint64_t first[MOST_RUNS]
     uint16_t count[MOST_RUNS]
     uint16_t flags[MOST_RUNS]
@@ -322,8 +355,12 @@ cdef struct Plan:                       # what the next datagram will hold: runs
     uint64_t messages
 
 
-cdef Py_ssize_t add_run(Plan *plan, Window ring, Marks marks, Stamps stamps, uint64_t first, uint64_t last, Py_ssize_t limit):
-    """Plan the longest run from `first` that is in the ring, has one kind of flags and one send time, and fits; its number of messages."""
+cdef Py_ssize_t add_run(Plan *plan, Window ring, Marks marks, Stamps stamps, uint64_t first,
+                        uint64_t last, Py_ssize_t limit):
+    """Plan the longest run of messages from `first` on that fits.
+
+    They are in the window, and have the same flags and send time. Returns how many.
+    """
     cdef Py_ssize_t room = limit - plan.used - RUN
     cdef Py_ssize_t size = 0
     cdef Py_ssize_t length
@@ -336,7 +373,9 @@ cdef Py_ssize_t add_run(Plan *plan, Window ring, Marks marks, Stamps stamps, uin
         return 0
     while <int64_t> (last - first - count) >= 0 and count < MOST_IN_RUN:
         item = ring.peek(first + count)
-        if item == NULL or stamps.of(first + count) != sent_at or (marked and marks.of(first + count) & WIRE != flags):
+        if item == NULL or stamps.of(first + count) != sent_at:
+            break
+        if marked and marks.of(first + count) & WIRE != flags:
             break
         length = PyBytes_GET_SIZE(<object> item)
         if length + LENGTH > room:
@@ -357,20 +396,22 @@ cdef Py_ssize_t add_run(Plan *plan, Window ring, Marks marks, Stamps stamps, uin
 
 
 cdef bytes write_plan(const Plan *plan, Window ring, bytes prefix):
-    """The datagram."""
+    """Write the planned datagram."""
     cdef bytes datagram = PyBytes_FromStringAndSize(NULL, plan.used)
     cdef uint8_t *raw = <uint8_t *> PyBytes_AS_STRING(datagram)
     cdef uint8_t *at = raw + PyBytes_GET_SIZE(prefix)
     cdef int run
     memcpy(raw, PyBytes_AS_STRING(prefix), PyBytes_GET_SIZE(prefix))
     for run in range(plan.runs):
-        at = write_run(at, ring, plan.first[run], plan.count[run], plan.flags[run], plan.size[run], plan.sent_at[run])
+        at = write_run(at, ring, plan.first[run], plan.count[run], plan.flags[run],
+                       plan.size[run], plan.sent_at[run])
     seal(raw, plan.used)
     return datagram
 
 
-cdef uint8_t *write_run(uint8_t *raw, Window ring, uint64_t first, uint16_t count, uint16_t flags, uint32_t size,
-                        int64_t sent_at):
+cdef uint8_t *write_run(uint8_t *raw, Window ring, uint64_t first, uint16_t count,
+                        uint16_t flags, uint32_t size, int64_t sent_at):
+    """Write one run, and return the place behind it."""
     cdef uint8_t *lengths = raw + RUN
     cdef uint8_t *payload = lengths + <uint64_t> count * LENGTH
     cdef PyObject *item
@@ -391,41 +432,49 @@ cdef uint8_t *write_run(uint8_t *raw, Window ring, uint64_t first, uint16_t coun
 
 
 cdef void begin(Plan *plan, bytes prefix):
+    """Begin the plan of a datagram."""
     plan.runs = 0
     plan.messages = 0
     plan.used = PyBytes_GET_SIZE(prefix)
 
 
-cdef bytes pack_next(Window ring, Marks marks, Stamps stamps, uint64_t *next_seqno, uint64_t last, Py_ssize_t limit, bytes prefix,
-                     Py_ssize_t *waited):
-    """One datagram with as many consecutive messages from next_seqno[0] to `last` as `limit` bytes hold; moves next_seqno.
+cdef bytes pack_next(Window ring, Marks marks, Stamps stamps, uint64_t *next_seqno, uint64_t last,
+                     Py_ssize_t limit, bytes prefix, Py_ssize_t *waited):
+    """Write one datagram with messages from *next_seqno to `last`, as `limit` bytes
+    hold.
 
-    `waited` becomes the bytes that the messages take in it, without what is there once for a run.
-
-    The caller knows that the first message is in the ring; a message that is alone too large for `limit` goes out alone.
+    Moves *next_seqno behind them. *waited becomes the bytes that they take, without
+    those that each run takes once. The caller knows that the first message is in the
+    window. A message that is larger than `limit` goes out alone.
     """
     cdef Plan plan
     begin(&plan, prefix)
-    while <int64_t> (last - next_seqno[0]) >= 0 and add_run(&plan, ring, marks, stamps, next_seqno[0], last, limit):
+    while (<int64_t> (last - next_seqno[0]) >= 0
+           and add_run(&plan, ring, marks, stamps, next_seqno[0], last, limit)):
         next_seqno[0] += plan.count[plan.runs - 1]
     if plan.runs == 0:
-        next_seqno[0] += <uint64_t> add_run(&plan, ring, marks, stamps, next_seqno[0], next_seqno[0], LARGEST)
+        next_seqno[0] += <uint64_t> add_run(&plan, ring, marks, stamps, next_seqno[0],
+                                            next_seqno[0], LARGEST)
     waited[0] = plan.used - PyBytes_GET_SIZE(prefix) - plan.runs * RUN
     return write_plan(&plan, ring, prefix)
 
 
 cdef int check_prefix(bytes prefix) except -1:
+    """Raise ValueError if a prefix is too short to begin with a header."""
     if len(prefix) < HEADER:
-        raise ValueError(f"a prefix begins with a header of {HEADER} bytes, this has {len(prefix)}; make it with wire.make_header()")
+        raise ValueError(f"a prefix begins with a header of {HEADER} bytes, this has "
+                         f"{len(prefix)}; make it with wire.make_header()")
     return 0
 
 
-def pack(Window ring not None, Marks marks not None, Stamps stamps not None, list ranges not None, Py_ssize_t limit,
-         bytes prefix not None, Py_ssize_t budget):
-    """Data datagrams of at most `limit` bytes with the messages of `ranges` [(first, last), ...] that are still in the ring.
+def pack(Window ring not None, Marks marks not None, Stamps stamps not None, list ranges not None,
+         Py_ssize_t limit, bytes prefix not None, Py_ssize_t budget):
+    """Write the messages of `ranges` that are still in the window into data datagrams.
 
-    Stops when the datagrams together reach `budget` bytes (pacing). Returns (datagrams, number of messages in them). The cost
-    of looking is one step for each seqno between first and last, so clip the ranges to the window first.
+    `ranges` is [(first, last), ...], a datagram has at most `limit` bytes. Stops when
+    the datagrams together reach `budget` bytes (pacing). Returns (datagrams, number of
+    messages in them). Looking takes one step for each seqno from first to last, so clip
+    the ranges to the window first.
     """
     cdef uint64_t seqno = 0
     cdef uint64_t last = 0

@@ -1,4 +1,7 @@
-"""What datagrams and batches hold, for a trace: runs of messages, without making objects of the messages."""
+"""List the runs of messages in datagrams and batches, for traces.
+
+No objects are made of the messages.
+"""
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_GET_SIZE
@@ -7,17 +10,20 @@ from libc.string cimport memcpy
 
 from ringcast._core.batch cimport Batch
 from ringcast._core.marks cimport FRAGMENT, Marks
-from ringcast._core.wire cimport HEADER, LENGTH, Run, is_whole, load16, nothing, read_run
+from ringcast._core.wire cimport HEADER, LENGTH, Run, empty_run, is_whole, load16, read_run
 
 
 def list_runs(datagram, Py_ssize_t prefix=HEADER, Marks marks=None):
-    """What a sound data datagram holds, for a trace: (first seqno, count, flags, bytes, send time, where its payloads begin) of each
-    run, without making objects of the messages; of fragments each one by itself. `marks` are those of the window that it came out of:
-    they know the flags that do not travel."""
+    """List the runs of a sound data datagram; a damaged one has none.
+
+    Each is (first seqno, count, flags, bytes, send time, where its payloads begin).
+    Each fragment is listed by itself. `marks` are those of the window that the datagram
+    came from: they know the flags that datagrams do not carry.
+    """
     cdef Py_buffer view
     cdef const uint8_t *raw
     cdef const uint8_t *end
-    cdef Run run = nothing()
+    cdef Run run = empty_run()
     cdef list runs = []
     PyObject_GetBuffer(datagram, &view, PyBUF_SIMPLE)
     try:
@@ -33,6 +39,7 @@ def list_runs(datagram, Py_ssize_t prefix=HEADER, Marks marks=None):
 
 
 cdef int list_run(list runs, const Run *run, const uint8_t *datagram, Marks marks) except -1:
+    """Append one run, cut where its flags change, and before each fragment."""
     cdef bint marked = marks is not None and len(marks.flags) != 0
     cdef uint64_t first = run.first
     cdef uint64_t size = 0
@@ -55,7 +62,8 @@ cdef int list_run(list runs, const Run *run, const uint8_t *datagram, Marks mark
 
 
 def runs_of(Batch batch not None):
-    """The messages of a batch for a trace: (count, bytes, send time) of each run of messages with one send time."""
+    """List (count, bytes, send time) of each run of messages with the same send
+    time."""
     cdef const char *stamps = PyBytes_AS_STRING(batch.stamps) if batch.stamps is not None else NULL
     cdef int64_t sent_at = 0
     cdef int64_t before = 0
