@@ -1,5 +1,7 @@
-"""Builds the compiled core. `RINGCAST_BUILD` picks a row of VARIANTS; everything else
-is in pyproject.toml."""
+"""Build the compiled core.
+
+`RINGCAST_BUILD` chooses a row of VARIANTS. Everything else is in pyproject.toml.
+"""
 
 import os
 from pathlib import Path
@@ -10,22 +12,18 @@ from setuptools import Extension, setup
 WARNINGS = ["-Wall", "-Wextra", "-Wno-unused-parameter", "-Wno-missing-field-initializers",
             "-Werror"]
 
-#                compile flags                                                  link flags                directives
+# Each build has flags for the compiler and the linker, and directives for Cython.
 VARIANTS = {
-    "release":  (["-O3"],
-                 [],                       {}),
-    "debug":    (["-Og", "-g", "-UNDEBUG"],
-                 [],                       {}),
+    "release":  (["-O3"], [], {}),
+    "debug":    (["-Og", "-g", "-UNDEBUG"], [], {}),
     "coverage": (["-O0", "-DCYTHON_TRACE_NOGIL=1", "-DCYTHON_USE_SYS_MONITORING=0"],
-                 [],                  {"linetrace": True}),
-    "tsan":     (["-O1", "-g", "-fsanitize=thread"],
-                 ["-fsanitize=thread"],    {}),
+                 [], {"linetrace": True}),
+    "tsan":     (["-O1", "-g", "-fsanitize=thread"], ["-fsanitize=thread"], {}),
     "asan":     (["-O1", "-g", "-fsanitize=address", "-fno-omit-frame-pointer"],
-                 ["-fsanitize=address"],  {}),
+                 ["-fsanitize=address"], {}),
     "ubsan":    (["-O1", "-g", "-fsanitize=undefined", "-fno-sanitize-recover=undefined"],
                  ["-fsanitize=undefined"], {}),
-    # with CC=clang: the fuzzer sees which branches are taken, and AddressSanitizer
-    # watches
+    # With CC=clang: the fuzzer sees which branches are taken, AddressSanitizer watches.
     "fuzz":     (["-O1", "-g", "-fsanitize=address,fuzzer-no-link"],
                  ["-fsanitize=address,fuzzer-no-link"], {}),
 }
@@ -43,7 +41,8 @@ DIRECTIVES = {
 
 variant = os.environ.get("RINGCAST_BUILD", "release")
 if variant not in VARIANTS:
-    raise SystemExit(f"RINGCAST_BUILD={variant} is not a build; choose one of {', '.join(VARIANTS)}")
+    raise SystemExit(f"RINGCAST_BUILD={variant} is not a build; "
+                     f"choose one of {', '.join(VARIANTS)}")
 compile_flags, link_flags, directives = VARIANTS[variant]
 
 CORE = Path("ext/ringcast/_core")
@@ -61,8 +60,7 @@ extensions = [
 
 
 def compiled():
-    """Cython's output for the chosen variant; a warning of Cython's is an error, as one
-    of the C compiler's is."""
+    """Run Cython for the chosen variant. Its warnings are errors, as those of C are."""
     from Cython.Compiler import Options
 
     Options.warning_errors = True

@@ -59,7 +59,7 @@ def drop_own(int fd, str host not None, int port):
     cdef sock_fprog program
     steps[0] = sock_filter(BPF_LD | BPF_W | BPF_ABS, 0, 0, <uint32_t>(SKF_NET_OFF + IP_SOURCE))
     steps[1] = sock_filter(BPF_JMP | BPF_JEQ | BPF_K, 0, 3, ntohl(own.raw.sin_addr.s_addr))
-    steps[2] = sock_filter(BPF_LD | BPF_H | BPF_ABS, 0, 0, 0)       # 0: a UDP filter begins there
+    steps[2] = sock_filter(BPF_LD | BPF_H | BPF_ABS, 0, 0, 0)       # offset 0: the UDP header
     steps[3] = sock_filter(BPF_JMP | BPF_JEQ | BPF_K, 0, 1, <uint32_t>port)
     steps[4] = sock_filter(BPF_RET | BPF_K, 0, 0, 0)                    # keep nothing
     steps[5] = sock_filter(BPF_RET | BPF_K, 0, 0, 0xFFFFFFFF)           # keep all of it

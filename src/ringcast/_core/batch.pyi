@@ -5,8 +5,8 @@ from ringcast.address import Address
 
 @final
 class Message:
-    def __init__(self, sender: Address | None, seqno: int, payload: bytes, dest: Address | None = None, flags: int = 0,
-                 sent_at: int = 0) -> None: ...
+    def __init__(self, sender: Address | None, seqno: int, payload: bytes,
+                 dest: Address | None = None, flags: int = 0, sent_at: int = 0) -> None: ...
     @property
     def sender(self) -> Address: ...
     @property
@@ -24,8 +24,9 @@ class Message:
 
 @final
 class Batch:
-    def __init__(self, sender: Address | None, first: int, payloads: list[bytes], view_id: int = 0, dest: Address | None = None,
-                 flags: int = 0, stream: Any = None, sent_at: bytes | None = None) -> None: ...
+    def __init__(self, sender: Address | None, first: int, payloads: list[bytes],
+                 view_id: int = 0, dest: Address | None = None, flags: int = 0,
+                 stream: Any = None, sent_at: bytes | None = None) -> None: ...
     @property
     def sender(self) -> Address: ...
     @property

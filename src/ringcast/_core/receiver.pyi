@@ -4,7 +4,8 @@ from typing_extensions import disjoint_base
 
 @disjoint_base
 class Receiver:
-    def __new__(cls, fds: Iterable[int], slots: int = 8, datagram_size: int = 65536) -> Receiver: ...
+    def __new__(cls, fds: Iterable[int], slots: int = 8,
+                datagram_size: int = 65536) -> Receiver: ...
     @property
     def calls(self) -> int: ...
     @property
