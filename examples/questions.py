@@ -38,8 +38,7 @@ def answer(port: int) -> None:
 
 
 def ask(questions: list[str], port: int) -> None:
-    """Ask one question after the other. A batch has one answer, because only one
-    question is asked at a time."""
+    """Ask one question after the other. So a batch has one answer."""
     answers: SimpleQueue[bytes] = SimpleQueue()
     with Channel("questions", name="asker", members=MEMBERS, port=port,
                  on_message=lambda batch: answers.put(batch.payloads[0])) as channel:
