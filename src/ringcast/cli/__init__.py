@@ -9,7 +9,7 @@ import sys
 
 
 def main() -> None:
-    """Entry point of the `ringcast` script."""
+    """Run the `ringcast` script."""
     try:
         import typer  # noqa: F401
     except ImportError:
