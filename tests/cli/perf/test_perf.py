@@ -186,7 +186,7 @@ def test_a_row_with_loss_is_complete_and_has_what_was_repeated():
     (["--stack", "nakack3-udp"], "--stack 'nakack3-udp' is not one of mcast-udp, mcast-tcp, "
                                  "nakack2-udp, nakack2-tcp, inproc"),
     (["--stack", "nakack2-tcp", "--loss", 0.1],
-     "nakack2-tcp without retransmission asks for nothing again"),
+     "nakack2-tcp without retransmission would not send them again"),
     (["--xmit-interval", 0], "mcast-udp needs it"),
     (["--json", "/no/such/folder/perf.json"], "--json /no/such/folder/perf.json: No such file"),
     (["--group-address", "10.0.0.1", "--seconds", 0.1], "is not a multicast address"),
