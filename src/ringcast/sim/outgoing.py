@@ -66,10 +66,12 @@ class Multicasts(Outgoing):
         super().__init__()
         self.log = log
         self.backlog: list[bytes] = []
-        if former is not None and former.large is not None and not former.again:
-            # It died in the middle of a message: this process sends all of that one.
-            del log[len(log) - former.large.sent:]
-            self.backlog = [former.large.payload]
+        self.interrupted: Fragments | None = None   # given up after some of its fragments went
+        large = (former.large or former.interrupted) if former is not None else None
+        if former is not None and large is not None and not former.again:
+            # It died or left in the middle of a message: this process sends all of that one.
+            del log[len(log) - large.sent:]
+            self.backlog = [large.payload]
         self.again: list[bytes] = log.after(base)
 
     @property
@@ -99,4 +101,5 @@ class Multicasts(Outgoing):
             self.log += [None] * count
 
     def give_up(self) -> None:
+        self.interrupted = self.large or self.interrupted
         self.backlog, self.large = [], None

@@ -39,6 +39,7 @@ class Producer:
         self._begins: set[Address] = set()      # to whom it begins to send with the next turn
         self._begins_multicast = self.multicasts.has_next
         self._ports: dict[Address, SendWindow] = {}  # windows for single members, as last used
+        self.is_stopped = False                 # it has left: a channel that closes refuses to send
         self.num_rooms = 0                      # how often a window had room again
         self.num_blockings = 0                  # how often a message found no room
         self.num_waits = 0                      # how often a message had to wait to be bundled
@@ -74,13 +75,17 @@ class Producer:
                         for number in range(start, start + count)])
 
     def offer_all(self, payloads: list[bytes]) -> None:
-        """Send these messages as soon as there is room."""
+        """Send these messages as soon as there is room, unless it has stopped."""
+        if self.is_stopped:
+            return
         self._begins_multicast |= not self.multicasts.has_next      # else it waits for room already
         self.multicasts.backlog += payloads
 
     def offer_unicast(self, dest: Address, count: int, size: int, is_oob: bool) -> None:
         """Send `count` messages of `size` bytes and more to one member, as soon as
-        there is room."""
+        there is room, unless it has stopped."""
+        if self.is_stopped:
+            return
         self.member.cluster.unicast_log(self.member, dest).offer(count, size, is_oob)
         self._begins.add(dest)
 
@@ -91,6 +96,7 @@ class Producer:
 
     def stop(self) -> None:
         """Send nothing any more."""
+        self.is_stopped = True
         self.give_up_multicasts()
         for log in self.unicast_logs.values():
             log.give_up()
