@@ -121,6 +121,13 @@ def test_lines_of_pages_have_at_most_100_columns():
     assert [line for page in pages for line in long_lines(page)] == []
 
 
+def test_lines_of_the_compiled_core_have_at_most_100_columns():
+    sources = [path for path in files(".pyx", ".pxd", ".pyi", ".h", ".c")
+               if path.suffix != ".c" or not path.with_suffix(".pyx").exists()]
+    assert len(sources) > 40
+    assert [line for source in sources for line in long_lines(source)] == []
+
+
 def test_docstrings_and_comments_have_at_most_88_columns():
     """Of lines that stand alone. Section lines and tables may be longer."""
     run = subprocess.run([sys.executable, "-m", "ruff", "check", "--select", "W505", "--config",
