@@ -133,7 +133,7 @@ def subscriptions_of(journal: JournalReader) -> Table:
 def together(journals: Journals) -> Table:
     """Return the table of all journals, merged as a stream reads them."""
     table = Table("sender", "from", "to", "lost", "waiting",
-                  title="together, as a stream reads them")
+                  title="all journals, as a stream reads them")
     reach = journals.reach()
     for sender, extent in journals.extents().items():
         waiting = [(extent.high + 1, reach[sender])] if extent.high < reach[sender] else []
