@@ -1,4 +1,5 @@
-"""Histograms of latencies: which bucket a latency is in, and how true a percentile is."""
+"""Histograms of latencies: which bucket a latency is in, and how true a percentile
+is."""
 
 import math
 from collections import Counter

@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-# The module of each public name. It is imported when the name is first used, because Spark's
-# workers import ringcast.spark on machines that may have no compiled core.
+# The module of each public name. It is imported when the name is first used, because
+# Spark's workers import ringcast.spark on machines that may have no compiled core.
 HOMES = {
     "MAX_PAYLOAD": "_core.wire",
     "AckTable": "_core.ack_table",

@@ -46,8 +46,8 @@ class Session(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     first message that this process sends gets the seqno after that. It must be the
     message that the incarnation sent under that seqno before, and so on, up to the last
     seqno that may ever have been used. `seqno` may not lie between two fragments of one
-    message. `epoch` is 0 for the first process and higher for each later one: by it, the
-    others tell what the process says from what an earlier one said.
+    message. `epoch` is 0 for the first process and higher for each later one: by it,
+    the others tell what the process says from what an earlier one said.
     """
 
     incarnation: int

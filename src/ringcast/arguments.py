@@ -128,7 +128,8 @@ def timeout(value: Any) -> float | None:
 
 
 def flags(value: Any) -> int:
-    """Return flags as an int. Only flags that a message may be sent with are allowed."""
+    """Return flags as an int. Only flags that a message may be sent with are
+    allowed."""
     if not isinstance(value, int):
         raise TypeError(f"flags is a ringcast.Flag, not {kind(value)}")
     if value & ~FLAGS:

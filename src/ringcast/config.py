@@ -40,14 +40,15 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
     # ---------------------------------------------------------------------- MCAST and NAKACK2
 
-    # Messages that a send window or a receive window holds at most (MCAST.txt: capacity).
+    # Messages that a send window or a receive window holds at most (MCAST.txt:
+    # capacity).
     capacity: Annotated[int, Meta(ge=1, le=1 << 26)] = 32_768
 
     # Bytes of messages that a window holds at most (decision 7).
     max_bytes: Count = 8 << 20
 
-    # Milliseconds between two scans for gaps; requests, acks and the highest seqno are repeated
-    # then. 0 or less: no retransmission; only nakack2-tcp can do without.
+    # Milliseconds between two scans for gaps; requests, acks and the highest seqno are
+    # repeated then. 0 or less: no retransmission; only nakack2-tcp can do without.
     xmit_interval: Annotated[float, Meta(le=DAY)] = SCAN_INTERVAL
 
     # Delivered messages after which an ack is sent immediately (MCAST.txt: N).
@@ -58,18 +59,20 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     # Use windows of fixed size instead of tables that grow with what they hold.
     use_ring_buffer: bool = False
 
-    # Let a receiver free a message as soon as its own application has finished it; otherwise
-    # when the applications of all members have.
+    # Let a receiver free a message as soon as its own application has finished it;
+    # otherwise when the applications of all members have.
     discard_delivered_msgs: bool = True
 
     # Messages that are kept while their receive window does not exist yet. Without
     # retransmission all are kept.
     become_server_queue_size: Count = 50
 
-    # Milliseconds after which a gap is reported as a warning, where there is no retransmission.
+    # Milliseconds after which a gap is reported as a warning, where there is no
+    # retransmission.
     gap_timeout: Milliseconds = 5_000.0
 
-    # Milliseconds between two rounds of votes, while some message is not known to be stable.
+    # Milliseconds between two rounds of votes, while some message is not known to be
+    # stable.
     stable_interval: Milliseconds = 20.0
 
     # Finished bytes after which a vote is sent immediately.
@@ -77,15 +80,16 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
     # ------------------------------------------------------------------------------- UNICAST3
 
-    # Shortest time between two acks of one connection, in milliseconds (UNICAST3.txt: min time).
+    # Shortest time between two acks of one connection, in milliseconds (UNICAST3.txt:
+    # min time).
     ack_min_interval: Milliseconds = 0.2
 
-    # Longest time from when a message is finished until it is acknowledged, in milliseconds
-    # (UNICAST3.txt: max time).
+    # Longest time from when a message is finished until it is acknowledged, in
+    # milliseconds (UNICAST3.txt: max time).
     ack_max_interval: Milliseconds = 1.0
 
-    # Shortest time between two SEND_FIRST_SEQNOs to one member, and between two answers to one
-    # member, in milliseconds.
+    # Shortest time between two SEND_FIRST_SEQNOs to one member, and between two answers
+    # to one member, in milliseconds.
     sync_min_interval: Milliseconds = 10.0
 
     # Milliseconds after which an idle connection closes; 0: it never does.
@@ -102,17 +106,19 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     # Bytes of the largest message; the same at all members.
     max_message_size: Annotated[int, Meta(ge=1, le=1 << 31)] = 16 << 20
 
-    # Milliseconds after which a receiver drops an incomplete message that its sender does not
-    # go on with. A send() that waits for room gives such a message up after half of that.
+    # Milliseconds after which a receiver drops an incomplete message that its sender
+    # does not go on with. A send() that waits for room gives such a message up after
+    # half of that.
     frag_timeout: Milliseconds = 60_000.0
 
     # ------------------------------------------------------- membership: a list given at start
 
-    # Milliseconds between two announcements (HELLO), while some member has not agreed on the
-    # view.
+    # Milliseconds between two announcements (HELLO), while some member has not agreed
+    # on the view.
     hello_interval: Milliseconds = 100.0
 
-    # Milliseconds that connect() waits for all listed members, unless it is given a timeout.
+    # Milliseconds that connect() waits for all listed members, unless it is given a
+    # timeout.
     join_timeout: Milliseconds = 30_000.0
 
     # Milliseconds that a member that leaves waits for the others to notice it.
@@ -126,10 +132,12 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     # Longest time that a message waits to be bundled with others, in milliseconds.
     bundle_delay: Milliseconds = 0.3
 
-    # Deliver OOB messages at their place in the order, as a recorder of the order needs it.
+    # Deliver OOB messages at their place in the order, as a recorder of the order needs
+    # it.
     oob_in_order: bool = False
 
-    # Messages that the application may have at a time: given to it, and not finished by it.
+    # Messages that the application may have at a time: given to it, and not finished by
+    # it.
     max_undelivered: Count = 65_536
 
     # Directory into which a trace for `ringcast audit` is written; empty: no trace.
@@ -137,32 +145,38 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
     # ----------------------------------------------------------------------------- UDP and TCP
 
-    # Milliseconds that a thread that waits for a message polls the network before it sleeps;
-    # 0: it sleeps at once, as it always does on a machine with one core.
+    # Milliseconds that a thread that waits for a message polls the network before it
+    # sleeps; 0: it sleeps at once, as it always does on a machine with one core.
     busy_poll: Annotated[float, Meta(ge=0, le=10)] = 0.1
 
-    # UDP: port of the multicast group. TCP: the first port that a member tries to listen on.
+    # UDP: port of the multicast group. TCP: the first port that a member tries to
+    # listen on.
     port: Annotated[int, Meta(ge=1, le=65_535)] = 7700
 
-    # IPv4 address of the network interface to use; one that is not loopback needs `insecure`.
+    # IPv4 address of the network interface to use; one that is not loopback needs
+    # `insecure`.
     interface: str = "127.0.0.1"
 
-    # Allow an interface other than loopback, although nothing is encrypted or authenticated.
+    # Allow an interface other than loopback, although nothing is encrypted or
+    # authenticated.
     insecure: bool = False
 
     # ------------------------------------------------------------------------------------- UDP
 
-    # Bytes of the largest datagram. Off loopback it is limited to the interface's MTU less 28
-    # bytes of headers as well; give less if some part of the path has a smaller MTU.
+    # Bytes of the largest datagram. Off loopback it is limited to the interface's MTU
+    # less 28 bytes of headers as well; give less if some part of the path has a smaller
+    # MTU.
     max_datagram: Annotated[int, Meta(ge=MIN_DATAGRAM, le=MAX_DATAGRAM)] = MAX_DATAGRAM
 
     # IPv4 multicast address of the group.
     group_address: str = "239.255.77.1"
 
-    # Routers that a multicast datagram may pass, plus one; 0: it does not leave this machine.
+    # Routers that a multicast datagram may pass, plus one; 0: it does not leave this
+    # machine.
     ttl: Annotated[int, Meta(ge=0, le=255)] = 1
 
-    # Bytes of receive buffer asked of the kernel for each socket; UDP needs 65536 or more.
+    # Bytes of receive buffer asked of the kernel for each socket; UDP needs 65536 or
+    # more.
     receive_buffer: Annotated[int, Meta(ge=4096)] = 16 << 20
 
     # ------------------------------------------------------------------------------------- TCP
@@ -170,8 +184,8 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     # Number of ports, from `port` on; a member listens on the first that is free.
     port_range: Annotated[int, Meta(ge=1, le=1024)] = 32
 
-    # Where other members may be, as address:port,address:port,...; empty: at the own interface,
-    # on all ports of the range.
+    # Where other members may be, as address:port,address:port,...; empty: at the own
+    # interface, on all ports of the range.
     hosts: str = ""
 
     # Bytes that may wait for a slow member; with more its connection is cut.

@@ -42,9 +42,9 @@ if TYPE_CHECKING:
 
 
 class Endpoint:
-    """One member. `stack` names a row of ringcast.stacks.STACKS; the other arguments, and
-    all keywords, are those of build_stack. `bundler` makes the object that decides when
-    datagrams leave.
+    """One member. `stack` names a row of ringcast.stacks.STACKS; the other arguments,
+    and all keywords, are those of build_stack. `bundler` makes the object that decides
+    when datagrams leave.
 
     `max_undelivered` is the number of messages that may be delivered and not finished;
     the owner may change it at any time.
@@ -104,9 +104,9 @@ class Endpoint:
             self.stack.receive(datagrams, now)
 
     def finish(self, batches: Iterable[Batch], now: Instant) -> bool:
-        """Note what the application has finished, so that it can be acknowledged. If the
-        application had max_undelivered messages, deliver more; return whether it got
-        any."""
+        """Note what the application has finished, so that it can be acknowledged. If
+        the application had max_undelivered messages, deliver more; return whether it
+        got any."""
         was_full = self.undelivered >= self.max_undelivered
         for batch in batches:
             self.undelivered -= len(batch)
@@ -194,7 +194,8 @@ class Leaving:
     def __init__(self, endpoint: Endpoint, by: Instant | None, now: Instant) -> None:
         self.endpoint = endpoint
         self.leave_timeout = milliseconds(endpoint.config.leave_timeout)
-        # Until when it waits for acks, for others to learn what was finished, for their views.
+        # Until when it waits for acks, for others to learn what was finished, for their
+        # views.
         self.by = by
         self.learn_by = now + self.leave_timeout
         self.view_by: Instant | None = None
@@ -232,8 +233,8 @@ class Leaving:
 class Fragments:
     """A message that is too large for a datagram, on its way into a send window.
 
-    All fragments go into one window: if the connection is replaced, the new one gets all
-    of them. In each stream one such message is sent at a time.
+    All fragments go into one window: if the connection is replaced, the new one gets
+    all of them. In each stream one such message is sent at a time.
     """
 
     def __init__(self, payload: bytes, flags: int, config: Config) -> None:
@@ -247,7 +248,8 @@ class Fragments:
     def push(self, window: SendWindow) -> int:
         """Push the fragments that have room; return how many."""
         if window is not self.window:
-            # The number is the same each time a process of this incarnation sends the message.
+            # The number is the same each time a process of this incarnation sends the
+            # message.
             number = (window.ring.hr + 1) % MODULUS
             self.window, self.sent = window, 0
             self.pieces = frag.cut(self.payload, number, self.bundle)

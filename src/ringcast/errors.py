@@ -1,5 +1,5 @@
-"""The errors of ringcast. Each message is a sentence that says what happened and what to
-do.
+"""The errors of ringcast. Each message is a sentence that says what happened and what
+to do.
 
 Only a mistake of the caller, the local machine, or a timeout raises; what a peer sends
 never does (decision 24). Each class also derives from the built-in exception that a
@@ -16,8 +16,8 @@ class ConfigError(RingcastError, ValueError):
 
 
 class MessageTooLargeError(RingcastError, ValueError):
-    """A payload above max_message_size, or one with NO_RELIABILITY that does not fit one
-    datagram; nothing was sent."""
+    """A payload above max_message_size, or one with NO_RELIABILITY that does not fit
+    one datagram; nothing was sent."""
 
 
 class ClosedError(RingcastError):

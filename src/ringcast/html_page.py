@@ -1,5 +1,5 @@
-"""HTML pages that commands write: text, tables and plots in one file that needs no network
-and no server."""
+"""HTML pages that commands write: text, tables and plots in one file that needs no
+network and no server."""
 
 import html
 from collections.abc import Sequence

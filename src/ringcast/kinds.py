@@ -1,5 +1,5 @@
-"""Kinds of datagrams. A layer declares each of its kinds once, next to the rule that needs
-it:
+"""Kinds of datagrams. A layer declares each of its kinds once, next to the rule that
+needs it:
 
     PING = Kind(20, "ping", Ping, about="seqno")        # Ping is the body, a msgspec Struct
 
@@ -115,9 +115,10 @@ def joined(runs: "list[tuple[int, int, int, int, int, int]]") -> list[Range]:
 def takes(*kinds: Kind) -> Callable[[Method], Method]:
     """Mark the method of a layer that takes packets of these kinds.
 
-    For a kind with a body, the method gets the sender, the decoded body and the instant,
-    and returns False if the body makes no sense. For a kind without, it gets the packet
-    and the instant. In a subclass, a method of the same name takes its place.
+    For a kind with a body, the method gets the sender, the decoded body and the
+    instant, and returns False if the body makes no sense. For a kind without, it gets
+    the packet and the instant. In a subclass, a method of the same name takes its
+    place.
     """
     def mark(method: Method) -> Method:
         method.__dict__["takes"] = kinds

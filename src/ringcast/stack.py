@@ -41,8 +41,8 @@ class Packet(msgspec.Struct, gc=False):
     """One datagram between two layers, header included. `sender` and `dest` are
     incarnations; dest 0 is everyone.
 
-    `data` of a received packet may be a view of the transport's memory, valid only until
-    the turn ends: a layer that keeps a packet keeps its `copy()`.
+    `data` of a received packet may be a view of the transport's memory, valid only
+    until the turn ends: a layer that keeps a packet keeps its `copy()`.
     """
 
     kind: int
@@ -57,8 +57,8 @@ class Packet(msgspec.Struct, gc=False):
 
 @dataclass(slots=True)
 class Effects:
-    """What one turn asks of the outside. Perform the fields in their order, and drop the
-    object.
+    """What one turn asks of the outside. Perform the fields in their order, and drop
+    the object.
 
     A view comes before the deliveries that follow its installation in the same turn.
     """
@@ -124,8 +124,8 @@ class Layer:
         self.below.send([Packet(kind, local, dest, datagram) for datagram in datagrams], now)
 
     def receive(self, packets: list[Packet], now: Instant) -> None:
-        """Pass each packet of a kind that this layer takes to its method, and all others
-        up, in order.
+        """Pass each packet of a kind that this layer takes to its method, and all
+        others up, in order.
 
         A method may return a packet that goes up in the place of the one that it took.
         """
@@ -154,8 +154,9 @@ class Layer:
             self.count_bad()
 
     def count_bad(self) -> None:
-        """Count a datagram that cannot be decoded or makes no sense, as malformed if the
-        layer has no counter of its own. A peer cannot make us raise (decision 24)."""
+        """Count a datagram that cannot be decoded or makes no sense, as malformed if
+        the layer has no counter of its own. A peer cannot make us raise (decision
+        24)."""
         self.stack.malformed += 1
 
     def view(self, view: View, resumes: dict[int, int], now: Instant) -> None:
@@ -164,13 +165,13 @@ class Layer:
         self.above.view(view, resumes, now)
 
     def linked(self, member: int, now: Instant) -> None:
-        """Note a new connection to a member, and pass it up. The member need not be in the
-        view. What was on its way before may be lost."""
+        """Note a new connection to a member, and pass it up. The member need not be in
+        the view. What was on its way before may be lost."""
         self.above.linked(member, now)
 
     def returned(self, member: int, epoch: int, now: Instant) -> None:
-        """Note that an incarnation continues in another process, and pass it up: `epoch`
-        is the number of that process."""
+        """Note that an incarnation continues in another process, and pass it up:
+        `epoch` is the number of that process."""
         self.above.returned(member, epoch, now)
 
     def left(self, members: set[int], now: Instant) -> None:
@@ -190,7 +191,8 @@ class Layer:
         """Do what is due, because the instant that `deadline` returned has come."""
 
     def deadline(self) -> Instant | None:
-        """Return the instant when tick must be called, or None if nothing is pending."""
+        """Return the instant when tick must be called, or None if nothing is
+        pending."""
         return None
 
     def status(self) -> dict[str, int]:
@@ -237,12 +239,12 @@ def group_id(group: str) -> int:
 
 
 class Stack:
-    """Layers, from the application (first) to the wire (last), and the Effects that they
-    fill.
+    """Layers, from the application (first) to the wire (last), and the Effects that
+    they fill.
 
     `local` is this member; its incarnation is the `sender` of everything that goes out.
-    `physical` is where this member can be reached, opaque to the stack. `anchor` is what
-    to add to an instant to get wall time, in nanoseconds since 1970.
+    `physical` is where this member can be reached, opaque to the stack. `anchor` is
+    what to add to an instant to get wall time, in nanoseconds since 1970.
 
     Single owner: one method at a time is called.
     """
@@ -345,7 +347,8 @@ class Stack:
         return handed
 
     def delivered(self, batch: Batch, now: Instant) -> None:
-        """Tell the layer that delivered a batch that the application has finished it."""
+        """Tell the layer that delivered a batch that the application has finished
+        it."""
         if batch.stream is not None:
             batch.stream.layer.delivered(batch, now)
 

@@ -1,5 +1,5 @@
-"""The stacks on which a group can run, by name: one table, and the function that builds a
-stack from a row of it.
+"""The stacks on which a group can run, by name: one table, and the function that builds
+a stack from a row of it.
 
 A layer is added to a stack here, and a stack to the table. Channel, simulator and
 fuzzer all build their stacks with this file.
@@ -36,9 +36,9 @@ class Carrier:
 
     `open` makes a member's transport from the group's name, the member's incarnation
     and its configuration; it raises what the transport's constructor raises.
-    `largest_datagram` returns the bytes of the largest datagram that this transport will
-    take. A lossless carrier loses datagrams only when a connection breaks. A local one
-    connects members of one process.
+    `largest_datagram` returns the bytes of the largest datagram that this transport
+    will take. A lossless carrier loses datagrams only when a connection breaks. A local
+    one connects members of one process.
     """
 
     open: Callable[[str, int, Config], Transport]
@@ -50,8 +50,8 @@ class Carrier:
 @dataclass(frozen=True)
 class StackSpec:
     """One row of the table. `defaults` are the options whose defaults differ from
-    Config's. `extra` makes layers that only this stack has, above all others, the topmost
-    first.
+    Config's. `extra` makes layers that only this stack has, above all others, the
+    topmost first.
     """
 
     multicast: type[Multicast]
@@ -61,13 +61,14 @@ class StackSpec:
 
     @property
     def is_lossless(self) -> bool:
-        """Return whether its transport loses nothing, except when a connection breaks."""
+        """Return whether its transport loses nothing, except when a connection
+        breaks."""
         return self.carrier.is_lossless
 
     @property
     def votes(self) -> bool:
-        """Return whether members agree by STABLE on what all have finished; otherwise each
-        sender counts acks."""
+        """Return whether members agree by STABLE on what all have finished; otherwise
+        each sender counts acks."""
         return issubclass(self.multicast, Nakack2)
 
     @property

@@ -1,4 +1,5 @@
-"""PARTS: a control datagram that is larger than a frame arrives whole, or not at all."""
+"""PARTS: a control datagram that is larger than a frame arrives whole, or not at
+all."""
 
 import pytest
 from hypothesis import given, strategies as st
@@ -34,8 +35,8 @@ class End:
         self.stack = Stack([self.top, self.parts], local=self.address, group="g")
 
     def send(self, size, dest=EVERYONE):
-        """Send a datagram of about this size. Return it as its receiver must see it, and
-        the datagrams on the wire."""
+        """Send a datagram of about this size. Return it as its receiver must see it,
+        and the datagrams on the wire."""
         data = wire.make_datagram(HELLO, self.stack.group, self.address.incarnation, dest,
                                   bytes(range(256)) * (size // 256 + 1))
         self.top.below.send([Packet(HELLO, self.address.incarnation, dest, data)], 0)

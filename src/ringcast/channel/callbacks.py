@@ -100,8 +100,8 @@ class Callbacks:
             self._driver.finish([argument])
 
     def on_thread_error(self, error: BaseException) -> None:
-        """Stop the channel, because an exception came into the thread from elsewhere, not
-        from a callback."""
+        """Stop the channel, because an exception came into the thread from elsewhere,
+        not from a callback."""
         log.error("%s: the callbacks' thread failed", self._local, exc_info=error)
         self._fail("the callbacks' thread failed, see the log; open a new channel")
 

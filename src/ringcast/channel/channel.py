@@ -75,8 +75,8 @@ class Channel(SendPort):
         group: name of the group. Datagrams of other groups are dropped.
         name: name of this member, unique in the group; 1 to 64 bytes of UTF-8. Without
             it, the member gets a random name.
-        members: names of all members, this one included; at most 256. Without them, this
-            member is alone. All members must list the same names.
+        members: names of all members, this one included; at most 256. Without them,
+            this member is alone. All members must list the same names.
         stack: the protocol for messages to everybody, and the transport; all members
             must have the same. "mcast-udp": acks, over UDP multicast; "nakack2-udp":
             negative acks, over UDP multicast; "mcast-tcp" and "nakack2-tcp": the same
@@ -87,22 +87,23 @@ class Channel(SendPort):
             iterate over the channel.
         on_view: called with each View, on the same thread.
         on_undelivered: called with a Batch of own messages to one member, on the same
-            thread, if that member left before it had acknowledged them. Without it, they
-            are logged.
+            thread, if that member left before it had acknowledged them. Without it,
+            they are logged.
         deliver: False makes a member that only sends: it gets no messages, and nobody
             waits for it.
         resume: the Digest of what this member had finished in an earlier incarnation.
-            Senders that still have the messages after it send these first. Without it, a
-            member that comes back gets what was kept for its earlier incarnation, which
-            may have finished some of that.
-        session: makes several processes, one after the other, one member with one stream
-            (see Session); needs deliver=False. A process that is killed and started
-            again sends again what some member had not acknowledged; members drop what
-            they have. All of these processes must have the same max_bundle_size and
-            max_datagram (off loopback: the same MTU), and send from one thread.
+            Senders that still have the messages after it send these first. Without it,
+            a member that comes back gets what was kept for its earlier incarnation,
+            which may have finished some of that.
+        session: makes several processes, one after the other, one member with one
+            stream (see Session); needs deliver=False. A process that is killed and
+            started again sends again what some member had not acknowledged; members
+            drop what they have. All of these processes must have the same
+            max_bundle_size and max_datagram (off loopback: the same MTU), and send from
+            one thread.
         faults: layers from ringcast.protocols.faults, next to the wire.
-        options: all other keywords are options; ringcast.config.Config has each with its
-            meaning, unit, range and default.
+        options: all other keywords are options; ringcast.config.Config has each with
+            its meaning, unit, range and default.
 
     Raises ConfigError for a wrong argument, TypeError for one of a wrong type, and
     TransportError if the operating system refuses the transport.
@@ -142,7 +143,8 @@ class Channel(SendPort):
             self._transport = carrier.open(group, self.address.incarnation, self.config)
             undo.callback(self._transport.close)
             self.config = self.config.fitted(self._transport.max_datagram)
-            # A number that nobody can guess, above those of earlier processes of a session.
+            # A number that nobody can guess, above those of earlier processes of a
+            # session.
             conn_id = (session.epoch << 32) + secrets.randbits(31)
             self._endpoint = Endpoint(
                 stack, self.address, names, self.config, group=group,
@@ -214,10 +216,10 @@ class Channel(SendPort):
         longer than `timeout`, and leave_timeout for the others to notice; no other
         callback begins, and the callback's thread is a daemon.
 
-        A signal handler may call it at any time. If the handler interrupted another call
-        of this channel, that call must go on first: then close() returns the number of
-        that moment at once, a thread of the channel closes it, and the next close(), or
-        the end of the program, waits for that thread.
+        A signal handler may call it at any time. If the handler interrupted another
+        call of this channel, that call must go on first: then close() returns the
+        number of that moment at once, a thread of the channel closes it, and the next
+        close(), or the end of the program, waits for that thread.
         """
         timeout = arguments.timeout(timeout)
         return self._closing.close(timeout, leave)
@@ -236,8 +238,8 @@ class Channel(SendPort):
         """Send all `payloads`, in order. One call costs less than many of `send`, whose
         arguments and errors it has.
 
-        `timeout` holds for each wait. SendTimeoutError says how many messages were sent:
-        the first ones; the others were not.
+        `timeout` holds for each wait. SendTimeoutError says how many messages were
+        sent: the first ones; the others were not.
         """
         self._sending.send_many(payloads, dest, timeout, flags)
 
@@ -302,8 +304,8 @@ class Channel(SendPort):
                               "leave that out to iterate")
 
     def _wait_for_news(self, condition: Callable[[], bool]) -> None:
-        """Poll until there is news for an iterator; before connect(), wait, because nobody
-        polls then."""
+        """Poll until there is news for an iterator; before connect(), wait, because
+        nobody polls then."""
         self._state.check_not_forked()
         threads, settled = self._threads, self._state.settled
         if not threads.started:
@@ -349,8 +351,8 @@ class Channel(SendPort):
 
     @refuses_reentry
     def exclude(self, name: str) -> None:
-        """Exclude a member that died from the group, for all members: nobody waits for it
-        any more.
+        """Exclude a member that died from the group, for all members: nobody waits for
+        it any more.
 
         Messages of it that some members got may then never reach the others. If the
         member is alive after all, its channel closes. ConfigError if `name` is not in
@@ -369,8 +371,8 @@ class Channel(SendPort):
         everybody are not retransmitted.
 
         It may be set while the channel is in use, and no message is lost by that. 0 or
-        less is only for nakack2-tcp, whose connections retransmit; ConfigError for other
-        stacks.
+        less is only for nakack2-tcp, whose connections retransmit; ConfigError for
+        other stacks.
         """
         return self._multicast.interval / 1_000_000
 
@@ -415,9 +417,9 @@ class Channel(SendPort):
 
     @property
     def fragment_size(self) -> int:
-        """Return the bytes of a message that one fragment carries. A message of more than
-        `max_payload` bytes takes a seqno for each fragment; any other message takes
-        one."""
+        """Return the bytes of a message that one fragment carries. A message of more
+        than `max_payload` bytes takes a seqno for each fragment; any other message
+        takes one."""
         return frag.size_of(self.config.max_bundle_size)
 
     def digest(self) -> Digest:

@@ -5,8 +5,8 @@ handler that interrupted another call of the channel may call close(): it takes 
 and does not wait if the interrupted call must go on first. Whoever calls close() again
 waits for the same thread, and may shorten its wait for acks.
 
-A channel that fails halts: no turns, no sends, no callbacks. Its sockets stay open until
-the application closes it.
+A channel that fails halts: no turns, no sends, no callbacks. Its sockets stay open
+until the application closes it.
 """
 
 import atexit
@@ -49,7 +49,8 @@ class Closing:
     def reset(self) -> None:
         """Make what threads share: at first, and again in a forked child."""
         self._may_close = deque([True])     # a ticket for the first that calls close()
-        # Until when the closing thread waits for acks, by time.monotonic(); None: for ever.
+        # Until when the closing thread waits for acks, by time.monotonic(); None: for
+        # ever.
         self._close_by: float | None = None
 
     # ---------------------------------------------------------------------------- who calls close()
@@ -68,8 +69,8 @@ class Closing:
         return self._unacked if self._state.closed else self._endpoint.num_unacked()
 
     def _begin_to_close(self, timeout: float | None, leave: bool, is_interrupting: bool) -> None:
-        """Start a thread that closes the channel, unless there is one. This thread may be
-        in a signal handler, and hold locks that closing needs."""
+        """Start a thread that closes the channel, unless there is one. This thread may
+        be in a signal handler, and hold locks that closing needs."""
         by, me = deadline_after(timeout)(), threading.current_thread()
         inside = self._state.inside
         ticket = False
@@ -157,9 +158,9 @@ class Closing:
         self._driver.poller.stop()
 
     def on_broken_turn(self, error: BaseException) -> None:
-        """Deliver and finish nothing any more, because a signal handler's exception came
-        in the middle of a turn: what the turn handled is lost, and an ack might cover
-        it. close() can still leave the group."""
+        """Deliver and finish nothing any more, because a signal handler's exception
+        came in the middle of a turn: what the turn handled is lost, and an ack might
+        cover it. close() can still leave the group."""
         self._state.closing = True
         self._state.fault = (
             f"{type(error).__name__} came in the middle of this member's work, from a signal "
@@ -189,9 +190,9 @@ class Closing:
         self._close(0, False, threading.current_thread())
 
     def disable_after_fork(self) -> None:
-        """Close a forked child's copy, without telling anybody and without changing what
-        it shares with the parent. Make new locks: threads that exist only in the parent
-        may have held the old ones."""
+        """Close a forked child's copy, without telling anybody and without changing
+        what it shares with the parent. Make new locks: threads that exist only in the
+        parent may have held the old ones."""
         self._state.disable_after_fork(
             "this channel belongs to the process that opened it, of which this one is a fork; "
             "open a channel of its own here")

@@ -108,8 +108,8 @@ class Driver:
             return get()
 
     def flush(self, dest: Dest, full_only: bool) -> None:
-        """Send the bundled messages to `dest` from this thread, after the thread that has
-        the turn now: that keeps the order. With `full_only` send full datagrams
+        """Send the bundled messages to `dest` from this thread, after the thread that
+        has the turn now: that keeps the order. With `full_only` send full datagrams
         only."""
         endpoint = self.endpoint
         self.run_in_turn(partial(endpoint.bundler.flush, dest, full_only=full_only))
@@ -137,8 +137,8 @@ class Driver:
     # ----------------------------------------------------------------------------------- polling
 
     def poll(self, expecting: bool) -> bool:
-        """Poll once, and take a turn with what came. Return False if the channel has been
-        collected; nothing here keeps it alive while the transport sleeps."""
+        """Poll once, and take a turn with what came. Return False if the channel has
+        been collected; nothing here keeps it alive while the transport sleeps."""
         polling = False
         try:
             if (owner := self._owner()) is None:
@@ -188,14 +188,14 @@ class Driver:
         return None if until == FOREVER else max(0, until - time.monotonic_ns())
 
     def request_turn_by(self, by: Instant) -> None:
-        """See that there is a turn no later than `by`; plan_sleep() must find the reason,
-        too."""
+        """See that there is a turn no later than `by`; plan_sleep() must find the
+        reason, too."""
         if self._wakes_at > by:
             self._wakes_at = 0
             self.transport.wake()
 
     def request_turn(self) -> None:
-        """See that a turn begins after now, whether the polling thread sleeps or is just
-        about to."""
+        """See that a turn begins after now, whether the polling thread sleeps or is
+        just about to."""
         self._is_turn_requested = True
         self.request_turn_by(0)

@@ -27,8 +27,8 @@ class Outstanding:
 
     __slots__ = ("_lists", "batches", "rest", "state", "thread")
 
-    # TAKEN: its thread works on it. ABANDONED: its iterator is gone. HAS_REST: the same, and
-    # there is a rest for the next iterator.
+    # TAKEN: its thread works on it. ABANDONED: its iterator is gone. HAS_REST: the
+    # same, and there is a rest for the next iterator.
     TAKEN, FINISHED, ABANDONED, HAS_REST = range(4)
 
     def __init__(self) -> None:
@@ -176,7 +176,8 @@ class Inbox:
             new.fill(self._queue)
 
     def abandon(self, outstanding: Outstanding) -> None:
-        """Leave the rest to the next iterator, because the one that has it goes away."""
+        """Leave the rest to the next iterator, because the one that has it goes
+        away."""
         outstanding.abandon()
         if outstanding.state == Outstanding.HAS_REST:
             self._wake()

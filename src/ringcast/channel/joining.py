@@ -40,8 +40,8 @@ class Joining:
         self._state.settled.notify_all()                      # for threads that iterate already
 
     def wait(self, seconds: float) -> RingcastError | None:
-        """Wait for a view, and then until the others are ready. Return an error if there
-        is no view."""
+        """Wait for a view, and then until the others are ready. Return an error if
+        there is no view."""
         endpoint = self._driver.endpoint
         self._state.wait_settled(deadline_after(seconds), lambda: endpoint.view is not None)
         if endpoint.view is None:

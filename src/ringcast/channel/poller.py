@@ -53,9 +53,9 @@ class Poller:
                 continue
             if not self._poll_lock.locked():
                 break
-            # A caller polls and waits for something to happen. When it goes away it wakes us, if
-            # it sees that we are asleep. If it does not see that, it has gone before we check
-            # again below.
+            # A caller polls and waits for something to happen. When it goes away it
+            # wakes us, if it sees that we are asleep. If it does not see that, it has
+            # gone before we check again below.
             self._caller_left.clear()
             self._is_asleep = True
             if self._poll_lock.locked() and visits == self._num_visits and not self._stopped:

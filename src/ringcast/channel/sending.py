@@ -1,4 +1,5 @@
-"""The slow part of sending: to open a window, to flush bundled messages, to wait for room.
+"""The slow part of sending: to open a window, to flush bundled messages, to wait for
+room.
 
 The fast part, to push a message into a window, is compiled (SendPort in
 send_window.pyx); most messages need no more.
@@ -186,8 +187,8 @@ class Sending:
     _finish_push_guarded = refuses_reentry(_finish_push)
 
     def _bundle_or_flush(self, dest: Dest, window: SendWindow) -> None:
-        """Send a message that waits to be bundled: now, if nothing was sent to `dest` for
-        a while; otherwise see that the driver sends it after bundle_delay."""
+        """Send a message that waits to be bundled: now, if nothing was sent to `dest`
+        for a while; otherwise see that the driver sends it after bundle_delay."""
         if window.waiting:
             due = self._endpoint.bundler.schedule(dest, time.monotonic_ns())
             if due is None:
@@ -215,9 +216,9 @@ class Sending:
         self._endpoint.send_unreliable(payload, dest, flags, now)
 
     def _send_large(self, payload: bytes, dest: Dest, flags: int, timeout: float | None) -> None:
-        """Send a message in fragments, one such message at a time in each stream. Give up
-        when a fragment has found no room for half of frag_timeout: receivers drop the
-        incomplete message after that time (frag.py)."""
+        """Send a message in fragments, one such message at a time in each stream. Give
+        up when a fragment has found no room for half of frag_timeout: receivers drop
+        the incomplete message after that time (frag.py)."""
         config = self._endpoint.config
         fragments = Fragments(payload, flags, config)
         limit = config.frag_timeout / 2000
@@ -233,16 +234,16 @@ class Sending:
     # ------------------------------------------------------------------------ attempts, and waiting
 
     def _push(self, payload: bytes, dest: Dest, flags: int) -> tuple[int, SendWindow] | None:
-        """Push a message. Return what is left to do and the window, which may be that of
-        a new connection; None if there is no room."""
+        """Push a message. Return what is left to do and the window, which may be that
+        of a new connection; None if there is no room."""
         window = self._window(dest)
         todo = window.push(payload, flags)
         return None if todo == FULL else (todo, window)
 
     def _push_many(self, payloads: list[bytes], start: int, dest: Dest,
                    flags: int) -> tuple[int, SendWindow] | None:
-        """Push messages. Return how many were taken and the window, which may be that of
-        a new connection; None if there is no room."""
+        """Push messages. Return how many were taken and the window, which may be that
+        of a new connection; None if there is no room."""
         window = self._window(dest)
         taken = window.push_many(payloads, start, flags)
         return (taken, window) if taken else None

@@ -21,8 +21,9 @@ from ringcast.protocols.seqnos import Seqno
 from ringcast.stack import Instant
 
 HEAD = struct.Struct("<QII")  # number of the message, index of the part, number of parts
-# Bytes that a part has at least, except the last. An incomplete message counts as so many bytes
-# even if less of it is here. So neither the parts of a message nor the messages are too many.
+# Bytes that a part has at least, except the last. An incomplete message counts as so
+# many bytes even if less of it is here. So neither the parts of a message nor the
+# messages are too many.
 SMALLEST = 256
 
 

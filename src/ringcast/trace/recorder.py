@@ -61,7 +61,8 @@ class Recorder:
         self.sent_to: dict[StreamKey, int] = {}         # highest position sent on a connection
         # Position of the first fragment of a message, by the number of the message.
         self.begun: dict[tuple[StreamKey, int], int] = {}
-        # What each member was told last about where the stream begins: seqno and view id.
+        # What each member was told last about where the stream begins: seqno and view
+        # id.
         self.started: dict[int, tuple[int, int]] = {}
         self.has_refused = False
 
@@ -91,8 +92,8 @@ class Recorder:
             remember(self.names, member.incarnation, str(member))
 
     def record_window(self, time: int, wall: int) -> None:
-        """Record what was purged from the send window, and from time to time how full it
-        is."""
+        """Record what was purged from the send window, and from time to time how full
+        it is."""
         ring = self.multicast.send_window.ring
         if ring.low != self.low:
             self.record_purge(ring.low, time, wall)
@@ -123,8 +124,8 @@ class Recorder:
             self._record_run(event, key, self._name(packet.dest), packet.data, run, time, wall)
 
     def _record_unicast(self, packet: Packet, time: int, wall: int) -> None:
-        """Record messages of a connection. A message is sent for the first time if it is
-        above all that were sent before."""
+        """Record messages of a connection. A message is sent for the first time if it
+        is above all that were sent before."""
         key = (self.local.incarnation, packet.dest,
                int.from_bytes(packet.data[wire.HEADER_SIZE:PREFIX], "little"))
         for run in list_runs(packet.data, PREFIX):
@@ -184,8 +185,8 @@ class Recorder:
     # ------------------------------------------------------------------------------------ receiving
 
     def record_delivery(self, batch: Batch, time: int, wall: int) -> None:
-        """Record a delivered batch: a row for each run of messages that left their sender
-        together."""
+        """Record a delivered batch: a row for each run of messages that left their
+        sender together."""
         sender = batch.sender.incarnation
         conn_id, peer = None, None
         if batch.dest is not None:
@@ -252,8 +253,8 @@ class Recorder:
             self._record_finished(vote.digest, vote.receiving, len(packet.data), time, wall)
 
     def _record_stability(self, packet: Packet, time: int, wall: int) -> None:
-        """Record a STABILITY report of the coordinator. It sends its own vote to nobody,
-        but what it reports of all members holds for itself."""
+        """Record a STABILITY report of the coordinator. It sends its own vote to
+        nobody, but what it reports of all members holds for itself."""
         report = stable.STABILITY.decode(packet.data)
         if report is not None:
             self._record_finished(report.digest, self.multicast.receiving, len(packet.data),

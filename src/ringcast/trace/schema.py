@@ -83,10 +83,10 @@ def write(table: arrow.Table, path: Path | str) -> None:
     """Write a part file, in which the events of each kind are together; `ev` has their
     order.
 
-    Numbers that rise are written as differences. That makes a part several times smaller
-    than dictionaries, which suit the other columns, and it is written and read twice as
-    fast. The pages have Parquet's checksums for readers of some of them; the file has
-    one of its own (seal.py).
+    Numbers that rise are written as differences. That makes a part several times
+    smaller than dictionaries, which suit the other columns, and it is written and read
+    twice as fast. The pages have Parquet's checksums for readers of some of them; the
+    file has one of its own (seal.py).
     """
     buffer = arrow.BufferOutputStream()
     with parquet.ParquetWriter(buffer, SCHEMA, compression="zstd", compression_level=1,

@@ -1,5 +1,5 @@
-"""Writing rows to the disk: threads of the member append tuples, and a thread of the trace
-writes them.
+"""Writing rows to the disk: threads of the member append tuples, and a thread of the
+trace writes them.
 
 Nothing here waits for the disk, and nothing raises into the member. If the disk is too
 slow, events are dropped and counted: their numbers are missing in the trace, and a
@@ -64,9 +64,9 @@ class Writer:
     """The trace of one member, `name#incarnation`, in a folder of `directory`; `epoch`
     says which process of the incarnation writes it.
 
-    ConfigError if pyarrow is missing, or the folder cannot be made or is not empty. With
-    `threaded` False, the thread that appends also writes: for simulations, whose events
-    take no time.
+    ConfigError if pyarrow is missing, or the folder cannot be made or is not empty.
+    With `threaded` False, the thread that appends also writes: for simulations, whose
+    events take no time.
 
     Threads: any thread may call append; close is called once.
     """
@@ -166,6 +166,7 @@ class Writer:
 
     @staticmethod
     def _ids_of(names: Sequence[str | None]) -> list[int]:
-        """Return the members of a column as numbers; each different one is read once."""
+        """Return the members of a column as numbers; each different one is read
+        once."""
         ids = {name: id_of(name) for name in set(names)}
         return [ids[name] for name in names]

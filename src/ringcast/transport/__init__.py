@@ -93,8 +93,8 @@ class Transport(Protocol):
         """Return the counters since the start; they can be read after `close`, too."""
 
     def close(self) -> None:
-        """Make a `poll` that waits return, and close all descriptors. A second call does
-        nothing."""
+        """Make a `poll` that waits return, and close all descriptors. A second call
+        does nothing."""
 
     def forget(self) -> None:
         """Close a forked child's copies of the descriptors. Tell nobody, and change

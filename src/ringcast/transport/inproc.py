@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 
 class Hub:
-    """The network of one group: the transports that are attached to it. Threads: any."""
+    """The network of one group: the transports that are attached to it. Threads:
+    any."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()

@@ -1,4 +1,5 @@
-"""When a transport's sockets close: after close(), when no thread uses them any more."""
+"""When a transport's sockets close: after close(), when no thread uses them any
+more."""
 
 import os
 import threading
@@ -14,7 +15,8 @@ def check_open(is_closed: bool) -> None:
 
 def spin_time(busy_poll: int) -> int:
     """Return for how many nanoseconds a thread may poll without sleeping: `busy_poll`,
-    but 0 on one core, where it would take the core from the thread that is to answer."""
+    but 0 on one core, where it would take the core from the thread that is to
+    answer."""
     return busy_poll if len(os.sched_getaffinity(0)) > 1 else 0
 
 
@@ -63,7 +65,8 @@ class RefCountedTransport:
 
     def _begin_use(self) -> None:
         """Keep the sockets open while a system call may use them: another file may get
-        the number of a descriptor that is closed too early. ClosedError after close()."""
+        the number of a descriptor that is closed too early. ClosedError after
+        close()."""
         with self._lock:
             check_open(self._closed)
             self._users += 1

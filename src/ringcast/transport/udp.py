@@ -49,7 +49,8 @@ if TYPE_CHECKING:
 
 IP_MTU_DISCOVER, IP_MTU = 10, 14    # Linux; the socket module does not name them
 IP_MULTICAST_ALL = 49
-# Fragment nothing, and believe no ICMP message about the path's MTU: anybody could send one.
+# Fragment nothing, and believe no ICMP message about the path's MTU: anybody could send
+# one.
 IP_PMTUDISC_PROBE = 3
 FEW_SLOTS, MANY_SLOTS = 8, 64  # of a receiver: for large datagrams, and for those that fit a frame
 
@@ -68,8 +69,8 @@ class UdpTransport(RefCountedTransport):
         receive_buffer: bytes of datagrams that each socket keeps until `poll` takes
             them; 65,536 .. 1 GiB. The kernel may grant less (`net.core.rmem_max`);
             `receive_budget` tells.
-        send_buffer: bytes of datagrams that may be on their way to the interface; 65,536
-            .. 1 GiB. What `put` sends beyond is dropped and counted.
+        send_buffer: bytes of datagrams that may be on their way to the interface;
+            65,536 .. 1 GiB. What `put` sends beyond is dropped and counted.
         max_datagram: bytes of the largest datagram, 512 .. 65,507. Off loopback it is
             limited to what fits one frame of the interface.
         busy_poll: nanoseconds for which a `poll` that is `expecting` a datagram polls
@@ -137,8 +138,8 @@ class UdpTransport(RefCountedTransport):
         self.receive_budget = min(granted) // 2
 
     def connect(self, routes: Mapping[int, str]) -> None:
-        """See `Transport.connect`. A `physical` is `address:port` of one IPv4 host, which
-        is on loopback if and only if this member is."""
+        """See `Transport.connect`. A `physical` is `address:port` of one IPv4 host,
+        which is on loopback if and only if this member is."""
         table = {EVERYONE: self._everyone}
         for member, physical in routes.items():
             address = parse_host_port(physical, self._loopback)

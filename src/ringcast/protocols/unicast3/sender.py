@@ -44,8 +44,8 @@ class SenderEntry:
     touched: Instant                    # when it was used last, or began to close
     first: Seqno                        # of its first message
     state: State = State.OPEN
-    # The latest timestamp of an ack or a SEND_FIRST_SEQNO (UNICAST3-SYNC.txt), and those that came
-    # after it and were not later, and when.
+    # The latest timestamp of an ack or a SEND_FIRST_SEQNO (UNICAST3-SYNC.txt), and
+    # those that came after it and were not later, and when.
     last_timestamp_received: Timestamp | None = None
     late: list[tuple[Timestamp, Instant]] = field(default_factory=list)
     was_granted: bool = False           # the receiver has taken messages

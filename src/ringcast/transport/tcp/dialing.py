@@ -19,7 +19,8 @@ from ringcast.transport.tcp.link import Link
 MILLISECOND = 1_000_000
 FOREVER = 1 << 63
 
-# Shortest and longest time between two rounds of candidates without a table, and time with one.
+# Shortest and longest time between two rounds of candidates without a table, and time
+# with one.
 SEARCH_FIRST, SEARCH_LAST = 50 * MILLISECOND, 500 * MILLISECOND
 SEARCH_LATER = 5_000 * MILLISECOND
 
@@ -94,8 +95,8 @@ class Dialing:
             self._found_at[endpoint] = member
 
     def on_link_lost(self, member: int, now: int) -> None:
-        """Plan to dial a member whose link ended: at once, or with a backoff if its links
-        have carried nothing."""
+        """Plan to dial a member whose link ended: at once, or with a backoff if its
+        links have carried nothing."""
         peer = self.peer(member)
         peer.due = now + _backoff(self._member, member, peer.attempts) if peer.attempts else now
 

@@ -25,7 +25,8 @@ from ringcast.transport.tcp.dialing import FOREVER, MILLISECOND, Dialing
 from ringcast.transport.tcp.handshake import SIZE, Kind, Record, decode, encode
 from ringcast.transport.tcp.listening import open_socket
 
-# Linux; the socket module does not name it. It lets ports of former connections be used again.
+# Linux; the socket module does not name it. It lets ports of former connections be used
+# again.
 IP_BIND_ADDRESS_NO_PORT = 24
 MOST_LINKS = 1024
 MOST_HANDSHAKES = 64                    # that others began, and as many that we began
@@ -61,9 +62,9 @@ class Agreement(NamedTuple):
 
 
 class Handshaking:
-    """The handshakes of `member`, which listens at `listener`. Their sockets are watched
-    with `epoll`. In `counters` they count under the names that begin with handshakes or
-    dials, self_connections and accept_errors.
+    """The handshakes of `member`, which listens at `listener`. Their sockets are
+    watched with `epoll`. In `counters` they count under the names that begin with
+    handshakes or dials, self_connections and accept_errors.
 
     Single owner: the polling thread.
     """
@@ -86,7 +87,8 @@ class Handshaking:
         return min(first, self._accept_at)
 
     def tick(self, now: int) -> None:
-        """Close the handshakes that take too long, and listen again if there is room."""
+        """Close the handshakes that take too long, and listen again if there is
+        room."""
         late = [shake for shake in self.handshakes.values() if now >= shake.deadline]
         for shake in late:
             self._close_handshake(shake, "dials_failed" if shake.dialed else "handshakes_timed_out")
@@ -114,8 +116,8 @@ class Handshaking:
     # --------------------------------------------------------------------------------- dialing
 
     def dial(self, where: HostPort, now: int) -> None:
-        """Connect to an address, unless there is such an attempt already, or there are too
-        many attempts."""
+        """Connect to an address, unless there is such an attempt already, or there are
+        too many attempts."""
         dialed = [shake.dialed for shake in self.handshakes.values() if shake.dialed]
         if where in dialed or len(dialed) >= MOST_HANDSHAKES:
             return
@@ -250,8 +252,8 @@ class Handshaking:
 
     def _propose(self, shake: Handshake, where: HostPort, hello: Record,
                  linked: Collection[int]) -> None:
-        """Propose the connection that we dialed to the member that we have reached, unless
-        it has a link already: if it had lost the link, it would dial."""
+        """Propose the connection that we dialed to the member that we have reached,
+        unless it has a link already: if it had lost the link, it would dial."""
         self._dialing.on_found(where, hello.member)
         peer = self._dialing.peer(hello.member)
         if peer.is_linked or peer.numbers.proposed:

@@ -32,8 +32,8 @@ _LENGTH = Struct("<I")
 
 
 class ReadBuffer:
-    """Memory to read into. The views that are handed out of it are read-only and keep it
-    alive."""
+    """Memory to read into. The views that are handed out of it are read-only and keep
+    it alive."""
 
     __slots__ = ("readable", "writable")
 
@@ -47,8 +47,8 @@ class Link:
     the polling thread what the link waits for; more than `max_unsent` queued bytes cut
     the link.
 
-    Threads: any thread may call `put`, `hold`, `cut` and `unsent_bytes`; everything else
-    is for the polling thread, or for the thread that closes the transport.
+    Threads: any thread may call `put`, `hold`, `cut` and `unsent_bytes`; everything
+    else is for the polling thread, or for the thread that closes the transport.
     """
 
     def __init__(self, connection: socket.socket, peer: int, endpoint: tuple[str, int],
@@ -118,8 +118,8 @@ class Link:
                 return
 
     def _sendmsg(self, buffers: Sequence[Buffer]) -> int:
-        """Return how many bytes the kernel took. An error ends the link, and epoll tells
-        the polling thread."""
+        """Return how many bytes the kernel took. An error ends the link, and epoll
+        tells the polling thread."""
         try:
             return self.socket.sendmsg(buffers, (), socket.MSG_NOSIGNAL)
         except BlockingIOError:
@@ -177,8 +177,8 @@ class Link:
                 self._watch()
 
     def _watch(self) -> None:
-        """Make epoll watch for what this link waits for. A link that has ended while it is
-        held is not watched: epoll would report its end again and again."""
+        """Make epoll watch for what this link waits for. A link that has ended while it
+        is held is not watched: epoll would report its end again and again."""
         if self.is_held and not self.is_up:
             if self._is_registered:
                 self._is_registered = False
@@ -193,8 +193,8 @@ class Link:
         self._watched = wanted
 
     def end_while_held(self) -> None:
-        """Note that the link ended while it is held. What has arrived is read when it is
-        not held any more."""
+        """Note that the link ended while it is held. What has arrived is read when it
+        is not held any more."""
         with self._lock:
             if self.is_up:
                 self._cut()
@@ -203,9 +203,9 @@ class Link:
     # ------------------------------------------------------------------------------------ receiving
 
     def read(self, frames: list[memoryview], spare: list[ReadBuffer]) -> bool | None:
-        """Read what has arrived, at most one buffer full, and add the complete datagrams
-        to `frames`. Return True, False at the end of the connection, or None if the
-        bytes are no frame."""
+        """Read what has arrived, at most one buffer full, and add the complete
+        datagrams to `frames`. Return True, False at the end of the connection, or None
+        if the bytes are no frame."""
         self._is_active = True
         buffer = self._make_room(spare)
         try:
@@ -236,8 +236,8 @@ class Link:
         return buffer
 
     def _split(self, data: memoryview, frames: list[memoryview]) -> bool:
-        """Add the complete datagrams in the buffer to `frames`. Return False if some bytes
-        are no frame."""
+        """Add the complete datagrams in the buffer to `frames`. Return False if some
+        bytes are no frame."""
         at, end = self._start, self._end
         while end - at >= _HEAD.size:
             length, sender = _HEAD.unpack_from(data, at)
@@ -252,8 +252,8 @@ class Link:
         return end - at < 4 or HEADER_SIZE <= _LENGTH.unpack_from(data, at)[0] <= MAX_DATAGRAM
 
     def release_buffer(self, spare: list[ReadBuffer]) -> bool:
-        """Give the buffer back to `spare`, because the caller does not use its views any
-        more. Return whether the link keeps it.
+        """Give the buffer back to `spare`, because the caller does not use its views
+        any more. Return whether the link keeps it.
 
         A link keeps its buffer as long as more of an incomplete frame arrives with each
         poll. Otherwise it copies the part of the frame, and gives the buffer back.
@@ -285,8 +285,9 @@ class Link:
             self.socket.close()
 
     def finish(self) -> None:
-        """Close so that as much as possible still arrives: offer the queue to the kernel,
-        and read what is there, because the kernel would send RST if it were unread."""
+        """Close so that as much as possible still arrives: offer the queue to the
+        kernel, and read what is there, because the kernel would send RST if it were
+        unread."""
         with self._lock:
             while self.is_up and self._queue and self._flush_some():
                 pass

@@ -29,7 +29,8 @@ def open_socket(buffers: Mapping[int, int]) -> socket.socket:
 
 
 def listen(interface: str, port: int, port_range: int, buffers: Mapping[int, int]) -> socket.socket:
-    """Return a socket that listens on the first free port of port .. port + port_range -
+    """Return a socket that listens on the first free port of port .. port + port_range
+    -
     1. TransportError if the machine refuses."""
     last = port + port_range - 1
     sentences = {

@@ -14,7 +14,8 @@ from struct import Struct
 
 from ringcast.transport.tcp.dialing import MILLISECOND
 
-# Retransmissions, or window probes, that a peer has left unanswered when it counts as gone.
+# Retransmissions, or window probes, that a peer has left unanswered when it counts as
+# gone.
 UNANSWERED = 3
 
 # Retransmissions and probes without an answer; milliseconds since the last ack.

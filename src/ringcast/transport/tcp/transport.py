@@ -64,8 +64,8 @@ COUNTERS = (
 
 
 class TcpTransport(RefCountedTransport):
-    """A `Transport` over TCP. Datagrams to a member arrive, once and in order, as long as
-    `links` reports no new connection to it.
+    """A `Transport` over TCP. Datagrams to a member arrive, once and in order, as long
+    as `links` reports no new connection to it.
 
     Args:
         group: the 32 bits by which groups are told apart. Members of other groups are
@@ -207,7 +207,8 @@ class TcpTransport(RefCountedTransport):
             self._end_use()
 
     def _batches(self, packets: Sequence[tuple[int, Buffer]]) -> dict[Link, list[bytes]]:
-        """Return the buffers for each link, in order. Raises before anything is sent."""
+        """Return the buffers for each link, in order. Raises before anything is
+        sent."""
         links = self._links
         batches: dict[Link, list[bytes]] = {}
         unlinked = 0
@@ -227,7 +228,8 @@ class TcpTransport(RefCountedTransport):
         return batches
 
     def _frame_length(self, datagram: bytes) -> bytes:
-        """Return a datagram's length as it is in a frame; raise if it cannot be sent."""
+        """Return a datagram's length as it is in a frame; raise if it cannot be
+        sent."""
         size = len(datagram)
         if size > MAX_DATAGRAM:
             raise MessageTooLargeError(f"a datagram of {size} bytes is above the {MAX_DATAGRAM} "
@@ -262,8 +264,8 @@ class TcpTransport(RefCountedTransport):
                 os.eventfd_write(self._event, 1)
 
     def status(self) -> dict[str, int]:
-        """See `Transport.status`. Bytes are those of whole frames; `unsent_bytes` were put
-        and wait for the kernel."""
+        """See `Transport.status`. Bytes are those of whole frames; `unsent_bytes` were
+        put and wait for the kernel."""
         with self._lock:
             links = list(self._links.values())
             unsent = sum(link.unsent_bytes for link in links)
@@ -287,8 +289,8 @@ class TcpTransport(RefCountedTransport):
         os.close(self._event)
 
     def _close_descriptors(self) -> None:
-        """See RefCountedTransport. Do not unregister anything, because the parent's epoll
-        is the same; the parent's sockets stay open."""
+        """See RefCountedTransport. Do not unregister anything, because the parent's
+        epoll is the same; the parent's sockets stay open."""
         self._handshaking.close()
         for link in self._links_by_fd.values():
             link.socket.close()
@@ -312,7 +314,8 @@ class TcpTransport(RefCountedTransport):
         try:
             return self._poll(timeout_ns, self._spin if expecting else 0)
         except BaseException:
-            # A signal handler's, say: bytes that were read may be lost, so no link is whole.
+            # A signal handler's, say: bytes that were read may be lost, so no link is
+            # whole.
             for link in self._links.values():
                 link.cut()
             raise
@@ -341,9 +344,9 @@ class TcpTransport(RefCountedTransport):
         return frames
 
     def _wait_for_events(self, until: int, now: int, spin: int) -> list[tuple[int, int]]:
-        """Return events, or none at the instant `until`. Poll without sleeping for `spin`
-        nanoseconds if that worked the last time: waking up takes longer than a quick
-        answer."""
+        """Return events, or none at the instant `until`. Poll without sleeping for
+        `spin` nanoseconds if that worked the last time: waking up takes longer than a
+        quick answer."""
         began = now
         if spin and self._was_quick:
             end = min(until, now + spin)
@@ -368,16 +371,17 @@ class TcpTransport(RefCountedTransport):
         return self._epoll.poll(min(max(wait, 0), LONGEST) / 1e9, EVENTS)
 
     def _on_event(self, fd: int, events: int, frames: list[memoryview]) -> bool:
-        """Handle one event; return whether poll() must return for it. The event may be of
-        an earlier owner of the descriptor: then there is nothing to read or to write,
-        which does no harm."""
+        """Handle one event; return whether poll() must return for it. The event may be
+        of an earlier owner of the descriptor: then there is nothing to read or to
+        write, which does no harm."""
         link = self._links_by_fd.get(fd)
         if link is not None:
             self._on_link_event(link, events, frames)
         elif fd == self._event:
             with suppress(BlockingIOError):
                 os.eventfd_read(fd)
-            # A wake() from here on makes the next poll() return; this one returns anyway.
+            # A wake() from here on makes the next poll() return; this one returns
+            # anyway.
             self._woken = False
             return True
         else:
