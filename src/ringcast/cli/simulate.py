@@ -83,7 +83,8 @@ def with_settings(command: Callable[..., None]) -> Callable[..., None]:
     options = [setting(name, hint) for name, hint in hints.items() if name != "options"]
     own = list(inspect.signature(command).parameters.values())[:-1]     # without **given
     place = [each.name for each in own].index("trace") + 1
-    command.__signature__ = inspect.Signature([*own[:place], *options, *own[place:]])  # type: ignore[attr-defined]
+    signature = inspect.Signature([*own[:place], *options, *own[place:]])
+    command.__signature__ = signature           # type: ignore[attr-defined]
     command.__annotations__ |= {each.name: each.annotation for each in options}
     return command
 

@@ -48,13 +48,13 @@ class Checkers:
         self._lows: dict[int, int] = {}                 # LOW of each incarnation's send window
         self._starts: dict[Pair, int] = {}              # where the sender said that it begins
         self._all_starts: dict[Pair, set[int]] = {}     # all that it ever said about that
-        self._dropped: set[Pair] = set()                # an earlier process of the sender's
-                                                        # incarnation excluded the receiver
-        self._met: dict[int, set[int]] = {}             # members of the views of the earlier
-                                                        # processes of an incarnation
+        # An earlier process of the sender's incarnation excluded the receiver.
+        self._dropped: set[Pair] = set()
+        # By incarnation: the members of the views of its earlier processes.
+        self._met: dict[int, set[int]] = {}
         self._all_stay = True                           # no member left or was excluded
         self._kept_from: dict[Stream, int] = {}         # LOW of windows that keep what is finished
-        self._gapless: set[Pair] = set()                # the receiver came back and may miss nothing
+        self._gapless: set[Pair] = set()                # the receiver came back, may miss nothing
 
     def violated(self, check: str, sentence: str) -> None:
         """Raise Violation."""
@@ -238,7 +238,7 @@ class Checkers:
     def _check_windows(self, member: "Member") -> None:
         """Check the pointers and the bytes of all windows for messages to everybody."""
         config, layer = member.config, member.multicast
-        # One message may exceed what a window is allowed, or it could not be sent at all.
+        # One message may exceed what a window is allowed, else it could never be sent.
         most = most_received = config.max_bytes + MAX_DATAGRAM
         if layer.receive_bytes != config.max_bytes:     # a datagram more, if it comes next
             most_received = max(MOST_ROOM * config.max_bytes, MAX_DATAGRAM) + MAX_DATAGRAM
@@ -288,9 +288,9 @@ class Checkers:
                                      f"{layer.counters.num_out_of_window} messages")
 
     def _check_kept(self, member: "Member", layer: Nakack2) -> None:
-        """With discard_delivered_msgs=False, check that a receiver too gives up only
-        what all members of its view have finished. Over a lossless transport it may
-        make room earlier."""
+        """Check that a receiver with discard_delivered_msgs=False gives up only what
+        all members of its view have finished. Over a lossless transport it may make
+        room earlier."""
         if member.config.discard_delivered_msgs or layer.lossless:
             return
         for window in layer.windows.values():
@@ -335,7 +335,8 @@ class Checkers:
         begins = self._starts.get((receiver.incarnation, sender.incarnation))
         if begins is None:
             return finished
-        begins = sender.log.end_of(begins)      # the message in whose middle it joined is not for it
+        # A message in whose middle it joined is not for it.
+        begins = sender.log.end_of(begins)
         window = receiver.multicast.windows.get(sender.incarnation)
         if sender.epoch and window is not None:
             begins = later(begins, window.offset)   # as an earlier process of its incarnation said

@@ -1,11 +1,11 @@
-"""Connections in a simulation: between two link events a link loses nothing and keeps
-the order, as transport/tcp/transport.py promises.
+"""Simulated connections. As transport/tcp/transport.py promises, a connection loses
+nothing and keeps the order until it breaks.
 
-Each pair of incarnations has a link. It breaks when one of them dies, when the network
-between them is cut, and when a fault says so; what was on its way is lost then, and so
-is what an end sends that has not noticed. As soon as there is a way again there is a
-new one: one end knows of it first, and what it sends at once reaches the other just
-after that has been told.
+Each pair of incarnations has a link. Its connection breaks when one of them dies, when
+the network between them is cut, and when a fault says so. Then what was on its way is
+lost, and also what an end sends that has not noticed the break. As soon as the network
+allows it there is a new connection. One end knows of it first; what it sends at once
+reaches the other end just after that one knows too.
 """
 
 from collections import deque
@@ -19,24 +19,26 @@ if TYPE_CHECKING:
     from ringcast.sim.cluster import Cluster
     from ringcast.sim.member import Member
 
-AGAIN = 20 * MS     # until a broken link is tried again, at most; and again, while there is no way
+AGAIN = 20 * MS     # longest time between two attempts to connect
 
 
 @dataclass(slots=True)
-class End:
-    """One side of a link; `number` is of the link that this side believes in, 0 for
-    none."""
+class LinkEnd:
+    """One side of a link. `number` is the connection that this side believes to have, 0
+    for none."""
 
     number: int = 0
-    arrives: int = 0                                    # when the last datagram to this side does
+    arrives: int = 0                                        # when the last datagram arrives here
     waiting: deque[bytes] = field(default_factory=deque)    # what this side does not read for now
 
 
 @dataclass(slots=True)
-class Link:
-    number: int = 0                     # of the connection that stands, or of the last one that did
+class SimulatedLink:
+    """The connections between two incarnations, of which one at a time stands."""
+
+    number: int = 0                     # of the present or the last connection
     stands: bool = False
-    ends: dict[int, End] = field(default_factory=dict)  # by incarnation
+    ends: dict[int, LinkEnd] = field(default_factory=dict)  # by incarnation
 
 
 class Links:
@@ -45,53 +47,56 @@ class Links:
     def __init__(self, cluster: "Cluster", rng: Random) -> None:
         self.cluster = cluster
         self.rng = rng
-        self.links: dict[frozenset[int], Link] = {}
+        self.links: dict[frozenset[int], SimulatedLink] = {}
         self.num_broken = 0
 
     def born(self, member: "Member") -> None:
-        """A new incarnation: everybody who is alive will have a link to it."""
+        """Give a new incarnation a link to every member that is alive."""
         for other in self.cluster.living():
             if other is not member:
-                self.links[frozenset((member.incarnation, other.incarnation))] = Link(
-                    ends={member.incarnation: End(), other.incarnation: End()})
+                pair = (member.incarnation, other.incarnation)
+                self.links[frozenset(pair)] = SimulatedLink(ends={end: LinkEnd() for end in pair})
                 self._try_soon(member, other)
 
     def died(self, member: "Member") -> None:
-        """Its links are gone, and the others will find out."""
+        """Remove the links of a member that died. The others will notice."""
         for pair in [pair for pair in self.links if member.incarnation in pair]:
             self.links.pop(pair).stands = False
 
     def partners(self, member: "Member") -> list["Member"]:
-        """To whom it believes to have a link."""
+        """Return the members to which it believes to have a connection."""
         incarnations = self.cluster.incarnations
         return [incarnations[end] for pair, link in self.links.items() if member.incarnation in pair
                 and link.ends[member.incarnation].number
                 for end in pair - {member.incarnation}]
 
-    # -------------------------------------------------------------------------- making and breaking
+    # ------------------------------------------------------------------------- what chance decides
 
-    # What chance decides; a script overrides these.
+    # A script overrides these.
 
     def until_tried(self) -> int:
-        """Nanoseconds until two who have no link try to make one."""
+        """Return the nanoseconds until two members try to connect."""
         return MS + int(self.rng.random() * AGAIN)
 
     def in_order(self, a: "Member", b: "Member") -> tuple["Member", "Member"]:
-        """Of a new link, who knows first."""
+        """Return the two members in the order in which they know of a connection."""
         return (a, b) if self.rng.random() < 0.5 else (b, a)
 
     def until_known(self) -> int:
-        """Nanoseconds until the other end of a new link knows as well."""
+        """Return the nanoseconds until the second member knows of a connection."""
         return int(self.rng.random() * 2 * self.cluster.network.delay[1])
 
     def notices(self, end: int) -> bool:
-        """Whether this end of a link that breaks knows at once."""
+        """Return whether this end of a connection notices at once that it breaks."""
         return self.rng.random() < 0.5
+
+    # ------------------------------------------------------------------------ making and breaking
 
     def _try_soon(self, a: "Member", b: "Member") -> None:
         self.cluster.at(self.cluster.now + self.until_tried(), self._try, a, b)
 
     def _try(self, a: "Member", b: "Member") -> None:
+        """Connect two members, or try again soon if the network is cut."""
         link = self.links.get(frozenset((a.incarnation, b.incarnation)))
         if link is None or link.stands:
             return
@@ -107,7 +112,7 @@ class Links:
         self._tell(first, second, link.number)
 
     def _tell(self, member: "Member", other: "Member", number: int) -> None:
-        """One end knows of the new link."""
+        """Let one end know of the new connection."""
         link = self.links.get(frozenset((member.incarnation, other.incarnation)))
         if link is not None and link.number == number and link.stands:
             end = link.ends[member.incarnation]
@@ -116,8 +121,8 @@ class Links:
             member.linked(other.incarnation)
 
     def break_link(self, a: str, b: str) -> None:
-        """The connection between the present incarnations of these two breaks; one end
-        may notice late."""
+        """Break the connection between the present incarnations of these two. One end
+        may notice it late."""
         members = [self.cluster.members[name] for name in (a, b) if name in self.cluster.members]
         if len(members) < 2:
             return
@@ -132,15 +137,15 @@ class Links:
             self._try_soon(*members)
 
     def break_all_cut(self) -> None:
-        """What the network does not carry any more, breaks."""
+        """Break the connections over links of the network that are cut."""
         for a, b in sorted(self.cluster.network.cut):
             self.break_link(a, b)
 
     # ------------------------------------------------------------------------------------- carrying
 
     def carry(self, source: "Member", target: "Member", datagram: bytes) -> None:
-        """One datagram from one incarnation to another, behind all that was sent before
-        it."""
+        """Carry a datagram from one incarnation to another, behind all that was sent
+        before."""
         link = self.links.get(frozenset((source.incarnation, target.incarnation)))
         if link is None or not link.ends[source.incarnation].number:
             return
@@ -153,7 +158,7 @@ class Links:
             self.cluster.at(instant, self._arrive, link, number, target, arriving,
                             source.incarnation)
 
-    def _arrive(self, link: Link, number: int, target: "Member", datagram: bytes,
+    def _arrive(self, link: SimulatedLink, number: int, target: "Member", datagram: bytes,
                 source: int) -> None:
         end = link.ends[target.incarnation]
         if link.stands and link.number == number == end.number:
@@ -163,7 +168,7 @@ class Links:
                 target.arrive(datagram)
 
     def read_again(self, member: "Member") -> None:
-        """It holds fewer than before."""
+        """Let a member read what waited from senders that it does not hold any more."""
         for pair, link in self.links.items():
             if member.incarnation in pair:
                 end = link.ends[member.incarnation]

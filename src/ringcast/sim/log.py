@@ -1,7 +1,7 @@
-"""What an incarnation sent to everybody, by seqno: for the checkers, which ask what was
-in a stream.
+"""The log of what an incarnation sent to everybody, by seqno. The checkers compare it
+with what was delivered.
 
-A message in fragments has the seqno of its last fragment; the places of the others are
+A message in fragments has the seqno of its last fragment. The places of the others are
 empty.
 """
 
@@ -25,25 +25,24 @@ class Log(list[bytes | None]):
         return [payload for payload in self[self._place(seqno):] if payload is not None]
 
     def begin_of(self, seqno: Seqno) -> Seqno:
-        """Return the seqno of the first fragment of the message that has this one, or
-        `seqno` when it was not cut."""
+        """Return the seqno of the first fragment of the message that has this seqno, or
+        `seqno` if the message was not cut."""
         place = self._place(seqno) - 1
         while 0 < place <= len(self) and self[place - 1] is None:
             place -= 1
         return (self.offset + place + 1) % MODULUS
 
     def end_before(self, seqno: Seqno) -> Seqno:
-        """Return the highest seqno up to this one that ends a message, or the offset.
-        (Behind the log there may have been the beginning of a message, whose sender
-        died.)"""
+        """Return the highest seqno up to this one that ends a message, or the offset. A
+        sender that died may have sent the beginning of a message behind the log."""
         place = min(self._place(seqno), len(self))
         while place and self[place - 1] is None:
             place -= 1
         return (self.offset + place) % MODULUS
 
     def end_of(self, seqno: Seqno) -> Seqno:
-        """Return the seqno of the last fragment, as far as it was sent, of the message
-        that this one is in the middle of; `seqno` when it ends a message."""
+        """Return the seqno of the last fragment that was sent of the message in whose
+        middle this one is; `seqno` if it ends a message."""
         place = self._place(seqno)
         while 0 < place < len(self) and self[place - 1] is None:
             place += 1

@@ -41,10 +41,11 @@ class Member:
 
     `physical` is its address; `offset` is the seqno before its first message, and
     `counters` is what comes before its first conn-id and its first timestamp;
-    `socket_bytes` is the size of its socket buffer; `turn_time` is how long a turn keeps
-    it busy, in nanoseconds. With `threads` its application sends from so many threads
-    for each destination, and its messages are bundled (bundler.py); with 0 they leave
-    in the instant in which they are sent. All other keywords are options of the stack.
+    `socket_bytes` is the size of its socket buffer; `turn_time` is how long a turn
+    keeps it busy, in nanoseconds. With `threads` its application sends from so many
+    threads for each destination, and its messages are bundled (bundler.py); with 0 they
+    leave in the instant in which they are sent. All other keywords are options of the
+    stack.
 
     With `former`, a process that died, it goes on as the same incarnation: it sends
     again what follows seqno `acked`, which every member had acknowledged.
@@ -133,7 +134,7 @@ class Member:
         self.request_turn()
 
     def request_turn(self) -> None:
-        """Have the next turn as soon as the process is free."""
+        """Schedule the next turn for when the process is free."""
         self.schedule.request_turn()
 
     def pause(self, nanoseconds: int) -> None:

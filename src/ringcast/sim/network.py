@@ -1,18 +1,18 @@
-"""What a bad network does to datagrams on their way: each direction of each pair of
+"""A bad network: what happens to datagrams on their way. Each direction of each pair of
 members is a link of its own.
 
-Rates are probabilities from 0 to 1 for each datagram and each receiver of it; times are
-nanoseconds. All is drawn from one random source in the order in which datagrams are
+Rates are probabilities from 0 to 1, for each datagram and each receiver of it; times
+are nanoseconds. All is drawn from one random source in the order in which datagrams are
 sent, so a seed does the same to the same datagrams.
 
-With a bandwidth, each member has one way out and one way in, as behind a switch: a
-datagram takes its bytes' time on either, and waits until those before it are through. A
-multicast leaves once. With a `queue` so many bytes may wait for a way in, and what
-comes beyond is lost; else the windows of the senders bound what waits.
+With a bandwidth, each member has one way out and one way in, as behind a switch. A
+datagram takes time on both for each of its bytes, and waits for those before it. A
+multicast leaves once. With a `queue`, so many bytes may wait for a way in, and more are
+lost; without it the windows of the senders bound what waits.
 
-With an MTU the wire carries frames. A datagram that does not fit one travels as several
-fragments, each of which may be lost; what came of a datagram that lost one stays in its
-receiver's memory for REASSEMBLY, and while that is full no other is put together there.
+With an MTU the wire carries frames. A larger datagram travels as several IP fragments,
+each of which may be lost. If one is, the others stay in the receiver's memory for
+REASSEMBLY; while the memory is full, no other datagram is put together there.
 """
 
 from collections import deque
@@ -22,46 +22,40 @@ from random import Random
 
 from ringcast.config import MAX_DATAGRAM, UDP_HEADERS
 
-Direction = tuple[str, str]     # of a pair of members: (from, to)
 MS = 1_000_000
-FRAGMENT_HEADER = 20                    # bytes of IPv4's in front of each fragment
-REASSEMBLY = 30_000 * MS                # that the fragments of a datagram wait for the others
+Direction = tuple[str, str]     # of a pair of members: (from, to)
+FRAGMENT_HEADER = 20            # bytes of the IPv4 header of each fragment
+REASSEMBLY = 30_000 * MS        # how long fragments of a datagram wait for the others
 
 
 @dataclass(slots=True)
 class Network:
-    """Set any attribute at any time; it holds for what is sent from then on."""
+    """The faults, the delays and the wires. Attributes may be set at any time, for what
+    is sent from then on."""
 
     loss: float = 0.0
-    burst: float = 0.0                      # begins a bad spell of the link, in which most is lost
-    burst_length: float = 10.0              # datagrams that a bad spell takes, on average
+    burst: float = 0.0              # begins a bad spell of a link, in which all is lost
+    burst_length: float = 10.0      # datagrams of a bad spell, on average
     duplicate: float = 0.0
-    reorder: float = 0.0                                      # held back for up to `late`, so that
-                                                              # later ones overtake it
-    corrupt: float = 0.0                                      # bits are flipped
-    truncate: float = 0.0                                     # the end is cut off
-    delay: tuple[int, int] = (50_000, 200_000)                # shortest, longest; what lies between
-                                                              # is jitter
-    late: int = 50 * MS                                       # longest extra delay of what is held
-                                                              # back, and of second copies
-    cut: set[Direction] = field(default_factory=set)               # links that nothing passes
-    clogged: dict[Direction, int] = field(default_factory=dict)    # links that deliver nothing before
-                                                              # this instant, then all of it
-    discard: Callable[[str, str, bytes], bool] | None = None  # scripted loss: whether this datagram
-                                                              # is to be lost
-    bad: set[Direction] = field(default_factory=set)               # links in a bad spell
-    mtu: int = 0                                              # bytes of a frame; 0: no limit
-    memory: int = 4 << 20                                     # bytes of fragments that a receiver
-                                                              # holds
-    # of each: until when, and how many bytes
+    reorder: float = 0.0            # delays by up to `late`, so that later datagrams overtake
+    corrupt: float = 0.0            # flips bits
+    truncate: float = 0.0           # cuts off the end
+    delay: tuple[int, int] = (50_000, 200_000)      # shortest, longest
+    late: int = 50 * MS             # longest extra delay of reordered datagrams, and of copies
+    cut: set[Direction] = field(default_factory=set)            # links that carry nothing
+    # Links that deliver nothing before that time, and then all.
+    clogged: dict[Direction, int] = field(default_factory=dict)
+    # Scripted loss: whether a datagram is lost, by source, target and bytes.
+    discard: Callable[[str, str, bytes], bool] | None = None
+    bad: set[Direction] = field(default_factory=set)            # links in a bad spell
+    mtu: int = 0                    # bytes of a frame; 0: no limit
+    memory: int = 4 << 20           # bytes of fragments that a receiver keeps
+    # By receiver: until when it keeps fragments, and how many bytes.
     held: dict[str, deque[tuple[int, int]]] = field(default_factory=dict)
-    queue: int = 0                                            # bytes that may wait for a member's
-                                                              # way in; 0: no limit
-    bandwidth: int = 0                                        # bytes a second on a member's way
-                                                              # out, and on its way in; 0: no limit
-    out_until: dict[str, int] = field(default_factory=dict)   # when a member's way out is free
-                                                              # again
-    in_until: dict[str, int] = field(default_factory=dict)    # and its way in
+    queue: int = 0                  # bytes that may wait for a member's way in; 0: no limit
+    bandwidth: int = 0              # bytes a second on each way out and each way in; 0: no limit
+    out_until: dict[str, int] = field(default_factory=dict)     # when a member's way out is free
+    in_until: dict[str, int] = field(default_factory=dict)      # when its way in is free
 
     num_lost: int = 0
     num_cut: int = 0
@@ -69,45 +63,49 @@ class Network:
     num_reordered: int = 0
     num_damaged: int = 0
     num_clogged: int = 0
-    num_congested: int = 0  # lost because too much waited for a way in
-    num_in_pieces: int = 0  # datagrams that lost some of their fragments, or found no room for them
+    num_congested: int = 0          # lost because too much waited for a way in
+    num_in_pieces: int = 0          # lost because a fragment was lost or found no memory
 
     @property
     def largest(self) -> int:
-        """The bytes of a datagram that fits a frame."""
+        """The size of the largest datagram that fits a frame."""
         return min(MAX_DATAGRAM, self.mtu - UDP_HEADERS) if self.mtu else MAX_DATAGRAM
 
     def heal(self) -> None:
-        """The end of all faults, and of the limit of the wires; delays stay as they
-        are, and what waits for a wire has its time."""
+        """End all faults and the limits of the wires. Delays stay, and what waits for a
+        wire still takes its time."""
         self.bandwidth = self.queue = 0
         self.loss = self.burst = self.duplicate = self.reorder = self.corrupt = self.truncate = 0.0
         self.cut, self.bad, self.clogged, self.discard = set(), set(), {}, None
 
     def leaves(self, source: str, nbytes: int, now: int) -> int:
-        """When the last byte of a datagram that is sent now has left its sender."""
-        if not self.bandwidth:
-            return now
-        self.out_until[source] = leaves = max(now, self.out_until.get(source, 0)) + nbytes * 1_000_000_000 // self.bandwidth
-        return leaves
+        """Return when the last byte of a datagram that is sent now has left its
+        sender."""
+        if self.bandwidth:
+            now = max(now, self.out_until.get(source, 0)) + self._time_of(nbytes)
+            self.out_until[source] = now
+        return now
+
+    def _time_of(self, nbytes: int) -> int:
+        """Return how long so many bytes take."""
+        return nbytes * 1_000_000_000 // self.bandwidth
 
     def busy_until(self) -> int:
-        """When all that waited for a wire so far is through."""
+        """Return when all that waits for a wire now is through."""
         return max([*self.out_until.values(), *self.in_until.values()], default=0)
 
     def _enters(self, target: str, nbytes: int, instant: int) -> int:
-        """When the last byte of a datagram is in, that could be in at `instant` if
-        nothing else came."""
-        if not self.bandwidth:
-            return instant
-        self.in_until[target] = enters = max(instant, self.in_until.get(target, 0) + nbytes
-                                             * 1_000_000_000 // self.bandwidth)
-        return enters
+        """Return when the last byte of a datagram is in, which could be in at `instant`
+        if nothing else came."""
+        if self.bandwidth:
+            instant = max(instant, self.in_until.get(target, 0) + self._time_of(nbytes))
+            self.in_until[target] = instant
+        return instant
 
-    def carry(self, source: str, target: str, datagram: bytes, now: int, rng: Random) -> list[
-            tuple[int, bytes]]:
-        """What arrives of one datagram that has left its sender now: (instant, bytes)
-        for every copy."""
+    def carry(self, source: str, target: str, datagram: bytes, now: int,
+              rng: Random) -> list[tuple[int, bytes]]:
+        """Return what arrives of a datagram that has left its sender now: (instant,
+        bytes) for every copy."""
         link = (source, target)
         if link in self.cut:
             self.num_cut += 1
@@ -146,12 +144,15 @@ class Network:
         return self.loss > 0 and self._frames(datagram) == 1 and rng.random() < self.loss
 
     def _frames(self, datagram: bytes) -> int:
-        """How many frames carry a datagram."""
-        return 1 if len(datagram) <= self.largest else -(-(len(datagram) + UDP_HEADERS - FRAGMENT_HEADER) // (self.mtu - FRAGMENT_HEADER))
+        """Return how many frames carry a datagram."""
+        if len(datagram) <= self.largest:
+            return 1
+        nbytes = len(datagram) + UDP_HEADERS - FRAGMENT_HEADER
+        return -(-nbytes // (self.mtu - FRAGMENT_HEADER))
 
     def _loses_frames(self, target: str, datagram: bytes, now: int, rng: Random) -> bool:
-        """Whether a datagram of several frames loses some, or its receiver has no room
-        to put it together."""
+        """Return whether a datagram of several frames loses some, or its receiver has
+        no memory to put it together."""
         frames = self._frames(datagram)
         if frames == 1:
             return False
@@ -169,12 +170,11 @@ class Network:
         return True
 
     def _waits(self, target: str, now: int) -> int:
-        """Bytes that wait for a member's way in."""
+        """Return the bytes that wait for a member's way in."""
         return max(0, self.in_until.get(target, 0) - now) * self.bandwidth // 1_000_000_000
 
     def _in_burst(self, link: Direction, rng: Random) -> bool:
-        """A link is good or in a bad spell; which of the two changes by chance with
-        every datagram."""
+        """Begin or end a bad spell of a link by chance; return whether it is in one."""
         if link in self.bad:
             if rng.random() < 1 / self.burst_length:
                 self.bad.discard(link)
@@ -183,6 +183,7 @@ class Network:
         return link in self.bad
 
     def _damaged(self, datagram: bytes, rng: Random) -> bytes:
+        """Return the datagram, perhaps with flipped bits or without its end."""
         if self.corrupt and rng.random() < self.corrupt:
             self.num_damaged += 1
             damaged = bytearray(datagram)

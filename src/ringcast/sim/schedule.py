@@ -21,7 +21,7 @@ class Schedule:
         self._is_requested = False
 
     def request_turn(self) -> None:
-        """Have the next turn as soon as the process is free."""
+        """Schedule the next turn for when the process is free."""
         if not self._is_requested:
             self._is_requested = True
             cluster = self.member.cluster
@@ -53,7 +53,7 @@ class Schedule:
         self.request_turn()
 
     def set_alarm(self) -> None:
-        """Have a turn when the endpoint has a deadline."""
+        """Set an alarm for the deadline of the endpoint."""
         deadline = self._deadline()
         if deadline is not None and (self._alarm is None or deadline < self._alarm):
             self._alarm = deadline

@@ -1,10 +1,12 @@
-"""The threads of a simulated application that send. Their steps come in any order.
+"""The threads of a simulated application, which send. Their steps are interleaved in a
+random order.
 
-Each does what Channel does for a thread that calls send() or send_many(): it pushes,
-and then it sees to what the push left over. Other threads run in between; and also
-while one owns the stack, as far as they need not own it themselves: when it has framed
-its datagrams and not done what follows, another pushes. A thread is a generator, which
-yields wherever another may run, and says what it waits for. """
+Each thread does what Channel does for a thread that calls send() or send_many(): it
+pushes, and then it does what the push left to do. Other threads run in between. They
+also run while one owns the stack, if they do not need to own it themselves: one has
+framed its datagrams and not done what follows, and another pushes. A thread is a
+generator. It yields wherever another one may run, and says what it waits for.
+"""
 
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
@@ -21,27 +23,27 @@ from ringcast.stack import Instant
 if TYPE_CHECKING:
     from ringcast.sim.producer import Producer
 
-READY, TURN, ROOM = range(3)            # what a thread waits for; TURN: that nobody owns the stack
+READY, TURN, ROOM = range(3)    # what a thread waits for; TURN: that no thread owns the stack
 PAUSES = (0, 0, 1_000, 5_000, 20_000, 100_000)      # nanoseconds between two steps
-CALLS = (1, 1, 1, 1, 5, 100)            # messages that one call sends: send(), or send_many()
-PREEMPTED = 0.3                         # how often other threads run while one owns the stack
-MOST_STEPS = 4                          # that they do then
+CALLS = (1, 1, 1, 1, 5, 100)    # messages of one call: send(), or send_many()
+PREEMPTED = 0.3                 # how often other threads run while one owns the stack
+MAX_STEPS = 4                   # of other threads then
 
 Steps = Generator[int, None, None]
 
 
 @dataclass(slots=True, eq=False)
 class Thread:
-    """One thread, which sends to `dest` until nothing is left to be sent there."""
+    """One thread. It sends to `dest` until nothing is left to send there."""
 
     dest: Dest
     steps: Steps
     waits_for: int = READY
-    number: int = 0                     # of its next step, which may come before its planned time
+    number: int = 0                     # of its next step, which may run before its time
 
 
 class Threads:
-    """Up to `count` threads of `producer` for each destination; `rng` decides when each
+    """Up to `count` threads of a producer for each destination. `rng` decides when each
     of them runs."""
 
     def __init__(self, producer: "Producer", count: int, rng: Random) -> None:
@@ -51,46 +53,46 @@ class Threads:
     # ----------------------------------------------------------------------------------- scheduling
 
     def begin(self, dest: Dest) -> None:
-        """There is something to send to `dest`."""
+        """Start threads, as there is something to send to `dest`."""
         for _ in range(self.count - sum(thread.dest == dest for thread in self.running)):
             thread = Thread(dest, self._send_all(dest))
             self.running.append(thread)
-            self._plan(thread)
+            self._schedule(thread)
 
     def stop(self) -> None:
-        """Nothing is sent any more: who is blocked gets an error, and what was pushed
-        is in the window."""
+        """End all threads. What they pushed is in the window."""
         self.running = []
 
     def wake(self) -> None:
-        """A window has room again, or its member left."""
+        """Wake threads that wait for room: a window has some, or its member left."""
         for thread in self.running:
             if thread.waits_for == ROOM:
                 thread.waits_for = READY
-                self._plan(thread)
+                self._schedule(thread)
 
     def resume(self) -> None:
-        """The process goes on after a pause that was to be longer."""
+        """Go on after a pause that ended early."""
         for thread in self.running:
             if thread.waits_for != ROOM:
-                self._plan(thread)
+                self._schedule(thread)
 
     def preempt(self) -> None:
-        """Whoever owns the stack stands still for a moment: others run, as far as they
-        need not own it."""
+        """Interrupt the thread that owns the stack now and then, and run others that do
+        not need to own it."""
         if self.running and self.rng.random() < PREEMPTED:
-            for _ in range(self.rng.randint(1, MOST_STEPS)):
+            for _ in range(self.rng.randint(1, MAX_STEPS)):
                 ready = [thread for thread in self.running if thread.waits_for == READY]
                 if ready:
                     self._step(self.rng.choice(ready))
 
-    def _plan(self, thread: Thread) -> None:
+    def _schedule(self, thread: Thread) -> None:
+        """Schedule the next step of a thread after a random pause."""
         cluster = self.producer.member.cluster
         cluster.at(cluster.now + self.rng.choice(PAUSES), self._run, thread, thread.number)
 
     def _run(self, thread: Thread, number: int) -> None:
-        """The step of a thread whose time has come; later, when the process is busy or
-        stands still."""
+        """Run the step of a thread whose time has come; later, if the process is busy
+        or paused."""
         member = self.producer.member
         if not member.alive or thread.number != number or thread not in self.running:
             return
@@ -100,6 +102,7 @@ class Threads:
             self._step(thread)
 
     def _step(self, thread: Thread) -> None:
+        """Run the next step of a thread."""
         thread.number += 1
         waits_for = next(thread.steps, None)
         if thread not in self.running:                  # with this step the member left
@@ -109,7 +112,7 @@ class Threads:
             return
         thread.waits_for = waits_for
         if waits_for != ROOM:
-            self._plan(thread)
+            self._schedule(thread)
 
     # --------------------------------------------------------------------------- what a thread does
 
@@ -120,7 +123,7 @@ class Threads:
             yield READY
 
     def _send_one(self, dest: Dest) -> Steps:
-        """As Channel.send: push, and do what that leaves over."""
+        """Do what Channel.send does: push, and do what that leaves to do."""
         window = yield from self._window(dest)
         if window is None:
             return
@@ -140,19 +143,20 @@ class Threads:
             yield from self._after_first(dest, window)
 
     def _send_large(self, dest: Dest, window: SendWindow) -> Steps:
-        """As Channel._send_large: push fragments, and send them, until all are taken;
-        by whichever of the threads."""
-        while self.producer.outgoing(dest).is_next_large(window):
+        """Do what Channel does for a large message: push fragments and send them, until
+        all have room. Several threads may share this."""
+        outgoing = self.producer.outgoing(dest)
+        while outgoing.is_next_large(window):
             taken = self.producer.push_fragments(dest, window)
             yield READY
             if not taken:
                 _, window = yield from self._retry(dest, self.producer.push_fragments, 0, window)
             yield TURN
-            self.producer.member.flush(dest, full_only=self.producer.outgoing(dest).is_next_large(window))
+            self.producer.member.flush(dest, full_only=outgoing.is_next_large(window))
 
     def _send_many(self, dest: Dest, most: int) -> Steps:
-        """As Channel.send_many: push until a batch is full, send the full datagrams,
-        push on."""
+        """Do what Channel.send_many does: push until a batch is full, send the full
+        datagrams, and push on."""
         window = yield from self._window(dest)
         if window is None:
             return
@@ -172,8 +176,8 @@ class Threads:
         yield from self._after_first(dest, window)
 
     def _window(self, dest: Dest) -> Generator[int, None, SendWindow | None]:
-        """The window for `dest`; None when there is nobody to take it, or nothing to be
-        taken."""
+        """Return the window for `dest`; None if nobody takes messages there, or there
+        is nothing to send."""
         window = self.producer.port(dest)
         if window is None:
             yield TURN
@@ -182,9 +186,9 @@ class Threads:
 
     def _retry(self, dest: Dest, attempt: Callable[[Dest, SendWindow], int], refused: int,
                window: SendWindow) -> Generator[int, None, tuple[int, SendWindow]]:
-        """As Channel._retry: attempt again whenever a window has room, until the answer
-        is another than `refused`; or until there is nobody to take it, or nothing to be
-        taken, any more. The answer, and the window of it."""
+        """Attempt again whenever a window has room, as Channel does. Return the first
+        answer that is not `refused`, and its window; or `refused`, if nobody takes
+        messages there any more or nothing is left to send."""
         yield TURN
         self.producer.member.flush(dest, full_only=False)
         while True:
@@ -202,16 +206,14 @@ class Threads:
                 yield ROOM
 
     def _after_first(self, dest: Dest, window: SendWindow) -> Steps:
-        """As Channel._after_first: what waits goes at once when all is quiet, else when
-        it is due."""
+        """Send what waits at once if the stream was quiet, else when it is due."""
         if window.waiting and not self.producer.wait_to_bundle(dest):
             yield TURN
             self.producer.member.flush(dest, full_only=False)
 
 
 class PreemptedBundler(Bundler):
-    """Lets other threads run between the framing of datagrams and what its owner does
-    before and after that."""
+    """A bundler that lets other threads run before and after datagrams are framed."""
 
     def __init__(self, threads: Threads, multicast: Multicast, unicast: Unicast3,
                  delay: int) -> None:

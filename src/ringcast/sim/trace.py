@@ -1,9 +1,9 @@
-"""The trace of a simulated group: what every incarnation of every member did, as live
-members write it (ringcast.trace).
+"""Write the trace of a simulated group: what every incarnation of every member did, as
+live members write it (ringcast.trace).
 
-Walls show the simulation's time, as does `sent_at`, though a member stamps its messages
-by a clock that is wrong. Positions count from where the plan lets each member's seqnos
-begin.
+Wall times are the simulation's times. So is `sent_at`, although a member stamps its
+messages by its own clock, which may be wrong. Positions count from the seqno with which
+the plan lets each member begin.
 """
 
 from pathlib import Path
@@ -22,8 +22,8 @@ SENT = ("send", "retransmit")
 
 
 class TimedRecorder(Recorder):
-    """Writes when messages left their sender by the simulation's time; `left` is what
-    all recorders of a trace know of that."""
+    """Writes the simulation's time at which messages left their sender. All recorders
+    of a trace share what they know of that (`left`)."""
 
     left: dict[tuple[str, int], int]
 
@@ -37,11 +37,11 @@ class TimedRecorder(Recorder):
 
 
 class Trace(Observer):
-    """Writes the events of a cluster to a directory; use it as a context manager,
-    within which it is the cluster's observer.
+    """Writes the events of a cluster to a directory. Use it as a context manager, which
+    makes it the cluster's observer.
 
-    ConfigError when pyarrow is missing, or the directory cannot be written or is not
-    empty.
+    Raise ConfigError if pyarrow is missing, or if the directory cannot be written or is
+    not empty.
     """
 
     def __init__(self, cluster: Cluster, directory: Path | str) -> None:
@@ -56,8 +56,8 @@ class Trace(Observer):
         return self
 
     def __exit__(self, *exc_info: object) -> None:
-        """The traces of those who live or left end properly; that of one that crashed
-        just ends."""
+        """End the traces. The trace of a member that crashed ends without its last
+        rows."""
         self.cluster.observer = Observer()
         for member, recorder in self.recorders.items():
             if member.alive or member.left:
@@ -68,6 +68,7 @@ class Trace(Observer):
 
     @property
     def num_events(self) -> int:
+        """The number of rows."""
         return sum(recorder.writer.num_events for recorder in self.recorders.values())
 
     def sent(self, member: Member, dest: int, datagram: bytes) -> None:

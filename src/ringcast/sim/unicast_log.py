@@ -27,7 +27,7 @@ class UnicastLog(Outgoing):
         self.highest_delivered = -1            # the highest that this ever was
         self.oob_delivered: set[int] = set()   # numbers of OOB messages that were delivered
         self.stream: Any = None                # through which the last delivery came
-        # Seqnos that the receiving application has not finished, with their connections.
+        # Seqnos that the receiving application has not finished, and their conn-ids.
         self.outstanding: dict[tuple[Any, Seqno], ConnId] = {}
         self.backlog: list[tuple[bytes, int]] = []  # messages that wait for room, and their flags
 

@@ -1,9 +1,10 @@
-"""Draw the plan of a run from its seed: the group, its network, its load and its faults.
+"""Draw the plan of a run from its seed: the group, its network, its load and its
+faults.
 
-Every seed draws the size of the group and of the windows, the intervals, and some of the
-possible faults with their strengths. So runs differ in kind, and not only in details.
-Small windows and short streams put every boundary within reach. What is set in Settings
-is not drawn.
+Every seed draws the size of the group and of the windows, the intervals, and some of
+the possible faults with their strengths. So runs differ in kind, and not only in
+details. Small windows and short streams put every boundary within reach. What is set in
+Settings is not drawn.
 """
 
 from random import Random

@@ -150,8 +150,8 @@ def returns(rng: Random, names: str, settings: Settings, duration: int, starts: 
     """Let a member that only sends die and come back as the same incarnation, in some
     runs. Return all actions.
 
-    It sends half of all messages to everybody, and none to single members. It comes back
-    at its address or another one, and may have been excluded meanwhile.
+    It sends half of all messages to everybody, and none to single members. It comes
+    back at its address or another one, and may have been excluded meanwhile.
     """
     wanted = pick(settings.returns, rng.choice([0, 0, 0, 0, 0, 0, 0, 1, 3, 10]))
     if not wanted or len(names) < 2:

@@ -2,12 +2,12 @@
 senders were blocked.
 
 All times are simulated, so the figures are the same on every machine; and they are as
-good as the model. The model has a wire of a given bandwidth into and out of each member,
-a fixed delay, loss, socket buffers, a fixed time for each turn, and the protocol itself,
-byte for byte, with its timers and windows. It has no time for handling a message or a
-byte, no packets smaller than a datagram (so a datagram of 60 kB is lost as easily as a
-small one), and no other traffic. So compare settings by these figures, not machines. If
-a processor is slower than the wire, give its speed as the bandwidth.
+good as the model. The model has a wire of a given bandwidth into and out of each
+member, a fixed delay, loss, socket buffers, a fixed time for each turn, and the
+protocol itself, byte for byte, with its timers and windows. It has no time for handling
+a message or a byte, no packets smaller than a datagram (so a datagram of 60 kB is lost
+as easily as a small one), and no other traffic. So compare settings by these figures,
+not machines. If a processor is slower than the wire, give its speed as the bandwidth.
 
 Throughput is what the slowest receiver gets in a second. Latency is the time from a
 message's first transmission until it is delivered to an application, for each receiver

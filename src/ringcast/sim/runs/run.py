@@ -295,8 +295,8 @@ class Run:
                 self._exclude_the_dead()
 
     def _unicast_bound(self, step: int) -> int:
-        """Return the time that connections may take in addition: those with dead members
-        must fail, and each message may wait for an ack."""
+        """Return the time that connections may take in addition: those with dead
+        members must fail, and each message may wait for an ack."""
         config, living = self.config, self.cluster.living()
         share = min(config.max_bytes, self.plan.socket_bytes // 2 // len(self.plan.names)) // 4
         waiting = 0

@@ -1,7 +1,7 @@
 """What the user fixes for the runs of all seeds. The rest is drawn from each seed.
 
-A field is also an option of `ringcast simulate`: its name, its help and what its default
-is called stand beside its type.
+A field is also an option of `ringcast simulate`: its name, its help and what its
+default is called stand beside its type.
 """
 
 from typing import Annotated, Any, NamedTuple
@@ -46,7 +46,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     messages: Annotated[int | None, Help("Messages that all members send together.")] = None
     size: Annotated[int | None, Help("Bytes of a message, at least.")] = None
     loss: Annotated[float | None, rate("is lost")] = None
-    burst: Annotated[float | None, rate("begins a spell in which its link loses most")] = None
+    burst: Annotated[float | None, rate("begins a spell in which its link loses all")] = None
     duplicate: Annotated[float | None, rate("arrives twice")] = None
     reorder: Annotated[float | None, rate("is delayed, so that later ones overtake it")] = None
     corrupt: Annotated[float | None, rate("has bits flipped")] = None

@@ -1,11 +1,11 @@
 """The language of transcripts: a protocol text as a play that runs. Each line is a verb
 and its words; `#` begins a comment.
 
-    members A B C capacity=10       # start a group of shipped stacks
-    drop A>B 2                      # lose the next transmission of message 2 from A to B
-    send A 1..3                     # message n carries the number n: contents are checked too
+    members A B C capacity=10   # start a group of shipped stacks
+    drop A>B 2                  # lose the next transmission of message 2 from A to B
+    send A 1..3                 # message n carries the number n: contents are checked
     run 10ms
-    delivered B A 1                 # B's application got this from A so far, and nothing else
+    delivered B A 1             # B's application got this from A so far, nothing else
     windows B of A low=1 hd=1 hr=3
 
 A datagram takes 1 ms and arrives, unless the script says otherwise. Some lines do

@@ -73,12 +73,12 @@ class SentDatagram:
 
 @dataclass(slots=True)
 class Disturbance:
-    """Something that happens to datagrams from `source` to `target`: to the next `times`
-    of them, or to all if that is None.
+    """Something that happens to datagrams from `source` to `target`: to the next
+    `times` of them, or to all if that is None.
 
     They are of the kind with this name; None is all that carry messages with seqnos.
-    They are about `seqno`; None is any. They are lost, or `late` by so much, or a `copy`
-    comes so much later.
+    They are about `seqno`; None is any. They are lost, or `late` by so much, or a
+    `copy` comes so much later.
     """
 
     source: str
@@ -173,8 +173,8 @@ class ScriptedLinks(Links):
 
 
 class ScriptedProducer(Producer):
-    """Sends messages one by one: when one finds no room, all behind it wait, as a thread
-    waits in send().
+    """Sends messages one by one: when one finds no room, all behind it wait, as a
+    thread waits in send().
 
     `refused` has the messages to single members that were not sent, because nobody
     takes them.
@@ -319,4 +319,5 @@ class ScriptedCluster(Cluster):
         closed later."""
         if self.events and self.events[0][0] <= self.now + AT_REST:
             return False
-        return all(member.stack.deadline() == member.unicast.context.next_reap for member in self.living())
+        return all(member.stack.deadline() == member.unicast.context.next_reap
+                   for member in self.living())

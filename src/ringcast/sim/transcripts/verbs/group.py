@@ -2,9 +2,9 @@
 
 VERBS is the table of all verbs of the language. A verb is a function that reads its
 words and returns what to do; its docstring begins with how to write it. A decorator
-enters it into the table of its file: `@does` if it makes something happen, `@expects` if
-it says what must be so. A line with an arrow is both: what stands behind `->` must come
-out.
+enters it into the table of its file: `@does` if it makes something happen, `@expects`
+if it says what must be so. A line with an arrow is both: what stands behind `->` must
+come out.
 """
 
 from typing import Any

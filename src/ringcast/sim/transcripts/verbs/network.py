@@ -62,8 +62,8 @@ def let_pass(words: Words) -> Act:
 
 
 def disturbance(words: Words, **what: int) -> list[dict[str, Any]]:
-    """Read A>B, a kind or nothing (messages), seqnos or nothing (any), how often. Return
-    the fields of a Disturbance for each seqno."""
+    """Read A>B, a kind or nothing (messages), seqnos or nothing (any), how often.
+    Return the fields of a Disturbance for each seqno."""
     source, target = words.link()
     kind = words.take("a kind") if words and KIND.fullmatch(words.words[0]) else None
     times: int | None = 1
