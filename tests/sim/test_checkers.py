@@ -1,5 +1,4 @@
-"""Every check can fail: each promise is broken on purpose, and the checker says which
-it was."""
+"""Every check can fail: each promise is broken on purpose, and the checker names it."""
 
 import pytest
 
@@ -9,7 +8,7 @@ from ringcast.sim.cluster import Cluster
 from ringcast.sim.network import MS, Network
 from ringcast.sim.runs.draw import draw
 from ringcast.sim.runs.run import Run
-from ringcast.sim.runs.settings import Settings
+from ringcast.sim.runs.settings import FAULTS, RATES, Settings
 
 
 @pytest.fixture
@@ -247,11 +246,9 @@ def test_what_is_owed_is_named(group, harm, says):
 
 
 def plan(**settings):
-    """A plan whose faults are only what is said here, for runs that are harmed in the
-    middle."""
-    calm = dict.fromkeys(["loss", "burst", "duplicate", "reorder", "corrupt", "truncate"], 0.0)
-    none = dict.fromkeys(["crashes", "partitions", "pauses", "slow", "exclusions", "leaves", "jumps"], 0)
-    return draw(1, Settings(members=3, **calm, **none, **settings))
+    """Return a plan without faults, for runs that are harmed in the middle."""
+    none = dict.fromkeys(RATES, 0.0) | dict.fromkeys(FAULTS, 0)
+    return draw(1, Settings(members=3, **none, **settings))
 
 
 def test_what_is_owed_and_never_comes_fails_the_run():
@@ -286,7 +283,8 @@ def test_a_storm_is_ended(monkeypatch):
 
 
 def test_a_run_without_traffic_is_void():
-    outcome = Run(draw(1, Settings(messages=0, members=1, crashes=0, exclusions=0, leaves=0))).outcome()
+    settings = Settings(messages=0, members=1, crashes=0, exclusions=0, leaves=0)
+    outcome = Run(draw(1, settings)).outcome()
     assert not outcome.check and outcome.is_void
 
 

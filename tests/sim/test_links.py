@@ -1,5 +1,5 @@
-"""Simulated connections do what transport/tcp/transport.py promises: between two link
-events nothing is lost and the order is kept."""
+"""Simulated connections do what transport/tcp/transport.py promises: until one breaks,
+it loses nothing and keeps the order."""
 
 import itertools
 
@@ -11,11 +11,12 @@ from ringcast.sim.network import MS, Network
 
 
 class Fleet:
-    """Two or more members that only send numbers, and note what reaches them and when
+    """Two or more members that only send numbers, and log what reaches them and when
     they hear of a connection."""
 
     def __init__(self, names="AB", seed=0, delay=(50_000, 5 * MS)):
-        self.group = Cluster(names, seed=seed, network=Network(delay=delay), stack="nakack2-tcp").start()
+        network = Network(delay=delay)
+        self.group = Cluster(names, seed=seed, network=network, stack="nakack2-tcp").start()
         self.log = {name: [] for name in names}
         self.numbers = itertools.count()
         for name in names:
@@ -25,7 +26,7 @@ class Fleet:
             log.clear()
 
     def watch(self, name):
-        """From now on this member is nothing but its log."""
+        """Replace what this member does with its log."""
         member, log = self.group[name], self.log[name]
         member.arrive = lambda datagram: log.append(int(datagram)) if datagram.isdigit() else None
         member.linked = lambda other: log.append(f"linked {self.group.incarnations[other].name}")
@@ -145,7 +146,7 @@ def test_a_cut_network_breaks_the_connection_and_there_is_none_until_it_is_whole
     assert not fleet.link("A", "B").stands and fleet.link("A", "C").stands
     fleet.group.network.heal()
     fleet.group.run(2 * AGAIN / MS + 20)
-    assert fleet.log["A"] == ["linked B"] and fleet.log["B"] == ["linked A"] and fleet.log["C"] == []
+    assert fleet.log == {"A": ["linked B"], "B": ["linked A"], "C": []}
 
 
 def test_who_dies_takes_its_connections_along_and_a_new_life_gets_new_ones():
@@ -187,7 +188,7 @@ def test_what_is_not_read_waits_in_order_and_a_break_loses_it():
 
 
 def test_while_something_waits_nothing_overtakes_it():
-    """The member reads again, and holds again with the first datagram that it gets."""
+    """The member reads again, and holds its peer with the first datagram."""
     fleet = Fleet()
     a, b = fleet.group["A"], fleet.group["B"]
     b.transport.held = {a.incarnation}

@@ -22,7 +22,7 @@ SIZE = 1000
 
 @cache
 def outcome(capacity=1024, xmit_interval=3.0, seed=1, **settings):
-    """Of 100 simulated milliseconds, unless something else is said."""
+    """Simulate a steady load, of 100 milliseconds by default."""
     fixed = Settings(**{"steady": 0.0, "duration": 0.1, "size": SIZE,
                         "options": {"capacity": capacity, "xmit_interval": xmit_interval}}
                      | settings)
@@ -38,12 +38,13 @@ def measured(**settings):
 
 def test_the_same_seed_measures_the_same_and_another_seed_something_else():
     settings = Settings(steady=0.0, duration=0.1, loss=0.05)
-    assert simulate(3, settings).measured == simulate(3, settings).measured != simulate(4, settings).measured
+    one, again, another = (simulate(seed, settings).measured for seed in (3, 3, 4))
+    assert one == again != another
 
 
 def test_a_window_of_one_round_trip_limits_throughput():
-    """At most a window a round trip, when the wire is fast; and twice the window is
-    twice the throughput."""
+    """On a fast wire a sender sends at most a window in a round trip; with twice the
+    window it sends twice as much."""
     throughput = [measured(capacity=capacity, delay=1.0, bandwidth=10_000).throughput
                   for capacity in (32, 64, 128)]
     for capacity, each in zip((32, 64, 128), throughput, strict=True):
@@ -64,14 +65,14 @@ def test_more_loss_is_more_overhead_and_less_throughput():
     of_loss = [measured(loss=loss) for loss in (0.0, 0.02, 0.1)]
     assert sorted(of_loss, key=lambda each: each.overhead) == of_loss
     assert sorted(of_loss, key=lambda each: -each.throughput) == of_loss
-    assert of_loss[0].datagrams.get("repeat", 0) == 0 < of_loss[1].datagrams["repeat"] < of_loss[2].datagrams["repeat"]
+    repeats = [each.datagrams.get("repeat", 0) for each in of_loss]
+    assert repeats[0] == 0 < repeats[1] < repeats[2]
 
 
 def test_under_loss_a_longer_interval_is_a_longer_tail():
     tails = [measured(loss=0.05, xmit_interval=interval, duration=0.5).percentile(0.99)
              for interval in (1.0, 3.0, 10.0, 30.0)]
-    assert tails[1:] == sorted(tails[1:])  # a shorter one than repeats take does not make them come
-                                           # sooner
+    assert tails[1:] == sorted(tails[1:])       # the shortest is less than a repeat takes
     assert tails[3] > 3 * tails[0]
     without = {measured(xmit_interval=interval).percentile(0.99) for interval in (1.0, 30.0)}
     assert max(without) < 1.1 * min(without)  # nothing waits for a repeat
@@ -79,19 +80,19 @@ def test_under_loss_a_longer_interval_is_a_longer_tail():
 
 def test_a_given_rate_is_what_arrives_and_nobody_is_blocked():
     at_ease = measured(steady=10_000.0)
-    assert at_ease.throughput == pytest.approx(10_000, rel=0.02) and at_ease.messages == 1000 and at_ease.blocked == 0
+    assert at_ease.throughput == pytest.approx(10_000, rel=0.02)
+    assert at_ease.messages == 1000 and at_ease.blocked == 0
     assert 0.2 * MS <= at_ease.percentile(0.5) <= at_ease.slowest < 1 * MS
     too_much = measured(steady=10_000.0, bandwidth=5)
-    assert too_much.throughput < 5001 and too_much.blocked == 0  # all of it finds room in the
-                                                                 # window
+    assert too_much.throughput < 5001 and too_much.blocked == 0     # all finds room in the window
     blocked = measured(steady=10_000.0, bandwidth=5, capacity=16)
     assert 0.09 < blocked.blocked <= 0.1
 
 
 def test_every_message_is_counted_once_for_each_receiver_of_others():
     for settings in ({"members": 2}, {"members": 4, "loss": 0.1}, {"members": 3, "senders": 3},
-                     {"members": 3, "bandwidth": 1, "loss": 0.2}):  # most of it comes when the load
-                                                                    # is long over
+                     # Most of it comes long after the load has ended.
+                     {"members": 3, "bandwidth": 1, "loss": 0.2}):
         each = measured(**settings)
         senders = settings.get("senders", 1)
         assert sum(each.latency.values()) == each.messages * (settings["members"] - 1)
@@ -118,12 +119,12 @@ def test_every_stack_can_be_measured(stack):
 
 
 def test_faults_are_only_those_that_were_asked_for():
-    assert {action.what for action in draw(5, Settings(steady=0.0)).actions} == {"send",
-                                                                                 "stop sending"}
+    load = {"send", "stop sending"}
+    assert {action.what for action in draw(5, Settings(steady=0.0)).actions} == load
     asked = draw(5, Settings(steady=0.0, crashes=2, pauses=1))
-    assert {action.what for action in asked.actions} - {"restart"} == {"send", "stop sending",
-                                                                       "crash", "pause"}
-    assert not simulate(5, Settings(steady=0.0, duration=0.1, crashes=1, pauses=1, unicast=20)).check
+    assert {action.what for action in asked.actions} - {"restart"} == load | {"crash", "pause"}
+    settings = Settings(steady=0.0, duration=0.1, crashes=1, pauses=1, unicast=20)
+    assert not simulate(5, settings).check
 
 
 def test_latencies_are_of_messages_that_were_sent_before_the_load_ended():
@@ -133,17 +134,18 @@ def test_latencies_are_of_messages_that_were_sent_before_the_load_ended():
 
 
 def test_a_trace_beside_the_measurement_changes_neither(tmp_path):
-    run = Run(draw(1, Settings(steady=0.0, duration=0.05)))
+    settings = Settings(steady=0.0, duration=0.05)
+    run = Run(draw(1, settings))
     with Trace(run.cluster, tmp_path) as trace:
         traced = run.outcome()
-    assert trace.num_events > 100 and traced.measured == simulate(1, Settings(steady=0.0, duration=0.05)).measured
+    assert trace.num_events > 100 and traced.measured == simulate(1, settings).measured
 
 
 def test_a_prefix_ends_the_load_when_it_ends():
-    whole = simulate(1, Settings(steady=0.0, duration=0.1))
-    part = simulate(1, Settings(steady=0.0, duration=0.1), 50)
-    assert part.measured.seconds == pytest.approx(0.05) and part.measured.messages < whole.measured.messages
-    assert simulate(1, Settings(steady=0.0, duration=0.1), 0).measured is None
+    settings = Settings(steady=0.0, duration=0.1)
+    whole, part = simulate(1, settings).measured, simulate(1, settings, 50).measured
+    assert part.seconds == pytest.approx(0.05) and part.messages < whole.messages
+    assert simulate(1, settings, 0).measured is None
 
 
 @pytest.mark.parametrize(("settings", "says"), [

@@ -24,10 +24,12 @@ def test_the_same_seed_is_the_same_run(seed):
 
 
 def test_the_same_seed_is_the_same_run_in_every_process():
-    code = "from ringcast.sim.runs.run import *; print([simulate(seed, Settings()).fingerprint for seed in range(4)])"
-    said = {subprocess.run([sys.executable, "-c", code], env=os.environ | {"PYTHONHASHSEED": str(number)}, capture_output=True,
-                           text=True, check=True).stdout for number in (1, 2)}
-    assert said == {f"{[simulate(seed, Settings()).fingerprint for seed in range(4)]}\n"}
+    code = ("from ringcast.sim.runs.run import *\n"
+            "print([simulate(seed, Settings()).fingerprint for seed in range(4)])")
+    printed = {subprocess.run([sys.executable, "-c", code], capture_output=True, text=True,
+                              env=os.environ | {"PYTHONHASHSEED": str(number)}, check=True).stdout
+               for number in (1, 2)}
+    assert printed == {f"{[simulate(seed, Settings()).fingerprint for seed in range(4)]}\n"}
 
 
 def test_what_is_fixed_is_not_drawn_and_changes_nothing_else():
@@ -62,6 +64,12 @@ def test_what_cannot_be_simulated_is_a_mistake_of_the_caller(settings, says):
         settings.check()
 
 
+def done(cluster):
+    """Return what happened in a cluster so far."""
+    return (cluster.fingerprint, cluster.num_done,
+            [member.log for member in cluster.incarnations.values()])
+
+
 def test_a_prefix_is_the_beginning_of_the_run():
     """Up to the action that is left out, both runs do the same."""
     plan = draw(3, Settings())
@@ -69,9 +77,7 @@ def test_a_prefix_is_the_beginning_of_the_run():
     assert part.end == plan.actions[40].at
     for run in (whole, part):
         run._advance(part.end - 1)
-    assert whole.cluster.fingerprint == part.cluster.fingerprint and whole.cluster.num_done == part.cluster.num_done
-    assert [member.log for member in whole.cluster.incarnations.values()] == [member.log
-                                                                              for member in part.cluster.incarnations.values()]
+    assert done(whole.cluster) == done(part.cluster)
 
 
 def test_a_failure_is_cut_to_the_shortest_prefix_that_fails_alike(monkeypatch):

@@ -81,7 +81,8 @@ def test_a_line_that_cannot_be_understood_is_reported_before_anything_runs(line,
 
 
 @pytest.mark.parametrize("line, sentence", [
-    ("sent A>B uak nothing", "no member's stack has a kind 'uak'; there are ack, close, data, first, hello, highest, message, part, "),
+    ("sent A>B uak nothing", "no member's stack has a kind 'uak'; there are ack, close, data, "
+                             "first, hello, highest, message, part, "),
     ("sent A>B vote nothing", "no member's stack has a kind 'vote'; "),
     ("drop A>B uak", "nothing like it was sent; write only what happens"),
 ])
@@ -124,7 +125,8 @@ def test_a_beginning_that_cannot_be_understood_is_reported(line, sentence):
 def test_what_cannot_be_is_reported_when_it_comes_to_that(lines, sentence):
     message = error(Mistake, "members A B C\n" + lines)
     last = lines.count("\n") + 2
-    assert message.startswith(f"it.txt:{last}: `{lines.splitlines()[-1]}`: ") and sentence in message
+    assert message.startswith(f"it.txt:{last}: `{lines.splitlines()[-1]}`: ")
+    assert sentence in message
 
 
 @pytest.mark.parametrize("line, sentence", [
@@ -260,10 +262,10 @@ def test_the_checkers_know_what_was_sent_to_one_member(monkeypatch):
 
 def test_idle_connections_are_at_rest_and_what_is_unacknowledged_is_not():
     played("members A B xmit_interval=2s\ntell A>B 1\nsettle\nsender A>B state=OPEN")
-    assert "quiescence" in error(Mismatch,
-                                 "members A B xmit_interval=2s\ndrop A>B 1 always\ntell A>B "
-                                 "1\nsettle")
-    played("members A B conn_expiry_timeout=500ms conn_close_timeout=500ms\ntell A>B 1\nsettle\nsender A>B none")
+    unacknowledged = "members A B xmit_interval=2s\ndrop A>B 1 always\ntell A>B 1\nsettle"
+    assert "quiescence" in error(Mismatch, unacknowledged)
+    played("members A B conn_expiry_timeout=500ms conn_close_timeout=500ms\n"
+           "tell A>B 1\nsettle\nsender A>B none")
 
 
 # ------------------------------------------------------------------------------- what a script does
@@ -275,9 +277,11 @@ def test_a_play_is_the_same_each_time():
 
 
 def test_options_are_for_all_or_for_one():
-    play = played("members A B C capacity=7 B.capacity=3 xmit_interval=0.5s C.offset=100 delay=2ms\nsend C 101\nrun 2ms")
+    play = played("members A B C capacity=7 B.capacity=3 xmit_interval=0.5s C.offset=100 "
+                  "delay=2ms\nsend C 101\nrun 2ms")
     assert [play.member(name).config.capacity for name in "ABC"] == [7, 3, 7]
-    assert play.member("B").config.xmit_interval == 500 and play.cluster.now == play.since + 2_000_000
+    assert play.member("B").config.xmit_interval == 500
+    assert play.cluster.now == play.since + 2_000_000
     assert play.member("B").consumer.got[play.member("C").address] == [b"101"]
 
 
