@@ -7,21 +7,21 @@ class Flag(enum.IntFlag):
     """How a message is sent; combine flags with `|`."""
 
     OOB = 1
-    """Deliver the message on arrival, exactly once, outside the order of its sender's other
-    messages."""
+    """Deliver the message on arrival, exactly once, outside the order of its sender's
+    other messages."""
 
     DONT_LOOPBACK = 2
     """Do not deliver the message to the member that sends it."""
 
     NO_RELIABILITY = 4
-    """Send one datagram without a seqno. It is delivered on arrival, or never: nobody repeats,
-    acknowledges or orders it."""
+    """Send one datagram without a seqno. It is delivered on arrival, or never: nobody
+    repeats, acknowledges or orders it."""
 
     INCOMPLETE = 8
-    """Not for sending. Of a message that is reported as undelivered and is larger than a datagram:
-    its receiver had acknowledged the begin, and the payload is the rest."""
+    """Not for sending. A message that is larger than a datagram is reported as
+    undelivered; its receiver had acknowledged the begin, and the payload is the rest."""
 
 
 FRAGMENT = int(Flag.INCOMPLETE)
-"""The same bit inside a stream, on the wire and in traces: a fragment of a message that is larger
-than a datagram. (The compiled core has it in marks.pxd.)"""
+"""The same bit inside a stream, on the wire and in traces: a fragment of a message that
+is larger than a datagram. (The compiled core has it in marks.pxd.)"""

@@ -1,7 +1,7 @@
 """Groups of processes on a wire of their own that loses frames, for tests that run as
 root on Linux.
 
-    python lab.py '{"members": ["A", "B"], "loss": 0.01, "timeout": 60, "command": [...]}'
+    python lab.py '{"members": ["A", "B"], "loss": 0.01, "command": [...], ...}'
 
 runs `command` once for each member, in a network namespace of its own, whose only way
 out is a veth pair (MTU 1500) to one bridge. Frames that arrive are dropped at random,

@@ -26,8 +26,9 @@ from ringcast.protocols.seqnos import MODULUS, Seqno, later, precedes
 from ringcast.stack import Instant, Layer
 
 OOB = int(Flag.OOB)     # arithmetic with a number is faster than with an enum
-SHARES = 4              # parts of a window: one of them finished is reported at once; of a message
-                        # that is larger than one, fragments are acknowledged before it is whole
+# A window has this many parts. When one part is finished, it is reported at once. Of a
+# message that is larger than a part, fragments are acknowledged before it is whole.
+SHARES = 4
 
 
 class Stream:

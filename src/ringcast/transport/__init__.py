@@ -29,8 +29,8 @@ class Transport(Protocol):
     """
 
     lossless: bool
-    """Whether every datagram arrives, once and in order, as long as `links` reports no new
-    connection."""
+    """True if every datagram arrives, once and in order, as long as `links` reports no
+    new connection."""
 
     @property
     def physical(self) -> str:

@@ -54,8 +54,7 @@ class Starts:
         self.epoch = epoch
         self.joiners: dict[int, Seqno] = {}     # where our stream starts for them
         self.deferred: Latest[int, LaterStart] = Latest(MAX_MEMBERS)    # by sender
-        self.epochs: Latest[int, int] = Latest(MAX_MEMBERS)     # the process that speaks for each
-                                                                # incarnation that came back
+        self.epochs: Latest[int, int] = Latest(MAX_MEMBERS)     # of incarnations that came back
 
     # ----------------------------------------------------------------------------------- our stream
 
