@@ -19,7 +19,7 @@ class Flag(enum.IntFlag):
 
     INCOMPLETE = 8
     """Not for sending. A message that is larger than a datagram is reported as
-    undelivered; its receiver had acknowledged the begin, and the payload is the rest."""
+    undelivered: its receiver had acknowledged the begin; the payload is the rest."""
 
 
 FRAGMENT = int(Flag.INCOMPLETE)

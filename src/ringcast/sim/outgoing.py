@@ -69,8 +69,7 @@ class Multicasts(Outgoing):
         self.interrupted: Fragments | None = None   # given up after some of its fragments went
         large = (former.large or former.interrupted) if former is not None else None
         if former is not None and large is not None and not former.again:
-            # It died or left in the middle of a message: this process sends all of that
-            # one.
+            # It died or left in the middle of a message: this process sends all of it.
             del log[len(log) - large.sent:]
             self.backlog = [large.payload]
         self.again: list[bytes] = log.after(base)
