@@ -95,10 +95,10 @@ class Member:
         self.multicast, self.unicast = self.endpoint.multicast, self.endpoint.unicast
         self.views: list[View] = []
         self.warnings: list[str] = []
-        self.num_ahead = 0              # turns after which a message of its own was delivered to
-        self.alive = True               # itself, and not framed yet
+        self.alive = True
         self.fault: str | None = None   # why it stopped, if it did so by itself
-        self._said_goodbye = False      # as far as the checkers know
+        # Turns after which it had got messages of its own that were not framed.
+        self.num_ahead = 0
 
     @property
     def now(self) -> Instant:
@@ -239,8 +239,7 @@ class Member:
         self.producer.log_layers()
         self._perform(self.endpoint.take(), now)
         self.num_ahead += precedes(self.multicast.send_window.sent, self.multicast.own.finished)
-        if self.left and not self._said_goodbye:
-            self._said_goodbye = True
+        if self.left:
             self.cluster.checkers.note_departure()
         if self.endpoint.has_left and self.alive:
             self.crash()

@@ -12,7 +12,7 @@ class MemberTransport:
     """What has arrived and was not read yet, and what is to leave.
 
     A socket holds `socket_bytes`, and datagrams that find no room are lost. A
-    `is_lossless` transport reads its connections in time, so nothing overflows.
+    lossless transport reads its connections in time, so nothing overflows.
     `send_full` is the probability that the end of a turn's datagrams finds the send
     buffer full; it may be changed at any time.
     """
