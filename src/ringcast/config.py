@@ -267,7 +267,7 @@ def suggestion(name: str) -> str:
     return f"did you mean {close[0]!r}?" if close else f"the options are {', '.join(options)}"
 
 
-def milliseconds(value: float) -> int:
+def nanoseconds(value: float) -> int:
     """Convert milliseconds, the unit of options, to nanoseconds, the unit of every
     instant inside the stack."""
     return int(value * 1_000_000)

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from ringcast._core.batch import Batch
 from ringcast._core.send_window import SendWindow
 from ringcast.address import Address
-from ringcast.config import Config, milliseconds
+from ringcast.config import Config, nanoseconds
 from ringcast.errors import NotMemberError
 from ringcast.flags import FRAGMENT
 from ringcast.protocols import frag
@@ -59,7 +59,7 @@ class Endpoint:
         self.unreliable = self.stack.layer(Unreliable)
         self.members = self.stack.layer(StaticMembers)
         self.bundler: Bundler = bundler(self.multicast, self.unicast,
-                                        milliseconds(config.bundle_delay))
+                                        nanoseconds(config.bundle_delay))
         self.max_undelivered = config.max_undelivered
         self.undelivered = 0                    # messages delivered and not finished
         self.view: View | None = None
@@ -193,7 +193,7 @@ class Leaving:
 
     def __init__(self, endpoint: Endpoint, by: Instant | None, now: Instant) -> None:
         self.endpoint = endpoint
-        self.leave_timeout = milliseconds(endpoint.config.leave_timeout)
+        self.leave_timeout = nanoseconds(endpoint.config.leave_timeout)
         # Until when it waits for acks, for others to learn what was finished, for their
         # views.
         self.by = by

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ringcast.address import Address, Session
-from ringcast.config import MAX_DATAGRAM, Config, milliseconds, terms_of
+from ringcast.config import MAX_DATAGRAM, Config, nanoseconds, terms_of
 from ringcast.digest import Digest
 from ringcast.protocols.budget import ReceiveBudget
 from ringcast.protocols.multicast.base import Multicast
@@ -82,7 +82,7 @@ def open_udp(group: str, member: int, config: Config) -> Transport:
     return UdpTransport(
         group_address=config.group_address, port=config.port, interface=config.interface,
         ttl=config.ttl, receive_buffer=config.receive_buffer, max_datagram=config.max_datagram,
-        busy_poll=milliseconds(config.busy_poll), insecure=config.insecure)
+        busy_poll=nanoseconds(config.busy_poll), insecure=config.insecure)
 
 
 def open_tcp(group: str, member: int, config: Config) -> Transport:
@@ -91,7 +91,7 @@ def open_tcp(group: str, member: int, config: Config) -> Transport:
         group=group_id(group), member=member, interface=config.interface, port=config.port,
         port_range=config.port_range, hosts=[host for host in config.hosts.split(",") if host],
         max_unsent=config.max_unsent, link_timeout=config.link_timeout / 1000,
-        busy_poll=milliseconds(config.busy_poll), insecure=config.insecure)
+        busy_poll=nanoseconds(config.busy_poll), insecure=config.insecure)
 
 
 def open_inproc(group: str, member: int, config: Config) -> Transport:

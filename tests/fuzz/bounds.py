@@ -13,7 +13,7 @@ import reference
 from honest import CONFIG, DONT_LOOPBACK, HONEST, LARGE, NAMES, Honest
 
 from ringcast.address import EVERYONE
-from ringcast.config import MAX_MEMBERS, milliseconds
+from ringcast.config import MAX_MEMBERS, nanoseconds
 from ringcast.protocols import frag, unreliable
 from ringcast.protocols.multicast import base as multicast, mcast, nakack2, stable
 from ringcast.protocols.multicast.lossless import MOST_ROOM
@@ -26,8 +26,8 @@ from ringcast.protocols.stream import Stream
 from ringcast.protocols.unicast3 import control, delivery, memory, receiving
 from ringcast.protocols.unreliable import UNRELIABLE
 
-SCAN, GREETING = milliseconds(CONFIG.xmit_interval), milliseconds(CONFIG.hello_interval) // 10
-SYNC, STABLE, GAP = (milliseconds(time) for time in (
+SCAN, GREETING = nanoseconds(CONFIG.xmit_interval), nanoseconds(CONFIG.hello_interval) // 10
+SYNC, STABLE, GAP = (nanoseconds(time) for time in (
     CONFIG.sync_min_interval, CONFIG.stable_interval, CONFIG.gap_timeout))
 LARGEST = 700                           # bytes of a data datagram here: a bundle, or one payload
 LIMIT = 100                             # undelivered messages that an application allows, at most

@@ -41,7 +41,7 @@ from ringcast.channel.reentry import REENTERED, deadline_after, refuses_reentry
 from ringcast.channel.sending import Sending
 from ringcast.channel.state import State
 from ringcast.channel.threads import Threads
-from ringcast.config import check_xmit_interval, configure, milliseconds
+from ringcast.config import check_xmit_interval, configure, nanoseconds
 from ringcast.digest import Digest
 from ringcast.endpoint import Endpoint
 from ringcast.errors import ConfigError, RingcastError
@@ -382,7 +382,7 @@ class Channel(SendPort):
         check_xmit_interval(arguments.number("xmit_interval", value), self.stack)
         if self._state.closed:
             self._state.check_open()
-        self._driver.run_in_turn(partial(self._multicast.change_interval, milliseconds(value)))
+        self._driver.run_in_turn(partial(self._multicast.change_interval, nanoseconds(value)))
         self._driver.request_turn_by(0)
 
     @property

@@ -66,7 +66,7 @@ import msgspec
 from msgspec import Meta
 
 from ringcast.address import EVERYONE, Address
-from ringcast.config import MAX_MEMBERS, MAX_NAME, MAX_RESUME, Config, milliseconds
+from ringcast.config import MAX_MEMBERS, MAX_NAME, MAX_RESUME, Config, nanoseconds
 from ringcast.digest import Digest
 from ringcast.errors import ConfigError
 from ringcast.kinds import Kind, takes
@@ -137,7 +137,7 @@ class StaticMembers(Layer):
         self.terms = terms or {}
         # Of incarnations in the table that have come back:
         self.epochs = {local.incarnation: epoch} if epoch else {}
-        self.interval = milliseconds(config.hello_interval)
+        self.interval = nanoseconds(config.hello_interval)
         self.resume = {sender.incarnation: seqno for sender, seqno in (resume or {}).items()}
         if len(self.resume) > MAX_RESUME:
             raise ConfigError(f"resume names {len(self.resume)} senders; leave out those that "

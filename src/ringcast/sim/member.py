@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ringcast.address import Address, Session
-from ringcast.config import configure, milliseconds
+from ringcast.config import configure, nanoseconds
 from ringcast.digest import Digest
 from ringcast.endpoint import Endpoint
 from ringcast.protocols.bundler import Dest
@@ -185,7 +185,7 @@ class Member:
     def change_interval(self, milli: float) -> None:
         """Change xmit_interval; 0 is NAKACK2 without retransmission."""
         assert isinstance(self.multicast, Nakack2)
-        self.multicast.change_interval(milliseconds(milli), self.now)
+        self.multicast.change_interval(nanoseconds(milli), self.now)
         self.request_turn()
 
     def stop_receiving(self) -> None:

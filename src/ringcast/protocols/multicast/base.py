@@ -24,7 +24,7 @@ from ringcast._core import wire
 from ringcast._core.batch import Batch
 from ringcast._core.send_window import SendWindow
 from ringcast.address import EVERYONE, Address
-from ringcast.config import Config, milliseconds
+from ringcast.config import Config, nanoseconds
 from ringcast.digest import Digest
 from ringcast.kinds import Kind, takes
 from ringcast.protocols.budget import ReceiveBudget, set_window_limit, tune_bundling
@@ -99,7 +99,7 @@ class Multicast(Rules):
         self.receiving = receiving
         self.epoch = epoch
         self.budget = budget
-        self.interval = milliseconds(config.xmit_interval)
+        self.interval = nanoseconds(config.xmit_interval)
         self.receive_bytes = config.max_bytes           # in a receive window
         window = self.make_window(offset, config.max_bytes)
         self.send_window = SendWindow(window, bundle=config.max_bundle_size,
@@ -159,7 +159,7 @@ class Multicast(Rules):
     @property
     def pause(self) -> int:
         """Return in how many nanoseconds a window may be repeated once."""
-        return self.interval if self.interval > 0 else milliseconds(self.config.scan_interval)
+        return self.interval if self.interval > 0 else nanoseconds(self.config.scan_interval)
 
     # ------------------------------------------------------------------------------------ receiving
 

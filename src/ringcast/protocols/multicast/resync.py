@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from ringcast._core import wire
-from ringcast.config import milliseconds
+from ringcast.config import nanoseconds
 from ringcast.kinds import Kind
 from ringcast.protocols.multicast.base import REPEAT
 from ringcast.protocols.multicast.windows import ReceiveWindow
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ringcast.protocols.multicast.nakack2 import Nakack2
 
 UNLIMITED = 1 << 62                     # bytes: counted and never refused
-PAUSE = milliseconds(20.0)              # between two answers to one member over one connection
+PAUSE = nanoseconds(20.0)              # between two answers to one member over one connection
 
 
 class Resync(msgspec.Struct, array_like=True):

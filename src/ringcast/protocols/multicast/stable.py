@@ -29,7 +29,7 @@ import msgspec
 from msgspec import Meta
 
 from ringcast.address import EVERYONE, Address
-from ringcast.config import MAX_MEMBERS, Config, milliseconds
+from ringcast.config import MAX_MEMBERS, Config, nanoseconds
 from ringcast.kinds import Kind, takes
 from ringcast.protocols.multicast.nakack2 import Nakack2
 from ringcast.protocols.retransmission import Backoff
@@ -76,7 +76,7 @@ class Stable(Layer):
 
     def __init__(self, local: Address, config: Config, nakack: Nakack2) -> None:
         self.local = local
-        self.interval = milliseconds(config.stable_interval)
+        self.interval = nanoseconds(config.stable_interval)
         self.capacity = config.capacity
         self.nakack = nakack
         nakack.stability = self

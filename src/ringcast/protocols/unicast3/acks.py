@@ -16,7 +16,7 @@ flood it.
 from collections.abc import Mapping
 from heapq import heappop, heappush
 
-from ringcast.config import milliseconds
+from ringcast.config import nanoseconds
 from ringcast.protocols.budget import ReceiveBudget
 from ringcast.protocols.seqnos import Seqno
 from ringcast.protocols.unicast3 import control
@@ -37,8 +37,8 @@ class Acks:
     def __init__(self, context: Context, receivers: Mapping[int, ReceiverEntry],
                  budget: ReceiveBudget, timestamp: Timestamp) -> None:
         self.context, self.receivers, self.budget = context, receivers, budget
-        self.min_interval = milliseconds(context.config.ack_min_interval)
-        self.max_interval = milliseconds(context.config.ack_max_interval)
+        self.min_interval = nanoseconds(context.config.ack_min_interval)
+        self.max_interval = nanoseconds(context.config.ack_max_interval)
         self.timestamps = Counter(timestamp)
         # When acks are due, and to whom. An entry's ack_at says whether one still is.
         self.heap: list[tuple[Instant, int]] = []

@@ -14,7 +14,7 @@ layer's task has something to do:
 from dataclasses import dataclass
 
 from ringcast.address import Address
-from ringcast.config import Config, milliseconds
+from ringcast.config import Config, nanoseconds
 from ringcast.protocols.unicast3.states import Entry, State
 from ringcast.stack import Effects, Instant, Layer
 
@@ -54,10 +54,10 @@ class Context:
         self.layer = layer
         self.local, self.config = local, config
         self.receiving = receiving          # the application takes messages
-        self.interval = milliseconds(config.scan_interval)
-        self.sync_interval = milliseconds(config.sync_min_interval)
-        self.expiry = milliseconds(config.conn_expiry_timeout)
-        self.close_timeout = milliseconds(config.conn_close_timeout)
+        self.interval = nanoseconds(config.scan_interval)
+        self.sync_interval = nanoseconds(config.sync_min_interval)
+        self.expiry = nanoseconds(config.conn_expiry_timeout)
+        self.close_timeout = nanoseconds(config.conn_close_timeout)
         self.members: dict[int, Address] = {}
         self.view_id = 0
         self.counters = Counters()

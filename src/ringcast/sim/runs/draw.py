@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from ringcast.config import configure, milliseconds
+from ringcast.config import configure, nanoseconds
 from ringcast.sim.network import MS
 from ringcast.sim.runs.faults import SECOND, breaks, faults, joins, returns, switches
 from ringcast.sim.runs.load import large_messages, multicast_load, unicast_load
@@ -36,7 +36,7 @@ def draw(seed: int, settings: Settings) -> Plan:
     rng = Random(f"{seed} plan")
     names = NAMES[:pick(settings.members, rng.choice([2, 3, 3, 4, 5, 7]))]
     options = stack_options(rng) | settings.options
-    interval = milliseconds(configure(options, settings.stack).scan_interval)
+    interval = nanoseconds(configure(options, settings.stack).scan_interval)
     seconds = min(10.0, max(0.8, rng.uniform(80, 300) * interval / SECOND))
     duration = int(pick(settings.duration, seconds) * SECOND)
     network: dict[str, Any] = {name: pick(getattr(settings, name), sometimes(rng, most))

@@ -13,7 +13,7 @@ from time import process_time
 
 import msgspec
 
-from ringcast.config import configure, milliseconds
+from ringcast.config import configure, nanoseconds
 from ringcast.protocols.seqnos import MODULUS
 from ringcast.sim.checkers import Violation
 from ringcast.sim.clock import Clock
@@ -279,7 +279,7 @@ class Run:
     def _drain(self) -> None:
         """Check that all that is owed happens within the stated number of intervals."""
         cluster = self.cluster
-        step, hello_interval = self._interval(), milliseconds(self.config.hello_interval)
+        step, hello_interval = self._interval(), nanoseconds(self.config.hello_interval)
         windows = sum(self._windows(member) for member in cluster.living())
         bound = ((INTERVALS + WINDOW_INTERVALS * windows) * step + HELLOS * hello_interval
                  + self._unicast_bound(step))
@@ -309,9 +309,9 @@ class Run:
         if smallest < config.capacity:      # what has no room there comes again, window by window
             unacked = sum(member.unicast.num_unacked() for member in living)
             waiting += SCANS_PER_REPEAT * unacked // smallest
-        acks = milliseconds(config.ack_min_interval + config.ack_max_interval
+        acks = nanoseconds(config.ack_min_interval + config.ack_max_interval
                             + config.sync_min_interval)
-        return (2 * milliseconds(config.conn_close_timeout)
+        return (2 * nanoseconds(config.conn_close_timeout)
                 + (WINDOW_INTERVALS + waiting) * (step + acks))
 
     def _leave(self) -> None:
@@ -320,7 +320,7 @@ class Run:
         for member in [member for member in self.cluster.living()
                        if self.plan.starts[member.name].returns]:
             member.leave()
-            self._advance(self.cluster.now + milliseconds(member.config.leave_timeout))
+            self._advance(self.cluster.now + nanoseconds(member.config.leave_timeout))
             if others := [other.name for other in self.cluster.living()
                           if member.address in other.views[-1]]:
                 self.cluster.checkers.violated("goodbye",
@@ -330,8 +330,8 @@ class Run:
     def _quiesce(self) -> None:
         """Check that there is silence after the last acks and agreements."""
         cluster, config = self.cluster, self.config
-        a_while = (INTERVALS * self._interval() + 10 * milliseconds(config.hello_interval)
-                   + 4 * milliseconds(config.conn_close_timeout
+        a_while = (INTERVALS * self._interval() + 10 * nanoseconds(config.hello_interval)
+                   + 4 * nanoseconds(config.conn_close_timeout
                                       + min(config.conn_expiry_timeout, 1000)))
         # Datagrams that wait for the wire may still be answered.
         self._advance(max(cluster.now, cluster.network.busy_until()))
@@ -371,7 +371,7 @@ class Run:
 
 def slowed(milli: float) -> int:
     """Return the nanoseconds that so many milliseconds of the slowest clock take."""
-    return milliseconds(milli) * 10 // 9
+    return nanoseconds(milli) * 10 // 9
 
 
 def simulate(seed: int, settings: Settings, actions: int | None = None) -> Outcome:

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from ringcast.config import configure, milliseconds
+from ringcast.config import configure, nanoseconds
 from ringcast.sim.network import MS
 from ringcast.sim.runs.faults import SECOND, breaks, faults
 from ringcast.sim.runs.load import unicast_load
@@ -31,12 +31,12 @@ def steady_plan(seed: int, settings: Settings) -> Plan:
     config = configure(settings.options, settings.stack)
     bandwidth = int((settings.bandwidth or 0.0) * 1_000_000)
     delay = int((settings.delay or 0.0) * MS)
-    begin = 10 * milliseconds(config.hello_interval)    # a lost HELLO is repeated before
+    begin = 10 * nanoseconds(config.hello_interval)    # a lost HELLO is repeated before
     end = begin + int((settings.duration or 0.0) * SECOND)
     window = max(1, min(config.capacity, config.max_bytes // max(1, size)))
     plenty = window + bandwidth * TICK // SECOND // (size + 20)     # more than leaves in one tick
     in_flight = window * (size + 100) * SECOND // bandwidth         # time of a window on the wire
-    duration = end + 10 * milliseconds(config.scan_interval) + 10 * delay + len(names) * in_flight
+    duration = end + 10 * nanoseconds(config.scan_interval) + 10 * delay + len(names) * in_flight
     network: dict[str, Any] = {name: getattr(settings, name) or 0.0 for name in RATES}
     timed = (*FAULTS, "unicast", "large", "splits", "breaks")
     asked = msgspec.structs.replace(settings, **{name: getattr(settings, name) or 0
