@@ -111,7 +111,8 @@ MUTATIONS = [
              "Multicast.announce",
              "if self.has_unacked():", "if False:"),
     Mutation("announce the highest seqno once", "Multicast.announce",
-             "if self.backoff.scan(", "if not self.backoff.stalls("),
+             "len(self.starts.joiners))):",
+             "len(self.starts.joiners))) and not self.backoff.scans:"),
     Mutation("do not wake up while something is missing", "Multicast.is_busy",
              "window.stream.unacked_messages or window.ring.hd != window.ring.hr or",
              "window.stream.unacked_messages or"),
@@ -160,7 +161,10 @@ MUTATIONS = [
     Mutation("open a window for a START of another view", "Starts.receive",
              "elif start.view_id != layer.view_id or start.epoch >", "elif start.epoch >", LATE),
     Mutation("forget what a returning member already has", "Starts.admit",
-             "            start = window.ring.low\n", "            pass\n"),
+             "        start = window.sent if kept is None else kept\n"
+             "        if resume is not None and not precedes(start, resume):\n"
+             "            start = window.ring.low\n",
+             "        start = window.sent\n"),
     Mutation("give the next incarnation nothing of what was kept", "Starts.admit",
              "window.sent if kept is None else kept", "window.sent"),
     # ----------------------------------------------------------------------------------- delivering

@@ -102,12 +102,12 @@ class Member:
 
     @property
     def now(self) -> Instant:
-        """What its clock shows."""
+        """Return what its clock shows, in nanoseconds."""
         return self.clock.read(self.cluster.now)
 
     @property
     def left(self) -> bool:
-        """Whether it has said goodbye."""
+        """Return whether it has said goodbye."""
         return self.endpoint.leaving is not None and self.endpoint.leaving.has_said_goodbye
 
     @property

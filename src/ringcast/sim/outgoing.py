@@ -20,7 +20,7 @@ class Outgoing:
 
     @property
     def has_next(self) -> bool:
-        """Whether a message waits."""
+        """Return whether a message waits."""
         raise NotImplementedError
 
     def next(self) -> tuple[bytes, int]:

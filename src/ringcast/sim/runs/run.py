@@ -61,7 +61,7 @@ class Outcome(msgspec.Struct, kw_only=True):
 
     @property
     def is_void(self) -> bool:
-        """Whether it had next to no traffic."""
+        """Return whether it had next to no traffic."""
         return not self.check and self.deliveries < VOID
 
 

@@ -297,7 +297,7 @@ class Entry:
 
     @property
     def usage(self) -> str:
-        """How to write the line."""
+        """Return how to write the line."""
         return (self.read.__doc__ or "").partition(":")[0].strip()
 
 

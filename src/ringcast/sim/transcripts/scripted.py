@@ -92,7 +92,7 @@ class Disturbance:
 
     @property
     def is_over(self) -> bool:
-        """Whether it has happened often enough."""
+        """Return whether it has happened often enough."""
         return self.times is not None and self.used >= self.times
 
     def is_about(self, source: str, target: str, sent: SentDatagram) -> bool:
