@@ -16,6 +16,7 @@ from ringcast.address import EVERYONE, Address
 from ringcast.digest import Digest
 from ringcast.flags import FRAGMENT, Flag
 from ringcast.protocols.frag import HEAD
+from ringcast.protocols.latest import Latest
 from ringcast.protocols.multicast import base as multicast, mcast, nakack2, stable
 from ringcast.protocols.multicast.base import Multicast
 from ringcast.protocols.multicast.starts import START
@@ -53,14 +54,16 @@ class Recorder:
         self.multicast, self.unicast = multicast, unicast
         self.offset_of = offset_of
         self.view_id = 0
-        self.names: dict[int, str] = {local.incarnation: str(local)}
+        self.names: Latest[int, str] = Latest(MOST_STREAMS)
+        self.names.remember(local.incarnation, str(local))
         self.low = multicast.send_window.ring.low
         self.next_sample = 0
-        self.num_delivered: dict[StreamKey, int] = {}   # messages, in order
-        self.acked: dict[StreamKey, int] = {}           # position
-        self.sent_to: dict[StreamKey, int] = {}         # highest position sent on a connection
+        self.num_delivered: Latest[StreamKey, int] = Latest(MOST_STREAMS)  # messages, in order
+        self.acked: Latest[StreamKey, int] = Latest(MOST_STREAMS)  # position
+        # Highest position sent on a connection.
+        self.sent_to: Latest[StreamKey, int] = Latest(MOST_STREAMS)
         # Position of the first fragment of a message, by the number of the message.
-        self.begun: dict[tuple[StreamKey, int], int] = {}
+        self.begun: Latest[tuple[StreamKey, int], int] = Latest(MOST_STREAMS)
         # What each member was told last about where the stream begins: seqno and view
         # id.
         self.started: dict[int, tuple[int, int]] = {}
@@ -89,7 +92,7 @@ class Recorder:
     def learn_names(self, view: View) -> None:
         """Remember the names of members, because datagrams have only incarnations."""
         for member in view.members:
-            remember(self.names, member.incarnation, str(member))
+            self.names.remember(member.incarnation, str(member))
 
     def record_window(self, time: int, wall: int) -> None:
         """Record what was purged from the send window, and from time to time how full
@@ -135,7 +138,7 @@ class Recorder:
             self._record_run("send" if is_new else "retransmit", key, self._name(packet.dest),
                            packet.data, run, time, wall)
             if is_new:
-                remember(self.sent_to, key, last)
+                self.sent_to.remember(key, last)
 
     def _record_run(self, event: str, key: StreamKey, peer: str | None, datagram: bytes,
                     run: tuple[int, int, int, int, int, int], time: int, wall: int) -> None:
@@ -147,7 +150,7 @@ class Recorder:
             number, index, parts = HEAD.unpack_from(datagram, at)
             nbytes -= HEAD.size
             if index == 0 and event == "send":
-                remember(self.begun, (key, number), first)
+                self.begun.remember((key, number), first)
             begins = self.begun.get((key, number))
             if index < parts - 1:
                 flags, begins = flags | PART, None
@@ -206,7 +209,7 @@ class Recorder:
             first += count
             ord = None if ord is None else ord + count
         if ord is not None:
-            remember(self.num_delivered, key, ord)
+            self.num_delivered.remember(key, ord)
 
     def _connection_of(self, batch: Batch) -> int | None:
         """Return the conn-id of the connection over which a batch came."""
@@ -237,7 +240,7 @@ class Recorder:
         sender, dest, conn_id = key
         last = self._position(sender, seqno)
         before = self.acked.get(key, last)
-        remember(self.acked, key, last)
+        self.acked.remember(key, last)
         self._row(time, wall, "ack", sender=self._name(sender), peer=self._me_unless_all(dest),
                   conn_id=signed_or_none(conn_id), first=before + 1, last=last,
                   count=last - before, ord=self.num_delivered.get(key, 0), nbytes=nbytes)
@@ -350,12 +353,3 @@ class Recorder:
 def signed_or_none(value: int | None) -> int | None:
     """Return a number of 64 bits as a signed column holds it, and None as None."""
     return None if value is None else signed(value)
-
-
-def remember(table: dict[Any, Any], key: Any, value: Any) -> None:
-    """Put a value at the end of a table; if that is full, drop the one that has not
-    changed for longest."""
-    table.pop(key, None)
-    table[key] = value
-    if len(table) > MOST_STREAMS:
-        del table[next(iter(table))]

@@ -31,6 +31,7 @@ from msgspec import Meta
 from ringcast.address import EVERYONE, Address
 from ringcast.config import MAX_MEMBERS, Config, nanoseconds
 from ringcast.kinds import Kind, takes
+from ringcast.protocols.latest import Latest
 from ringcast.protocols.multicast.nakack2 import Nakack2
 from ringcast.protocols.retransmission import Backoff
 from ringcast.protocols.seqnos import MODULUS, Seqno, is_seqno, later, precedes
@@ -83,7 +84,8 @@ class Stable(Layer):
         self.view_id = 0
         self.members: tuple[int, ...] = ()
         self.votes: dict[int, Vote] = {}        # the coordinator's: the last one of each member
-        self.early: dict[int, Vote] = {}        # the same, of views that are not here yet
+        # The same, of views that are not here yet.
+        self.early: Latest[int, Vote] = Latest(MAX_MEMBERS)
         # the coordinator's: of each stream, the slowest member and what is stable
         self.minima: dict[int, tuple[int, tuple[Seqno, Seqno] | None]] = {}
         self.concluded: StabilityReport | None = None   # what the coordinator said last
@@ -313,17 +315,15 @@ class Stable(Layer):
     def _keep(self, member: int, vote: Vote) -> None:
         """Keep the vote of a view that is not here yet: its member votes again only
         with a backoff."""
-        before = self.early.pop(member, vote)
-        self.early[member] = vote if vote.view_id >= before.view_id else before
-        if len(self.early) > MAX_MEMBERS:
-            del self.early[next(iter(self.early))]
+        before = self.early.get(member, vote)
+        self.early.remember(member, vote if vote.view_id >= before.view_id else before)
 
     def _count_early_votes(self, now: Instant) -> None:
         """Count the early votes of the view that has just come, and forget older
         ones."""
-        early = self.early
-        self.early = {member: vote for member, vote in early.items() if vote.view_id > self.view_id}
-        for member, vote in early.items():
+        for member, vote in list(self.early.items()):
+            if vote.view_id <= self.view_id:
+                del self.early[member]
             if vote.view_id == self.view_id:
                 self._accept(member, vote, now)
 
