@@ -169,7 +169,7 @@ MUTATIONS = [
              "window.sent if kept is None else kept", "window.sent"),
     # ----------------------------------------------------------------------------------- delivering
     Mutation("own messages are not delivered", "Multicast._deliver_in_order",
-             "[*self.windows.deliverable(), None]", "self.windows.deliverable()"),
+             "if window.started), None]", "if window.started)]"),
     Mutation("deliver as long as anything is there, in any order", "Stream.take",
              "        payloads = self.ring.remove_many(limit, nullify=False)",
              "        payloads = self.ring.remove_many(limit, nullify=False)\n"

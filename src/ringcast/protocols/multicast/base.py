@@ -282,7 +282,8 @@ class Multicast(Rules):
 
     def _deliver_in_order(self, limit: int, now: Instant) -> int:
         """Take messages from all windows in turn; None stands for our own."""
-        windows = [*self.windows.deliverable(), None]
+        windows = [*(window for window in (*self.windows.leaving, *self.windows.values())
+                     if window.started), None]
         handed = 0
         for step in range(len(windows)):
             if limit <= handed:

@@ -78,10 +78,6 @@ class ReceiveWindows(dict[int, ReceiveWindow]):
         left."""
         return departed in self.departed and self.departed[departed].outstanding > 0
 
-    def deliverable(self) -> list[ReceiveWindow]:
-        """Return the windows that may deliver, those of members that are gone first."""
-        return [window for window in (*self.leaving, *self.values()) if window.started]
-
     # ------------------------------------------------------------------------ members that are gone
 
     def leave(self, sender: int) -> None:
