@@ -38,8 +38,8 @@ class Address(msgspec.Struct, frozen=True, order=True, array_like=True):
 
 
 class Session(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What lets several processes, one after the other, be one incarnation of a member
-    that only sends.
+    """Let several processes, one after the other, be one incarnation of a member that
+    only sends.
 
     `incarnation` is as in Address. `seqno` is the seqno up to which every member has
     acknowledged this incarnation's messages to everybody; 0: there are none yet. The

@@ -4,7 +4,7 @@ import enum
 
 
 class Flag(enum.IntFlag):
-    """How a message is sent; combine flags with `|`."""
+    """Choose how a message is sent; combine flags with `|`."""
 
     OOB = 1
     """Deliver the message on arrival, exactly once, outside the order of its sender's

@@ -53,8 +53,8 @@ Found = tuple[int | None, ...]                      # a row of EARLY
 
 @dataclass
 class Obligations:
-    """Who must acknowledge whose messages, from the events that are few; members are
-    their numbers."""
+    """Tell who must acknowledge whose messages, from the events that are few. Members
+    are their numbers."""
 
     # sender: view: receivers
     views: dict[int, dict[int, set[int]]] = field(

@@ -1,4 +1,4 @@
-"""How a signal handler may call the channel whose call it interrupted.
+"""Let a signal handler call the channel whose call it interrupted.
 
 Python runs signal handlers on the main thread, between two bytecodes of whatever that
 does. If the interrupted call holds a lock, a handler that waits for the lock waits for

@@ -34,8 +34,8 @@ class Failure:
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """What one process measured in a run. Rates are messages a second since the start;
-    `cores` is CPU time by elapsed time; `figures` are other measurements."""
+    """Hold what one process measured in a run. Rates are messages a second since the
+    start; `cores` is CPU time by elapsed time; `figures` are other measurements."""
 
     name: str
     sent: int

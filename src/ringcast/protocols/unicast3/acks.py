@@ -88,7 +88,7 @@ class Acks:
         self._send_ack(peer, conn_id, finished, 0, now)
 
     def _send_ack(self, peer: int, conn_id: ConnId, finished: Seqno | None, credit: int,
-              now: Instant) -> None:
+                  now: Instant) -> None:
         ack = control.Ack(conn_id, finished, self.timestamps.next(), credit)
         self.context.layer.send_control(control.ACK, ack, peer, now)
 
