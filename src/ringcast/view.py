@@ -5,21 +5,45 @@ import msgspec
 from ringcast.address import Address
 
 
-class View(msgspec.Struct, frozen=True, array_like=True):
-    """The members at one time, in the order of their names, under an id that only
-    grows.
+class View(msgspec.Struct, frozen=True, array_like=True, eq=False):
+    """The members at one time, under an id that only grows.
 
-    Two views with the same id have the same members in the same order. `address in
-    view` tests whether an Address is a member.
+    - `members`: the oldest first; of a group with a list of members, in the order of
+      their names;
+    - `joined`, `left`: who came and who is gone since the view before, as this member
+      saw it;
+    - `departed`: of each who is gone, the last seqno that every member that stays has
+      delivered;
+    - `subgroups`: if several groups became one, the members that each of them had;
+    - `primary`: whether no other part of the group can be primary at the same time.
+
+    Two views with the same id have the same members in the same order, so views are
+    equal if these are. `address in view` tests whether an Address is a member.
     """
 
     id: int
     members: tuple[Address, ...]
+    joined: tuple[Address, ...] = ()
+    left: tuple[Address, ...] = ()
+    departed: dict[Address, int] = {}
+    subgroups: tuple[tuple[Address, ...], ...] = ()
+    primary: bool = True
 
     @property
     def names(self) -> tuple[str, ...]:
         """Return the names of the members, in their order."""
         return tuple(member.name for member in self.members)
+
+    @property
+    def coordinator(self) -> Address:
+        """Return the member that decides on the next view: the oldest one."""
+        return self.members[0]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, View) and (self.id, self.members) == (other.id, other.members)
+
+    def __hash__(self) -> int:
+        return hash(self.id)
 
     def __contains__(self, member: object) -> bool:
         return member in self.members
