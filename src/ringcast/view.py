@@ -42,6 +42,9 @@ class View(msgspec.Struct, frozen=True, array_like=True, eq=False):
     def __eq__(self, other: object) -> bool:
         return isinstance(other, View) and (self.id, self.members) == (other.id, other.members)
 
+    def __ne__(self, other: object) -> bool:
+        return not self == other        # msgspec's own __ne__ does not ask __eq__
+
     def __hash__(self) -> int:
         return hash(self.id)
 
