@@ -39,6 +39,8 @@ class Kind(int):
       a list of ranges;
     - `messages_at`: where the messages begin in the datagram, if it carries messages
       with seqnos; between the header and the messages stands a conn-id;
+    - `of_another`: in the place of the conn-id stands the incarnation of the member
+      that sent the messages first;
     - `measured`: how measurements count it: data, repeat or control;
     - `traced`: False keeps its datagrams out of traces.
     """
@@ -47,18 +49,20 @@ class Kind(int):
     body: type[msgspec.Struct] | None
     about: str
     messages_at: int
+    of_another: bool
     measured: str
     traced: bool
     _decoder: "msgspec.msgpack.Decoder[Any] | None"
 
     def __new__(cls, number: int, name: str, body: type[msgspec.Struct] | None = None, *,
-                about: str = "", messages_at: int = 0, measured: str = "",
-                traced: bool = True) -> "Kind":
+                about: str = "", messages_at: int = 0, of_another: bool = False,
+                measured: str = "", traced: bool = True) -> "Kind":
         if not 0 < number <= HIGHEST_NUMBER:
             raise ValueError(f"the kind {name!r} has the number {number}; it may have 1 to "
                              f"{HIGHEST_NUMBER}")
         kind = super().__new__(cls, number)
         kind.name, kind.body, kind.about, kind.messages_at = name, body, about, messages_at
+        kind.of_another = of_another
         kind.measured = measured or ("data" if messages_at else "control")
         kind.traced = traced
         kind._decoder = msgspec.msgpack.Decoder(body) if body else None
@@ -88,9 +92,18 @@ class Kind(int):
 
     def conn_id(self, datagram: "Buffer") -> int | None:
         """Return the conn-id of a datagram, if it has one."""
-        if self.messages_at > wire.HEADER_SIZE:
-            return int.from_bytes(memoryview(datagram)[wire.HEADER_SIZE:self.messages_at], "little")
+        if self.messages_at > wire.HEADER_SIZE and not self.of_another:
+            return self._prefix(datagram)
         return getattr(self.decode(datagram), "conn_id", None)
+
+    def origin(self, datagram: "Buffer") -> int | None:
+        """Return who sent the messages of a datagram first, if that is not the sender
+        of the datagram."""
+        return self._prefix(datagram) if self.of_another else None
+
+    def _prefix(self, datagram: "Buffer") -> int:
+        """Return the number between the header and the messages."""
+        return int.from_bytes(memoryview(datagram)[wire.HEADER_SIZE:self.messages_at], "little")
 
     def timestamp(self, datagram: "Buffer") -> int | None:
         """Return the timestamp of a control datagram, if it has one."""

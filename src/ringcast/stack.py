@@ -76,7 +76,8 @@ class Effects:
     closed: list[Address] = field(default_factory=list)
     # A send window has room again, or its member left.
     writable: bool = False
-    # Packets that had no room have come into their window: deliver.
+    # Deliver again: packets that had no room have come into their window, or a view has
+    # to wait until the messages of this turn are with the application.
     arrived: bool = False
     # Members whose packets have no room, for transport.hold().
     held: set[int] | None = None

@@ -99,6 +99,8 @@ class Driver:
             self.transport.put(effects.packets)
         if effects.held is not None:
             self.transport.hold(effects.held)
+        if effects.arrived:
+            self.request_turn()         # the next one delivers what must not come in this one
         if (owner := self._owner()) is not None:
             self._perform(owner, effects)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from ringcast._core.batch import Batch
 from ringcast._core.window import Window
 from ringcast.protocols.retransmission import Gaps
-from ringcast.protocols.seqnos import MODULUS
+from ringcast.protocols.seqnos import MODULUS, Seqno
 from ringcast.protocols.stream import Stream
 from ringcast.stack import Effects
 
@@ -27,6 +27,12 @@ class Incoming:
     def has_next(self) -> bool:
         """Return whether the next message in order is here."""
         return self.ring.get((self.ring.hd + 1) % MODULUS) is not None
+
+    @property
+    def come_up_to(self) -> Seqno:
+        """Return the seqno up to which everything has come."""
+        gaps = self.ring.missing(1)
+        return (gaps[0][0] - 1) % MODULUS if gaps else self.ring.hr
 
     @property
     def num_stranded(self) -> int:

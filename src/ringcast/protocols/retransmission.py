@@ -18,10 +18,11 @@ so that no request costs more than it should (decision 24).
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from ringcast._core import wire
-from ringcast._core.send_window import SendWindow
+from ringcast._core.marks import Marks
+from ringcast._core.stamps import Stamps
 from ringcast._core.window import Window
 from ringcast.address import EVERYONE
 from ringcast.protocols.seqnos import (
@@ -259,21 +260,35 @@ def clipped(ranges: list[Range], low: Seqno, sent: Seqno) -> list[Range] | None:
     return wanted if len(ranges) <= MAX_RANGES else None
 
 
+class Repeatable(Protocol):
+    """Messages that can be repeated: a SendWindow, or what a receiver holds."""
+
+    @property
+    def ring(self) -> Window: ...
+    @property
+    def marks(self) -> Marks: ...
+    @property
+    def stamps(self) -> Stamps: ...
+    @property
+    def bundle(self) -> int: ...
+
+
 class Pace:
     """How much a sender may repeat: a bucket of as many bytes as its window may hold.
     What is acknowledged fills it, because that got through, and so does a part of the
     window in each interval. Within one interval nothing is repeated twice to the same
     members."""
 
-    __slots__ = ("budget", "low", "repeated", "since")
+    __slots__ = ("budget", "low", "most", "repeated", "since")
 
-    def __init__(self) -> None:
+    def __init__(self, most: int = 0) -> None:
+        self.most = most                        # bytes in the bucket at most; 0: as in the window
         self.budget = 0                         # bytes in the bucket
         self.low: Seqno | None = None           # LOW when it was filled last; None: fill it whole
         self.since: Instant = 0                 # when the interval began
         self.repeated: dict[bytes, list[Range]] | None = None   # in this interval, by prefix
 
-    def pack(self, window: SendWindow, wanted: list[Range], prefix: bytes, interval: int,
+    def pack(self, window: "Repeatable", wanted: list[Range], prefix: bytes, interval: int,
              now: Instant) -> tuple[list[bytes], int]:
         """Return datagrams with the messages of `wanted` that may be repeated now, and
         how many messages those are. `prefix` comes before the messages: header and
@@ -291,11 +306,12 @@ class Pace:
             self.repeated = repeated
         return datagrams, messages
 
-    def _fill(self, window: SendWindow, interval: int, now: Instant) -> None:
+    def _fill(self, window: "Repeatable", interval: int, now: Instant) -> None:
         """Add to the bucket what was acknowledged, and the share of a new interval."""
         ring = window.ring
+        most = self.most or ring.max_bytes
         if self.low is None:
-            self.budget = ring.max_bytes
+            self.budget = most
         else:
             mean = ring.nbytes // max(1, (ring.hr - ring.low) % MODULUS)
             self.budget += (ring.low - self.low) % MODULUS * max(1, mean)
@@ -303,8 +319,8 @@ class Pace:
         if now - self.since >= interval:
             self.since = now
             self.repeated = None
-            self.budget = max(self.budget, 0) + max(window.bundle, ring.max_bytes // SHARES)
-        self.budget = min(self.budget, ring.max_bytes)
+            self.budget = max(self.budget, 0) + max(window.bundle, most // SHARES)
+        self.budget = min(self.budget, most)
 
 
 class Requests(dict[int, list[Range]]):

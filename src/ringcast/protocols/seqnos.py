@@ -24,6 +24,11 @@ def later(a: Seqno, b: Seqno) -> Seqno:
     return b if precedes(a, b) else a
 
 
+def earlier(a: Seqno, b: Seqno) -> Seqno:
+    """Return the earlier of two seqnos."""
+    return a if precedes(a, b) else b
+
+
 def is_seqno(value: int) -> bool:
     """Return whether a number from the network can be a seqno at all."""
     return 0 <= value < MODULUS

@@ -39,8 +39,8 @@ class Stream:
     without a network, and flags and send times are those of the window.
     """
 
-    __slots__ = ("config", "dest", "finished", "heard", "kept", "layer", "marks", "offset",
-                 "outstanding", "own", "reassembly", "ring", "scans", "sender", "stamps",
+    __slots__ = ("config", "dest", "finished", "heard", "kept", "kept_marks", "layer", "marks",
+                 "offset", "outstanding", "own", "reassembly", "ring", "scans", "sender", "stamps",
                  "unacked_bytes", "unacked_messages")
 
     def __init__(self, layer: Layer, sender: Address, dest: Address | None, ring: Window,
@@ -50,6 +50,7 @@ class Stream:
         self.own = own
         self.marks = own.marks if own is not None else Marks()
         self.stamps = own.stamps if own is not None else Stamps()
+        self.kept_marks: Marks | None = None    # of delivered messages, if others may ask for them
         self.finished: Seqno = ring.low
         self.offset: Seqno = ring.low                   # where it begins for us
         self.kept: Seqno = ring.low                     # what keep() has counted
@@ -97,10 +98,22 @@ class Stream:
             deliveries.append(Batch(self.sender, first, payloads, view_id, self.dest, 0, self,
                                     sent_at))
             return len(payloads)
+        if self.kept_marks is not None:
+            self._keep_marks(self.kept_marks, first, len(payloads))
         handed = sum(self._hand(run, deliveries, view_id, now)
                      for run in self.marks.split(first, payloads, self.own is not None))
         self._settle()
         return handed
+
+    def _keep_marks(self, kept: Marks, first: Seqno, count: int) -> None:
+        """Keep the flags of messages that leave the window and that others may ask
+        for, in the order of the seqnos."""
+        flags = self.marks.flags
+        places = sorted(place for place in ((seqno - first) % MODULUS for seqno in flags)
+                        if place < count)
+        for place in places:
+            seqno = (first + place) % MODULUS
+            kept.flags[seqno] = flags[seqno]
 
     def _hand(self, run: Batch, deliveries: list[Batch], view_id: int, now: Instant) -> int:
         """Make a batch for the application of messages with the same flags; of
@@ -169,6 +182,14 @@ class Stream:
         self.unacked_messages += done
         self.unacked_bytes += done * self.ring.nbytes // max(1, len(self.ring))
         return done
+
+    def release(self, seqno: Seqno) -> int:
+        """Free what was kept, up to a seqno that all members have finished. Return how
+        many messages that were."""
+        freed = self.ring.stable(seqno)
+        if self.kept_marks is not None and self.kept_marks.flags:
+            self.kept_marks.forget(self.ring.low)
+        return freed
 
     def is_report_due(self, limit: int) -> bool:
         """Return whether so much is finished and not reported that the sender must hear

@@ -13,6 +13,10 @@ Two kinds of control datagrams complete the texts. HIGHEST (decision 8) announce
 highest seqno while messages are kept for others, so that a lost tail shows as a gap. It
 is repeated with a backoff. START (decision 10) tells a new member where the sender's
 stream begins for it (starts.py).
+
+In a group that agrees on its views, a view comes with the places where the streams of
+the view before end, and there is no START (flush.py). There receivers keep what they
+have delivered for others (retention.py), and HIGHEST also has the sender's LOW.
 """
 
 from collections.abc import Callable
@@ -22,6 +26,7 @@ import msgspec
 
 from ringcast._core import wire
 from ringcast._core.batch import Batch
+from ringcast._core.marks import Marks
 from ringcast._core.send_window import SendWindow
 from ringcast.address import EVERYONE, Address
 from ringcast.config import Config, nanoseconds
@@ -29,6 +34,8 @@ from ringcast.digest import Digest
 from ringcast.kinds import Kind, takes
 from ringcast.protocols.budget import ReceiveBudget, set_window_limit, tune_bundling
 from ringcast.protocols.incoming import EarlyDeliveries
+from ringcast.protocols.multicast.flush import FETCH, HELD, Agreed, Departed, Fetch, Flush
+from ringcast.protocols.multicast.retention import follow_low, make_room
 from ringcast.protocols.multicast.rules import Rules
 from ringcast.protocols.multicast.starts import START, LaterStart, Starts
 from ringcast.protocols.multicast.windows import MOST_LEAVING, ReceiveWindow, ReceiveWindows
@@ -47,10 +54,16 @@ class Highest(msgspec.Struct, array_like=True):
     seqno: Seqno                        # highest sent
 
 
+class HighestAndLow(Highest, array_like=True):
+    """A HIGHEST in a group that agrees on its views."""
+
+    low: Seqno | None = None            # all members have finished everything up to here
+
+
 DATA = Kind(1, "data", messages_at=wire.HEADER_SIZE)  # sent for the first time
 REPEAT = Kind(2, "repeat", messages_at=wire.HEADER_SIZE, measured="repeat")  # again, on request
 XMIT_REQ = Kind(6, "xmit_req", XmitReq, about="ranges")  # what I miss
-HIGHEST = Kind(7, "highest", Highest, about="seqno", traced=False)  # what I have sent
+HIGHEST = Kind(7, "highest", HighestAndLow, about="seqno", traced=False)  # what I have sent
 
 
 @dataclass(slots=True)
@@ -68,6 +81,10 @@ class Counters:
     xmit_rsps_received: int = 0     # of those, messages that were new here
     num_missing_asked: int = 0      # messages asked for
     num_gone_undelivered: int = 0   # messages behind a gap when their sender left: never delivered
+    fetches_sent: int = 0
+    fetches_received: int = 0
+    held_sent: int = 0              # messages of others that were sent to members that missed them
+    held_received: int = 0          # of those, messages that were new here
 
 
 class Multicast(Rules):
@@ -82,6 +99,8 @@ class Multicast(Rules):
       behind `offset`. Members may have these; sent again, they are nothing new to them
       (address.Session).
     - `lossless`: the transport loses datagrams only when a connection breaks.
+    - `flushes`: the members agree on each view and on where streams end in it
+      (flush.py); False: they have a list of members, and START.
 
     `send_window` and its ring may be used by any thread (see SendWindow); everything
     else belongs to the stack's owner.
@@ -92,9 +111,10 @@ class Multicast(Rules):
 
     def __init__(self, local: Address, config: Config, budget: ReceiveBudget, *,
                  resume: Digest | None = None, receiving: bool = True, offset: Seqno = 0,
-                 epoch: int = 0, lossless: bool = False) -> None:
+                 epoch: int = 0, lossless: bool = False, flushes: bool = False) -> None:
         self.local = local
         self.lossless = lossless
+        self.flushes = flushes
         self.config = config
         self.receiving = receiving
         self.epoch = epoch
@@ -110,18 +130,22 @@ class Multicast(Rules):
         self.members: dict[int, Address] = {}
         self.view_id = 0
         self.starts = Starts(self, epoch)
+        self.flushing = Flush(self)
         self.requests = Requests()
         self.oob = EarlyDeliveries(config.capacity)
         self.pace = Pace()
         self.next_scan: Instant | None = None           # the deadline
         self.backoff = Backoff()                        # of HIGHEST and START
         self.turn = 0                                   # whose window delivers first
+        self.told_low = offset                          # LOW in our last HIGHEST
 
     def _open_stream(self, sender: Address, offset: Seqno) -> Stream:
         """Return the stream of a sender, with a window of its own that begins after
         `offset`."""
         window = self.make_window(offset, self.receive_bytes)
-        return Stream(self, sender, None, window, self.config)
+        stream = Stream(self, sender, None, window, self.config)
+        stream.kept_marks = Marks() if self.flushes else None
+        return stream
 
     # -------------------------------------------------------------------------------------- sending
 
@@ -157,6 +181,11 @@ class Multicast(Rules):
         self.send_datagrams(REPEAT, dest, datagrams, now)
 
     @property
+    def retransmits(self) -> bool:
+        """Return whether gaps are asked for on xmit_interval."""
+        return True
+
+    @property
     def pause(self) -> int:
         """Return in how many nanoseconds a window may be repeated once."""
         return self.interval if self.interval > 0 else nanoseconds(self.config.scan_interval)
@@ -168,6 +197,7 @@ class Multicast(Rules):
         if self.requests:
             for dest, wanted in self.requests.take(self.send_window.ring.low).items():
                 self._repeat(dest, wanted, now)
+        self.flushing.answer_fetches(now)
         self.report_again(now)
         self._arm(now)
 
@@ -176,26 +206,49 @@ class Multicast(Rules):
         """On reception of message M: add it to the sender's window."""
         window = self.windows.get(packet.sender)
         if window is None:
-            self.counters.num_unknown_sender += 1
+            if not self.flushing.take_late(packet, now):
+                self.counters.num_unknown_sender += 1
             return
         ring = window.ring
+        if self.flushes:
+            make_room(window.stream, packet.data)
         arrivals = wire.read_data(packet.data, ring.low, ring.capacity)
         if arrivals is None:
             self.counters.num_bad += 1
         else:
             self.add(window, packet, arrivals, now)
 
+    @takes(HELD)
+    def _on_held(self, packet: Packet, now: Instant) -> None:
+        """On reception of HELD: add messages of a departed sender that we missed."""
+        if packet.sender not in self.members:
+            self.counters.num_unknown_sender += 1
+        elif not self.flushing.take_held(packet, now):
+            self.counters.num_bad += 1
+
+    @takes(FETCH)
+    def _on_fetch(self, member: int, fetch: Fetch, now: Instant) -> bool:
+        """On reception of FETCH from P: note what P misses of another sender, clipped
+        to what we have of it."""
+        self.counters.fetches_received += 1
+        return self.flushing.note_fetch(member, fetch)
+
     def add(self, window: ReceiveWindow, packet: Packet, arrivals: wire.Arrivals,
-            now: Instant) -> None:
-        """Add messages to a window. If we had finished any of them before, report
-        again: the last report may have been lost."""
+            now: Instant) -> int:
+        """Add messages to a window, and return how many were new. If we had finished
+        any of them before, report again: the last report may have been lost."""
         at_once = window.started and not self.oob.is_flooded
-        added = window.stream.add(arrivals, self.oob.batches, self.view_id, now, at_once)
+        stream, finished = window.stream, window.stream.finished
+        added = stream.add(arrivals, self.oob.batches, self.flushing.view_id, now, at_once)
         if packet.kind == REPEAT:
             self.counters.xmit_rsps_received += added
         self.counters.num_duplicates += arrivals.old + arrivals.inside - added
         self.counters.num_out_of_window += arrivals.beyond
         window.report_due |= arrivals.old > 0
+        if self.flushes and added < arrivals.inside:    # what is finished is still in the window
+            first = wire.first_seqno(packet.data)
+            window.report_due |= first is not None and not precedes(finished, first)
+        return added
 
     def on_control(self, kind: Kind, handle: Callable[..., bool], packet: Packet,
                    now: Instant) -> None:
@@ -205,7 +258,7 @@ class Multicast(Rules):
             super().on_control(kind, handle, packet, now)
             return
         self.counters.num_unknown_sender += 1
-        if kind == START and (start := kind.decode(packet.data)) is not None:
+        if kind == START and not self.flushes and (start := kind.decode(packet.data)) is not None:
             self.starts.defer(packet.sender, start)
 
     def count_bad(self) -> None:
@@ -215,7 +268,7 @@ class Multicast(Rules):
     def _on_start(self, sender: int, start: LaterStart, now: Instant) -> bool:
         """On reception of START: the sender has the last word on where its stream
         begins for us (decision 10)."""
-        return self.starts.receive(sender, start, now)
+        return not self.flushes and self.starts.receive(sender, start, now)
 
     def returned(self, member: int, epoch: int, now: Instant) -> None:
         """An incarnation has come back: `epoch` is its process now."""
@@ -239,17 +292,20 @@ class Multicast(Rules):
         return self.send_window.ring.low
 
     @takes(HIGHEST)
-    def _on_highest(self, sender: int, highest: Highest, now: Instant) -> bool:
+    def _on_highest(self, sender: int, highest: HighestAndLow, now: Instant) -> bool:
         """On reception of HIGHEST (decision 8): a lost tail becomes a gap. If we have
-        everything, report that again."""
+        everything, report that again. What all have finished is not kept any more."""
         window = self.windows.get(sender)
-        if not is_seqno(highest.seqno):
+        if not is_seqno(highest.seqno) or not (highest.low is None or is_seqno(highest.low)):
             return False
         if not self.receiving:
             self.refuse(sender, now)
         elif window is not None:
             window.ring.announce(highest.seqno)
-            window.report_due |= not precedes(window.ring.low, highest.seqno)
+            if highest.low is not None and self.flushes:
+                follow_low(window.stream, highest.low)
+            if highest.low != highest.seqno:            # else the sender knows that all have it
+                window.report_due |= not precedes(window.stream.finished, highest.seqno)
         return True
 
     # -------------------------------------------------------------------------------------- credits
@@ -272,8 +328,16 @@ class Multicast(Rules):
 
     def deliver(self, limit: int, now: Instant) -> int:
         """Give the application at most `limit` messages in order, own ones included
-        (decision 15), and all OOB messages that came (EarlyDeliveries). Return how
-        many."""
+        (decision 15), and all OOB messages that came (EarlyDeliveries); and views, each
+        at its place (flush.py). Return how many messages."""
+        handed = self.deliver_messages(limit, now)
+        while self.flushing.show_next():
+            handed += self.deliver_messages(limit - handed, now)
+        self.stack.effects.arrived |= self.flushing.is_view_next
+        return handed
+
+    def deliver_messages(self, limit: int, now: Instant) -> int:
+        """Deliver messages, up to the next view."""
         handed = self.oob.hand_over(limit, self.stack.effects)
         if self.receiving and self.members:
             handed += self._deliver_in_order(limit - handed, now)
@@ -282,16 +346,22 @@ class Multicast(Rules):
 
     def _deliver_in_order(self, limit: int, now: Instant) -> int:
         """Take messages from all windows in turn; None stands for our own."""
-        windows = [*(window for window in (*self.windows.leaving, *self.windows.values())
-                     if window.started), None]
+        flushing = self.flushing
+        senders = *self.windows.leaving, *flushing.undelivered(), *self.windows.values()
+        windows = [*(window for window in senders if window.started), None]
         handed = 0
         for step in range(len(windows)):
             if limit <= handed:
                 break
             window = windows[(self.turn + step) % len(windows)]
             stream = window.stream if window else self.own
-            handed += stream.take(limit - handed, self.stack.effects.deliveries, self.view_id, now)
-            if stream.marks.flags or stream.outstanding == 0:
+            most = flushing.limit(stream, limit - handed)
+            if most == 0:                               # to Stream.take that would mean all
+                continue
+            handed += stream.take(most, self.stack.effects.deliveries, flushing.view_id, now)
+            if isinstance(window, Departed):
+                flushing.end(window)
+            elif stream.marks.flags or stream.outstanding == 0:
                 self.report_finished(window, now)       # it may hold what no application sees
         self.turn += 1
         if self.windows.leaving:
@@ -313,9 +383,40 @@ class Multicast(Rules):
 
     # ---------------------------------------------------------------------------------------- views
 
+    def prepare(self, now: Instant) -> dict[int, Seqno]:
+        """Return up to where everything of each stream has come here, by sender. Until
+        the next view, deliver and purge nothing beyond."""
+        return self.flushing.prepare(now)
+
+    def agree(self, agreed: Agreed) -> None:
+        """Note what the members agreed on for the view that comes next."""
+        self.flushing.agreed = agreed
+
+    def is_complete(self) -> bool:
+        """Return whether everything has come that departed senders sent before their
+        cuts."""
+        return self.flushing.is_complete()
+
+    def settle(self) -> None:
+        """Note that all members are complete: hold messages of departed senders for
+        nobody any more."""
+        self.flushing.settle()
+
     def view(self, view: View, resumes: dict[int, int], now: Instant) -> None:
-        """On reception of view V: forget the members that left, and send the new ones a
-        START."""
+        """On reception of view V: install it, as the members agreed or as the list of
+        members says."""
+        if (agreed := self.flushing.take_agreed()) is not None:
+            self.flushing.install(view, agreed, now)
+        else:
+            self._install_listed(view, resumes, now)
+        self.stack.effects.writable = True
+        self.flushing.show(view)
+        self.flush(now)
+        self._arm(now)
+        self.above.view(view, resumes, now)
+
+    def _install_listed(self, view: View, resumes: dict[int, int], now: Instant) -> None:
+        """Forget the members that left, and send the new ones a START."""
         members = {member.incarnation: member for member in view.members}
         joined = [member for member in members if member not in self.members]
         kept = {gone.name: self.has_of(member) for member, gone in self.members.items()
@@ -331,11 +432,6 @@ class Multicast(Rules):
         self.starts.send_to_others(now)
         self.starts.apply_deferred(now)
         self.installed(now)
-        self.stack.effects.writable = True
-        self.stack.effects.views.append(view)
-        self.flush(now)
-        self._arm(now)
-        self.above.view(view, resumes, now)
 
     def forget_leavers(self, members: dict[int, Address]) -> None:
         """Forget the members that are not in a new view; deliver what is complete of
@@ -356,12 +452,20 @@ class Multicast(Rules):
     def announce(self, now: Instant) -> None:
         """Repeat START and HIGHEST for those who may not have got them, with a backoff
         while nothing changes."""
-        window = self.send_window
-        if self.backoff.scan((window.sent, window.ring.low, len(self.starts.joiners))):
+        window, view_id = self.send_window, self.view_id if self.flushes else 0
+        if self.backoff.scan((window.sent, window.ring.low, view_id, len(self.starts.joiners))):
             self.starts.send_to_joiners(now)
-            if self.has_unacked():
-                self.send_control(HIGHEST, Highest(window.sent), EVERYONE, now)
+            if self.has_unacked() or self.owes_low():
+                self.send_control(HIGHEST, self.highest(), EVERYONE, now)
                 self.starts.send_to_others(now)
+
+    def highest(self) -> Highest:
+        """Return what HIGHEST says now."""
+        window = self.send_window
+        if not self.flushes:
+            return Highest(window.sent)
+        self.told_low = window.ring.low
+        return HighestAndLow(window.sent, window.ring.low)
 
     def ask(self, sender: int, window: ReceiveWindow, now: Instant) -> None:
         """Send the sender an XMIT-REQ for what is missing."""
@@ -376,7 +480,8 @@ class Multicast(Rules):
 
     def is_busy(self) -> bool:
         """Return whether the next scan has anything to do."""
-        return bool(self.starts.joiners) or self.has_unacked() or any(
+        return (bool(self.starts.joiners) or self.has_unacked() or self.owes_low()
+                or self.flushing.is_busy()) or any(
             window.stream.unacked_messages or window.ring.hd != window.ring.hr
             or window.stream.is_incomplete for window in self.windows.values())
 
@@ -425,5 +530,6 @@ class Multicast(Rules):
         return {"low": ring.low, "hd": ring.hd, "hr": ring.hr, "sent": self.send_window.sent,
                 "num_unacked": self.unacked(),
                 "num_missing": sum(window.ring.num_missing for window in self.windows.values()),
-                "num_joiners": len(self.starts.joiners), "num_leaving": len(self.windows.leaving),
+                "num_joiners": len(self.starts.joiners),
+                "num_leaving": len(self.windows.leaving) + len(self.flushing.departed),
                 "send_budget": ring.max_bytes, **asdict(self.counters)}

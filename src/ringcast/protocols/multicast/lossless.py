@@ -14,6 +14,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from ringcast._core import wire
+from ringcast.protocols.multicast.retention import make_room
 from ringcast.protocols.multicast.windows import ReceiveWindow
 from ringcast.protocols.seqnos import MODULUS, precedes
 from ringcast.stack import Instant, Packet
@@ -74,6 +75,8 @@ class Intake:
     def _place(self, window: ReceiveWindow, packet: Packet, now: Instant) -> bool:
         """Add a datagram to its window. Return whether all of it found room."""
         layer = self.layer
+        if layer.flushes:
+            make_room(window.stream, packet.data)
         if layer.lossless and self._is_over_limit(window, packet):
             self._discard(window)
             if not self._has_room(window, packet):
@@ -83,7 +86,7 @@ class Intake:
             layer.counters.num_bad += 1
             return True
         if layer.lossless and arrivals.beyond:
-            added = window.stream.add(arrivals, layer.oob.batches, layer.view_id, now,
+            added = window.stream.add(arrivals, layer.oob.batches, layer.flushing.view_id, now,
                                       window.started and not layer.oob.is_flooded)
             if not self._discard(window) or not self._place(window, packet, now):
                 return False
@@ -94,7 +97,10 @@ class Intake:
 
     def _discard(self, window: ReceiveWindow) -> int:
         """Free what is finished and was kept for others: it must not take the room of
-        what comes. Return how many messages that were."""
+        what comes. Return how many messages that were. (In a group that agrees on its
+        views, all has been freed already that may be: see make_room.)"""
+        if self.layer.flushes:
+            return 0
         return window.ring.stable(window.stream.finished)
 
     def _is_over_limit(self, window: ReceiveWindow, packet: Packet) -> bool:

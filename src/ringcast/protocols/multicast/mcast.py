@@ -28,6 +28,7 @@ from ringcast.protocols.multicast.base import HIGHEST, Highest, Multicast
 from ringcast.protocols.multicast.windows import ReceiveWindow
 from ringcast.protocols.retransmission import Backoff
 from ringcast.protocols.seqnos import Seqno, is_seqno, precedes
+from ringcast.protocols.stream import Stream
 from ringcast.stack import Instant
 
 
@@ -53,9 +54,9 @@ class Mcast(Multicast):
 
     def __init__(self, local: Address, config: Config, budget: ReceiveBudget, *,
                  resume: Digest | None = None, receiving: bool = True, offset: Seqno = 0,
-                 epoch: int = 0, lossless: bool = False) -> None:
+                 epoch: int = 0, lossless: bool = False, flushes: bool = False) -> None:
         super().__init__(local, config, budget, resume=resume, receiving=receiving, offset=offset,
-                         epoch=epoch, lossless=lossless)
+                         epoch=epoch, lossless=lossless, flushes=flushes)
         self.acks = AckTable()
         self.budgets: dict[int, int] = {}       # our credit at each member, in bytes
         self.refusals: dict[int, bool] = {}     # members without a credit for us: were they asked?
@@ -100,11 +101,23 @@ class Mcast(Multicast):
 
     def _ask_refusers(self, now: Instant) -> None:
         """Ask by HIGHEST whether refusals are true: a member that takes no messages
-        answers each HIGHEST with a refusal."""
-        if self.doubts.scan(tuple(self.refusals)):
-            for member in self.refusals:
-                self.refusals[member] = True
+        answers each HIGHEST with a refusal. Ask new members for their credit, too."""
+        unheard = self._find_unheard()
+        if self.doubts.scan((*self.refusals, *unheard)):
+            for member in [*self.refusals, *unheard]:
+                if member in self.refusals:
+                    self.refusals[member] = True
                 self.send_control(HIGHEST, Highest(self.send_window.sent), member, now)
+
+    def _find_unheard(self) -> list[int]:
+        """Return the members that we wait for and whose credit we do not know: their
+        first ack came before we had them in our view, or was lost. (After a START its
+        answer has the credit.)"""
+        if not self.flushes or len(self.budgets) + 1 >= len(self.members):
+            return []
+        return [member for member in self.members if member != self.local.incarnation
+                and member not in self.budgets and member not in self.refusals
+                and member in self.acks]
 
     def _track_acks_again(self, member: int, seqno: Seqno) -> None:
         """Withdraw a member's refusal after an ACK with a credit; wait for it again, if
@@ -156,8 +169,12 @@ class Mcast(Multicast):
         minimum = self.acks.minimum if self.acks else self.send_window.sent
         if not self.receiving:                          # stable() stops at HD, which nobody moves
             ring.remove_many(nullify=False)
-        if minimum is not None and self.send_window.stable(minimum):
+        if minimum is not None and self.send_window.stable(self.flushing.bound_purge(minimum)):
             self.stack.effects.writable = True
+
+    def owes_low(self) -> bool:
+        return (self.flushes and len(self.members) > 1
+                and precedes(self.told_low, self.send_window.ring.low))
 
     # ---------------------------------------------------------------------- a receiver and its acks
 
@@ -165,6 +182,9 @@ class Mcast(Multicast):
         for sender, window in self.windows.items():
             if window.report_due and window.started:
                 self._acknowledge(sender, now)
+
+    def begin(self, sender: int, now: Instant) -> None:
+        self._acknowledge(sender, now)
 
     def answer_start(self, sender: int, now: Instant) -> None:
         if sender in self.windows:
@@ -179,7 +199,7 @@ class Mcast(Multicast):
         """Send an ACK: what the application has finished, and the sender's credit."""
         window, finished = self.windows.get(sender), 0
         if window is not None:
-            finished = window.ring.low
+            finished = window.stream.finished
             window.report_due = False
             window.stream.unacked_messages = window.stream.unacked_bytes = 0
         self.counters.acks_sent += 1
@@ -190,6 +210,7 @@ class Mcast(Multicast):
         for sender in self.windows:
             self._acknowledge(sender, now)
         self._stop_tracking_acks(self.local.incarnation)
+        self.flushing.stop_receiving()
 
     def report_finished(self, window: ReceiveWindow | None, now: Instant) -> None:
         """Acknowledge what is finished, if it is due. Our own messages we acknowledge
@@ -197,10 +218,17 @@ class Mcast(Multicast):
         if window is None:
             if self.acks.ack(self.local.incarnation, self.own.finished):
                 self.purge()
-        elif window.stream.free():
+                if self.flushes:
+                    self._arm(now)
+        elif self._count_finished(window.stream):
             if window.stream.is_report_due(self.grant()):
                 self._acknowledge(window.stream.sender.incarnation, now)
             self._arm(now)
+
+    def _count_finished(self, stream: Stream) -> int:
+        """Count what is newly finished, to be acknowledged; free it, or keep it for
+        others. Return how many messages that are."""
+        return stream.keep() if self.flushes else stream.free()
 
     # ---------------------------------------------------------------------------------------- timer
 
@@ -212,15 +240,16 @@ class Mcast(Multicast):
             if window.started:
                 self.ask(sender, window, now)
             if window.stream.scan(now):
-                window.stream.free()
+                self._count_finished(window.stream)
             if window.stream.unacked_messages:
                 self._acknowledge(sender, now)
+        self.flushing.fetch(now)
         self.announce(now)
         self._ask_refusers(now)
         self._arm(now)
 
     def is_busy(self) -> bool:
-        return bool(self.refusals) or super().is_busy()
+        return bool(self.refusals) or bool(self._find_unheard()) or super().is_busy()
 
     # --------------------------------------------------------------------------------------- status
 

@@ -93,9 +93,9 @@ class Nakack2(Multicast):
 
     def __init__(self, local: Address, config: Config, budget: ReceiveBudget, *,
                  resume: Digest | None = None, receiving: bool = True, offset: Seqno = 0,
-                 epoch: int = 0, lossless: bool = False) -> None:
+                 epoch: int = 0, lossless: bool = False, flushes: bool = False) -> None:
         super().__init__(local, config, budget, resume=resume, receiving=receiving, offset=offset,
-                         epoch=epoch, lossless=lossless)
+                         epoch=epoch, lossless=lossless, flushes=flushes)
         if lossless:
             self.receive_bytes = UNLIMITED              # its limits are in lossless.py
         self.counters = Counters()
@@ -114,6 +114,11 @@ class Nakack2(Multicast):
     @property
     def retransmits(self) -> bool:
         return self.interval > 0
+
+    @property
+    def keeps_delivered(self) -> bool:
+        """Return whether receivers keep messages until they are stable."""
+        return self.flushes or not self.config.discard_delivered_msgs
 
     def change_interval(self, interval: int, now: Instant) -> None:
         """Change xmit_interval, in nanoseconds. 0 or less switches retransmission off,
@@ -155,7 +160,8 @@ class Nakack2(Multicast):
         at a digest may be too far back for it."""
         window = self.windows.get(packet.sender)
         if window is None or (self.lossless and not window.started):
-            self._enqueue(packet)
+            if not self.flushing.take_late(packet, now):
+                self._enqueue(packet)
             return
         if packet.kind == REPEAT:
             self.resyncs.awaited.discard(packet.sender)
@@ -166,7 +172,8 @@ class Nakack2(Multicast):
         transport brings a START before the messages that follow it, so messages that
         come before the START are not for us.)"""
         self.counters.num_unknown_sender += 1
-        if not self.receiving or (self.lossless and packet.sender not in self.starts.deferred):
+        has_no_start = self.lossless and packet.sender not in self.starts.deferred
+        if not self.receiving or (has_no_start and not self.flushes):
             return
         arrivals = wire.read_data(packet.data, 0, 0)
         if arrivals is None:
@@ -192,6 +199,13 @@ class Nakack2(Multicast):
 
     # -------------------------------------------------------------------------------------- joining
 
+    def begin(self, sender: int, now: Instant) -> None:
+        window = self.windows.get(sender)
+        if window is not None:
+            self._drain(sender, window, now)
+            if self.lossless:                           # its repeats may have come too early
+                self.resyncs.send(sender, window, now)
+
     def answer_start(self, sender: int, now: Instant) -> None:
         window = self.windows.get(sender)
         if window is not None:
@@ -213,11 +227,12 @@ class Nakack2(Multicast):
         return True
 
     def track(self, member: int, start: Seqno) -> None:
-        """Send a member that comes back what was sent before it came. (There is nothing
-        to
-        track: votes begin anew in each view.)"""
+        """Send a new member what was sent before it came and after its start. (There is
+        nothing to track: votes begin anew in each view.)"""
         is_behind = precedes(start, self.send_window.sent)
-        if self.lossless and member in self.starts.joiners and is_behind:
+        is_joining = member in self.starts.joiners or (
+            self.flushes and member != self.local.incarnation)
+        if self.lossless and is_joining and is_behind:
             self.resyncs.want(member, start)
 
     def forget(self, member: int) -> None:
@@ -233,6 +248,8 @@ class Nakack2(Multicast):
         self.queue.retain(self.starts.deferred.keys() | self.members.keys())
         self.purge()
         self.resyncs.answer(now)                        # behind the STARTs
+        if self.flushes:
+            self.resyncs.answered.clear()               # a new member asks when it has this view
 
     # ---------------------------------------------------------------------------------- connections
 
@@ -257,15 +274,15 @@ class Nakack2(Multicast):
 
     # ------------------------------------------------------------------ what is finished and stable
 
-    def deliver(self, limit: int, now: Instant) -> int:
-        """Give the application its messages. Fragments are finished when they are
-        taken, which may make room for a datagram that was held: then deliver again."""
+    def deliver_messages(self, limit: int, now: Instant) -> int:
+        """Deliver messages. Fragments are finished when they are taken, which may make
+        room for a datagram that was held: then deliver again."""
         effects = self.stack.effects
         effects.arrived = False
-        handed = super().deliver(limit, now)
+        handed = super().deliver_messages(limit, now)
         while effects.arrived and handed < limit:
             effects.arrived = False
-            handed += super().deliver(limit - handed, now)
+            handed += super().deliver_messages(limit - handed, now)
         return handed
 
     def refuse(self, sender: int, now: Instant) -> None:
@@ -283,7 +300,7 @@ class Nakack2(Multicast):
         before = stream.unacked_bytes
         if stream.is_incomplete:
             self._arm(now)              # its sender may have no room for the rest: see Stream.scan
-        keeps = window is None or not self.config.discard_delivered_msgs
+        keeps = window is None or self.keeps_delivered
         if not (stream.keep() if keeps else stream.free()):
             return
         self.unreported_bytes += stream.unacked_bytes - before
@@ -317,8 +334,8 @@ class Nakack2(Multicast):
                 self._purge_to(seqno)
             elif window is not None:
                 is_known = is_within(window.ring.low, seqno, window.stream.finished)
-                if not self.config.discard_delivered_msgs and is_known:
-                    window.ring.stable(seqno)
+                if self.keeps_delivered and is_known:
+                    window.stream.release(seqno)
                 if self.retransmits and window.started:
                     window.ring.announce(highest)
         if grant > 0:
@@ -334,7 +351,7 @@ class Nakack2(Multicast):
         sent = self.sent_of(seqno)
         if sent is None or not is_within(window.ring.low, sent, window.sent):
             return
-        if window.stable(sent):
+        if window.stable(self.flushing.bound_purge(sent)):
             self.stack.effects.writable = True
 
     def purge(self) -> None:
@@ -355,6 +372,7 @@ class Nakack2(Multicast):
         self.own.finished = later(self.own.finished, self.send_window.sent)
         self.stability.stopped(now)
         self.purge()
+        self.flushing.stop_receiving()
 
     # ---------------------------------------------------------------------------------------- timer
 
@@ -369,6 +387,7 @@ class Nakack2(Multicast):
                 self.resyncs.watch(sender, window, now)
             if window.stream.scan(now):
                 self.report_finished(window, now)
+        self.flushing.fetch(now)
         if self.retransmits:
             self.announce(now)
         self.resyncs.answer(now)
@@ -376,7 +395,9 @@ class Nakack2(Multicast):
 
     def is_busy(self) -> bool:
         windows = self.windows.values()
-        if self.resyncs.wanted or any(window.stream.is_incomplete for window in windows):
+        if self.resyncs.wanted or self.flushing.is_busy():
+            return True
+        if any(window.stream.is_incomplete for window in windows):
             return True
         if not self.retransmits:
             return any(window.ring.num_missing for window in windows)

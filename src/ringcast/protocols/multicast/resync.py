@@ -61,10 +61,8 @@ class Resyncs:
     def send(self, sender: int, window: ReceiveWindow, now: Instant) -> None:
         """Tell a sender up to where we have everything."""
         self.layer.counters.resyncs_sent += 1
-        gaps = window.ring.missing(1)
-        have = (gaps[0][0] - 1) % MODULUS if gaps else window.ring.hr
         self.awaited.add(sender)
-        self.layer.send_control(RESYNC, Resync(have), sender, now)
+        self.layer.send_control(RESYNC, Resync(window.come_up_to), sender, now)
 
     def drop(self, num_packets: int, window: ReceiveWindow, now: Instant) -> None:
         """Have datagrams that were dropped sent again, behind what is missing."""

@@ -50,7 +50,17 @@ class Rules(Layer):
         knows."""
         raise NotImplementedError
 
+    def owes_low(self) -> bool:
+        """Return whether HIGHEST must still tell the members that all have finished
+        everything."""
+        return False
+
     # -------------------------------------------------------------------------------- as a receiver
+
+    def begin(self, sender: int, now: Instant) -> None:
+        """A stream begins here where the members agreed (flush.py). Take what has come
+        of it already; or tell its sender that we take no messages."""
+        raise NotImplementedError
 
     def answer_start(self, sender: int, now: Instant) -> None:
         """Tell a sender that its stream begins here where its START says."""

@@ -1,0 +1,421 @@
+"""The flush: members that go together from one view to the next deliver the same
+messages in between (virtual synchrony), also those of senders that crashed.
+
+Before a view is installed, its members agree on where each stream ends in the view
+before: its cut (membership/). Here is what the streams do about it.
+
+1. *Freeze.* When asked to prepare, a member reports up to where everything of each
+   stream has come; of its own stream, what it has sent. From then on it delivers
+   nothing beyond its report, and purges none of its own messages beyond it. Messages
+   come and go as ever. The cut of a stream is the highest report of all.
+
+2. *Install.* The view is installed at once, for acks, requests and windows. A new member
+   acknowledges a stream from the cut on. The application sees the view at its place:
+   after it was given everything up to the cuts, and before all that follows. Until then
+   the view waits here. Several views may wait: each begins where the one before ends.
+   Deliveries are performed after views, so a view never shares the Effects with
+   deliveries that must come before it; it waits for the next ones.
+
+3. *Fetch.* What is missing of a departed sender has come to another member, the holder.
+   FETCH asks the holder for it, and HELD brings it: the messages as their sender sent
+   them. Every member holds what it has of departed senders until all are complete, and
+   settles then. If a holder dies meanwhile, the next cuts name another one, or are
+   lower: nobody that is left has more.
+
+A large message of a departed sender that is not whole at the cut is delivered by
+nobody. OOB messages are delivered when they come; the flush does not cover them.
+"""
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from ringcast._core import wire
+from ringcast._core.marks import Marks
+from ringcast._core.stamps import Stamps
+from ringcast._core.window import Window
+from ringcast.kinds import Kind
+from ringcast.protocols.multicast.retention import make_room
+from ringcast.protocols.multicast.windows import MOST_LEAVING, ReceiveWindow
+from ringcast.protocols.retransmission import Gaps, Pace, Requests, announced, clipped, requests
+from ringcast.protocols.seqnos import MODULUS, Range, Seqno, count, earlier, precedes
+from ringcast.protocols.stream import Stream
+from ringcast.stack import Instant, Packet
+from ringcast.view import View
+
+if TYPE_CHECKING:
+    from ringcast.protocols.multicast.base import Multicast
+
+PREFIX = wire.HEADER_SIZE + 8           # of HELD: the header, and who sent the messages first
+MOST_PENDING = 1024                     # views that wait for a slow application
+
+
+class Agreed(msgspec.Struct, frozen=True):
+    """What the members of a new view agreed on, as one of them must know it.
+
+    - `cuts`: up to which seqno each stream belongs to the view before, by sender. It has
+      all members of the new view, all departed senders of the view that we come from,
+      and departed senders of earlier views that are not settled;
+    - `holders`: for a departed sender, a member of the new view that has everything up
+      to the cut;
+    - `together`: the members of the new view that come from the same view as we do,
+      and ourselves. The others are new to us. A member of our view that is in the new
+      one must be among them.
+    """
+
+    cuts: dict[int, Seqno]
+    holders: dict[int, int]
+    together: frozenset[int]
+
+
+class Fetch(msgspec.Struct, array_like=True):
+    origin: int                         # the departed sender
+    ranges: list[Range]                 # missing of its messages, inclusive, oldest first
+
+
+FETCH = Kind(20, "fetch", Fetch, about="ranges")        # what I miss of a departed sender
+HELD = Kind(21, "held", messages_at=PREFIX, of_another=True, measured="repeat")     # what I hold
+
+
+@dataclass(slots=True)
+class Departed(ReceiveWindow):
+    """The stream of a sender that is gone."""
+
+    cut: Seqno = 0                      # where it ends
+    holder: int = 0                     # who has all of it; 0: nobody has more than we
+    is_held: bool = True                # others may ask for it
+
+    @property
+    def is_complete(self) -> bool:
+        return not precedes(self.come_up_to, self.cut)
+
+    @property
+    def is_delivered(self) -> bool:
+        return not precedes(self.ring.hd, self.cut)
+
+
+class Pending(NamedTuple):
+    """A view that the application has not seen: it comes when each stream has been
+    delivered up to its cut."""
+
+    view: View
+    cuts: dict[Stream, Seqno]
+
+
+class Held(NamedTuple):
+    """Messages of another member, to be sent on."""
+
+    ring: Window
+    marks: Marks
+    stamps: Stamps
+    bundle: int
+
+
+class Flush:
+    """The flush of one layer. `view_id` is the id of the view that the application has
+    seen last: its messages carry it."""
+
+    def __init__(self, layer: "Multicast") -> None:
+        self.layer = layer
+        self.view_id = 0
+        self.agreed: Agreed | None = None           # for the view that comes next
+        self.reported: dict[int, Seqno] | None = None       # since we were asked to prepare
+        self.frozen: dict[Stream, Seqno] | None = None      # the same, by stream
+        self.pending: deque[Pending] = deque()      # views that the application has not seen
+        self.is_view_next = False                   # one waits only for Effects of its own
+        self.departed: dict[int, Departed] = {}     # by incarnation, those gone first at first
+        self.fetches: dict[int, Requests] = {}      # what members asked for in this turn, by origin
+        self.paces: dict[Stream, Pace] = {}         # of the streams that were asked for
+
+    # --------------------------------------------------------------------------------------- freeze
+
+    def prepare(self, now: Instant) -> dict[int, Seqno]:
+        """Return up to where everything of each stream has come, by sender, and freeze
+        there; after the first call, the same until a view is installed."""
+        if self.reported is None:
+            layer = self.layer
+            layer.flush(now)            # our application may have got our messages before the wire
+            streams = {layer.local.incarnation: (layer.own, layer.send_window.sent)}
+            for origin, gone in self.departed.items():
+                if gone.is_held:
+                    streams[origin] = gone.stream, earlier(gone.come_up_to, gone.cut)
+            for sender, window in layer.windows.items():
+                streams[sender] = window.stream, window.come_up_to
+            self.reported = {sender: seqno for sender, (_, seqno) in streams.items()}
+            self.frozen = dict(streams.values())
+        return dict(self.reported)
+
+    def bound_purge(self, seqno: Seqno) -> Seqno:
+        """Return up to where our own messages may be purged, of those up to `seqno`."""
+        if self.reported is None:
+            return seqno
+        return earlier(seqno, self.reported[self.layer.local.incarnation])
+
+    def limit(self, stream: Stream, most: int) -> int:
+        """Return how many of the next `most` messages of a stream may be delivered
+        now."""
+        hd = stream.ring.hd
+        for ends in (self.pending[0].cuts if self.pending else None, self.frozen):
+            if ends is not None:        # a stream that is not there begins in a later view
+                end = ends.get(stream, hd)
+                most = min(most, (end - hd) % MODULUS) if precedes(hd, end) else 0
+        return most
+
+    # -------------------------------------------------------------------------------------- install
+
+    def take_agreed(self) -> Agreed | None:
+        """Return what was agreed on for the view that is installed now, if anything."""
+        agreed, self.agreed = self.agreed, None
+        return agreed
+
+    def install(self, view: View, agreed: Agreed, now: Instant) -> None:
+        """Install a view: streams of members that came with us go on, those of departed
+        senders end at their cuts, those of new members begin there."""
+        layer, local = self.layer, self.layer.local.incarnation
+        members = {member.incarnation: member for member in view.members}
+        stay = agreed.together & layer.members.keys() & members.keys()
+        cuts = self._end_streams(agreed) if layer.members and layer.receiving else {}
+        most_departed = max(MOST_LEAVING, len(layer.members))
+        for member in [member for member in layer.members if member not in stay]:
+            self._depart(member, agreed)
+            layer.forget(member)
+            layer.requests.pop(member, None)
+        self._agree_on_departed(agreed, members.keys() - {local})
+        self.pending.append(Pending(view, cuts))
+        self._bound(most_departed)
+        layer.members, layer.view_id = members, view.id
+        self.reported = self.frozen = None
+        joined = [member for member in members if member not in stay]
+        for member in joined:
+            layer.track(member, agreed.cuts[local])
+            if member != local and layer.receiving:
+                layer.windows.open(members[member], agreed.cuts[member]).started = True
+        layer.installed(now)
+        for member in joined:
+            if member != local:
+                layer.begin(member, now)
+        self.fetch(now)
+
+    def _end_streams(self, agreed: Agreed) -> dict[Stream, Seqno]:
+        """Return where each stream of the old view ends in it. Have what is missing up
+        to there asked for."""
+        layer, frozen = self.layer, self.frozen or {}
+        cuts = {layer.own: agreed.cuts[layer.local.incarnation]}
+        for sender, window in layer.windows.items():
+            cut = agreed.cuts.get(sender, frozen.get(window.stream, window.come_up_to))
+            cuts[window.stream] = cut
+            if layer.retransmits:
+                window.ring.announce(cut)
+        return cuts
+
+    def _depart(self, sender: int, agreed: Agreed) -> None:
+        """Hold the stream of a sender that is gone."""
+        window = self.layer.windows.pop(sender, None)
+        if window is None:
+            return
+        if sender in self.departed:
+            self._give_up(sender)
+        stream = window.stream
+        cut = agreed.cuts.get(sender, window.come_up_to)
+        stream.release(earlier((cut - stream.ring.capacity) % MODULUS, stream.finished))
+        stream.ring.announce(cut)
+        gaps = Gaps(stream.ring.hr)
+        gaps.tail = announced(stream.ring)              # nothing more comes by itself: ask now
+        self.departed[sender] = Departed(stream, gaps, window.offset, True, cut=cut)
+
+    def _agree_on_departed(self, agreed: Agreed, others: set[int]) -> None:
+        """Note who holds the streams of departed senders. Where nobody of the members
+        has more than we have, the stream ends there, also for views that wait."""
+        for origin, gone in list(self.departed.items()):
+            if origin not in others:
+                gone.holder = agreed.holders.get(origin, gone.holder)
+                gone.cut = earlier(gone.cut, agreed.cuts.get(origin, gone.cut))
+            if gone.holder not in others:
+                gone.holder = 0
+                gone.cut = earlier(gone.cut, gone.come_up_to)
+            for pending in self.pending:
+                if gone.stream in pending.cuts:
+                    pending.cuts[gone.stream] = earlier(pending.cuts[gone.stream], gone.cut)
+            self.end(gone)
+
+    # ------------------------------------------------------------------------ views at their places
+
+    def show(self, view: View) -> None:
+        """Give the application a view that is installed now, if it has been given all
+        that comes before; otherwise have the owner deliver again."""
+        if not self.pending:
+            self._show(view)            # there is a list of members, and nothing was agreed on
+        else:
+            self.show_next()
+            self.layer.stack.effects.arrived = True
+
+    def show_next(self) -> bool:
+        """Give the application its next view, if that is due. Return whether it was."""
+        self.is_view_next = False
+        if not self.pending or not self._is_due(self.pending[0]):
+            return False
+        effects = self.layer.stack.effects
+        if self.layer.oob.batches or any(
+                batch.stream is not None and batch.stream.layer is self.layer
+                for batch in effects.deliveries):
+            self.is_view_next = True                    # they would be performed after the view
+            return False
+        self._show(self.pending.popleft().view)
+        return True
+
+    def _is_due(self, pending: Pending) -> bool:
+        """Return whether everything before a view has been delivered."""
+        return not self.layer.receiving or not any(
+            precedes(stream.ring.hd, cut) for stream, cut in pending.cuts.items())
+
+    def _show(self, view: View) -> None:
+        self.layer.stack.effects.views.append(view)
+        self.view_id = view.id
+
+    def stop_receiving(self) -> None:
+        """This member takes no more messages: its views wait for nothing."""
+        self.layer.stack.effects.arrived |= bool(self.pending)
+
+    # ----------------------------------------------------------------------------- departed senders
+
+    def undelivered(self) -> Iterator[Departed]:
+        """Yield the streams of departed senders that are not delivered."""
+        return (gone for gone in self.departed.values() if not gone.is_delivered)
+
+    def end(self, gone: Departed) -> None:
+        """If the stream of a departed sender has been delivered up to its cut, drop the
+        large message that is not whole; and all of it, unless others may ask for it."""
+        if gone.is_delivered or not self.layer.receiving:
+            gone.stream.reassembly = None
+            if not gone.is_held:
+                self._forget(gone.stream.sender.incarnation)
+
+    def is_complete(self) -> bool:
+        """Return whether every departed stream has come up to its cut."""
+        return not self.is_busy()
+
+    def is_busy(self) -> bool:
+        """Return whether anything must be fetched."""
+        return self.layer.receiving and bool(self.departed) and any(
+            gone.is_held and not gone.is_complete for gone in self.departed.values())
+
+    def settle(self) -> None:
+        """Hold nothing for others any more. What is complete is still delivered."""
+        for gone in list(self.departed.values()):
+            gone.is_held = False
+            self.end(gone)
+
+    def _forget(self, origin: int) -> None:
+        gone = self.departed.pop(origin)
+        self.paces.pop(gone.stream, None)
+        self.fetches.pop(origin, None)
+
+    def _give_up(self, origin: int) -> None:
+        """Deliver nothing more of a departed sender, and hold nothing of it."""
+        gone = self.departed[origin]
+        if self.layer.receiving and not gone.is_delivered:
+            undelivered = (gone.cut - gone.ring.hd) % MODULUS
+            self.layer.counters.num_gone_undelivered += undelivered
+        for pending in self.pending:
+            pending.cuts.pop(gone.stream, None)
+        self._forget(origin)
+
+    def _bound(self, most: int) -> None:
+        """Give up the oldest streams of departed senders until there are `most`, and
+        the places of the oldest views: they must not fill the memory while the
+        application takes nothing."""
+        for origin in list(self.departed)[:max(0, len(self.departed) - most)]:
+            self._give_up(origin)
+        while len(self.pending) > MOST_PENDING:
+            self._show(self.pending.popleft().view)
+
+    # ---------------------------------------------------------------------------------------- fetch
+
+    def fetch(self, now: Instant) -> None:
+        """Ask the holders for what is missing of departed senders."""
+        layer = self.layer
+        if not self.is_busy():
+            return
+        for origin, gone in self.departed.items():
+            if gone.is_complete:
+                continue
+            missing = [(first, earlier(last, gone.cut)) for first, last in gone.gaps.scan(gone.ring)
+                       if not precedes(gone.cut, first)]
+            for ranges in requests(missing, layer.config.max_datagram):
+                layer.counters.fetches_sent += 1
+                layer.counters.num_missing_asked += count(ranges)
+                layer.send_control(FETCH, Fetch(origin, ranges), gone.holder, now)
+
+    def note_fetch(self, member: int, fetch: Fetch) -> bool:
+        """Note what a member misses, clipped to what we have. Return False if it makes
+        no sense."""
+        window = self.departed.get(fetch.origin) or self.layer.windows.get(fetch.origin)
+        if window is None:
+            return True                 # it has settled, and the FETCH came late
+        wanted = clipped(fetch.ranges, window.ring.low, window.ring.hr)
+        if wanted is None:
+            return False
+        self.fetches.setdefault(fetch.origin, Requests()).add(member, wanted)
+        return True
+
+    def answer_fetches(self, now: Instant) -> None:
+        """Answer the FETCHes of a batch together, as far as the pace allows."""
+        if not self.fetches:
+            return
+        layer, fetches = self.layer, self.fetches
+        self.fetches = {}
+        for origin, wanted_by in fetches.items():
+            window = self.departed.get(origin) or layer.windows.get(origin)
+            if window is None:
+                continue
+            held = self._held(window.stream)
+            pace = self.paces.setdefault(window.stream, Pace(layer.config.max_bytes))
+            for dest, wanted in wanted_by.take(held.ring.low).items():
+                prefix = layer.stack.header(HELD, dest) + origin.to_bytes(8, "little")
+                datagrams, messages = pace.pack(held, wanted, prefix, layer.pause, now)
+                layer.counters.held_sent += messages
+                layer.send_datagrams(HELD, dest, datagrams, now)
+
+    def _held(self, stream: Stream) -> Held:
+        """Return what is kept of a stream, delivered or not, with all flags."""
+        marks = stream.marks
+        if stream.kept_marks is not None and stream.kept_marks.flags:
+            marks = Marks()
+            marks.flags.update(stream.kept_marks.flags | stream.marks.flags)
+        return Held(stream.ring, marks, stream.stamps, self.layer.send_window.bundle)
+
+    def take_held(self, packet: Packet, now: Instant) -> bool:
+        """Add the messages of a HELD to the stream of a departed sender. Return False
+        if the datagram is damaged."""
+        if len(packet.data) < PREFIX:
+            return False
+        gone = self.departed.get(HELD.origin(packet.data) or 0)
+        return gone is None or self._add(gone, packet, PREFIX, now)
+
+    def take_late(self, packet: Packet, now: Instant) -> bool:
+        """Add what comes late from a departed sender itself. Return whether the sender
+        is one."""
+        gone = self.departed.get(packet.sender)
+        if gone is None:
+            return False
+        if not self._add(gone, packet, wire.HEADER_SIZE, now):
+            self.layer.counters.num_bad += 1
+        return True
+
+    def _add(self, gone: Departed, packet: Packet, prefix: int, now: Instant) -> bool:
+        """Add messages up to the cut. Return False if the datagram is damaged."""
+        if gone.is_complete:
+            return True
+        make_room(gone.stream, packet.data, prefix)
+        ring = gone.ring
+        room = (gone.cut - ring.low) % MODULUS if precedes(ring.low, gone.cut) else 0
+        arrivals = wire.read_data(packet.data, ring.low, min(room, ring.capacity), prefix)
+        if arrivals is None:
+            return False
+        added = self.layer.add(gone, packet, arrivals, now)
+        if packet.kind == HELD:
+            self.layer.counters.held_received += added
+        return True
