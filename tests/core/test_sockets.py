@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 import threading
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 
 import pytest
 from hypothesis import given, strategies as st
@@ -407,13 +407,120 @@ def test_an_icmp_error_during_the_wait_does_not_raise(pair):
         assert receiver.errors == 1
 
 
-def test_a_refused_datagram_is_counted_by_the_sender_and_the_next_ones_are_tried():
+def test_a_datagram_that_is_told_of_an_earlier_ones_error_is_tried_again():
     with refused_socket() as sock:
         routes = {1: SockAddr(*sock.getpeername())}
         sender = Sender(sock.fileno())
         assert sender.send_many([(1, b"brings the error back")], routes) == 1
-        assert sender.send_many([(1, b"meets it"), (1, b"goes out")], routes) == 1
-        assert (sender.errors, sender.datagrams) == (1, 2)
+        assert sender.send_many([(1, b"meets it"), (1, b"meets that of the one before")],
+                                routes) == 2
+        assert (sender.errors, sender.datagrams) == (0, 3)
+
+
+# ------------------------------------------------------------------------- Where nobody listens
+
+IP_RECVERR = 11                             # Linux; the socket module does not name it
+
+
+@pytest.fixture
+def asking():
+    """A socket that is told who refused its datagrams, and an address where nobody
+    listens."""
+    with udp_socket() as sock, udp_socket() as gone:
+        sock.setsockopt(socket.IPPROTO_IP, IP_RECVERR, 1)
+        yield sock, gone.getsockname(), gone
+
+
+@pytest.mark.parametrize("segments", [False, True])
+def test_refused_datagrams_cost_the_others_nothing(asking, segments):
+    """The error of each datagram to nobody meets the next one, whoever that is for."""
+    sock, place, gone = asking
+    gone.close()
+    with closing(Pair(slots=256)) as pair:
+        routes = {**pair.routes, 2: SockAddr(*place)}
+        sender = Sender(sock.fileno(), segments=segments)
+        plan = [2, 1, 1, 2, 2, 2, 1, 2, 1, 1, 1, 1, 2, 1] * 5
+        packets = [(to, b"%3d" % number) for number, to in enumerate(plan)]
+        assert sender.send_many(packets, routes) == len(plan)
+        assert (sender.errors, sender.dropped, sender.segments) == (0, 0, segments)
+        assert [bytes(each) for each in pair.receiver.receive(0)] == [
+            datagram for to, datagram in packets if to == 1]
+
+
+def test_a_receiver_tells_once_where_nobody_listens(pair, asking):
+    sock, place, gone = asking
+    gone.close()
+    receiver = Receiver([sock.fileno()])
+    routes = {**pair.routes, 2: SockAddr(*place)}
+    Sender(sock.fileno()).send_many([(1, b"somebody"), (2, b"nobody")] * 100, routes)
+    while receiver.errors < 100:                # more than one reading takes
+        assert receiver.receive(None) == []     # comes back at once
+    assert receiver.refused() == [place]
+    assert (receiver.receive(0), receiver.refused()) == ([], [])
+
+
+def test_what_a_sender_has_met_already_still_ends_the_wait(pair, asking):
+    sock, place, gone = asking
+    gone.close()
+    routes = {**pair.routes, 2: SockAddr(*place)}
+    Sender(sock.fileno()).send_many([(2, b"brings the error back"), (1, b"meets it")], routes)
+    receiver = Receiver([sock.fileno()])
+    assert receiver.receive(None) == []
+    assert receiver.refused() == [place]
+
+
+def test_the_addresses_are_for_the_thread_that_receives(pair):
+    refused = []
+
+    def intrude():
+        while not refused:
+            try:
+                pair.receiver.refused()
+            except RuntimeError as error:
+                refused.append(str(error))
+                pair.receiver.wake()
+
+    with running(intrude):
+        while not refused:
+            pair.receiver.receive(SECOND // 100)
+    assert "from the thread" in refused[0]
+
+
+def test_a_stream_of_datagrams_hides_no_refusal(asking):
+    """There is always something to read, so it never waits."""
+    sock, place, gone = asking
+    gone.close()
+    sender, receiver = Sender(sock.fileno()), Receiver([sock.fileno()], slots=1)
+    routes = {1: SockAddr(*sock.getsockname()), 2: SockAddr(*place)}
+    sender.send_many([(2, b"brings the error back"), *[(1, b"more")] * 100], routes)
+    reads = 0
+    while not (found := receiver.refused()):
+        assert len(receiver.receive(None)) == 1
+        reads += 1
+    assert found == [place] and reads < 100
+
+
+def test_only_so_many_addresses_are_kept(asking):
+    sock, _, _ = asking
+    with ExitStack() as stack:
+        many = [stack.enter_context(udp_socket()) for _ in range(100)]
+        routes = {number: SockAddr(*each.getsockname()) for number, each in enumerate(many)}
+    receiver = Receiver([sock.fileno()])
+    Sender(sock.fileno()).send_many([(number, b"anybody?") for number in routes], routes)
+    while receiver.errors < 100:
+        assert receiver.receive(None) == []
+    assert len(receiver.refused()) == 64 and receiver.refused() == []
+
+
+def test_other_errors_are_no_refusals(asking):
+    """The kernel itself refuses what the interface does not carry, and says so in the
+    same queue."""
+    sock, _, _ = asking
+    sock.setsockopt(socket.IPPROTO_IP, 10, 2)       # IP_MTU_DISCOVER: never cut
+    with pytest.raises(OSError, match="too long"):
+        sock.sendto(bytes(MAX_DATAGRAM + 1), (LOOPBACK, 9))
+    receiver = Receiver([sock.fileno()])
+    assert (receiver.receive(0), receiver.refused(), receiver.errors) == ([], [], 1)
 
 
 def test_an_unreachable_address_is_counted_and_the_next_datagram_goes_out(pair):
@@ -443,16 +550,34 @@ with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
 """
 
 
+FULL_QUEUE = """
+import socket
+from ringcast._core.sender import Sender
+from ringcast._core.sockets import SockAddr
+with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+    sock.setsockopt(socket.IPPROTO_IP, 11, 1)       # IP_RECVERR
+    sender, routes = Sender(sock.fileno()), {1: SockAddr("127.0.0.1", 9)}
+    sent = sender.send_many([(1, bytes(1000))] * 20, routes)
+    assert 0 < sent < 20 and sender.dropped == 20 - sent, (sent, sender.dropped)
+    packets = [(1, bytes(1000)), (1, b"small"), (1, bytes(1000))]
+    assert sender.send_many(packets, routes) == 1       # the small one
+    assert (sender.dropped, sender.errors) == (22 - sent, 0), (sender.dropped, sender.errors)
+"""
+
+
 @pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("tc"),
                     reason="slows a loopback of its own down: root and tc")
-def test_a_full_send_buffer_drops_the_rest_and_does_not_wait():
+@pytest.mark.parametrize("limit, program", [("1mb", FULL_BUFFER), ("2500", FULL_QUEUE)])
+def test_what_finds_no_room_is_dropped_and_nobody_waits(limit, program):
+    """If the send buffer is full, so is the rest. The queue of the interface may have
+    room for the next one."""
     slow_loopback = ("ip link set lo up && "
-                     "tc qdisc add dev lo root tbf rate 1kbit burst 2kb limit 1mb")
+                     f"tc qdisc add dev lo root tbf rate 1kbit burst 2kb limit {limit}")
     # The shell and its tools crash with a sanitizer's library in them; the program gets
     # it back.
     script = f'{slow_loopback} && exec env LD_PRELOAD="$PRELOAD" "$0" -c "$1"'
     environment = {**os.environ, "LD_PRELOAD": "", "PRELOAD": os.environ.get("LD_PRELOAD", "")}
-    command = ["unshare", "-n", "sh", "-c", script, sys.executable, FULL_BUFFER]
+    command = ["unshare", "-n", "sh", "-c", script, sys.executable, program]
     done = subprocess.run(command, capture_output=True, text=True, env=environment)
     assert done.returncode == 0, done.stderr
 

@@ -3,7 +3,7 @@
 Cython's own declarations do not have them.
 """
 
-from libc.stdint cimport uint16_t, uint32_t, uint64_t
+from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from posix.time cimport timespec
 
 cdef extern from "<poll.h>" nogil:
@@ -43,14 +43,18 @@ cdef extern from "<sys/socket.h>" nogil:
         msghdr msg_hdr
         unsigned int msg_len
     int MSG_DONTWAIT
+    int MSG_ERRQUEUE
     int MSG_NOSIGNAL
     int MSG_TRUNC
     int SOL_SOCKET
     int SO_ATTACH_FILTER
     int SO_RCVBUFFORCE
+    ssize_t recvmsg(int fd, msghdr *header, int flags)
     int recvmmsg(int fd, mmsghdr *headers, unsigned int count, int flags, timespec *timeout)
     int sendmmsg(int fd, mmsghdr *headers, unsigned int count, int flags)
     int setsockopt(int fd, int level, int option, const void *value, unsigned int size)
+    cmsghdr *CMSG_FIRSTHDR(msghdr *header)
+    cmsghdr *CMSG_NXTHDR(msghdr *header, cmsghdr *message)
 
 cdef extern from "<netinet/in.h>" nogil:
     struct in_addr:
@@ -60,8 +64,21 @@ cdef extern from "<netinet/in.h>" nogil:
         uint16_t sin_port
         in_addr sin_addr
     int AF_INET
+    int IPPROTO_IP
+    int IP_RECVERR
     uint16_t htons(uint16_t value)
     uint32_t ntohl(uint32_t value)
+    uint16_t ntohs(uint16_t value)
+
+cdef extern from *:
+    """
+    #include <time.h>                   /* <linux/errqueue.h> does not include what it needs */
+    #include <linux/errqueue.h>
+    """
+    struct sock_extended_err:
+        uint32_t ee_errno
+        uint8_t ee_origin
+    int SO_EE_ORIGIN_ICMP
 
 cdef extern from "<linux/filter.h>" nogil:
     struct sock_filter:

@@ -4,23 +4,31 @@ It reads a set of UDP sockets into memory that it allocates once, and returns re
 views of that memory, which are valid until the next call. What a remote peer or the
 network causes (truncated datagrams, ICMP errors) is counted and never raised. What only
 this program can cause (a closed descriptor) is raised.
+
+A socket with IP_RECVERR has a queue of errors: for each ICMP message the address to
+which the datagram went. The receiver reads that, too, and keeps the addresses where no
+socket takes datagrams any more.
 """
 
 import os
+import socket
 
 from cpython.buffer cimport Py_buffer, PyBuffer_FillInfo
 from cpython.exc cimport PyErr_CheckSignals
 from cpython.mem cimport PyMem_Calloc, PyMem_Free
-from libc.errno cimport EAGAIN, EBADF, EINTR, ENOTSOCK, errno
+from libc.errno cimport EAGAIN, EBADF, ECONNREFUSED, EINTR, ENOTSOCK, errno
 from libc.stdint cimport int64_t, uint64_t
 from libc.stdlib cimport free
+from libc.string cimport memset
 from posix.stdlib cimport posix_memalign
 from posix.time cimport CLOCK_MONOTONIC, clock_gettime, timespec
 from posix.unistd cimport close as close_descriptor
 
 from ringcast._core.linux cimport (
-    EFD_CLOEXEC, EFD_NONBLOCK, MSG_DONTWAIT, MSG_TRUNC, POLLIN, eventfd, eventfd_read,
-    eventfd_write, iovec, mmsghdr, pollfd, ppoll, recvmmsg, sched_yield,
+    CMSG_DATA, CMSG_FIRSTHDR, CMSG_NXTHDR, EFD_CLOEXEC, EFD_NONBLOCK, IP_RECVERR, IPPROTO_IP,
+    MSG_DONTWAIT, MSG_ERRQUEUE, MSG_TRUNC, POLLIN, SO_EE_ORIGIN_ICMP, cmsghdr, eventfd,
+    eventfd_read, eventfd_write, iovec, mmsghdr, msghdr, ntohs, pollfd, ppoll, recvmmsg, recvmsg,
+    sched_yield, sock_extended_err, sockaddr_in,
 )
 
 cdef extern from *:
@@ -33,6 +41,9 @@ cdef extern from *:
 
 cdef enum:
     ERRORS_PER_READ = 64            # errors of one socket in a row, then the next socket is read
+    READS_PER_CHECK = 16            # with datagrams, between two looks at the queues of errors
+    MOST_REFUSALS = 64              # addresses that are kept until somebody asks for them
+    ERROR_SPACE = 256               # bytes of what the kernel says about one error
     MOST_SLOTS = 1024               # what one recvmmsg() takes (UIO_MAXIOV)
     LARGEST_SLOT = 65536
 
@@ -45,6 +56,9 @@ cdef struct Intake:                 # only the receiving thread writes it, with 
     mmsghdr *headers
     iovec *places
     uint64_t errors                 # errors read from sockets since the last call
+    unsigned int unchecked          # calls since the last look at the queues of errors
+    unsigned int refusals           # addresses in `refused`
+    sockaddr_in *refused            # where a datagram came to no socket
     int64_t spin_ns                 # how long to spin before sleeping, if `quick`
     bint quick                      # the last wait ended within that time
 
@@ -65,9 +79,63 @@ cdef int read_socket(Intake *intake, unsigned int which) noexcept nogil:
             return 0
         if errno == EBADF or errno == ENOTSOCK:
             return -errno
-        if errno != EINTR:
-            intake.errors += 1      # an ICMP error; the read has cleared it
+        if errno != EINTR:          # an ICMP error; the read has cleared it
+            intake.errors += <uint64_t>max(read_errors(intake, which), 1)
     return 0
+
+
+cdef int read_errors(Intake *intake, unsigned int which) noexcept nogil:
+    """Read the queue of errors of one socket, and keep the addresses that refused a
+    datagram. Returns the number of errors."""
+    cdef int count = 0
+    cdef msghdr header
+    cdef sockaddr_in dest
+    cdef unsigned char[ERROR_SPACE] control
+    while count < ERRORS_PER_READ:
+        memset(&header, 0, sizeof(header))
+        header.msg_name, header.msg_namelen = &dest, sizeof(dest)
+        header.msg_control, header.msg_controllen = control, ERROR_SPACE
+        if recvmsg(intake.polls[which].fd, &header, MSG_ERRQUEUE | MSG_DONTWAIT) >= 0:
+            count += 1
+            if is_refusal(&header):
+                keep_refusal(intake, &dest)
+        elif errno != EINTR:
+            break
+    return count
+
+
+cdef bint is_refusal(msghdr *header) noexcept nogil:
+    """Return whether an error says that no socket has the port (ICMP port
+    unreachable)."""
+    cdef cmsghdr *message = CMSG_FIRSTHDR(header)
+    cdef sock_extended_err *error
+    while message != NULL:
+        if message.cmsg_level == IPPROTO_IP and message.cmsg_type == IP_RECVERR:
+            error = <sock_extended_err *>CMSG_DATA(message)
+            return error.ee_origin == SO_EE_ORIGIN_ICMP and error.ee_errno == ECONNREFUSED
+        message = CMSG_NXTHDR(header, message)
+    return False
+
+
+cdef void keep_refusal(Intake *intake, const sockaddr_in *dest) noexcept nogil:
+    """Keep an address, once. If there are too many, the next datagram tells again."""
+    cdef unsigned int index
+    for index in range(intake.refusals):
+        if (intake.refused[index].sin_port == dest.sin_port
+                and intake.refused[index].sin_addr.s_addr == dest.sin_addr.s_addr):
+            return
+    if intake.refusals < MOST_REFUSALS:
+        intake.refused[intake.refusals] = dest[0]
+        intake.refusals += 1
+
+
+cdef void read_all_errors(Intake *intake) noexcept nogil:
+    """Read the queues of errors. A sender on another thread may have taken the sign
+    that there is something in them."""
+    cdef unsigned int which
+    intake.unchecked = 0
+    for which in range(intake.sockets):
+        intake.errors += <uint64_t>read_errors(intake, which)
 
 
 cdef int read_all(Intake *intake) noexcept nogil:
@@ -89,12 +157,21 @@ cdef int collect(Intake *intake, int64_t wait_ns) noexcept nogil:
     Returns the number of datagrams, or -errno. An error of a socket also ends the call,
     whether it came before the wait or ended it.
     """
-    cdef timespec timeout
-    cdef int64_t began, limit
     cdef int count = read_all(intake)
-    if count != 0 or wait_ns == 0 or intake.errors:
-        return count
-    began = monotonic_ns() if intake.spin_ns else 0
+    if count == 0 and wait_ns != 0 and not intake.errors:
+        count = wait_and_read_all(intake, wait_ns)
+    intake.unchecked += 1
+    if count == 0 or intake.unchecked >= READS_PER_CHECK:
+        read_all_errors(intake)
+    return count
+
+
+cdef int wait_and_read_all(Intake *intake, int64_t wait_ns) noexcept nogil:
+    """Wait until something is there, at most so long, and read. Returns as
+    collect()."""
+    cdef timespec timeout
+    cdef int64_t began = monotonic_ns() if intake.spin_ns else 0, limit
+    cdef int count
     if intake.spin_ns and intake.quick:
         limit = intake.spin_ns if wait_ns == FOR_EVER else min(intake.spin_ns, wait_ns)
         count = spin(intake, began + limit)
@@ -175,7 +252,8 @@ cdef class Receiver:
     Raises ValueError outside these limits, OSError if the kernel gives no eventfd,
     MemoryError without room for `slots * datagram_size` bytes per socket.
 
-    *Threads.* One thread at a time is inside `receive` (a second gets RuntimeError).
+    *Threads.* One thread at a time is inside `receive` (a second gets RuntimeError);
+    the same thread calls `refused`.
     Any thread may call `wake` and `close` and read the counters: these, and the flags
     `receiving` and `woken`, change only with the GIL held. `receive` counts without the
     GIL in the intake, and adds that to the counters when it has the GIL again.
@@ -216,7 +294,9 @@ cdef class Receiver:
         intake.counts = <int *>PyMem_Calloc(intake.sockets, sizeof(int))
         intake.headers = <mmsghdr *>PyMem_Calloc(total, sizeof(mmsghdr))
         intake.places = <iovec *>PyMem_Calloc(total, sizeof(iovec))
-        if not (intake.polls and intake.counts and intake.headers and intake.places):
+        intake.refused = <sockaddr_in *>PyMem_Calloc(MOST_REFUSALS, sizeof(sockaddr_in))
+        if not (intake.polls and intake.counts and intake.headers and intake.places
+                and intake.refused):
             raise MemoryError("no room for the headers of the receive slots")
         return 0
 
@@ -255,6 +335,7 @@ cdef class Receiver:
         PyMem_Free(self.intake.counts)
         PyMem_Free(self.intake.headers)
         PyMem_Free(self.intake.places)
+        PyMem_Free(self.intake.refused)
 
     def receive(self, timeout_ns=None, int64_t spin_ns=0):
         """Return the datagrams that have arrived; wait for some if there are none.
@@ -340,6 +421,27 @@ cdef class Receiver:
         self.calls += 1
         self.errors += self.intake.errors
         self.intake.errors = 0
+
+    def refused(self):
+        """Return where no socket takes datagrams, as pairs of host and port.
+
+        These are the addresses to which datagrams were sent and for which `receive` has
+        read an ICMP port unreachable since the last call, at most 64. Anybody can forge
+        such a message. Only a socket with IP_RECVERR tells them.
+
+        Raises RuntimeError while a thread is inside `receive`.
+        """
+        cdef sockaddr_in *dest
+        cdef unsigned int index
+        cdef list found = []
+        if self.receiving:
+            raise RuntimeError("receive() is running; call refused() from the thread that calls it")
+        for index in range(self.intake.refusals):
+            dest = &self.intake.refused[index]
+            found.append((socket.inet_ntoa((<char *>&dest.sin_addr)[:sizeof(dest.sin_addr)]),
+                          ntohs(dest.sin_port)))
+        self.intake.refusals = 0
+        return found
 
     def wake(self):
         """Make `receive` return at once: the call that waits now, else the next one.

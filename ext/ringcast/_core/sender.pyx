@@ -26,6 +26,7 @@ from ringcast.errors import MessageTooLargeError
 
 cdef enum:
     MOST_SEGMENTS = 64              # of one buffer, for every kernel with GSO
+    MOST_RETRIES = 3                # of a message whose call was told of an earlier one's failure
 
 
 cdef struct Outbox:                 # the datagrams of one send_many(), on its stack
@@ -48,9 +49,14 @@ cdef struct Outbox:                 # the datagrams of one send_many(), on its s
 cdef int flush(Outbox *box, int fd) noexcept nogil:
     """Hand all datagrams to the kernel without waiting.
 
+    With IP_RECVERR a call may fail because an earlier datagram came to nobody (ICMP).
+    The kernel says so once, and then takes the message: so every message that fails is
+    tried again. A message that finds the queue of the interface full is lost (ENOBUFS;
+    without IP_RECVERR the kernel does not tell), and the next ones are tried.
+
     Returns 0, or errno if fd is not an open socket.
     """
-    cdef unsigned int done = 0, messages = compose(box, 0), index
+    cdef unsigned int done = 0, messages = compose(box, 0), retries = 0, index
     cdef int count
     while done < messages:
         count = sendmmsg(fd, box.headers + done, messages - done, MSG_DONTWAIT | MSG_NOSIGNAL)
@@ -59,18 +65,28 @@ cdef int flush(Outbox *box, int fd) noexcept nogil:
                 box.bytes += box.headers[index].msg_len
                 box.sent += <unsigned int>box.headers[index].msg_hdr.msg_iovlen
             done += <unsigned int>count
-        elif errno == EAGAIN or errno == ENOBUFS:
-            box.dropped = box.count - box.firsts[done]
+            retries = 0
+        elif errno == EINTR:
+            continue
+        elif errno == EAGAIN:
+            box.dropped += box.count - box.firsts[done]
             break
+        elif errno == ENOBUFS:
+            box.dropped += <unsigned int>box.headers[done].msg_hdr.msg_iovlen
+            done += 1
+            retries = 0
         elif errno == EBADF or errno == ENOTSOCK:
             return errno
-        elif errno != EINTR and box.headers[done].msg_hdr.msg_iovlen > 1:
+        elif retries < MOST_RETRIES:
+            retries += 1
+        elif box.headers[done].msg_hdr.msg_iovlen > 1:
             box.refused |= errno == EIO or errno == EINVAL or errno == EOPNOTSUPP
             box.segments = False    # send the rest one by one: only one of them may be wrong
-            messages, done = compose(box, box.firsts[done]), 0
-        elif errno != EINTR:
+            messages, done, retries = compose(box, box.firsts[done]), 0, 0
+        else:
             box.errors += 1
             done += 1
+            retries = 0
     return 0
 
 
@@ -200,9 +216,10 @@ cdef class Sender:
         `packets` are pairs of a key of `routes` and a bytes-like object of at most
         `largest` bytes; `routes` has the `SockAddr` of each key. A key without a route
         is counted in `unknown`. If the send buffer is full, the rest of the batch is
-        dropped (`dropped`). If the kernel refuses a datagram (no route, port
-        unreachable, forbidden by a firewall), it is counted in `errors`, and the next
-        one is tried. UDP promises nothing: the layers above repeat.
+        dropped (`dropped`). If only the queue of the interface is full, and the socket
+        has IP_RECVERR, each datagram that found no room is counted there. If the kernel refuses a datagram again and again (no route,
+        forbidden by a firewall), it is counted in `errors`, and the next one is tried.
+        UDP promises nothing: the layers above repeat.
 
         Raises MessageTooLargeError, TypeError, BufferError or ValueError for what is
         not such a pair (nothing is sent then), and OSError if the descriptor is not an

@@ -1,4 +1,5 @@
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
+from typing import Any
 
 from typing_extensions import Buffer, disjoint_base
 
@@ -21,5 +22,5 @@ class Sender:
     def errors(self) -> int: ...
     @property
     def dropped(self) -> int: ...
-    def send_many(self, packets: Iterable[tuple[int, Buffer]],
-                  routes: dict[int, SockAddr]) -> int: ...
+    def send_many(self, packets: Iterable[tuple[Hashable, Buffer]],
+                  routes: dict[Any, SockAddr]) -> int: ...
