@@ -136,6 +136,7 @@ MEANINGS = {                            # of the counters that have no comment i
     "send_errors": "errors of sending",
     "send_dropped": "datagrams that the kernel did not take",
     "bad_routes": "addresses of members that make no sense",
+    "bad_addresses": "addresses to seek members at that make no sense or are too many",
     "links": "connections that stand; now",
     "unsent_bytes": "bytes that wait for slow members; now",
     "links_made": "connections made",

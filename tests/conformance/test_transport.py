@@ -199,6 +199,46 @@ def test_without_new_connections_there_is_no_news_and_holding_loses_nothing(memb
     assert b.links() == []
 
 
+def test_a_member_that_is_gone_shows_and_those_that_live_do_not(members):
+    a, b, c = members
+    c.close()
+    refused, deadline = set(), time.monotonic() + PATIENCE
+    while 3 not in refused:
+        assert time.monotonic() < deadline
+        a.put([(2, datagram(1)), (3, datagram(1))])
+        a.poll(1_000_000)
+        b.poll(0)
+        refused |= set(a.refused())
+    assert refused == {3}
+
+
+def test_the_end_of_a_member_ends_the_poll(members):
+    a, _, c = members
+    c.close()
+    a.put([(3, datagram(1))])
+    while a.poll(None) or a.links() or 3 not in a.refused():    # for ever, but for that
+        pass
+
+
+def test_who_is_not_in_the_table_is_not_refused(members):
+    a, b, c = members
+    a.connect({2: b.physical})
+    a.poll(0)                               # takes the table
+    c.close()
+    a.put([(3, datagram(1)), (2, datagram(1, b"there"))])
+    assert poll([b], lambda b: b) == [[datagram(1, b"there")]]
+    a.poll(20_000_000)
+    assert a.refused() == []
+
+
+def test_seeking_does_not_keep_a_datagram_from_anybody(members):
+    a, b, c = members
+    for places in ([b.physical, c.physical, a.physical], [], ["nonsense"]):
+        a.seek(places)
+        a.put([(EVERYONE, datagram(1, b"all"))])
+        assert poll((b, c), lambda b, c: b and c) == [[datagram(1, b"all")]] * 2
+
+
 def test_close_ends_the_poll_of_another_thread(members):
     a = members[0]
     thread = threading.Thread(target=a.close)
@@ -216,7 +256,8 @@ def test_a_second_close_does_nothing_and_what_follows_a_close_is_harmless_or_ref
     a.wake()
     a.connect({2: members[1].physical})
     a.hold({2})
-    assert a.links() == []
+    a.seek([members[1].physical])
+    assert a.links() == a.refused() == []
     assert a.status().keys() == before.keys()
     with pytest.raises(ClosedError):
         a.poll(0)

@@ -55,12 +55,14 @@ class Member:
     def __init__(self, number, transport):
         self.number, self.transport = number, transport
         self.log = []
+        self.refused = []
 
     def step(self, timeout_ns=0):
         for view in self.transport.poll(timeout_ns):
             assert view.readonly
             self.log.append((int.from_bytes(view[8:16], "little"), bytes(view[32:])))
         self.log += [("link", peer) for peer in self.transport.links()]
+        self.refused += self.transport.refused()
 
     def put(self, payload, dest=EVERYONE):
         self.transport.put([(dest, datagram(self.number, payload))])
@@ -190,7 +192,8 @@ def handmade(place):
 @pytest.fixture
 def impatient(monkeypatch):
     """Who failed dials again at once."""
-    for name in ("SEARCH_FIRST", "SEARCH_LAST", "SEARCH_LATER", "REDIAL_FIRST", "REDIAL_LAST"):
+    for name in ("SEARCH_FIRST", "SEARCH_LAST", "SEARCH_LATER", "REDIAL_FIRST", "REDIAL_LAST",
+                 "SEEK_FIRST", "SEEK_LAST"):
         monkeypatch.setattr(tcp_dialing, name, 1_000_000)
 
 
@@ -614,6 +617,170 @@ def test_descriptors_and_memory_are_flat_after_many_new_links(member, impatient)
     assert open_files() <= files + 2                # a dial may be on its way
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < memory + 4096
     assert len(a.transport._dialing.peers) == 1
+
+
+# ---------------------------------------------------------------------------------- Who is gone
+
+def where(server):
+    return f"127.0.0.1:{server.getsockname()[1]}"
+
+
+def nowhere():
+    """An address where nobody listens."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return where(server)
+
+
+def link_by_hand(a, peer, physical):
+    """Make the link to a peer that is made by hand, and put it into the table."""
+    assert peer.propose(a, 1).kind == Kind.ACCEPT
+    a.transport.connect({1: a.transport.physical, peer.number: physical})
+    run(a, until=lambda: a.count("links") == 1)
+
+
+@pytest.mark.parametrize("is_reset, is_held", [(False, False), (True, False), (True, True)])
+def test_a_process_that_dies_shows_at_the_end_of_its_link(member, handmade, passive, is_reset,
+                                                          is_held):
+    """Its listener lives on, so that only the link tells. While a link is held, only a
+    reset is seen."""
+    a = member(1, **passive)
+    peer = handmade(2, a)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        link_by_hand(a, peer, where(server))
+        a.transport.hold({2} if is_held else ())
+        if is_reset:
+            peer.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        peer.socket.close()
+        run(a, until=lambda: a.refused)
+    assert a.refused == [2]
+
+
+@pytest.mark.parametrize("is_reset", [False, True])
+def test_a_put_that_meets_the_end_first_does_not_hide_it(member, handmade, passive, is_reset):
+    a = member(1, **passive)
+    peer = handmade(2, a)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        link_by_hand(a, peer, where(server))
+        if is_reset:
+            peer.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        peer.socket.close()
+        while a.transport._links[2].is_up and not a.count("unsent_bytes"):
+            a.put(b"anybody?", 2)               # the second one is answered with a reset
+        run(a, until=lambda: a.refused)
+    assert a.refused == [2]
+
+
+def test_the_end_of_a_member_ends_a_poll_that_waits_for_ever(member):
+    a, b = member(1), member(2)
+    a.transport.connect({2: b.transport.physical})
+    run(a, b, until=all_linked(a, b))
+    b.transport.close()
+    assert a.transport.poll(None) == []
+    assert a.transport.refused() == [2]
+
+
+def test_a_member_that_nobody_can_dial_any_more_shows_without_a_link(member, passive, impatient):
+    a, place = member(1, **passive), nowhere()
+    a.transport.connect({1: a.transport.physical, 2: place, 3: place})
+    run(a, until=lambda: len(a.refused) >= 4)
+    assert set(a.refused) == {2, 3}
+
+
+def test_where_another_member_answers_the_former_one_is_gone(member, passive):
+    a, b = member(1, **passive), member(2, **passive)
+    a.transport.connect({7: b.transport.physical})
+    run(a, b, until=lambda: a.refused)
+    assert a.refused == [7]
+
+
+def test_where_this_member_itself_answers_the_former_one_is_gone(member, passive):
+    a = member(1, **passive)
+    a.transport.connect({1: a.transport.physical, 7: a.transport.physical})
+    run(a, until=lambda: a.refused)
+    assert a.refused == [7]
+
+
+def test_a_link_that_this_side_cuts_is_no_refusal(member, passive, impatient):
+    """For whatever reason: here an exception of a signal handler."""
+    a, b = member(1, **passive), member(2, **passive)
+    for one, other in ((a, b), (b, a)):
+        one.transport.connect({other.number: other.transport.physical})
+    run(a, b, until=all_linked(a, b))
+    a.transport._links[2].cut()
+    run(a, b, until=lambda: a.count("links_made") == 2 == b.count("links_made"))
+    run(a, b, until=all_linked(a, b))
+    assert a.refused == []
+
+
+def test_who_is_not_in_the_table_is_not_reported(member):
+    a, b = member(1), member(2)
+    run(a, b, until=all_linked(a, b))
+    b.transport.close()
+    run(a, until=lambda: a.count("links_lost") == 1)
+    assert a.refused == []
+
+
+def test_who_comes_back_before_somebody_asks_is_not_reported(member, handmade, passive):
+    a = member(1, **passive)
+    peer, back = handmade(2, a), handmade(2, a)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        link_by_hand(a, peer, where(server))
+        assert back.hear_record(a).kind == Kind.HELLO
+        peer.socket.close()
+        a.transport.poll(None)
+        assert a.transport._dialing.has_gone
+        back.socket.sendall(back.record(Kind.PROPOSE, 2))
+        while not a.transport.links():
+            a.transport.poll(200_000)
+    assert a.transport.refused() == []
+
+
+# --------------------------------------------------------------------------------- Places to seek
+
+def test_a_place_that_is_sought_is_dialed_until_a_member_is_there(member, passive, impatient):
+    a, place = member(1, **passive), nowhere()
+    a.transport.seek([place])
+    run(a, until=lambda: a.count("dials_failed") > 3)
+    b = member(2, **passive, port=int(place.rpartition(":")[2]), port_range=1)
+    run(a, b, until=all_linked(a, b))
+    a.put(b"found you")
+    run(a, b, until=lambda: b.payloads() == [b"found you"])
+
+
+def test_an_address_without_a_port_stands_for_all_ports_of_the_range(member, passive):
+    a, b, c = (member(number, **passive) for number in (1, 2, 3))
+    a.transport.seek(["127.0.0.1"])
+    run(a, b, c, until=lambda: a.count("links") == 2)
+
+
+def test_a_link_to_a_place_that_ends_is_made_again_and_not_when_it_is_sought_no_more(
+        member, passive, impatient):
+    a, b = member(1, **passive), member(2, **passive)
+    a.transport.seek([b.transport.physical])
+    run(a, b, until=all_linked(a, b))
+    a.sever(2)
+    run(a, b, until=lambda: a.count("links_made") == 2 and b.count("links") == 1)
+    a.transport.seek([])
+    run(a, b, until=lambda: not a.transport._dialing._places)
+    a.sever(2)
+    run(a, b, until=lambda: a.count("links") == b.count("links") == 0)
+    run(a, b, until=lambda: a.count("dials_failed") > 20)       # the candidate of `passive`
+    assert a.count("links_made") == 2
+
+
+def test_this_member_itself_is_not_sought(member, passive):
+    a = member(1, **passive)
+    a.transport.seek([a.transport.physical])
+    run(a, until=lambda: a.count("dials_failed"))               # the candidate of `passive`
+    assert (a.count("self_connections"), a.transport._dialing._places) == (0, {})
+
+
+def test_addresses_to_seek_that_make_no_sense_or_are_too_many_are_counted(member, passive):
+    a = member(1, **passive)
+    a.transport.seek(["", "::1", "localhost", "localhost:9", "192.0.2.1:9", "192.0.2.1", None, 7])
+    assert a.count("bad_addresses") == 8
+    a.transport.seek([f"127.0.0.2:{port}" for port in range(10_000, 11_030)])
+    assert a.count("bad_addresses") == 8 + 6
 
 
 # ------------------------------------------------------------------------ Slow peers, and held ones
@@ -1116,12 +1283,14 @@ def put(text):
 got = []
 a, b = (TcpTransport(group=1, member=member, port_range=2, **options) for member in (1, 2))
 run(lambda: a.status()["links"] and b.status()["links"])
+a.connect({2: b.physical})
 """
 VANISHED_WHILE_OWED = """
 set_loopback("down")
 put(b"lost")
 run(lambda: a.status()["links_lost"])
 assert a.status()["links_cut_dead"] == 1
+assert a.refused() == []                        # it has not said a word
 set_loopback("up")
 run(lambda: a.status()["links"] and len(b.links()) + b.status()["links_made"] > 2)
 put(b"back")

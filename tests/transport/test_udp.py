@@ -163,13 +163,77 @@ def test_connect_replaces_the_table(member):
     assert drain(b) == [b"present"]
 
 
-def test_a_member_that_died_raises_nothing(member):
-    a, gone = member(), member()
-    a.connect({2: gone.physical})
+def test_a_member_that_died_raises_nothing_and_shows(member):
+    a, b, gone = member(), member(), member()
+    a.connect({2: gone.physical, 3: b.physical, 4: gone.physical})
     gone.close()
     for _ in range(3):
-        a.put([(2, b"anybody?")])
-        assert drain(a) == []
+        a.put([(2, b"anybody?"), (3, b"and you?")])
+        assert a.poll(None) == []           # comes back for that
+        assert (a.refused(), a.refused()) == ([2, 4], [])
+    assert drain(b) == [b"and you?"] * 3
+    assert a.status()["send_errors"] == a.status()["send_dropped"] == 0
+
+
+def test_a_refusal_by_somebody_who_is_no_member_is_none(member):
+    a, b, gone = member(), member(), member()
+    a.connect({2: gone.physical, 3: b.physical})
+    gone.close()
+    a.put([(2, b"anybody?")])
+    a.connect({3: b.physical})
+    assert (a.poll(None), a.refused()) == ([], [])
+    assert a.status()["receive_errors"] == 1
+
+
+# ------------------------------------------------------------------------------- Places to seek
+
+@pytest.fixture
+def elsewhere(member, group):
+    """Makes members of another group: multicasts to the first do not reach them."""
+    return lambda: member(group_address="239.254.0.1")
+
+
+def test_what_is_for_everyone_goes_to_each_place_that_is_sought_too(member, elsewhere):
+    a, b, c, d = member(), member(), elsewhere(), elsewhere()
+    a.connect({2: b.physical})
+    a.seek([c.physical, d.physical, c.physical])
+    a.put([(EVERYONE, b"1"), (2, b"2"), (EVERYONE, b"3")])
+    assert (drain(b), drain(c), drain(d)) == ([b"2", b"1", b"3"], [b"1", b"3"], [b"1", b"3"])
+    a.seek([d.physical])
+    a.put([(EVERYONE, b"4")])
+    assert (drain(a), drain(b), drain(c), drain(d)) == ([], [b"4"], [], [b"4"])
+
+
+def test_who_is_in_the_table_is_not_sought(member):
+    """It hears the multicast."""
+    a, b = member(), member()
+    a.seek([b.physical, a.physical])
+    a.connect({2: b.physical})
+    a.put([(EVERYONE, b"once")])
+    assert (drain(a), drain(b)) == ([], [b"once"])
+    a.connect({})
+    a.put([(EVERYONE, b"twice")])
+    assert (drain(a), drain(b)) == ([], [b"twice"] * 2)
+
+
+def test_addresses_to_seek_that_make_no_sense_or_are_too_many_are_counted(member, elsewhere):
+    a, b = member(), elsewhere()
+    a.seek(["", "127.0.0.1", "localhost:9", "192.0.2.1:9", "239.255.0.1:9", None, 7, b.physical])
+    assert a.status()["bad_addresses"] == 7
+    a.put([(EVERYONE, b"found")])
+    assert drain(b) == [b"found"]
+    a.seek([f"127.0.0.2:{port}" for port in range(10_000, 11_030)])
+    assert a.status()["bad_addresses"] == 7 + 6
+
+
+def test_a_place_where_nobody_is_costs_the_others_nothing(member, elsewhere):
+    a, b, gone = member(), member(), elsewhere()
+    a.seek([gone.physical])
+    gone.close()
+    a.put([(EVERYONE, b"%d" % number) for number in range(50)])
+    assert drain(b) == [b"%d" % number for number in range(50)]
+    assert (a.poll(None), a.refused()) == ([], [])
+    assert a.status()["send_errors"] == a.status()["send_dropped"] == 0
 
 
 # ------------------------------------------------------------------------- Waiting, waking, closing
@@ -209,7 +273,7 @@ def test_a_signal_handler_may_close_during_a_poll(member):
 
 # ------------------------------------------------------------------------------------------- A wire
 
-A_WIRE = ("ip link set lo up && ip link add w0 mtu {mtu} type veth peer name w1 && "
+A_WIRE = ("ip link set lo up && ip link add w0 mtu {mtu} type veth peer name w1 mtu {mtu} && "
           "ip link set w1 up && ip link set w0 up && "
           "ip address add 198.18.0.1/24 dev w0 && ip route add 224.0.0.0/4 dev w0")
 ON_A_WIRE = """

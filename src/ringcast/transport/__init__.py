@@ -22,10 +22,10 @@ class Transport(Protocol):
     MessageTooLargeError for a datagram above `max_datagram` (then nothing of that `put`
     is sent).
 
-    Threads: one thread calls `poll` and `links`. Any thread may call `connect`, `put`,
-    `hold`, `wake`, `status` and `close` at any time, also while another one is in
-    `poll` or `put`. The packets of one `put` reach the operating system in their order;
-    those of several threads may interleave.
+    Threads: one thread calls `poll`, `links` and `refused`. Any thread may call
+    `connect`, `seek`, `put`, `hold`, `wake`, `status` and `close` at any time, also
+    while another one is in `poll` or `put`. The packets of one `put` reach the
+    operating system in their order; those of several threads may interleave.
     """
 
     lossless: bool
@@ -50,6 +50,15 @@ class Transport(Protocol):
         """Replace the table of routes: member ids, and the `physical` of each. Entries
         that make no sense are counted and left out."""
 
+    def seek(self, addresses: Collection[str]) -> None:
+        """Replace the list of addresses where other members may be: what is sent to
+        EVERYONE from now on also goes there, as far as the transport can.
+
+        An address is `host:port` of one IPv4 host, or `host` alone where members take
+        ports of a range. At most 1,024 places are sought. Addresses that make no sense
+        or are too many are counted and left out.
+        """
+
     def poll(self, timeout_ns: int | None, expecting: bool = False) -> list[memoryview]:
         """Return the datagrams that have arrived. If there are none, wait for some, at
         most `timeout_ns` nanoseconds (None: for ever; 0: not at all).
@@ -67,6 +76,17 @@ class Transport(Protocol):
         the new connection; what later polls return came over it. `poll` returns early
         when there is a new connection. Always empty for a transport without
         connections.
+        """
+
+    def refused(self) -> list[int]:
+        """Return the members of the routes whose process seems to be gone, since the
+        last call.
+
+        A datagram to them was refused (UDP: ICMP port unreachable), or their end of the
+        connection was closed or reset, or nobody or somebody else answers where they
+        listened (TCP). It is a hint, which others verify: a stranger can forge ICMP,
+        and a member closes a connection to a peer that is too slow. `poll` returns
+        early when there is such a hint.
         """
 
     def hold(self, members: Collection[int]) -> None:

@@ -65,6 +65,7 @@ class InprocTransport:
         self._inbox: deque[bytes] = deque()
         self._inbox_bytes = 0
         self._arrived = threading.Condition()
+        self._refused: dict[int, None] = {}     # members that are gone, in order
         self._woken = self._closed = False
         self._counters = dict.fromkeys(
             ("datagrams_sent", "datagrams_received", "datagrams_dropped", "unknown_dest"), 0)
@@ -77,6 +78,10 @@ class InprocTransport:
     def connect(self, routes: Mapping[int, str]) -> None:
         """See `Transport.connect`."""
         self.routes = dict(routes)
+
+    def seek(self, addresses: Collection[str]) -> None:
+        """See `Transport.seek`: EVERYONE is reached anyway, so the addresses are
+        ignored."""
 
     def put(self, packets: "Sequence[tuple[int, Buffer]]") -> None:
         """See `Transport.put`."""
@@ -95,9 +100,12 @@ class InprocTransport:
         with self._hub.lock:
             if dest == EVERYONE:
                 return [each for each in self._hub.attached.values() if each is not self]
-            target = self._hub.attached.get(self.routes.get(dest, ""))
+            routes = self.routes
+            target = self._hub.attached.get(routes.get(dest, ""))
         if target is None:
             self._counters["unknown_dest"] += 1
+            if dest in routes:
+                self._refuse(dest)
             return []
         return [target]
 
@@ -110,11 +118,17 @@ class InprocTransport:
             self._inbox_bytes += len(datagram)
             self._arrived.notify()
 
+    def _refuse(self, member: int) -> None:
+        """Note that a member is not attached any more."""
+        with self._arrived:
+            self._refused[member] = None
+            self._arrived.notify()
+
     def poll(self, timeout_ns: int | None, expecting: bool = False) -> list[memoryview]:
         """See `Transport.poll`."""
         with self._arrived:
             check_open(self._closed)
-            if not self._inbox and not self._woken:
+            if not self._inbox and not self._woken and not self._refused:
                 self._arrived.wait(None if timeout_ns is None else timeout_ns / 1e9)
             self._woken = False
             datagrams = [memoryview(datagram) for datagram in self._inbox]
@@ -126,6 +140,12 @@ class InprocTransport:
     def links(self) -> list[int]:
         """See `Transport.links`: there are no connections."""
         return []
+
+    def refused(self) -> list[int]:
+        """See `Transport.refused`."""
+        with self._arrived:
+            refused, self._refused = list(self._refused), {}
+        return refused
 
     def hold(self, members: Collection[int]) -> None:
         """See `Transport.hold`: a datagram that is not read would be lost, so all are

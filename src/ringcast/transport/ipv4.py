@@ -10,12 +10,14 @@ from __future__ import annotations
 import errno
 import ipaddress
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from ringcast.errors import ConfigError, TransportError
 
 HostPort = tuple[str, int]
+
+MOST_PLACES = 1024      # where other members may be
 
 
 def check_range(name: str, value: int, low: int, high: int) -> None:
@@ -66,6 +68,24 @@ def parse_host_port(physical: object, loopback: bool) -> HostPort | None:
     if not names_one_host(address) or address.is_loopback != loopback:
         return None
     return host, int(port)
+
+
+def parse_places(addresses: Collection[object], loopback: bool,
+                 ports: Sequence[int]) -> tuple[list[HostPort], int]:
+    """Return the places that addresses name, each once, and how many addresses name
+    none or are too many. An address without a port stands for all `ports`."""
+    places: dict[HostPort, None] = {}
+    num_bad = 0
+    for address in addresses:
+        named = [address] if ":" in str(address) else [f"{address}:{port}" for port in ports]
+        found = [place for each in named
+                 if (place := parse_host_port(each, loopback)) is not None]
+        new = [place for place in found if place not in places]
+        if not found or len(places) + len(new) > MOST_PLACES:
+            num_bad += 1
+        else:
+            places.update(dict.fromkeys(new))
+    return list(places), num_bad
 
 
 @contextmanager

@@ -15,6 +15,10 @@ fragments for 30 s, in which nothing else gets through. Many small datagrams cos
 more than a large one, because the kernel takes a burst of them in one piece (see
 Sender).
 
+If a datagram comes to a port that no socket has, the kernel there says so (ICMP port
+unreachable). So the end of a process shows when something is sent to it alone. A
+multicast is never answered in this way.
+
 The constructor checks all that can be checked without sending anything, and fails with
 one sentence that says what to do. Later failures of the network are only counted.
 """
@@ -23,7 +27,7 @@ from __future__ import annotations
 
 import errno
 import socket
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
@@ -34,6 +38,7 @@ from ringcast.address import EVERYONE
 from ringcast.config import DEFAULTS, MAX_DATAGRAM, MIN_DATAGRAM, UDP_HEADERS
 from ringcast.errors import ConfigError, TransportError
 from ringcast.transport.ipv4 import (
+    HostPort,
     check_interface,
     check_range,
     no_permission,
@@ -41,13 +46,15 @@ from ringcast.transport.ipv4 import (
     os_errors_as,
     parse_address,
     parse_host_port,
+    parse_places,
 )
 from ringcast.transport.lifetime import RefCountedTransport, spin_time
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-IP_MTU_DISCOVER, IP_MTU = 10, 14    # Linux; the socket module does not name them
+# Linux; the socket module does not name them.
+IP_MTU_DISCOVER, IP_RECVERR, IP_MTU = 10, 11, 14
 IP_MULTICAST_ALL = 49
 # Fragment nothing, and believe no ICMP message about the path's MTU: anybody could send
 # one.
@@ -132,26 +139,50 @@ class UdpTransport(RefCountedTransport):
         self._sender = Sender(self._unicast.fileno(), self.max_datagram,
                               segments=not self._loopback)
         self._everyone = SockAddr(group_address, port)
-        self._routes = {EVERYONE: self._everyone}
-        self._bad_routes = 0
+        self._own: HostPort = (interface, own_port)
+        self._members: dict[int, SockAddr] = {}     # the table of routes
+        self._sought: list[HostPort] = []
+        self._bad_routes = self._bad_addresses = 0
+        self._address_all()
         self.physical = f"{interface}:{own_port}"
         self.receive_budget = min(granted) // 2
 
     def connect(self, routes: Mapping[int, str]) -> None:
         """See `Transport.connect`. A `physical` is `address:port` of one IPv4 host,
         which is on loopback if and only if this member is."""
-        table = {EVERYONE: self._everyone}
+        table = {}
         for member, physical in routes.items():
             address = parse_host_port(physical, self._loopback)
             if address is not None and member != EVERYONE:
                 table[member] = SockAddr(*address)
         with self._lock:
-            self._bad_routes += 1 + len(routes) - len(table)
-            self._routes = table
+            self._bad_routes += len(routes) - len(table)
+            self._members = table
+            self._address_all()
+
+    def seek(self, addresses: Collection[str]) -> None:
+        """See `Transport.seek`: each datagram to EVERYONE also goes by unicast to each
+        of these addresses, unless it is this member's own or in the table of routes. An
+        address needs a port, which is the one of a member's `physical`."""
+        places, num_bad = parse_places(addresses, self._loopback, ())
+        with self._lock:
+            self._bad_addresses += num_bad
+            self._sought = [place for place in places if place != self._own]
+            self._address_all()
+
+    def _address_all(self) -> None:
+        """Make the addresses of all destinations: of members, of EVERYONE, and of each
+        place that is sought, under the place itself."""
+        known = {(address.host, address.port) for address in self._members.values()}
+        sought = [place for place in self._sought if place not in known]
+        addresses: dict[Hashable, SockAddr] = {place: SockAddr(*place) for place in sought}
+        addresses |= self._members
+        addresses[EVERYONE] = self._everyone
+        self._destinations = addresses, sought
 
     def poll(self, timeout_ns: int | None, expecting: bool = False) -> list[memoryview]:
         """See `Transport.poll`. Returns early and empty if all that came was an ICMP
-        error."""
+        error, of whatever kind."""
         self._begin_use()
         try:
             return self._receiver.receive(timeout_ns, self._spin if expecting else 0)
@@ -163,13 +194,20 @@ class UdpTransport(RefCountedTransport):
         dropped. The counters tell why datagrams were lost."""
         self._begin_use()
         try:
-            self._sender.send_many(packets, self._routes)
+            addresses, sought = self._destinations
+            self._sender.send_many(_with_copies(packets, sought) if sought else packets, addresses)
         finally:
             self._end_use()
 
     def links(self) -> list[int]:
         """See `Transport.links`: there are no connections."""
         return []
+
+    def refused(self) -> list[int]:
+        """See `Transport.refused`."""
+        gone = set(self._receiver.refused())
+        return [member for member, address in self._members.items()
+                if (address.host, address.port) in gone] if gone else []
 
     def hold(self, members: Collection[int]) -> None:
         """See `Transport.hold`: a datagram that is not read would be lost, so all are
@@ -195,6 +233,7 @@ class UdpTransport(RefCountedTransport):
             "send_errors": sender.errors,
             "send_dropped": sender.dropped,
             "bad_routes": self._bad_routes,
+            "bad_addresses": self._bad_addresses,
         }
 
     def _close_sockets(self) -> None:
@@ -206,6 +245,14 @@ class UdpTransport(RefCountedTransport):
         self._receiver.forget()
         self._unicast.close()
         self._multicast.close()
+
+
+def _with_copies(packets: Sequence[tuple[int, Buffer]],
+                 sought: Sequence[HostPort]) -> list[tuple[Hashable, Buffer]]:
+    """Return the packets, with a copy of each packet to EVERYONE for each place that is
+    sought."""
+    return [(to, datagram) for dest, datagram in packets
+            for to in ((dest, *sought) if dest == EVERYONE else (dest,))]
 
 
 def _check_group(group_address: str, port: int) -> None:
@@ -230,6 +277,7 @@ def _open_unicast(unicast: socket.socket, interface: str, ttl: int, send_buffer:
         unicast.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_TTL, ttl)
         unicast.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_LOOP, 1)
         unicast.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)
+        unicast.setsockopt(socket.IPPROTO_IP, IP_RECVERR, 1)
         port: int = unicast.getsockname()[1]
         return port
 

@@ -4,13 +4,19 @@ come out.
 A candidate is an address where a member may be. Until there is a table of routes, all
 candidates are dialed again and again. Then the members of the table that have no link
 are dialed, with a backoff; and the candidates now and then, because a member may be
-there that the table does not have yet.
+there that the table does not have yet. Candidates come from an option. Places that are
+sought come and go while the member runs; each is dialed with a backoff of its own until
+a member that is there has a link.
+
+If nobody listens where a member of the table listened, or another member answers there,
+its process seems to be gone.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
+from operator import itemgetter
 
 from ringcast.transport.ipv4 import HostPort
 from ringcast.transport.tcp.handshake import LinkNumbers
@@ -26,6 +32,9 @@ SEARCH_LATER = 5_000 * MILLISECOND
 
 # Shortest and longest time between two dials of one member.
 REDIAL_FIRST, REDIAL_LAST = 20 * MILLISECOND, 1_000 * MILLISECOND
+
+# Shortest and longest time between two dials of a place that is sought.
+SEEK_FIRST, SEEK_LAST = 50 * MILLISECOND, 5_000 * MILLISECOND
 
 MOST_PEERS = 4096                       # whose numbers of links are remembered
 
@@ -49,6 +58,16 @@ class Peer:
         return self.link is not None and self.link.is_up
 
 
+class Place:
+    """A place that is sought."""
+
+    __slots__ = ("attempts", "due")
+
+    def __init__(self) -> None:
+        self.attempts = 0               # dials since a member there had a link
+        self.due = 0                    # the instant before which it is not dialed
+
+
 class Dialing:
     """The peers of `member`, which listens at `own`, and the `candidates` for more.
 
@@ -57,8 +76,11 @@ class Dialing:
 
     def __init__(self, member: int, own: HostPort, candidates: Sequence[HostPort]) -> None:
         self.peers: OrderedDict[int, Peer] = OrderedDict()
-        self._member = member
+        self._member, self._own = member, own
         self._candidates = [each for each in dict.fromkeys(candidates) if each != own]
+        self._places: dict[HostPort, Place] = {}            # that are sought
+        self._places_at = FOREVER                           # when to look at them next
+        self._gone: dict[int, None] = {}                    # members, in order
         self._found_at: dict[HostPort, int] = {}           # who was last found at a candidate
         self._routes: dict[int, HostPort] = {}
         self._search_at, self._search_interval = 0, SEARCH_FIRST
@@ -70,6 +92,14 @@ class Dialing:
                         if member != self._member}
         if self._routes:
             self._search_interval = SEARCH_LATER
+
+    def seek(self, places: Sequence[HostPort]) -> None:
+        """Replace the list of places that are sought."""
+        self._places = {place: self._places.get(place) or Place() for place in places
+                        if place != self._own}
+        self._places_at = 0
+        self._found_at = {place: member for place, member in self._found_at.items()
+                          if place in self._places or place in self._candidates}
 
     def peer(self, member: int) -> Peer:
         """Return what is known of a member. Peers without link and route are forgotten
@@ -91,14 +121,43 @@ class Dialing:
 
     def on_found(self, endpoint: HostPort, member: int) -> None:
         """Note which member was found at an address; it may be this member itself."""
-        if endpoint in self._candidates:
+        if endpoint in self._places or endpoint in self._candidates:
             self._found_at[endpoint] = member
+
+    def on_answer(self, endpoint: HostPort, member: int) -> None:
+        """Note which member answered at an address that was dialed; 0: nobody listens
+        there. Members of the table that should be there are gone."""
+        if member:
+            self.on_found(endpoint, member)
+        for each, where in self._routes.items():
+            if where == endpoint and each != member and not self.peer(each).is_linked:
+                self._gone[each] = None
+
+    def on_ended_by_peer(self, member: int) -> None:
+        """Note that the other end closed or reset the link to a member."""
+        if member in self._routes:
+            self._gone[member] = None
+
+    def on_link(self, member: int) -> None:
+        """Note that a member has a new link: it is there."""
+        self._gone.pop(member, None)
+
+    @property
+    def has_gone(self) -> bool:
+        """Return whether there is a member for take_gone()."""
+        return bool(self._gone)
+
+    def take_gone(self) -> list[int]:
+        """Return the members whose processes seem to be gone, since the last call."""
+        gone, self._gone = list(self._gone), {}
+        return gone
 
     def on_link_lost(self, member: int, now: int) -> None:
         """Plan to dial a member whose link ended: at once, or with a backoff if its
         links have carried nothing."""
         peer = self.peer(member)
-        peer.due = now + _backoff(self._member, member, peer.attempts) if peer.attempts else now
+        peer.due = now + self._pause(member, peer.attempts) if peer.attempts else now
+        self._places_at = 0
 
     def due_endpoints(self, now: int) -> Iterator[HostPort]:
         """Yield the addresses to dial now."""
@@ -106,13 +165,34 @@ class Dialing:
             peer = self.peer(member)
             if not peer.is_linked and now >= peer.due:
                 peer.attempts += 1
-                peer.due = now + _backoff(self._member, member, peer.attempts)
+                peer.due = now + self._pause(member, peer.attempts)
                 yield endpoint
         if now >= self._search_at:
             self._search_at = now + self._search_interval
             if self._search_interval < SEARCH_LAST:
                 self._search_interval = min(2 * self._search_interval, SEARCH_LAST)
             yield from (endpoint for endpoint in self._candidates if self._is_unknown(endpoint))
+
+    def due_places(self, now: int, most: int) -> list[HostPort]:
+        """Return the places that are sought to dial now, at most so many: those first
+        that have waited longest."""
+        if now < self._places_at:
+            return []
+        unknown = []
+        for where, place in self._places.items():
+            if self._is_unknown(where):
+                unknown.append((place.due, where, place))
+            else:
+                place.attempts = place.due = 0
+        unknown.sort(key=itemgetter(0))
+        dialed = [(where, place) for due, where, place in unknown if due <= now][:most]
+        for where, place in dialed:
+            place.attempts += 1
+            place.due = now + _backoff(self._member, where[1], place.attempts, SEEK_FIRST,
+                                       SEEK_LAST)
+        first = min((place.due for _, _, place in unknown), default=FOREVER)
+        self._places_at = max(first, now + SEEK_FIRST)
+        return [where for where, _ in dialed]
 
     def _is_unknown(self, endpoint: HostPort) -> bool:
         """Return whether a member without a link may be at this candidate."""
@@ -124,13 +204,18 @@ class Dialing:
         """Return the instant when there is something to dial next."""
         unlinked = (self.peer(member) for member in self._routes)
         first = min((peer.due for peer in unlinked if not peer.is_linked), default=FOREVER)
+        first = min(first, self._places_at)
         return min(first, self._search_at) if self._candidates else first
 
+    def _pause(self, member: int, attempts: int) -> int:
+        """Return the time until a member is dialed again."""
+        return _backoff(self._member, member, attempts, REDIAL_FIRST, REDIAL_LAST)
 
-def _backoff(one: int, other: int, attempts: int) -> int:
+
+def _backoff(one: int, other: int, attempts: int, shortest: int, longest: int) -> int:
     """Return the time until the next dial. It doubles with each attempt, and differs by
     up to a quarter, so that two members that dial each other do not keep in step."""
-    pause = min(REDIAL_FIRST << min(attempts - 1, 16), REDIAL_LAST)
+    pause = min(shortest << min(attempts - 1, 16), longest)
     mixed = (one * 0x9E3779B97F4A7C15 + other * 0xC2B2AE3D27D4EB4F
              + attempts * 0x165667B19E3779F9)
     return pause * (192 + (mixed >> 32 & 0xFF) // 2) // 256

@@ -115,6 +115,12 @@ class Handshaking:
 
     # --------------------------------------------------------------------------------- dialing
 
+    def room_to_seek(self) -> int:
+        """Return how many places that are sought may be dialed now. They leave half of
+        the room to members of the table."""
+        dialed = sum(shake.dialed is not None for shake in self.handshakes.values())
+        return max(0, MOST_HANDSHAKES // 2 - dialed)
+
     def dial(self, where: HostPort, now: int) -> None:
         """Connect to an address, unless there is such an attempt already, or there are
         too many attempts."""
@@ -136,12 +142,17 @@ class Handshaking:
                 # Nobody listens there, and TCP has connected the socket to itself.
                 raise ConnectionRefusedError
             self._epoll.register(connection, select.EPOLLIN)
-        except OSError:
+        except OSError as error:
             connection.close()
-            self._counters["dials_failed"] += 1
+            self._on_dial_failed(where, error)
             return
         shake = Handshake(connection, where[0], now, now + self._timeout, where)
         self.handshakes[shake.fd] = shake
+
+    def _on_dial_failed(self, where: HostPort, error: OSError) -> None:
+        self._counters["dials_failed"] += 1
+        if isinstance(error, ConnectionRefusedError):
+            self._dialing.on_answer(where, 0)
 
     # ------------------------------------------------------------------------------- accepting
 
@@ -219,8 +230,12 @@ class Handshaking:
             part = shake.socket.recv(SIZE - len(shake.received))
         except BlockingIOError:
             return None
-        except OSError:
+        except OSError as error:
             part = b""
+            if shake.dialed:
+                self._close_handshake(shake)
+                self._on_dial_failed(shake.dialed, error)
+                return None
         shake.received += part
         if not part:
             self._close_handshake(shake, "dials_failed" if shake.dialed else "handshakes_refused")
@@ -247,14 +262,14 @@ class Handshaking:
 
     def _on_self_connection(self, shake: Handshake) -> None:
         if shake.dialed:
-            self._dialing.on_found(shake.dialed, self._member)
+            self._dialing.on_answer(shake.dialed, self._member)
         self._close_handshake(shake, "self_connections")
 
     def _propose(self, shake: Handshake, where: HostPort, hello: Record,
                  linked: Collection[int]) -> None:
         """Propose the connection that we dialed to the member that we have reached,
         unless it has a link already: if it had lost the link, it would dial."""
-        self._dialing.on_found(where, hello.member)
+        self._dialing.on_answer(where, hello.member)
         peer = self._dialing.peer(hello.member)
         if peer.is_linked or peer.numbers.proposed:
             self._close_handshake(shake)

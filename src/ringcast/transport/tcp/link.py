@@ -7,6 +7,8 @@ bound cuts the link; nothing else drops bytes of a link that is up.
 
 from __future__ import annotations
 
+import errno
+import os
 import select
 import socket
 import threading
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 READ = 256 << 10        # bytes taken from one link in one poll; 128 KiB .. 1 MiB were equally fast
 SPARE_BUFFERS = 8       # kept while nobody reads into them
 GATHER = 1024           # buffers of one sendmsg (IOV_MAX)
+ENDED_BY_PEER = (errno.ECONNRESET, errno.EPIPE)
 
 _HEAD = Struct("<I8xQ")                 # a frame's length, and the sender in its datagram's header
 _LENGTH = Struct("<I")
@@ -60,6 +63,7 @@ class Link:
         self.is_up = True               # accepts frames to send; once False, it stays False
         self.is_held = False            # nothing is read
         self.is_slow = False            # it was cut because its queue was full
+        self.is_ended_by_peer = False   # the other end closed or reset it
         self.lost_bytes = 0             # that were queued when it ended
         self.frames_sent = self.bytes_sent = 0
         self.has_received = False       # any bytes, ever
@@ -124,8 +128,8 @@ class Link:
             return self.socket.sendmsg(buffers, (), socket.MSG_NOSIGNAL)
         except BlockingIOError:
             return 0
-        except OSError:
-            self._cut()
+        except OSError as error:
+            self._end_by(error)
             return 0
 
     def flush(self) -> None:
@@ -155,6 +159,14 @@ class Link:
         self._drop_queue()
         with suppress(OSError):
             self.socket.shutdown(socket.SHUT_RDWR)
+
+    def _end_by(self, error: OSError | None) -> None:
+        """Note the end of the connection: with an error, or because the other end
+        closed it. An end that this side has made is none. A peer that does not answer
+        any more has ended nothing."""
+        if self.is_up:
+            self.is_ended_by_peer = error is None or error.errno in ENDED_BY_PEER
+            self._cut()
 
     def _drop_queue(self) -> None:
         self._queue.clear()
@@ -196,8 +208,8 @@ class Link:
         """Note that the link ended while it is held. What has arrived is read when it
         is not held any more."""
         with self._lock:
-            if self.is_up:
-                self._cut()
+            code = self.socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+            self._end_by(OSError(code, os.strerror(code)) if code else None)
             self._watch()
 
     # ------------------------------------------------------------------------------------ receiving
@@ -212,13 +224,18 @@ class Link:
             count = self.socket.recv_into(buffer.writable[self._end:])
         except BlockingIOError:
             return True
-        except OSError:
-            return False
+        except OSError as error:
+            return self._on_end(error)
         if not count:
-            return False
+            return self._on_end(None)
         self._end += count
         self.has_received = True
         return self._split(buffer.readable, frames) or None
+
+    def _on_end(self, error: OSError | None) -> bool:
+        with self._lock:
+            self._end_by(error)
+        return False
 
     def _make_room(self, spare: list[ReadBuffer]) -> ReadBuffer:
         """Return a buffer that begins with the incomplete frame, if there is one."""

@@ -6,10 +6,11 @@ replaced, the datagrams on their way to or from that member may be lost.** `link
 reports each new link; the layers above repair what was lost (decision 21).
 
 Members find each other by dialing: first every address where a member may be, then the
-members of the table of routes (tcp/dialing.py). Two members agree on one connection
-(tcp/handshake.py, tcp/handshaking.py), which then carries frames (tcp/link.py). All
-this happens inside `poll` and `put`. There are no threads, and `poll` serves the
-timers, so nobody finds a member whose channel does not poll.
+members of the table of routes, and always the places that are sought (tcp/dialing.py).
+Two members agree on one connection (tcp/handshake.py, tcp/handshaking.py), which then
+carries frames (tcp/link.py). All this happens inside `poll` and `put`. There are no
+threads, and `poll` serves the timers, so nobody finds a member whose channel does not
+poll.
 
 No member waits for a slow peer: what the peer does not take is queued, and if more than
 `max_unsent` bytes are queued, its link is cut. A peer also takes nothing while it holds
@@ -38,6 +39,7 @@ from ringcast.transport.ipv4 import (
     check_range,
     os_errors_as,
     parse_host_port,
+    parse_places,
 )
 from ringcast.transport.lifetime import RefCountedTransport, spin_time
 from ringcast.transport.tcp import liveness
@@ -59,7 +61,7 @@ COUNTERS = (
     "dials", "dials_failed", "handshakes_accepted", "handshakes_refused",
     "handshakes_timed_out", "self_connections", "accept_errors", "frames_received",
     "bytes_received", "frames_refused", "frames_sent", "bytes_sent", "send_unlinked",
-    "send_lost_bytes", "bad_routes",
+    "send_lost_bytes", "bad_routes", "bad_addresses",
 )
 
 
@@ -139,8 +141,9 @@ class TcpTransport(RefCountedTransport):
             if not 0 < seconds <= 86_400:
                 raise ConfigError(f"{name}={seconds!r} is not a number of seconds above 0 "
                                   "and up to 86400")
+        self._ports = range(port, port + port_range)
         candidates = ([self._candidate(host) for host in hosts]
-                      or [(interface, port + index) for index in range(port_range)])
+                      or [(interface, each) for each in self._ports])
         self._member, self._sender = member, member.to_bytes(8, "little")
         self._max_unsent, self._link_timeout = max_unsent, int(link_timeout * 1e9)
         buffers = {socket.SO_RCVBUF: receive_buffer, socket.SO_SNDBUF: send_buffer}
@@ -166,6 +169,7 @@ class TcpTransport(RefCountedTransport):
         self._new_links: list[int] = []         # members, for links()
         self._held: frozenset[int] = frozenset()
         self._routes: dict[int, HostPort] | None = None     # a new table, for the polling thread
+        self._places: list[HostPort] | None = None          # a new list for it, of seek()
         self._timer = 0                         # when _tick() has something to do
         self._check_links_at = 0                # when to check whether peers have vanished
         self._woken = False
@@ -192,6 +196,15 @@ class TcpTransport(RefCountedTransport):
         with self._lock:
             self._counters["bad_routes"] += len(routes) - len(table)
             self._routes = table
+        self.wake()
+
+    def seek(self, addresses: Collection[str]) -> None:
+        """See `Transport.seek`. The places are dialed until a member that is there has
+        a link. An address without a port stands for all ports of the range."""
+        places, num_bad = parse_places(addresses, self._loopback, self._ports)
+        with self._lock:
+            self._counters["bad_addresses"] += num_bad
+            self._places = places
         self.wake()
 
     def put(self, packets: Sequence[tuple[int, Buffer]]) -> None:
@@ -308,6 +321,10 @@ class TcpTransport(RefCountedTransport):
         news, self._new_links = self._new_links, []
         return news
 
+    def refused(self) -> list[int]:
+        """See `Transport.refused`. A link that this side has cut is no refusal."""
+        return self._dialing.take_gone()
+
     def poll(self, timeout_ns: int | None, expecting: bool = False) -> list[memoryview]:
         """See `Transport.poll`. Reads at most one buffer full from each link."""
         self._begin_use()
@@ -330,14 +347,15 @@ class TcpTransport(RefCountedTransport):
         until = FOREVER if timeout_ns is None else now + max(0, timeout_ns)
         returning = False
         while not returning:
-            if self._routes is not None:
-                self._apply_routes()
+            if self._routes is not None or self._places is not None:
+                self._apply_lists()
             if now >= self._timer:
                 self._tick(now)
             for fd, events in self._wait_for_events(min(until, self._timer), now, spin):
                 returning |= self._on_event(fd, events, frames)
             now = time.monotonic_ns()
-            returning |= bool(frames or self._new_links) or self._closed or now >= until
+            returning |= (bool(frames or self._new_links) or self._dialing.has_gone
+                          or self._closed or now >= until)
         if frames:
             self._counters["frames_received"] += len(frames)
             self._counters["bytes_received"] += sum(map(len, frames)) + 4 * len(frames)
@@ -395,6 +413,7 @@ class TcpTransport(RefCountedTransport):
         if link.is_held:
             if events & (select.EPOLLERR | select.EPOLLHUP):
                 link.end_while_held()
+                self._note_end(link)
                 self._plan_dial(link)
         elif events & ~select.EPOLLOUT:
             self._read(link, frames)
@@ -409,16 +428,25 @@ class TcpTransport(RefCountedTransport):
             self._dialing.peer(link.peer).attempts = 0
         if not well:
             self._counters["frames_refused"] += well is None
+            self._note_end(link)
             self._remove_link(link)
+
+    def _note_end(self, link: Link) -> None:
+        if link.is_ended_by_peer:
+            self._dialing.on_ended_by_peer(link.peer)
 
     # --------------------------------------------------------------------------------------- timers
 
-    def _apply_routes(self) -> None:
-        """Take the table of routes that another thread has left."""
+    def _apply_lists(self) -> None:
+        """Take the table of routes, and the places to seek, that another thread has
+        left."""
         with self._lock:
             routes, self._routes = self._routes, None
+            places, self._places = self._places, None
         if routes is not None:
             self._dialing.set_routes(routes)
+        if places is not None:
+            self._dialing.seek(places)
         self._timer = 0
 
     def _tick(self, now: int) -> None:
@@ -427,6 +455,8 @@ class TcpTransport(RefCountedTransport):
         if now >= self._check_links_at:
             self._check_links_at = self._cut_dead_links(now)
         for where in list(self._dialing.due_endpoints(now)):
+            self._handshaking.dial(where, now)
+        for where in self._dialing.due_places(now, self._handshaking.room_to_seek()):
             self._handshaking.dial(where, now)
         self._timer = min(self._handshaking.deadline(), self._check_links_at,
                           self._dialing.deadline())
@@ -465,6 +495,7 @@ class TcpTransport(RefCountedTransport):
             self._links = {**self._links, link.peer: link}
             link.hold(link.peer in self._held)
         self._dialing.on_found(record.endpoint, record.member)
+        self._dialing.on_link(record.member)
         self._counters["links_made"] += 1
         self._new_links.append(link.peer)
 
