@@ -9,7 +9,7 @@ prove the object that users run.
 Its owner calls one method at a time (but any thread may use the windows, see
 SendWindow), passes the time as `now`, and then performs what `take` returns:
 
-    endpoint.receive(datagrams, links, now)     # what came
+    endpoint.receive(datagrams, links, now, refused)    # what came
     endpoint.finish(batches, now)               # what the application has finished
     endpoint.tick(now)                          # what is due
     endpoint.deliver(now)                       # what the application has room for
@@ -95,13 +95,17 @@ class Endpoint:
 
     # --------------------------------------------------------------------------------- receiving
 
-    def receive(self, datagrams: "Sequence[Buffer]", links: Sequence[int], now: Instant) -> None:
+    def receive(self, datagrams: "Sequence[Buffer]", links: Sequence[int], now: Instant,
+                refused: Sequence[int] = ()) -> None:
         """Handle what came: first the members with new connections (`links`), then the
-        datagrams."""
+        datagrams, then the members whose processes seem to be gone (`refused`): their
+        last datagrams came before."""
         if links:
             self.stack.linked(links, now)
         if datagrams:
             self.stack.receive(datagrams, now)
+        if refused:
+            self.stack.refused(refused, now)
 
     def finish(self, batches: Iterable[Batch], now: Instant) -> bool:
         """Note what the application has finished, so that it can be acknowledged. If

@@ -170,6 +170,11 @@ class Layer:
         the view. What was on its way before may be lost."""
         self.above.linked(member, now)
 
+    def refused(self, member: int, now: Instant) -> None:
+        """Note that a member's process seems to be gone, and pass it up. It is a hint
+        of the transport; anybody may have forged it."""
+        self.above.refused(member, now)
+
     def returned(self, member: int, epoch: int, now: Instant) -> None:
         """Note that an incarnation continues in another process, and pass it up:
         `epoch` is the number of that process."""
@@ -217,6 +222,9 @@ class _Top(Layer):
         pass
 
     def linked(self, member: int, now: Instant) -> None:
+        pass
+
+    def refused(self, member: int, now: Instant) -> None:
         pass
 
     def returned(self, member: int, epoch: int, now: Instant) -> None:
@@ -337,6 +345,11 @@ class Stack:
         was on its way to and from them before may be lost."""
         for member in members:
             self._bottom.above.linked(member, now)
+
+    def refused(self, members: Sequence[int], now: Instant) -> None:
+        """Tell the layers that the processes of these members seem to be gone."""
+        for member in members:
+            self._bottom.above.refused(member, now)
 
     def deliver(self, limit: int, now: Instant) -> int:
         """Deliver at most `limit` messages; return how many. Another layer is the first

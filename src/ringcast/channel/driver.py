@@ -148,12 +148,13 @@ class Driver:
             timeout = self._sleep_time()
             del owner
             polling = True
-            datagrams, links = self.transport.poll(timeout, expecting), self.transport.links()
+            transport = self.transport
+            came = transport.poll(timeout, expecting), transport.links(), transport.refused()
             polling = False
             if (owner := self._owner()) is None:
                 return False
             self._wakes_at, self._is_turn_requested = 0, False
-            self.run_in_turn(partial(self._take_turn, datagrams, links))
+            self.run_in_turn(partial(self._take_turn, *came))
             del owner
         except BaseException as error:
             if (on_error := self._on_error()) is None:
@@ -167,8 +168,9 @@ class Driver:
         has_more = bool(self.finished) and self.finish_in_turn()
         return 0 if has_more else self.plan_sleep()
 
-    def _take_turn(self, datagrams: Sequence[Any], links: Sequence[int], now: Instant) -> None:
-        self.endpoint.receive(datagrams, links, now)
+    def _take_turn(self, datagrams: Sequence[Any], links: Sequence[int], refused: Sequence[int],
+                   now: Instant) -> None:
+        self.endpoint.receive(datagrams, links, now, refused)
         self.endpoint.tick(now)
         if not self.is_broken:
             self.endpoint.deliver(now)

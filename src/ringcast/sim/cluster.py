@@ -44,6 +44,9 @@ class Cluster:
     its own. `stack` is the name of a stack. All other keywords are options of every
     member's stack, or arguments of Member.
 
+    If it `refuses`, members learn soon that a datagram went to a process that is gone,
+    as over sockets.
+
     `cluster["A"]` is the present process of member A; `incarnations` has the present
     process of each incarnation; `observer` is told what happens. Two runs have the same
     `fingerprint` only if they are the same.
@@ -52,9 +55,10 @@ class Cluster:
     member_type: type[Member] = Member  # what start() makes
 
     def __init__(self, names: Sequence[str], *, seed: int | str = 0, network: Network | None = None,
-                 stack: str = "mcast-udp", **options: Any) -> None:
+                 stack: str = "mcast-udp", refuses: bool = False, **options: Any) -> None:
         self.names = tuple(names)
         self.stack = stack
+        self.refuses = refuses
         # Each has a random source of its own: one more fault does not change the load.
         self.rng = Random(f"{seed} members")
         self.thread_rng = Random(f"{seed} threads")
@@ -76,6 +80,7 @@ class Cluster:
         self.members: dict[str, Member] = {}
         self.incarnations: dict[int, Member] = {}
         self._bound: dict[str, Member] = {}             # the member at an address
+        self._died: dict[str, Member] = {}              # the last one that died there
 
     def __getitem__(self, name: str) -> Member:
         return self.members[name]
@@ -103,6 +108,7 @@ class Cluster:
         """Take a member that died off the network."""
         if self._bound.get(member.physical) is member:
             del self._bound[member.physical]
+            self._died[member.physical] = member
         if self.links is not None:
             self.links.died(member)
 
@@ -131,6 +137,8 @@ class Cluster:
                     if dest in (EVERYONE, target.incarnation):
                         self.sent_datagrams += 1
                         self.links.carry(source, target, datagram)
+                if self.refuses:
+                    self._refuse_dials(source, dest)
                 continue
             routes = source.transport.routes
             if dest == EVERYONE:
@@ -147,7 +155,7 @@ class Cluster:
                leaves: int) -> None:
         self.sent_datagrams += 1
         for instant, arriving in self.carried(source.name, name, datagram, leaves):
-            self.at(instant, self._arrive, physical, arriving)
+            self.at(instant, self._arrive, source, physical, arriving)
 
     def carried(self, source: str, target: str, datagram: bytes,
                 leaves: int) -> list[tuple[int, bytes]]:
@@ -155,10 +163,34 @@ class Cluster:
         when."""
         return self.network.carry(source, target, datagram, leaves, self._network_rng)
 
-    def _arrive(self, physical: str, datagram: bytes) -> None:
+    def _arrive(self, source: Member, physical: str, datagram: bytes) -> None:
         target = self._bound.get(physical)
         if target is not None:
             target.arrive(datagram)
+        elif self.refuses and physical in self._died:
+            self.refuse_soon(source, self._died[physical])
+
+    def _refuse_dials(self, source: Member, dest: int) -> None:
+        """Let a member notice that it can connect no more to members of its routes that
+        died, when it sends something to them."""
+        for member in source.transport.routes:
+            if dest in (EVERYONE, member) and (target := self.incarnations.get(member)):
+                self.refuse_soon(source, target)
+
+    def refuse_soon(self, source: Member, dead: Member) -> None:
+        """Tell a member that another one is gone, after the delay of the link, if it is
+        so. A link that is cut carries no such news."""
+        link = {(source.name, dead.name), (dead.name, source.name)}
+        if not dead.alive and not link & self.network.cut:
+            self.at(self.now + self.network.delay[1], self._refuse, source, dead)
+
+    def _refuse(self, source: Member, dead: Member) -> None:
+        """Tell a member of each incarnation in its routes that died where that one
+        was."""
+        for member, physical in source.transport.routes.items():
+            target = self.incarnations.get(member)
+            if physical == dead.physical and target is not None and not target.alive:
+                source.refused(member)
 
     # ----------------------------------------------------------------------------------------- time
 

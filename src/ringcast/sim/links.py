@@ -59,9 +59,14 @@ class Links:
                 self._try_soon(member, other)
 
     def died(self, member: "Member") -> None:
-        """Remove the links of a member that died. The others will notice."""
+        """Remove the links of a member that died. The others notice at once if its
+        connections stood and the group refuses, else at some time."""
         for pair in [pair for pair in self.links if member.incarnation in pair]:
-            self.links.pop(pair).stands = False
+            link = self.links.pop(pair)
+            other, = pair - {member.incarnation}
+            if link.stands and self.cluster.refuses:
+                self.cluster.refuse_soon(self.cluster.incarnations[other], member)
+            link.stands = False
 
     def partners(self, member: "Member") -> list["Member"]:
         """Return the members to which it believes to have a connection."""

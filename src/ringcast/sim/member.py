@@ -133,6 +133,12 @@ class Member:
         self.transport.new_links.append(other)
         self.request_turn()
 
+    def refused(self, other: int) -> None:
+        """Note that the process of another member refused a datagram, because it is
+        gone."""
+        self.transport.refused[other] = None
+        self.request_turn()
+
     def request_turn(self) -> None:
         """Schedule the next turn for when the process is free."""
         self.schedule.request_turn()
@@ -218,7 +224,8 @@ class Member:
             return
         now = self.now
         self.schedule.begin_turn()
-        self.endpoint.receive(datagrams, self.transport.take_links(), now)
+        self.endpoint.receive(datagrams, self.transport.take_links(), now,
+                              self.transport.take_refused())
         self.consumer.report_all(now)
         self.endpoint.tick(now)
         self.producer.begin(now)

@@ -24,6 +24,7 @@ class MemberTransport:
         self.arrived: list[bytes] = []
         self.num_bytes = 0                      # of the datagrams that have arrived
         self.new_links: list[int] = []          # members with new connections
+        self.refused: dict[int, None] = {}      # members that seem to be gone, in order
         self.held: set[int] = set()             # members whose datagrams are not read for now
         self.routes: dict[int, str] = {}        # where members can be reached
         self.send_full = 0.0
@@ -49,6 +50,11 @@ class MemberTransport:
         """Return the members with new connections since the last turn."""
         links, self.new_links = self.new_links, []
         return links
+
+    def take_refused(self) -> list[int]:
+        """Return the members that seem to be gone, since the last turn."""
+        refused, self.refused = list(self.refused), {}
+        return refused
 
     def hold(self, senders: set[int]) -> None:
         """Read the datagrams of these members no more, and those of all others."""
