@@ -28,7 +28,8 @@ DAY = 86_400_000                        # milliseconds
 Count = Annotated[int, Meta(ge=1)]
 Milliseconds = Annotated[float, Meta(gt=0, le=DAY)]
 
-COMMON = ("max_message_size",)          # options that all members of a group must share
+COMMON = ("max_message_size",)          # options that all members of a group must share ...
+OF_FLUSH = ("capacity", "max_bytes")    # ... and those of a group that forms itself also these
 
 
 class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -116,6 +117,21 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     # Milliseconds between two announcements (HELLO), while some member has not agreed
     # on the view.
     hello_interval: Milliseconds = 100.0
+
+    # Milliseconds between two heartbeats of a member (ALIVE).
+    heartbeat_interval: Milliseconds = 200.0
+
+    # Milliseconds of silence after which a member is probed, and then suspected.
+    suspect_timeout: Milliseconds = 2_000.0
+
+    # Milliseconds between two questions of a member that looks for its group (SEEK).
+    seek_interval: Milliseconds = 50.0
+
+    # Milliseconds without anybody new, after which members without a group form one.
+    form_margin: Milliseconds = 300.0
+
+    # Members that a group must have when it forms; connect() waits for so many.
+    min_members: Annotated[int, Meta(ge=1, le=MAX_MEMBERS)] = 1
 
     # Milliseconds that connect() waits for all listed members, unless it is given a
     # timeout.
@@ -241,9 +257,10 @@ def configure(options: dict[str, Any], stack: str = "mcast-udp") -> Config:
     return config.fitted(MAX_DATAGRAM)
 
 
-def terms_of(stack: str, config: Config) -> dict[str, str]:
-    """Return what all members of a group must share, as they tell each other."""
-    return {"stack": stack, **{name: str(getattr(config, name)) for name in COMMON}}
+def terms_of(stack: str, config: Config, more: tuple[str, ...] = ()) -> dict[str, str]:
+    """Return what all members of a group must share, as they tell each other: the stack,
+    and the options COMMON and `more`."""
+    return {"stack": stack, **{name: str(getattr(config, name)) for name in COMMON + more}}
 
 
 def check_xmit_interval(value: float, stack: str) -> None:

@@ -28,6 +28,7 @@ from ringcast.errors import NotMemberError
 from ringcast.flags import FRAGMENT
 from ringcast.protocols import frag
 from ringcast.protocols.bundler import Bundler, Dest
+from ringcast.protocols.membership import Membership
 from ringcast.protocols.multicast.base import Multicast
 from ringcast.protocols.seqnos import MODULUS
 from ringcast.protocols.static_members import StaticMembers
@@ -50,14 +51,15 @@ class Endpoint:
     the owner may change it at any time.
     """
 
-    def __init__(self, stack: str, local: Address, names: Sequence[str], config: Config, *,
+    def __init__(self, stack: str, local: Address, names: Sequence[str] | None, config: Config, *,
                  bundler: type[Bundler] | Any = Bundler, **options: Any) -> None:
         self.local, self.config = local, config
         self.stack = build_stack(stack, local, names, config, **options)
         self.multicast = self.stack.layer(Multicast)
         self.unicast = self.stack.layer(Unicast3)
         self.unreliable = self.stack.layer(Unreliable)
-        self.members = self.stack.layer(StaticMembers)
+        self.members: Membership | StaticMembers = (
+            self.stack.layer(Membership) if names is None else self.stack.layer(StaticMembers))
         self.bundler: Bundler = bundler(self.multicast, self.unicast,
                                         nanoseconds(config.bundle_delay))
         self.max_undelivered = config.max_undelivered

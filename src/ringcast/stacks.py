@@ -10,9 +10,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ringcast.address import Address, Session
-from ringcast.config import MAX_DATAGRAM, Config, nanoseconds, terms_of
+from ringcast.config import MAX_DATAGRAM, OF_FLUSH, Config, nanoseconds, terms_of
 from ringcast.digest import Digest
 from ringcast.protocols.budget import ReceiveBudget
+from ringcast.protocols.membership import Membership
 from ringcast.protocols.multicast.base import Multicast
 from ringcast.protocols.multicast.mcast import Mcast
 from ringcast.protocols.multicast.nakack2 import Nakack2
@@ -124,8 +125,8 @@ def fitted(config: Config, stack: str) -> Config:
     return config.fitted(STACKS[stack].carrier.largest_datagram(config))
 
 
-def build_stack(name: str, local: Address, names: Sequence[str], config: Config, *, group: str,
-                receive_budget: int, physical: str = "", anchor: int = 0,
+def build_stack(name: str, local: Address, names: Sequence[str] | None, config: Config, *,
+                group: str, receive_budget: int, physical: str = "", anchor: int = 0,
                 resume: Digest | None = None, receiving: bool = True,
                 session: Session | None = None, conn_id: int = 0, timestamp: int = 0,
                 first_unicast: int = 0, filters: Sequence[Layer] = (),
@@ -135,7 +136,7 @@ def build_stack(name: str, local: Address, names: Sequence[str], config: Config,
     Args:
         name: a row of STACKS.
         local: this member.
-        names: the names of all members, this one's included.
+        names: the names of all members, this one's included; None: they find each other.
         config: the options.
         group: the name of the group.
         receive_budget: bytes that may be on their way to this member before some are
@@ -154,7 +155,14 @@ def build_stack(name: str, local: Address, names: Sequence[str], config: Config,
     spec, budget = STACKS[name], ReceiveBudget(receive_budget)
     epoch, seqno = (session.epoch, session.seqno) if session else (0, 0)
     multicast = spec.multicast(local, config, budget, resume=resume, receiving=receiving,
-                               offset=seqno, epoch=epoch, lossless=spec.is_lossless)
+                               offset=seqno, epoch=epoch, lossless=spec.is_lossless,
+                               flushes=names is None)
+    membership: Layer
+    if names is None:
+        membership = Membership(local, config, multicast, terms_of(name, config, OF_FLUSH))
+    else:
+        membership = StaticMembers(local, tuple(names), config, resume, epoch,
+                                   terms_of(name, config))
     layers = [
         *(make(local, config, multicast) for make in spec.extra),
         Unreliable(local, receiving=receiving),
@@ -163,7 +171,7 @@ def build_stack(name: str, local: Address, names: Sequence[str], config: Config,
         *filters,
         *([Stable(local, config, multicast)] if isinstance(multicast, Nakack2) else []),
         multicast,
-        StaticMembers(local, tuple(names), config, resume, epoch, terms_of(name, config)),
+        membership,
         Parts(config.max_datagram),
         *faults,
     ]

@@ -40,8 +40,9 @@ from ringcast.protocols.multicast.rules import Rules
 from ringcast.protocols.multicast.starts import START, LaterStart, Starts
 from ringcast.protocols.multicast.windows import MOST_LEAVING, ReceiveWindow, ReceiveWindows
 from ringcast.protocols.retransmission import Backoff, Pace, Requests, clipped, requests
-from ringcast.protocols.seqnos import MODULUS, Range, Seqno, count, is_seqno, precedes
+from ringcast.protocols.seqnos import MODULUS, Range, Seqno, count, is_seqno, later, precedes
 from ringcast.protocols.stream import Stream
+from ringcast.protocols.undelivered import as_sent
 from ringcast.stack import Instant, Packet
 from ringcast.view import View
 
@@ -401,6 +402,18 @@ class Multicast(Rules):
         """Note that all members are complete: hold messages of departed senders for
         nobody any more."""
         self.flushing.settle()
+
+    def undelivered_behind(self, cut: Seqno) -> list[Batch]:
+        """Return our messages behind a cut, as the application has sent them: members
+        that have excluded us will not deliver them."""
+        window, low = self.send_window, self.send_window.ring.low
+        start = later(low, cut) if precedes(low, window.sent) else low
+        behind = [(start + step + 1) % MODULUS for step in range((window.sent - start) % MODULUS)]
+        marks = Marks()
+        marks.flags.update(window.marks.flags)
+        payloads = [payload for seqno in behind if (payload := window.ring.get(seqno)) is not None]
+        runs = marks.split((start + 1) % MODULUS, payloads)
+        return as_sent(runs, window.stamps, self.local, None, self.view_id)
 
     def view(self, view: View, resumes: dict[int, int], now: Instant) -> None:
         """On reception of view V: install it, as the members agreed or as the list of

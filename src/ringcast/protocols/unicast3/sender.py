@@ -18,11 +18,10 @@ from ringcast._core.batch import Batch
 from ringcast._core.send_window import SendWindow
 from ringcast._core.window import Window
 from ringcast.address import Address
-from ringcast.flags import FRAGMENT, Flag
 from ringcast.protocols.budget import set_window_limit
-from ringcast.protocols.frag import rejoin
 from ringcast.protocols.retransmission import Backoff, Pace
 from ringcast.protocols.seqnos import MODULUS, Range, Seqno, precedes
+from ringcast.protocols.undelivered import as_sent
 from ringcast.protocols.unicast3 import control
 from ringcast.protocols.unicast3.context import Context
 from ringcast.protocols.unicast3.control import ConnId, Timestamp
@@ -219,17 +218,6 @@ class SenderEntry:
         local, view_id = self.context.local, self.context.view_id
         self.window.close()
         first = (self.ring.low + 1) % MODULUS
-        batches = self.window.marks.split(first, self.ring.remove_many())
-        stamps = self.window.stamps
+        runs = self.window.marks.split(first, self.ring.remove_many())
         self.window.skip()
-        failed = []
-        for batch in batches:
-            if batch.flags & FRAGMENT:
-                flags = batch.flags & ~FRAGMENT
-                failed += [Batch(local, batch.last, [payload], view_id, self.dest,
-                                 flags | Flag.INCOMPLETE if is_rest else flags)
-                           for payload, is_rest in rejoin(batch.payloads)]
-            else:
-                failed.append(batch.addressed(local, self.dest, view_id, None,
-                                              stamps.take(batch.first, len(batch))))
-        return failed
+        return as_sent(runs, self.window.stamps, local, self.dest, view_id)

@@ -1,0 +1,120 @@
+"""A view change, as the coordinator sees it.
+
+PREPARE goes to all who shall be in the new view, until each has answered with a REPORT.
+Then INSTALL goes to them, until each has answered INSTALLED. A coordinator that dies on
+the way is succeeded: the next one prepares again, with a higher id. It may find that
+some members have installed what the dead one decided and others have not. Then it
+makes them finish that view first (`finish`), and asks again.
+
+*The cut.* Of those who come from the same view, somebody may have delivered any message
+that came to it. So the cut of a stream is the highest of what they report, and what
+others lack can be fetched from the one who reported it.
+
+*Primary.* A view is primary if more than half of the last primary view are in it; of
+exactly half, if the oldest is. So of two parts of a group at most one is primary.
+Members that left in good order do not count.
+"""
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+
+from ringcast.protocols.membership.messages import Gone, Install, Prepare, Report, Seat
+from ringcast.protocols.seqnos import Seqno, precedes
+from ringcast.stack import Instant
+
+LEAST_PAUSE = 10_000_000        # nanoseconds between two repeats of PREPARE or INSTALL, at first
+MOST_PAUSE = 160_000_000        # and at most
+
+
+@dataclass(slots=True)
+class Change:
+    """One attempt to install a view. `seats` are its members, the oldest first; `left`
+    are members that leave in good order."""
+
+    id: int
+    seats: list[Seat]
+    left: Collection[int]
+    began: Instant
+    finish: Install | None = None
+    reports: dict[int, Report] = field(default_factory=dict)
+    install: Install | None = None              # once all have reported
+    installed: set[int] = field(default_factory=set)
+    complete: set[int] = field(default_factory=set)
+    due: Instant = 0                            # when to repeat
+    pause: int = LEAST_PAUSE
+
+    @property
+    def members(self) -> set[int]:
+        return {seat.incarnation for seat in self.seats}
+
+    def missing(self) -> set[int]:
+        """Return the members that have not answered what was sent last."""
+        return self.members - (self.reports.keys() if self.install is None else self.installed)
+
+    def is_repeat_due(self, now: Instant) -> bool:
+        """Return whether to send again, ever more rarely."""
+        if not self.missing() or now < self.due:
+            return False
+        self.due = now + self.pause
+        self.pause = min(2 * self.pause, MOST_PAUSE)
+        return True
+
+    def body(self) -> Prepare | Install:
+        """Return what to send now."""
+        return self.install or Prepare(self.id, self.seats, self.finish)
+
+    def unfinished(self, ours: Install | None) -> Install | None:
+        """Return a view that some of those who reported have installed, and others, who
+        are in it, have not. The coordinator has `ours`."""
+        known = [report.install for report in self.reports.values() if report.install]
+        known += [ours] if ours else []
+        for install in sorted(known, key=lambda each: each.id):
+            for member, report in self.reports.items():
+                seat = install.seat(member)
+                if seat is not None and seat.before == report.view_id and install.id > seat.before:
+                    return install
+        return None
+
+    def decide(self) -> Install:
+        """Return the view, now that all have reported."""
+        seats, gone = [], []
+        for seat in self.seats:
+            report = self.reports[seat.incarnation]
+            cut, _ = self._cut(seat.incarnation, report.view_id or None, seat.incarnation)
+            seats.append(Seat(seat.name, seat.incarnation, seat.physical, report.view_id, cut))
+        members = self.members
+        for before in sorted({report.view_id for report in self.reports.values()} - {0}):
+            streams = {sender for report in self.reports.values() if report.view_id == before
+                       for sender in report.digest}
+            for sender in sorted(streams - members):
+                cut, holder = self._cut(sender, before, None)
+                gone.append(Gone(sender, before, cut, holder))
+        primary, electorate = self._primary()
+        self.install = Install(self.id, seats, gone, primary, electorate)
+        self.pause, self.due = LEAST_PAUSE, 0
+        return self.install
+
+    def _cut(self, sender: int, before: int | None, own: int | None) -> tuple[Seqno, int]:
+        """Return up to where somebody who comes from the view `before` has everything
+        of a stream, and who. For one who comes from no view, `own` alone counts."""
+        said = [(report.digest[sender], member) for member, report in self.reports.items()
+                if sender in report.digest
+                and (report.view_id == before if before else member == own)]
+        cut, holder = said[0]
+        for seqno, member in said[1:]:
+            if precedes(cut, seqno):
+                cut, holder = seqno, member
+        return cut, holder
+
+    def _primary(self) -> tuple[bool, list[int]]:
+        """Return whether the view is primary, and the members of the last primary
+        view."""
+        members = [seat.incarnation for seat in self.seats]
+        last = max(self.reports.values(), key=lambda report: report.primary_id)
+        if not last.electorate:
+            return True, members
+        voters = [member for member in last.electorate if member not in self.left]
+        present = [member for member in voters if member in self.members]
+        is_primary = not voters or 2 * len(present) > len(voters) or (
+            2 * len(present) == len(voters) and voters[0] in present)
+        return is_primary, members if is_primary else voters

@@ -1,0 +1,238 @@
+"""Failure detection: who is silent, and who must go.
+
+Any datagram of a member shows that it is alive; if it has nothing else to say, it says
+ALIVE every heartbeat_interval. Silence raises suspicion, not loss. After
+suspect_timeout a member is probed, and if it does not answer, it is suspected: SUSPECTS
+tells everybody. One suspicion is not enough. A member must go if most of those who watch it
+and are not suspected themselves suspect it. If a suspicion stays alone, the path
+between the two is broken in one direction, and the one who suspects must go; but if it
+coordinates the view, the other.
+
+A process that is gone refuses datagrams, or its connection is closed. Then it is probed
+at once, and nobody waits for suspect_timeout. Nobody is suspected by a refusal alone,
+because anybody can forge one.
+
+My own lateness is no reason to suspect others. If my turn comes much later than it
+should, I was paused: I begin to listen anew, and am more patient for a while.
+
+Up to WATCH_ALL members everybody watches everybody. In a larger view each has WATCHERS,
+who follow it in an order that is drawn from the view, so nobody has to be told.
+"""
+
+import hashlib
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ringcast.address import EVERYONE
+from ringcast.config import Config, nanoseconds
+from ringcast.protocols.membership.messages import ALIVE, PROBE, SUSPECTS, Alive, Empty, Suspects
+from ringcast.stack import Instant
+
+if TYPE_CHECKING:
+    from ringcast.protocols.membership.layer import Membership
+
+WATCH_ALL = 50          # members of a view in which everybody watches everybody
+WATCHERS = 10           # of each member in a larger view
+PROBES = 3              # unanswered, before a silent member is suspected ...
+PROBES_REFUSED = 2      # ... and before one whose process seems to be gone is
+PROBE_SHARE = 20        # of suspect_timeout: the time between two probes
+REFUSED_PAUSE = nanoseconds(20.0)       # between two probes of one that seems to be gone
+MOST_PATIENCE = 8       # times suspect_timeout
+
+
+@dataclass(slots=True)
+class Probing:
+    """A member that is probed: what is left, and when the next probe is due."""
+
+    left: int
+    due: Instant
+    pause: int
+    is_refused: bool = False            # a probe was refused
+
+
+class Detection:
+    """What one member knows of the others' health. `layer` sends for it."""
+
+    def __init__(self, layer: "Membership", config: Config) -> None:
+        self.layer = layer
+        self.interval = nanoseconds(config.heartbeat_interval)
+        self.timeout = nanoseconds(config.suspect_timeout)
+        self.patience = 1                               # times suspect_timeout
+        self.watched: set[int] = set()                  # members that we must hear
+        self.watchers: dict[int, set[int]] = {}         # of each member in the view
+        self.heard: dict[int, Instant] = {}
+        self.probing: dict[int, Probing] = {}
+        self.silent: set[int] = set()                   # members that we suspect
+        self.reports: dict[int, set[int]] = {}          # whom others suspect
+        self.alone: dict[tuple[int, int], Instant] = {}     # (who, whom): since when
+        self.departed: set[int] = set()                 # members that must go
+        self.next_beat: Instant | None = None
+        self.expected: Instant | None = None            # when our next turn should be
+        self.num_suspected = self.num_probes = self.num_pauses = 0
+
+    # --------------------------------------------------------------------------------------- events
+
+    def begin(self, members: Sequence[int], now: Instant) -> None:
+        """Watch the members of a new view."""
+        me = self.layer.local.incarnation
+        self.watchers = watchers(members, self.layer.view_id)
+        self.watched = {member for member, who in self.watchers.items() if me in who}
+        self.heard = {member: self.heard.get(member, now) for member in self.watched}
+        self.probing = {member: probing for member, probing in self.probing.items()
+                        if member in self.watched}
+        self.silent &= self.watched
+        self.reports = {}
+        self.alone = {}
+        self.departed = set()
+        self._beat(now)
+        if self.silent:
+            self._tell(now)
+
+    def hear(self, senders: Collection[int], now: Instant) -> None:
+        """Note that these members are alive."""
+        for sender in self.watched.intersection(senders):
+            self.heard[sender] = now
+            self.probing.pop(sender, None)
+            if sender in self.silent:
+                self.silent.discard(sender)
+                self._tell(now)
+
+    def refuse(self, member: int, now: Instant) -> None:
+        """Note that a datagram to a member was refused, or its connection closed."""
+        if member not in self.layer.members or member in self.silent:
+            return
+        probing = self.probing.get(member)
+        if probing is not None and probing.is_refused and probing.left < PROBES_REFUSED:
+            self._suspect(member, now)
+        elif probing is None or not probing.is_refused:
+            self.probing[member] = Probing(PROBES_REFUSED, now, REFUSED_PAUSE, True)
+            self._probe(now)
+
+    def take(self, sender: int, silent: Collection[int], now: Instant) -> None:
+        """Note whom another member suspects, and look for ourselves."""
+        suspects = set(silent) & self.layer.members.keys()
+        for member in suspects - self.reports.get(sender, set()):
+            if member in self.watched and member not in self.probing and member not in self.silent:
+                self.probing[member] = Probing(PROBES_REFUSED, now, REFUSED_PAUSE)
+        self.reports[sender] = suspects
+        self._probe(now)
+
+    def depart(self, members: Collection[int]) -> None:
+        """Note that members must go: they are in another view, or did not answer."""
+        self.departed |= set(members) & self.layer.members.keys()
+
+    # -------------------------------------------------------------------------------------- verdict
+
+    def gone(self, now: Instant) -> set[int]:
+        """Return the members that must go."""
+        suspected = {*self.silent, *(member for who in self.reports.values() for member in who)}
+        gone = set(self.departed)
+        alone: dict[tuple[int, int], Instant] = {}
+        for member in sorted(suspected - gone):
+            voters = self._voters(member)
+            against = {voter for voter in voters if member in self._silent_of(voter)}
+            if 2 * len(against) > len(voters):
+                gone.add(member)
+            else:
+                alone |= {(voter, member): self.alone.get((voter, member), now)
+                          for voter in against}
+        self.alone = alone
+        for (voter, member), since in alone.items():
+            if now - since >= self.timeout and not {voter, member} & gone:
+                gone.add(member if voter == self.layer.acting(gone) else voter)
+        return gone - {self.layer.local.incarnation}
+
+    def _voters(self, member: int) -> set[int]:
+        """Return who watches a member and is not suspected by us."""
+        return self.watchers.get(member, set()) - self.silent - self.departed - {member}
+
+    def _silent_of(self, voter: int) -> set[int]:
+        if voter == self.layer.local.incarnation:
+            return self.silent
+        return self.reports.get(voter, set())
+
+    # ---------------------------------------------------------------------------------------- timer
+
+    def deadline(self) -> Instant | None:
+        """Return when tick has something to do."""
+        due = [probing.due for probing in self.probing.values()]
+        if self.next_beat is not None:
+            due.append(self.next_beat)
+        self.expected = min(due, default=None)
+        return self.expected
+
+    def tick(self, now: Instant) -> None:
+        """Say ALIVE, and look who is silent."""
+        if self.expected is not None and now - self.expected > self.timeout // 2:
+            self._recover(now)
+        self._probe(now)
+        if self.next_beat is not None and self.next_beat <= now:
+            self._look(now)
+            self._beat(now)
+            if self.silent:
+                self._tell(now)
+
+    def _recover(self, now: Instant) -> None:
+        """Begin to listen anew, because this process was paused or is too busy."""
+        self.num_pauses += 1
+        self.patience = min(2 * self.patience, MOST_PATIENCE)
+        self.heard = dict.fromkeys(self.watched, now)
+        self.probing.clear()
+        self.alone = {}
+
+    def _look(self, now: Instant) -> None:
+        """Probe the members that are silent for too long."""
+        for member, heard in self.heard.items():
+            is_new = member not in self.probing and member not in self.silent
+            if is_new and now - heard >= self.timeout * self.patience:
+                self.probing[member] = Probing(PROBES, now, self.timeout // PROBE_SHARE)
+        if not self.probing and self.patience > 1:
+            self.patience -= 1
+        self._probe(now)
+
+    def _probe(self, now: Instant) -> None:
+        """Send the probes that are due; suspect the members that have answered none."""
+        for member, probing in list(self.probing.items()):
+            if probing.due > now:
+                continue
+            if not probing.left:
+                self._suspect(member, now)
+                continue
+            probing.left -= 1
+            probing.due = now + probing.pause
+            self.num_probes += 1
+            self.layer.send_control(PROBE, Empty(), member, now)
+
+    def _suspect(self, member: int, now: Instant) -> None:
+        self.probing.pop(member, None)
+        if member in self.watched:
+            self.num_suspected += 1
+            self.silent.add(member)
+            self._tell(now)
+
+    def _tell(self, now: Instant) -> None:
+        """Tell everybody whom we suspect."""
+        body = Suspects(self.layer.view_id, sorted(self.silent))
+        self.layer.send_control(SUSPECTS, body, EVERYONE, now)
+
+    def _beat(self, now: Instant) -> None:
+        self.next_beat = now + self.interval
+        body = Alive(self.layer.view_id, self.layer.settled_id)
+        me = self.layer.local.incarnation
+        if len(self.watchers) <= WATCH_ALL or self.layer.acting(set()) == me:
+            self.layer.send_control(ALIVE, body, EVERYONE, now)
+            return
+        for member in sorted(self.watchers[me]):
+            self.layer.send_control(ALIVE, body, member, now)
+
+
+def watchers(members: Sequence[int], view_id: int) -> dict[int, set[int]]:
+    """Return who watches each member of a view: all others, or in a large view the
+    WATCHERS that follow it in an order that is drawn from the view."""
+    if len(members) <= WATCH_ALL:
+        return {member: set(members) - {member} for member in members}
+    drawn = sorted(members, key=lambda member: hashlib.blake2b(
+        b"%d %d" % (view_id, member), digest_size=8).digest())
+    return {member: {drawn[(place + step) % len(drawn)] for step in range(1, WATCHERS + 1)}
+            for place, member in enumerate(drawn)}

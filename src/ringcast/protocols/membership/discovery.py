@@ -1,0 +1,120 @@
+"""Discovery: how members find each other, and when a group may form.
+
+A member without a view says SEEK to everybody, again and again. Whoever has a view
+lets it in. If nobody has one, the lowest of those who seek forms the first view with
+all of them: but only when it has heard nothing new for form_margin, and when there
+are min_members. So members that start together form one group and not several. Should
+two groups form all the same, they become one as soon as they hear of each other: as
+soon as one hears all members of the other, because otherwise they would part again. If
+some stay silent, it does not wait for ever.
+"""
+
+from collections.abc import Collection
+from typing import NamedTuple
+
+from ringcast.config import MAX_MEMBERS, Config, nanoseconds
+from ringcast.protocols.latest import Latest
+from ringcast.protocols.membership.detection import WATCH_ALL
+from ringcast.protocols.membership.messages import Present, Seat, Seek
+from ringcast.stack import Instant
+
+FRESH = 6               # times seek_interval that a SEEK counts
+EAGER = 20              # SEEKs at seek_interval; later ones are rarer
+RARER = 4               # times seek_interval
+MOST_VIEWS = 8          # other views that are remembered
+PATIENCE = 100          # times seek_interval: how long to wait until all of another group are heard
+
+
+class Found(NamedTuple):
+    """Somebody who is not in our view, and when it was heard last."""
+
+    seat: Seat
+    heard: Instant
+
+
+class Discovery:
+    """Who seeks, and who has a view that is not ours."""
+
+    def __init__(self, incarnation: int, config: Config) -> None:
+        self.incarnation = incarnation
+        self.min_members = config.min_members
+        self.interval = nanoseconds(config.seek_interval)
+        self.margin = nanoseconds(config.form_margin)
+        self.seekers: Latest[int, Found] = Latest(MAX_MEMBERS)
+        self.others: Latest[int, Found] = Latest(MAX_MEMBERS)   # who has a view of its own
+        # Who says ALIVE in another view, and since when we hear of that view.
+        self.strangers: Latest[int, set[int]] = Latest(MOST_VIEWS)
+        self.since: Latest[int, Instant] = Latest(MOST_VIEWS)
+        self.next_seek: Instant | None = None
+        self.num_seeks = 0
+        self.changed: Instant = 0                       # when somebody came or went
+
+    def seek(self, now: Instant) -> None:
+        """Note that a SEEK is sent now."""
+        self.num_seeks += 1
+        self.next_seek = now + self.interval * (1 if self.num_seeks < EAGER else RARER)
+
+    def hear_seeker(self, sender: int, seek: Seek, now: Instant) -> None:
+        """Note who has no view."""
+        if sender not in self.seekers:
+            self.changed = now
+        self.others.pop(sender, None)
+        self.seekers.remember(sender, Found(Seat(seek.name, sender, seek.physical, 0), now))
+
+    def hear_member(self, sender: int, present: Present, now: Instant) -> None:
+        """Note who has a view."""
+        self.forget(sender)
+        seat = Seat(present.name, sender, present.physical, present.view_id)
+        self.others.remember(sender, Found(seat, now))
+
+    def hear_stranger(self, sender: int, view_id: int, now: Instant) -> None:
+        """Note who says ALIVE in a view that is not ours."""
+        if view_id not in self.strangers:
+            self.strangers.remember(view_id, set())
+            self.since.remember(view_id, now)
+        if len(self.strangers[view_id]) < MAX_MEMBERS:
+            self.strangers[view_id].add(sender)
+
+    def hears_all(self, present: Present, now: Instant) -> bool:
+        """Return whether we hear all members of another view, or have waited long
+        enough for them."""
+        heard = self.strangers.get(present.view_id, ())
+        since = self.since.get(present.view_id, now)
+        return len(heard) >= min(present.size, WATCH_ALL) or (
+            now - since >= PATIENCE * self.interval)
+
+    def join(self, members: Collection[int]) -> None:
+        """Forget what was known of those who are in our view now, and seek no more."""
+        for member in members:
+            self.forget(member)
+            self.others.pop(member, None)
+        self.strangers.clear()
+        self.since.clear()
+        self.next_seek = None
+
+    def forget(self, sender: int) -> None:
+        """Forget one who seeks no more."""
+        self.seekers.pop(sender, None)
+
+    def drop_silent(self, now: Instant) -> None:
+        """Forget those who have not been heard for a while."""
+        for table in (self.seekers, self.others):
+            for sender, found in list(table.items()):
+                if now - found.heard > FRESH * RARER * self.interval:
+                    del table[sender]
+                    self.changed = now
+
+    def candidates(self) -> list[Seat]:
+        """Return the seats of those who seek, the lowest first."""
+        return [found.seat for _, found in sorted(self.seekers.items())]
+
+    def may_form(self, now: Instant) -> bool:
+        """Return whether we may form the first view of the group."""
+        return (not self.others and now - self.changed >= self.margin
+                and len(self.seekers) + 1 >= self.min_members
+                and self.incarnation < min(self.seekers, default=self.incarnation + 1))
+
+    def physicals(self, besides: Collection[int]) -> dict[int, str]:
+        """Return where those who are not in our view can be reached."""
+        return {sender: found.seat.physical for table in (self.others, self.seekers)
+                for sender, found in table.items() if sender not in besides}

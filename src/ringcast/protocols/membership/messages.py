@@ -1,0 +1,173 @@
+"""What members say to each other about the group: the kinds of datagrams and their
+bodies.
+"""
+
+from collections.abc import Iterator
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from ringcast.address import Address
+from ringcast.config import MAX_MEMBERS, MAX_NAME
+from ringcast.kinds import Kind
+from ringcast.protocols.seqnos import Seqno, is_seqno
+
+MAX_TERMS = 16
+MAX_STREAMS = 2 * MAX_MEMBERS           # of members, and of departed ones that are not settled
+
+Name = Annotated[str, Meta(min_length=1, max_length=MAX_NAME)]
+Physical = Annotated[str, Meta(max_length=256)]
+Terms = Annotated[dict[Name, Annotated[str, Meta(max_length=64)]], Meta(max_length=MAX_TERMS)]
+ViewId = Annotated[int, Meta(ge=0)]
+Digest = Annotated[dict[int, Seqno], Meta(max_length=MAX_STREAMS)]
+Incarnations = Annotated[list[int], Meta(max_length=MAX_MEMBERS)]
+
+
+class Seek(msgspec.Struct, array_like=True):
+    """SEEK: I have no view; let me in."""
+
+    name: Name
+    physical: Physical
+    terms: Terms
+
+
+class Present(msgspec.Struct, array_like=True):
+    """PRESENT: there is a view, and I am in it."""
+
+    name: Name
+    physical: Physical
+    terms: Terms
+    view_id: ViewId
+    size: int                           # members of the view
+    coordinator: int
+    taken: Name | None = None           # a name that is not free, for the one who seeks with it
+
+
+class Alive(msgspec.Struct, array_like=True):
+    """ALIVE: the heartbeat."""
+
+    view_id: ViewId
+    settled: ViewId                     # the last view in which everybody is complete, if known
+
+
+class Suspects(msgspec.Struct, array_like=True):
+    """SUSPECTS: all members that I do not hear."""
+
+    view_id: ViewId
+    silent: Incarnations
+
+
+class Seat(msgspec.Struct, array_like=True):
+    """One member of a view that is being agreed on."""
+
+    name: Name
+    incarnation: int
+    physical: Physical
+    before: ViewId                      # the view that it comes from; 0: none
+    cut: Seqno = 0                      # where its stream is cut between the two views
+
+    @property
+    def address(self) -> Address:
+        return Address(self.name, self.incarnation)
+
+
+class Gone(msgspec.Struct, array_like=True):
+    """A departed sender: up to where everybody delivers what it sent."""
+
+    incarnation: int
+    before: ViewId                      # the view of those whom it concerns
+    cut: Seqno
+    holder: int                         # a member that has everything up to the cut
+
+
+class Install(msgspec.Struct, array_like=True):
+    """INSTALL: a view that is agreed on, and what comes before it."""
+
+    id: ViewId
+    seats: Annotated[list[Seat], Meta(min_length=1, max_length=MAX_MEMBERS)]  # the oldest first
+    gone: Annotated[list[Gone], Meta(max_length=MAX_STREAMS)]
+    primary: bool
+    electorate: Incarnations            # members of the last primary view, without those who left
+
+    def seat(self, incarnation: int) -> Seat | None:
+        """Return the seat of a member; None if it has none."""
+        return next((seat for seat in self.seats if seat.incarnation == incarnation), None)
+
+
+class Prepare(msgspec.Struct, array_like=True):
+    """PREPARE: a view is to be installed; say how far you are.
+
+    `finish` is a view that some members have installed and others not: install it
+    first.
+    """
+
+    id: ViewId
+    seats: Annotated[list[Seat], Meta(min_length=1, max_length=MAX_MEMBERS)]
+    finish: Install | None = None
+
+
+class Report(msgspec.Struct, array_like=True):
+    """REPORT: the answer to PREPARE."""
+
+    id: ViewId
+    view_id: ViewId                     # that is installed here; 0: none
+    digest: Digest                      # up to where everything of each stream has come
+    primary_id: ViewId                  # the last primary view that this member knows
+    electorate: Incarnations            # of that view
+    install: Install | None = None      # our view, if the coordinator does not expect it
+
+
+class Refuse(msgspec.Struct, array_like=True):
+    """REFUSE: I have promised another view already."""
+
+    id: ViewId
+    promised: ViewId
+
+
+class Installed(msgspec.Struct, array_like=True):
+    """INSTALLED: I have this view, and perhaps all that comes before it."""
+
+    id: ViewId
+    complete: bool
+
+
+class Empty(msgspec.Struct, array_like=True):
+    """A datagram whose kind says everything."""
+
+
+SEEK = Kind(22, "seek", Seek, traced=False)
+PRESENT = Kind(23, "present", Present, traced=False)
+ALIVE = Kind(24, "alive", Alive, traced=False)
+LEAVE = Kind(25, "leave", Empty, traced=False)          # I leave
+SUSPECTS = Kind(26, "suspects", Suspects, traced=False)
+PROBE = Kind(27, "probe", Empty, traced=False)          # say that you are alive
+PREPARE = Kind(28, "prepare", Prepare, traced=False)
+REPORT = Kind(29, "report", Report, traced=False)
+REFUSE = Kind(30, "refuse", Refuse, traced=False)
+INSTALL = Kind(31, "install", Install, traced=False)
+INSTALLED = Kind(32, "installed", Installed, traced=False)
+OFFER = Kind(33, "offer", Install, traced=False)        # our view wants to become one with yours
+ASK = Kind(34, "ask", Empty, traced=False)              # which view do you have?
+
+
+def are_numbers(body: msgspec.Struct) -> bool:
+    """Return whether all numbers of a body fit 64 bits, which msgspec cannot check by
+    itself."""
+    return all(map(is_seqno, numbers(body)))
+
+
+def numbers(value: object) -> Iterator[int]:
+    """Yield all numbers in a body."""
+    if isinstance(value, int):
+        yield value
+    elif isinstance(value, msgspec.Struct):
+        for name in value.__struct_fields__:
+            yield from numbers(getattr(value, name))
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            yield from numbers(key)
+            yield from numbers(item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from numbers(item)

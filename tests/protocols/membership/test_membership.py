@@ -1,0 +1,321 @@
+"""The membership layer alone: groups form, agree, heal, and exclude whom they should."""
+
+from itertools import pairwise
+
+import pytest
+
+from ringcast._core import wire
+from tests.protocols.membership.world import MS, World
+
+FIVE = "ABCDE"
+
+
+def formed(seed=0, names=FIVE, **options):
+    world = World(seed, **options).start(*names)
+    assert world.run_until_one(5000) is not None
+    return world
+
+
+def oldest(world):
+    return world[world.living()[0].view.coordinator.name]
+
+
+def check_histories(nodes):
+    """Ids grow, one id means one list of members, and everybody is in its own views."""
+    members = {}
+    for node in nodes:
+        assert all(before.id < after.id for before, after in pairwise(node.views))
+        for view in node.views:
+            assert node.address in view
+            assert members.setdefault(view.id, view.members) == view.members
+
+
+def views(world):
+    return {node.name: len(node.views) for node in world.nodes.values()}
+
+
+# ------------------------------------------------------------------------------------------ forming
+
+def test_a_member_that_is_alone_forms_a_group_of_one_after_the_margin():
+    world = World().start("A")
+    assert world.run_until_one(5000) == pytest.approx(300, abs=2)
+    assert world["A"].view.primary and world["A"].view.joined == (world["A"].address,)
+
+
+def test_members_that_start_together_form_one_view_at_once():
+    world = formed(names=[f"m{number}" for number in range(10)])
+    assert set(views(world).values()) == {1}
+    assert world.now <= 1000 * MS
+
+
+@pytest.mark.parametrize("spread", [0, 50, 300, 2000])
+def test_no_group_splits_however_its_members_start(spread):
+    for seed in range(25):
+        world = World((spread, seed), loss=0.1)
+        world.start(*(f"m{number}" for number in range(10)), within=spread)
+        assert world.run_until_one(8000) is not None, seed
+        assert not any(view.subgroups for node in world.nodes.values() for view in node.views), seed
+        check_histories(world.nodes.values())
+
+
+def test_a_group_forms_though_a_third_of_everything_is_lost():
+    for seed in range(10):
+        world = World(seed, loss=0.3).start(*(f"m{number}" for number in range(10)), within=500)
+        assert world.run_until_one(3000) is not None, seed
+
+
+def test_no_group_forms_before_there_are_min_members():
+    world = World(min_members=3).start("A", "B")
+    world.run(3000)
+    assert world["A"].view is None
+    world.start("C")
+    assert world.run_until_one(1000) is not None
+
+
+def test_the_oldest_member_comes_first_and_coordinates():
+    world = formed(names="A")
+    for name in "BCD":
+        world.start(name)
+        assert world.run_until_one(1000) is not None
+    assert world["D"].view.names == tuple("ABCD")
+    assert world["D"].view.coordinator == world["A"].address
+    assert world["A"].view.joined == (world["D"].address,)
+
+
+def test_members_with_other_terms_are_not_let_in():
+    world = formed(names="A")
+    world.start("B")
+    world["B"].layer.terms = {"stack": "glass"}
+    world.run(2000)
+    assert world["B"].fault == ("'A' has stack='paper' and this member, 'B', has stack='glass'; "
+                                "give all members of the group the same stack")
+    assert world["A"].view.names == ("A",)
+
+
+def test_a_name_that_is_taken_is_refused_and_one_whose_owner_died_is_not():
+    world = formed()
+    former = world["B"]
+    world.nodes["former"] = former
+    world.start("B")
+    world.run(3000)
+    assert world["B"].fault == ("another member has the name 'B'; give every member its own name")
+    assert former.fault is None and views(world)["A"] == 1
+    former.crash()
+    world.start("B")
+    assert world.run_until_one(1000) is not None
+
+
+# ------------------------------------------------------------------------------------ leaving, dying
+
+def test_a_leaver_is_out_in_one_view_and_knows_it():
+    world = formed(loss=0.2)
+    world["C"].leave()
+    world.run(500)
+    assert world["C"].layer.has_left
+    world["C"].crash()
+    assert world.run_until_one(1000) is not None
+    assert world["A"].view.left == (world["C"].address,)
+    assert world["A"].view.departed == {world["C"].address: 0}
+
+
+def test_a_coordinator_may_leave_and_so_may_all():
+    world = formed()
+    for _ in range(5):
+        node = oldest(world)
+        node.leave()
+        world.run(300)
+        assert node.layer.has_left
+        node.crash()
+    assert not world.living()
+
+
+@pytest.mark.parametrize("who", ["the coordinator", "another"])
+def test_a_member_that_vanishes_is_excluded_within_three_seconds(who):
+    world = formed()
+    node = oldest(world) if who == "the coordinator" else world[oldest(world).view.names[2]]
+    node.crash()
+    assert world.run_until_one(3000) is not None
+    assert views(world)[world.living()[0].name] == 2
+
+
+def test_a_member_that_is_refused_is_excluded_within_100_milliseconds():
+    world = formed()
+    world["B"].crash()
+    witness = next(node for node in world.living())
+    witness.stack.refused([world["B"].address.incarnation], world.now)
+    witness.end_turn()
+    assert world.run_until_one(100) is not None
+
+
+def test_a_forged_refusal_excludes_nobody():
+    world = formed()
+    for _ in range(20):
+        world["A"].stack.refused([world["B"].address.incarnation], world.now)
+        world["A"].end_turn()
+        world.run(10)
+    world.run(1000)
+    assert set(views(world).values()) == {1}
+
+
+STEPS = ["prepare", "report", "install", "installed"]
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("change", ["join", "leave", "death"])
+@pytest.mark.parametrize("whose", ["the coordinator", "another"])
+def test_whoever_dies_at_whatever_step_the_rest_has_one_view(change, step, when, whose):
+    for nth in (1, 2, 3):
+        world = formed((step, when, change, nth), suspect_timeout=300, heartbeat_interval=50)
+        kill_at(world, step, when, whose, nth)
+        victim = world[oldest(world).view.names[3]]
+        {"join": lambda: world.start("F"), "leave": victim.leave, "death": victim.crash}[change]()
+        everybody = list(world.nodes.values())
+        world.run(500)
+        if victim.layer.has_left:
+            victim.crash()
+        assert world.run_until_one(8000) is not None
+        check_histories([*everybody, *world.nodes.values()])
+
+
+def kill_at(world, step, when, whose, nth):
+    """Kill the first member that sends a datagram of this kind for the nth time, before
+    or after it leaves."""
+    coordinator = oldest(world)
+    count = 0
+
+    def tap(node, datagram):
+        nonlocal count
+        kind = node.stack.kind(wire.open_datagram(datagram, node.stack.group).kind).name
+        if kind != step or (node is coordinator) != (whose == "the coordinator"):
+            return
+        count += 1
+        if count == nth and node.alive:
+            if when == "before":
+                node.crash()
+            else:
+                world.at(world.now, node.crash)
+
+    world.tap = tap
+
+
+# --------------------------------------------------------------------------------- pauses, partitions
+
+@pytest.mark.parametrize("seconds", [5, 30])
+@pytest.mark.parametrize("who", ["the coordinator", "another"])
+def test_a_member_that_was_paused_is_out_learns_it_and_is_back(who, seconds):
+    world = formed()
+    node = oldest(world) if who == "the coordinator" else world[oldest(world).view.names[2]]
+    others = [each for each in world.nodes.values() if each is not node]
+    node.pause(1000 * seconds)
+    world.run(1000 * seconds)
+    assert all(node.address not in each.view for each in others)
+    assert len({each.view for each in others}) == 1
+    assert world.run_until_one(1000) is not None
+    assert node.views[1].members == (node.address,)     # the others are gone, then all are there
+    assert not node.views[1].primary and node.views[2].primary
+    check_histories(world.nodes.values())
+
+
+def test_a_short_pause_and_a_clock_that_jumps_exclude_nobody():
+    world = formed()
+    world["B"].pause(1000)
+    world.run(3000)
+    for node in world.nodes.values():
+        node.pause(10_000)                              # all at once: a machine that slept
+    world.run(30_000)
+    assert set(views(world).values()) == {1}
+
+
+def test_both_sides_of_a_partition_go_on_and_become_one_within_two_seconds():
+    for seed in range(5):
+        world = formed(seed)
+        world.partition("AB", "CDE")
+        world.run(5000)
+        assert {world[name].view.primary for name in "AB"} == {False}
+        assert {world[name].view.primary for name in "CDE"} == {True}
+        assert len({world[name].view for name in "AB"}) == 1
+        world.cut.clear()
+        assert world.run_until_one(2000) is not None
+        view = world["A"].view
+        assert sorted(sorted(member.name for member in group) for group in view.subgroups) == [
+            ["A", "B"], ["C", "D", "E"]]
+        assert view.primary
+        check_histories(world.nodes.values())
+
+
+@pytest.mark.parametrize("cut", ["hears nobody", "is heard by nobody"])
+def test_a_member_that_is_cut_off_one_way_goes_alone_and_once(cut):
+    world = formed()
+    world.cut = {(("A", other) if cut == "is heard by nobody" else (other, "A")) for other in "BCDE"}
+    world.run(60_000)
+    assert world["A"].view.names == ("A",)
+    assert len({world[name].view for name in "BCDE"}) == 1
+    assert set(views(world).values()) == {2}
+    world.cut.clear()
+    assert world.run_until_one(2000) is not None
+
+
+def test_one_broken_path_excludes_one_member_and_does_not_flap():
+    world = formed()
+    world.cut = {("A", "B")}
+    world.run(300_000)
+    changes = max(views(world).values()) - 1
+    assert 1 <= changes <= 12
+    world.cut.clear()
+    assert world.run_until_one(310_000) is not None
+    check_histories(world.nodes.values())
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_whatever_happens_the_group_is_one_in_the_end(seed):
+    world = World(seed, loss=0.1, suspect_timeout=400, heartbeat_interval=50)
+    world.start(*"ABCDEF", within=200)
+    everybody = list(world.nodes.values())
+    for _ in range(12):
+        world.run(world.rng.randint(1, 1500))
+        living = world.living()
+        what = world.rng.choice(["crash", "start", "leave", "pause", "cut", "one way", "heal"])
+        if what == "crash" and len(living) > 1:
+            world.rng.choice(living).crash()
+        elif what == "start":
+            name = world.rng.choice("ABCDEFG")
+            if name not in world.nodes or not world[name].alive:
+                world.start(name)
+                everybody.append(world[name])
+        elif what == "leave" and living:
+            world.rng.choice(living).leave()
+        elif what == "pause" and living:
+            world.rng.choice(living).pause(world.rng.choice([50, 500, 3000]))
+        elif what == "cut":
+            some = world.rng.sample("ABCDEFG", 3)
+            world.partition(some, [name for name in "ABCDEFG" if name not in some])
+        elif what == "one way":
+            world.cut.add(tuple(world.rng.sample("ABCDEFG", 2)))
+        elif what == "heal":
+            world.cut.clear()
+    world.cut.clear()
+    world.loss = 0
+    world.run(10_000)
+    for node in everybody:
+        if node.layer.has_left:
+            node.crash()
+    assert world.run_until_one(30_000) is not None
+    check_histories(everybody)
+
+
+def test_nobody_is_excluded_in_an_hour_of_ten_members_that_lose_a_third():
+    world = formed(names=[f"m{number}" for number in range(10)], loss=0.3)
+    world.run(360_000)          # the hour is run with `make prove`
+    assert max(views(world).values()) == min(views(world).values())
+    assert world["m0"].view.names and len(world["m0"].view) == 10
+
+
+def test_fifty_members_form_one_view_and_say_little():
+    world = World(7).start(*(f"m{number}" for number in range(50)))
+    assert world.run_until_one(5000) is not None
+    before, began = world.num_bytes, world.now
+    world.run(10_000)
+    headers = 28                                        # of IPv4 and UDP
+    sent = (world.num_bytes - before + headers * 50 * 50) / 50 / ((world.now - began) / 1e9)
+    assert sent < 1000                                  # bytes a second of one member
