@@ -9,10 +9,10 @@ before: its cut (membership/). Here is what the streams do about it.
    nothing beyond its report, and purges none of its own messages beyond it. Messages
    come and go as ever. The cut of a stream is the highest report of all.
 
-2. *Install.* The view is installed at once, for acks, requests and windows. A new member
-   acknowledges a stream from the cut on. The application sees the view at its place:
-   after it was given everything up to the cuts, and before all that follows. Until then
-   the view waits here. Several views may wait: each begins where the one before ends.
+2. *Install.* The view is installed at once, for acks, requests and windows. A new
+   member acknowledges a stream from the cut on. The application sees the view at its
+   place: after everything up to the cuts, and before all that follows. Until then the
+   view waits here. Several views may wait: each begins where the one before ends.
    Deliveries are performed after views, so a view never shares the Effects with
    deliveries that must come before it; it waits for the next ones.
 
@@ -56,9 +56,9 @@ MOST_PENDING = 1024                     # views that wait for a slow application
 class Agreed(msgspec.Struct, frozen=True):
     """What the members of a new view agreed on, as one of them must know it.
 
-    - `cuts`: up to which seqno each stream belongs to the view before, by sender. It has
-      all members of the new view, all departed senders of the view that we come from,
-      and departed senders of earlier views that are not settled;
+    - `cuts`: up to which seqno each stream belongs to the view before, by sender. It
+      has all members of the new view, all departed senders of the view that we come
+      from, and departed senders of earlier views that are not settled;
     - `holders`: for a departed sender, a member of the new view that has everything up
       to the cut;
     - `together`: the members of the new view that come from the same view as we do,

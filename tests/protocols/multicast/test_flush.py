@@ -1,0 +1,615 @@
+"""The flush: what the layers of reliable multicast do about views that the members
+agree on. Several layers, of both protocols, over a small wire; the membership is a fake
+that calls prepare() on all, takes the maximum of the reports, and calls agree() and
+view()."""
+
+import heapq
+import itertools
+from random import Random
+
+import pytest
+
+from ringcast import Address, Flag
+from ringcast._core import wire
+from ringcast.config import configure
+from ringcast.protocols.budget import ReceiveBudget
+from ringcast.protocols.frag import cut as fragments_of
+from ringcast.protocols.multicast import flush as flushes
+from ringcast.protocols.multicast.base import DATA, HIGHEST, REPEAT, XMIT_REQ
+from ringcast.protocols.multicast.flush import FETCH, HELD, MOST_PENDING, Agreed
+from ringcast.protocols.multicast.mcast import ACK
+from ringcast.protocols.multicast.stable import STABILITY, VOTE, Stable
+from ringcast.protocols.multicast.windows import MOST_LEAVING
+from ringcast.protocols.seqnos import precedes
+from ringcast.stack import Stack
+from ringcast.stacks import STACKS
+from ringcast.view import View
+
+MS = 1_000_000
+FRAGMENT = 8
+OPTIONS = {"capacity": 64, "ack_threshold": 8, "max_bundle_size": 600, "max_datagram": 1200}
+PROTOCOLS = ["mcast-udp", "nakack2-udp", "nakack2-tcp"]
+
+
+class Process:
+    """A member: a stack of one multicast layer, and an application that notes what it is
+    given. It finishes messages at once, while it `finishes`."""
+
+    def __init__(self, wire, name, protocol, receiving=True, **options):
+        self.wire, self.name = wire, name
+        self.address = Address(name, next(wire.incarnations))
+        config = configure(OPTIONS | options, protocol)
+        spec = STACKS[protocol]
+        self.multicast = spec.multicast(self.address, config, ReceiveBudget(1 << 22), flushes=True,
+                                        receiving=receiving, lossless=spec.is_lossless)
+        layers = [Stable(self.address, config, self.multicast)] if spec.votes else []
+        self.stack = Stack([*layers, self.multicast], local=self.address, group="group")
+        self.inbox, self.log, self.outstanding = [], [], []
+        self.room, self.finishes, self.alive = 1 << 20, True, True
+        self.installed = 0                      # the id of its view
+        self.alarm = self.wakes = None
+        self.stack.start(0)
+
+    @property
+    def incarnation(self):
+        return self.address.incarnation
+
+    def send(self, *payloads, flags=0):
+        """Send messages as far as there is room; return how many."""
+        taken = 0
+        for payload in payloads:
+            if self.multicast.send_window.push(payload, flags) == 1:
+                break
+            taken += 1
+        self.multicast.flush(self.wire.now)
+        self.turn()
+        return taken
+
+    def turn(self):
+        """Bring in what arrived, do what is due, deliver, and perform the effects."""
+        if not self.alive:
+            return
+        now, arrived, self.inbox = self.wire.now, self.inbox, []
+        self.wakes = None
+        self.stack.receive(arrived, now)
+        self.stack.tick(now)
+        self.stack.deliver(self.room - len(self.outstanding), now)
+        self.perform(self.stack.take())
+        if (due := self.stack.deadline()) is not None and (self.alarm is None or due < self.alarm
+                                                           or self.alarm <= now):
+            self.alarm = max(due, now + 1)
+            self.wire.at(self.alarm, self.turn)
+
+    def perform(self, effects):
+        """Perform the fields in their order, as Channel and the simulator do."""
+        self.wire.put(self, effects.packets)
+        assert not effects.warnings and effects.fault is None
+        self.log += [("view", view.id) for view in effects.views]
+        for batch in effects.deliveries:
+            self.log += [("message", batch.sender.name, payload, batch.view_id)
+                         for payload in batch.payloads]
+            self.outstanding.append(batch)
+        if effects.arrived:
+            self.request_turn()
+        if self.finishes and self.outstanding:
+            self.finish()
+
+    def finish(self, count=None):
+        """Finish what the application has, or the first `count` batches."""
+        done, self.outstanding = self.outstanding[:count], self.outstanding[len(
+            self.outstanding) if count is None else count:]
+        for batch in done:
+            self.stack.delivered(batch, self.wire.now)
+        if done:
+            self.request_turn()
+
+    def request_turn(self):
+        if self.wakes is None:
+            self.wakes = self.wire.now
+            self.wire.at(self.wire.now, self.turn)
+
+    def window(self, sender):
+        return self.multicast.windows[sender.incarnation]
+
+    def got(self, sender, view_id=None):
+        """Return what the application was given of a sender, in a view or in all."""
+        return [entry[2] for entry in self.log if entry[0] == "message"
+                and entry[1] == sender.name and view_id in (None, entry[3])]
+
+    def views(self):
+        return [entry[1] for entry in self.log if entry[0] == "view"]
+
+    def between(self):
+        """Return the messages of each view, as the order of the log has them."""
+        parts, view_id = {}, 0
+        for kind, *entry in self.log:
+            if kind == "view":
+                view_id = entry[0]
+            else:
+                sender, payload, batch_view = entry
+                assert batch_view == view_id, "a batch has the id of another view"
+                parts.setdefault(view_id, {}).setdefault(sender, []).append(payload)
+        return parts
+
+
+class Wire:
+    """Carries datagrams with a delay; some are lost, unless the protocol's transport is
+    lossless. `dropped(source, dest, kind)` loses more. Everything follows from a seed."""
+
+    def __init__(self, protocol="mcast-udp", seed=1, loss=0.0, delay=(1, 1)):
+        self.protocol, self.rng, self.loss, self.delay = protocol, Random(seed), loss, delay
+        self.incarnations = itertools.count(101)
+        self.lossless = STACKS[protocol].is_lossless
+        self.now, self.events, self.ids = 0, [], itertools.count()
+        self.processes = []
+        self.dropped = lambda source, dest, kind: False
+        self.sent = []                          # (source, kind, datagram) of all
+        self.due = {}                           # when the last datagram of a link arrives
+        self.view_ids = itertools.count(1)
+
+    def add(self, *names, receiving=True, **options):
+        new = [Process(self, name, self.protocol, receiving, **options) for name in names]
+        self.processes += new
+        return new[0] if len(new) == 1 else new
+
+    def at(self, time, act, *arguments):
+        heapq.heappush(self.events, (time, next(self.ids), act, arguments))
+
+    def put(self, source, packets):
+        for dest, datagram in packets:
+            kind = datagram[3]
+            self.sent.append((source, kind, datagram))
+            for process in self.processes:
+                if process is not source and dest in (0, process.incarnation):
+                    self._carry(source, process, kind, datagram)
+
+    def _carry(self, source, process, kind, datagram):
+        is_lost = not self.lossless and self.rng.random() < self.loss
+        if is_lost or self.dropped(source, process, kind):
+            return
+        due = self.now + self.rng.randint(*self.delay) * MS
+        if self.lossless:
+            due = self.due[source, process] = max(due, self.due.get((source, process), 0))
+        self.at(due, self._arrive, process, datagram)
+
+    def _arrive(self, process, datagram):
+        if process.alive:
+            process.inbox.append(datagram)
+            process.request_turn()
+
+    def run(self, milliseconds):
+        end = self.now + milliseconds * MS
+        while self.events and self.events[0][0] <= end:
+            self.now, _, act, arguments = heapq.heappop(self.events)
+            act(*arguments)
+        self.now = end
+
+    def rest(self):
+        """Run until nothing happens any more: a group comes to rest."""
+        for _ in range(200_000):
+            if not self.events:
+                return
+            self.now, _, act, arguments = heapq.heappop(self.events)
+            act(*arguments)
+        raise AssertionError("the group does not come to rest")
+
+    def num_sent(self, kind, source=None):
+        return sum(kind == number and source in (None, sender) for sender, number, _ in self.sent)
+
+
+class Membership:
+    """A fake: it knows all, and loses nothing. `chosen` takes the cut out of the
+    reports."""
+
+    chosen = staticmethod(max)
+
+    def __init__(self, wire):
+        self.wire = wire
+        self.addresses = {}
+
+    def prepare(self, processes):
+        """Have members report; return the reports."""
+        reports = {}
+        for process in processes:
+            reports[process] = process.multicast.prepare(self.wire.now)
+            process.turn()
+        return reports
+
+    def install(self, reports, one_by_one=0):
+        """Have the members that reported install a view; with `one_by_one` so many
+        milliseconds apart."""
+        view_id = next(self.wire.view_ids)
+        members = sorted(reports, key=lambda process: process.incarnation)
+        view = View(view_id, tuple(process.address for process in members))
+        for process in members:
+            agreed = self.agreed(process, reports)
+            process.multicast.agree(agreed)
+            process.multicast.view(view, {}, self.wire.now)
+            process.turn()
+            if one_by_one:
+                self.wire.run(one_by_one)
+        for process in members:
+            process.installed = view_id
+        return view
+
+    def agreed(self, process, reports):
+        """Return what a member has to know of the reports."""
+        together = {other: report for other, report in reports.items()
+                    if process.installed and other.installed == process.installed}
+        together[process] = reports[process]
+        cuts = {}
+        for sender in set().union(*together.values()):
+            cuts[sender] = self.chosen(report[sender] for report in together.values()
+                                       if sender in report)
+        gone = cuts.keys() - {other.incarnation for other in reports}
+        holders = {sender: next(other.incarnation for other, report in together.items()
+                                if report.get(sender) == max(
+                                    each.get(sender, 0) for each in together.values()))
+                   for sender in gone}
+        for other, report in reports.items():
+            if other not in together:
+                side = [each for by, each in reports.items() if by.installed == other.installed
+                        and (by is other or by.installed)]
+                cuts[other.incarnation] = max(each.get(other.incarnation, 0) for each in side)
+        return Agreed(cuts, holders, frozenset(other.incarnation for other in together))
+
+    def change(self, processes, one_by_one=0):
+        """Let these processes, and no others, form the next view."""
+        for process in self.wire.processes:
+            if process not in processes:
+                process.alive = False
+        return self.install(self.prepare(processes), one_by_one)
+
+    def settle(self, processes):
+        """Run until all members are complete, and settle."""
+        for _ in range(1000):
+            if all(process.multicast.is_complete() for process in processes):
+                break
+            self.wire.run(5)
+        else:
+            raise AssertionError("a member does not become complete")
+        for process in processes:
+            process.multicast.settle()
+            process.turn()
+
+
+def group(protocol="mcast-udp", names="ABC", **options):
+    """Return a wire, a membership, and members that have a view."""
+    network = Wire(protocol)
+    membership = Membership(network)
+    members = network.add(*names, **options)
+    members = members if isinstance(members, list) else [members]
+    membership.change(members)
+    network.run(50)
+    return network, membership, *members
+
+
+def numbered(name, first, last):
+    return [b"%s-%d" % (name.encode(), number) for number in range(first, last + 1)]
+
+
+def lose_from(source, *kinds, to=None):
+    """Lose what a process sends of these kinds, to some or to all."""
+    return lambda sender, dest, kind: (sender is source and kind in kinds
+                                       and (to is None or dest in to))
+
+
+# --------------------------------------------------------------------------- virtual synchrony
+
+def check_together(processes):
+    """Check that members that went together from one view to the next were given the
+    same messages in between, in the same order of each sender."""
+    passages = 0
+    for one, other in itertools.combinations(processes, 2):
+        ours, theirs = one.between(), other.between()
+        steps = set(itertools.pairwise(one.views())) & set(itertools.pairwise(other.views()))
+        for before, _ in steps:
+            assert ours.get(before, {}) == theirs.get(before, {}), (one.name, other.name, before)
+            passages += 1
+    return passages
+
+
+def check_streams(processes):
+    """Check that nobody was given a message twice, in another order or after a gap."""
+    for process in processes:
+        for sender in process.wire.processes:
+            numbers = [int(payload.split(b"-")[1]) for payload in process.got(sender)]
+            first = numbers[0] if numbers else 0
+            assert numbers == list(range(first, first + len(numbers))), (process.name, sender.name)
+
+
+def run_group(protocol, seed):
+    """Run a group whose members send, crash and join at random times, also while views
+    are agreed on and fetches are on their way. Return the wire and the last members."""
+    network = Wire(protocol, seed, loss=0.2, delay=(1, 8))
+    membership, rng, names = Membership(network), Random(seed), iter("DEFGHIJKLMNOP")
+    members, sent = network.add(*"ABC"), {}
+    everybody = list(members)
+
+    def send():
+        for process in [each for each in network.processes if each.alive and each.installed]:
+            number = sent.get(process, 0)
+            count = rng.randint(0, 12)
+            taken = process.send(*numbered(process.name, number + 1, number + count))
+            sent[process] = number + taken
+
+    membership.change(members)
+    for _ in range(14):
+        for _ in range(rng.randint(1, 4)):
+            send()
+            network.run(rng.randint(0, 15))
+        slow = rng.choice(members)
+        slow.finishes = rng.random() < 0.5
+        if len(members) > 2 and rng.random() < 0.6:
+            crashed = rng.choice(members)
+            crashed.alive = False
+            members = [member for member in members if member is not crashed]
+            network.run(rng.choice([0, 1, 30]))
+        if len(members) < 5 and rng.random() < 0.6:
+            members = [*members, network.add(next(names))]
+            everybody.append(members[-1])
+        reports = {}
+        for member in members:
+            reports |= membership.prepare([member])
+            if rng.random() < 0.5:
+                send()
+                network.run(rng.randint(0, 6))
+        membership.install(reports, one_by_one=rng.choice([0, 3]))
+        slow.finishes = True
+        slow.request_turn()
+        if rng.random() < 0.5:
+            membership.settle(members)
+    network.run(2000)
+    membership.settle(members)
+    network.rest()
+    return network, membership, members, everybody
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_members_that_go_together_deliver_the_same_messages(protocol, seed):
+    _, _, members, everybody = run_group(protocol, seed)
+    assert check_together(everybody) >= 10
+    check_streams(everybody)
+    for member in members:
+        assert not member.multicast.flushing.departed and not member.multicast.flushing.pending
+        assert member.views()[-1] == member.installed
+        assert member.multicast.remembered() <= member.multicast.members.keys()
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_cut_that_is_not_the_maximum_is_noticed(protocol):
+    """A test of the checks: the fake membership takes the minimum."""
+    network, membership, a, b, c = group(protocol)
+    membership.chosen = min
+    network.dropped = lose_from(c, DATA, REPEAT, to=[a])
+    c.send(*numbered("C", 1, 20))
+    network.run(2)
+    membership.change([a, b])
+    network.rest()
+    with pytest.raises(AssertionError):
+        check_together([a, b])
+
+
+# ----------------------------------------------------------------------------- freeze and views
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_after_its_report_a_member_delivers_nothing_more_before_the_view(protocol):
+    network, membership, a, b, c = group(protocol)
+    a.send(*numbered("A", 1, 5))
+    network.run(20)
+    reports = membership.prepare([a, b, c])
+    assert reports[b] == {a.incarnation: 5, b.incarnation: 0, c.incarnation: 0}
+    a.send(*numbered("A", 6, 9))
+    network.run(50)
+    assert b.got(a) == a.got(a) == numbered("A", 1, 5)
+    assert b.window(a).come_up_to == 9 and a.multicast.send_window.sent == 9
+    assert b.multicast.prepare(network.now) == reports[b]       # another attempt
+    membership.install(reports)
+    network.run(50)
+    assert b.got(a, 1) == numbered("A", 1, 5) and b.got(a, 2) == numbered("A", 6, 9)
+    assert a.got(a, 2) == numbered("A", 6, 9)
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_report_has_what_the_own_application_got_before_the_wire(protocol):
+    _, membership, a, b = group(protocol, "AB")
+    a.multicast.send_window.push(b"A-1")
+    a.stack.deliver(100, 0)
+    assert a.multicast.send_window.sent == 0            # delivered here, not sent yet
+    assert a.multicast.prepare(0)[a.incarnation] == 1
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_nothing_is_purged_beyond_the_report_until_the_view(protocol):
+    network, membership, a, b = group(protocol, "AB")
+    a.send(*numbered("A", 1, 5))
+    network.run(100)
+    reports = membership.prepare([a, b])
+    b.multicast.flushing.frozen = None                  # B forgets to freeze: it finishes all
+    a.multicast.flushing.frozen = None                  # so does A; its purge must wait
+    a.send(*numbered("A", 6, 9))
+    network.run(200)
+    assert b.got(a) == numbered("A", 1, 9) and a.multicast.send_window.ring.low == 5
+    membership.install(reports)
+    network.run(200)
+    assert a.multicast.send_window.ring.low == 9
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_joiner_gets_exactly_what_is_behind_the_cuts(protocol):
+    network, membership, a, b = group(protocol, "AB")
+    a.send(*numbered("A", 1, 30))
+    network.run(100)
+    c = network.add("C")
+    reports = membership.prepare([a, b, c])
+    a.send(*numbered("A", 31, 40))                      # between the cut and the view
+    network.run(20)
+    membership.install(reports, one_by_one=7)
+    a.send(*numbered("A", 41, 45))
+    c.send(*numbered("C", 1, 5))
+    network.rest()
+    assert c.got(a) == numbered("A", 31, 45) and a.got(c) == b.got(c) == numbered("C", 1, 5)
+    assert b.got(a, 2) == c.got(a, 2) and c.views() == [2]
+    assert a.multicast.unacked() == 0 and not a.multicast.starts.joiners
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("first", ["joiner", "sender"])
+def test_it_does_not_matter_whether_sender_or_joiner_has_the_view_first(protocol, first):
+    network, membership, a, b = group(protocol, "AB")
+    c = network.add("C")
+    reports = membership.prepare([a, b, c])
+    a.send(*numbered("A", 1, 10))
+    order = [c, a, b] if first == "joiner" else [a, b, c]
+    view = View(2, (a.address, b.address, c.address))
+    agreed = {process: membership.agreed(process, reports) for process in order}
+    for process in order:
+        process.multicast.agree(agreed[process])
+        process.multicast.view(view, {}, network.now)
+        process.turn()
+        process.installed = 2
+        network.run(30)
+    a.send(*numbered("A", 11, 12))
+    network.rest()
+    assert c.got(a) == numbered("A", 1, 12)
+    assert a.multicast.unacked() == 0
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_groups_that_merge_begin_with_each_other_at_the_cuts(protocol):
+    network, membership, a, b = group(protocol, "AB")
+    c, d = network.add(*"CD")
+    membership.install(membership.prepare([c, d]))
+    a.send(*numbered("A", 1, 7))
+    c.send(*numbered("C", 1, 9))
+    network.run(100)
+    membership.change([a, b, c, d])
+    a.send(*numbered("A", 8, 9))
+    c.send(*numbered("C", 10, 12))
+    network.rest()
+    assert a.got(c) == b.got(c) == numbered("C", 10, 12)
+    assert c.got(a) == d.got(a) == numbered("A", 8, 9)
+    assert d.got(c) == numbered("C", 1, 12) and b.got(a) == numbered("A", 1, 9)
+    assert check_together([a, b, c, d]) == 2
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_the_application_sees_a_view_behind_what_comes_before_it(protocol):
+    network, membership, a, b, c = group(protocol)
+    b.room = 4
+    b.finishes = False
+    a.send(*numbered("A", 1, 10))
+    network.run(50)
+    membership.change([a, b])
+    a.send(*numbered("A", 11, 12))
+    network.run(50)
+    assert b.multicast.members.keys() == {a.incarnation, b.incarnation}     # installed at once
+    assert b.views() == [1] and b.got(a) == numbered("A", 1, 4)
+    assert a.views() == [1, 2] and a.got(a, 2) == numbered("A", 11, 12)     # B delays only itself
+    b.finishes, b.room = True, 100
+    b.finish()
+    network.rest()
+    assert b.log[-3:] == [("view", 2), *(("message", "A", payload, 2)
+                                         for payload in numbered("A", 11, 12))]
+    assert b.got(a, 1) == numbered("A", 1, 10) and a.multicast.unacked() == 0
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_view_never_shares_effects_with_what_comes_before_it(protocol):
+    """Effects have views before deliveries."""
+    network, membership, a, b = group(protocol, "AB")
+    a.send(b"A-1")
+    b.room = 0
+    network.run(20)
+    membership.install(membership.prepare([a, b]))
+    assert b.log == [("view", 1)]
+    b.room = 10
+    b.stack.deliver(10, network.now)
+    effects = b.stack.take()
+    assert [len(batch) for batch in effects.deliveries] == [1] and not effects.views
+    assert effects.arrived                                      # have it deliver again
+    b.stack.deliver(10, network.now)
+    effects = b.stack.take()
+    assert [view.id for view in effects.views] == [2] and not effects.deliveries
+    assert not effects.arrived
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_the_last_view_of_an_idle_group_comes_without_a_message(protocol):
+    network, membership, a, b, c = group(protocol)
+    membership.change([a, b])
+    assert a.views() == b.views() == [1, 2]                     # in the turn that installs it
+    membership.change([a])
+    network.rest()
+    assert a.views() == [1, 2, 3] and a.multicast.is_ready()
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_slow_application_gets_several_views_each_at_its_place(protocol):
+    network, membership, a, b = group(protocol, "AB")
+    b.finishes, b.room = False, 1
+    for number in range(1, 6):
+        a.send(b"A-%d" % number)
+        network.run(30)
+        membership.install(membership.prepare([a, b]))
+    network.run(50)
+    assert a.views() == [1, 2, 3, 4, 5, 6] and b.views() == [1]
+    b.finishes = True
+    b.finish()
+    network.rest()
+    assert b.log == a.log and b.between() == {
+        view_id: {"A": [b"A-%d" % view_id]} for view_id in range(1, 6)}
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_oob_messages_do_not_wait_for_a_view(protocol):
+    network, membership, a, b = group(protocol, "AB")
+    reports = membership.prepare([a, b])
+    a.send(b"A-1")
+    a.send(b"A-2", flags=int(Flag.OOB))
+    network.run(20)
+    assert b.got(a) == [b"A-2"]
+    membership.install(reports)
+    network.rest()
+    assert b.got(a) == [b"A-2", b"A-1"] and b.got(a, 1) == [b"A-2"]
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_member_that_takes_no_messages_sees_each_view_at_once(protocol):
+    network = Wire(protocol)
+    membership = Membership(network)
+    a, b = network.add(*"AB")
+    p = network.add("P", receiving=False)
+    membership.change([a, b, p])
+    p.send(*numbered("P", 1, 5))
+    a.send(*numbered("A", 1, 5))
+    network.run(50)
+    b.alive = False
+    membership.change([a, p])
+    assert p.views() == [1, 2] and p.multicast.is_complete() and not p.got(a)
+    p.send(*numbered("P", 6, 9))
+    a.send(*numbered("A", 6, 9))
+    membership.settle([a, p])
+    network.rest()
+    assert a.got(p) == numbered("P", 1, 9) and a.multicast.unacked() == p.multicast.unacked() == 0
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_member_that_stops_receiving_waits_for_no_messages(protocol):
+    network, membership, a, b, c = group(protocol)
+    b.room = 0
+    a.send(*numbered("A", 1, 5))
+    network.run(20)
+    network.dropped = lose_from(c, DATA, REPEAT, to=[b])
+    c.send(*numbered("C", 1, 5))
+    network.run(5)
+    membership.change([a, b])
+    assert b.views() == [1] and not b.multicast.is_complete()
+    b.multicast.stop_receiving(network.now)
+    b.turn()
+    network.run(1)
+    assert b.views() == [1, 2] and b.multicast.is_complete()
+    membership.settle([a, b])
+    network.rest()
+    assert not b.multicast.flushing.departed and a.multicast.unacked() == 0
