@@ -280,6 +280,7 @@ def group(protocol="mcast-udp", names="ABC", **options):
     members = network.add(*names, **options)
     members = members if isinstance(members, list) else [members]
     membership.change(members)
+    membership.settle(members)
     network.run(50)
     return network, membership, *members
 

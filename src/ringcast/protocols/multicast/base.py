@@ -394,13 +394,13 @@ class Multicast(Rules):
         self.flushing.agreed = agreed
 
     def is_complete(self) -> bool:
-        """Return whether everything has come that departed senders sent before their
-        cuts."""
+        """Return whether everything has come that was sent before the cuts of this
+        view, by departed senders and by members."""
         return self.flushing.is_complete()
 
     def settle(self) -> None:
-        """Note that all members are complete: hold messages of departed senders for
-        nobody any more."""
+        """Note that all members of this view are complete. Hold messages of departed
+        senders for nobody any more, and deliver those of new members."""
         self.flushing.settle()
 
     def undelivered_behind(self, cut: Seqno) -> list[Batch]:

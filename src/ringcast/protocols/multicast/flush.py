@@ -18,9 +18,14 @@ before: its cut (membership/). Here is what the streams do about it.
 
 3. *Fetch.* What is missing of a departed sender has come to another member, the holder.
    FETCH asks the holder for it, and HELD brings it: the messages as their sender sent
-   them. Every member holds what it has of departed senders until all are complete, and
-   settles then. If a holder dies meanwhile, the next cuts name another one, or are
-   lower: nobody that is left has more.
+   them. Every member holds what it has of departed senders until the group is settled.
+   If a holder dies meanwhile, the next cuts name another one, or are lower: nobody that
+   is left has more.
+
+4. *Settle.* When everything up to the cuts has come to all members, the group is
+   settled. A new member delivers nothing of a stream before, and reports nothing of it:
+   somebody may miss what comes before the cut, and have nobody to ask for it when the
+   sender dies. Then the stream must end there, for the new member too.
 
 A large message of a departed sender that is not whole at the cut is delivered by
 nobody. OOB messages are delivered when they come; the flush does not cover them.
@@ -124,6 +129,8 @@ class Flush:
         self.agreed: Agreed | None = None           # for the view that comes next
         self.reported: dict[int, Seqno] | None = None       # since we were asked to prepare
         self.frozen: dict[Stream, Seqno] | None = None      # the same, by stream
+        self.cuts: dict[Stream, Seqno] = {}         # at which the view before ended
+        self.unsettled: set[Stream] = set()         # of new members: deliver nothing of them yet
         self.pending: deque[Pending] = deque()      # views that the application has not seen
         self.is_view_next = False                   # one waits only for Effects of its own
         self.departed: dict[int, Departed] = {}     # by incarnation, those gone first at first
@@ -143,7 +150,8 @@ class Flush:
                 if gone.is_held:
                     streams[origin] = gone.stream, earlier(gone.come_up_to, gone.cut)
             for sender, window in layer.windows.items():
-                streams[sender] = window.stream, window.come_up_to
+                if window.stream not in self.unsettled:
+                    streams[sender] = window.stream, window.come_up_to
             self.reported = {sender: seqno for sender, (_, seqno) in streams.items()}
             self.frozen = dict(streams.values())
         return dict(self.reported)
@@ -158,6 +166,8 @@ class Flush:
         """Return how many of the next `most` messages of a stream may be delivered
         now."""
         hd = stream.ring.hd
+        if stream in self.unsettled:
+            return 0
         for ends in (self.pending[0].cuts if self.pending else None, self.frozen):
             if ends is not None:        # a stream that is not there begins in a later view
                 end = ends.get(stream, hd)
@@ -175,6 +185,7 @@ class Flush:
         """Install a view: streams of members that came with us go on, those of departed
         senders end at their cuts, those of new members begin there."""
         layer, local = self.layer, self.layer.local.incarnation
+        windows = layer.windows
         members = {member.incarnation: member for member in view.members}
         stay = agreed.together & layer.members.keys() & members.keys()
         cuts = self._end_streams(agreed) if layer.members and layer.receiving else {}
@@ -184,6 +195,8 @@ class Flush:
             layer.forget(member)
             layer.requests.pop(member, None)
         self._agree_on_departed(agreed, members.keys() - {local})
+        self.cuts = {window.stream: cuts[window.stream] for window in windows.values()
+                     if window.stream in cuts}
         self.pending.append(Pending(view, cuts))
         self._bound(most_departed)
         layer.members, layer.view_id = members, view.id
@@ -192,7 +205,9 @@ class Flush:
         for member in joined:
             layer.track(member, agreed.cuts[local])
             if member != local and layer.receiving:
-                layer.windows.open(members[member], agreed.cuts[member]).started = True
+                window = windows.open(members[member], agreed.cuts[member])
+                window.started = True
+                self.unsettled.add(window.stream)
         layer.installed(now)
         for member in joined:
             if member != local:
@@ -202,11 +217,10 @@ class Flush:
     def _end_streams(self, agreed: Agreed) -> dict[Stream, Seqno]:
         """Return where each stream of the old view ends in it. Have what is missing up
         to there asked for."""
-        layer, frozen = self.layer, self.frozen or {}
+        layer = self.layer
         cuts = {layer.own: agreed.cuts[layer.local.incarnation]}
         for sender, window in layer.windows.items():
-            cut = agreed.cuts.get(sender, frozen.get(window.stream, window.come_up_to))
-            cuts[window.stream] = cut
+            cut = cuts[window.stream] = agreed.cuts.get(sender, window.offset)
             if layer.retransmits:
                 window.ring.announce(cut)
         return cuts
@@ -219,7 +233,8 @@ class Flush:
         if sender in self.departed:
             self._give_up(sender)
         stream = window.stream
-        cut = agreed.cuts.get(sender, window.come_up_to)
+        self.unsettled.discard(stream)                  # the cut is where somebody has all of it
+        cut = agreed.cuts.get(sender, window.offset)
         stream.release(earlier((cut - stream.ring.capacity) % MODULUS, stream.finished))
         stream.ring.announce(cut)
         gaps = Gaps(stream.ring.hr)
@@ -294,8 +309,11 @@ class Flush:
                 self._forget(gone.stream.sender.incarnation)
 
     def is_complete(self) -> bool:
-        """Return whether every departed stream has come up to its cut."""
-        return not self.is_busy()
+        """Return whether all streams of the view before have come up to their cuts."""
+        windows = self.layer.windows.values()
+        return not self.layer.receiving or not (self.is_busy() or any(
+            precedes(window.come_up_to, self.cuts.get(window.stream, window.come_up_to))
+            for window in windows))
 
     def is_busy(self) -> bool:
         """Return whether anything must be fetched."""
@@ -303,7 +321,10 @@ class Flush:
             gone.is_held and not gone.is_complete for gone in self.departed.values())
 
     def settle(self) -> None:
-        """Hold nothing for others any more. What is complete is still delivered."""
+        """Hold nothing for others any more, and deliver of new members, too. What is
+        complete is still delivered."""
+        self.unsettled.clear()
+        self.layer.stack.effects.arrived = True
         for gone in list(self.departed.values()):
             gone.is_held = False
             self.end(gone)
