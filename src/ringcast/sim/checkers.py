@@ -87,8 +87,25 @@ class Checkers:
         if batch.dest is not None:
             self.unicast.delivered(receiver, sender, batch)
             return
-        consumer = receiver.consumer
         begins = sender.log.begin_of(batch.first)
+        expected = self._next_of(receiver, sender, batch, begins)
+        if begins != expected:
+            what = "duplicate" if precedes(begins, expected) else "gap"
+            self.violated(what, f"{receiver.name} got {batch}; the next seqno of {sender.name} is "
+                                f"{expected}")
+        index = (batch.first - sender.offset - 1) % MODULUS
+        sent = sender.log[index:index + len(batch)]
+        if sent != batch.payloads:
+            self.violated("content", f"{receiver.name} got {batch} with other payloads than "
+                                     f"{sender.name} sent")
+        # Not the payloads of the batch: a long run would keep a copy for each receiver.
+        got = receiver.consumer.got[batch.sender]
+        got += [None] * ((batch.first - begins) % MODULUS) + sent
+
+    def _next_of(self, receiver: "Member", sender: "Member", batch: Batch, begins: int) -> int:
+        """Return the seqno with which the next message for a receiver begins. Check
+        where the stream begins for it, if nothing came before."""
+        consumer = receiver.consumer
         got = consumer.got.get(batch.sender)
         if got is None:
             got = consumer.got[batch.sender] = []
@@ -100,17 +117,7 @@ class Checkers:
                 (begins - 1) % MODULUS in self._all_starts[key]):
             got.clear()     # an earlier process excluded this member, which never heard of it
             consumer.first[batch.sender] = expected = begins
-        if begins != expected:
-            what = "duplicate" if precedes(begins, expected) else "gap"
-            self.violated(what, f"{receiver.name} got {batch}; the next seqno of {sender.name} is "
-                                f"{expected}")
-        index = (batch.first - sender.offset - 1) % MODULUS
-        sent = sender.log[index:index + len(batch)]
-        if sent != batch.payloads:
-            self.violated("content", f"{receiver.name} got {batch} with other payloads than "
-                                     f"{sender.name} sent")
-        # Not the payloads of the batch: a long run would keep a copy for each receiver.
-        got += [None] * ((batch.first - begins) % MODULUS) + sent
+        return expected
 
     def _check_start(self, receiver: "Member", sender: "Member", batch: Batch) -> None:
         """Check that the first message follows what the sender declared, or what an
