@@ -31,7 +31,7 @@ from ringcast.sim.runs.draw import draw
 from ringcast.sim.runs.measure import Measured
 from ringcast.sim.runs.plan import listed
 from ringcast.sim.runs.replay import DEFAULTS, replay
-from ringcast.sim.runs.run import Outcome, Run, shortest_prefix, simulate
+from ringcast.sim.runs.run import Outcome, Run, run_of, shortest_prefix, simulate
 from ringcast.sim.runs.settings import Settings, pick
 
 SEEDS = 1000
@@ -72,7 +72,8 @@ def setting(name: str, hint: Any) -> inspect.Parameter:
     if name in AXES:
         kind, number = Several | None, AXES[name]
         details = {"parser": several(number), "metavar": {int: "INTEGER", float: "FLOAT"}[number]}
-    option = typer.Option(help=text.meaning, show_default=text.default, **details)
+    names = [f"--{name}"] if kind is bool else []       # without --no-...
+    option = typer.Option(*names, help=text.meaning, show_default=text.default, **details)
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY,
                              default=getattr(DEFAULTS, name), annotation=Annotated[kind, option])
 
@@ -180,7 +181,7 @@ def simulate_command(
 def show_one(seed: int, fixed: Settings, actions: int | None, trace: Path | None) -> int:
     """Run one seed and print what happened in it; return the exit status."""
     plan = draw(seed, fixed)
-    run = Run(plan, actions)
+    run = run_of(plan, actions)
     drawn = " ".join(f"{name}={value}" for name, value in plan.options.items())
     print(f"seed {seed}: {len(plan.names)} members, {drawn}")
     rates = " ".join(f"{name}={value:.3g}" for name, value in plan.network.items()

@@ -138,7 +138,15 @@ class Checkers:
                                       f"to {had} and got {batch} next, though it was never "
                                       "excluded")
 
+    def undelivered(self, sender: "Member", batch: Batch) -> None:
+        """Check what a sender is told about messages that were not acknowledged."""
+        self.unicast.undelivered(sender, batch)
+
     # ----------------------------------------------------------------------------------- on views
+
+    def installed(self, member: "Member", view: View) -> None:
+        """Note that the layers of a member install a view. Where the group has a list
+        of members, the application is shown it in the same turn."""
 
     def viewed(self, member: "Member", view: View) -> None:
         """Check that ids grow, that a member is in its own views, and that one id means
@@ -200,6 +208,9 @@ class Checkers:
         resumed = receiver.resume[sender.address]
         had = [self.finished(other, sender) for other in former]
         return not any(seqno is not None and precedes(resumed, seqno) for seqno in had)
+
+    def note_cause(self) -> None:
+        """Note that from now on a member that is alive may be suspected."""
 
     def note_departure(self) -> None:
         """Note that a member leaves, or is to be excluded."""

@@ -12,10 +12,12 @@ from ringcast.address import EVERYONE, Address
 from ringcast.errors import MessageTooLargeError
 from ringcast.protocols.seqnos import precedes
 from ringcast.sim.checkers import Checkers
+from ringcast.sim.deaths import Deaths
 from ringcast.sim.links import Links
 from ringcast.sim.member import Member
 from ringcast.sim.network import MS, Network
 from ringcast.sim.unicast_log import UnicastLog
+from ringcast.sim.view_checkers import ViewCheckers
 from ringcast.stacks import STACKS
 from ringcast.view import View
 
@@ -41,8 +43,9 @@ class Observer:
 
 class Cluster:
     """`names` are the members of the group; each incarnation lists them in an order of
-    its own. `stack` is the name of a stack. All other keywords are options of every
-    member's stack, or arguments of Member.
+    its own. With `forms` nobody lists them: members find each other. `stack` is the
+    name of a stack. All other keywords are options of every member's stack, or
+    arguments of Member.
 
     If it `refuses`, members learn soon that a datagram went to a process that is gone,
     as over sockets.
@@ -55,8 +58,10 @@ class Cluster:
     member_type: type[Member] = Member  # what start() makes
 
     def __init__(self, names: Sequence[str], *, seed: int | str = 0, network: Network | None = None,
-                 stack: str = "mcast-udp", refuses: bool = False, **options: Any) -> None:
+                 stack: str = "mcast-udp", forms: bool = False, refuses: bool = False,
+                 **options: Any) -> None:
         self.names = tuple(names)
+        self.forms = forms
         self.stack = stack
         self.refuses = refuses
         # Each has a random source of its own: one more fault does not change the load.
@@ -69,7 +74,8 @@ class Cluster:
         of_members = ("receive_budget", "socket_bytes", "turn_time", "threads")
         self.member_options = {key: options.pop(key) for key in of_members if key in options}
         self.options: dict[str, Any] = options
-        self.checkers = Checkers(self)
+        self.checkers: Checkers = ViewCheckers(self) if forms else Checkers(self)
+        self.deaths = Deaths(self)
         self.observer = Observer()
         self.now = 0
         self.fingerprint = 0
@@ -99,9 +105,11 @@ class Cluster:
             member.start()
         return self
 
-    def listed(self) -> tuple[str, ...]:
-        """Return the group's names in the order in which a new incarnation lists
-        them."""
+    def listed(self) -> tuple[str, ...] | None:
+        """Return the group's names in the order in which a new incarnation lists them;
+        None if the group forms itself."""
+        if self.forms:
+            return None
         return tuple(self._lists_rng.sample(self.names, len(self.names)))
 
     def unbind(self, member: Member) -> None:
@@ -130,26 +138,34 @@ class Cluster:
             if len(datagram) > source.config.max_datagram:
                 raise MessageTooLargeError(f"{source.name} sends {len(datagram)} bytes at once, "
                                            "which no transport takes")
-            self.checkers.sent(source, datagram)
-            self.observer.sent(source, dest, datagram)
-            if self.links is not None:
-                for target in self.links.partners(source):
-                    if dest in (EVERYONE, target.incarnation):
-                        self.sent_datagrams += 1
-                        self.links.carry(source, target, datagram)
-                if self.refuses:
-                    self._refuse_dials(source, dest)
-                continue
-            routes = source.transport.routes
-            if dest == EVERYONE:
-                leaves = self.network.leaves(source.name, len(datagram), self.now)
-                for target in list(self._bound.values()):
-                    if target is not source:
-                        self._carry(source, target.physical, target.name, datagram, leaves)
-            elif (physical := routes.get(dest)) is not None:
-                name = self._bound[physical].name if physical in self._bound else physical
-                leaves = self.network.leaves(source.name, len(datagram), self.now)
-                self._carry(source, physical, name, datagram, leaves)
+            trap = self.deaths.sprung(source, datagram)
+            if trap is None or trap.is_after:
+                self._put_one(source, dest, datagram)
+            if trap is not None:
+                # What is out on a connection still arrives.
+                source.crash(lingers=2 * self.network.delay[1] if self.links is not None else 0)
+                return
+
+    def _put_one(self, source: Member, dest: int, datagram: bytes) -> None:
+        self.checkers.sent(source, datagram)
+        self.observer.sent(source, dest, datagram)
+        if self.links is not None:
+            for target in self.links.partners(source):
+                if dest in (EVERYONE, target.incarnation):
+                    self.sent_datagrams += 1
+                    self.links.carry(source, target, datagram)
+            if self.refuses:
+                self._refuse_dials(source, dest)
+            return
+        if dest == EVERYONE:
+            leaves = self.network.leaves(source.name, len(datagram), self.now)
+            for target in list(self._bound.values()):
+                if target is not source:
+                    self._carry(source, target.physical, target.name, datagram, leaves)
+        elif (physical := source.transport.routes.get(dest)) is not None:
+            name = self._bound[physical].name if physical in self._bound else physical
+            leaves = self.network.leaves(source.name, len(datagram), self.now)
+            self._carry(source, physical, name, datagram, leaves)
 
     def _carry(self, source: Member, physical: str, name: str, datagram: bytes,
                leaves: int) -> None:
@@ -228,8 +244,9 @@ class Cluster:
                                    f"the group does not come to rest within {milliseconds:g} ms")
 
     def is_at_rest(self) -> bool:
-        """Return whether nothing happens any more."""
-        return not self.events
+        """Return whether nothing happens any more. A group that forms itself never
+        stops to exchange heartbeats; there it is whether nothing is owed."""
+        return self.owed() is None if self.forms else not self.events
 
     def heal(self) -> None:
         """End all faults of the network and all pauses. Dead members stay dead."""
@@ -256,6 +273,8 @@ class Cluster:
                 return f"{name} has no view"
             if view != living[0].views[-1]:
                 return f"{name} has the view {view} and {living[0].name} has {living[0].views[-1]}"
+            if self.forms and (owed := self._owed_to_view(member, view)):
+                return owed
             if waiting := member.producer.multicasts.waiting:
                 return f"{name} is blocked: it has {len(waiting)} messages to send and no room"
             if count := member.multicast.unacked():
@@ -270,6 +289,19 @@ class Cluster:
                         return (f"{receiver.name} has {sender.name}'s messages up to {got}, of "
                                 f"{sender.last}")
         return self._owed_to_single_members()
+
+    def _owed_to_view(self, member: Member, view: View) -> str | None:
+        """Return a sentence about something that the present view of a group that forms
+        itself still lacks."""
+        there = {each.address for each in self.living()}
+        if set(view.members) != there:
+            return (f"{member.name} has the view {view}; there are "
+                    f"{', '.join(sorted(map(str, there)))}")
+        if member.view_filter.whole != view:
+            return f"{member.name} is not shown {member.view_filter.whole}, which is installed"
+        if not member.members.agreed():
+            return f"{member.name} has not agreed on {view}"
+        return None
 
     def _owed_to_single_members(self) -> str | None:
         for sender in self.living():

@@ -80,7 +80,7 @@ class Member:
         self.consumer: Consumer = self.consumer_type(self)
         self.producer: Producer = self.producer_type(self, threads,
                                                      former.producer if former else None)
-        self.view_filter = ViewFilter()
+        self.view_filter = ViewFilter(partial(cluster.checkers.installed, self))
         counters += self.epoch << 32
         self.endpoint = Endpoint(
             cluster.stack, self.address, cluster.listed(), self.config, group="simulated",
@@ -152,10 +152,14 @@ class Member:
         self.schedule.end_pause()
         self.producer.threads.resume()
 
-    def crash(self) -> None:
-        """End the process; all that it had in memory is lost."""
+    def crash(self, lingers: int = 0) -> None:
+        """End the process; all that it had in memory is lost. What it has sent over
+        connections still arrives if it takes at most `lingers` nanoseconds."""
         self.alive = False
-        self.cluster.unbind(self)
+        if lingers:
+            self.cluster.at(self.cluster.now + lingers, self.cluster.unbind, self)
+        else:
+            self.cluster.unbind(self)
 
     def hide(self, name: str) -> None:
         """Take a member out of its view, for messages to single members."""
@@ -263,12 +267,14 @@ class Member:
                 self.transport.routes = effects.routes
             if effects.packets:
                 self.transport.put(effects.packets)
+                if not self.alive:          # it died at a datagram (deaths.py)
+                    break
             for view in effects.views:
                 self._view(view)
             for batch in effects.deliveries:
                 self.consumer.take(batch, now)
             for batch in effects.failures:
-                self.cluster.checkers.unicast.undelivered(self, batch)
+                self.cluster.checkers.undelivered(self, batch)
             self.warnings += effects.warnings
             if effects.arrived:
                 self.request_turn()

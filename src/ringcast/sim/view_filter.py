@@ -4,15 +4,19 @@ What hidden members send still arrives. The membership layer does not know of it
 excludes nobody.
 """
 
+from collections.abc import Callable
+
 from ringcast.address import Address
 from ringcast.stack import Instant, Layer
 from ringcast.view import View
 
 
 class ViewFilter(Layer):
-    """Takes hidden members out of the view of the layers above."""
+    """Takes hidden members out of the view of the layers above. `installed` is called
+    with each whole view."""
 
-    def __init__(self) -> None:
+    def __init__(self, installed: Callable[[View], None]) -> None:
+        self.installed = installed
         self.hidden: set[str] = set()
         self.whole: View | None = None      # the view with all members
 
@@ -28,6 +32,7 @@ class ViewFilter(Layer):
 
     def view(self, view: View, resumes: dict[int, int], now: Instant) -> None:
         self.whole = view
+        self.installed(view)
         self._install(now)
 
     def sees(self, member: Address) -> bool:

@@ -32,6 +32,9 @@ def draw(seed: int, settings: Settings) -> Plan:
     """Return the plan of a seed."""
     if settings.steady is not None:
         return steady_plan(seed, settings)
+    if settings.forming:
+        from ringcast.sim.runs.forming import forming_plan  # which draws with this file
+        return forming_plan(seed, settings)
     stack = STACKS[settings.stack]
     rng = Random(f"{seed} plan")
     names = NAMES[:pick(settings.members, rng.choice([2, 3, 3, 4, 5, 7]))]

@@ -10,6 +10,8 @@ import msgspec
 
 from ringcast.sim.network import MS
 
+COORDINATOR = "*"       # in the place of a name: who coordinates the group when it happens
+
 
 class Action(msgspec.Struct, frozen=True):
     """An event at the time `at`, in nanoseconds: it happens to the member `who`, or to
@@ -57,6 +59,7 @@ class Plan(msgspec.Struct, frozen=True):
                                         # is excluded
     load: tuple[int, int] | None = None     # from when to when a steady load is measured
     threads: int = 0                        # see Member
+    forming: bool = False                   # the group forms itself, without a list of names
 
 
 def listed(actions: Sequence[Action]) -> str:

@@ -75,7 +75,8 @@ class Run:
         self.end = plan.actions[len(self.actions)].at if cut_short else plan.duration
         self.cluster = Cluster(plan.names, seed=plan.seed, network=Network(**plan.network),
                                socket_bytes=plan.socket_bytes, turn_time=plan.turn_time,
-                               threads=plan.threads, stack=plan.stack, **plan.options)
+                               threads=plan.threads, stack=plan.stack, forms=plan.forming,
+                               **plan.options)
         self.config = configure(plan.options, plan.stack)
         self.max_events = MAX_EVENTS
         self.meter: Meter | None = None
@@ -280,9 +281,7 @@ class Run:
         """Check that all that is owed happens within the stated number of intervals."""
         cluster = self.cluster
         step, hello_interval = self._interval(), nanoseconds(self.config.hello_interval)
-        windows = sum(self._windows(member) for member in cluster.living())
-        bound = ((INTERVALS + WINDOW_INTERVALS * windows) * step + HELLOS * hello_interval
-                 + self._unicast_bound(step))
+        bound = self._bound(step)
         end = max(cluster.now, cluster.network.busy_until()) + bound
         last_exclusion = cluster.now
         while (owed := cluster.owed()) is not None:
@@ -293,6 +292,14 @@ class Run:
             if cluster.now > last_exclusion + 4 * hello_interval:
                 last_exclusion = cluster.now
                 self._exclude_the_dead()
+
+    def _bound(self, step: int) -> int:
+        """Return the time in which all that is owed must happen. `step` is an
+        interval."""
+        windows = sum(self._windows(member) for member in self.cluster.living())
+        hellos = HELLOS * nanoseconds(self.config.hello_interval)
+        return ((INTERVALS + WINDOW_INTERVALS * windows) * step + hellos
+                + self._unicast_bound(step))
 
     def _unicast_bound(self, step: int) -> int:
         """Return the time that connections may take in addition: those with dead
@@ -376,7 +383,15 @@ def slowed(milli: float) -> int:
 
 def simulate(seed: int, settings: Settings, actions: int | None = None) -> Outcome:
     """Run one seed under these settings; `actions` limits it to a prefix."""
-    return Run(draw(seed, settings), actions).outcome()
+    return run_of(draw(seed, settings), actions).outcome()
+
+
+def run_of(plan: Plan, actions: int | None = None) -> Run:
+    """Return the run of a plan, or of a prefix of it."""
+    if plan.forming:
+        from ringcast.sim.runs.forming_run import FormingRun  # which is a Run
+        return FormingRun(plan, actions)
+    return Run(plan, actions)
 
 
 def shortest_prefix(seed: int, settings: Settings, failed: Outcome) -> Outcome:

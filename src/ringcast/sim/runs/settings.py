@@ -40,7 +40,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One list of options: what is the same for all seeds. None means that each seed
     draws a value."""
 
-    members: Annotated[int | None, Help("Members of the group.", "drawn, 2 to 7")] = None
+    members: Annotated[int | None, Help("Members of the group.",
+                                             "drawn, 2 to 7; with --forming, 2 to 12")] = None
     duration: Annotated[float | None, Help("Simulated seconds with load and faults. Then the "
                                            "network heals.")] = None
     messages: Annotated[int | None, Help("Messages that all members send together.")] = None
@@ -83,6 +84,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     senders: Annotated[int | None, Help("With --steady: members that send.", "1")] = None
     bandwidth: Annotated[float | None, Help("With --steady: megabytes a second that a member can "
                                             "send, and receive.", "125")] = None
+    forming: Annotated[bool, Help("The group forms itself: nobody has a list of its members. The "
+                                  "faults are others: members die at single steps of an "
+                                  "agreement, and groups come apart and become one again.",
+                                  False)] = False
     options: dict[str, Any] = {}        # of the stack
 
     def check(self) -> None:
@@ -112,6 +117,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             raise ConfigError(f"mtu is 0, or bytes of a frame from 1100 to 65535, not {self.mtu}")
         self._check_stack()
         self._check_steady()
+        if self.forming and (self.steady is not None or self.returns or self.joins):
+            raise ConfigError("a group that forms itself is simulated with a drawn load, and no "
+                              "member comes back as the same incarnation; leave out steady, "
+                              "returns and joins")
 
     def _check_stack(self) -> None:
         """Raise ConfigError for a stack that cannot be simulated, and for faults that

@@ -1,0 +1,343 @@
+"""What must hold in a group that forms itself, beside what holds in any group.
+
+Every member takes part in a row of views. Its layers install a view at once; its
+application is shown it later, at its place between the messages. The checkers note at
+that moment how far the application is in the stream of each sender. This gives the cut
+between two views: all who go from the one to the other must be equally far. For a
+member that is new to a sender, the stream begins behind the cut.
+
+Two members come together to a view if the view before it was the same for both. A step
+is a pair of ids: of the view that a member comes from (0: from none) and of the view
+that it goes to.
+
+A large message has several seqnos. A cut may be in the middle of one. The applications
+are before this message then, and for a new member the stream begins behind it.
+"""
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ringcast._core import wire
+from ringcast._core.batch import Batch
+from ringcast.address import Address
+from ringcast.protocols.seqnos import MODULUS, Seqno, later, precedes
+from ringcast.sim.checkers import Checkers
+from ringcast.view import View
+
+if TYPE_CHECKING:
+    from ringcast.sim.cluster import Cluster
+    from ringcast.sim.member import Member
+
+HEARTBEAT = 64              # bytes of one at most
+
+Step = tuple[int, int]      # ids of views: (from, to)
+Cut = tuple[Step, int]      # the step at which it was made, and the sender's incarnation
+
+
+@dataclass(slots=True)
+class Place:
+    """How far an application is in the stream of one sender."""
+
+    met: Step                       # the step with which the sender came to their first view
+    last: Seqno | None = None       # of the last message; None: there is none since they met
+    before: Seqno | None = None     # of the last message before they met, if they met before
+
+
+class ViewCheckers(Checkers):
+    """The checks of a group that forms itself."""
+
+    def __init__(self, cluster: "Cluster") -> None:
+        super().__init__(cluster)
+        self._history: dict[int, list[View]] = {}       # installed, by incarnation
+        self._lists: dict[int, tuple[Address, ...]] = {}    # the members of a view, by its id
+        self._primary: dict[int, View] = {}             # a primary view, by the id that it followed
+        self._meetings: dict[tuple[int, int], Step] = {}     # by sender and receiver, as in Place
+        self._places: dict[tuple[int, int], Place] = {}     # by receiver and sender
+        self._cuts: dict[Cut, Seqno] = {}
+        self._begins: dict[Cut, Seqno] = {}             # before the first message of who met there
+        # What can be checked only when a cut is known. It returns whether it is done.
+        self._waiting: list[Callable[[], bool]] = []
+        self._has_cause = False                         # a member that is alive may be suspected
+        self.num_heartbeats: Counter[str] | None = None     # of each member, once nothing is owed
+
+    # ------------------------------------------------------------------------------ on installation
+
+    def installed(self, member: "Member", view: View) -> None:
+        """Check a view that the layers of a member install: ids grow, the member is in
+        it, one id means one list of members, and who stays keeps its place in it."""
+        history = self._history.setdefault(member.incarnation, [])
+        before = history[-1] if history else None
+        what = f"{member.name} installed {view}"
+        if before is not None and view.id <= before.id:
+            self.violated("view id", f"{what} after {before}")
+        if member.address not in view:
+            self.violated("view", f"{what}, in which it is not")
+        if len(set(view.names)) < len(view):
+            self.violated("view", f"{what}, in which a name is twice")
+        if self._lists.setdefault(view.id, view.members) != view.members:
+            self.violated("view", f"{what}; another view with this id has the members "
+                                  f"{', '.join(map(str, self._lists[view.id]))}")
+        history.append(view)
+        stayed = [] if before is None else [
+            address for address in before.members
+            if address in view and self._came_together(member.incarnation, address.incarnation,
+                                                       view)]
+        if stayed != [address for address in view.members if address in stayed]:
+            self.violated("age", f"{what} after {before}: who is older has changed")
+        if view.primary:
+            rival = self._primary.setdefault(self._from(member.incarnation, view), view)
+            if before is not None and not set(rival.members) & set(view.members):
+                self.violated("primary", f"{what} and others {rival}; both follow {before}, and "
+                                         "both are primary")
+        for address in () if before is None or self._has_cause else before.members:
+            other = self.cluster.incarnations[address.incarnation]
+            if address not in view and other.alive and other.endpoint.leaving is None:
+                self.violated("excluded", f"{what} after {before}, without {other.name}, to whom "
+                                          "nothing happened")
+        for address in view.members:
+            key = member.incarnation, address.incarnation
+            if address not in stayed or key not in self._meetings:
+                self._meetings[key] = self._from(member.incarnation, view), view.id
+
+    def _from(self, incarnation: int, view: View) -> int:
+        """Return the id of the view that an incarnation has installed before this one,
+        or 0."""
+        history = self._history.get(incarnation, ())
+        return max((each.id for each in history if each.id < view.id), default=0)
+
+    def _came_together(self, one: int, other: int, view: View) -> bool:
+        """Return whether two members come from the same view to this one."""
+        origin = self._from(one, view)
+        return one == other or (origin != 0 and origin == self._from(other, view))
+
+    # ------------------------------------------------------------------------------------- on views
+
+    def viewed(self, member: "Member", view: View) -> None:
+        """Check a view that an application is shown: it is the next that was installed,
+        it says who came and who is gone, and the application is in every stream where
+        the others are."""
+        history = self._history.get(member.incarnation, [])
+        index = len(member.views) - 1
+        due = history[index] if index < len(history) else None
+        if due != view:
+            self.violated("view order", f"{member.name} is shown {view}; {due} is due")
+        before = member.views[-2] if index else None
+        old = set(before.members) if before is not None else set()
+        if before is not None:
+            self._check_changes(member, before, view)
+        step = (before.id if before is not None else 0), view.id
+        for address in old if member.receiving else ():
+            self._check_cut(member, address, step, view)
+        for address in view.members:
+            key = member.incarnation, address.incarnation
+            if address not in old or not self._came_together(*key, view):
+                former = self._places.get(key)
+                had = later_of(former.last, former.before) if former is not None else None
+                self._places[key] = Place((self._from(address.incarnation, view), view.id),
+                                          before=had)
+        if before is None:
+            self._places[member.incarnation, member.incarnation].last = member.offset
+            self._cuts[step, member.incarnation] = member.offset
+        self._check_waiting()
+        strangers = member.multicast.remembered() - member.multicast.members.keys()
+        if strangers:
+            self.violated("memory", f"{member.name} keeps something of {strangers}, who are not in "
+                                    "its view")
+
+    def _check_changes(self, member: "Member", before: View, view: View) -> None:
+        """Check that a view says who came, who is gone, and whose stream has ended."""
+        old, new = set(before.members), set(view.members)
+        both = {address for address in before.members if address in view
+                and not self._came_together(member.incarnation, address.incarnation, view)}
+        for name, said, must in (("joined", view.joined, new - old),
+                                 ("left", view.left, old - new),
+                                 ("departed", view.departed, old - new)):
+            if len(set(said)) < len(said) or not must <= set(said) <= must | both:
+                self.violated("changes", f"{member.name} is shown {view} after {before}; it says "
+                                         f"{name}: {', '.join(map(str, said)) or 'nobody'}")
+
+    def _check_cut(self, member: "Member", address: Address, step: Step, view: View) -> None:
+        """Check that an application is in the stream of a sender where all are that go
+        the same step (virtual synchrony)."""
+        place = self._places[member.incarnation, address.incarnation]
+        sender = self.cluster.incarnations[address.incarnation]
+        cut: Cut = step, address.incarnation
+        what = f"{member.name} goes from view {step[0]} to {view} with {sender.name}'s messages"
+        said = view.departed.get(address)
+        if place.last is None:          # it is where its stream begins
+            met: Cut = place.met, address.incarnation
+            self._waiting.append(lambda: self._is_same_cut(what, sender, met, cut, said))
+            return
+        known = self._cuts.setdefault(cut, place.last)
+        if known != place.last:
+            self.violated("synchrony", f"{what} up to {place.last}; others did with those up to "
+                                       f"{known}")
+        if said is not None and sender.log.end_before(said) != place.last:
+            self.violated("synchrony", f"{what} up to {place.last}; the view says up to {said}")
+
+    def _is_same_cut(self, what: str, sender: "Member", met: Cut, cut: Cut,
+                     said: Seqno | None) -> bool:
+        """Check that a stream of which a receiver got nothing ended where it began for
+        it; return False if one of the cuts is not known yet."""
+        if met not in self._cuts or cut not in self._cuts:
+            return False
+        places = places_behind(sender, self._cuts[met])
+        if self._cuts[cut] not in places:
+            self.violated("synchrony", f"{what} up to {places[0]}; others did with those up to "
+                                       f"{self._cuts[cut]}")
+        if said is not None and sender.log.end_before(said) not in places:
+            self.violated("synchrony", f"{what} up to {places[0]}; the view says up to {said}")
+        return True
+
+    def _check_waiting(self) -> None:
+        """Check what had to wait for a cut."""
+        self._waiting = [check for check in self._waiting if not check()]
+
+    # ---------------------------------------------------------------------------------- on delivery
+
+    def delivered(self, receiver: "Member", batch: Batch) -> None:
+        super().delivered(receiver, batch)
+        if batch.dest is None:
+            self._places[receiver.incarnation, batch.sender.incarnation].last = batch.last
+
+    def _next_of(self, receiver: "Member", sender: "Member", batch: Batch, begins: int) -> int:
+        """Return the seqno with which the next message begins. The first one since both
+        met must follow the cut of the view in which they met."""
+        if not receiver.views or batch.sender not in receiver.views[-1]:
+            self.violated("sender", f"{receiver.name} got {batch}; its view is "
+                                    f"{receiver.views[-1] if receiver.views else None}")
+        place = self._places[receiver.incarnation, sender.incarnation]
+        consumer = receiver.consumer
+        got = consumer.got.setdefault(batch.sender, [])
+        consumer.first.setdefault(batch.sender, begins)
+        if place.last is not None:
+            return (place.last + 1) % MODULUS
+        before = (begins - 1) % MODULUS
+        if place.before is not None and precedes(before, place.before):
+            return (place.before + 1) % MODULUS
+        what = f"{receiver.name} got {batch} first since view {place.met[1]}"
+        met: Cut = place.met, sender.incarnation
+        known = self._begins.setdefault(met, before)
+        if known != before:
+            self.violated("start", f"{what}; for others the stream began after {known}")
+        self._waiting.append(lambda: self._follows_cut(what, sender, met, before))
+        self._check_waiting()
+        skipped = (before - consumer.first[batch.sender] - len(got) + 1) % MODULUS
+        got += [None] * skipped         # what the sender sent while it was out of reach
+        return begins
+
+    def _follows_cut(self, what: str, sender: "Member", met: Cut, before: Seqno) -> bool:
+        """Check that the first message of a stream follows the cut; return False if the
+        cut is not known yet."""
+        if met not in self._cuts:
+            return False
+        if before not in places_behind(sender, self._cuts[met]):
+            self.violated("start", f"{what}; the cut is {self._cuts[met]}")
+        return True
+
+    def undelivered(self, sender: "Member", batch: Batch) -> None:
+        """Check also what a sender is told about messages to everybody, which the
+        others do not deliver: it has sent them."""
+        if batch.dest is not None:
+            super().undelivered(sender, batch)
+            return
+        index = (batch.first - sender.offset - 1) % MODULUS
+        if batch.sender != sender.address or sender.log[index:index + len(batch)] != batch.payloads:
+            self.violated("forgery", f"{sender.name} is told that {batch} is undelivered, which it "
+                                     "did not send")
+
+    # --------------------------------------------------------------------------------- when it ends
+
+    def begin_silence(self) -> None:
+        """Note that nothing is owed from now on. Members say only that they are
+        alive."""
+        self.num_heartbeats = Counter()
+
+    def sent(self, member: "Member", datagram: bytes) -> None:
+        """Check that members say only that they are alive once nothing is owed."""
+        super().sent(member, datagram)
+        if self.num_heartbeats is not None:
+            header = wire.open_datagram(datagram, member.stack.group)
+            kind = member.stack.kind(header.kind).name if header is not None else "nothing"
+            if kind == "alive" and len(datagram) <= HEARTBEAT:
+                self.num_heartbeats[member.name] += 1
+            elif kind != "close":       # of a connection that has been idle
+                self.violated("quiescence", f"{member.name} sent {len(datagram)} bytes of kind "
+                                            f"{kind} although nothing is owed")
+
+    # --------------------------------------------------------------------------------- after a turn
+
+    def _check_purge(self, sender: "Member", low: Seqno, at: "Member | None" = None) -> None:
+        """Check that every member of the view has finished what was purged. For a
+        member that is new to the sender, the stream counts from its cut."""
+        own = sender.multicast.send_window.ring.low
+        if at is not None and not precedes(own, low):
+            return                              # the sender has purged it too
+        for incarnation in (at or sender).multicast.members:
+            receiver = self.cluster.incarnations[incarnation]
+            step = self._meetings.get((sender.incarnation, incarnation))
+            if receiver.receiving and step is not None and not self._has(receiver, sender, low):
+                met: Cut = step, sender.incarnation
+                what = (f"{(at or sender).name} gave up {sender.name}'s messages up to {low}, of "
+                        f"which {receiver.name} has finished those up to "
+                        f"{receiver.consumer.finished.get(sender.incarnation)}")
+                self._wait_for_cut(what, sender, met, low)
+
+    def _has(self, receiver: "Member", sender: "Member", low: Seqno) -> bool:
+        """Return whether an application has finished a stream up to `low`."""
+        finished = receiver.consumer.finished.get(sender.incarnation)
+        if finished is None and receiver is sender:
+            finished = sender.offset
+        return finished is not None and not precedes(finished, sender.log.end_before(low))
+
+    def _wait_for_cut(self, what: str, sender: "Member", met: Cut, low: Seqno) -> None:
+        def check() -> bool:
+            if met not in self._cuts:
+                return False
+            if precedes(places_behind(sender, self._cuts[met])[-1], sender.log.end_before(low)):
+                self.violated("purge", f"{what}; for it the stream begins after "
+                                       f"{self._cuts[met]}")
+            return True
+        if not check():
+            self._waiting.append(check)
+
+    def finished(self, receiver: "Member", sender: "Member") -> Seqno | None:
+        """Return up to which seqno the receiver has all that is meant for it: what its
+        application has finished, or where its window says that the stream begins."""
+        finished = receiver.consumer.finished.get(sender.incarnation)
+        if receiver is sender:
+            return sender.offset if finished is None else finished
+        window = receiver.multicast.windows.get(sender.incarnation)
+        if window is None:
+            return finished
+        return later_of(finished, sender.log.end_of(window.offset))
+
+    # -------------------------------------------------------------------------------- what it knows
+
+    def note_cause(self) -> None:
+        """Note that from now on a member that is alive may be suspected."""
+        self._has_cause = True
+
+    def note_departure(self) -> None:
+        """A member that leaves is no reason to exclude another one."""
+
+    def stopped(self, member: "Member") -> None:
+        """Check that no member stops: it starts anew instead."""
+        self.violated("stopped", f"{member.name} stopped: {member.fault}")
+
+
+def places_behind(sender: "Member", cut: Seqno) -> tuple[Seqno, ...]:
+    """Return the places behind which a stream may begin at a cut: behind the last whole
+    message, or behind the large message of which the cut has a part."""
+    following = (cut + 1) % MODULUS
+    end = sender.log.end_of(following)
+    return (cut,) if end == following else (cut, end)
+
+
+def later_of(one: Seqno | None, other: Seqno | None) -> Seqno | None:
+    """Return the later of two seqnos, of which each may be missing."""
+    if one is None or other is None:
+        return other if one is None else one
+    return later(one, other)
