@@ -240,8 +240,9 @@ class Cluster:
         while not self.is_at_rest() and self.now < end:
             self.run(10)
         if not self.is_at_rest():
-            self.checkers.violated("quiescence",
-                                   f"the group does not come to rest within {milliseconds:g} ms")
+            owed = f": {self.owed()}" if self.forms else ""
+            self.checkers.violated("quiescence", "the group does not come to rest within "
+                                                 f"{milliseconds:g} ms{owed}")
 
     def is_at_rest(self) -> bool:
         """Return whether nothing happens any more. A group that forms itself never
@@ -299,8 +300,8 @@ class Cluster:
                     f"{', '.join(sorted(map(str, there)))}")
         if member.view_filter.whole != view:
             return f"{member.name} is not shown {member.view_filter.whole}, which is installed"
-        if not member.members.agreed():
-            return f"{member.name} has not agreed on {view}"
+        if member.members.settled_id != view.id:
+            return f"{member.name} does not know that all are complete in {view}"
         return None
 
     def _owed_to_single_members(self) -> str | None:

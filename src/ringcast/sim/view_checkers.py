@@ -147,14 +147,16 @@ class ViewCheckers(Checkers):
                                     "its view")
 
     def _check_changes(self, member: "Member", before: View, view: View) -> None:
-        """Check that a view says who came, who is gone, and whose stream has ended."""
+        """Check that a view says who came, who is gone, and whose stream has ended. A
+        member that takes no messages may not know of streams."""
         old, new = set(before.members), set(view.members)
         both = {address for address in before.members if address in view
                 and not self._came_together(member.incarnation, address.incarnation, view)}
         for name, said, must in (("joined", view.joined, new - old),
                                  ("left", view.left, old - new),
                                  ("departed", view.departed, old - new)):
-            if len(set(said)) < len(said) or not must <= set(said) <= must | both:
+            least = must if name != "departed" or member.receiving else set()
+            if len(set(said)) < len(said) or not least <= set(said) <= must | both:
                 self.violated("changes", f"{member.name} is shown {view} after {before}; it says "
                                          f"{name}: {', '.join(map(str, said)) or 'nobody'}")
 
@@ -249,6 +251,29 @@ class ViewCheckers(Checkers):
                                      "did not send")
 
     # --------------------------------------------------------------------------------- when it ends
+
+    def check_agreement(self) -> None:
+        """Check for each member that left in good order that all who stayed have all
+        that it sent."""
+        for sender in self.cluster.incarnations.values():
+            if not sender.left or not sender.views or sender.multicast.unacked():
+                continue
+            for receiver in self.cluster.living():
+                place = self._places.get((receiver.incarnation, sender.incarnation))
+                if (receiver.receiving and place is not None
+                        and receiver.address in sender.view_filter.whole
+                        and not self._is_at_end(place, sender)):
+                    self.violated("agreement", f"{receiver.name} has {sender.name}'s messages "
+                                               f"up to {place.last}; it sent {sender.last} and "
+                                               "left in good order")
+
+    def _is_at_end(self, place: Place, sender: "Member") -> bool:
+        """Return whether an application has all of a stream; also if it is not known
+        where the stream began for it."""
+        if place.last is not None:
+            return place.last == sender.last
+        cut = self._cuts.get((place.met, sender.incarnation))
+        return cut is None or sender.last in places_behind(sender, cut)
 
     def begin_silence(self) -> None:
         """Note that nothing is owed from now on. Members say only that they are
