@@ -1,14 +1,15 @@
 """What must hold in a group that forms itself, beside what holds in any group.
 
 Every member takes part in a row of views. Its layers install a view at once; its
-application is shown it later, at its place between the messages. The checkers note at
-that moment how far the application is in the stream of each sender. This gives the cut
-between two views: all who go from the one to the other must be equally far. For a
-member that is new to a sender, the stream begins behind the cut.
+application is shown it later, at its place between the messages. It need not see a view
+that a later one has made void. The checkers note how far the application is in the
+stream of each sender when it is shown a view. This gives the cuts: all who go from one
+view to another must be equally far. For a member that is new to a sender, the stream
+begins behind the sender's own cut.
 
-Two members come together to a view if the view before it was the same for both. A step
-is a pair of ids: of the view that a member comes from (0: from none) and of the view
-that it goes to.
+Two members come together to a view if their layers come from the same view. A sender's
+stream goes on for an application if they came together to all views since the last one
+that it was shown.
 
 A large message has several seqnos. A cut may be in the middle of one. The applications
 are before this message then, and for a new member the stream begins behind it.
@@ -32,15 +33,16 @@ if TYPE_CHECKING:
 
 HEARTBEAT = 64              # bytes of one at most
 
-Step = tuple[int, int]      # ids of views: (from, to)
-Cut = tuple[Step, int]      # the step at which it was made, and the sender's incarnation
+# A cut: the ids of the views before and behind it, and the sender's incarnation. The
+# first id is 0 if the stream goes on: then all who come together have the same.
+Cut = tuple[int, int, int]
 
 
 @dataclass(slots=True)
 class Place:
     """How far an application is in the stream of one sender."""
 
-    met: Step                       # the step with which the sender came to their first view
+    met: int                        # the id of the first view since which it goes on
     last: Seqno | None = None       # of the last message; None: there is none since they met
     before: Seqno | None = None     # of the last message before they met, if they met before
 
@@ -53,7 +55,8 @@ class ViewCheckers(Checkers):
         self._history: dict[int, list[View]] = {}       # installed, by incarnation
         self._lists: dict[int, tuple[Address, ...]] = {}    # the members of a view, by its id
         self._primary: dict[int, View] = {}             # a primary view, by the id that it followed
-        self._meetings: dict[tuple[int, int], Step] = {}     # by sender and receiver, as in Place
+        # By sender and receiver: the view since which the sender waits for the receiver.
+        self._meetings: dict[tuple[int, int], int] = {}
         self._places: dict[tuple[int, int], Place] = {}     # by receiver and sender
         self._cuts: dict[Cut, Seqno] = {}
         self._begins: dict[Cut, Seqno] = {}             # before the first message of who met there
@@ -99,7 +102,7 @@ class ViewCheckers(Checkers):
         for address in view.members:
             key = member.incarnation, address.incarnation
             if address not in stayed or key not in self._meetings:
-                self._meetings[key] = self._from(member.incarnation, view), view.id
+                self._meetings[key] = view.id
 
     def _from(self, incarnation: int, view: View) -> int:
         """Return the id of the view that an incarnation has installed before this one,
@@ -115,43 +118,47 @@ class ViewCheckers(Checkers):
     # ------------------------------------------------------------------------------------- on views
 
     def viewed(self, member: "Member", view: View) -> None:
-        """Check a view that an application is shown: it is the next that was installed,
-        it says who came and who is gone, and the application is in every stream where
-        the others are."""
-        history = self._history.get(member.incarnation, [])
-        index = len(member.views) - 1
-        due = history[index] if index < len(history) else None
-        if due != view:
-            self.violated("view order", f"{member.name} is shown {view}; {due} is due")
-        before = member.views[-2] if index else None
-        old = set(before.members) if before is not None else set()
+        """Check a view that an application is shown: it was installed after the one
+        before, it says who came and who is gone, and the application is in every stream
+        where the others are."""
+        before = member.views[-2] if len(member.views) > 1 else None
+        due = [each for each in self._history.get(member.incarnation, ())
+               if before is None or each.id > before.id]
+        if view not in due:
+            self.violated("view order", f"{member.name} is shown {view}; due is one of "
+                                        f"{', '.join(map(str, due)) or 'none'}")
         if before is not None:
             self._check_changes(member, before, view)
-        step = (before.id if before is not None else 0), view.id
-        for address in old if member.receiving else ():
-            self._check_cut(member, address, step, view)
+        for address in before.members if before is not None and member.receiving else ():
+            self._check_cut(member, address, before, view)
         for address in view.members:
             key = member.incarnation, address.incarnation
-            if address not in old or not self._came_together(*key, view):
+            if not self._goes_on(*key, before, view):
                 former = self._places.get(key)
                 had = later_of(former.last, former.before) if former is not None else None
-                self._places[key] = Place((self._from(address.incarnation, view), view.id),
-                                          before=had)
+                self._places[key] = Place(view.id, before=had)
         if before is None:
             self._places[member.incarnation, member.incarnation].last = member.offset
-            self._cuts[step, member.incarnation] = member.offset
+            self._cuts[0, view.id, member.incarnation] = member.offset
         self._check_waiting()
         strangers = member.multicast.remembered() - member.multicast.members.keys()
         if strangers:
             self.violated("memory", f"{member.name} keeps something of {strangers}, who are not in "
                                     "its view")
 
+    def _goes_on(self, receiver: int, sender: int, before: View | None, view: View) -> bool:
+        """Return whether a stream goes on for an application that is shown `view` after
+        `before`."""
+        return before is not None and all(
+            self._came_together(receiver, sender, each) for each in self._history[receiver]
+            if before.id < each.id <= view.id)
+
     def _check_changes(self, member: "Member", before: View, view: View) -> None:
         """Check that a view says who came, who is gone, and whose stream has ended. A
         member that takes no messages may not know of streams."""
         old, new = set(before.members), set(view.members)
         both = {address for address in before.members if address in view
-                and not self._came_together(member.incarnation, address.incarnation, view)}
+                and not self._goes_on(member.incarnation, address.incarnation, before, view)}
         for name, said, must in (("joined", view.joined, new - old),
                                  ("left", view.left, old - new),
                                  ("departed", view.departed, old - new)):
@@ -160,16 +167,17 @@ class ViewCheckers(Checkers):
                 self.violated("changes", f"{member.name} is shown {view} after {before}; it says "
                                          f"{name}: {', '.join(map(str, said)) or 'nobody'}")
 
-    def _check_cut(self, member: "Member", address: Address, step: Step, view: View) -> None:
+    def _check_cut(self, member: "Member", address: Address, before: View, view: View) -> None:
         """Check that an application is in the stream of a sender where all are that go
         the same step (virtual synchrony)."""
         place = self._places[member.incarnation, address.incarnation]
         sender = self.cluster.incarnations[address.incarnation]
-        cut: Cut = step, address.incarnation
-        what = f"{member.name} goes from view {step[0]} to {view} with {sender.name}'s messages"
+        goes_on = self._goes_on(member.incarnation, address.incarnation, before, view)
+        cut = 0 if goes_on else before.id, view.id, address.incarnation
+        what = f"{member.name} goes from view {before.id} to {view} with {sender.name}'s messages"
         said = view.departed.get(address)
         if place.last is None:          # it is where its stream begins
-            met: Cut = place.met, address.incarnation
+            met = 0, place.met, address.incarnation
             self._waiting.append(lambda: self._is_same_cut(what, sender, met, cut, said))
             return
         known = self._cuts.setdefault(cut, place.last)
@@ -219,8 +227,8 @@ class ViewCheckers(Checkers):
         before = (begins - 1) % MODULUS
         if place.before is not None and precedes(before, place.before):
             return (place.before + 1) % MODULUS
-        what = f"{receiver.name} got {batch} first since view {place.met[1]}"
-        met: Cut = place.met, sender.incarnation
+        what = f"{receiver.name} got {batch} first since view {place.met}"
+        met = 0, place.met, sender.incarnation
         known = self._begins.setdefault(met, before)
         if known != before:
             self.violated("start", f"{what}; for others the stream began after {known}")
@@ -272,7 +280,7 @@ class ViewCheckers(Checkers):
         where the stream began for it."""
         if place.last is not None:
             return place.last == sender.last
-        cut = self._cuts.get((place.met, sender.incarnation))
+        cut = self._cuts.get((0, place.met, sender.incarnation))
         return cut is None or sender.last in places_behind(sender, cut)
 
     def begin_silence(self) -> None:
@@ -302,13 +310,12 @@ class ViewCheckers(Checkers):
             return                              # the sender has purged it too
         for incarnation in (at or sender).multicast.members:
             receiver = self.cluster.incarnations[incarnation]
-            step = self._meetings.get((sender.incarnation, incarnation))
-            if receiver.receiving and step is not None and not self._has(receiver, sender, low):
-                met: Cut = step, sender.incarnation
+            since = self._meetings.get((sender.incarnation, incarnation))
+            if receiver.receiving and since is not None and not self._has(receiver, sender, low):
                 what = (f"{(at or sender).name} gave up {sender.name}'s messages up to {low}, of "
                         f"which {receiver.name} has finished those up to "
                         f"{receiver.consumer.finished.get(sender.incarnation)}")
-                self._wait_for_cut(what, sender, met, low)
+                self._wait_for_cut(what, receiver, sender, since, low)
 
     def _has(self, receiver: "Member", sender: "Member", low: Seqno) -> bool:
         """Return whether an application has finished a stream up to `low`."""
@@ -317,8 +324,18 @@ class ViewCheckers(Checkers):
             finished = sender.offset
         return finished is not None and not precedes(finished, sender.log.end_before(low))
 
-    def _wait_for_cut(self, what: str, sender: "Member", met: Cut, low: Seqno) -> None:
+    def _wait_for_cut(self, what: str, receiver: "Member", sender: "Member", since: int,
+                      low: Seqno) -> None:
+        """Check that a stream begins behind `low` for a receiver for which its sender
+        waits since a view. That is known when the receiver is shown it, or a later
+        one."""
         def check() -> bool:
+            place = self._places.get((receiver.incarnation, sender.incarnation))
+            if not receiver.alive or not receiver.receiving:
+                return True
+            if place is None or receiver.views[-1].id < since:
+                return False
+            met = 0, place.met, sender.incarnation
             if met not in self._cuts:
                 return False
             if precedes(places_behind(sender, self._cuts[met])[-1], sender.log.end_before(low)):
