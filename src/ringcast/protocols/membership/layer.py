@@ -126,8 +126,9 @@ class Membership(Layer):
         return []
 
     def agreed(self) -> bool:
-        """Return whether this member has left."""
-        return self.has_left
+        """Return whether this member has left, if it leaves; otherwise whether all
+        members have the view and all that comes before it."""
+        return self.has_left if self.is_leaving else self.settled_id == self.view_id > 0
 
     # --------------------------------------------------------------------------------------- events
 
