@@ -507,8 +507,9 @@ class Membership(Layer):
             install.id, tuple(seat.address for seat in install.seats),
             joined=tuple(seat.address for seat in install.seats if seat.incarnation not in former),
             left=tuple(gone.values()),
-            departed={address: agreed.cuts[member] for member, address in gone.items()
-                      if member in agreed.cuts},
+            # Nothing came of a stream without a cut: it ends where it begins.
+            departed={address: agreed.cuts.get(member, former[member].cut)
+                      for member, address in gone.items()},
             subgroups=tuple(map(tuple, groups.values())) if len(groups) > 1 else (),
             primary=install.primary)
 
