@@ -11,14 +11,22 @@ that came to it. So the cut of a stream is the highest of what they report, and 
 others lack can be fetched from the one who reported it.
 
 *Primary.* A view is primary if more than half of the last primary view are in it; of
-exactly half, if the oldest is. So of two parts of a group at most one is primary.
-Members that left in good order do not count.
+exactly half, if the oldest is. So of two parts of a group at most one is primary. Members
+that left in good order do not count. If members know of several last primary views,
+because groups met that had formed apart, this must hold for each.
 """
 
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
-from ringcast.protocols.membership.messages import Gone, Install, Prepare, Report, Seat
+from ringcast.protocols.membership.messages import (
+    Gone,
+    Install,
+    Prepare,
+    Report,
+    Seat,
+    ViewId,
+)
 from ringcast.protocols.seqnos import Seqno, precedes
 from ringcast.stack import Instant
 
@@ -89,8 +97,7 @@ class Change:
             for sender in sorted(streams - members):
                 cut, holder = self._cut(sender, before, None)
                 gone.append(Gone(sender, before, cut, holder))
-        primary, electorate = self._primary()
-        self.install = Install(self.id, seats, gone, primary, electorate)
+        self.install = Install(self.id, seats, gone, *self._primary())
         self.pause, self.due = LEAST_PAUSE, 0
         return self.install
 
@@ -106,15 +113,15 @@ class Change:
                 cut, holder = seqno, member
         return cut, holder
 
-    def _primary(self) -> tuple[bool, list[int]]:
-        """Return whether the view is primary, and the members of the last primary
-        view."""
-        members = [seat.incarnation for seat in self.seats]
-        last = max(self.reports.values(), key=lambda report: report.primary_id)
-        if not last.electorate:
-            return True, members
-        voters = [member for member in last.electorate if member not in self.left]
-        present = [member for member in voters if member in self.members]
-        is_primary = not voters or 2 * len(present) > len(voters) or (
-            2 * len(present) == len(voters) and voters[0] in present)
-        return is_primary, members if is_primary else voters
+    def _primary(self) -> tuple[ViewId, list[int]]:
+        """Return the id of the last primary view, this one's if it is primary; and its
+        members, the oldest first."""
+        electorates = {report.primary_id: report.electorate for report in self.reports.values()}
+        for primary_id in sorted(electorates, reverse=True):
+            voters = [member for member in electorates[primary_id] if member not in self.left]
+            present = [member for member in voters if member in self.members]
+            is_most = 2 * len(present) > len(voters)
+            is_half = 2 * len(present) == len(voters)
+            if voters and not is_most and not (is_half and voters[0] in present):
+                return primary_id, voters
+        return self.id, [seat.incarnation for seat in self.seats]

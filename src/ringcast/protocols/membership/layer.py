@@ -474,9 +474,7 @@ class Membership(Layer):
         self.install = install
         self.members = {seat.incarnation: seat for seat in install.seats}
         self.promised = max(self.promised, install.id)
-        self.electorate = install.electorate
-        if install.primary:
-            self.primary_id = install.id
+        self.primary_id, self.electorate = install.primary_id, install.electorate
         left = former.keys() - self.members.keys()
         self.leavers &= self.members.keys()
         self.offered = {}
@@ -511,7 +509,7 @@ class Membership(Layer):
             departed={address: agreed.cuts.get(member, former[member].cut)
                       for member, address in gone.items()},
             subgroups=tuple(map(tuple, groups.values())) if len(groups) > 1 else (),
-            primary=install.primary)
+            primary=install.is_primary)
 
     def _settle(self) -> None:
         """All members have all that comes before this view: hold nothing more for

@@ -87,8 +87,12 @@ class Install(msgspec.Struct, array_like=True):
     id: ViewId
     seats: Annotated[list[Seat], Meta(min_length=1, max_length=MAX_MEMBERS)]  # the oldest first
     gone: Annotated[list[Gone], Meta(max_length=MAX_STREAMS)]
-    primary: bool
-    electorate: Incarnations            # members of the last primary view, without those who left
+    primary_id: ViewId                  # of the last primary view: its own, if it is primary
+    electorate: Incarnations            # of that view, without those who left; the oldest first
+
+    @property
+    def is_primary(self) -> bool:
+        return self.primary_id == self.id
 
     def seat(self, incarnation: int) -> Seat | None:
         """Return the seat of a member; None if it has none."""

@@ -104,10 +104,12 @@ class Departed(ReceiveWindow):
 
 class Pending(NamedTuple):
     """A view that the application has not seen: it comes when each stream has been
-    delivered up to its cut."""
+    delivered up to its cut. It is void if the others parted from us before we had all of
+    that, and nobody is left who has it: then the application does not see it."""
 
     view: View
     cuts: dict[Stream, Seqno]
+    is_void: bool = False
 
 
 class Held(NamedTuple):
@@ -125,6 +127,7 @@ class Flush:
 
     def __init__(self, layer: "Multicast") -> None:
         self.layer = layer
+        self.shown: View | None = None              # the view that the application has seen last
         self.view_id = 0
         self.agreed: Agreed | None = None           # for the view that comes next
         self.reported: dict[int, Seqno] | None = None       # since we were asked to prepare
@@ -198,6 +201,7 @@ class Flush:
         self.cuts = {window.stream: cuts[window.stream] for window in windows.values()
                      if window.stream in cuts}
         self.pending.append(Pending(view, cuts))
+        self._drop_void()
         self._bound(most_departed)
         layer.members, layer.view_id = members, view.id
         self.reported = self.frozen = None
@@ -251,10 +255,35 @@ class Flush:
             if gone.holder not in others:
                 gone.holder = 0
                 gone.cut = earlier(gone.cut, gone.come_up_to)
-            for pending in self.pending:
-                if gone.stream in pending.cuts:
-                    pending.cuts[gone.stream] = earlier(pending.cuts[gone.stream], gone.cut)
+            for index, pending in enumerate(self.pending):
+                if precedes(gone.cut, pending.cuts.get(gone.stream, gone.cut)):
+                    pending.cuts[gone.stream] = gone.cut
+                    self.pending[index] = pending._replace(is_void=True)
             self.end(gone)
+
+    def _drop_void(self) -> None:
+        """Join each view that is void to the one that follows it."""
+        kept: deque[Pending] = deque()
+        void: Pending | None = None
+        for pending in self.pending:
+            if void is not None:
+                pending = Pending(self._joined(void.view, pending.view),
+                                  void.cuts | pending.cuts, pending.is_void)
+            void = pending if pending.is_void else None
+            if void is None:
+                kept.append(pending)
+        self.pending = kept
+
+    def _joined(self, void: View, view: View) -> View:
+        """Return a view as the application sees it that is not shown the one before."""
+        old = self.shown.members if self.shown is not None else ()
+        left = dict.fromkeys(member for member in void.left + view.left if member in old)
+        departed = void.departed | view.departed
+        return msgspec.structs.replace(
+            view, left=tuple(left),
+            joined=tuple(dict.fromkeys(member for member in void.joined + view.joined
+                                       if member in view)),
+            departed={member: departed[member] for member in left if member in departed})
 
     # ------------------------------------------------------------------------ views at their places
 
@@ -288,7 +317,7 @@ class Flush:
 
     def _show(self, view: View) -> None:
         self.layer.stack.effects.views.append(view)
-        self.view_id = view.id
+        self.shown, self.view_id = view, view.id
 
     def stop_receiving(self) -> None:
         """This member takes no more messages: its views wait for nothing."""
