@@ -176,7 +176,7 @@ class UdpTransport(RefCountedTransport):
         known = {(address.host, address.port) for address in self._members.values()}
         sought = [place for place in self._sought if place not in known]
         addresses: dict[Hashable, SockAddr] = {place: SockAddr(*place) for place in sought}
-        addresses |= self._members
+        addresses.update(self._members.items())
         addresses[EVERYONE] = self._everyone
         self._destinations = addresses, sought
 
