@@ -217,9 +217,10 @@ cdef class Sender:
         `largest` bytes; `routes` has the `SockAddr` of each key. A key without a route
         is counted in `unknown`. If the send buffer is full, the rest of the batch is
         dropped (`dropped`). If only the queue of the interface is full, and the socket
-        has IP_RECVERR, each datagram that found no room is counted there. If the kernel refuses a datagram again and again (no route,
-        forbidden by a firewall), it is counted in `errors`, and the next one is tried.
-        UDP promises nothing: the layers above repeat.
+        has IP_RECVERR, each datagram that found no room is counted there. If the kernel
+        refuses a datagram again and again (no route, forbidden by a firewall), it is
+        counted in `errors`, and the next one is tried. UDP promises nothing: the layers
+        above repeat.
 
         Raises MessageTooLargeError, TypeError, BufferError or ValueError for what is
         not such a pair (nothing is sent then), and OSError if the descriptor is not an
