@@ -129,7 +129,8 @@ class Link:
         except BlockingIOError:
             return 0
         except OSError as error:
-            self._end_by(error)
+            self._note_end(error)
+            self._cut()
             return 0
 
     def flush(self) -> None:
@@ -160,13 +161,11 @@ class Link:
         with suppress(OSError):
             self.socket.shutdown(socket.SHUT_RDWR)
 
-    def _end_by(self, error: OSError | None) -> None:
-        """Note the end of the connection: with an error, or because the other end
-        closed it. An end that this side has made is none. A peer that does not answer
-        any more has ended nothing."""
-        if self.is_up:
-            self.is_ended_by_peer = error is None or error.errno in ENDED_BY_PEER
-            self._cut()
+    def _note_end(self, error: OSError | None) -> None:
+        """Note that the connection ended, with an error or without, unless this side
+        has ended it. A peer that only does not answer any more has not ended it."""
+        if self.is_up and (error is None or error.errno in ENDED_BY_PEER):
+            self.is_ended_by_peer = True
 
     def _drop_queue(self) -> None:
         self._queue.clear()
@@ -209,7 +208,9 @@ class Link:
         is not held any more."""
         with self._lock:
             code = self.socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
-            self._end_by(OSError(code, os.strerror(code)) if code else None)
+            self._note_end(OSError(code, os.strerror(code)) if code else None)
+            if self.is_up:
+                self._cut()
             self._watch()
 
     # ------------------------------------------------------------------------------------ receiving
@@ -225,17 +226,14 @@ class Link:
         except BlockingIOError:
             return True
         except OSError as error:
-            return self._on_end(error)
+            self._note_end(error)
+            return False
         if not count:
-            return self._on_end(None)
+            self._note_end(None)
+            return False
         self._end += count
         self.has_received = True
         return self._split(buffer.readable, frames) or None
-
-    def _on_end(self, error: OSError | None) -> bool:
-        with self._lock:
-            self._end_by(error)
-        return False
 
     def _make_room(self, spare: list[ReadBuffer]) -> ReadBuffer:
         """Return a buffer that begins with the incomplete frame, if there is one."""
