@@ -768,6 +768,19 @@ def test_a_link_to_a_place_that_ends_is_made_again_and_not_when_it_is_sought_no_
     assert a.count("links_made") == 2
 
 
+def test_the_same_list_again_ends_no_poll(member, passive):
+    """Who seeks in each turn would else never sleep."""
+    a, place = member(1, **passive), nowhere()
+    a.transport.seek([place])
+    assert a.transport._woken
+    a.step()
+    for _ in range(3):
+        a.transport.seek([place])
+        assert not a.transport._woken
+    a.transport.seek([])
+    assert a.transport._woken
+
+
 def test_this_member_itself_is_not_sought(member, passive):
     a = member(1, **passive)
     a.transport.seek([a.transport.physical])

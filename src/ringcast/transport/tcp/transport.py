@@ -169,7 +169,8 @@ class TcpTransport(RefCountedTransport):
         self._new_links: list[int] = []         # members, for links()
         self._held: frozenset[int] = frozenset()
         self._routes: dict[int, HostPort] | None = None     # a new table, for the polling thread
-        self._places: list[HostPort] | None = None          # a new list for it, of seek()
+        self._sought: list[HostPort] = []                   # the last list of seek()
+        self._places: list[HostPort] | None = None          # it, for the polling thread
         self._timer = 0                         # when _tick() has something to do
         self._check_links_at = 0                # when to check whether peers have vanished
         self._woken = False
@@ -204,7 +205,9 @@ class TcpTransport(RefCountedTransport):
         places, num_bad = parse_places(addresses, self._loopback, self._ports)
         with self._lock:
             self._counters["bad_addresses"] += num_bad
-            self._places = places
+            if places == self._sought:      # nothing to wake anybody for
+                return
+            self._places = self._sought = places
         self.wake()
 
     def put(self, packets: Sequence[tuple[int, Buffer]]) -> None:
