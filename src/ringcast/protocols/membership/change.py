@@ -74,19 +74,37 @@ class Change:
     def unfinished(self, ours: Install | None) -> Install | None:
         """Return a view that some of those who reported have installed, and others, who
         are in it, have not. The coordinator has `ours`."""
-        known = [report.install for report in self.reports.values() if report.install]
-        known += [ours] if ours else []
-        for install in sorted(known, key=lambda each: each.id):
+        for install in self._known(ours):
             for member, report in self.reports.items():
                 seat = install.seat(member)
                 if seat is not None and seat.before == report.view_id and install.id > seat.before:
                     return install
         return None
 
-    def decide(self) -> Install:
-        """Return the view, now that all have reported."""
+    def _known(self, ours: Install | None) -> list[Install]:
+        """Return the views that members come from, as far as they were told."""
+        known = [report.install for report in self.reports.values() if report.install]
+        return sorted(known + ([ours] if ours else []), key=lambda install: install.id)
+
+    def _by_age(self, ours: Install | None) -> list[Seat]:
+        """Return the seats, with those who come from the same view in its order. The
+        coordinator may have heard of them one by one."""
+        seats = list(self.seats)
+        for install in {install.id: install for install in self._known(ours)}.values():
+            old = [seat.incarnation for seat in install.seats]
+            places = [place for place, seat in enumerate(seats)
+                      if self.reports[seat.incarnation].view_id == install.id]
+            sorted_seats = sorted((seats[place] for place in places),
+                                  key=lambda seat: old.index(seat.incarnation)
+                                  if seat.incarnation in old else len(old))
+            for place, seat in zip(places, sorted_seats, strict=True):
+                seats[place] = seat
+        return seats
+
+    def decide(self, ours: Install | None) -> Install:
+        """Return the view, now that all have reported. The coordinator has `ours`."""
         seats, gone = [], []
-        for seat in self.seats:
+        for seat in self._by_age(ours):
             report = self.reports[seat.incarnation]
             cut, _ = self._cut(seat.incarnation, report.view_id or None, seat.incarnation)
             seats.append(Seat(seat.name, seat.incarnation, seat.physical, report.view_id, cut))

@@ -536,7 +536,7 @@ class Membership(Layer):
         if (finish := change.unfinished(self.install)) is not None:
             self._begin_change(change.seats, finish, now)
         else:
-            change.decide()
+            change.decide(self.install)
             self._send_change(now)
         return True
 
