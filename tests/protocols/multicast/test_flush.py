@@ -7,6 +7,7 @@ import heapq
 import itertools
 from random import Random
 
+import msgspec
 import pytest
 
 from ringcast import Address, Flag
@@ -19,8 +20,8 @@ from ringcast.protocols.multicast.base import DATA, HIGHEST, REPEAT, XMIT_REQ
 from ringcast.protocols.multicast.flush import FETCH, HELD, MOST_PENDING, Agreed
 from ringcast.protocols.multicast.mcast import ACK
 from ringcast.protocols.multicast.stable import STABILITY, VOTE, Stable
+from ringcast.protocols.multicast.starts import START, Start
 from ringcast.protocols.multicast.windows import MOST_LEAVING
-from ringcast.protocols.seqnos import precedes
 from ringcast.stack import Stack
 from ringcast.stacks import STACKS
 from ringcast.view import View
@@ -46,7 +47,7 @@ class Process:
         self.stack = Stack([*layers, self.multicast], local=self.address, group="group")
         self.inbox, self.log, self.outstanding = [], [], []
         self.room, self.finishes, self.alive = 1 << 20, True, True
-        self.installed = 0                      # the id of its view
+        self.installed = self.settled = 0       # the ids of its view, and of the last settled one
         self.alarm = self.wakes = None
         self.stack.start(0)
 
@@ -73,7 +74,7 @@ class Process:
         self.wakes = None
         self.stack.receive(arrived, now)
         self.stack.tick(now)
-        self.stack.deliver(self.room - len(self.outstanding), now)
+        self.stack.deliver(self.room - sum(map(len, self.outstanding)), now)
         self.perform(self.stack.take())
         if (due := self.stack.deadline()) is not None and (self.alarm is None or due < self.alarm
                                                            or self.alarm <= now):
@@ -235,22 +236,17 @@ class Membership:
     def agreed(self, process, reports):
         """Return what a member has to know of the reports."""
         together = {other: report for other, report in reports.items()
-                    if process.installed and other.installed == process.installed}
-        together[process] = reports[process]
-        cuts = {}
-        for sender in set().union(*together.values()):
-            cuts[sender] = self.chosen(report[sender] for report in together.values()
-                                       if sender in report)
-        gone = cuts.keys() - {other.incarnation for other in reports}
-        holders = {sender: next(other.incarnation for other, report in together.items()
-                                if report.get(sender) == max(
-                                    each.get(sender, 0) for each in together.values()))
-                   for sender in gone}
-        for other, report in reports.items():
-            if other not in together:
-                side = [each for by, each in reports.items() if by.installed == other.installed
-                        and (by is other or by.installed)]
-                cuts[other.incarnation] = max(each.get(other.incarnation, 0) for each in side)
+                    if other is process or (process.installed
+                                            and other.installed == process.installed)}
+        cuts, holders = {}, {}
+        for origin in set().union(*together.values()):
+            said = {other: report[origin] for other, report in together.items()
+                    if origin in report}
+            cuts[origin] = self.chosen(said.values())
+            holders[origin] = max(said, key=said.__getitem__).incarnation
+        for other in reports:
+            cuts[other.incarnation] = reports[other][other.incarnation]
+            holders.pop(other.incarnation, None)
         return Agreed(cuts, holders, frozenset(other.incarnation for other in together))
 
     def change(self, processes, one_by_one=0):
@@ -270,6 +266,7 @@ class Membership:
             raise AssertionError("a member does not become complete")
         for process in processes:
             process.multicast.settle()
+            process.settled = process.installed
             process.turn()
 
 
@@ -299,14 +296,17 @@ def lose_from(source, *kinds, to=None):
 
 def check_together(processes):
     """Check that members that went together from one view to the next were given the
-    same messages in between, in the same order of each sender."""
+    same messages in between, in the same order of each sender. (What a member was given
+    that crashed before the group was settled may have been lost with it.)"""
     passages = 0
     for one, other in itertools.combinations(processes, 2):
         ours, theirs = one.between(), other.between()
+        last = min(each.installed if each.alive else each.settled for each in (one, other))
         steps = set(itertools.pairwise(one.views())) & set(itertools.pairwise(other.views()))
-        for before, _ in steps:
-            assert ours.get(before, {}) == theirs.get(before, {}), (one.name, other.name, before)
-            passages += 1
+        for before, after in steps:
+            if after <= last:
+                assert ours.get(before) == theirs.get(before), (one.name, other.name, before)
+                passages += 1
     return passages
 
 
@@ -449,6 +449,7 @@ def test_a_joiner_gets_exactly_what_is_behind_the_cuts(protocol):
     membership.install(reports, one_by_one=7)
     a.send(*numbered("A", 41, 45))
     c.send(*numbered("C", 1, 5))
+    membership.settle([a, b, c])
     network.rest()
     assert c.got(a) == numbered("A", 31, 45) and a.got(c) == b.got(c) == numbered("C", 1, 5)
     assert b.got(a, 2) == c.got(a, 2) and c.views() == [2]
@@ -472,6 +473,7 @@ def test_it_does_not_matter_whether_sender_or_joiner_has_the_view_first(protocol
         process.installed = 2
         network.run(30)
     a.send(*numbered("A", 11, 12))
+    membership.settle(order)
     network.rest()
     assert c.got(a) == numbered("A", 1, 12)
     assert a.multicast.unacked() == 0
@@ -482,12 +484,14 @@ def test_groups_that_merge_begin_with_each_other_at_the_cuts(protocol):
     network, membership, a, b = group(protocol, "AB")
     c, d = network.add(*"CD")
     membership.install(membership.prepare([c, d]))
+    membership.settle([c, d])
     a.send(*numbered("A", 1, 7))
     c.send(*numbered("C", 1, 9))
     network.run(100)
     membership.change([a, b, c, d])
     a.send(*numbered("A", 8, 9))
     c.send(*numbered("C", 10, 12))
+    membership.settle([a, b, c, d])
     network.rest()
     assert a.got(c) == b.got(c) == numbered("C", 10, 12)
     assert c.got(a) == d.got(a) == numbered("A", 8, 9)
@@ -555,7 +559,7 @@ def test_a_slow_application_gets_several_views_each_at_its_place(protocol):
         network.run(30)
         membership.install(membership.prepare([a, b]))
     network.run(50)
-    assert a.views() == [1, 2, 3, 4, 5, 6] and b.views() == [1]
+    assert a.views() == [1, 2, 3, 4, 5, 6] and b.views() == [1, 2]
     b.finishes = True
     b.finish()
     network.rest()
@@ -612,5 +616,446 @@ def test_a_member_that_stops_receiving_waits_for_no_messages(protocol):
     network.run(1)
     assert b.views() == [1, 2] and b.multicast.is_complete()
     membership.settle([a, b])
-    network.rest()
+    network.run(500)
     assert not b.multicast.flushing.departed and a.multicast.unacked() == 0
+    num_sent = len(network.sent)
+    network.run(500)
+    assert len(network.sent) == num_sent
+
+
+# ------------------------------------------------------------------------------- fetch and hold
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_what_is_missing_of_a_crashed_sender_comes_from_its_holder(protocol):
+    network, membership, a, b, c = group(protocol)
+    network.dropped = lose_from(c, DATA, REPEAT, to=[a])
+    c.send(*numbered("C", 1, 20))
+    network.run(2)
+    membership.change([a, b])
+    assert a.views() == [1] and b.views() == [1, 2] and not a.multicast.is_complete()
+    assert b.multicast.is_complete()
+    membership.settle([a, b])
+    network.rest()
+    assert a.log == b.log and a.got(c, 1) == numbered("C", 1, 20) and a.views() == [1, 2]
+    assert a.multicast.counters.held_received == b.multicast.counters.held_sent == 20
+    assert not a.multicast.flushing.departed and not b.multicast.flushing.departed
+    assert c.incarnation not in a.multicast.remembered()
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_holder_keeps_what_its_application_has_finished(protocol):
+    """More than one window of it went by, so that the oldest were freed."""
+    network, membership, a, b, c = group(protocol)
+    for first in range(1, 200, 20):
+        c.send(*numbered("C", first, first + 19))
+        network.run(30)
+    network.dropped = lose_from(c, DATA, REPEAT, to=[a])
+    c.send(*numbered("C", 201, 240))
+    network.run(20)
+    assert b.got(c) == numbered("C", 1, 240) and not b.outstanding
+    membership.change([a, b])
+    membership.settle([a, b])
+    network.rest()
+    assert a.got(c) == numbered("C", 1, 240)
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_fetch_that_is_lost_is_sent_again(protocol):
+    network, membership, a, b, c = group(protocol)
+    network.dropped = lose_from(c, DATA, REPEAT, to=[a])
+    c.send(*numbered("C", 1, 20))
+    network.run(2)
+    lost = iter([True, False, True])
+    network.dropped = lambda source, dest, kind: kind in (FETCH, HELD) and next(lost, False)
+    membership.change([a, b])
+    membership.settle([a, b])
+    network.rest()
+    assert a.got(c) == numbered("C", 1, 20) and network.num_sent(FETCH) == 3
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_holder_that_dies_is_replaced_by_the_next(protocol):
+    network, membership, a, b, c, d = group(protocol, "ABCD")
+    network.dropped = lose_from(d, DATA, REPEAT, to=[a])
+    d.send(*numbered("D", 1, 20))
+    network.run(2)
+    network.dropped = lambda source, dest, kind: kind == FETCH
+    membership.change([a, b, c])
+    assert a.multicast.flushing.departed[d.incarnation].holder == b.incarnation
+    network.run(20)
+    membership.change([a, c])                               # B dies before it was asked
+    assert a.views() == [1] and a.multicast.flushing.departed[d.incarnation].holder == c.incarnation
+    network.dropped = lambda source, dest, kind: False
+    membership.settle([a, c])
+    network.rest()
+    assert a.log == c.log and a.got(d, 1) == numbered("D", 1, 20) and a.views() == [1, 2, 3]
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_what_died_with_its_only_holder_lowers_the_cut_of_a_view_that_waits(protocol):
+    network, membership, a, b, c, d = group(protocol, "ABCD")
+    network.dropped = lose_from(d, DATA, REPEAT, to=[a])
+    d.send(*numbered("D", 1, 4))
+    network.run(2)
+    network.dropped = lose_from(d, DATA, REPEAT, to=[a, c])
+    d.send(*numbered("D", 5, 9))
+    network.run(2)
+    network.dropped = lambda source, dest, kind: kind == FETCH
+    membership.change([a, b, c])
+    assert b.views() == [1, 2] and b.got(d) == numbered("D", 1, 9)
+    assert a.views() == c.views() == [1]
+    membership.change([a, c])
+    network.dropped = lambda source, dest, kind: False
+    membership.settle([a, c])
+    network.rest()
+    assert a.log == c.log and a.got(d, 1) == numbered("D", 1, 4) and a.views() == [1, 2, 3]
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_what_nobody_has_ends_the_stream_though_more_came_behind_the_gap(protocol):
+    network, membership, a, b, c = group(protocol)
+    c.send(*numbered("C", 1, 3))
+    network.run(2)
+    network.dropped = lose_from(c, DATA, REPEAT)
+    c.send(*numbered("C", 4, 5))
+    network.dropped = lambda source, dest, kind: kind == XMIT_REQ
+    c.send(*numbered("C", 6, 9))
+    network.run(2)
+    membership.change([a, b])
+    membership.settle([a, b])
+    network.rest()
+    assert a.got(c) == b.got(c) == numbered("C", 1, 3) and a.views() == b.views() == [1, 2]
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_joiner_delivers_and_reports_no_stream_that_others_may_miss(protocol):
+    """A has up to 3, and the cut is 6. When the sender dies then, the stream ends at 3,
+    and the joiner has delivered nothing behind 6."""
+    network, membership, a, c = group(protocol, "AC")
+    j = network.add("J")
+    network.dropped = lose_from(c, DATA, REPEAT, to=[a])
+    c.send(*numbered("C", 1, 6))
+    network.run(2)
+    reports = membership.prepare([a, c, j])
+    membership.install(reports)
+    c.send(*numbered("C", 7, 9))
+    network.run(5)
+    assert j.multicast.windows[c.incarnation].come_up_to == 9 and not a.multicast.is_complete()
+    assert j.got(c) == [] and j.multicast.is_complete()
+    assert c.incarnation not in j.multicast.prepare(network.now)
+    membership.change([a, j])
+    membership.settle([a, j])
+    network.rest()
+    assert a.got(c) == j.got(c) == [] and a.views() == [1, 2, 3] and j.views() == [2, 3]
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_held_message_keeps_its_flags(protocol):
+    """Flags are forgotten when a message leaves the window of a receiver."""
+    network, membership, a, b, c = group(protocol)
+    network.dropped = lose_from(c, DATA, REPEAT, to=[a])
+    c.send(b"C-1")
+    network.run(2)
+    c.send(b"C-2", flags=int(Flag.OOB))
+    parts = fragments_of(bytes(range(256)) * 8, 3, 600)
+    c.send(*parts, flags=FRAGMENT)
+    network.run(5)
+    assert b.got(c) == [b"C-1", b"C-2", bytes(range(256)) * 8]
+    membership.change([a, b])
+    membership.settle([a, b])
+    network.rest()
+    assert sorted(a.got(c)) == sorted(b.got(c)) and a.got(c)[-1] == bytes(range(256)) * 8
+    assert b.multicast.counters.held_sent == 2 + len(parts) > 4
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_large_message_that_is_cut_in_the_middle_is_delivered_by_nobody(protocol):
+    network, membership, a, b, c = group(protocol)
+    parts = fragments_of(bytes(3000), 1, 600)
+    network.dropped = lose_from(c, DATA, REPEAT, to=[a])
+    c.send(*parts[:2], flags=FRAGMENT)
+    network.run(2)
+    assert b.window(c).stream.is_incomplete
+    membership.change([a, b])
+    assert not b.multicast.flushing.departed[c.incarnation].stream.is_incomplete
+    membership.settle([a, b])
+    network.rest()
+    assert a.got(c) == b.got(c) == [] and a.views() == b.views() == [1, 2]
+    assert not a.multicast.flushing.departed and not a.multicast.is_busy()
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_large_message_of_a_living_sender_may_have_a_view_in_its_middle(protocol):
+    network, membership, a, b, c = group(protocol)
+    parts = fragments_of(bytes(3000), 1, 600)
+    c.send(*parts[:2], flags=FRAGMENT)
+    network.run(2)
+    membership.install(membership.prepare([a, b, c]))
+    c.send(*parts[2:], flags=FRAGMENT)
+    network.rest()
+    assert [each.got(c, 2) for each in (a, b, c)] == [[bytes(3000)]] * 3
+
+
+def test_a_message_that_comes_late_from_the_crashed_sender_itself_counts():
+    network, membership, a, b, c = group()
+    network.delay = (1, 1)
+    c.send(*numbered("C", 1, 5))
+    datagram = network.sent[-1][2]
+    network.dropped = lambda source, dest, kind: kind == FETCH
+    network.events = [event for event in network.events if event[3] != (a, datagram)]
+    heapq.heapify(network.events)
+    network.run(5)
+    membership.change([a, b])
+    assert not a.multicast.is_complete()
+    a.inbox.append(datagram)
+    a.turn()
+    assert a.multicast.is_complete() and a.got(c, 1) == numbered("C", 1, 5)
+    network.rest()
+    assert a.views() == [1, 2]
+
+
+def test_a_fetch_is_answered_with_no_more_than_asked_and_no_faster_than_the_pace():
+    network, membership, a, b, c = group(capacity=4096, max_bytes=1 << 16)
+    a.finishes = False
+    assert c.send(*[bytes(500)] * 100) == 100
+    network.run(20)
+    fetch = a.stack.control(FETCH, flushes.Fetch(c.incarnation, [(1, 2**40)]), b.incarnation).data
+    for _ in range(20):
+        b.inbox.append(fetch)
+        b.turn()
+    sent = sum(len(datagram) for source, kind, datagram in network.sent if kind == HELD)
+    assert 0 < sent <= 1 << 16                          # once in one interval
+    assert b.multicast.counters.fetches_received == 20
+
+
+@pytest.mark.parametrize("ranges", [[(-1, 3)], [(1, -1)], [(1, 1)] * 3000])
+def test_a_fetch_that_makes_no_sense_is_counted(ranges):
+    _, _, a, b, c = group()
+    b.inbox.append(a.stack.control(FETCH, flushes.Fetch(c.incarnation, ranges), 0).data)
+    b.turn()
+    assert b.multicast.counters.num_bad == 1
+
+
+def test_a_fetch_of_what_we_do_not_have_is_not_answered():
+    network, _, a, b, c = group()
+    c.send(*numbered("C", 1, 5))
+    network.run(20)
+    for origin, ranges in [(4711, [(1, 5)]), (c.incarnation, [(6, 9)]), (c.incarnation, [(5, 1)])]:
+        b.inbox.append(a.stack.control(FETCH, flushes.Fetch(origin, ranges), 0).data)
+        b.turn()
+    assert not network.num_sent(HELD)
+
+
+@pytest.mark.parametrize("cut_off", [0, 4, 8, 20])
+def test_a_held_that_is_damaged_is_counted(cut_off):
+    network, membership, a, b, c = group()
+    network.dropped = lose_from(c, DATA, REPEAT, to=[a])
+    c.send(*numbered("C", 1, 5))
+    network.run(2)
+    network.dropped = lambda source, dest, kind: kind in (FETCH, HELD)
+    membership.change([a, b])
+    body = (c.incarnation.to_bytes(8, "little") + bytes(20))[:cut_off]
+    a.inbox.append(wire.make_datagram(HELD, a.stack.group, b.incarnation, 0, body))
+    a.turn()
+    assert a.multicast.counters.num_bad == 1 and not a.got(c)
+
+
+def test_held_says_whose_messages_it_has_and_has_no_conn_id():
+    network, membership, a, b, c = group()
+    network.dropped = lose_from(c, DATA, REPEAT, to=[a])
+    c.send(*numbered("C", 1, 5))
+    network.run(2)
+    membership.change([a, b])
+    network.rest()
+    datagram = next(datagram for _, kind, datagram in network.sent if kind == HELD)
+    assert HELD.conn_id(datagram) is None and HELD.origin(datagram) == c.incarnation
+    assert HELD.ranges(datagram) == [(1, 5)] and DATA.origin(datagram) is None
+    assert HELD.measured == "repeat"
+
+
+# ---------------------------------------------------------------------------------- bounded memory
+
+def test_departed_streams_that_nobody_takes_are_bounded():
+    network, membership, a = group(names="A")
+    a.finishes, a.room = False, 0
+    for number in range(MOST_LEAVING + 3):
+        b = network.add(f"B{number}")
+        membership.install(membership.prepare([a, b]))
+        membership.settle([a, b])
+        b.send(b"B-1", b"B-2")
+        network.run(10)
+        b.alive = False
+        membership.install(membership.prepare([a]))
+        membership.settle([a])
+    assert len(a.multicast.flushing.departed) == MOST_LEAVING
+    assert a.multicast.counters.num_gone_undelivered == 2 * 3
+    a.finishes, a.room = True, 100
+    a.request_turn()
+    network.rest()
+    assert len(a.got(b)) == 2 and a.views() == list(range(1, 2 * (MOST_LEAVING + 3) + 2))
+    assert not a.multicast.flushing.departed
+
+
+def test_views_that_wait_are_bounded():
+    network, membership, a, b = group(names="AB")
+    b.finishes, b.room = False, 0
+    a.send(b"A-1")
+    network.run(10)
+    for _ in range(MOST_PENDING + 5):
+        membership.install(membership.prepare([a, b]))
+    assert len(b.multicast.flushing.pending) == MOST_PENDING and b.views() == [1, 2, 3, 4, 5, 6]
+
+
+# -------------------------------------------------------------------------------------- retention
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_receiver_keeps_what_not_all_members_have_finished(protocol):
+    network, _, a, b, c = group(protocol)
+    c.finishes = False
+    a.send(*numbered("A", 1, 30))
+    network.run(200)
+    assert not b.outstanding and b.window(a).stream.finished == 30
+    assert b.window(a).ring.low == 0 and a.multicast.send_window.ring.low == 0
+    c.finishes = True
+    c.finish()
+    network.rest()
+    assert a.multicast.send_window.ring.low == b.window(a).ring.low == c.window(a).ring.low == 30
+
+
+def test_the_last_low_is_announced_once_and_not_answered():
+    network, _, a, b = group(names="AB")
+    a.send(*numbered("A", 1, 5))
+    network.rest()
+    announcements = [HIGHEST.decode(datagram) for source, kind, datagram in network.sent
+                     if kind == HIGHEST and source is a]
+    assert [(each.seqno, each.low) for each in announcements][-1] == (5, 5)
+    assert sum(each.low == 5 for each in announcements) == 1
+    acks = network.num_sent(ACK, b)
+    b.inbox.append(a.stack.control(HIGHEST, announcements[-1], 0).data)
+    b.turn()
+    assert network.num_sent(ACK, b) == acks
+
+
+def test_a_duplicate_of_what_is_finished_and_kept_is_acknowledged_again():
+    network, _, a, b, c = group()
+    c.finishes = False
+    a.send(*numbered("A", 1, 10))
+    network.run(100)
+    datagram = next(datagram for source, kind, datagram in network.sent if kind == DATA)
+    assert b.window(a).ring.low == 0
+    acks = network.num_sent(ACK, b)
+    b.inbox.append(datagram)
+    b.turn()
+    assert network.num_sent(ACK, b) == acks + 1
+    ack = next(ACK.decode(sent) for source, kind, sent in reversed(network.sent)
+               if kind == ACK and source is b)
+    assert ack.seqno == 10                              # what is finished, not LOW
+    c.inbox.append(datagram)                            # C has finished nothing: it says nothing
+    acks = network.num_sent(ACK, c)
+    c.turn()
+    assert network.num_sent(ACK, c) == acks
+
+
+def test_a_highest_of_what_is_finished_and_kept_is_acknowledged_again():
+    network, _, a, b, c = group()
+    c.finishes = False
+    a.send(*numbered("A", 1, 10))
+    network.run(100)
+    acks = network.num_sent(ACK, b)
+    b.inbox.append(a.stack.control(HIGHEST, a.multicast.highest(), 0).data)
+    b.turn()
+    assert network.num_sent(ACK, b) == acks + 1
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_message_frees_what_is_a_window_before_it(protocol):
+    """No LOW and no STABILITY reaches B, but the messages prove it."""
+    network, _, a, b, c = group(protocol)
+    network.dropped = lambda source, dest, kind: dest is b and kind in (HIGHEST, STABILITY)
+    for first in range(1, 300, 20):
+        assert a.send(*numbered("A", first, first + 19)) == 20
+        network.run(50)
+    assert b.got(a) == numbered("A", 1, 300)
+    assert b.window(a).ring.low == 300 - 64             # the capacity, and not one more
+    assert b.multicast.counters.num_out_of_window == 0
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_bytes_free_no_more_than_the_window_of_the_sender_had_no_room_for(protocol):
+    network, _, a, b, c = group(protocol, max_bytes=10_000, max_bundle_size=1200)
+    network.dropped = lambda source, dest, kind: dest is b and kind in (HIGHEST, STABILITY)
+    for number in range(1, 41):
+        assert a.send(b"A-%03d" % number + bytes(495)) == 1
+        network.run(50)
+        ring = b.window(a).ring
+        assert ring.nbytes <= 10_000 and ring.low == max(0, number - 20)
+    assert len(b.got(a)) == 40
+
+
+def test_what_is_not_finished_is_never_freed_for_room():
+    network, _, a, b = group(names="AB")
+    b.finishes = False
+    a.send(*numbered("A", 1, 64))
+    network.run(20)
+    forged = wire.pack(a.multicast.send_window.ring, a.multicast.send_window.marks,
+                       a.multicast.send_window.stamps, [(1, 1)], 600,
+                       a.stack.header(DATA), 1 << 20)[0][0]
+    body = bytearray(forged[32:])
+    body[:8] = (100).to_bytes(8, "little")
+    b.inbox.append(wire.make_datagram(DATA, b.stack.group, a.incarnation, 0, bytes(body)))
+    b.turn()
+    assert b.window(a).ring.low == 0 and b.multicast.counters.num_out_of_window == 1
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_window_that_goes_round_under_loss_loses_nothing(protocol):
+    network = Wire(protocol, seed=7, loss=0.2, delay=(1, 5))
+    membership = Membership(network)
+    a, b, c = network.add(*"ABC", max_bytes=3000)
+    membership.change([a, b, c])
+    membership.settle([a, b, c])
+    waiting = numbered("A", 1, 500)
+    while waiting:
+        del waiting[:a.send(*waiting)]
+        network.run(3)
+    network.rest()
+    assert b.got(a) == c.got(a) == a.got(a) == numbered("A", 1, 500)
+    assert a.multicast.unacked() == 0
+
+
+# ------------------------------------------------------------------------------- acks and credit
+
+def test_a_sender_asks_a_new_member_for_its_credit_if_the_first_ack_was_lost():
+    network, membership, a, b = group(names="AB")
+    c = network.add("C")
+    network.dropped = lambda source, dest, kind: source is c and kind == ACK
+    membership.install(membership.prepare([a, b, c]))
+    network.run(20)
+    assert c.incarnation not in a.multicast.budgets
+    network.dropped = lambda source, dest, kind: False
+    membership.settle([a, b, c])
+    network.rest()
+    assert c.incarnation in a.multicast.budgets and c.incarnation in b.multicast.budgets
+    assert a.multicast.is_ready() and not a.multicast.is_busy()
+
+
+def test_a_start_means_nothing_to_members_that_agree():
+    _, _, a, b = group(names="AB")
+    for sender in (a.incarnation, 4711):
+        body = msgspec.msgpack.encode(Start(5, 1))
+        b.inbox.append(wire.make_datagram(START, b.stack.group, sender, 0, body))
+        b.turn()
+    assert b.window(a).ring.hd == 0 and not b.multicast.starts.deferred
+
+
+def test_votes_of_a_view_go_on_in_the_next():
+    network, membership, a, b, c = group("nakack2-udp")
+    a.send(*numbered("A", 1, 20))
+    network.run(5)
+    membership.change([a, b])
+    votes = network.num_sent(VOTE)
+    a.send(*numbered("A", 21, 40))
+    membership.settle([a, b])
+    network.rest()
+    assert network.num_sent(VOTE) > votes
+    assert a.multicast.send_window.ring.low == b.window(a).ring.low == 40
