@@ -235,9 +235,7 @@ class Membership:
 
     def agreed(self, process, reports):
         """Return what a member has to know of the reports."""
-        together = {other: report for other, report in reports.items()
-                    if other is process or (process.installed
-                                            and other.installed == process.installed)}
+        together = self.side_of(process, reports)
         cuts, holders = {}, {}
         for origin in set().union(*together.values()):
             said = {other: report[origin] for other, report in together.items()
@@ -245,9 +243,17 @@ class Membership:
             cuts[origin] = self.chosen(said.values())
             holders[origin] = max(said, key=said.__getitem__).incarnation
         for other in reports:
-            cuts[other.incarnation] = reports[other][other.incarnation]
             holders.pop(other.incarnation, None)
+            if other not in together:
+                cuts[other.incarnation] = max(
+                    report.get(other.incarnation, 0)
+                    for report in self.side_of(other, reports).values())
         return Agreed(cuts, holders, frozenset(other.incarnation for other in together))
+
+    def side_of(self, process, reports):
+        """Return the reports of those who come from the same view as a member."""
+        return {other: report for other, report in reports.items() if other is process
+                or (process.installed and other.installed == process.installed)}
 
     def change(self, processes, one_by_one=0):
         """Let these processes, and no others, form the next view."""
