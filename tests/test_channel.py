@@ -360,6 +360,23 @@ def test_a_message_that_comes_while_the_driver_makes_up_its_mind_to_sleep_is_del
         collector.wait()
 
 
+def test_a_layer_that_has_more_to_deliver_gets_another_turn():
+    """A view must not be in one turn with the messages before it (flush.py)."""
+    with joined("A") as (a,):
+        endpoint, has_delivered = a._driver.endpoint, threading.Event()
+        deliver = endpoint.deliver
+
+        def deliver_and_tell(now):
+            has_delivered.set()
+            return deliver(now)
+
+        def ask_for_more(now):
+            endpoint.deliver = deliver_and_tell
+            endpoint.stack.effects.arrived = True
+        a._driver.run_in_turn(ask_for_more)
+        assert has_delivered.wait(PATIENCE)
+
+
 def test_a_returning_member_goes_on_where_its_digest_ends():
     group = new_group()
     a = Channel(group, name="A", members=["A", "B"], stack="inproc", deliver=False)

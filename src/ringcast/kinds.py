@@ -1,7 +1,7 @@
 """Kinds of datagrams. A layer declares each of its kinds once, next to the rule that
 needs it:
 
-    PING = Kind(20, "ping", Ping, about="seqno")        # Ping is the body, a msgspec Struct
+    PING = Kind(100, "ping", Ping, about="seqno")       # Ping is the body, a msgspec Struct
 
     class Echo(Layer):
         @takes(PING)

@@ -19,6 +19,7 @@ from ringcast.protocols.multicast import flush as flushes
 from ringcast.protocols.multicast.base import DATA, HIGHEST, REPEAT, XMIT_REQ
 from ringcast.protocols.multicast.flush import FETCH, HELD, MOST_PENDING, Agreed
 from ringcast.protocols.multicast.mcast import ACK
+from ringcast.protocols.multicast.resync import RESYNC
 from ringcast.protocols.multicast.stable import STABILITY, VOTE, Stable
 from ringcast.protocols.multicast.starts import START, Start
 from ringcast.protocols.multicast.windows import MOST_LEAVING
@@ -33,8 +34,8 @@ PROTOCOLS = ["mcast-udp", "nakack2-udp", "nakack2-tcp"]
 
 
 class Process:
-    """A member: a stack of one multicast layer, and an application that notes what it is
-    given. It finishes messages at once, while it `finishes`."""
+    """A member: a stack of one multicast layer, and an application that notes what it
+    is given. It finishes messages at once, while it `finishes`."""
 
     def __init__(self, wire, name, protocol, receiving=True, **options):
         self.wire, self.name = wire, name
@@ -134,8 +135,9 @@ class Process:
 
 
 class Wire:
-    """Carries datagrams with a delay; some are lost, unless the protocol's transport is
-    lossless. `dropped(source, dest, kind)` loses more. Everything follows from a seed."""
+    """Carries datagrams with a delay; some are lost, unless the protocol's transport
+    is lossless. `dropped(source, dest, kind)` loses more. Everything follows from a
+    seed."""
 
     def __init__(self, protocol="mcast-udp", seed=1, loss=0.0, delay=(1, 1)):
         self.protocol, self.rng, self.loss, self.delay = protocol, Random(seed), loss, delay
@@ -485,6 +487,57 @@ def test_it_does_not_matter_whether_sender_or_joiner_has_the_view_first(protocol
     assert a.multicast.unacked() == 0
 
 
+def join_late(network, membership, a, b):
+    """Let a new member come into the view of A and B; it installs the view last, in the
+    second step."""
+    c = network.add("C")
+    reports = membership.prepare([a, b, c])
+    a.send(*numbered("A", 1, 5))                        # behind the cut, before the view
+    view = View(2, (a.address, b.address, c.address))
+    for processes in ([a, b], [c]):
+        for process in processes:
+            process.multicast.agree(membership.agreed(process, reports))
+            process.multicast.view(view, {}, network.now)
+            process.turn()
+        network.run(20)
+        yield c
+    for process in (a, b, c):
+        process.installed = 2
+    membership.settle([a, b, c])
+    yield c
+
+
+def test_over_a_lossless_transport_a_sender_repeats_for_a_joiner_which_keeps_that():
+    """There was no connection yet when A sent it; and C's RESYNC does not come."""
+    network, membership, a, b = group("nakack2-tcp", "AB")
+    network.dropped = lambda source, dest, kind: kind == RESYNC or (
+        kind == DATA and dest.name == "C")
+    c = list(join_late(network, membership, a, b))[-1]
+    network.rest()
+    assert c.got(a) == numbered("A", 1, 5)
+
+
+def test_over_a_lossless_transport_a_joiner_asks_at_once_for_what_broke_with_a_connection():
+    network, membership, a, b = group("nakack2-tcp", "AB")
+    network.dropped = lambda source, dest, kind: kind in (DATA, REPEAT) and dest.name == "C"
+    steps = join_late(network, membership, a, b)
+    next(steps)
+    network.dropped = lambda source, dest, kind: False
+    c = next(steps)
+    next(steps)
+    network.run(50)
+    assert c.got(a) == numbered("A", 1, 5)
+
+
+def test_a_new_member_says_at_once_what_credit_it_gives():
+    network, membership, a, b = group(names="AB")
+    c = network.add("C")
+    membership.install(membership.prepare([a, b, c]))
+    network.run(2)
+    assert {b.incarnation, c.incarnation} <= a.multicast.budgets.keys()
+    assert a.incarnation in c.multicast.budgets
+
+
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_groups_that_merge_begin_with_each_other_at_the_cuts(protocol):
     network, membership, a, b = group(protocol, "AB")
@@ -715,6 +768,21 @@ def test_what_died_with_its_only_holder_lowers_the_cut_of_a_view_that_waits(prot
     membership.settle([a, c])
     network.rest()
     assert a.log == c.log and a.got(d, 1) == numbered("D", 1, 4) and a.views() == [1, 2, 3]
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("holder", [None, 4711])
+def test_a_stream_that_no_member_holds_ends_with_what_has_come(protocol, holder):
+    network, membership, a, b, c = group(protocol)
+    c.send(*numbered("C", 1, 5))
+    network.run(20)
+    a.multicast.prepare(network.now)
+    a.multicast.agree(Agreed({a.incarnation: 0, b.incarnation: 0, c.incarnation: 8},
+                             {c.incarnation: holder} if holder else {},
+                             frozenset([a.incarnation, b.incarnation])))
+    a.multicast.view(View(2, (a.address, b.address)), {}, network.now)
+    a.turn()
+    assert a.multicast.is_complete() and a.views() == [1, 2] and a.got(c) == numbered("C", 1, 5)
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)

@@ -82,8 +82,8 @@ class Counters:
     xmit_rsps_received: int = 0     # of those, messages that were new here
     num_missing_asked: int = 0      # messages asked for
     num_gone_undelivered: int = 0   # messages behind a gap when their sender left: never delivered
-    fetches_sent: int = 0
-    fetches_received: int = 0
+    fetches_sent: int = 0           # requests to a holder for messages of a departed sender
+    fetches_received: int = 0       # such requests by others
     held_sent: int = 0              # messages of others that were sent to members that missed them
     held_received: int = 0          # of those, messages that were new here
 

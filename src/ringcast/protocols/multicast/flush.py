@@ -197,10 +197,10 @@ class Flush:
             self._depart(member, agreed)
             layer.forget(member)
             layer.requests.pop(member, None)
+        self.pending.append(Pending(view, cuts))
         self._agree_on_departed(agreed, members.keys() - {local})
         self.cuts = {window.stream: cuts[window.stream] for window in windows.values()
                      if window.stream in cuts}
-        self.pending.append(Pending(view, cuts))
         self._drop_void()
         self._bound(most_departed)
         layer.members, layer.view_id = members, view.id
@@ -258,7 +258,8 @@ class Flush:
             for index, pending in enumerate(self.pending):
                 if precedes(gone.cut, pending.cuts.get(gone.stream, gone.cut)):
                     pending.cuts[gone.stream] = gone.cut
-                    self.pending[index] = pending._replace(is_void=True)
+                    is_newest = index == len(self.pending) - 1
+                    self.pending[index] = pending._replace(is_void=not is_newest)
             self.end(gone)
 
     def _drop_void(self) -> None:
