@@ -24,7 +24,7 @@ these are two groups, which become one. What it had sent and the others will nev
 deliver fails (Effects.failures).
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from ringcast.address import EVERYONE, Address
 from ringcast.config import Config, nanoseconds
@@ -47,6 +47,7 @@ from ringcast.protocols.membership.messages import (
     REPORT,
     SEEK,
     SUSPECTS,
+    WHO,
     Alive,
     Empty,
     Install,
@@ -99,6 +100,7 @@ class Membership(Layer):
         self.gather_until: Instant | None = None
         self.asked_at: Instant | None = None
         self.told_at: Instant | None = None
+        self.named_at: Instant | None = None
         self.offer_after: Instant = 0
         self.hold_off = HOLD_OFF
         self.installed_at: Instant = 0
@@ -264,6 +266,18 @@ class Membership(Layer):
             self._meet(sender, present, now)
         return True
 
+    @takes(WHO)
+    def _on_who(self, sender: int, who: Empty, now: Instant) -> bool:
+        """On reception of WHO: name the members to somebody who does not come. Anybody
+        can make us do this, so it is rare, and goes to everybody: then nobody can have
+        it sent to a place of his choice."""
+        if self.is_open and self.install is not None and self._is_spokesman() and (
+                self.named_at is None or now - self.named_at >= self.discovery.interval):
+            self.named_at = now
+            names = [seat.name for seat in self.members.values()]
+            self.send_control(PRESENT, self._presence(now, names=names), EVERYONE, now)
+        return True
+
     def _meet(self, other: int, present: Present, now: Instant) -> None:
         """The coordinator of another group is there. Offer our view to it if it leads,
         or tell it that we are there."""
@@ -315,9 +329,13 @@ class Membership(Layer):
                 now - self.told_at < self.discovery.interval // 2):
             return
         self.told_at = now
-        body = Present(self.local.name, self.stack.physical, self.terms, self.view_id,
-                       len(self.members), self.acting(self.detection.gone(now)), taken)
-        self.send_control(PRESENT, body, EVERYONE, now)
+        self.send_control(PRESENT, self._presence(now, taken), EVERYONE, now)
+
+    def _presence(self, now: Instant, taken: str | None = None,
+                  names: Sequence[str] = ()) -> Present:
+        return Present(self.local.name, self.stack.physical, self.terms, self.view_id,
+                       len(self.members), self.acting(self.detection.gone(now)), taken,
+                       list(names))
 
     # ------------------------------------------------------------------------------------ detection
 

@@ -21,6 +21,7 @@ Physical = Annotated[str, Meta(max_length=256)]
 Terms = Annotated[dict[Name, Annotated[str, Meta(max_length=64)]], Meta(max_length=MAX_TERMS)]
 ViewId = Annotated[int, Meta(ge=0)]
 Digest = Annotated[dict[int, Seqno], Meta(max_length=MAX_STREAMS)]
+Names = Annotated[list[Name], Meta(max_length=MAX_MEMBERS)]
 Incarnations = Annotated[list[int], Meta(max_length=MAX_MEMBERS)]
 
 
@@ -42,6 +43,7 @@ class Present(msgspec.Struct, array_like=True):
     size: int                           # members of the view
     coordinator: int
     taken: Name | None = None           # a name that is not free, for the one who seeks with it
+    names: Names = []                   # of the members, the oldest first, for the one who asks
 
 
 class Alive(msgspec.Struct, array_like=True):
@@ -153,6 +155,8 @@ INSTALL = Kind(31, "install", Install, traced=False)
 INSTALLED = Kind(32, "installed", Installed, traced=False)
 OFFER = Kind(33, "offer", Install, traced=False)        # our view wants to become one with yours
 ASK = Kind(34, "ask", Empty, traced=False)              # which view do you have?
+
+WHO = Kind(35, "who", Empty, traced=False)              # who is in the group? I do not come
 
 
 def are_numbers(body: msgspec.Struct) -> bool:
