@@ -51,6 +51,13 @@ OF_A_CHANNEL = {
     "a session out of range": (ConfigError, "out of range",
                                {"session": Session(0), "deliver": False}),
     "a session that receives": (ConfigError, "does not receive", {"session": Session(1)}),
+    "a session of a group that forms itself": (ConfigError, "need a list of members",
+                                               {"session": Session(1), "deliver": False}),
+    "resume in a group that forms itself": (ConfigError, "need a list of members",
+                                            {"resume": Digest({A: 1})}),
+    "a discovery that is none": (ConfigError, "discovery='bees' is none of multicast, hosts:",
+                                 {"discovery": "bees"}),
+    "a discovery of nothing": (ConfigError, "discovery=None is none of", {"discovery": None}),
     "faults that are no list": (TypeError, "faults is a list of Layer", {"faults": 5}),
     "a fault that is no layer": (TypeError, "5 is not one", {"faults": [5]}),
     "a stack that is no text": (ConfigError, "there is no stack", {"stack": ["inproc"]}),
@@ -159,7 +166,7 @@ def test_send_many_takes_any_iterable_of_messages(channel):
 
 @pytest.mark.parametrize(("call", "error", "sentence"), [
     (lambda channel: channel.exclude(5), TypeError, "name is a str"),
-    (lambda channel: channel.exclude("Z"), ConfigError, "not in the list"),
+    (lambda channel: channel.exclude("Z"), ConfigError, "not in the view, which has A"),
     (lambda channel: setattr(channel, "xmit_interval", "3"), TypeError,
      "xmit_interval is a number"),
     (lambda channel: setattr(channel, "xmit_interval", NAN), ConfigError, "nan"),
@@ -187,10 +194,24 @@ def test_a_join_that_takes_too_long_names_who_is_missing():
 
 
 def test_a_join_that_takes_too_long_says_so_when_nobody_is_missing(monkeypatch):
-    channel = Channel("arguments", name="A", stack="inproc")
+    channel = Channel("arguments", name="A", members=["A"], stack="inproc")
     # the view does not come
     monkeypatch.setattr(channel._endpoint.members, "start", lambda now: None)
     with pytest.raises(JoinTimeoutError, match="^joining group 'arguments' took more than 0 s"):
+        channel.connect(0)
+
+
+def test_a_group_that_has_not_formed_in_time_says_who_was_heard():
+    channel = Channel("arguments", name="A", stack="inproc", form_margin=1e6)
+    with pytest.raises(JoinTimeoutError, match="^group 'arguments' has no view with this member "
+                                               "after 0 s, although it hears A; give"):
+        channel.connect(0)
+
+
+def test_a_group_that_is_too_small_says_who_is_there():
+    channel = Channel("arguments", name="A", stack="inproc", min_members=3)
+    with pytest.raises(JoinTimeoutError, match="^group 'arguments' has 1 of the 3 members that "
+                                               "min_members asks for, A, after 0 s; start more"):
         channel.connect(0)
 
 

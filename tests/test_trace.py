@@ -127,8 +127,8 @@ def test_a_folder_that_holds_a_trace_is_refused(tmp_path):
 
 def test_each_process_of_an_incarnation_has_a_trace_of_its_own(tmp_path):
     for epoch in (0, 1):
-        with Channel("alone", stack="inproc", name="A", deliver=False, trace=str(tmp_path),
-                     session=Session(77, epoch=epoch)) as channel:
+        with Channel("alone", stack="inproc", name="A", members=["A"], deliver=False,
+                     trace=str(tmp_path), session=Session(77, epoch=epoch)) as channel:
             channel.send(b"x")
     table = read(tmp_path)
     for epoch in (0, 1):

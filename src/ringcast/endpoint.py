@@ -63,6 +63,7 @@ class Endpoint:
         self.bundler: Bundler = bundler(self.multicast, self.unicast,
                                         nanoseconds(config.bundle_delay))
         self.max_undelivered = config.max_undelivered
+        self.min_members = config.min_members if names is None else 1   # with a list: all of it
         self.undelivered = 0                    # messages delivered and not finished
         self.view: View | None = None
         self.leaving: Leaving | None = None
@@ -74,6 +75,17 @@ class Endpoint:
     def start(self, now: Instant) -> None:
         """Start the layers, which announce this member."""
         self.stack.start(now)
+
+    @property
+    def has_joined(self) -> bool:
+        """Return whether this member has a view with enough members."""
+        return self.view is not None and len(self.view) >= self.min_members
+
+    @property
+    def may_be_expected(self) -> bool:
+        """Return whether others may wait for this member, so that it has to leave. One
+        that looks for its group may be in a view before it knows."""
+        return self.view is not None or isinstance(self.members, Membership)
 
     # ----------------------------------------------------------------------------------- sending
 
@@ -164,8 +176,10 @@ class Endpoint:
 
     def leave(self, by: Instant | None, now: Instant) -> None:
         """Begin to leave in good order; each tick may take a step, and `has_left` tells
-        when it is done. Wait for acks until the instant `by` (None: for ever)."""
+        when it is done. Wait for acks until the instant `by` (None: for ever); without
+        a view, for none."""
         if self.leaving is None:
+            by = now if self.view is None else by
             self.stop_receiving(now)
             self.bundler.flush_all(now)
             self.leaving = Leaving(self, by, now)

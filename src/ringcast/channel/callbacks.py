@@ -70,13 +70,16 @@ class Callbacks:
             self._calls.put((self.on_message, batch))
 
     def queue_undelivered(self, batch: Batch) -> None:
-        """Queue a call of on_undelivered for messages that one member will not get. If
-        there is no such callback, log them."""
+        """Queue a call of on_undelivered for messages that one member will not get, or
+        that the others will not get. If there is no such callback, log them."""
         if self._on_undelivered is not None:
             self._calls.put((self._on_undelivered, batch))
-        else:
+        elif batch.dest is not None:
             log.warning("%s: %d messages to %s were not acknowledged before it left",
                         self._local, len(batch), batch.dest)
+        else:
+            log.warning("%s: %d messages to everybody will not reach the others, which excluded "
+                        "this member while it could not be heard", self._local, len(batch))
 
     def end(self) -> None:
         """End the thread: after the calls that are queued if the channel is open,

@@ -18,7 +18,9 @@ do.
 """
 
 import logging
+import os
 import secrets
+import socket
 import threading
 import time
 import warnings
@@ -38,11 +40,13 @@ from ringcast.channel.driver import Driver
 from ringcast.channel.inbox import Inbox
 from ringcast.channel.joining import Joining
 from ringcast.channel.reentry import REENTERED, deadline_after, refuses_reentry
+from ringcast.channel.seeking import Seeking
 from ringcast.channel.sending import Sending
 from ringcast.channel.state import State
 from ringcast.channel.threads import Threads
-from ringcast.config import check_xmit_interval, configure, nanoseconds
+from ringcast.config import MAX_NAME, check_xmit_interval, configure, nanoseconds
 from ringcast.digest import Digest
+from ringcast.discovery import Discovery, parse
 from ringcast.endpoint import Endpoint
 from ringcast.errors import ConfigError, RingcastError
 from ringcast.protocols import frag
@@ -60,9 +64,10 @@ Result = TypeVar("Result")
 
 
 class Channel(SendPort):
-    """One member of a group. The members are a list of names, given at the start.
+    """One member of a group, which forms itself: members that give the same group find
+    each other.
 
-        with Channel("prices", name="A", members=["A", "B"]) as channel:
+        with Channel("prices") as channel:
             channel.send(b"hello")
             for message in channel:
                 print(message.sender.name, message.payload)
@@ -74,9 +79,18 @@ class Channel(SendPort):
     Args:
         group: name of the group. Datagrams of other groups are dropped.
         name: name of this member, unique in the group; 1 to 64 bytes of UTF-8. Without
-            it, the member gets a random name.
-        members: names of all members, this one included; at most 256. Without them,
-            this member is alone. All members must list the same names.
+            it, the name is made of host, process and a random part. Of two members with
+            one name, the later one is not let in.
+        members: names of all members, this one included; at most 256. Without them, the
+            group forms itself. With them, it is fixed: all members must list the same
+            names, and whoever dies is waited for until somebody excludes it.
+        discovery: where to look for others: "multicast", what the transport reaches by
+            itself: over UDP the multicast group, over TCP a range of ports of this
+            machine or of the option `hosts`; "hosts:a:7700,b:7700", also these places;
+            "dns:NAME" or "dns:NAME:7700", all addresses of a name; "folder:PATH", what
+            members write into a folder that they share; or a function, called again
+            and again on a thread of its own, that returns such addresses. Over UDP,
+            messages to everybody need multicast all the same.
         stack: the protocol for messages to everybody, and the transport; all members
             must have the same. "mcast-udp": acks, over UDP multicast; "nakack2-udp":
             negative acks, over UDP multicast; "mcast-tcp" and "nakack2-tcp": the same
@@ -85,18 +99,21 @@ class Channel(SendPort):
             options `interface` and `insecure` say otherwise.
         on_message: called with each Batch, on a thread of the channel. Without it,
             iterate over the channel.
-        on_view: called with each View, on the same thread.
-        on_undelivered: called with a Batch of own messages to one member, on the same
-            thread, if that member left before it had acknowledged them. Without it,
-            they are logged.
+        on_view: called with each View, on the same thread, at its place between the
+            messages: members that go together from one view to the next have been given
+            the same messages before the next one.
+        on_undelivered: called with a Batch of own messages, on the same thread: to one
+            member, if that member left before it had acknowledged them; or to everybody
+            (dest is None), if the others excluded this member while it could not be
+            heard, and will not be given them. Without it, they are logged.
         deliver: False makes a member that only sends: it gets no messages, and nobody
             waits for it.
         resume: the Digest of what this member had finished in an earlier incarnation.
             Senders that still have the messages after it send these first. Without it,
             a member that comes back gets what was kept for its earlier incarnation,
-            which may have finished some of that.
+            which may have finished some of that. Needs `members`.
         session: makes several processes, one after the other, one member with one
-            stream (see Session); needs deliver=False. A process that is killed and
+            stream (see Session); needs deliver=False and `members`. A process that is killed and
             started again sends again what some member had not acknowledged; members
             drop what they have. All of these processes must have the same
             max_bundle_size and max_datagram (off loopback: the same MTU), and send from
@@ -119,24 +136,27 @@ class Channel(SendPort):
     """
 
     def __init__(self, group: str, *, name: str | None = None, members: Sequence[str] | None = None,
-                 stack: str = "mcast-udp", on_message: OnMessage | None = None,
-                 on_view: OnView | None = None, on_undelivered: OnMessage | None = None,
-                 deliver: bool = True, resume: Digest | None = None, session: Session | None = None,
+                 discovery: Discovery = "multicast", stack: str = "mcast-udp",
+                 on_message: OnMessage | None = None, on_view: OnView | None = None,
+                 on_undelivered: OnMessage | None = None, deliver: bool = True,
+                 resume: Digest | None = None, session: Session | None = None,
                  faults: Sequence[Layer] = (), **options: Any) -> None:
         self.config = configure(options, stack)
         self.stack = stack
         self.group = arguments.text("group", group)
-        name = (f"member-{secrets.token_hex(4)}" if name is None
-                else arguments.member_name("name", name))
-        names = (name,) if members is None else arguments.member_names(members)
+        name = default_name() if name is None else arguments.member_name("name", name)
+        names = None if members is None else arguments.member_names(members)
         given = (arguments.callback("on_message", on_message),
                  arguments.callback("on_view", on_view),
                  arguments.callback("on_undelivered", on_undelivered))
         deliver = arguments.boolean("deliver", deliver)
         resume = arguments.digest("resume", resume)
         faults = arguments.instances("faults", faults, Layer)
-        session = arguments.session(session, deliver) or Session(secrets.randbelow((1 << 64) - 1)
-                                                                 + 1)
+        session = arguments.session(session, deliver)
+        if names is None and (resume is not None or session is not None):
+            raise ConfigError("resume and session need a list of members; pass members, or leave "
+                              "them out")
+        session = session or Session(secrets.randbelow((1 << 64) - 1) + 1)
         self.address = Address(name, session.incarnation)
         with ExitStack() as undo:               # closes what was opened if the constructor fails
             carrier = STACKS[stack].carrier
@@ -152,6 +172,10 @@ class Channel(SendPort):
                 resume=resume, receiving=deliver, session=session, conn_id=conn_id,
                 timestamp=session.epoch << 32, faults=faults,
                 anchor=time.time_ns() - time.monotonic_ns())
+            seeking = None
+            if discovery != "multicast":
+                seeking = Seeking(parse(discovery, name), self._transport)
+                undo.callback(seeking.close)
             writer = None
             if self.config.trace:
                 writer = Writer(self.config.trace, str(self.address), session.epoch)
@@ -161,7 +185,7 @@ class Channel(SendPort):
         trace = None
         if writer is not None:
             trace = Recorder(writer, self.address, self._multicast, self._endpoint.unicast)
-        self._driver = Driver(self._endpoint, self._transport, trace)
+        self._driver = Driver(self._endpoint, self._transport, trace, seeking)
         if trace is not None:
             trace.record_resume(resume or Digest(), *self._driver.clocks())
         self._state = State(self._transport.wake)
@@ -181,13 +205,15 @@ class Channel(SendPort):
     # ----------------------------------------------------------------------------------- life cycle
 
     def connect(self, timeout: float | None = None) -> Self:
-        """Join the group: return this channel when every listed member has appeared, or
-        is known to have left.
+        """Join the group: return this channel when it has a view with min_members. With
+        a list of members, return when every listed one has appeared, or is known to
+        have left.
 
         `timeout` is in seconds; without it, the option join_timeout holds. When it is
-        over, raise JoinTimeoutError, which names the missing members, and close the
-        channel. RingcastError if the channel is connected already, ClosedError if it is
-        closed.
+        over, raise JoinTimeoutError, which says who is there or who is missing, and
+        close the channel. ClosedError if the channel is closed, or closes because
+        another member has the same name, or others have other values of what all
+        members must share; RingcastError if it is connected already.
         """
         timeout = arguments.timeout(timeout)
         self._joining.start()
@@ -346,17 +372,22 @@ class Channel(SendPort):
 
     @property
     def view(self) -> View | None:
-        """Return the members as this one sees them; None before connect()."""
+        """Return the latest view that this member has been given; None before
+        connect(). It comes after all messages of the view before. An application that
+        takes its messages late may be behind: Batch.view_id says in which view a
+        message was delivered."""
         return self._endpoint.view
 
     @refuses_reentry
     def exclude(self, name: str) -> None:
-        """Exclude a member that died from the group, for all members: nobody waits for
-        it any more.
+        """Exclude a member from the group, for all members, because you know that it is
+        dead: nobody waits for it any more.
 
-        Messages of it that some members got may then never reach the others. If the
-        member is alive after all, its channel closes. ConfigError if `name` is not in
-        the list of members, or is this member's own.
+        A group that forms itself excludes its dead by itself; this is faster. If the
+        member is alive after all, it comes back. Where there is a list of members, its
+        channel closes, and messages of it that some members got may never reach the
+        others. ConfigError if `name` is not in the view (in the list), or is this
+        member's own.
         """
         if arguments.member_name("name", name) == self.address.name:
             raise ConfigError("a member leaves by closing its channel; exclude() is for others")
@@ -469,4 +500,12 @@ class Channel(SendPort):
 
     def __reduce__(self) -> NoReturn:
         raise RingcastError("a channel stays in the process that opened it; give the other process "
-                            "the group and the members, and open a channel there")
+                            "the name of the group, and open a channel there")
+
+
+def default_name() -> str:
+    """Return a name for a member that was given none: its host, its process and a
+    random part, so that people can find it and nobody else has it."""
+    end = f"-{os.getpid()}-{secrets.token_hex(4)}"
+    host = socket.gethostname().encode(errors="replace")[:MAX_NAME - len(end)]
+    return host.decode(errors="ignore") + end

@@ -17,6 +17,7 @@ from weakref import WeakMethod, ref
 
 from ringcast._core.batch import Batch
 from ringcast.channel.poller import Poller
+from ringcast.channel.seeking import Seeking
 from ringcast.endpoint import Endpoint
 from ringcast.errors import RingcastError
 from ringcast.protocols.bundler import Dest
@@ -33,13 +34,16 @@ Fail = Callable[[BaseException, bool], None]
 
 
 class Driver:
-    """Gives an endpoint its turns, once it is attached to a channel.
+    """Gives an endpoint its turns, once it is attached to a channel. `seeking` is None
+    if the transport reaches everybody by itself.
 
     Threads: any thread may call everything.
     """
 
-    def __init__(self, endpoint: Endpoint, transport: Transport, trace: Recorder | None) -> None:
+    def __init__(self, endpoint: Endpoint, transport: Transport, trace: Recorder | None,
+                 seeking: Seeking | None = None) -> None:
         self.endpoint, self.transport, self.trace = endpoint, transport, trace
+        self.seeking = seeking
         self.is_broken = False      # an exception broke a turn: nothing more is delivered, finished
         self.reset()
 
@@ -145,6 +149,9 @@ class Driver:
         try:
             if (owner := self._owner()) is None:
                 return False
+            if (seeking := self.seeking) is not None and (
+                    seeking.due <= (now := time.monotonic_ns())):
+                seeking.tell(now)
             timeout = self._sleep_time()
             del owner
             polling = True
@@ -188,6 +195,8 @@ class Driver:
             until = 0
         elif (deadline := self.endpoint.deadline()) is not None:
             until = deadline
+        if self.seeking is not None:
+            until = min(until, self.seeking.due)
         self._wakes_at = until
         return None if until == FOREVER else max(0, until - time.monotonic_ns())
 

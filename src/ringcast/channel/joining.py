@@ -1,9 +1,11 @@
-"""Joining: a member has joined when it has its first view, on which all listed members
-agree.
+"""Joining: a member has joined when it has its first view, on which the others agree,
+and when min_members are in it.
 
 Before connect() there are no threads and no turns: nothing that joining needs may run
 earlier. A channel joins once.
 """
+
+import time
 
 from ringcast.channel.callbacks import Callbacks
 from ringcast.channel.driver import Driver
@@ -11,6 +13,7 @@ from ringcast.channel.reentry import deadline_after, refuses_reentry
 from ringcast.channel.state import State
 from ringcast.channel.threads import Threads
 from ringcast.errors import ClosedError, JoinTimeoutError, RingcastError
+from ringcast.protocols.membership import Membership
 
 READY = 1.0     # seconds to wait for the others to be ready for our stream; then it begins anyway
 
@@ -33,6 +36,8 @@ class Joining:
         self._state.check_open()
         if self._threads.started:
             raise RingcastError("this channel is connected already; use it as it is")
+        if self._driver.seeking is not None:
+            self._driver.seeking.start(time.monotonic_ns())
         self._driver.run_in_turn(self._driver.endpoint.start)
         self._threads.start(self._driver.poller.run_driver, "driver")
         if self._callbacks.needs_thread:
@@ -40,25 +45,39 @@ class Joining:
         self._state.settled.notify_all()                      # for threads that iterate already
 
     def wait(self, seconds: float) -> RingcastError | None:
-        """Wait for a view, and then until the others are ready. Return an error if
-        there is no view."""
+        """Wait for a view of enough members, and then until the others are ready.
+        Return an error if there is no such view."""
         endpoint = self._driver.endpoint
-        self._state.wait_settled(deadline_after(seconds), lambda: endpoint.view is not None)
-        if endpoint.view is None:
+        self._state.wait_settled(deadline_after(seconds), lambda: endpoint.has_joined)
+        if not endpoint.has_joined:
             return self._error(seconds)
         self._state.wait_settled(deadline_after(READY), endpoint.multicast.is_ready)
         return None
 
     def _error(self, seconds: float) -> RingcastError:
         """Return why there is no view after `seconds`."""
-        missing = ", ".join(self._driver.endpoint.members.missing())
         if self._state.closing:
             return ClosedError(self._state.fault
                                or "the channel was closed while it joined; open a new one")
-        if missing:
+        members = self._driver.endpoint.members
+        if isinstance(members, Membership):
+            return self._unformed(members.present(), seconds)
+        if missing := ", ".join(members.missing()):
             return JoinTimeoutError(
                 f"{missing} of group {self._group!r} did not appear within {seconds:g} s; "
                 "start every listed member, or list fewer")
         return JoinTimeoutError(
             f"joining group {self._group!r} took more than {seconds:g} s although every "
             "listed member is there; give connect() more time")
+
+    def _unformed(self, present: list[str], seconds: float) -> RingcastError:
+        """Return why a group that forms itself has no view, or too small a one."""
+        enough, names = self._driver.endpoint.min_members, ", ".join(present)
+        if len(present) < enough:
+            return JoinTimeoutError(
+                f"group {self._group!r} has {len(present)} of the {enough} members that "
+                f"min_members asks for, {names}, after {seconds:g} s; start more, ask for fewer, "
+                "or give connect() more time")
+        return JoinTimeoutError(
+            f"group {self._group!r} has no view with this member after {seconds:g} s, although "
+            f"it hears {names}; give connect() more time")

@@ -1,0 +1,40 @@
+"""Seeking: the transport learns where other members may be.
+
+A Finder (discovery.py) looks on a thread of its own, so to ask it takes no time. The
+thread that polls asks it now and then, and tells the transport what is new.
+"""
+
+from ringcast.discovery import Finder
+from ringcast.stack import Instant
+from ringcast.transport import Transport
+
+PAUSE = 100_000_000         # nanoseconds between two questions
+
+
+class Seeking:
+    """Passes what `finder` finds to `transport`.
+
+    Threads: the thread that polls calls `tell`; any thread may call `start` before, and
+    `close` at any time.
+    """
+
+    def __init__(self, finder: Finder, transport: Transport) -> None:
+        self._finder, self._transport = finder, transport
+        self._known: list[str] = []
+        self.due: Instant = 0                           # when to ask again
+
+    def start(self, now: Instant) -> None:
+        """Let others find this member, and ask for the first time."""
+        self._finder.publish(self._transport.physical)
+        self.tell(now)
+
+    def tell(self, now: Instant) -> None:
+        """If something else is known than before, tell the transport."""
+        self.due = now + PAUSE
+        if (found := self._finder.find()) != self._known:
+            self._known = found
+            self._transport.seek(found)
+
+    def close(self) -> None:
+        """Let nobody find this member any more."""
+        self._finder.close()
