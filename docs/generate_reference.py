@@ -45,9 +45,9 @@ program again.
 
 ## Options
 
-Each is a keyword argument of `Channel`; the commands `demo`, `record`, `publish` and `simulate`
-take them as `--set NAME=VALUE`. Times are milliseconds and sizes are bytes, if nothing else is
-said. (Arguments called `timeout` are seconds.)
+Each is a keyword argument of `Channel`; the commands `join`, `members`, `demo`, `record`, `publish`
+and `simulate` take them as `--set NAME=VALUE`. Times are milliseconds and sizes are bytes, if
+nothing else is said. (Arguments called `timeout` are seconds.)
 """
 
 COUNTERS = """\
@@ -112,8 +112,16 @@ MEANINGS = {                            # of the counters that have no comment i
     "num_members": "members of the view; now",
     "num_hellos_sent": "HELLO sent",
     "num_hellos_received": "HELLO received from members of the list",
+    "num_views": "views that were installed",
+    "num_changes": "view changes that this member began, as the coordinator",
+    "num_suspected": "members that this one suspected",
+    "num_probes": "probes sent to members that were silent or seemed to be gone",
+    "num_pauses": "pauses of this process that were long enough to be noticed",
+    "num_bad_membership": "datagrams about the group that are damaged or make no sense",
+    "fetches_sent": "FETCH sent: requests for messages of departed senders",
+    "fetches_received": "FETCH received",
     "num_strangers": "HELLO that make no sense, or of a name that is not in the list",
-    "num_refused": "HELLO of members with another stack or max_message_size",
+    "num_refused": "members that were refused because of other terms, such as another stack",
     "num_lines_refused": "lines of HELLO that are too far ahead to be believed",
     "num_datagrams_cut": "control datagrams that were cut into parts",
     "num_joined": "control datagrams that were put together from parts",
@@ -242,10 +250,13 @@ def counters() -> Iterator[str]:
 
 
 def status_of(stack: str) -> dict[str, int]:
-    """Return what a channel of a stack counts."""
-    channel = Channel("reference", stack=stack)
-    status = channel.status()
-    channel.close(0)
+    """Return what a channel of a stack counts: in a group that forms itself, and in one
+    with a list of members."""
+    status: dict[str, int] = {}
+    for members in (None, ["A"]):
+        channel = Channel("reference", name="A", stack=stack, members=members)
+        status |= channel.status()
+        channel.close(0)
     return status
 
 

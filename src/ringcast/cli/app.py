@@ -50,6 +50,19 @@ StackName = Annotated[str, typer.Option("--stack", callback=check_networked,
                                         help=f"The stack of the group: {', '.join(NETWORKED)}.")]
 
 
+Discovery = Annotated[str, typer.Option(
+    "--discovery", metavar="HOW",
+    help="Where to look for members: multicast, hosts:HOST:PORT,HOST:PORT..., dns:NAME or "
+         "folder:PATH.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object a line.")]
+
+
+def printable(text: str) -> str:
+    """Return text from elsewhere with escapes for what would steer the terminal."""
+    return "".join(each if each.isprintable() or each == "\t" else
+                   each.encode("unicode_escape", "backslashreplace").decode() for each in text)
+
+
 def check_loss(loss: float, stack: str, options: dict[str, Any]) -> None:
     """Raise ConfigError if datagrams would be discarded that nobody sends again."""
     if loss and configure(options, stack).xmit_interval <= 0:

@@ -1,0 +1,183 @@
+"""`ringcast join`: a member at a terminal, or in a pipeline."""
+
+import base64
+import json
+import os
+import select
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from ringcast import Batch, Channel, ClosedError, Message, View
+from ringcast.cli.app import (
+    AsJson,
+    Discovery,
+    Settings,
+    StackName,
+    app,
+    printable,
+    settings,
+)
+
+GLANCE = 0.1            # seconds after which a terminal without input sees why it should end
+PATIENCE = 5.0          # seconds until the last messages are shown
+LARGEST_READ = 1 << 16
+
+
+@app.command("join")
+def join_command(
+    group: Annotated[str, typer.Argument(help="The group to join.")],
+    name: Annotated[str | None, typer.Option(
+        help="The name of this member; no two members have the same.",
+        show_default="host, process and a random part")] = None,
+    as_json: AsJson = False,
+    stack: StackName = "mcast-udp",
+    discovery: Discovery = "multicast",
+    options: Settings = None,
+) -> None:
+    """Join a group, and show its messages and views as they come. Each line of standard
+    input is sent to everybody.
+
+    At the end of the input, or on SIGINT or SIGTERM, leave the group. With --json, print
+    one object a line: {"view": {"id", "members", "coordinator", "joined", "left"}} or
+    {"message": {"sender", "seqno", "payload"}}. A payload that is no UTF-8 is
+    "payload_base64", and a message to this member alone has "dest".
+    """
+    Terminal(as_json).run(partial(Channel, group, name=name, stack=stack, discovery=discovery,
+                                  **settings(options)))
+
+
+class Terminal:
+    """Shows what one channel delivers, and sends what is typed.
+
+    Threads: the channel's thread calls on_message and on_view, and only it writes to
+    standard output.
+    """
+
+    def __init__(self, as_json: bool) -> None:
+        self.as_json = as_json
+        self.page = Console(highlight=False, soft_wrap=True, file=sys.stdout)
+        self.ended_by = 0                   # the signal that ends this program
+
+    def run(self, open_channel: Callable[..., Channel]) -> None:
+        """Be a member until the input ends, or a signal ends this program."""
+        channel = open_channel(on_message=self.on_message, on_view=self.on_view)
+
+        def stop(number: int, _: object) -> None:
+            self.ended_by = self.ended_by or number
+            threading.Thread(target=channel.close, daemon=True).start()
+
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, stop)
+        try:
+            channel.connect()
+            self._send_lines(channel)
+            self._show_the_rest(channel)
+        except ClosedError:
+            if not self.ended_by:
+                raise
+        finally:
+            channel.close()
+        if self.ended_by:
+            raise typer.Exit(128 + self.ended_by)       # as shells report that signal
+
+    # -------------------------------------------------------------------------------------- sending
+
+    def _send_lines(self, channel: Channel) -> None:
+        """Send each line of standard input, without its end, until the input ends."""
+        rest = b""
+        while (more := self._read(channel)) is not None:
+            *lines, rest = (rest + more).split(b"\n")
+            for line in lines:
+                channel.send(line)
+            if len(rest) > channel.config.max_message_size:
+                break                       # send() says so
+        if rest:
+            channel.send(rest)
+
+    def _read(self, channel: Channel) -> bytes | None:
+        """Return what comes on standard input; None at its end, or if this program
+        ends. ClosedError if the channel closes by itself."""
+        while not self.ended_by:
+            if channel.fault is not None:
+                raise ClosedError(channel.fault)
+            with suppress(OSError):         # standard input is closed
+                if not select.select([0], [], [], GLANCE)[0]:
+                    continue
+                return os.read(0, LARGEST_READ) or None
+            break
+        return None
+
+    def _show_the_rest(self, channel: Channel) -> None:
+        """Wait until the own messages have been shown, here and everywhere."""
+        end = time.monotonic() + PATIENCE
+        while channel.status()["num_unacked"] and not self.ended_by and time.monotonic() < end:
+            time.sleep(GLANCE / 10)
+
+    # -------------------------------------------------------------------------------------- showing
+
+    def on_view(self, view: View) -> None:
+        """Show who is in the group."""
+        if self.as_json:
+            self._write_json({"view": {
+                "id": view.id, "members": view.names, "coordinator": view.coordinator.name,
+                "joined": [member.name for member in view.joined],
+                "left": [member.name for member in view.left]}})
+            return
+        changes = [f"{printable(member.name)} {verb}" for members, verb in
+                   ((view.joined, "joined"), (view.left, "left")) for member in members]
+        names = ", ".join(map(printable, view.names))
+        self._write_text(Text(f"-- {names} ({'; '.join(changes)})", "cyan"))
+
+    def on_message(self, batch: Batch) -> None:
+        """Show messages."""
+        for message in batch:
+            if self.as_json:
+                self._write_json({"message": described(message)})
+            else:
+                to_us = "" if message.dest is None else " (to this member alone)"
+                self._write_text(Text.assemble(
+                    (printable(message.sender.name), "bold"), to_us, ": ",
+                    printable(message.payload.decode(errors="backslashreplace"))))
+
+    def _write_json(self, line: dict[str, Any]) -> None:
+        self._write(json.dumps(line, ensure_ascii=False).encode(errors="replace") + b"\n")
+
+    def _write_text(self, text: Text) -> None:
+        with self.page.capture() as capture:
+            self.page.print(text)
+        self._write(capture.get().encode(sys.stdout.encoding, "replace"))
+
+    def _write(self, line: bytes) -> None:
+        """Write a line at once. If nobody reads any more, end this program quietly."""
+        if self.ended_by == signal.SIGPIPE:
+            return
+        try:
+            sys.stdout.buffer.write(line)
+            sys.stdout.buffer.flush()
+        except BrokenPipeError:
+            self.ended_by = signal.SIGPIPE
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, 1)             # for what is still to be written
+            os.close(nowhere)
+
+
+def described(message: Message) -> dict[str, Any]:
+    """Return what JSON tells of a message."""
+    shown: dict[str, Any] = {"sender": message.sender.name, "seqno": message.seqno}
+    if message.dest is not None:
+        shown["dest"] = message.dest.name
+    try:
+        shown["payload"] = message.payload.decode()
+    except UnicodeDecodeError:
+        shown["payload_base64"] = base64.b64encode(message.payload).decode()
+    return shown
