@@ -300,7 +300,7 @@ class Cluster:
                     f"{', '.join(sorted(map(str, there)))}")
         if member.view_filter.whole != view:
             return f"{member.name} is not shown {member.view_filter.whole}, which is installed"
-        if member.members.settled_id != view.id:
+        if not member.members.agreed():
             return f"{member.name} does not know that all are complete in {view}"
         return None
 

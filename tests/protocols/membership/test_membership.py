@@ -105,7 +105,7 @@ def test_a_name_that_is_taken_is_refused_and_one_whose_owner_died_is_not():
     assert world.run_until_one(1000) is not None
 
 
-# ------------------------------------------------------------------------------------ leaving, dying
+# ----------------------------------------------------------------------------------- leaving, dying
 
 def test_a_leaver_is_out_in_one_view_and_knows_it():
     world = formed(loss=0.2)
@@ -169,7 +169,10 @@ def test_whoever_dies_at_whatever_step_the_rest_has_one_view(change, step, when,
         world = formed((step, when, change, nth), suspect_timeout=300, heartbeat_interval=50)
         kill_at(world, step, when, whose, nth)
         victim = world[oldest(world).view.names[3]]
-        {"join": lambda: world.start("F"), "leave": victim.leave, "death": victim.crash}[change]()
+        if change == "join":
+            world.start("F")
+        else:
+            {"leave": victim.leave, "death": victim.crash}[change]()
         everybody = list(world.nodes.values())
         world.run(500)
         if victim.layer.has_left:
@@ -199,7 +202,7 @@ def kill_at(world, step, when, whose, nth):
     world.tap = tap
 
 
-# --------------------------------------------------------------------------------- pauses, partitions
+# ------------------------------------------------------------------------------- pauses, partitions
 
 @pytest.mark.parametrize("seconds", [5, 30])
 @pytest.mark.parametrize("who", ["the coordinator", "another"])
@@ -247,7 +250,7 @@ def test_both_sides_of_a_partition_go_on_and_become_one_within_two_seconds():
 @pytest.mark.parametrize("cut", ["hears nobody", "is heard by nobody"])
 def test_a_member_that_is_cut_off_one_way_goes_alone_and_once(cut):
     world = formed()
-    world.cut = {(("A", other) if cut == "is heard by nobody" else (other, "A")) for other in "BCDE"}
+    world.cut = {("A", other) if cut == "is heard by nobody" else (other, "A") for other in "BCDE"}
     world.run(60_000)
     assert world["A"].view.names == ("A",)
     assert len({world[name].view for name in "BCDE"}) == 1

@@ -123,6 +123,13 @@ class Membership(Layer):
                 return member
         return staying[0] if staying else 0
 
+    def present(self) -> list[str]:
+        """Return the names of whom this member knows to be there, its own among
+        them."""
+        if self.install is not None:
+            return [seat.name for seat in self.install.seats]
+        return [self.local.name, *(seat.name for seat in self.discovery.candidates())]
+
     def missing(self) -> list[str]:
         """Return the names of whom this member waits for. It does not know any."""
         return []

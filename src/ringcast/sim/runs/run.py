@@ -15,6 +15,7 @@ import msgspec
 
 from ringcast.config import configure, nanoseconds
 from ringcast.protocols.seqnos import MODULUS
+from ringcast.protocols.static_members import StaticMembers
 from ringcast.sim.checkers import Violation
 from ringcast.sim.clock import Clock
 from ringcast.sim.cluster import Cluster
@@ -246,7 +247,7 @@ class Run:
         operator would; always from the same member."""
         living = self.cluster.living()
         for dead in [member.name for member in self.cluster.members.values() if not member.alive]:
-            lines = [member.members.table[dead] for member in living]
+            lines = [member.endpoint.layer(StaticMembers).table[dead] for member in living]
             if any(line.incarnation or not line.generation for line in lines):
                 living[0].exclude(dead)
 
