@@ -85,7 +85,7 @@ def test_the_oldest_member_comes_first_and_coordinates():
 def test_members_with_other_terms_are_not_let_in():
     world = formed(names="A")
     world.start("B")
-    world["B"].layer.terms = {"stack": "glass"}
+    world["B"].layer.meeting.terms = {"stack": "glass"}
     world.run(2000)
     assert world["B"].fault == ("'A' has stack='paper' and this member, 'B', has stack='glass'; "
                                 "give all members of the group the same stack")

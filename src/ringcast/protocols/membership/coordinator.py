@@ -1,0 +1,210 @@
+"""The coordinator's side of a view change: whom the next view should have, and the
+attempt to install it (change.py).
+
+Joins are gathered for a moment. Then one change is made of all that is to change. A
+change that waits for somebody who does not answer is begun again without that one.
+"""
+
+from typing import TYPE_CHECKING
+
+from ringcast.address import EVERYONE
+from ringcast.config import nanoseconds
+from ringcast.protocols.membership.change import Change
+from ringcast.protocols.membership.messages import (
+    ALIVE,
+    INSTALL,
+    PREPARE,
+    Alive,
+    Install,
+    Installed,
+    Prepare,
+    Refuse,
+    Report,
+    Seat,
+)
+from ringcast.stack import Instant
+
+if TYPE_CHECKING:
+    from ringcast.protocols.membership.layer import Membership
+
+COUNTER = 32                            # bits of a view's id below its counter
+MAKER = (1 << COUNTER) - 1              # these bits: the coordinator that made it
+GATHER = nanoseconds(5.0)               # for how long joins are gathered
+JOINING = nanoseconds(500.0)            # after which a joiner that does not answer is dropped
+
+
+class Coordinator:
+    """What a member does when it coordinates. `change` is its attempt, if there is
+    one; `offered` has groups that want to become one with ours, by their
+    coordinators."""
+
+    def __init__(self, layer: "Membership") -> None:
+        self.layer = layer
+        self.change: Change | None = None
+        self.offered: dict[int, Install] = {}
+        self.gather_until: Instant | None = None
+        self.num_changes = 0
+
+    @property
+    def is_changing(self) -> bool:
+        """Return whether an attempt is not over."""
+        return self.change is not None and bool(self.change.missing())
+
+    def stop(self) -> None:
+        """Give up what this member has begun: it is not the coordinator."""
+        self.change = None
+
+    def gather(self, now: Instant) -> None:
+        """Somebody wants to come: wait a moment for others."""
+        if self.gather_until is None:
+            self.gather_until = now + GATHER
+
+    def due(self) -> list[Instant]:
+        """Return when there is something to do."""
+        due = [self.change.due] if self.change is not None and self.change.missing() else []
+        return due + ([self.gather_until] if self.gather_until is not None else [])
+
+    # -------------------------------------------------------------------------------------- answers
+
+    def take_report(self, sender: int, report: Report, now: Instant) -> None:
+        """When all have reported, decide; or have members finish another view first."""
+        change = self.change
+        if change is None or report.id != change.id or change.install is not None or (
+                sender not in change.members):
+            return
+        change.reports[sender] = report
+        if change.missing():
+            return
+        if (finish := change.unfinished(self.layer.install)) is not None:
+            self.begin(change.seats, finish, now)
+        else:
+            change.decide(self.layer.install)
+            self.send(now)
+
+    def take_refusal(self, sender: int, refuse: Refuse, now: Instant) -> None:
+        """A member has promised a higher id: try again with one above it."""
+        change = self.change
+        if change is not None and refuse.id == change.id and sender in change.missing():
+            self.layer.promised = max(self.layer.promised, refuse.promised)
+            self.begin(change.seats, None, now)
+
+    def take_installed(self, sender: int, installed: Installed, now: Instant) -> None:
+        """When all are complete, tell everybody. A member that asks again missed that."""
+        layer, change = self.layer, self.change
+        if change is None or installed.id != change.id or sender not in change.members:
+            if installed.id == layer.view_id == layer.settled_id and sender in layer.members:
+                layer.send_control(ALIVE, Alive(layer.view_id, layer.settled_id), sender, now)
+            return
+        change.installed.add(sender)
+        if installed.complete:
+            change.complete.add(sender)
+        if change.complete >= change.members and layer.settled_id != layer.view_id:
+            layer.settle()
+            layer.send_control(ALIVE, Alive(layer.view_id, layer.settled_id), EVERYONE, now)
+
+    # -------------------------------------------------------------------------------------- changes
+
+    def form(self, now: Instant) -> None:
+        """Form the first view of a group, if we may."""
+        layer, change = self.layer, self.change
+        discovery = layer.meeting.discovery
+        discovery.drop_silent(now)
+        if change is None:
+            if discovery.may_form(now):
+                self.begin([layer.seat(), *discovery.candidates()], None, now)
+        elif change.install is None and now - change.began >= JOINING:
+            for member in change.missing():
+                discovery.forget(member)
+            self.change = None
+        else:
+            self.send(now)
+
+    def coordinate(self, now: Instant) -> None:
+        """If we coordinate the view, see that it has the members that it should
+        have."""
+        layer = self.layer
+        gone = layer.detection.gone(now)
+        if layer.acting(gone) != layer.local.incarnation:
+            self.stop()
+            return
+        layer.meeting.discovery.drop_silent(now)
+        if self.change is not None and self._is_stuck(self.change, gone, now):
+            self.change = None
+        seats = self._wanted(gone, now) if not self.is_changing else None
+        if seats is not None:
+            self.begin(seats, None, now)
+        else:
+            self.send(now)
+
+    def _is_stuck(self, change: Change, gone: set[int], now: Instant) -> bool:
+        """Return whether an attempt waits for somebody who will not answer. Then drop
+        that one."""
+        layer, missing, age = self.layer, change.missing(), now - change.began
+        timeout = layer.detection.timeout
+        strangers = missing - layer.members.keys()
+        if missing & gone:
+            return True
+        patience = JOINING if strangers else timeout
+        if change.install is not None:
+            patience = 2 * timeout
+        if not missing or age < patience:
+            return False
+        for member in strangers:
+            layer.meeting.discovery.forget(member)
+        self.offered = {who: offer for who, offer in self.offered.items()
+                        if not any(offer.seat(member) for member in strangers)}
+        if age >= timeout:
+            layer.detection.depart(missing)
+        return True
+
+    def _wanted(self, gone: set[int], now: Instant) -> list[Seat] | None:
+        """Return the seats of the next view; None if it has the members of this one, or
+        if joins are being gathered."""
+        layer = self.layer
+        staying = [seat for member, seat in layer.members.items()
+                   if member not in gone and member not in layer.leavers]
+        if not staying:                                 # we leave, and are the last
+            staying = [layer.members[layer.local.incarnation]]
+        seats = [moved(seat, layer.view_id) for seat in staying]
+        names = {seat.name for seat in seats}
+        others = [moved(seat, offer.id) for offer in self.offered.values() for seat in offer.seats]
+        for seat in others + layer.meeting.discovery.candidates():
+            if seat.name not in names:
+                names.add(seat.name)
+                seats.append(seat)
+        is_same = [seat.incarnation for seat in seats] == list(layer.members)
+        is_only_joining = len(staying) == len(layer.members)
+        if not is_same and is_only_joining and self.gather_until is not None and (
+                now < self.gather_until):
+            return None
+        self.gather_until = None
+        return None if is_same else seats
+
+    def begin(self, seats: list[Seat], finish: Install | None, now: Instant) -> None:
+        """Prepare a view with these members, under a new id."""
+        layer = self.layer
+        self.num_changes += 1
+        highest = max(layer.promised, layer.view_id, finish.id if finish else 0)
+        view_id = ((highest >> COUNTER) + 1 << COUNTER) | (layer.local.incarnation & MAKER)
+        self.change = Change(view_id, seats, frozenset(layer.leavers), now, finish)
+        layer.update_routes()
+        self.send(now)
+
+    def send(self, now: Instant) -> None:
+        """Send PREPARE or INSTALL to everybody, if that is due, and take our own
+        copy."""
+        layer, change = self.layer, self.change
+        if change is None or not change.is_repeat_due(now):
+            return
+        body, mine = change.body(), layer.local.incarnation
+        layer.send_control(PREPARE if change.install is None else INSTALL, body, EVERYONE, now)
+        if mine in change.missing():
+            if isinstance(body, Prepare):
+                layer.take_prepare(mine, body, now)
+            else:
+                layer.take_install(mine, body, now)
+
+
+def moved(seat: Seat, before: int) -> Seat:
+    """Return the seat of a member in the view after `before`."""
+    return Seat(seat.name, seat.incarnation, seat.physical, before)

@@ -1,0 +1,190 @@
+"""How members meet: SEEK and PRESENT, how a joiner is answered, and how two groups become
+one.
+
+A view has three spokesmen, its first three members, in case that the first is dead.
+They answer whoever seeks. When coordinators of two groups hear of each other, the one
+of the smaller group offers its view to the other (OFFER), which makes one change of
+both. If a group breaks again soon, its next offer waits longer.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ringcast.address import EVERYONE
+from ringcast.config import Config, nanoseconds
+from ringcast.protocols.membership.discovery import Discovery
+from ringcast.protocols.membership.messages import OFFER, PRESENT, SEEK, Install, Present, Seek
+from ringcast.stack import Instant
+
+if TYPE_CHECKING:
+    from ringcast.protocols.membership.layer import Membership
+
+SPOKESMEN = 3
+HOLD_OFF = nanoseconds(250.0)           # between two OFFERs, at first ...
+MOST_HOLD_OFF = nanoseconds(30_000.0)   # ... and at most, if the group breaks again and again
+STEADY = nanoseconds(20_000.0)          # a view that lasts so long was no mistake
+
+
+class Meeting:
+    """What a member says to those who are not in its view. `terms` are what all members
+    must share."""
+
+    def __init__(self, layer: "Membership", config: Config, terms: dict[str, str]) -> None:
+        self.layer, self.terms = layer, terms
+        self.discovery = Discovery(layer.local.incarnation, config)
+        self.told_at: Instant | None = None             # when we said PRESENT last
+        self.named_at: Instant | None = None            # and when with all names
+        self.offer_after: Instant = 0
+        self.hold_off = HOLD_OFF
+        self.met_at: Instant = 0                        # when our view was installed
+        self.num_refused = 0
+
+    # ---------------------------------------------------------------------------------- what we say
+
+    def seek(self, now: Instant) -> None:
+        """Say SEEK."""
+        layer = self.layer
+        self.discovery.seek(now)
+        layer.send_control(SEEK, Seek(layer.local.name, layer.stack.physical, self.terms),
+                           EVERYONE, now)
+
+    def present(self, now: Instant, taken: str | None = None) -> None:
+        """Say PRESENT, but not too often, because anybody may make us say it; always
+        with a name that is `taken`."""
+        if taken is None and self.told_at is not None and (
+                now - self.told_at < self.discovery.interval // 2):
+            return
+        self.told_at = now
+        self._send_present(now, taken)
+
+    def name_all(self, now: Instant) -> None:
+        """Say PRESENT with all names, for somebody who does not come. Anybody can make
+        us do this, so it is rare, and goes to everybody: then nobody can have it sent
+        to a place of his choice."""
+        if self.is_spokesman() and (
+                self.named_at is None or now - self.named_at >= self.discovery.interval):
+            self.named_at = now
+            self._send_present(now, None, self.layer.present())
+
+    def _send_present(self, now: Instant, taken: str | None, names: Sequence[str] = ()) -> None:
+        layer = self.layer
+        coordinator = layer.acting(layer.detection.gone(now))
+        body = Present(layer.local.name, layer.stack.physical, self.terms, layer.view_id,
+                       len(layer.members), coordinator, taken, list(names))
+        layer.send_control(PRESENT, body, EVERYONE, now)
+
+    def is_spokesman(self) -> bool:
+        """Return whether we answer for our view."""
+        return self.layer.local.incarnation in list(self.layer.members)[:SPOKESMEN]
+
+    # --------------------------------------------------------------------------------- what we hear
+
+    def take_seek(self, sender: int, seek: Seek, now: Instant) -> None:
+        """Let one who seeks in, or note that it seeks as we do."""
+        layer = self.layer
+        has_view = layer.install is not None
+        if sender in layer.members and sender not in layer.leavers:
+            return
+        if not self._has_our_terms(seek.name, seek.terms, now):
+            self.present(now)
+            return
+        namesake = self._namesake(seek.name)
+        if namesake is not None:
+            self._doubt(namesake, sender, seek.name, now)
+            return
+        is_new = sender not in self.discovery.seekers
+        self.discovery.hear_seeker(sender, seek, now)
+        if is_new:
+            layer.update_routes()
+            if has_view:
+                layer.coordinator.gather(now)
+            else:
+                self.seek(now)
+        if has_view and self.is_spokesman():
+            self.present(now)
+
+    def _namesake(self, name: str) -> int | None:
+        """Return the member that has this name."""
+        layer = self.layer
+        if layer.install is None:
+            return layer.local.incarnation if name == layer.local.name else None
+        return next((member for member, seat in layer.members.items() if seat.name == name), None)
+
+    def _doubt(self, member: int, sender: int, name: str, now: Instant) -> None:
+        """Somebody seeks with the name of a member: that one may have died. If it is
+        alive, the other must take another name."""
+        layer = self.layer
+        if member != layer.local.incarnation:
+            layer.detection.refuse(member, now)
+        elif layer.install is not None or layer.local.incarnation < sender:
+            self.present(now, name)
+
+    def _has_our_terms(self, name: str, terms: dict[str, str], now: Instant) -> bool:
+        """Return whether somebody has the same terms as this member. If not, stop if we
+        have no view; a view keeps out who differs."""
+        differing = next((term for term in self.terms
+                          if terms.get(term, self.terms[term]) != self.terms[term]), None)
+        if differing is None:
+            return True
+        layer = self.layer
+        self.num_refused += 1
+        sentence = (f"{name!r} has {differing}={terms[differing]!r} and this member, "
+                    f"{layer.local.name!r}, has {differing}={self.terms[differing]!r}")
+        remedy = f"give all members of the group the same {differing}"
+        if layer.install is None:
+            layer.stop(f"{sentence}; {remedy}")
+        elif self.num_refused == 1:
+            layer.stack.effects.warnings.append(f"{sentence}, so it is not let in; {remedy}")
+        return False
+
+    def take_present(self, sender: int, present: Present, now: Instant) -> None:
+        """There is a view. Seek to be let in; or, if we have another view, see that the
+        two become one."""
+        layer = self.layer
+        if sender in layer.members:
+            return
+        if present.taken == layer.local.name:
+            layer.stop(f"another member has the name {layer.local.name!r}; give every member its "
+                       "own name")
+            return
+        if not self._has_our_terms(present.name, present.terms, now):
+            return
+        is_new = sender not in self.discovery.others
+        self.discovery.hear_member(sender, present, now)
+        if is_new:
+            layer.update_routes()
+        if layer.install is not None and sender == present.coordinator:
+            self._meet(sender, present, now)
+
+    def _meet(self, other: int, present: Present, now: Instant) -> None:
+        """The coordinator of another group is there. Offer our view to it if it leads,
+        or tell it that we are there."""
+        layer, install = self.layer, self.layer.install
+        if layer.acting(layer.detection.gone(now)) != layer.local.incarnation or install is None:
+            return
+        if (len(layer.members), layer.view_id) > (present.size, present.view_id):
+            self.present(now)
+        elif now >= self.offer_after and not layer.coordinator.is_changing and (
+                self.discovery.hears_all(present, now)):
+            self.offer_after = now + self.hold_off
+            layer.send_control(OFFER, install, other, now)
+
+    def take_offer(self, sender: int, offer: Install) -> None:
+        """Take the members of the other group into our next view."""
+        layer = self.layer
+        if layer.install is not None and not (
+                layer.members.keys() & {sender, *(seat.incarnation for seat in offer.seats)}):
+            layer.coordinator.offered[sender] = offer
+
+    def hear_stranger(self, sender: int, view_id: int, now: Instant) -> None:
+        """Somebody says ALIVE in a view that is not ours."""
+        self.discovery.hear_stranger(sender, view_id, now)
+        if self.is_spokesman():
+            self.present(now)
+
+    def join(self, is_first: bool, now: Instant) -> None:
+        """There is a new view: whoever is in it seeks no more."""
+        self.discovery.join(self.layer.members)
+        is_steady = is_first or now - self.met_at >= STEADY
+        self.hold_off = HOLD_OFF if is_steady else min(2 * self.hold_off, MOST_HOLD_OFF)
+        self.met_at = now
