@@ -229,7 +229,7 @@ class Membership(Layer):
             self.meeting.take_offer(sender, offer)
         return True
 
-    # ------------------------------------------------------------------------- those who are with us
+    # ------------------------------------------------------------------------ those who are with us
 
     @takes(ALIVE)
     def _on_alive(self, sender: int, alive: Alive, now: Instant) -> bool:
@@ -288,7 +288,7 @@ class Membership(Layer):
             self.answered_at = now
             self.send_control(INSTALL, self.install, EVERYONE, now)
 
-    # ------------------------------------------------------------------------------ a change of view
+    # ----------------------------------------------------------------------------- a change of view
 
     @takes(PREPARE)
     def _on_prepare(self, sender: int, prepare: Prepare, now: Instant) -> bool:
