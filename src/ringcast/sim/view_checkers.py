@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 from ringcast._core import wire
 from ringcast._core.batch import Batch
 from ringcast.address import Address
+from ringcast.flags import Flag
 from ringcast.protocols.seqnos import MODULUS, Seqno, later, precedes
 from ringcast.sim.checkers import Checkers
 from ringcast.view import View
@@ -254,7 +255,9 @@ class ViewCheckers(Checkers):
             super().undelivered(sender, batch)
             return
         index = (batch.first - sender.offset - 1) % MODULUS
-        if batch.sender != sender.address or sender.log[index:index + len(batch)] != batch.payloads:
+        are_whole = not batch.flags & Flag.INCOMPLETE
+        if batch.sender != sender.address or (
+                are_whole and sender.log[index:index + len(batch)] != batch.payloads):
             self.violated("forgery", f"{sender.name} is told that {batch} is undelivered, which it "
                                      "did not send")
 

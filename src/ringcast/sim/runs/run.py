@@ -372,6 +372,7 @@ class Run:
             for name, value in (counted | member.stack.status()).items():
                 if name not in POINTERS:
                     sums[name] += value
+        sums["num_deaths"] = self.cluster.deaths.num_sprung
         sums["num_incarnations"] = len(self.cluster.incarnations)
         sums["num_comebacks"] = sum(member.epoch for member in self.cluster.incarnations.values())
         return dict(sums)
