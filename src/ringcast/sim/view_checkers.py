@@ -130,8 +130,8 @@ class ViewCheckers(Checkers):
                                         f"{', '.join(map(str, due)) or 'none'}")
         if before is not None:
             self._check_changes(member, before, view)
-        for address in before.members if before is not None and member.receiving else ():
-            self._check_cut(member, address, before, view)
+            for address in before.members if member.receiving else ():
+                self._check_cut(member, address, before, view)
         for address in view.members:
             key = member.incarnation, address.incarnation
             if not self._goes_on(*key, before, view):
@@ -267,12 +267,13 @@ class ViewCheckers(Checkers):
         """Check for each member that left in good order that all who stayed have all
         that it sent."""
         for sender in self.cluster.incarnations.values():
-            if not sender.left or not sender.views or sender.multicast.unacked():
+            last = sender.view_filter.whole
+            if not sender.left or last is None or sender.multicast.unacked():
                 continue
             for receiver in self.cluster.living():
                 place = self._places.get((receiver.incarnation, sender.incarnation))
                 if (receiver.receiving and place is not None
-                        and receiver.address in sender.view_filter.whole
+                        and receiver.address in last
                         and not self._is_at_end(place, sender)):
                     self.violated("agreement", f"{receiver.name} has {sender.name}'s messages "
                                                f"up to {place.last}; it sent {sender.last} and "
