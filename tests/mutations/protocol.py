@@ -274,7 +274,7 @@ MUTATIONS = [
     Mutation("what is held of a leaver stays", "Nakack2.forget",
              "        self.intake.forget(member)\n", "", SLOW),
     Mutation("a window takes whatever bytes come", "Intake._is_over_limit",
-             "return nbytes > 0 and nbytes + len(packet.data) >", "return False and 0 >", SLOW),
+             "is_over = nbytes > 0 and nbytes + len(packet.data) > most", "is_over = False", SLOW),
     Mutation("what comes next in order has no more room than others", "Intake._has_room",
              "return is_next or (", "return (", TIGHT),
     Mutation("what is finished but not stable takes the room of what comes", "Intake._discard",

@@ -8,13 +8,17 @@ here, because a datagram must find room as a whole.
 
 One case must not be held: when the room comes only with a message that is missing, then
 its sender must be read on. That datagram is dropped, and a RESYNC has it sent again.
+
+In a group that agrees on its views nothing is held: the room may come only with the
+view, and the view behind the datagram. There all members have the same limits, so a
+sender never sends what has no room (retention.py). If one does, that is dropped.
 """
 
 from collections import deque
 from typing import TYPE_CHECKING
 
 from ringcast._core import wire
-from ringcast.protocols.multicast.retention import make_room
+from ringcast.protocols.multicast.retention import make_room, size_of_new
 from ringcast.protocols.multicast.windows import ReceiveWindow
 from ringcast.protocols.seqnos import MODULUS, precedes
 from ringcast.stack import Instant, Packet
@@ -38,7 +42,7 @@ class Intake:
         if packet.sender in self.held:
             self._hold(packet)
         elif not self._place(window, packet, now):
-            if self._is_blocked_by_gap(window, packet):
+            if self.layer.flushes or self._is_blocked_by_gap(window, packet):
                 self.layer.resyncs.drop(1, window, now)
             else:
                 self._hold(packet)
@@ -106,8 +110,11 @@ class Intake:
     def _is_over_limit(self, window: ReceiveWindow, packet: Packet) -> bool:
         """Return whether a datagram has too many bytes for what the window holds as a
         rule."""
-        nbytes = window.ring.nbytes
-        return nbytes > 0 and nbytes + len(packet.data) > ROOM * self.layer.config.max_bytes
+        nbytes, most = window.ring.nbytes, ROOM * self.layer.config.max_bytes
+        is_over = nbytes > 0 and nbytes + len(packet.data) > most
+        if is_over and self.layer.flushes:              # its header and duplicates do not count
+            is_over = nbytes + size_of_new(window.stream, packet.data) > most
+        return is_over
 
     def _has_room(self, window: ReceiveWindow, packet: Packet) -> bool:
         """Return whether a window takes a datagram. It takes more than as a rule while

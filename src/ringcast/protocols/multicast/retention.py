@@ -40,8 +40,14 @@ def make_room(stream: Stream, datagram: "Buffer", prefix: int = wire.HEADER_SIZE
         if runs:
             first, count, *_ = runs[-1]
             _free_seqnos(stream, (first + count - 1) % MODULUS)
-            _free_bytes(stream, sum(_size_of_new(stream, first, count, nbytes)
-                                    for first, count, _, nbytes, *_ in runs))
+            _free_bytes(stream, size_of_new(stream, datagram, prefix))
+
+
+def size_of_new(stream: Stream, datagram: "Buffer", prefix: int = wire.HEADER_SIZE) -> int:
+    """Return how many bytes the messages of a datagram have that are new here. A run of
+    which a part is new does not count."""
+    return sum(nbytes for first, count, _, nbytes, *_ in list_runs(datagram, prefix)
+               if _is_new(stream, first, count))
 
 
 def _free_seqnos(stream: Stream, last: Seqno) -> None:
@@ -62,11 +68,9 @@ def _free_bytes(stream: Stream, size: int) -> None:
     stream.release(seqno)
 
 
-def _size_of_new(stream: Stream, first: Seqno, count: int, nbytes: int) -> int:
-    """Return how many bytes of a run are new here; 0 if only a part of it is new."""
+def _is_new(stream: Stream, first: Seqno, count: int) -> bool:
+    """Return whether no message of a run has come before."""
     ring = stream.ring
-    if precedes(ring.hr, first):
-        return nbytes
     seqnos = ((first + step) % MODULUS for step in range(count))
-    return 0 if any(not precedes(ring.hd, seqno) or ring.get(seqno) is not None
-                    for seqno in seqnos) else nbytes
+    return precedes(ring.hr, first) or all(precedes(ring.hd, seqno) and ring.get(seqno) is None
+                                           for seqno in seqnos)
