@@ -105,6 +105,16 @@ class Stream:
         self._settle()
         return handed
 
+    def skip(self, count: int) -> None:
+        """Pass over the next `count` messages, as far as they are here: the application
+        does not get them."""
+        first = (self.ring.hd + 1) % MODULUS
+        if count and (payloads := self.ring.remove_many(count, nullify=False)):
+            if self.kept_marks is not None:
+                self._keep_marks(self.kept_marks, first, len(payloads))
+            self.marks.split(first, payloads)
+            self._settle()
+
     def _keep_marks(self, kept: Marks, first: Seqno, count: int) -> None:
         """Keep the flags of messages that leave the window and that others may ask
         for, in the order of the seqnos."""

@@ -683,6 +683,52 @@ def test_a_member_that_stops_receiving_waits_for_no_messages(protocol):
     assert len(network.sent) == num_sent
 
 
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_an_oob_message_has_the_id_of_the_view_that_the_application_has_seen(protocol):
+    network, membership, a, b = group(protocol, "AB")
+    b.finishes, b.room = False, 0
+    a.send(b"A-1")
+    network.run(20)
+    membership.install(membership.prepare([a, b]))
+    a.send(b"A-2", flags=int(Flag.OOB))
+    network.run(20)
+    assert b.log == [("view", 1), ("message", "A", b"A-2", 1)]
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_view_brings_a_lost_tail_to_light(protocol):
+    """No HIGHEST and no STABILITY tells B of it."""
+    network, membership, a, b, c = group(protocol)
+    if network.lossless:
+        pytest.skip("nothing is lost there")
+    network.dropped = lambda source, dest, kind: dest is b and kind in (DATA, HIGHEST, STABILITY)
+    a.send(*numbered("A", 1, 5))
+    network.run(100)
+    assert b.window(a).ring.hr == 0
+    membership.install(membership.prepare([a, b, c]))
+    assert not b.multicast.is_complete()
+    membership.settle([a, b, c])
+    assert b.got(a, 1) == numbered("A", 1, 5)
+
+
+def test_a_view_is_a_reason_to_announce_the_highest_seqno_soon():
+    """It had been announced for a second, ever more rarely; the joiner did not hear
+    it."""
+    network, membership, a, b = group(names="AB")
+    c = network.add("C")
+    reports = membership.prepare([a, b, c])
+    b.finishes = False
+    a.send(*numbered("A", 1, 5))
+    network.run(1000)
+    announced = network.num_sent(HIGHEST, a)
+    membership.install(reports)
+    network.run(4)
+    assert network.num_sent(HIGHEST, a) > announced
+    membership.settle([a, b, c])
+    network.run(20)
+    assert c.got(a) == numbered("A", 1, 5)
+
+
 # ------------------------------------------------------------------------------- fetch and hold
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
@@ -887,6 +933,34 @@ def test_a_message_that_comes_late_from_the_crashed_sender_itself_counts():
     assert a.multicast.is_complete() and a.got(c, 1) == numbered("C", 1, 5)
     network.rest()
     assert a.views() == [1, 2]
+
+
+def test_what_comes_late_from_behind_the_cut_is_not_taken():
+    network, membership, a, b, c = group()
+    network.dropped = lose_from(c, DATA, REPEAT, to=[a])
+    c.send(*numbered("C", 1, 5))
+    network.run(5)
+    network.dropped = lambda source, dest, kind: source is c or kind == FETCH
+    c.send(b"C-6", flags=int(Flag.OOB))
+    datagram = next(datagram for source, kind, datagram in reversed(network.sent) if kind == DATA)
+    membership.change([a, b])
+    a.inbox.append(datagram)
+    a.turn()
+    assert a.got(c) == []
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_flags_are_kept_no_longer_than_their_messages(protocol):
+    network, _, a, b, c = group(protocol)
+    c.finishes = False
+    for _ in range(10):
+        a.send(b"A", flags=int(Flag.OOB))
+    network.run(50)
+    assert len(b.window(a).stream.kept_marks) == 10
+    c.finishes = True
+    c.finish()
+    network.rest()
+    assert len(b.window(a).stream.kept_marks) == len(b.window(a).stream.marks) == 0
 
 
 def test_a_fetch_is_answered_with_no_more_than_asked_and_no_faster_than_the_pace():

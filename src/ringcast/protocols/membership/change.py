@@ -101,6 +101,12 @@ class Change:
                 seats[place] = seat
         return seats
 
+    def elsewhere(self) -> set[int]:
+        """Return the members that do not come from the view that they were thought to
+        have: they are in another group by now."""
+        return {seat.incarnation for seat in self.seats
+                if self.reports[seat.incarnation].view_id != seat.before}
+
     def decide(self, ours: Install | None) -> Install:
         """Return the view, now that all have reported. The coordinator has `ours`."""
         seats, gone = [], []

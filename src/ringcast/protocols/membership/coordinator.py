@@ -76,17 +76,42 @@ class Coordinator:
         if change.missing():
             return
         if (finish := change.unfinished(self.layer.install)) is not None:
-            self.begin(change.seats, finish, now)
+            self.begin(finishing(change.seats, finish), finish, now)
+        elif elsewhere := change.elsewhere():
+            self._drop(elsewhere)
+            self.layer.detection.depart(elsewhere)
+            self.begin([seat for seat in change.seats if seat.incarnation not in elsewhere], None,
+                       now)
         else:
             change.decide(self.layer.install)
             self.send(now)
 
     def take_refusal(self, sender: int, refuse: Refuse, now: Instant) -> None:
-        """A member has promised a higher id: try again with one above it."""
-        change = self.change
-        if change is not None and refuse.id == change.id and sender in change.missing():
-            self.layer.promised = max(self.layer.promised, refuse.promised)
+        """A member has promised a higher id: try again with one above it. Somebody new
+        goes with the coordinator whom it has promised."""
+        layer, change = self.layer, self.change
+        is_idle = not self.is_changing and layer.acting(()) == layer.local.incarnation
+        if is_idle and sender in layer.members and refuse.id == layer.view_id:
+            layer.promised = max(layer.promised, refuse.promised)
+            self.begin([moved(seat, layer.view_id) for seat in layer.members.values()], None, now)
+        if change is None or refuse.id != change.id or sender not in change.missing():
+            return
+        layer.promised = max(layer.promised, refuse.promised)
+        if change.install is not None:
+            self.begin(finishing(change.seats, change.install), None, now)
+        elif sender in layer.members:
             self.begin(change.seats, None, now)
+        else:
+            self._drop({sender})
+            self.begin([seat for seat in change.seats if seat.incarnation != sender], None, now)
+
+    def _drop(self, members: set[int]) -> None:
+        """Do not wait for those who wanted to come, nor for a group that one of them is
+        in."""
+        for member in members:
+            self.layer.meeting.discovery.forget(member)
+        self.offered = {who: offer for who, offer in self.offered.items()
+                        if not any(offer.seat(member) for member in members)}
 
     def take_installed(self, sender: int, installed: Installed, now: Instant) -> None:
         """When all are complete, tell everybody. A member that asks again missed that."""
@@ -149,10 +174,7 @@ class Coordinator:
             patience = 2 * timeout
         if not missing or age < patience:
             return False
-        for member in strangers:
-            layer.meeting.discovery.forget(member)
-        self.offered = {who: offer for who, offer in self.offered.items()
-                        if not any(offer.seat(member) for member in strangers)}
+        self._drop(strangers)
         if age >= timeout:
             layer.detection.depart(missing)
         return True
@@ -208,3 +230,9 @@ class Coordinator:
 def moved(seat: Seat, before: int) -> Seat:
     """Return the seat of a member in the view after `before`."""
     return Seat(seat.name, seat.incarnation, seat.physical, before)
+
+
+def finishing(seats: list[Seat], install: Install) -> list[Seat]:
+    """Return seats whose members install another view first: they come from that one
+    then."""
+    return [moved(seat, install.id) if install.seat(seat.incarnation) else seat for seat in seats]

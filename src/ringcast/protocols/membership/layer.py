@@ -72,6 +72,7 @@ from ringcast.stack import Instant, Layer, Packet
 
 FARTHEST = 1 << 20                      # views that an id may be ahead of ours ...
 HIGHEST = 1 << 30                       # ... and of none
+WAIT = nanoseconds(500.0)               # for the view that was promised
 
 
 class Membership(Layer):
@@ -87,7 +88,8 @@ class Membership(Layer):
         self.coordinator = Coordinator(self)
         self.install: Install | None = None             # the view that we have
         self.members: dict[int, Seat] = {}              # of it, the oldest first
-        self.promised = 0                               # the last PREPARE that we answered
+        self.promised = 0                               # the last PREPARE that we answered ...
+        self.promised_at: Instant = 0                   # ... and when
         self.primary_id = 0
         self.electorate: list[int] = []
         self.leavers: set[int] = set()                  # members that say LEAVE
@@ -304,11 +306,14 @@ class Membership(Layer):
         seat = next((seat for seat in prepare.seats if seat.incarnation == mine), None)
         if seat is None or not self.is_open or prepare.id == self.view_id:
             return                                      # not for us, or late
+        if self.install and seat.before != self.view_id and sender not in self.members:
+            self.meeting.present(now)                   # it does not know that we are in a group
+            return
         self.update_routes(prepare.seats)
         if prepare.id < self.promised:
             self.send_control(REFUSE, Refuse(prepare.id, self.promised), sender, now)
             return
-        self.promised = prepare.id
+        self.promised, self.promised_at = prepare.id, now
         if sender != mine:
             self.coordinator.stop()                     # that one is ahead of us
         if prepare.finish is not None:
@@ -443,18 +448,30 @@ class Membership(Layer):
             self.meeting.seek(now)
         if self.install is not None:
             self.detection.tick(now)
-            self._remind(now)
-        self.next_step = None
+            if self.next_step is not None and self.next_step <= now:
+                self._remind(now)
+        if self.next_step is not None and self.next_step <= now:
+            self.next_step = None
         self._step(now)
 
     def _remind(self, now: Instant) -> None:
-        """Repeat that we leave, and that we have the view."""
-        if self.next_step is None or self.next_step > now:
-            return
+        """Repeat that we leave, and that we have the view. If we have promised a view
+        that does not come, ask for another one: until then we deliver little."""
+        coordinator = self.acting(self.detection.gone(now))
         if self.is_leaving:
             self.send_control(LEAVE, Empty(), EVERYONE, now)
         if self.settled_id != self.view_id:
-            self._answer(self.acting(self.detection.gone(now)), now)
+            self._answer(coordinator, now)
+        if self._is_kept_waiting(now):
+            refusal = Refuse(self.view_id, self.promised)
+            if coordinator == self.local.incarnation:
+                self.coordinator.take_refusal(coordinator, refusal, now)
+            else:
+                self.send_control(REFUSE, refusal, coordinator, now)
+
+    def _is_kept_waiting(self, now: Instant) -> bool:
+        """Return whether we have promised a view that should have come by now."""
+        return self.promised > self.view_id and now - self.promised_at >= WAIT
 
     def _step(self, now: Instant) -> None:
         """Do what a member or coordinator has to do now, and set the deadline of the
@@ -468,7 +485,8 @@ class Membership(Layer):
         discovery, due = self.meeting.discovery, self.coordinator.due()
         if self.install is None and self.coordinator.change is None:
             due.append(discovery.changed + discovery.margin)
-        elif self.install is not None and (self.is_leaving or self.settled_id != self.view_id):
+        elif self.install is not None and (self.is_leaving or self.settled_id != self.view_id
+                                           or self.promised > self.view_id):
             due.append(now + discovery.interval)
         soonest = min((each for each in due if each > now), default=None)
         if soonest is not None and (self.next_step is None or soonest < self.next_step):

@@ -356,6 +356,8 @@ class Multicast(Rules):
                 break
             window = windows[(self.turn + step) % len(windows)]
             stream = window.stream if window else self.own
+            if stream in flushing.skips:
+                flushing.skip(stream)
             most = flushing.limit(stream, limit - handed)
             if most == 0:                               # to Stream.take that would mean all
                 continue

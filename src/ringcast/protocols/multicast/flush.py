@@ -92,6 +92,7 @@ class Departed(ReceiveWindow):
     cut: Seqno = 0                      # where it ends
     holder: int = 0                     # who has all of it; 0: nobody has more than we
     is_held: bool = True                # others may ask for it
+    is_skipped: bool = False            # our application was not shown the view with its sender
 
     @property
     def is_complete(self) -> bool:
@@ -99,7 +100,7 @@ class Departed(ReceiveWindow):
 
     @property
     def is_delivered(self) -> bool:
-        return not precedes(self.ring.hd, self.cut)
+        return self.is_skipped or not precedes(self.ring.hd, self.cut)
 
 
 class Pending(NamedTuple):
@@ -134,6 +135,7 @@ class Flush:
         self.frozen: dict[Stream, Seqno] | None = None      # the same, by stream
         self.cuts: dict[Stream, Seqno] = {}         # at which the view before ended
         self.unsettled: set[Stream] = set()         # of new members: deliver nothing of them yet
+        self.skips: dict[Stream, Seqno] = {}        # where streams begin for our application
         self.pending: deque[Pending] = deque()      # views that the application has not seen
         self.is_view_next = False                   # one waits only for Effects of its own
         self.departed: dict[int, Departed] = {}     # by incarnation, those gone first at first
@@ -176,6 +178,15 @@ class Flush:
                 end = ends.get(stream, hd)
                 most = min(most, (end - hd) % MODULUS) if precedes(hd, end) else 0
         return most
+
+    def skip(self, stream: Stream) -> None:
+        """Pass over what comes before the place where a stream begins for our
+        application."""
+        hd, begin = stream.ring.hd, self.skips[stream]
+        if precedes(hd, begin):
+            stream.skip(self.limit(stream, (begin - hd) % MODULUS))
+        if not precedes(stream.ring.hd, begin):
+            del self.skips[stream]
 
     # -------------------------------------------------------------------------------------- install
 
@@ -268,23 +279,24 @@ class Flush:
         void: Pending | None = None
         for pending in self.pending:
             if void is not None:
-                pending = Pending(self._joined(void.view, pending.view),
-                                  void.cuts | pending.cuts, pending.is_void)
+                before = kept[-1].view if kept else self.shown
+                pending = Pending(joined(before, void.view, pending.view),
+                                  self._cuts_without(void, pending), pending.is_void)
             void = pending if pending.is_void else None
             if void is None:
                 kept.append(pending)
         self.pending = kept
 
-    def _joined(self, void: View, view: View) -> View:
-        """Return a view as the application sees it that is not shown the one before."""
-        old = self.shown.members if self.shown is not None else ()
-        left = dict.fromkeys(member for member in void.left + view.left if member in old)
-        departed = void.departed | view.departed
-        return msgspec.structs.replace(
-            view, left=tuple(left),
-            joined=tuple(dict.fromkeys(member for member in void.joined + view.joined
-                                       if member in view)),
-            departed={member: departed[member] for member in left if member in departed})
+    def _cuts_without(self, void: Pending, pending: Pending) -> dict[Stream, Seqno]:
+        """Return what comes before a view if the one before it, which is void, is not
+        shown. A stream that began in that one begins after both, for our application
+        too; if its sender is gone by now, it is not delivered."""
+        begun = pending.cuts.keys() - void.cuts.keys()
+        self.skips |= {stream: pending.cuts[stream] for stream in begun}
+        for gone in self.departed.values():
+            gone.is_skipped |= gone.stream in begun
+        return void.cuts | {stream: cut for stream, cut in pending.cuts.items()
+                            if stream not in begun}
 
     # ------------------------------------------------------------------------ views at their places
 
@@ -363,6 +375,7 @@ class Flush:
         gone = self.departed.pop(origin)
         self.paces.pop(gone.stream, None)
         self.fetches.pop(origin, None)
+        self.skips.pop(gone.stream, None)
 
     def _give_up(self, origin: int) -> None:
         """Deliver nothing more of a departed sender, and hold nothing of it."""
@@ -470,3 +483,16 @@ class Flush:
         if packet.kind == HELD:
             self.layer.counters.held_received += added
         return True
+
+
+def joined(before: View | None, void: View, view: View) -> View:
+    """Return a view as an application sees it that comes to it from the view `before`,
+    and is not shown the void one between them."""
+    left = dict.fromkeys(member for member in void.left + view.left
+                         if before is not None and member in before)
+    departed = void.departed | view.departed
+    return msgspec.structs.replace(
+        view, left=tuple(left),
+        joined=tuple(dict.fromkeys(member for member in void.joined + view.joined
+                                   if member in view)),
+        departed={member: departed[member] for member in left if member in departed})

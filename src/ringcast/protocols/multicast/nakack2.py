@@ -248,8 +248,6 @@ class Nakack2(Multicast):
         self.queue.retain(self.starts.deferred.keys() | self.members.keys())
         self.purge()
         self.resyncs.answer(now)                        # behind the STARTs
-        if self.flushes:
-            self.resyncs.answered.clear()               # a new member asks when it has this view
 
     # ---------------------------------------------------------------------------------- connections
 
