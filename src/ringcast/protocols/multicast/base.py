@@ -35,7 +35,7 @@ from ringcast.kinds import Kind, takes
 from ringcast.protocols.budget import ReceiveBudget, set_window_limit, tune_bundling
 from ringcast.protocols.incoming import EarlyDeliveries
 from ringcast.protocols.multicast.flush import FETCH, HELD, Agreed, Departed, Fetch, Flush
-from ringcast.protocols.multicast.retention import follow_low, make_room
+from ringcast.protocols.multicast.retention import ROOM, follow_low
 from ringcast.protocols.multicast.rules import Rules
 from ringcast.protocols.multicast.starts import START, LaterStart, Starts
 from ringcast.protocols.multicast.windows import MOST_LEAVING, ReceiveWindow, ReceiveWindows
@@ -58,7 +58,8 @@ class Highest(msgspec.Struct, array_like=True):
 class HighestAndLow(Highest, array_like=True):
     """A HIGHEST in a group that agrees on its views."""
 
-    low: Seqno | None = None            # all members have finished everything up to here
+    low: Seqno | None = None            # all members have finished everything up to here ...
+    view_id: int = 0                    # ... all of this view
 
 
 DATA = Kind(1, "data", messages_at=wire.HEADER_SIZE)  # sent for the first time
@@ -121,8 +122,10 @@ class Multicast(Rules):
         self.epoch = epoch
         self.budget = budget
         self.interval = nanoseconds(config.xmit_interval)
-        self.receive_bytes = config.max_bytes           # in a receive window
-        window = self.make_window(offset, config.max_bytes)
+        # What a receive window holds, in messages and bytes.
+        self.receive_capacity = config.capacity * (ROOM if flushes else 1)
+        self.receive_bytes = config.max_bytes * (ROOM if flushes else 1)
+        window = self.make_window(offset, config.capacity, config.max_bytes)
         self.send_window = SendWindow(window, bundle=config.max_bundle_size,
                                       datagram=config.max_datagram)
         tune_bundling(self.send_window, config)
@@ -143,7 +146,7 @@ class Multicast(Rules):
     def _open_stream(self, sender: Address, offset: Seqno) -> Stream:
         """Return the stream of a sender, with a window of its own that begins after
         `offset`."""
-        window = self.make_window(offset, self.receive_bytes)
+        window = self.make_window(offset, self.receive_capacity, self.receive_bytes)
         stream = Stream(self, sender, None, window, self.config)
         stream.kept_marks = Marks() if self.flushes else None
         return stream
@@ -211,8 +214,6 @@ class Multicast(Rules):
                 self.counters.num_unknown_sender += 1
             return
         ring = window.ring
-        if self.flushes:
-            make_room(window.stream, packet.data)
         arrivals = wire.read_data(packet.data, ring.low, ring.capacity)
         if arrivals is None:
             self.counters.num_bad += 1
@@ -303,7 +304,7 @@ class Multicast(Rules):
             self.refuse(sender, now)
         elif window is not None:
             window.ring.announce(highest.seqno)
-            if highest.low is not None and self.flushes:
+            if highest.low is not None and self.flushes and highest.view_id == self.view_id:
                 follow_low(window.stream, highest.low)
             if highest.low != highest.seqno:            # else the sender knows that all have it
                 window.report_due |= not precedes(window.stream.finished, highest.seqno)
@@ -480,7 +481,7 @@ class Multicast(Rules):
         if not self.flushes:
             return Highest(window.sent)
         self.told_low = window.ring.low
-        return HighestAndLow(window.sent, window.ring.low)
+        return HighestAndLow(window.sent, window.ring.low, self.view_id)
 
     def ask(self, sender: int, window: ReceiveWindow, now: Instant) -> None:
         """Send the sender an XMIT-REQ for what is missing."""

@@ -43,7 +43,7 @@ from ringcast._core.marks import Marks
 from ringcast._core.stamps import Stamps
 from ringcast._core.window import Window
 from ringcast.kinds import Kind
-from ringcast.protocols.multicast.retention import make_room
+from ringcast.protocols.multicast.retention import MOST_ROOM
 from ringcast.protocols.multicast.windows import MOST_LEAVING, ReceiveWindow
 from ringcast.protocols.retransmission import Gaps, Pace, Requests, announced, clipped, requests
 from ringcast.protocols.seqnos import MODULUS, Range, Seqno, count, earlier, precedes
@@ -251,6 +251,8 @@ class Flush:
         self.unsettled.discard(stream)                  # the cut is where somebody has all of it
         cut = agreed.cuts.get(sender, window.offset)
         stream.release(earlier((cut - stream.ring.capacity) % MODULUS, stream.finished))
+        stream.ring.max_bytes = max(stream.ring.max_bytes,
+                                    MOST_ROOM * self.layer.config.max_bytes)
         stream.ring.announce(cut)
         gaps = Gaps(stream.ring.hr)
         gaps.tail = announced(stream.ring)              # nothing more comes by itself: ask now
@@ -473,7 +475,6 @@ class Flush:
         """Add messages up to the cut. Return False if the datagram is damaged."""
         if gone.is_complete:
             return True
-        make_room(gone.stream, packet.data, prefix)
         ring = gone.ring
         room = (gone.cut - ring.low) % MODULUS if precedes(ring.low, gone.cut) else 0
         arrivals = wire.read_data(packet.data, ring.low, min(room, ring.capacity), prefix)

@@ -18,7 +18,6 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from ringcast._core import wire
-from ringcast.protocols.multicast.retention import make_room, size_of_new
 from ringcast.protocols.multicast.windows import ReceiveWindow
 from ringcast.protocols.seqnos import MODULUS, precedes
 from ringcast.stack import Instant, Packet
@@ -79,8 +78,6 @@ class Intake:
     def _place(self, window: ReceiveWindow, packet: Packet, now: Instant) -> bool:
         """Add a datagram to its window. Return whether all of it found room."""
         layer = self.layer
-        if layer.flushes:
-            make_room(window.stream, packet.data)
         if layer.lossless and self._is_over_limit(window, packet):
             self._discard(window)
             if not self._has_room(window, packet):
@@ -102,7 +99,7 @@ class Intake:
     def _discard(self, window: ReceiveWindow) -> int:
         """Free what is finished and was kept for others: it must not take the room of
         what comes. Return how many messages that were. (In a group that agrees on its
-        views, all has been freed already that may be: see make_room.)"""
+        views it has room of its own: see retention.py.)"""
         if self.layer.flushes:
             return 0
         return window.ring.stable(window.stream.finished)
@@ -110,11 +107,8 @@ class Intake:
     def _is_over_limit(self, window: ReceiveWindow, packet: Packet) -> bool:
         """Return whether a datagram has too many bytes for what the window holds as a
         rule."""
-        nbytes, most = window.ring.nbytes, ROOM * self.layer.config.max_bytes
-        is_over = nbytes > 0 and nbytes + len(packet.data) > most
-        if is_over and self.layer.flushes:              # its header and duplicates do not count
-            is_over = nbytes + size_of_new(window.stream, packet.data) > most
-        return is_over
+        nbytes = window.ring.nbytes
+        return nbytes > 0 and nbytes + len(packet.data) > ROOM * self.layer.config.max_bytes
 
     def _has_room(self, window: ReceiveWindow, packet: Packet) -> bool:
         """Return whether a window takes a datagram. It takes more than as a rule while

@@ -104,10 +104,10 @@ class Nakack2(Multicast):
         self.resyncs = Resyncs(self)
         self.unreported_bytes = 0                  # finished since the last vote, of all streams
 
-    def make_window(self, offset: Seqno, max_bytes: int) -> Window:
+    def make_window(self, offset: Seqno, capacity: int, max_bytes: int) -> Window:
         if self.config.use_ring_buffer:
-            return RingBuffer(self.config.capacity, offset, max_bytes=max_bytes)
-        return SeqnoTable(offset, capacity=self.config.capacity, max_bytes=max_bytes)
+            return RingBuffer(capacity, offset, max_bytes=max_bytes)
+        return SeqnoTable(offset, capacity=capacity, max_bytes=max_bytes)
 
     # --------------------------------------------------------------- with or without retransmission
 

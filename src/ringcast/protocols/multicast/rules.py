@@ -12,7 +12,7 @@ from ringcast.stack import Instant, Layer
 class Rules(Layer):
     """The methods that a reliable multicast must have besides those of Multicast."""
 
-    def make_window(self, offset: Seqno, max_bytes: int) -> Window:
+    def make_window(self, offset: Seqno, capacity: int, max_bytes: int) -> Window:
         """Return a window of the kind that this protocol uses."""
         raise NotImplementedError
 
