@@ -41,18 +41,20 @@ def size_of(bundle: int) -> int:
                - HEAD.size)
 
 
-def rejoin(fragments: list[bytes]) -> list[tuple[bytes, bool]]:
-    """Return the messages of fragments that were not acknowledged, and for each whether
-    it is only the end of a message. A message without its last fragment is left out:
-    its sender knows that it was not sent."""
+def rejoin(fragments: list[bytes]) -> list[tuple[int, bytes, bool]]:
+    """Return the messages of fragments that were not acknowledged: for each the place
+    of its last fragment, the payload, and whether that is only the end of a message. A
+    message without its last fragment is left out: its sender knows that it was not
+    sent."""
     parts: dict[int, list[bytes]] = {}
-    complete: dict[int, bool] = {}
-    for fragment in fragments:
+    complete: dict[int, tuple[int, bool]] = {}
+    for place, fragment in enumerate(fragments):
         number, index, count = HEAD.unpack_from(fragment)
         parts.setdefault(number, []).append(fragment[HEAD.size:])
         if index == count - 1:
-            complete[number] = len(parts[number]) == count
-    return [(b"".join(parts[number]), not whole) for number, whole in complete.items()]
+            complete[number] = place, len(parts[number]) == count
+    return [(place, b"".join(parts[number]), not whole)
+            for number, (place, whole) in complete.items()]
 
 
 class Assembly:

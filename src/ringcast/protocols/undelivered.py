@@ -5,20 +5,21 @@ from ringcast._core.stamps import Stamps
 from ringcast.address import Address
 from ringcast.flags import FRAGMENT, Flag
 from ringcast.protocols.frag import rejoin
+from ringcast.protocols.seqnos import MODULUS
 
 
 def as_sent(runs: list[Batch], stamps: Stamps, local: Address, dest: Address | None,
             view_id: int) -> list[Batch]:
     """Return the messages of `local` to `dest` (None: to everybody) that these runs of
-    one window hold. Fragments are put together; what remains of a message whose first
-    fragments are not here has the flag INCOMPLETE."""
+    one window hold. Fragments are put together, under the seqno of the last one; what
+    remains of a message whose first fragments are not here has the flag INCOMPLETE."""
     batches = []
     for run in runs:
         if run.flags & FRAGMENT:
             flags = run.flags & ~FRAGMENT
-            batches += [Batch(local, run.last, [payload], view_id, dest,
+            batches += [Batch(local, (run.first + place) % MODULUS, [payload], view_id, dest,
                               flags | Flag.INCOMPLETE if is_rest else flags)
-                        for payload, is_rest in rejoin(run.payloads)]
+                        for place, payload, is_rest in rejoin(run.payloads)]
         else:
             batches.append(run.addressed(local, dest, view_id, None,
                                          stamps.take(run.first, len(run))))
