@@ -5,6 +5,7 @@ from itertools import pairwise
 import pytest
 
 from ringcast._core import wire
+from ringcast.errors import ConfigError
 from tests.protocols.membership.world import MS, World
 
 FIVE = "ABCDE"
@@ -145,6 +146,47 @@ def test_a_member_that_is_refused_is_excluded_within_100_milliseconds():
     witness.stack.refused([world["B"].address.incarnation], world.now)
     witness.end_turn()
     assert world.run_until_one(100) is not None
+
+
+def exclude(world, by, name):
+    world[by].layer.exclude(name, world.now)
+    world[by].end_turn()
+
+
+@pytest.mark.parametrize("by", ["the coordinator", "another"])
+@pytest.mark.parametrize("who", ["the coordinator", "another"])
+@pytest.mark.parametrize("loss", [0, 0.3])
+def test_an_operator_excludes_at_any_member(by, who, loss):
+    world = formed(loss=loss, suspect_timeout=1e6)      # nobody finds out by himself
+    names = list(oldest(world).view.names)
+    victim = names.pop(0 if who == "the coordinator" else 3)
+    operator = names[0 if by == "the coordinator" else 2]
+    if by == who == "the coordinator":
+        operator = names[0]                             # coordinates when the victim is gone
+    world[victim].crash()
+    world.run(1000)
+    assert set(views(world).values()) == {1}
+    exclude(world, operator, victim)
+    assert world.run_until_one(1000) is not None
+    assert all(node.view.left == (world[victim].address,) for node in world.living())
+
+
+@pytest.mark.parametrize("who", ["the coordinator", "another"])
+def test_a_member_that_was_excluded_while_it_lived_comes_back(who):
+    world = formed()
+    names = oldest(world).view.names
+    victim, operator = (names[0], names[4]) if who == "the coordinator" else (names[2], names[4])
+    exclude(world, operator, victim)
+    world.run(50)
+    assert world.run_until_one(5000) is not None
+    assert [view.left for view in world[operator].views] == [(), (world[victim].address,), ()]
+    check_histories(world.nodes.values())
+
+
+def test_only_a_member_can_be_excluded():
+    world = formed(names="AB")
+    with pytest.raises(ConfigError, match="'C' is not in the view, which has "):
+        world["A"].layer.exclude("C", world.now)
 
 
 def test_a_forged_refusal_excludes_nobody():

@@ -66,7 +66,8 @@ class Detection:
         self.silent: set[int] = set()                   # members that we suspect
         self.reports: dict[int, set[int]] = {}          # whom others suspect
         self.alone: dict[tuple[int, int], Instant] = {}     # (who, whom): since when
-        self.departed: set[int] = set()                 # members that must go
+        self.departed: set[int] = set()                 # members that must go ...
+        self.excluded: set[int] = set()                 # ... those of them that an operator named
         self.next_beat: Instant | None = None
         self.expected: Instant | None = None            # when our next turn should be
         self.num_suspected = self.num_probes = self.num_pauses = 0
@@ -84,9 +85,10 @@ class Detection:
         self.silent &= self.watched
         self.reports = {}
         self.alone = {}
-        self.departed = set()
+        self.excluded &= set(members)
+        self.departed = set(self.excluded)
         self._beat(now)
-        if self.silent:
+        if self.silent or self.excluded:
             self._tell(now)
 
     def hear(self, senders: Collection[int], now: Instant) -> None:
@@ -121,6 +123,12 @@ class Detection:
     def depart(self, members: Collection[int]) -> None:
         """Note that members must go: they are in another view, or did not answer."""
         self.departed |= set(members) & self.layer.members.keys()
+
+    def exclude(self, members: Collection[int], now: Instant) -> None:
+        """Note that members must go because an operator says so, and tell everybody."""
+        self.excluded |= set(members)
+        self.depart(members)
+        self._tell(now)
 
     # -------------------------------------------------------------------------------------- verdict
 
@@ -170,7 +178,7 @@ class Detection:
         if self.next_beat is not None and self.next_beat <= now:
             self._look(now)
             self._beat(now)
-            if self.silent:
+            if self.silent or self.excluded:
                 self._tell(now)
 
     def _recover(self, now: Instant) -> None:
@@ -212,8 +220,8 @@ class Detection:
             self._tell(now)
 
     def _tell(self, now: Instant) -> None:
-        """Tell everybody whom we suspect."""
-        body = Suspects(self.layer.view_id, sorted(self.silent))
+        """Tell everybody whom we suspect, and whom an operator here has excluded."""
+        body = Suspects(self.layer.view_id, sorted(self.silent), sorted(self.excluded))
         self.layer.send_control(SUSPECTS, body, EVERYONE, now)
 
     def _beat(self, now: Instant) -> None:

@@ -122,12 +122,12 @@ class Membership(Layer):
         return staying[0] if staying else 0
 
     def present(self) -> list[str]:
-        """Return the names of whom this member knows to be there, its own among
-        them."""
+        """Return the names of the members of the view; without one, of this member and
+        of those that it hears."""
         if self.install is not None:
-            return [seat.name for seat in self.install.seats]
-        return [self.local.name,
-                *(seat.name for seat in self.meeting.discovery.candidates())]
+            return [seat.name for seat in self.members.values()]
+        heard = {**self.meeting.discovery.others, **self.meeting.discovery.seekers}
+        return [self.local.name, *(found.seat.name for found in heard.values())]
 
     def agreed(self) -> bool:
         """Return whether this member has left, if it leaves; otherwise whether all
@@ -147,18 +147,19 @@ class Membership(Layer):
         if not gone:
             names = ", ".join(seat.name for seat in self.members.values())
             raise ConfigError(f"{name!r} is not in the view, which has {names or 'nobody'}")
-        self.detection.depart(gone)
+        self.detection.exclude(gone, now)
         self._step(now)
 
     def leave(self, now: Instant) -> None:
         """Tell the others that this member leaves."""
         self.is_leaving = True
         self.leavers.add(self.local.incarnation)
+        if self.is_open:
+            self.send_control(LEAVE, Empty(), EVERYONE, now)
         if self.install is None or len(self.members) == 1:
             self._end()
-            return
-        self.send_control(LEAVE, Empty(), EVERYONE, now)
-        self._step(now)
+        else:
+            self._step(now)
 
     def _end(self) -> None:
         """Say nothing any more: this member has left."""
@@ -271,6 +272,7 @@ class Membership(Layer):
             return False
         if sender in self.members and suspects.view_id == self.view_id:
             self.detection.take(sender, suspects.silent, now)
+            self.detection.depart(set(suspects.excluded) - {self.local.incarnation})
         return True
 
     @takes(LEAVE)

@@ -54,10 +54,12 @@ class Alive(msgspec.Struct, array_like=True):
 
 
 class Suspects(msgspec.Struct, array_like=True):
-    """SUSPECTS: all members that I do not hear."""
+    """SUSPECTS: all members that I do not hear, and those that an operator here has
+    excluded."""
 
     view_id: ViewId
     silent: Incarnations
+    excluded: Incarnations = []
 
 
 class Seat(msgspec.Struct, array_like=True):
