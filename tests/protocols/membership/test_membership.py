@@ -5,8 +5,10 @@ from itertools import pairwise
 import pytest
 
 from ringcast._core import wire
+from ringcast.address import EVERYONE
 from ringcast.errors import ConfigError
-from tests.protocols.membership.world import MS, World
+from ringcast.protocols.membership.messages import SEEK, Seek
+from tests.protocols.membership.world import MS, Node, World
 
 FIVE = "ABCDE"
 
@@ -181,6 +183,21 @@ def test_a_member_that_was_excluded_while_it_lived_comes_back(who):
     assert world.run_until_one(5000) is not None
     assert [view.left for view in world[operator].views] == [(), (world[victim].address,), ()]
     check_histories(world.nodes.values())
+
+
+@pytest.mark.parametrize("pause", [0.01, 1, 20, 50])
+def test_however_often_somebody_seeks_with_its_name_a_member_stays(pause):
+    world = formed(names="ABC")
+    namesake = Node(world, "A")
+    world.nodes["another A"] = namesake
+    seek = Seek("A", namesake.physical, {"stack": "paper"})
+    for _ in range(20):
+        namesake.layer.send_control(SEEK, seek, EVERYONE, world.now)
+        namesake.end_turn()
+        world.run(pause)
+    del world.nodes["another A"]
+    world.run(1000)
+    assert [len(node.views) for node in world.living()] == [1, 1, 1]
 
 
 def test_only_a_member_can_be_excluded():

@@ -124,6 +124,13 @@ class Detection:
         """Note that members must go: they are in another view, or did not answer."""
         self.departed |= set(members) & self.layer.members.keys()
 
+    def doubt(self, member: int, now: Instant) -> None:
+        """Probe a member that may have died. This is no refusal: however often somebody
+        makes us doubt, the member is suspected only if it does not answer."""
+        if member in self.watched and member not in self.probing and member not in self.silent:
+            self.probing[member] = Probing(PROBES, now, self.timeout // PROBE_SHARE)
+            self._probe(now)
+
     def exclude(self, members: Collection[int], now: Instant) -> None:
         """Note that members must go because an operator says so, and tell everybody."""
         self.excluded |= set(members)

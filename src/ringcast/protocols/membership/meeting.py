@@ -115,7 +115,7 @@ class Meeting:
         alive, the other must take another name."""
         layer = self.layer
         if member != layer.local.incarnation:
-            layer.detection.refuse(member, now)
+            layer.detection.doubt(member, now)
         elif layer.install is not None or layer.local.incarnation < sender:
             self.present(now, name)
 
