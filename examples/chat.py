@@ -1,7 +1,7 @@
 """Chat between terminals. Each line that you type goes to all others.
 
-    python examples/chat.py ann ann,bob         # in one terminal
-    python examples/chat.py bob ann,bob         # in another one
+    python examples/chat.py ann                 # in one terminal
+    python examples/chat.py bob                 # in another one
 
 End with Ctrl-D. The others go on.
 """
@@ -26,11 +26,10 @@ def show_view(view: View) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description="Chat between terminals.")
     parser.add_argument("name", help="your name")
-    parser.add_argument("members", help="all names, yours included, with commas between")
     parser.add_argument("--port", type=int, default=7700, help="port of the group")
     args = parser.parse_args()
-    with Channel("chat", name=args.name, members=args.members.split(","), port=args.port,
-                 on_message=show, on_view=show_view) as channel:
+    with Channel("chat", name=args.name, port=args.port, on_message=show,
+                 on_view=show_view) as channel:
         for line in sys.stdin:
             channel.send(line.rstrip("\n").encode(), flags=Flag.DONT_LOOPBACK)
 
