@@ -113,9 +113,9 @@ class Channel(SendPort):
             a member that comes back gets what was kept for its earlier incarnation,
             which may have finished some of that. Needs `members`.
         session: makes several processes, one after the other, one member with one
-            stream (see Session); needs deliver=False and `members`. A process that is killed and
-            started again sends again what some member had not acknowledged; members
-            drop what they have. All of these processes must have the same
+            stream (see Session); needs deliver=False and `members`. A process that is
+            killed and started again sends again what some member had not acknowledged;
+            members drop what they have. All of these processes must have the same
             max_bundle_size and max_datagram (off loopback: the same MTU), and send from
             one thread.
         faults: layers from ringcast.protocols.faults, next to the wire.

@@ -47,10 +47,10 @@ def join_command(
     """Join a group, and show its messages and views as they come. Each line of standard
     input is sent to everybody.
 
-    At the end of the input, or on SIGINT or SIGTERM, leave the group. With --json, print
-    one object a line: {"view": {"id", "members", "coordinator", "joined", "left"}} or
-    {"message": {"sender", "seqno", "payload"}}. A payload that is no UTF-8 is
-    "payload_base64", and a message to this member alone has "dest".
+    At the end of the input, or on SIGINT or SIGTERM, leave the group. With --json,
+    print one object a line: a "view" with "id", "members", "coordinator", "joined" and
+    "left", or a "message" with "sender", "seqno" and "payload". A payload that is no
+    UTF-8 is "payload_base64", and a message to this member alone has "dest".
     """
     Terminal(as_json).run(partial(Channel, group, name=name, stack=stack, discovery=discovery,
                                   **settings(options)))
