@@ -14,6 +14,7 @@ from ports import free_port
 from processes import PATIENCE, wait_for
 
 from ringcast import Channel, JoinTimeoutError, RingcastError, View
+from ringcast.stack import Layer
 
 NETWORKED = [each for each in STACKS if each != "inproc"]
 
@@ -24,7 +25,7 @@ class Member:
     def __init__(self, name=None, **options):
         self.events, self.undelivered = [], []
         self.channel = Channel(name=name, on_message=self.events.append, on_view=self.events.append,
-                               on_undelivered=self.undelivered.append, **options)
+                               **{"on_undelivered": self.undelivered.append, **options})
         self.name = self.channel.address.name
 
     @property
@@ -75,8 +76,12 @@ class Group:
         return [self.members[name] for name in names]
 
     def start(self, *names, **options):
+        """Open members and let them join."""
+        return self.join(self.open(*names, **options))
+
+    def join(self, members):
         """Let members join, side by side. Wait until all have the same view."""
-        side_by_side([member.channel.connect for member in self.open(*names, **options)])
+        side_by_side([member.channel.connect for member in members])
         self.wait_for_one_view()
         return self
 
@@ -215,6 +220,49 @@ def test_a_member_that_was_excluded_while_it_lived_is_back_by_itself(stack):
         for each in group:
             each.channel.send(b"here again")
         wait_for(lambda: all(each.got(name) == [b"here again"] for each in group for name in "ABC"))
+
+
+class Cut(Layer):
+    """A fault: while `is_cut`, nothing leaves and nothing comes."""
+
+    is_cut = False
+
+    def send(self, packets, now):
+        if not self.is_cut:
+            self.below.send(packets, now)
+
+    def receive(self, packets, now):
+        if not self.is_cut:
+            self.above.receive(packets, now)
+
+
+@pytest.mark.parametrize("is_told", [True, False], ids=["on_undelivered", "the log"])
+@pytest.mark.parametrize("stack", ["inproc", "nakack2-tcp", pytest.param("mcast-udp",
+                                                                         marks=pytest.mark.udp)])
+def test_what_the_others_will_not_be_given_goes_back_to_the_application(stack, is_told, caplog):
+    cut = Cut()
+    with caplog.at_level("WARNING", "ringcast"), Group(stack, suspect_timeout=1e7) as group:
+        (c,) = group.open("C", faults=[cut], **({} if is_told else {"on_undelivered": None}))
+        group.join([c, *group.open("A", "B")])
+        c.channel.send(b"known")
+        wait_for(lambda: all(each.got("C") == [b"known"] for each in group))
+        cut.is_cut = True
+        lost = [b"%d" % number for number in range(10)]
+        c.channel.send_many(lost)
+        wait_for(lambda: c.got("C") == [b"known", *lost])
+        group["A"].channel.exclude("C")
+        wait_for(lambda: all(has_left(group[name], "C") for name in "AB"))
+        cut.is_cut = False
+        group.wait_for_one_view()
+        c.channel.send(b"back")
+        wait_for(lambda: all(group[name].got("C") == [b"known", b"back"] for name in "AB"))
+        check_same_between_views([group["A"], group["B"]])
+    if is_told:
+        assert [payload for batch in c.undelivered for payload in batch.payloads] == lost
+        assert {batch.dest for batch in c.undelivered} == {None}
+    said = ("10 messages to everybody will not reach the others, which excluded this member while "
+            "it could not be heard")
+    assert (said in caplog.text) is not is_told
 
 
 # -------------------------------------------------------------------------------------------- dying
