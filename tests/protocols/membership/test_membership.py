@@ -67,6 +67,29 @@ def test_a_group_forms_though_a_third_of_everything_is_lost():
         assert world.run_until_one(3000) is not None, seed
 
 
+class SlowLinks(World):
+    """Members that reach each other one after the other, as over connections, and are
+    slow to answer."""
+
+    def __init__(self, seed):
+        super().__init__(seed, delay=(10 * MS, 200 * MS))
+        self.ready_at = {}
+
+    def put(self, source, dest, datagram):
+        self.cut = {(source.name, name) for name in self.nodes if self.now < (
+            self.ready_at.setdefault(frozenset((source.name, name)),
+                                     self.rng.random() * 1500 * MS))}
+        super().put(source, dest, datagram)
+
+
+def test_many_coordinators_do_not_outbid_each_other():
+    """Several groups form, because not everybody is heard at first."""
+    for seed in range(4):
+        world = SlowLinks(seed).start(*(f"m{number}" for number in range(30)))
+        assert world.run_until_one(3000) is not None, seed
+        check_histories(world.nodes.values())
+
+
 def test_no_group_forms_before_there_are_min_members():
     world = World(min_members=3).start("A", "B")
     world.run(3000)

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 COUNTER = 32                            # bits of a view's id below its counter
 MAKER = (1 << COUNTER) - 1              # these bits: the coordinator that made it
 GATHER = nanoseconds(5.0)               # for how long joins are gathered
+GIVE_WAY = nanoseconds(250.0)           # for how long strangers are left to another coordinator
 JOINING = nanoseconds(500.0)            # after which a joiner that does not answer is dropped
 
 
@@ -43,6 +44,7 @@ class Coordinator:
         self.change: Change | None = None
         self.offered: dict[int, Install] = {}
         self.gather_until: Instant | None = None
+        self.gives_way_until: Instant | None = None     # to the coordinator of another group
         self.num_changes = 0
 
     @property
@@ -54,6 +56,18 @@ class Coordinator:
         """Give up what this member has begun: it is not the coordinator."""
         self.change = None
 
+    def give_way(self, now: Instant) -> bool:
+        """Let the coordinator of another group take us in, and begin nothing for
+        strangers meanwhile: two that prepare for the same members would outbid each
+        other for ever. Return False if something else must be finished first."""
+        change = self.change
+        if change is not None and self.is_changing:
+            if change.install is not None or not change.members - self.layer.members.keys():
+                return False
+            self.change = None
+        self.gives_way_until = now + GIVE_WAY
+        return True
+
     def gather(self, now: Instant) -> None:
         """Somebody wants to come: wait a moment for others."""
         if self.gather_until is None:
@@ -62,7 +76,8 @@ class Coordinator:
     def due(self) -> list[Instant]:
         """Return when there is something to do."""
         due = [self.change.due] if self.change is not None and self.change.missing() else []
-        return due + ([self.gather_until] if self.gather_until is not None else [])
+        return due + [each for each in (self.gather_until, self.gives_way_until)
+                      if each is not None]
 
     # -------------------------------------------------------------------------------------- answers
 
@@ -99,7 +114,7 @@ class Coordinator:
         layer.promised = max(layer.promised, refuse.promised)
         if change.install is not None:
             self.begin(finishing(change.seats, change.install), None, now)
-        elif sender in layer.members:
+        elif sender in layer.members or refuse.promised > refuse.id:
             self.begin(change.seats, None, now)
         else:
             self._drop({sender})
@@ -190,8 +205,10 @@ class Coordinator:
         seats = [moved(seat, layer.view_id) for seat in staying]
         names = {seat.name for seat in seats}
         others = [moved(seat, offer.id) for offer in self.offered.values() for seat in offer.seats]
+        if self.gives_way_until is not None and now >= self.gives_way_until:
+            self.gives_way_until = None
         for seat in others + layer.meeting.discovery.candidates():
-            if seat.name not in names:
+            if seat.name not in names and self.gives_way_until is None:
                 names.add(seat.name)
                 seats.append(seat)
         is_same = [seat.incarnation for seat in seats] == list(layer.members)

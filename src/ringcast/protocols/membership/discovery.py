@@ -68,7 +68,8 @@ class Discovery:
         self.others.remember(sender, Found(seat, now))
 
     def hear_stranger(self, sender: int, view_id: int, now: Instant) -> None:
-        """Note who says ALIVE in a view that is not ours."""
+        """Note who says ALIVE in a view that is not ours. It does not seek any more."""
+        self.forget(sender)
         if view_id not in self.strangers:
             self.strangers.remember(view_id, set())
             self.since.remember(view_id, now)

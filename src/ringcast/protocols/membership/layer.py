@@ -35,7 +35,7 @@ from ringcast.address import EVERYONE, Address
 from ringcast.config import Config, nanoseconds
 from ringcast.errors import ConfigError
 from ringcast.kinds import takes
-from ringcast.protocols.membership.coordinator import COUNTER, MAKER, Coordinator
+from ringcast.protocols.membership.coordinator import COUNTER, GIVE_WAY, MAKER, Coordinator
 from ringcast.protocols.membership.detection import Detection
 from ringcast.protocols.membership.meeting import Meeting
 from ringcast.protocols.membership.messages import (
@@ -190,9 +190,10 @@ class Membership(Layer):
 
     def linked(self, member: int, now: Instant) -> None:
         """Seek, or say that we are there: a member that has just been reached may not
-        know us."""
+        know us. Do not form a group before it has spoken."""
         if self.is_open and self.install is None:
-            self.meeting.seek(now)
+            self.meeting.discovery.changed = now
+            self.meeting.answer(member, now)
         elif self.is_open and self.meeting.is_spokesman():
             self.meeting.present(now)
         self.above.linked(member, now)
@@ -312,12 +313,17 @@ class Membership(Layer):
             self.meeting.present(now)                   # it does not know that we are in a group
             return
         self.update_routes(prepare.seats)
-        if prepare.id < self.promised:
-            self.send_control(REFUSE, Refuse(prepare.id, self.promised), sender, now)
+        is_taken = self._is_taken(sender, now)
+        if is_taken or prepare.id < self.promised:
+            promised = 0 if is_taken else self.promised
+            self.send_control(REFUSE, Refuse(prepare.id, promised), sender, now)
             return
         self.promised, self.promised_at = prepare.id, now
         if sender != mine:
             self.coordinator.stop()                     # that one is ahead of us
+            if sender not in self.members:
+                self.coordinator.give_way(now)
+                self.meeting.discovery.changed = now
         if prepare.finish is not None:
             self._install(prepare.finish, now)
             self.update_routes(prepare.seats)
@@ -328,6 +334,14 @@ class Membership(Layer):
             self.coordinator.take_report(mine, report, now)
         else:
             self.send_control(REPORT, report, sender, now)
+
+    def _is_taken(self, sender: int, now: Instant) -> bool:
+        """Return whether this member, which has no view, has promised to go with
+        another coordinator a moment ago. Else those who want it would outbid each
+        other, and all that each of them has prepared would be void."""
+        ours = {sender & MAKER, self.local.incarnation & MAKER}
+        return self.install is None and self.promised & MAKER not in ours and (
+            0 < self.promised and now - self.promised_at < GIVE_WAY)
 
     def _is_plausible(self, view_id: int) -> bool:
         """Return whether a group can have had so many views since we heard of it."""
@@ -393,8 +407,8 @@ class Membership(Layer):
         self.promised = max(self.promised, install.id)
         self.primary_id, self.electorate = install.primary_id, install.electorate
         self.leavers &= self.members.keys()
-        self.coordinator.offered = {}
-        self.meeting.join(not before, now)
+        self.coordinator.offered, self.coordinator.gives_way_until = {}, None
+        self.meeting.join(not before, bool(former.keys() - self.members.keys()), now)
         self.num_views += 1
         self.update_routes()
         self.detection.begin(list(self.members), now)

@@ -42,11 +42,17 @@ class Meeting:
     # ---------------------------------------------------------------------------------- what we say
 
     def seek(self, now: Instant) -> None:
-        """Say SEEK."""
-        layer = self.layer
+        """Say SEEK to everybody."""
         self.discovery.seek(now)
-        layer.send_control(SEEK, Seek(layer.local.name, layer.stack.physical, self.terms),
-                           EVERYONE, now)
+        self.answer(EVERYONE, now)
+
+    def answer(self, dest: int, now: Instant) -> None:
+        """Say SEEK to somebody new. It goes to that one alone: if all of a thousand
+        that start at once told everybody whenever they hear of another one, nothing
+        else would get through."""
+        layer = self.layer
+        layer.send_control(SEEK, Seek(layer.local.name, layer.stack.physical, self.terms), dest,
+                           now)
 
     def present(self, now: Instant, taken: str | None = None) -> None:
         """Say PRESENT, but not too often, because anybody may make us say it; always
@@ -99,7 +105,7 @@ class Meeting:
             if has_view:
                 layer.coordinator.gather(now)
             else:
-                self.seek(now)
+                self.answer(sender, now)
         if has_view and self.is_spokesman():
             self.present(now)
 
@@ -164,8 +170,8 @@ class Meeting:
             return
         if (len(layer.members), layer.view_id) > (present.size, present.view_id):
             self.present(now)
-        elif now >= self.offer_after and not layer.coordinator.is_changing and (
-                self.discovery.hears_all(present, now)):
+        elif now >= self.offer_after and self.discovery.hears_all(present, now) and (
+                layer.coordinator.give_way(now)):
             self.offer_after = now + self.hold_off
             layer.send_control(OFFER, install, other, now)
 
@@ -182,9 +188,12 @@ class Meeting:
         if self.is_spokesman():
             self.present(now)
 
-    def join(self, is_first: bool, now: Instant) -> None:
-        """There is a new view: whoever is in it seeks no more."""
+    def join(self, is_first: bool, has_lost: bool, now: Instant) -> None:
+        """There is a new view: whoever is in it seeks no more. If it `has_lost` members
+        soon after the view before, the next offer waits longer."""
         self.discovery.join(self.layer.members)
-        is_steady = is_first or now - self.met_at >= STEADY
-        self.hold_off = HOLD_OFF if is_steady else min(2 * self.hold_off, MOST_HOLD_OFF)
+        if is_first or now - self.met_at >= STEADY:
+            self.hold_off = HOLD_OFF
+        elif has_lost:
+            self.hold_off = min(2 * self.hold_off, MOST_HOLD_OFF)
         self.met_at = now

@@ -130,7 +130,7 @@ class Refuse(msgspec.Struct, array_like=True):
     """REFUSE: I have promised another view already."""
 
     id: ViewId
-    promised: ViewId
+    promised: ViewId                    # 0: I have no view, and go with another coordinator
 
 
 class Installed(msgspec.Struct, array_like=True):
