@@ -18,17 +18,16 @@ import msgspec
 
 from ringcast._core.ack_table import AckTable
 from ringcast._core.ring_buffer import RingBuffer
-from ringcast.address import EVERYONE, Address
+from ringcast.address import Address
 from ringcast.config import Config
 from ringcast.digest import Digest
 from ringcast.kinds import Kind, takes
 from ringcast.protocols.budget import ReceiveBudget
 from ringcast.protocols.multicast import base as multicast
 from ringcast.protocols.multicast.base import HIGHEST, Highest, Multicast
-from ringcast.protocols.multicast.retention import SHARES
 from ringcast.protocols.multicast.windows import ReceiveWindow
 from ringcast.protocols.retransmission import Backoff
-from ringcast.protocols.seqnos import MODULUS, Seqno, is_seqno, precedes
+from ringcast.protocols.seqnos import Seqno, is_seqno, precedes
 from ringcast.protocols.stream import Stream
 from ringcast.stack import Instant
 
@@ -66,17 +65,6 @@ class Mcast(Multicast):
 
     def make_window(self, offset: Seqno, capacity: int, max_bytes: int) -> RingBuffer:
         return RingBuffer(capacity, offset, max_bytes=max_bytes)
-
-    def flush(self, now: Instant, full_only: bool = False) -> None:
-        """Frame what waits. Before it, tell LOW if that has moved far: receivers may
-        need the room."""
-        if self.owes_low():
-            ring = self.send_window.ring
-            moved = (ring.low - self.told_low) % MODULUS
-            nbytes = moved * ring.nbytes // max(1, len(ring))
-            if moved >= max(1, ring.capacity // SHARES) or nbytes >= ring.max_bytes // SHARES:
-                self.send_control(HIGHEST, self.highest(), EVERYONE, now)
-        super().flush(now, full_only)
 
     # --------------------------------------------------------------------- a sender and its ack-map
 

@@ -2,8 +2,8 @@
 somebody has them when their sender dies (flush.py).
 
 A receiver keeps a message until all members have finished it. They have when the
-sender's LOW has passed it. HIGHEST tells LOW: on each scan, and under load whenever LOW
-has moved by a quarter of the window, before the messages that need the room. With
+sender's LOW has passed it. HIGHEST tells LOW: on each scan, and under load as soon as LOW
+has moved by a small part of the window, so that what is kept stays in the caches. With
 NAKACK2 STABILITY tells it. Both count only in the view that both have: in another one
 the sender does not wait for the same members.
 
@@ -16,7 +16,6 @@ from ringcast.protocols.stream import Stream
 
 ROOM = 2                # send windows that a receive window holds
 MOST_ROOM = 4           # and that of a departed sender: what is missing must find room
-SHARES = 4              # LOW is told when it has moved by this part of the window
 
 
 def follow_low(stream: Stream, low: Seqno) -> None:
