@@ -1086,6 +1086,21 @@ def test_the_last_low_is_announced_once_and_not_answered():
     assert network.num_sent(ACK, b) == acks
 
 
+def test_low_is_told_at_once_when_it_has_risen_by_a_part_of_a_window():
+    """What the members keep is freed long before xmit_interval."""
+    network, _, a, b, c = group(xmit_interval=1000)
+    low = 0
+    for first in range(1, 200, 20):
+        assert a.send(*numbered("A", first, first + 19)) == 20
+        network.run(20)
+        assert b.window(a).ring.low == c.window(a).ring.low > low
+        low = b.window(a).ring.low
+    assert network.num_sent(HIGHEST, a) <= 11
+    a.send(*numbered("A", 201, 201))
+    network.run(20)                                     # a single message is told in time
+    assert b.window(a).ring.low < 201 == b.window(a).stream.finished
+
+
 def test_a_duplicate_of_what_is_finished_and_kept_is_acknowledged_again():
     network, _, a, b, c = group()
     c.finishes = False

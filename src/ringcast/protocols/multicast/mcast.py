@@ -18,7 +18,7 @@ import msgspec
 
 from ringcast._core.ack_table import AckTable
 from ringcast._core.ring_buffer import RingBuffer
-from ringcast.address import Address
+from ringcast.address import EVERYONE, Address
 from ringcast.config import Config
 from ringcast.digest import Digest
 from ringcast.kinds import Kind, takes
@@ -27,9 +27,14 @@ from ringcast.protocols.multicast import base as multicast
 from ringcast.protocols.multicast.base import HIGHEST, Highest, Multicast
 from ringcast.protocols.multicast.windows import ReceiveWindow
 from ringcast.protocols.retransmission import Backoff
-from ringcast.protocols.seqnos import Seqno, is_seqno, precedes
+from ringcast.protocols.seqnos import MODULUS, Seqno, is_seqno, precedes
 from ringcast.protocols.stream import Stream
 from ringcast.stack import Instant
+
+# What members keep for each other should fit their caches, so it must be freed soon.
+# Then acks come so many times more often, and LOW is told so often in a window:
+KEPT_ACKS = 4
+KEPT_LOWS = 32
 
 
 class Ack(msgspec.Struct, array_like=True):
@@ -172,6 +177,20 @@ class Mcast(Multicast):
         if minimum is not None and self.send_window.stable(self.flushing.bound_purge(minimum)):
             self.stack.effects.writable = True
 
+    def received(self, now: Instant) -> None:
+        """Also tell LOW, at once if it has risen by a good part of a window."""
+        super().received(now)
+        if self.flushes and self._owes_much():
+            self.send_control(HIGHEST, self.highest(), EVERYONE, now)
+
+    def _owes_much(self) -> bool:
+        """Return whether LOW has risen by 1 / KEPT_LOWS of a window, in messages or in
+        bytes, since it was told."""
+        ring = self.send_window.ring
+        freed = (ring.low - self.told_low) % MODULUS * KEPT_LOWS
+        held = (ring.hr - ring.low) % MODULUS
+        return freed >= ring.capacity or freed * ring.nbytes > held * ring.max_bytes
+
     def owes_low(self) -> bool:
         return (self.flushes and len(self.members) > 1
                 and precedes(self.told_low, self.send_window.ring.low))
@@ -221,7 +240,7 @@ class Mcast(Multicast):
                 if self.flushes:
                     self._arm(now)
         elif self._count_finished(window.stream):
-            if window.stream.is_report_due(self.grant()):
+            if window.stream.is_report_due(self.grant() // (KEPT_ACKS if self.flushes else 1)):
                 self._acknowledge(window.stream.sender.incarnation, now)
             self._arm(now)
 
