@@ -340,8 +340,8 @@ class Membership(Layer):
         another coordinator a moment ago. Else those who want it would outbid each
         other, and all that each of them has prepared would be void."""
         ours = {sender & MAKER, self.local.incarnation & MAKER}
-        return self.install is None and self.promised & MAKER not in ours and (
-            0 < self.promised and now - self.promised_at < GIVE_WAY)
+        return self.install is None and self.promised > 0 and (
+            self.promised & MAKER not in ours and now - self.promised_at < GIVE_WAY)
 
     def _is_plausible(self, view_id: int) -> bool:
         """Return whether a group can have had so many views since we heard of it."""
