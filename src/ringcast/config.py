@@ -258,8 +258,8 @@ def configure(options: dict[str, Any], stack: str = "mcast-udp") -> Config:
 
 
 def terms_of(stack: str, config: Config, more: tuple[str, ...] = ()) -> dict[str, str]:
-    """Return what all members of a group must share, as they tell each other: the stack,
-    and the options COMMON and `more`."""
+    """Return what all members of a group must share, as they tell each other: the
+    stack, and the options COMMON and `more`."""
     return {"stack": stack, **{name: str(getattr(config, name)) for name in COMMON + more}}
 
 

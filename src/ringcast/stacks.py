@@ -136,7 +136,8 @@ def build_stack(name: str, local: Address, names: Sequence[str] | None, config: 
     Args:
         name: a row of STACKS.
         local: this member.
-        names: the names of all members, this one's included; None: they find each other.
+        names: the names of all members, this one's included; None: they find each
+          other.
         config: the options.
         group: the name of the group.
         receive_budget: bytes that may be on their way to this member before some are

@@ -1,5 +1,5 @@
-"""Groups that form themselves, in a bad network: the promises of views hold, whoever dies
-at whatever step."""
+"""Groups that form themselves, in a bad network: the promises of views hold, whoever
+dies at whatever step."""
 
 from collections import Counter
 from functools import cache

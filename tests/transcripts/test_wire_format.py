@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 import textring
+from membership_world import World
 
 from ringcast import protocols
 from ringcast._core.ring_buffer import RingBuffer
@@ -23,6 +24,8 @@ from ringcast.address import Address
 from ringcast.config import configure
 from ringcast.kinds import Kind
 from ringcast.protocols.budget import ReceiveBudget
+from ringcast.protocols.membership.asking import Asking
+from ringcast.protocols.membership.messages import REFUSE, Refuse
 from ringcast.protocols.multicast.base import DATA
 from ringcast.protocols.multicast.flush import FETCH, Agreed, Fetch
 from ringcast.protocols.multicast.mcast import Mcast
@@ -75,6 +78,30 @@ def sent_by_hand() -> Iterator[bytes]:
     parts.send([Packet(HELLO, 1, 0, stack.control(HELLO, ["x" * 90]).data)], 0)
     yield from (bytes(datagram) for _, datagram in stack.take().packets)
     yield from flushed_by_hand()
+    yield from agreed_by_hand()
+
+
+def agreed_by_hand() -> Iterator[bytes]:
+    """Yield what members of small groups say to each other about their views. Seven is
+    a seed with which every kind is sent."""
+    sent: list[bytes] = []
+    world = World(7, suspect_timeout=300, heartbeat_interval=50)
+    world.tap = lambda node, datagram: sent.append(datagram)
+    world.start(*"ABCD")
+    world.run(1000)
+    world.partition("AB", "CD")
+    world.run(2000)
+    world.cut.clear()
+    world.run(2000)
+    world["A"].pause(1500)
+    world.run(3000)
+    world["D"].leave()
+    world.run(500)
+    asking = Stack([Asking(configure({}, "mcast-udp"))], local=Address("Z", 9), group="golden")
+    asking.start(0)
+    sent += [datagram for _, datagram in asking.take().packets]
+    refusal = Stack([Layer()], local=Address("Z", 9), group="golden").control(REFUSE, Refuse(1, 2))
+    yield from [bytes(datagram) for datagram in [*sent, refusal.data]]
 
 
 def flushed_by_hand() -> Iterator[bytes]:

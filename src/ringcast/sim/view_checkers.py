@@ -56,7 +56,8 @@ class ViewCheckers(Checkers):
         self._history: dict[int, list[View]] = {}       # installed, by incarnation
         self._lists: dict[int, tuple[Address, ...]] = {}    # the members of a view, by its id
         self._primary: dict[int, View] = {}             # a primary view, by the id that it followed
-        # By sender and receiver: the view since which the sender waits for the receiver.
+        # By sender and receiver: the view since which the sender waits for the
+        # receiver.
         self._meetings: dict[tuple[int, int], int] = {}
         self._places: dict[tuple[int, int], Place] = {}     # by receiver and sender
         self._cuts: dict[Cut, Seqno] = {}

@@ -1,6 +1,7 @@
 """Who is in a group, asked by somebody who does not come."""
 
 import pytest
+from membership_world import MS, Node, World
 
 from ringcast._core import wire
 from ringcast.address import Address
@@ -8,7 +9,6 @@ from ringcast.config import configure
 from ringcast.protocols.membership.asking import Asking
 from ringcast.protocols.membership.messages import PRESENT
 from ringcast.stack import Stack
-from tests.protocols.membership.world import MS, Node, World
 
 
 class Stranger(Node):

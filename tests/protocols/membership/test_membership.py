@@ -1,14 +1,15 @@
-"""The membership layer alone: groups form, agree, heal, and exclude whom they should."""
+"""The membership layer alone: groups form, agree, heal, and exclude whom they
+should."""
 
 from itertools import pairwise
 
 import pytest
+from membership_world import MS, Node, World
 
 from ringcast._core import wire
 from ringcast.address import EVERYONE
 from ringcast.errors import ConfigError
 from ringcast.protocols.membership.messages import SEEK, Seek
-from tests.protocols.membership.world import MS, Node, World
 
 FIVE = "ABCDE"
 

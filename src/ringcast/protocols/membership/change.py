@@ -11,9 +11,9 @@ that came to it. So the cut of a stream is the highest of what they report, and 
 others lack can be fetched from the one who reported it.
 
 *Primary.* A view is primary if more than half of the last primary view are in it; of
-exactly half, if the oldest is. So of two parts of a group at most one is primary. Members
-that left in good order do not count. If members know of several last primary views,
-because groups met that had formed apart, this must hold for each.
+exactly half, if the oldest is. So of two parts of a group at most one is primary.
+Members that left in good order do not count. If members know of several last primary
+views, because groups met that had formed apart, this must hold for each.
 """
 
 from collections.abc import Collection

@@ -129,7 +129,8 @@ class Coordinator:
                         if not any(offer.seat(member) for member in members)}
 
     def take_installed(self, sender: int, installed: Installed, now: Instant) -> None:
-        """When all are complete, tell everybody. A member that asks again missed that."""
+        """When all are complete, tell everybody. A member that asks again missed
+        that."""
         layer, change = self.layer, self.change
         if change is None or installed.id != change.id or sender not in change.members:
             if installed.id == layer.view_id == layer.settled_id and sender in layer.members:

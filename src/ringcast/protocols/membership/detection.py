@@ -3,10 +3,10 @@
 Any datagram of a member shows that it is alive; if it has nothing else to say, it says
 ALIVE every heartbeat_interval. Silence raises suspicion, not loss. After
 suspect_timeout a member is probed, and if it does not answer, it is suspected: SUSPECTS
-tells everybody. One suspicion is not enough. A member must go if most of those who watch it
-and are not suspected themselves suspect it. If a suspicion stays alone, the path
-between the two is broken in one direction, and the one who suspects must go; but if it
-coordinates the view, the other.
+tells everybody. One suspicion is not enough. A member must go if most of those who
+watch it and are not suspected themselves suspect it. If a suspicion stays alone, the
+path between the two is broken in one direction, and the one who suspects must go; but
+if it coordinates the view, the other.
 
 A process that is gone refuses datagrams, or its connection is closed. Then it is probed
 at once, and nobody waits for suspect_timeout. Nobody is suspected by a refusal alone,

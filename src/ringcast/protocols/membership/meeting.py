@@ -1,5 +1,5 @@
-"""How members meet: SEEK and PRESENT, how a joiner is answered, and how two groups become
-one.
+"""How members meet: SEEK and PRESENT, how a joiner is answered, and how two groups
+become one.
 
 A view has three spokesmen, its first three members, in case that the first is dead.
 They answer whoever seeks. When coordinators of two groups hear of each other, the one

@@ -1,5 +1,5 @@
-"""What an INSTALL means for one member: what its multicast layer must know, and the view
-as its application sees it."""
+"""What an INSTALL means for one member: what its multicast layer must know, and the
+view as its application sees it."""
 
 from ringcast.address import Address
 from ringcast.protocols.membership.messages import Install, Seat

@@ -105,8 +105,8 @@ class Departed(ReceiveWindow):
 
 class Pending(NamedTuple):
     """A view that the application has not seen: it comes when each stream has been
-    delivered up to its cut. It is void if the others parted from us before we had all of
-    that, and nobody is left who has it: then the application does not see it."""
+    delivered up to its cut. It is void if the others parted from us before we had all
+    of that, and nobody is left who has it: then the application does not see it."""
 
     view: View
     cuts: dict[Stream, Seqno]

@@ -2,10 +2,10 @@
 somebody has them when their sender dies (flush.py).
 
 A receiver keeps a message until all members have finished it. They have when the
-sender's LOW has passed it. HIGHEST tells LOW: on each scan, and under load as soon as LOW
-has moved by a small part of the window, so that what is kept stays in the caches. With
-NAKACK2 STABILITY tells it. Both count only in the view that both have: in another one
-the sender does not wait for the same members.
+sender's LOW has passed it. HIGHEST tells LOW: on each scan, and under load as soon as
+LOW has moved by a small part of the window, so that what is kept stays in the caches.
+With NAKACK2 STABILITY tells it. Both count only in the view that both have: in another
+one the sender does not wait for the same members.
 
 So a receive window has room for what its sender may send and for what is kept besides:
 ROOM send windows. All members have the same capacity and max_bytes.
