@@ -9,8 +9,10 @@ path between the two is broken in one direction, and the one who suspects must g
 if it coordinates the view, the other.
 
 A process that is gone refuses datagrams, or its connection is closed. Then it is probed
-at once, and nobody waits for suspect_timeout. Nobody is suspected by a refusal alone,
-because anybody can forge one.
+at once, and nobody waits for suspect_timeout. Multicasts are never refused, so each
+member also says ALIVE to the next one of the view alone, in a small group several
+times in heartbeat_interval. Nobody is suspected by a refusal alone, because anybody can forge
+one.
 
 My own lateness is no reason to suspect others. If my turn comes much later than it
 should, I was paused: I begin to listen anew, and am more patient for a while.
@@ -37,6 +39,8 @@ WATCHERS = 10           # of each member in a larger view
 PROBES = 3              # unanswered, before a silent member is suspected ...
 PROBES_REFUSED = 2      # ... and before one whose process seems to be gone is
 PROBE_SHARE = 20        # of suspect_timeout: the time between two probes
+NUDGES = 3              # to the next member, in heartbeat_interval ...
+FEW = 10                # ... in a view of so many members; in a larger one it is one
 REFUSED_PAUSE = nanoseconds(20.0)       # between two probes of one that seems to be gone
 MOST_PATIENCE = 8       # times suspect_timeout
 
@@ -69,6 +73,7 @@ class Detection:
         self.departed: set[int] = set()                 # members that must go ...
         self.excluded: set[int] = set()                 # ... those of them that an operator named
         self.next_beat: Instant | None = None
+        self.next_nudge: Instant | None = None          # of the next member of the view
         self.expected: Instant | None = None            # when our next turn should be
         self.num_suspected = self.num_probes = self.num_pauses = 0
 
@@ -88,6 +93,7 @@ class Detection:
         self.excluded &= set(members)
         self.departed = set(self.excluded)
         self._beat(now)
+        self._wait_to_nudge(now)
         if self.silent or self.excluded:
             self._tell(now)
 
@@ -167,13 +173,17 @@ class Detection:
             return self.silent
         return self.reports.get(voter, set())
 
+    def stop(self) -> None:
+        """Say nothing any more, and look for nobody."""
+        self.next_beat = self.next_nudge = None
+        self.probing.clear()
+
     # ---------------------------------------------------------------------------------------- timer
 
     def deadline(self) -> Instant | None:
         """Return when tick has something to do."""
         due = [probing.due for probing in self.probing.values()]
-        if self.next_beat is not None:
-            due.append(self.next_beat)
+        due += [each for each in (self.next_beat, self.next_nudge) if each is not None]
         self.expected = min(due, default=None)
         return self.expected
 
@@ -182,6 +192,8 @@ class Detection:
         if self.expected is not None and now - self.expected > self.timeout // 2:
             self._recover(now)
         self._probe(now)
+        if self.next_nudge is not None and self.next_nudge <= now:
+            self._nudge(now)
         if self.next_beat is not None and self.next_beat <= now:
             self._look(now)
             self._beat(now)
@@ -233,13 +245,31 @@ class Detection:
 
     def _beat(self, now: Instant) -> None:
         self.next_beat = now + self.interval
-        body = Alive(self.layer.view_id, self.layer.settled_id)
+        body = self._alive()
         me = self.layer.local.incarnation
         if len(self.watchers) <= WATCH_ALL or self.layer.acting(set()) == me:
             self.layer.send_control(ALIVE, body, EVERYONE, now)
             return
         for member in sorted(self.watchers[me]):
             self.layer.send_control(ALIVE, body, member, now)
+
+    def _alive(self) -> Alive:
+        return Alive(self.layer.view_id, self.layer.settled_id)
+
+    def _nudge(self, now: Instant) -> None:
+        """Say ALIVE to the next member of the view alone. If its process is gone, that is
+        refused, as multicasts never are; and a group may have nothing else to send."""
+        self._wait_to_nudge(now)
+        me, members = self.layer.local.incarnation, list(self.layer.members)
+        place = members.index(me)
+        for member in members[place + 1:] + members[:place]:
+            if member not in self.silent:
+                self.layer.send_control(ALIVE, self._alive(), member, now)
+                return
+
+    def _wait_to_nudge(self, now: Instant) -> None:
+        times = NUDGES if len(self.layer.members) <= FEW else 1
+        self.next_nudge = now + self.interval // times
 
 
 def watchers(members: Sequence[int], view_id: int) -> dict[int, set[int]]:

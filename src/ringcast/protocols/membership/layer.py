@@ -164,9 +164,9 @@ class Membership(Layer):
     def _end(self) -> None:
         """Say nothing any more: this member has left."""
         self.has_left, self.is_open = True, False
-        self.next_step = self.meeting.discovery.next_seek = self.detection.next_beat = None
+        self.next_step = self.meeting.discovery.next_seek = None
         self.coordinator.stop()
-        self.detection.probing.clear()
+        self.detection.stop()
 
     def stop(self, sentence: str) -> None:
         """End with a fault."""
