@@ -190,7 +190,8 @@ class Stream:
         done = (self.finished - self.kept) % MODULUS
         self.kept = self.finished
         self.unacked_messages += done
-        self.unacked_bytes += done * self.ring.nbytes // max(1, len(self.ring))
+        held = (self.ring.hr - self.ring.low) % MODULUS
+        self.unacked_bytes += done * self.ring.nbytes // max(1, held)
         return done
 
     def release(self, seqno: Seqno) -> int:
