@@ -64,8 +64,6 @@ def main(stack, names, senders, count, size, rate, whom, patience):
     after = dict(zip(names, names[1:] + names[:1], strict=True))
     to_me = [each for each in senders if whom == "all" or after[each] == me]
     ear = Ear(len(to_me) * count)
-    print("ready", flush=True)
-    sys.stdin.readline()
     channel = Channel("wire", name=me, members=list(names), stack=stack, on_message=ear,
                       interface=os.environ["LAB_ADDRESS"], insecure=True)
     channel.connect()

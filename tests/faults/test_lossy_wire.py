@@ -1,16 +1,34 @@
 """A wire that loses frames stops nobody: everything arrives, once, in order and without
 a pause."""
 
+import json
+import os
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from lab import refusal, run_group
+from namespaces import Network, refusal
 
 pytestmark = [pytest.mark.prove, pytest.mark.udp,
               pytest.mark.skipif(bool(refusal()), reason=f"no lossy wire: {refusal()}")]
 TALKER = [sys.executable, str(Path(__file__).with_name("talker.py"))]
 PAUSE = 5.0                             # seconds; 0.1 are usual, and a busy machine has its own
+
+
+def run_group(members, command, *, loss, timeout):
+    """Run a command at each member; return what each printed last, as JSON, by its
+    name."""
+    with Network(members, loss) as network:
+        processes = {name: network.start(name, command, stdout=subprocess.PIPE, text=True, env={
+            **os.environ, "LAB_MEMBER": name, "LAB_ADDRESS": network.address(name)})
+            for name in members}
+        said = {}
+        for name, process in processes.items():
+            output, _ = process.communicate(timeout=timeout)
+            assert process.returncode == 0, f"{name} ended with {process.returncode}"
+            said[name] = json.loads(output.splitlines()[-1])
+    return said
 
 
 def check(said, names, senders, count, whom):
