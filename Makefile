@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 SOURCES := setup.py pyproject.toml $(wildcard ext/ringcast/_core/*)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test prove perf bench tsan asan ubsan fuzz clean
+.PHONY: help demo test prove faults perf bench tsan asan ubsan fuzz clean
 
 help:           ## show this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
@@ -19,11 +19,15 @@ WORKERS ?= 2
 PARALLEL := -n $(WORKERS)
 
 test: $(VENV)/test.stamp        ## say in minutes what is broken; TESTS="tests/core -k wrap" for some, of all
-	$(BIN)/python -m pytest $(or $(TESTS),tests $(PARALLEL) -m "not prove" --junitxml=build/test.xml)
+	$(BIN)/python -m pytest $(or $(TESTS),tests $(PARALLEL) -m "not prove and not faults" --junitxml=build/test.xml)
 
 prove: test                     ## run everything: the tests that take long, too, and the benchmarks once
 	$(BIN)/python -m pytest tests $(PARALLEL) -m prove --junitxml=build/prove.xml
 	$(BIN)/python -m pytest benchmarks --junitxml=build/benchmarks.xml
+
+# The tools of the system that this needs are those that .ci/run installs.
+faults: $(VENV)/test.stamp      ## kill, stop and cut off real members on networks that lose frames; OPTIONS="--stacks mcast-tcp -k kill" for some
+	$(BIN)/python -m pytest tests/real_faults -m faults $(OPTIONS)
 
 perf: $(VENV)/demo.stamp        ## measure messages per second; OPTIONS="--size 100" to vary it
 	$(BIN)/ringcast perf $(OPTIONS)

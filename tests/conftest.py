@@ -12,10 +12,12 @@ settings.load_profile("ringcast")
 
 # Where tests share what takes long to make: all of one line run in one worker, one
 # after the other. Most tests that start Spark need the same session; the others start a
-# machine of their own, with memory and patience for one at a time. Tests of the core
-# compile a helper; seeds are simulated once.
+# machine of their own, with memory and patience for one at a time. Groups on networks
+# with faults would slow each other down. Tests of the core compile a helper; seeds are
+# simulated once.
 TOGETHER = {
     "spark": ("tests/spark/", "tests/audit/", "tests/campaign/", "tests/cli/test_demo.py"),
+    "faults": ("tests/faults/", "tests/real_faults/"),
     "core": ("tests/core/",),
     "seeds": ("tests/sim/test_seeds.py",),
 }
