@@ -1,6 +1,6 @@
 """How quickly a group forms, and changes its view.
 
-    python benchmarks/view_changes.py [kill|load|start|idle ...] [--stack NAME] [--rounds N]
+    python benchmarks/view_changes.py [PART ...] [--stack NAME] [--rounds N]
 
 Members are processes on loopback, except where it says "inproc". Each figure is the
 median and the worst of several rounds.
@@ -129,7 +129,8 @@ class Group:
     """Members, each a process."""
 
     def __init__(self, stack: str, names: Sequence[str], min_members: int = 1) -> None:
-        self.stack, self.name, self.min_members = stack, f"bench-{secrets.token_hex(4)}", min_members
+        self.stack, self.min_members = stack, min_members
+        self.name = f"bench-{secrets.token_hex(4)}"
         self.pipes: dict[str, Connection] = {}
         self.processes: dict[str, Any] = {}
         for name in names:
@@ -274,7 +275,8 @@ def idle(members: int, seconds: float) -> tuple[float, float]:
             statistics.median(received for _, received in rates))
 
 
-def show(title: str, values: Sequence[float], unit: str, scale: float, *, lowest: bool = False) -> None:
+def show(title: str, values: Sequence[float], unit: str, scale: float, *,
+         lowest: bool = False) -> None:
     worst = min(values) if lowest else max(values)
     print(f"{title}: {scale * statistics.median(values):.1f} {unit}, worst of {len(values)} "
           f"{scale * worst:.1f}", flush=True)
@@ -286,7 +288,8 @@ def main() -> None:
     parser.add_argument("--stack", default="mcast-udp")
     parser.add_argument("--rounds", type=int, default=5)
     given = parser.parse_args()
-    parts, stack, rounds = given.parts or ["kill", "load", "start", "idle"], given.stack, given.rounds
+    parts = given.parts or ["kill", "load", "start", "idle"]
+    stack, rounds = given.stack, given.rounds
     if "kill" in parts:
         for members in (3, 5):
             for is_loaded in (False, True):
@@ -304,7 +307,8 @@ def main() -> None:
         show("inproc: 50 members start", [started_inproc(50) for _ in range(rounds)], "ms", 1e3)
     if "idle" in parts:
         sent, received = idle(50, 5.0)
-        print(f"inproc: one of 50 idle members sends {sent:.0f} and receives {received:.0f} bytes/s")
+        print(f"inproc: one of 50 idle members sends {sent:.0f} bytes/s and receives "
+              f"{received:.0f}")
 
 
 if __name__ == "__main__":

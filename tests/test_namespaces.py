@@ -1,4 +1,5 @@
-"""The network of namespaces does what tests believe that it does, and leaves nothing."""
+"""The network of namespaces does what tests believe that it does, and leaves
+nothing."""
 
 import subprocess
 import sys

@@ -105,7 +105,8 @@ class Group:
                 if line.startswith('{"view": {') and line.endswith("\n")]
 
     def names(self, name):
-        """Return the names of the members of a member's latest view, the oldest first."""
+        """Return the names of the members of a member's latest view, the oldest
+        first."""
         views = self.views(name)
         return [histories.name_of(each) for each in views[-1]["view"]["members"]] if views else []
 

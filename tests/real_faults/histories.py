@@ -98,8 +98,9 @@ def check_ids_grow(history):
 
 
 def check_order(history):
-    """Nobody's messages come twice or out of order. None of a stream is left out, unless
-    its sender had left, or this member is another one now: then others have had them."""
+    """Nobody's messages come twice or out of order. None of a stream is left out,
+    unless its sender had left, or this member is another one now: then others have had
+    them."""
     due, latest, me = {}, {}, None
     for interval in history.intervals:
         gone = interval.view["left"] if interval.me == me else list(due)

@@ -14,7 +14,7 @@ monotonic clock, which all processes of a machine share:
     {"view": {"id", "members", ...}, "at": seconds}
     {"from": address, "view": id, "seqnos": [first, last], "numbers": [first, last]}
     {"undelivered": count}
-    {"connecting": true, "at": seconds}, {"quiet": count of messages sent}, {"end": true}
+    {"connecting": true, "at": seconds}, {"quiet": messages sent}, {"end": true}
 """
 
 import faulthandler

@@ -10,8 +10,8 @@ if it coordinates the view, the other.
 
 A process that is gone refuses datagrams, or its connection is closed. Then it is probed
 at once, and nobody waits for suspect_timeout. Multicasts are never refused, so each
-member also says ALIVE to the next one of the view alone, in a small group several
-times in heartbeat_interval. Nobody is suspected by a refusal alone, because anybody can forge
+member also says ALIVE to the next one of the view alone, in a small group several times
+in heartbeat_interval. Nobody is suspected by a refusal alone, because anybody can forge
 one.
 
 My own lateness is no reason to suspect others. If my turn comes much later than it
@@ -257,8 +257,9 @@ class Detection:
         return Alive(self.layer.view_id, self.layer.settled_id)
 
     def _nudge(self, now: Instant) -> None:
-        """Say ALIVE to the next member of the view alone. If its process is gone, that is
-        refused, as multicasts never are; and a group may have nothing else to send."""
+        """Say ALIVE to the next member of the view alone. If its process is gone, that
+        is refused, as multicasts never are; and a group may have nothing else to
+        send."""
         self._wait_to_nudge(now)
         me, members = self.layer.local.incarnation, list(self.layer.members)
         place = members.index(me)

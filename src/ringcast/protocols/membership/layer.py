@@ -401,6 +401,8 @@ class Membership(Layer):
         before, mine = self.view_id, install.seat(self.local.incarnation)
         if mine is None or mine.before != before or install.id <= before:
             return
+        if any(seat.before != before for seat in install.seats if seat.incarnation in self.members):
+            return                                      # a member of our view is with us or gone
         agreed = agreed_for(self.local.incarnation, install, before)
         former, self.install = self.members, install
         self.members = {seat.incarnation: seat for seat in install.seats}

@@ -20,7 +20,7 @@ SEEKS = 200                 # times seek_interval
 MARGINS = 8                 # times form_margin
 HOLD_OFF = 40_000 * MS      # a group that has come apart often offers rarely to become one again
 BEATS = 50                  # heartbeats of each member for which the end of a run is watched
-MOST_BEATS = 2              # heartbeats that a member may send in one interval
+MOST_BEATS = 5              # heartbeats that a member may send in one interval, to all and to one
 
 NO_CAUSE = {"send", "send unicast", "leave", "crash", "crash at", "restart", "hide", "show"}
 
