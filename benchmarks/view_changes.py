@@ -22,6 +22,7 @@ import os
 import secrets
 import signal
 import statistics
+import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -98,8 +99,13 @@ def run_member(pipe: Connection, group: str, name: str, stack: str, min_members:
                 pipe.send(None)
             case "await", members:
                 pipe.send(await_view(views, members))
-            case "send", seconds:
-                pipe.send((send_for(channel, seconds), meter.changes()))
+            case "send":
+                sender = Sender(channel)
+                pipe.send(None)
+            case "stop":
+                pipe.send(sender.stop())
+            case "changes":
+                pipe.send(meter.changes())
             case "close":
                 channel.close(PATIENCE)
                 pipe.send(None)
@@ -116,21 +122,33 @@ def await_view(views: Views, members: set[str]) -> float:
     return views.seen[-1][0]
 
 
-def send_for(channel: Channel, seconds: float) -> list[float]:
-    """Send as fast as possible. Return when each CALL messages were sent."""
-    payloads, times, end = [bytes(SIZE)] * CALL, [], time.monotonic() + seconds
-    while not times or times[-1] < end:
-        channel.send_many(payloads)
-        times.append(time.monotonic())
-    return times
+class Sender:
+    """Sends as fast as possible, on a thread, and notes when each CALL messages were
+    sent."""
+
+    def __init__(self, channel: Channel) -> None:
+        self.channel, self.times, self.is_stopped = channel, [time.monotonic()], False
+        self.thread = threading.Thread(target=self._send)
+        self.thread.start()
+
+    def _send(self) -> None:
+        payloads = [bytes(SIZE)] * CALL
+        while not self.is_stopped:
+            self.channel.send_many(payloads)
+            self.times.append(time.monotonic())
+
+    def stop(self) -> list[float]:
+        """Stop, and return the times."""
+        self.is_stopped = True
+        self.thread.join()
+        return self.times
 
 
 class Group:
     """Members, each a process."""
 
     def __init__(self, stack: str, names: Sequence[str], min_members: int = 1) -> None:
-        self.stack, self.min_members = stack, min_members
-        self.name = f"bench-{secrets.token_hex(4)}"
+        self.stack, self.name = stack, f"bench-{secrets.token_hex(4)}"
         self.pipes: dict[str, Connection] = {}
         self.processes: dict[str, Any] = {}
         for name in names:
@@ -180,13 +198,10 @@ def killed(stack: str, members: int, is_loaded: bool, victim: int) -> float:
         sender = names[1 if victim == 0 else 0]
         time.sleep(0.3)
         if is_loaded:
-            group.pipes[sender].send(("send", 3.0))
+            group.tell("send", sender)
             time.sleep(1.0)
         at = group.kill(victim_name)
-        left = set(names) - {victim_name}
-        if is_loaded:
-            group.answers(sender)
-        return max(group.tell(("await", left))) - at
+        return max(group.tell(("await", set(names) - {victim_name}))) - at
     finally:
         group.end()
 
@@ -199,7 +214,8 @@ def loaded(stack: str, changes: int) -> tuple[list[float], list[float]]:
     try:
         group.tell("connect")
         group.tell(("await", set(names)))
-        group.pipes["A"].send(("send", 1.0 + 2.0 * changes))
+        group.tell("send", "A")
+        time.sleep(BEFORE + AROUND)
         for _ in range(changes):
             group.start("D")
             group.answers("D")
@@ -209,11 +225,14 @@ def loaded(stack: str, changes: int) -> tuple[list[float], list[float]]:
             time.sleep(BEFORE + AROUND)
             group.tell("close", "D")
             group.tell(("await", set(names)), "B", "C")
+            group.pipes.pop("D").close()
             group.processes.pop("D").join()
-        sent, spans = group.answers("A")[0]
+            time.sleep(BEFORE)
+        sent = group.tell("stop", "A")[0]
+        found = sorted(span for spans in group.tell("changes") for span in spans)
     finally:
         group.end()
-    spans = [(began, end) for began, end in spans
+    spans = [(began, end) for began, end in found
              if sent[0] + BEFORE + AROUND < began < sent[-1] - AROUND]
     return [end - began for began, end in spans], [share(sent, began) for began, _ in spans]
 
