@@ -82,8 +82,8 @@ class Joined(Peer):
         """Make the channel, without connecting it."""
         plan = self.plan
         faults = [Discard(plan.loss, Random(f"{plan.seed}/{self.name}/loss"))] if plan.loss else []
-        self.channel = Channel(plan.group, name=self.name, stack=plan.stack, faults=faults,
-                               **receiving, **{"min_members": plan.members, **plan.options})
+        self.channel = Channel(plan.group, name=self.name, members=plan.names, stack=plan.stack,
+                               faults=faults, **receiving, **plan.options)
 
     def join(self) -> None:
         """Connect; after that the others are ready for this member's stream."""
