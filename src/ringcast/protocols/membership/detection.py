@@ -181,11 +181,14 @@ class Detection:
     # ---------------------------------------------------------------------------------------- timer
 
     def deadline(self) -> Instant | None:
-        """Return when tick has something to do."""
-        due = [probing.due for probing in self.probing.values()]
-        due += [each for each in (self.next_beat, self.next_nudge) if each is not None]
-        self.expected = min(due, default=None)
-        return self.expected
+        """Return when tick has something to do. This is asked in every turn."""
+        beat, nudge = self.next_beat, self.next_nudge
+        soonest = nudge if beat is None or (nudge is not None and nudge < beat) else beat
+        for probing in self.probing.values():
+            if soonest is None or probing.due < soonest:
+                soonest = probing.due
+        self.expected = soonest
+        return soonest
 
     def tick(self, now: Instant) -> None:
         """Say ALIVE, and look who is silent."""

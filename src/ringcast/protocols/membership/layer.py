@@ -453,8 +453,11 @@ class Membership(Layer):
     # ---------------------------------------------------------------------------------------- timer
 
     def deadline(self) -> Instant | None:
-        due = [self.next_step, self.meeting.discovery.next_seek, self.detection.deadline()]
-        return min((each for each in due if each is not None), default=None)
+        soonest = self.detection.deadline()
+        for due in (self.next_step, self.meeting.discovery.next_seek):
+            if due is not None and (soonest is None or due < soonest):
+                soonest = due
+        return soonest
 
     def tick(self, now: Instant) -> None:
         """Do what is due: SEEK, heartbeats, probes, and repeats of what was not
