@@ -82,7 +82,7 @@ def test_a_line_that_cannot_be_understood_is_reported_before_anything_runs(line,
 
 @pytest.mark.parametrize("line, sentence", [
     ("sent A>B uak nothing", "no member's stack has a kind 'uak'; there are ack, close, data, "
-                             "first, hello, highest, message, part, "),
+                             "fetch, first, held, hello, highest, message, part, "),
     ("sent A>B vote nothing", "no member's stack has a kind 'vote'; "),
     ("drop A>B uak", "nothing like it was sent; write only what happens"),
 ])
