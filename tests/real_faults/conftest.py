@@ -43,8 +43,7 @@ def start(request, stack, tmp_path, record_property):
 
 
 def cell(test):
-    """Return what the table calls a test: its name and parameters, without the
-    stack."""
+    """Return what the table calls a test: its name and parameters, but the stack."""
     words = [test.originalname.removeprefix("test_").replace("_", " ")]
     return " ".join(words + [f"{value}" for name, value in test.callspec.params.items()
                              if name != "stack"])

@@ -105,13 +105,12 @@ class Group:
                 if line.startswith('{"view": {') and line.endswith("\n")]
 
     def names(self, name):
-        """Return the names of the members of a member's latest view, the oldest
-        first."""
+        """Return the names in a member's latest view, the oldest first."""
         views = self.views(name)
         return [histories.name_of(each) for each in views[-1]["view"]["members"]] if views else []
 
     def wait_until(self, condition, what):
-        """Wait until something has happened; fail if it does not, or a member ends."""
+        """Wait until something has happened. Fail if it does not, or a member ends."""
         deadline = time.monotonic() + PATIENCE
         while not condition():
             for name, process in self.processes.items():

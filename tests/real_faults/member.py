@@ -13,8 +13,8 @@ monotonic clock, which all processes of a machine share:
 
     {"view": {"id", "members", ...}, "at": seconds}
     {"from": address, "view": id, "seqnos": [first, last], "numbers": [first, last]}
-    {"undelivered": count}
-    {"connecting": true, "at": seconds}, {"quiet": messages sent}, {"end": true}
+    {"undelivered": count}, {"quiet": count of messages sent}, {"end": true}
+    {"connecting": true, "at": seconds}
 """
 
 import faulthandler

@@ -13,7 +13,8 @@ short = pytest.mark.prove
 PLACES = {"coordinator": 0, "second": 1, "third": 2, "fourth": 3, "youngest": 4}     # by age
 
 # When much is lost, a TCP connection stalls for many seconds: each frame that is lost
-# again doubles the time until the next attempt.
+# again doubles the time until the next attempt. With the default timeouts and load,
+# members exclude each other at 20 %.
 STALLS = {"rate": 100, "suspect_timeout": 20_000, "link_timeout": 120_000}
 
 
