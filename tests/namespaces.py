@@ -18,7 +18,8 @@ import shutil
 import subprocess
 from functools import cache
 
-BOX = ["setpriv", "--pdeathsig", "KILL",
+WITH_US = ["setpriv", "--pdeathsig", "KILL"]    # a process that ends with the one that starts it
+BOX = [*WITH_US,
        "unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
 TRIAL = ("mount -t tmpfs tmpfs /run && ip netns add trial && ip link add hub type bridge && "
          "ip link add p1 type veth peer name eth0 netns trial && nft add table netdev trial")
@@ -115,7 +116,7 @@ class Network:
 
     def _inside(self):
         """Return the beginning of a command that runs in the box."""
-        return ["nsenter", f"--target={self._init}", "--net", "--mount", "--pid"]
+        return [*WITH_US, "nsenter", f"--target={self._init}", "--net", "--mount", "--pid"]
 
     @property
     def _init(self):

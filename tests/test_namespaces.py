@@ -1,6 +1,7 @@
-"""The network of namespaces does what tests believe that it does, and leaves
-nothing."""
+"""The network of namespaces does what tests expect of it, and leaves nothing."""
 
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -75,14 +76,26 @@ def test_about_the_share_of_frames_is_lost_that_was_asked_for():
         assert 0.2 < 1 - came / count < 0.4
 
 
+def is_stopped(pid):
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+
+
 def test_nothing_stays_when_the_process_of_a_test_is_killed():
     holder = subprocess.Popen([sys.executable, "-c", HOLD], stdout=subprocess.PIPE, text=True,
                               cwd=Path(__file__).parent)
-    assert holder.stdout.readline() == "started\n"
-    below = lambda: [child for each in children(holder.pid) for child in children(each)]
-    wait_for(lambda: len(below()) == 2)         # the first process of the box, and `sleep`
-    processes = children(holder.pid) + below()
-    holder.kill()
-    holder.communicate()
+
+    def below():
+        return [child for each in children(holder.pid) for child in children(each)]
+
+    try:
+        assert holder.stdout.readline() == "started\n"
+        wait_for(lambda: len(below()) == 2)     # the first process of the box, and `sleep`
+        processes = children(holder.pid) + below()
+        os.kill(below()[1], signal.SIGSTOP)     # who waits for it stops as well
+        wait_for(lambda: all(map(is_stopped, [below()[1], children(holder.pid)[1]])))
+    finally:
+        holder.kill()
+        holder.wait()
+        holder.stdout.close()
     wait_for(lambda: not any(map(is_running, processes)))
     assert not Path("/run/netns/A").exists()
