@@ -4,7 +4,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from group import Group
+from faulty_group import Group
 from namespaces import Network
 
 DEFAULT = "mcast-udp,nakack2-tcp"
