@@ -269,7 +269,7 @@ class Asked(Watcher):
 
 
 class Entry(msgspec.Struct):
-    """What a member writes into its file: its name, where it can be reached, and when
+    """Describes a member in its file: its name, where it can be reached, and when
     it wrote that, in nanoseconds since 1970 by its own clock. The last is for who looks
     at the file; members compare the times that the file system keeps."""
 

@@ -71,6 +71,7 @@ from ringcast.digest import Digest
 from ringcast.errors import ConfigError
 from ringcast.kinds import Kind, takes
 from ringcast.protocols.seqnos import is_seqno
+from ringcast.protocols.terms import Difference, difference
 from ringcast.stack import Instant, Layer, Packet
 from ringcast.view import View
 
@@ -179,8 +180,9 @@ class StaticMembers(Layer):
         self.num_hellos_received += 1
         if hello.epochs.get(sender, 0) < self.epochs.get(sender, 0):
             return True
-        if (differing := self._find_differing_term(hello)) is not None:
-            self._refuse_member(hello, differing, now)
+        differs = difference(self.local, self.terms, hello.name, hello.terms)
+        if differs is not None:
+            self._refuse_member(hello, differs, now)
             return True
         changed = self._merge_table(hello, sender)
         if self.table[hello.name].incarnation == sender:
@@ -191,25 +193,15 @@ class StaticMembers(Layer):
             self._install_view(now)
         return True
 
-    def _find_differing_term(self, hello: Hello) -> str | None:
-        """Return the name of a term that differs between a member and us. A term that
-        only one of us knows does not count."""
-        theirs, ours = hello.terms, self.terms
-        return next((name for name in ours if theirs.get(name, ours[name]) != ours[name]), None)
-
-    def _refuse_member(self, hello: Hello, differing: str, now: Instant) -> None:
+    def _refuse_member(self, hello: Hello, differs: Difference, now: Instant) -> None:
         """Take nothing from a member with other terms. Stop if we are joining; answer
         if it is joining, so that it stops."""
         self.num_refused += 1
-        sentence = (f"{hello.name!r} has {differing}={hello.terms[differing]!r} and this member, "
-                    f"{self.local.name!r}, has {differing}={self.terms[differing]!r}")
-        remedy = f"give all members of the group the same {differing}"
         if self.installed is None and self.fault is None:
             self._send_hello(now)                       # nobody else may tell the other one
-            self.stack.effects.fault = self.fault = f"{sentence}; {remedy}"
+            self.stack.effects.fault = self.fault = differs.fault
         elif self.installed is not None and self.num_refused == 1:
-            warning = f"{sentence}, so it is not let in; {remedy}"
-            self.stack.effects.warnings.append(warning)
+            self.stack.effects.warnings.append(differs.warning)
         if not hello.installed:
             self._schedule_hello(now)
 

@@ -1,7 +1,8 @@
-"""Who is in a group, asked by somebody who is no member and does not come.
+"""Ask who is in a group, without coming.
 
-It says WHO to everybody, again and again. The first three members of each view answer
-with PRESENT, which names all members. A group that is parted has several views.
+The one who asks says WHO to everybody, again and again. The first three members of each
+view answer with PRESENT, which names all members. A group that is parted has several
+views.
 """
 
 from ringcast.address import EVERYONE

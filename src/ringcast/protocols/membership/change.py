@@ -112,25 +112,29 @@ class Change:
         seats, gone = [], []
         for seat in self._by_age(ours):
             report = self.reports[seat.incarnation]
-            cut, _ = self._cut(seat.incarnation, report.view_id or None, seat.incarnation)
+            together = self._from(report.view_id) if report.view_id else [seat.incarnation]
+            cut, _ = self._cut(seat.incarnation, together)
             seats.append(Seat(seat.name, seat.incarnation, seat.physical, report.view_id, cut))
         members = self.members
         for before in sorted({report.view_id for report in self.reports.values()} - {0}):
-            streams = {sender for report in self.reports.values() if report.view_id == before
-                       for sender in report.digest}
+            together = self._from(before)
+            streams = {sender for member in together for sender in self.reports[member].digest}
             for sender in sorted(streams - members):
-                cut, holder = self._cut(sender, before, None)
+                cut, holder = self._cut(sender, together)
                 gone.append(Gone(sender, before, cut, holder))
         self.install = Install(self.id, seats, gone, *self._primary())
         self.pause, self.due = LEAST_PAUSE, 0
         return self.install
 
-    def _cut(self, sender: int, before: int | None, own: int | None) -> tuple[Seqno, int]:
-        """Return up to where somebody who comes from the view `before` has everything
-        of a stream, and who. For one who comes from no view, `own` alone counts."""
-        said = [(report.digest[sender], member) for member, report in self.reports.items()
-                if sender in report.digest
-                and (report.view_id == before if before else member == own)]
+    def _from(self, view_id: ViewId) -> list[int]:
+        """Return the members that come from a view."""
+        return [member for member, report in self.reports.items() if report.view_id == view_id]
+
+    def _cut(self, sender: int, together: Collection[int]) -> tuple[Seqno, int]:
+        """Return up to where one of those who are `together` has everything of a
+        stream, and who."""
+        said = [(self.reports[member].digest[sender], member) for member in together
+                if sender in self.reports[member].digest]
         cut, holder = said[0]
         for seqno, member in said[1:]:
             if precedes(cut, seqno):

@@ -11,10 +11,8 @@ from ringcast.address import EVERYONE
 from ringcast.config import nanoseconds
 from ringcast.protocols.membership.change import Change
 from ringcast.protocols.membership.messages import (
-    ALIVE,
     INSTALL,
     PREPARE,
-    Alive,
     Install,
     Installed,
     Prepare,
@@ -35,9 +33,9 @@ JOINING = nanoseconds(500.0)            # after which a joiner that does not ans
 
 
 class Coordinator:
-    """What a member does when it coordinates. `change` is its attempt, if there is
-    one; `offered` has groups that want to become one with ours, by their
-    coordinators."""
+    """Decides whom the next view has, if this member coordinates. `change` is its
+    attempt, if there is one; `offered` has groups that want to become one with ours, by
+    their coordinators."""
 
     def __init__(self, layer: "Membership") -> None:
         self.layer = layer
@@ -134,14 +132,14 @@ class Coordinator:
         layer, change = self.layer, self.change
         if change is None or installed.id != change.id or sender not in change.members:
             if installed.id == layer.view_id == layer.settled_id and sender in layer.members:
-                layer.send_control(ALIVE, Alive(layer.view_id, layer.settled_id), sender, now)
+                layer.say_alive(sender, now)
             return
         change.installed.add(sender)
         if installed.complete:
             change.complete.add(sender)
         if change.complete >= change.members and layer.settled_id != layer.view_id:
             layer.settle()
-            layer.send_control(ALIVE, Alive(layer.view_id, layer.settled_id), EVERYONE, now)
+            layer.say_alive(EVERYONE, now)
 
     # -------------------------------------------------------------------------------------- changes
 

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING
 
 from ringcast.address import EVERYONE
 from ringcast.config import Config, nanoseconds
-from ringcast.protocols.membership.messages import ALIVE, PROBE, SUSPECTS, Alive, Empty, Suspects
+from ringcast.protocols.membership.messages import PROBE, SUSPECTS, Empty, Suspects
 from ringcast.stack import Instant
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class Probing:
 
 
 class Detection:
-    """What one member knows of the others' health. `layer` sends for it."""
+    """Finds out who is silent, and who must go. `layer` sends for it."""
 
     def __init__(self, layer: "Membership", config: Config) -> None:
         self.layer = layer
@@ -121,8 +121,7 @@ class Detection:
         """Note whom another member suspects, and look for ourselves."""
         suspects = set(silent) & self.layer.members.keys()
         for member in suspects - self.reports.get(sender, set()):
-            if member in self.watched and member not in self.probing and member not in self.silent:
-                self.probing[member] = Probing(PROBES_REFUSED, now, REFUSED_PAUSE)
+            self._begin_to_probe(member, PROBES_REFUSED, REFUSED_PAUSE, now)
         self.reports[sender] = suspects
         self._probe(now)
 
@@ -133,9 +132,8 @@ class Detection:
     def doubt(self, member: int, now: Instant) -> None:
         """Probe a member that may have died. This is no refusal: however often somebody
         makes us doubt, the member is suspected only if it does not answer."""
-        if member in self.watched and member not in self.probing and member not in self.silent:
-            self.probing[member] = Probing(PROBES, now, self.timeout // PROBE_SHARE)
-            self._probe(now)
+        self._begin_to_probe(member, PROBES, self.timeout // PROBE_SHARE, now)
+        self._probe(now)
 
     def exclude(self, members: Collection[int], now: Instant) -> None:
         """Note that members must go because an operator says so, and tell everybody."""
@@ -214,12 +212,16 @@ class Detection:
     def _look(self, now: Instant) -> None:
         """Probe the members that are silent for too long."""
         for member, heard in self.heard.items():
-            is_new = member not in self.probing and member not in self.silent
-            if is_new and now - heard >= self.timeout * self.patience:
-                self.probing[member] = Probing(PROBES, now, self.timeout // PROBE_SHARE)
+            if now - heard >= self.timeout * self.patience:
+                self._begin_to_probe(member, PROBES, self.timeout // PROBE_SHARE, now)
         if not self.probing and self.patience > 1:
             self.patience -= 1
         self._probe(now)
+
+    def _begin_to_probe(self, member: int, times: int, pause: int, now: Instant) -> None:
+        """Probe a member from now on, unless it is probed or suspected already."""
+        if member in self.watched and member not in self.probing and member not in self.silent:
+            self.probing[member] = Probing(times, now, pause)
 
     def _probe(self, now: Instant) -> None:
         """Send the probes that are due; suspect the members that have answered none."""
@@ -248,16 +250,12 @@ class Detection:
 
     def _beat(self, now: Instant) -> None:
         self.next_beat = now + self.interval
-        body = self._alive()
         me = self.layer.local.incarnation
         if len(self.watchers) <= WATCH_ALL or self.layer.acting(set()) == me:
-            self.layer.send_control(ALIVE, body, EVERYONE, now)
+            self.layer.say_alive(EVERYONE, now)
             return
         for member in sorted(self.watchers[me]):
-            self.layer.send_control(ALIVE, body, member, now)
-
-    def _alive(self) -> Alive:
-        return Alive(self.layer.view_id, self.layer.settled_id)
+            self.layer.say_alive(member, now)
 
     def _nudge(self, now: Instant) -> None:
         """Say ALIVE to the next member of the view alone. If its process is gone, that
@@ -268,7 +266,7 @@ class Detection:
         place = members.index(me)
         for member in members[place + 1:] + members[:place]:
             if member not in self.silent:
-                self.layer.send_control(ALIVE, self._alive(), member, now)
+                self.layer.say_alive(member, now)
                 return
 
     def _wait_to_nudge(self, now: Instant) -> None:

@@ -33,7 +33,7 @@ class Found(NamedTuple):
 
 
 class Discovery:
-    """Who seeks, and who has a view that is not ours."""
+    """Remembers who seeks, and who has a view that is not ours."""
 
     def __init__(self, incarnation: int, config: Config) -> None:
         self.incarnation = incarnation

@@ -66,6 +66,7 @@ from ringcast.protocols.membership.messages import (
     Suspects,
     are_numbers,
 )
+from ringcast.protocols.membership.seldom import Seldom
 from ringcast.protocols.membership.views import agreed_for, view_for
 from ringcast.protocols.multicast.base import Multicast
 from ringcast.stack import Instant, Layer, Packet
@@ -97,8 +98,8 @@ class Membership(Layer):
         self.is_leaving = self.has_left = False
         self.settled_id = 0                             # the last view in which all are complete
         self.next_step: Instant | None = None           # to repeat what was not answered
-        self.asked_at: Instant | None = None
-        self.answered_at: Instant | None = None
+        self.asked = Seldom(self.interval // 2)         # ASK
+        self.answered = Seldom(self.interval // 4)      # our view, to who asks
         self.num_views = self.num_bad = 0
 
     # ---------------------------------------------------------------------------------------- state
@@ -247,9 +248,7 @@ class Membership(Layer):
             return True
         if alive.settled == self.view_id:
             self.settle()
-        has_asked = self.asked_at is not None and now - self.asked_at < self.interval // 2
-        if alive.view_id > self.view_id and not has_asked:
-            self.asked_at = now
+        if alive.view_id > self.view_id and self.asked.allows(now):
             self.send_control(ASK, Empty(), sender, now)
         return True
 
@@ -263,7 +262,7 @@ class Membership(Layer):
     def _on_probe(self, sender: int, probe: Empty, now: Instant) -> bool:
         """On reception of PROBE: say that we are alive."""
         if sender in self.members and self.is_open:
-            self.send_control(ALIVE, Alive(self.view_id, self.settled_id), sender, now)
+            self.say_alive(sender, now)
         return True
 
     @takes(SUSPECTS)
@@ -286,11 +285,13 @@ class Membership(Layer):
         self.meeting.discovery.forget(sender)
         return True
 
+    def say_alive(self, dest: int, now: Instant) -> None:
+        """Say ALIVE to a member or to everybody."""
+        self.send_control(ALIVE, Alive(self.view_id, self.settled_id), dest, now)
+
     def _tell_view(self, now: Instant) -> None:
         """Say which view we have, to everybody: who asks may have no route here."""
-        is_soon = self.answered_at is not None and now - self.answered_at < self.interval // 4
-        if self.install is not None and self.is_open and not is_soon:
-            self.answered_at = now
+        if self.install is not None and self.is_open and self.answered.allows(now):
             self.send_control(INSTALL, self.install, EVERYONE, now)
 
     # ----------------------------------------------------------------------------- a change of view
@@ -306,7 +307,7 @@ class Membership(Layer):
     def take_prepare(self, sender: int, prepare: Prepare, now: Instant) -> None:
         """Promise the id, and report."""
         mine = self.local.incarnation
-        seat = next((seat for seat in prepare.seats if seat.incarnation == mine), None)
+        seat = prepare.seat(mine)
         if seat is None or not self.is_open or prepare.id == self.view_id:
             return                                      # not for us, or late
         if self.install and seat.before != self.view_id and sender not in self.members:
@@ -465,13 +466,14 @@ class Membership(Layer):
         if not self.is_open:
             return
         next_seek = self.meeting.discovery.next_seek
+        is_step_due = self.next_step is not None and self.next_step <= now
         if next_seek is not None and next_seek <= now:
             self.meeting.seek(now)
         if self.install is not None:
             self.detection.tick(now)
-            if self.next_step is not None and self.next_step <= now:
+            if is_step_due:
                 self._remind(now)
-        if self.next_step is not None and self.next_step <= now:
+        if is_step_due:
             self.next_step = None
         self._step(now)
 

@@ -14,6 +14,8 @@ from ringcast.address import EVERYONE
 from ringcast.config import Config, nanoseconds
 from ringcast.protocols.membership.discovery import Discovery
 from ringcast.protocols.membership.messages import OFFER, PRESENT, SEEK, Install, Present, Seek
+from ringcast.protocols.membership.seldom import Seldom
+from ringcast.protocols.terms import difference
 from ringcast.stack import Instant
 
 if TYPE_CHECKING:
@@ -32,8 +34,8 @@ class Meeting:
     def __init__(self, layer: "Membership", config: Config, terms: dict[str, str]) -> None:
         self.layer, self.terms = layer, terms
         self.discovery = Discovery(layer.local.incarnation, config)
-        self.told_at: Instant | None = None             # when we said PRESENT last
-        self.named_at: Instant | None = None            # and when with all names
+        self.told = Seldom(self.discovery.interval // 2)    # PRESENT ...
+        self.named = Seldom(self.discovery.interval)        # ... and with all names
         self.offer_after: Instant = 0
         self.hold_off = HOLD_OFF
         self.met_at: Instant = 0                        # when our view was installed
@@ -57,19 +59,17 @@ class Meeting:
     def present(self, now: Instant, taken: str | None = None) -> None:
         """Say PRESENT, but not too often, because anybody may make us say it; always
         with a name that is `taken`."""
-        if taken is None and self.told_at is not None and (
-                now - self.told_at < self.discovery.interval // 2):
+        if taken is not None:
+            self.told.note(now)
+        elif not self.told.allows(now):
             return
-        self.told_at = now
         self._send_present(now, taken)
 
     def name_all(self, now: Instant) -> None:
         """Say PRESENT with all names, for somebody who does not come. Anybody can make
         us do this, so it is rare, and goes to everybody: then nobody can have it sent
         to a place of his choice."""
-        if self.is_spokesman() and (
-                self.named_at is None or now - self.named_at >= self.discovery.interval):
-            self.named_at = now
+        if self.is_spokesman() and self.named.allows(now):
             self._send_present(now, None, self.layer.present())
 
     def _send_present(self, now: Instant, taken: str | None, names: Sequence[str] = ()) -> None:
@@ -128,19 +128,15 @@ class Meeting:
     def _has_our_terms(self, name: str, terms: dict[str, str], now: Instant) -> bool:
         """Return whether somebody has the same terms as this member. If not, stop if we
         have no view; a view keeps out who differs."""
-        differing = next((term for term in self.terms
-                          if terms.get(term, self.terms[term]) != self.terms[term]), None)
-        if differing is None:
-            return True
         layer = self.layer
+        differs = difference(layer.local, self.terms, name, terms)
+        if differs is None:
+            return True
         self.num_refused += 1
-        sentence = (f"{name!r} has {differing}={terms[differing]!r} and this member, "
-                    f"{layer.local.name!r}, has {differing}={self.terms[differing]!r}")
-        remedy = f"give all members of the group the same {differing}"
         if layer.install is None:
-            layer.stop(f"{sentence}; {remedy}")
+            layer.stop(differs.fault)
         elif self.num_refused == 1:
-            layer.stack.effects.warnings.append(f"{sentence}, so it is not let in; {remedy}")
+            layer.stack.effects.warnings.append(differs.warning)
         return False
 
     def take_present(self, sender: int, present: Present, now: Instant) -> None:

@@ -85,11 +85,20 @@ class Gone(msgspec.Struct, array_like=True):
     holder: int                         # a member that has everything up to the cut
 
 
-class Install(msgspec.Struct, array_like=True):
-    """INSTALL: a view that is agreed on, and what comes before it."""
+class Seats(msgspec.Struct, array_like=True):
+    """The members of a view, the oldest first."""
 
     id: ViewId
-    seats: Annotated[list[Seat], Meta(min_length=1, max_length=MAX_MEMBERS)]  # the oldest first
+    seats: Annotated[list[Seat], Meta(min_length=1, max_length=MAX_MEMBERS)]
+
+    def seat(self, incarnation: int) -> Seat | None:
+        """Return the seat of a member; None if it has none."""
+        return next((seat for seat in self.seats if seat.incarnation == incarnation), None)
+
+
+class Install(Seats, array_like=True):
+    """INSTALL: a view that is agreed on, and what comes before it."""
+
     gone: Annotated[list[Gone], Meta(max_length=MAX_STREAMS)]
     primary_id: ViewId                  # of the last primary view: its own, if it is primary
     electorate: Incarnations            # of that view, without those who left; the oldest first
@@ -98,20 +107,14 @@ class Install(msgspec.Struct, array_like=True):
     def is_primary(self) -> bool:
         return self.primary_id == self.id
 
-    def seat(self, incarnation: int) -> Seat | None:
-        """Return the seat of a member; None if it has none."""
-        return next((seat for seat in self.seats if seat.incarnation == incarnation), None)
 
-
-class Prepare(msgspec.Struct, array_like=True):
+class Prepare(Seats, array_like=True):
     """PREPARE: a view is to be installed; say how far you are.
 
     `finish` is a view that some members have installed and others not: install it
     first.
     """
 
-    id: ViewId
-    seats: Annotated[list[Seat], Meta(min_length=1, max_length=MAX_MEMBERS)]
     finish: Install | None = None
 
 

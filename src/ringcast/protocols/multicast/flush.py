@@ -282,7 +282,7 @@ class Flush:
         for pending in self.pending:
             if void is not None:
                 before = kept[-1].view if kept else self.shown
-                pending = Pending(joined(before, void.view, pending.view),
+                pending = Pending(without_void(before, void.view, pending.view),
                                   self._cuts_without(void, pending), pending.is_void)
             void = pending if pending.is_void else None
             if void is None:
@@ -486,7 +486,7 @@ class Flush:
         return True
 
 
-def joined(before: View | None, void: View, view: View) -> View:
+def without_void(before: View | None, void: View, view: View) -> View:
     """Return a view as an application sees it that comes to it from the view `before`,
     and is not shown the void one between them."""
     left = dict.fromkeys(member for member in void.left + view.left
