@@ -12,12 +12,26 @@ from ringcast.stack import Layer, Stack
 MS = 1_000_000
 
 
+class Gate:
+    """What Voting needs of a send window: whether it takes messages."""
+
+    def __init__(self):
+        self.is_open = True
+
+    def close(self):
+        self.is_open = False
+
+    def reopen(self):
+        self.is_open = True
+
+
 class Paper(Layer):
     """What Membership needs of a multicast layer: it sends nothing, and has
     everything."""
 
     def __init__(self, local):
         self.local = local
+        self.send_window = Gate()
         self.sent = 0
         self.has = {}                   # up to where each stream has come
         self.known = []                 # views

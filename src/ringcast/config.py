@@ -7,7 +7,7 @@ Names that the protocol texts have are the texts' own.
 """
 
 import difflib
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
@@ -29,7 +29,8 @@ Count = Annotated[int, Meta(ge=1)]
 Milliseconds = Annotated[float, Meta(gt=0, le=DAY)]
 
 COMMON = ("max_message_size",)          # options that all members of a group must share ...
-OF_FLUSH = ("capacity", "max_bytes")    # ... and those of a group that forms itself also these
+OF_FLUSH = ("capacity", "max_bytes", "partition")   # ... of a group that forms itself also these
+OF_QUORUM = ("min_members",)            # ... and if only the primary part goes on, these
 
 
 class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -132,6 +133,11 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
     # Members that a group must have when it forms; connect() waits for so many.
     min_members: Annotated[int, Meta(ge=1, le=MAX_MEMBERS)] = 1
+
+    # What goes on when the group comes apart: "merge", every part; or "primary", only the
+    # part with a majority of the last primary view: in the others send() raises
+    # NoQuorumError.
+    partition: Literal["merge", "primary"] = "merge"
 
     # Milliseconds that connect() waits for all listed members, unless it is given a
     # timeout.

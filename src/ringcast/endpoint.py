@@ -78,8 +78,16 @@ class Endpoint:
 
     @property
     def has_joined(self) -> bool:
-        """Return whether this member has a view with enough members."""
-        return self.view is not None and len(self.view) >= self.min_members
+        """Return whether this member has a view with enough members, in which it may
+        send."""
+        return (self.view is not None and len(self.view) >= self.min_members
+                and (self.view.primary or self.config.partition == "merge"))
+
+    @property
+    def may_send(self) -> bool:
+        """Return whether this member is in a part of its group that goes on. Where it
+        is not, the send window to everybody is closed."""
+        return not isinstance(self.members, Membership) or self.members.voting.may_send
 
     @property
     def may_be_expected(self) -> bool:

@@ -33,6 +33,11 @@ class NotMemberError(RingcastError, LookupError):
     """The receiver of a message is not in the view; nothing was sent."""
 
 
+class NoQuorumError(RingcastError):
+    """This member is cut off from the majority of its group, or not in it yet, and only
+    the primary part may send (partition="primary"); nothing was sent."""
+
+
 class JoinTimeoutError(RingcastError, TimeoutError):
     """Members of the given list did not appear within the timeout."""
 

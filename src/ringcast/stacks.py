@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ringcast.address import Address, Session
-from ringcast.config import MAX_DATAGRAM, OF_FLUSH, Config, nanoseconds, terms_of
+from ringcast.config import MAX_DATAGRAM, OF_FLUSH, OF_QUORUM, Config, nanoseconds, terms_of
 from ringcast.digest import Digest
 from ringcast.protocols.budget import ReceiveBudget
 from ringcast.protocols.membership import Membership
@@ -160,7 +160,8 @@ def build_stack(name: str, local: Address, names: Sequence[str] | None, config: 
                                flushes=names is None)
     membership: Layer
     if names is None:
-        membership = Membership(local, config, multicast, terms_of(name, config, OF_FLUSH))
+        more = OF_FLUSH + (OF_QUORUM if config.partition == "primary" else ())
+        membership = Membership(local, config, multicast, terms_of(name, config, more))
     else:
         membership = StaticMembers(local, tuple(names), config, resume, epoch,
                                    terms_of(name, config))

@@ -153,6 +153,9 @@ class Channel(SendPort):
         resume = arguments.digest("resume", resume)
         faults = arguments.instances("faults", faults, Layer)
         session = arguments.session(session, deliver)
+        if names is not None and self.config.partition != "merge":
+            raise ConfigError("a group with a list of members never comes apart; leave out members "
+                              "or partition")
         if names is None and (resume is not None or session is not None):
             raise ConfigError("resume and session need a list of members; pass members, or leave "
                               "them out")
@@ -205,9 +208,9 @@ class Channel(SendPort):
     # ----------------------------------------------------------------------------------- life cycle
 
     def connect(self, timeout: float | None = None) -> Self:
-        """Join the group: return this channel when it has a view with min_members. With
-        a list of members, return when every listed one has appeared, or is known to
-        have left.
+        """Join the group: return this channel when it has a view with min_members, and
+        with partition="primary" one that is primary. With a list of members, return
+        when every listed one has appeared, or is known to have left.
 
         `timeout` is in seconds; without it, the option join_timeout holds. When it is
         over, raise JoinTimeoutError, which says who is there or who is missing, and
@@ -387,7 +390,7 @@ class Channel(SendPort):
         member is alive after all, it comes back. Where there is a list of members, its
         channel closes, and messages of it that some members got may never reach the
         others. ConfigError if `name` is not in the view (in the list), or is this
-        member's own.
+        member's own. It gives no majority to a part of a group that has none.
         """
         if arguments.member_name("name", name) == self.address.name:
             raise ConfigError("a member leaves by closing its channel; exclude() is for others")

@@ -1,5 +1,5 @@
 """Joining: a member has joined when it has its first view, on which the others agree,
-and when min_members are in it.
+and when min_members are in it. If only the primary part goes on, it must be primary.
 
 Before connect() there are no threads and no turns: nothing that joining needs may run
 earlier. A channel joins once.
@@ -78,6 +78,12 @@ class Joining:
                 f"group {self._group!r} has {len(present)} of the {enough} members that "
                 f"min_members asks for, {names}, after {seconds:g} s; start more, ask for fewer, "
                 "or give connect() more time")
+        view = self._driver.endpoint.view
+        if view is not None and not view.primary:
+            return JoinTimeoutError(
+                f"group {self._group!r} has no majority of its members after {seconds:g} s, only "
+                f"{names}; bring the others back, or, if they never come back, stop all members "
+                "and start them again")
         return JoinTimeoutError(
             f"group {self._group!r} has no view with this member after {seconds:g} s, although "
             f"it hears {names}; give connect() more time")

@@ -2,7 +2,9 @@
 room.
 
 The fast part, to push a message into a window, is compiled (SendPort in
-send_window.pyx); most messages need no more.
+send_window.pyx); most messages need no more. If this member may not send, because only
+the primary part of its group goes on, the windows are closed or forgotten: so every
+send comes here.
 
 A send that finds no room tries again whenever a window has room again, until it
 succeeds, the channel closes, or the timeout is over (decision 12). When a send raises,
@@ -26,6 +28,7 @@ from ringcast.endpoint import Fragments
 from ringcast.errors import (
     ClosedError,
     MessageTooLargeError,
+    NoQuorumError,
     NotMemberError,
     RingcastError,
     SendTimeoutError,
@@ -120,13 +123,19 @@ class Sending:
             self._finish_push_guarded(todo, window, payload, dest, flags, timeout)
         elif todo in (FULL, LARGE):
             self._state.check_open()
+            self._check_quorum()
             raise RingcastError(REENTERED)
         else:
             self._endpoint.bundler.due[self._member(dest)] = time.monotonic_ns()
             self._driver.request_turn()
 
     def on_room(self) -> None:
-        """Let all sends try again that found no room."""
+        """Let all sends try again that found no room, or that may end now because this
+        member may not send any more."""
+        if not self._endpoint.may_send:
+            self._forget_ports()
+        if self._state.closing:
+            self.close()                        # a primary view has opened the window again
         self._num_rooms += 1
         self._state.room.notify_all()
 
@@ -157,16 +166,32 @@ class Sending:
 
     def _window(self, dest: Dest) -> SendWindow:
         """Return the send window for `dest`; open a connection if there is none.
-        NotMemberError if the member is not in the view."""
+        NotMemberError if the member is not in the view, NoQuorumError if this member
+        may not send."""
         if dest is None:
+            self._check_quorum()
             return self._multicast.send_window
         return self._driver.run_in_turn(partial(self._open_window, dest))
 
     def _open_window(self, dest: Address, now: Instant) -> SendWindow:
         self._state.check_open()
+        self._check_quorum()
         window = self._endpoint.window(dest, now)
         self._remember_port(dest, window)
         return window
+
+    def _check_quorum(self) -> None:
+        """Raise NoQuorumError if only the primary part of the group goes on, and this
+        member is not in it."""
+        if self._endpoint.may_send or self._state.closing:
+            return
+        if (view := self._endpoint.view) is None:
+            raise NoQuorumError("this member has no view yet, and only the primary part of its "
+                                "group may send; call connect() first")
+        raise NoQuorumError(
+            f"this member is in {view}, without the majority of its group, and only the primary "
+            "part may send; wait until the others are back, or, if they never come back, stop all "
+            "members and start them again")
 
     # ---------------------------------------------------------------------------------- one message
 
@@ -213,6 +238,7 @@ class Sending:
 
     def _send_one(self, payload: bytes, dest: Dest, flags: int, now: Instant) -> None:
         self._state.check_open()
+        self._check_quorum()
         self._endpoint.send_unreliable(payload, dest, flags, now)
 
     def _send_large(self, payload: bytes, dest: Dest, flags: int, timeout: float | None) -> None:

@@ -9,24 +9,21 @@ makes them finish that view first (`finish`), and asks again.
 *The cut.* Of those who come from the same view, somebody may have delivered any message
 that came to it. So the cut of a stream is the highest of what they report, and what
 others lack can be fetched from the one who reported it.
-
-*Primary.* A view is primary if more than half of the last primary view are in it; of
-exactly half, if the oldest is. So of two parts of a group at most one is primary.
-Members that left in good order do not count. If members know of several last primary
-views, because groups met that had formed apart, this must hold for each.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ringcast.protocols.membership.messages import (
     Gone,
     Install,
     Prepare,
+    Quorum,
     Report,
     Seat,
     ViewId,
 )
+from ringcast.protocols.membership.primary import Verdict, judge, merged_roots
 from ringcast.protocols.seqnos import Seqno, precedes
 from ringcast.stack import Instant
 
@@ -37,13 +34,15 @@ MOST_PAUSE = 160_000_000        # and at most
 @dataclass(slots=True)
 class Change:
     """One attempt to install a view. `seats` are its members, the oldest first; `left`
-    are members that leave in good order."""
+    are members that leave in good order, with what they know of primary views. `roots`
+    are those of a view that is to be primary."""
 
     id: int
     seats: list[Seat]
-    left: Collection[int]
+    left: Mapping[int, Sequence[Quorum]]
     began: Instant
     finish: Install | None = None
+    roots: Sequence[ViewId] = ()
     reports: dict[int, Report] = field(default_factory=dict)
     install: Install | None = None              # once all have reported
     installed: set[int] = field(default_factory=set)
@@ -69,7 +68,7 @@ class Change:
 
     def body(self) -> Prepare | Install:
         """Return what to send now."""
-        return self.install or Prepare(self.id, self.seats, self.finish)
+        return self.install or Prepare(self.id, self.seats, self.finish, list(self.roots))
 
     def unfinished(self, ours: Install | None) -> Install | None:
         """Return a view that some of those who reported have installed, and others, who
@@ -107,7 +106,14 @@ class Change:
         return {seat.incarnation for seat in self.seats
                 if self.reports[seat.incarnation].view_id != seat.before}
 
-    def decide(self, ours: Install | None) -> Install:
+    def judge(self, min_members: int) -> Verdict:
+        """Return whether the view is primary, now that all have reported."""
+        reported = {member: [quorum for quorum in report.quorums if quorum.id != self.id]
+                    for member, report in self.reports.items()}
+        present = {member for member, report in self.reports.items() if not report.is_leaving}
+        return judge(self.members, min_members, reported, self.left, present)
+
+    def decide(self, ours: Install | None, verdict: Verdict) -> Install:
         """Return the view, now that all have reported. The coordinator has `ours`."""
         seats, gone = [], []
         for seat in self._by_age(ours):
@@ -122,7 +128,11 @@ class Change:
             for sender in sorted(streams - members):
                 cut, holder = self._cut(sender, together)
                 gone.append(Gone(sender, before, cut, holder))
-        self.install = Install(self.id, seats, gone, *self._primary())
+        quorums = verdict.needed
+        if verdict.is_primary:
+            roots = merged_roots([*self.roots, *verdict.roots(self.id)])
+            quorums = [Quorum(self.id, [seat.incarnation for seat in seats], roots, True)]
+        self.install = Install(self.id, seats, gone, quorums)
         self.pause, self.due = LEAST_PAUSE, 0
         return self.install
 
@@ -140,16 +150,3 @@ class Change:
             if precedes(cut, seqno):
                 cut, holder = seqno, member
         return cut, holder
-
-    def _primary(self) -> tuple[ViewId, list[int]]:
-        """Return the id of the last primary view, this one's if it is primary; and its
-        members, the oldest first."""
-        electorates = {report.primary_id: report.electorate for report in self.reports.values()}
-        for primary_id in sorted(electorates, reverse=True):
-            voters = [member for member in electorates[primary_id] if member not in self.left]
-            present = [member for member in voters if member in self.members]
-            is_most = 2 * len(present) > len(voters)
-            is_half = 2 * len(present) == len(voters)
-            if voters and not is_most and not (is_half and voters[0] in present):
-                return primary_id, voters
-        return self.id, [seat.incarnation for seat in self.seats]

@@ -20,6 +20,7 @@ from ringcast.protocols.membership.messages import (
     Report,
     Seat,
 )
+from ringcast.protocols.membership.primary import Verdict
 from ringcast.stack import Instant
 
 if TYPE_CHECKING:
@@ -66,6 +67,15 @@ class Coordinator:
         self.gives_way_until = now + GIVE_WAY
         return True
 
+    def is_taken(self, sender: int, now: Instant) -> bool:
+        """Return whether this member, which has no view, has promised to go with
+        another coordinator than `sender` a moment ago. Else those who want it would
+        outbid each other, and all that each of them has prepared would be void."""
+        layer = self.layer
+        ours = {sender & MAKER, layer.local.incarnation & MAKER}
+        return layer.install is None and layer.promised > 0 and (
+            layer.promised & MAKER not in ours and now - layer.promised_at < GIVE_WAY)
+
     def gather(self, now: Instant) -> None:
         """Somebody wants to come: wait a moment for others."""
         if self.gather_until is None:
@@ -96,7 +106,16 @@ class Coordinator:
             self.begin([seat for seat in change.seats if seat.incarnation not in elsewhere], None,
                        now)
         else:
-            change.decide(self.layer.install)
+            self._decide(change, now)
+
+    def _decide(self, change: Change, now: Instant) -> None:
+        """Decide on the view. It may be primary though we did not foresee it: then its
+        members must be told first (primary.py)."""
+        verdict = change.judge(self.layer.voting.min_members)
+        if verdict.is_primary and not change.roots:
+            self.begin(change.seats, None, now, verdict)
+        else:
+            change.decide(self.layer.install, verdict)
             self.send(now)
 
     def take_refusal(self, sender: int, refuse: Refuse, now: Instant) -> None:
@@ -218,13 +237,17 @@ class Coordinator:
         self.gather_until = None
         return None if is_same else seats
 
-    def begin(self, seats: list[Seat], finish: Install | None, now: Instant) -> None:
-        """Prepare a view with these members, under a new id."""
+    def begin(self, seats: list[Seat], finish: Install | None, now: Instant,
+              verdict: Verdict | None = None) -> None:
+        """Prepare a view with these members, under a new id. It is to be primary, or
+        not, as the verdict says, or as we foresee it."""
         layer = self.layer
         self.num_changes += 1
         highest = max(layer.promised, layer.view_id, finish.id if finish else 0)
         view_id = ((highest >> COUNTER) + 1 << COUNTER) | (layer.local.incarnation & MAKER)
-        self.change = Change(view_id, seats, frozenset(layer.leavers), now, finish)
+        verdict = verdict or layer.voting.foresee([seat.incarnation for seat in seats])
+        self.change = Change(view_id, seats, dict(layer.leavers), now, finish,
+                             verdict.roots(view_id))
         layer.update_routes()
         self.send(now)
 

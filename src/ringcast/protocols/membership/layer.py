@@ -35,7 +35,7 @@ from ringcast.address import EVERYONE, Address
 from ringcast.config import Config, nanoseconds
 from ringcast.errors import ConfigError
 from ringcast.kinds import takes
-from ringcast.protocols.membership.coordinator import COUNTER, GIVE_WAY, MAKER, Coordinator
+from ringcast.protocols.membership.coordinator import COUNTER, MAKER, Coordinator
 from ringcast.protocols.membership.detection import Detection
 from ringcast.protocols.membership.meeting import Meeting
 from ringcast.protocols.membership.messages import (
@@ -57,8 +57,10 @@ from ringcast.protocols.membership.messages import (
     Empty,
     Install,
     Installed,
+    Leave,
     Prepare,
     Present,
+    Quorum,
     Refuse,
     Report,
     Seat,
@@ -66,6 +68,7 @@ from ringcast.protocols.membership.messages import (
     Suspects,
     are_numbers,
 )
+from ringcast.protocols.membership.primary import Voting
 from ringcast.protocols.membership.seldom import Seldom
 from ringcast.protocols.membership.views import agreed_for, view_for
 from ringcast.protocols.multicast.base import Multicast
@@ -91,11 +94,10 @@ class Membership(Layer):
         self.members: dict[int, Seat] = {}              # of it, the oldest first
         self.promised = 0                               # the last PREPARE that we answered ...
         self.promised_at: Instant = 0                   # ... and when
-        self.primary_id = 0
-        self.electorate: list[int] = []
-        self.leavers: set[int] = set()                  # members that say LEAVE
+        self.leavers: dict[int, list[Quorum]] = {}      # who says LEAVE, and what it knew
         self.is_open = False                            # it was started, and has not left
         self.is_leaving = self.has_left = False
+        self.voting = Voting(self, config)
         self.settled_id = 0                             # the last view in which all are complete
         self.next_step: Instant | None = None           # to repeat what was not answered
         self.asked = Seldom(self.interval // 2)         # ASK
@@ -154,9 +156,9 @@ class Membership(Layer):
     def leave(self, now: Instant) -> None:
         """Tell the others that this member leaves."""
         self.is_leaving = True
-        self.leavers.add(self.local.incarnation)
+        self.leavers[self.local.incarnation] = []
         if self.is_open:
-            self.send_control(LEAVE, Empty(), EVERYONE, now)
+            self.send_control(LEAVE, Leave(self.voting.quorums), EVERYONE, now)
         if self.install is None or len(self.members) == 1:
             self._end()
         else:
@@ -276,10 +278,12 @@ class Membership(Layer):
         return True
 
     @takes(LEAVE)
-    def _on_leave(self, sender: int, leave: Empty, now: Instant) -> bool:
+    def _on_leave(self, sender: int, leave: Leave, now: Instant) -> bool:
         """On reception of LEAVE: the sender is not to be in the next view."""
+        if not are_numbers(leave):
+            return False
         if sender in self.members:
-            self.leavers.add(sender)
+            self.leavers[sender] = leave.quorums
         elif self.meeting.is_spokesman():
             self._tell_view(now)
         self.meeting.discovery.forget(sender)
@@ -314,7 +318,7 @@ class Membership(Layer):
             self.meeting.present(now)                   # it does not know that we are in a group
             return
         self.update_routes(prepare.seats)
-        is_taken = self._is_taken(sender, now)
+        is_taken = self.coordinator.is_taken(sender, now)
         if is_taken or prepare.id < self.promised:
             promised = 0 if is_taken else self.promised
             self.send_control(REFUSE, Refuse(prepare.id, promised), sender, now)
@@ -329,20 +333,14 @@ class Membership(Layer):
             self._install(prepare.finish, now)
             self.update_routes(prepare.seats)
         is_expected = seat.before == self.view_id
-        report = Report(prepare.id, self.view_id, self.multicast.prepare(now), self.primary_id,
-                        self.electorate, None if is_expected else self.install)
+        report = Report(prepare.id, self.view_id, self.multicast.prepare(now),
+                        list(self.voting.quorums), self.is_leaving,
+                        None if is_expected else self.install)
         if sender == mine:
             self.coordinator.take_report(mine, report, now)
         else:
+            self.voting.attempt(prepare)
             self.send_control(REPORT, report, sender, now)
-
-    def _is_taken(self, sender: int, now: Instant) -> bool:
-        """Return whether this member, which has no view, has promised to go with
-        another coordinator a moment ago. Else those who want it would outbid each
-        other, and all that each of them has prepared would be void."""
-        ours = {sender & MAKER, self.local.incarnation & MAKER}
-        return self.install is None and self.promised > 0 and (
-            self.promised & MAKER not in ours and now - self.promised_at < GIVE_WAY)
 
     def _is_plausible(self, view_id: int) -> bool:
         """Return whether a group can have had so many views since we heard of it."""
@@ -408,8 +406,9 @@ class Membership(Layer):
         former, self.install = self.members, install
         self.members = {seat.incarnation: seat for seat in install.seats}
         self.promised = max(self.promised, install.id)
-        self.primary_id, self.electorate = install.primary_id, install.electorate
-        self.leavers &= self.members.keys()
+        self.voting.install(install)
+        self.leavers = {member: self.leavers[member] for member in self.members
+                        if member in self.leavers}
         self.coordinator.offered, self.coordinator.gives_way_until = {}, None
         self.meeting.join(not before, bool(former.keys() - self.members.keys()), now)
         self.num_views += 1
@@ -482,7 +481,7 @@ class Membership(Layer):
         that does not come, ask for another one: until then we deliver little."""
         coordinator = self.acting(self.detection.gone(now))
         if self.is_leaving:
-            self.send_control(LEAVE, Empty(), EVERYONE, now)
+            self.send_control(LEAVE, Leave(self.voting.quorums), EVERYONE, now)
         if self.settled_id != self.view_id:
             self._answer(coordinator, now)
         if self._is_kept_waiting(now):
@@ -529,6 +528,7 @@ class Membership(Layer):
     def status(self) -> dict[str, int]:
         detection = self.detection
         return {"view_id": self.view_id, "num_members": len(self.members),
+                "is_primary": int(self.voting.is_primary),
                 "num_views": self.num_views, "num_changes": self.coordinator.num_changes,
                 "num_refused": self.meeting.num_refused, "num_suspected": detection.num_suspected,
                 "num_probes": detection.num_probes, "num_pauses": detection.num_pauses,

@@ -15,6 +15,8 @@ from ringcast.protocols.seqnos import Seqno, is_seqno
 
 MAX_TERMS = 16
 MAX_STREAMS = 2 * MAX_MEMBERS           # of members, and of departed ones that are not settled
+MAX_QUORUMS = 32                        # primary views that are remembered, and attempts
+MAX_ROOTS = 32                          # first primary views that one goes back to
 
 Name = Annotated[str, Meta(min_length=1, max_length=MAX_NAME)]
 Physical = Annotated[str, Meta(max_length=256)]
@@ -23,6 +25,7 @@ ViewId = Annotated[int, Meta(ge=0)]
 Digest = Annotated[dict[int, Seqno], Meta(max_length=MAX_STREAMS)]
 Names = Annotated[list[Name], Meta(max_length=MAX_MEMBERS)]
 Incarnations = Annotated[list[int], Meta(max_length=MAX_MEMBERS)]
+Roots = Annotated[list[ViewId], Meta(max_length=MAX_ROOTS)]
 
 
 class Seek(msgspec.Struct, array_like=True):
@@ -85,6 +88,24 @@ class Gone(msgspec.Struct, array_like=True):
     holder: int                         # a member that has everything up to the cut
 
 
+class Quorum(msgspec.Struct, array_like=True, frozen=True):
+    """A view of which the next primary one needs a majority (primary.py)."""
+
+    id: ViewId
+    voters: Incarnations                # its members without those who left; the oldest first
+    roots: Roots                        # the first primary views that it goes back to
+    is_sure: bool = False               # it is primary; else it may have become so
+
+
+Quorums = Annotated[list[Quorum], Meta(max_length=MAX_QUORUMS)]
+
+
+class Leave(msgspec.Struct, array_like=True):
+    """LEAVE: I leave in good order."""
+
+    quorums: Quorums = []               # what I know of primary views
+
+
 class Seats(msgspec.Struct, array_like=True):
     """The members of a view, the oldest first."""
 
@@ -100,22 +121,22 @@ class Install(Seats, array_like=True):
     """INSTALL: a view that is agreed on, and what comes before it."""
 
     gone: Annotated[list[Gone], Meta(max_length=MAX_STREAMS)]
-    primary_id: ViewId                  # of the last primary view: its own, if it is primary
-    electorate: Incarnations            # of that view, without those who left; the oldest first
+    quorums: Quorums                    # what its members know of primary views
 
     @property
     def is_primary(self) -> bool:
-        return self.primary_id == self.id
+        return any(quorum.id == self.id for quorum in self.quorums)
 
 
 class Prepare(Seats, array_like=True):
     """PREPARE: a view is to be installed; say how far you are.
 
     `finish` is a view that some members have installed and others not: install it
-    first.
+    first. `roots` are those of a view that is to be primary; others have none.
     """
 
     finish: Install | None = None
+    roots: Roots = []
 
 
 class Report(msgspec.Struct, array_like=True):
@@ -124,8 +145,8 @@ class Report(msgspec.Struct, array_like=True):
     id: ViewId
     view_id: ViewId                     # that is installed here; 0: none
     digest: Digest                      # up to where everything of each stream has come
-    primary_id: ViewId                  # the last primary view that this member knows
-    electorate: Incarnations            # of that view
+    quorums: Quorums                    # what this member knows of primary views
+    is_leaving: bool = False            # it has said LEAVE, and does not count
     install: Install | None = None      # our view, if the coordinator does not expect it
 
 
@@ -150,7 +171,7 @@ class Empty(msgspec.Struct, array_like=True):
 SEEK = Kind(22, "seek", Seek, traced=False)
 PRESENT = Kind(23, "present", Present, traced=False)
 ALIVE = Kind(24, "alive", Alive, traced=False)
-LEAVE = Kind(25, "leave", Empty, traced=False)          # I leave
+LEAVE = Kind(25, "leave", Leave, traced=False)          # I leave
 SUSPECTS = Kind(26, "suspects", Suspects, traced=False)
 PROBE = Kind(27, "probe", Empty, traced=False)          # say that you are alive
 PREPARE = Kind(28, "prepare", Prepare, traced=False)

@@ -1,0 +1,151 @@
+"""The primary part: of all parts of a group, at most one is primary.
+
+*Rule* (dynamic voting). A view is primary if it has a majority of the last primary view:
+more than half of those who were in it, or exactly half with the oldest. So any two views
+that could follow the same one share a member, and only one of them does. Where nobody
+knows of a primary view, the first one needs `min_members`. Two first ones would need
+2 * min_members processes.
+
+*Who counts.* A process counts, not a name: who starts anew has forgotten what it
+promised. Members that left in good order count for nothing any more. They say in their
+LEAVE what they have promised before.
+
+*A coordinator may die* between PREPARE and INSTALL. Then somebody may have the view, and
+others cannot know. So a PREPARE says if its view is to be primary, and whoever reports to
+it remembers that as an attempt. The next primary view needs a majority of the attempt,
+too, unless
+- somebody is there who should have reported to it, and does not know of it: then it was
+  never installed. This holds for its coordinator, which knows only what it has decided;
+- a later primary view is known: that one has taken the attempt into account.
+
+*Groups that formed apart*, because `min_members` is too small, may both be primary until
+they meet. Then a majority of each is needed. `roots` tell if two primary views belong to
+one history, so that the later one takes the place of the earlier one.
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from ringcast.config import Config
+from ringcast.protocols.membership.messages import (
+    MAX_QUORUMS,
+    MAX_ROOTS,
+    Install,
+    Prepare,
+    Quorum,
+    ViewId,
+)
+
+if TYPE_CHECKING:
+    from ringcast.protocols.membership.layer import Membership
+
+
+class Verdict(NamedTuple):
+    """Whether a view is primary, and the majorities that it needs for that."""
+
+    is_primary: bool
+    needed: list[Quorum]
+
+    def roots(self, view_id: ViewId) -> list[ViewId]:
+        """Return the roots of this view; none if it is not primary."""
+        if not self.is_primary:
+            return []
+        return merged_roots(root for quorum in self.needed for root in quorum.roots) or [view_id]
+
+
+class Voting:
+    """What the member of `layer` knows of primary views. Where only a primary view goes
+    on, it closes the send window to everybody in all others; `may_send` tells."""
+
+    def __init__(self, layer: "Membership", config: Config) -> None:
+        self.layer = layer
+        self.quorums: list[Quorum] = []
+        self.min_members = config.min_members
+        self.is_primary = False                         # our view
+        self.is_needed = config.partition == "primary"
+        self.may_send = not self.is_needed
+        if self.is_needed:
+            layer.multicast.send_window.close()
+
+    def foresee(self, members: Sequence[int]) -> Verdict:
+        """Return whether a view with these members will be primary, as far as this
+        member knows."""
+        return judge(members, self.min_members, {self.layer.local.incarnation: self.quorums},
+                     self.layer.leavers, members)
+
+    def attempt(self, prepare: Prepare) -> None:
+        """Remember a view that may become primary, because we report to it."""
+        if prepare.roots and all(quorum.id != prepare.id for quorum in self.quorums):
+            roots = [root for quorum in self.quorums for root in quorum.roots]
+            voters = [seat.incarnation for seat in prepare.seats]
+            self.quorums.append(Quorum(prepare.id, voters, merged_roots([*roots, *prepare.roots])))
+            del self.quorums[:-MAX_QUORUMS]
+
+    def install(self, install: Install) -> None:
+        """Know what all members of a new view know, and what we have promised since."""
+        later = {quorum.id: quorum for quorum in self.quorums if quorum.id > install.id}
+        known = later | {quorum.id: quorum for quorum in install.quorums}
+        self.quorums = [known[view_id] for view_id in sorted(known)][-MAX_QUORUMS:]
+        self.is_primary = install.is_primary
+        if self.is_needed and not self.layer.is_leaving and self.may_send != self.is_primary:
+            self.may_send = self.is_primary
+            window = self.layer.multicast.send_window
+            (window.reopen if self.may_send else window.close)()
+            self.layer.stack.effects.writable = True    # who waits for room tries again
+
+
+def judge(members: Collection[int], min_members: int, reported: Mapping[int, Sequence[Quorum]],
+          left: Mapping[int, Sequence[Quorum]], present: Collection[int]) -> Verdict:
+    """Return whether a view is primary.
+
+    Args:
+        members: of the view.
+        min_members: that a first primary view needs.
+        reported: what members know.
+        left: members that have left in good order, and what they knew.
+        present: those of `members` that count: they do not leave.
+    """
+    known: dict[ViewId, Quorum] = {}
+    for quorums in (*reported.values(), *left.values()):
+        for quorum in quorums:
+            known[quorum.id] = both(known.get(quorum.id, quorum), quorum)
+    listed = {member: {quorum.id for quorum in quorums} for member, quorums in reported.items()}
+    needed = []
+    for quorum in known.values():
+        voters = [voter for voter in quorum.voters if voter not in left]
+        is_void = not quorum.is_sure and any(
+            voter in listed and quorum.id not in listed[voter] for voter in quorum.voters)
+        if voters and not is_void and not any(follows(other, quorum) for other in known.values()):
+            needed.append(msgspec.structs.replace(quorum, voters=voters))
+    needed = sorted(needed, key=lambda quorum: quorum.id)[-MAX_QUORUMS:]
+    counted = [member for member in members if member in present]
+    if not needed:
+        return Verdict(len(counted) >= min_members, [])
+    return Verdict(all(has_majority(quorum.voters, counted) for quorum in needed), needed)
+
+
+def has_majority(voters: Sequence[int], present: Collection[int]) -> bool:
+    """Return whether those who are present are the majority: more than half, or half
+    with the oldest, who is first."""
+    votes = sum(voter in present for voter in voters)
+    return 2 * votes > len(voters) or (2 * votes == len(voters) and voters[0] in present)
+
+
+def both(one: Quorum, other: Quorum) -> Quorum:
+    """Return what two members know of the same view."""
+    return Quorum(one.id, [voter for voter in one.voters if voter in other.voters],
+                  merged_roots([*one.roots, *other.roots]), one.is_sure or other.is_sure)
+
+
+def follows(later: Quorum, earlier: Quorum) -> bool:
+    """Return whether a view is certainly primary and comes after another one in the
+    same history."""
+    return later.is_sure and later.id > earlier.id and not set(later.roots).isdisjoint(
+        earlier.roots)
+
+
+def merged_roots(roots: Iterable[ViewId]) -> list[ViewId]:
+    """Return these roots, each once; of too many, the last."""
+    return sorted(set(roots))[-MAX_ROOTS:]
