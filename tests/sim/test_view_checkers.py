@@ -5,6 +5,7 @@ import pytest
 
 from ringcast import Address, Batch, View
 from ringcast._core import wire
+from ringcast.config import configure
 from ringcast.sim.checkers import Violation
 from ringcast.sim.cluster import Cluster
 from ringcast.sim.view_checkers import ViewCheckers
@@ -113,17 +114,67 @@ def test_members_that_change_their_order(history):
         history.install(2, "ACB", at="A")
 
 
-def test_two_primary_views_that_follow_the_same(history):
+@pytest.mark.parametrize("names", ["AB", "A", "BC"])
+def test_a_primary_view_needs_a_majority_of_the_one_before(history, names):
     history.checkers.note_cause()
-    history.install(2, "AB", at="A")
-    history.install(3, "C", at="C", primary=False)
-    history.install(4, "C", at="C")         # it follows another one
-    with broken("primary"):
-        other = History()
-        other.checkers.note_cause()
-        other.pass_to(1, "ABC")
-        other.install(2, "AB", at="A")
-        other.install(3, "C", at="C")
+    if len(names) == 2:
+        history.install(2, names, at=names[0])
+        history.install(3, names[0])                    # the oldest of two
+    else:
+        with broken("primary", "has no majority of .1: A, B, C"):
+            history.install(2, names)
+
+
+def test_the_younger_half_is_not_primary(history):
+    history.checkers.note_cause()
+    history.install(2, "AB")
+    with broken("primary", "has no majority of .2: A, B"):
+        history.install(3, "B")
+
+
+def test_two_primary_views_that_overlap_whichever_is_installed_first(history):
+    history.checkers.note_cause()
+    history.install(3, "BC", at="C")
+    with broken("primary", ".3: B, C. is primary, and has no majority of .2: A, B"):
+        history.install(2, "AB", at="A")
+
+
+def test_two_primary_views_that_follow_the_same():
+    """D and E take part in one, and then leave. Without them, A and B are most of the
+    rest."""
+    history = History()
+    left = [history.group[name].address for name in "DE"]
+    primaries = history.checkers._primaries
+    primaries.add(history.view(1, "ABCDE"), [], 1)
+    primaries.add(history.view(2, "CDE"), [], 1)
+    with broken("primary", ".3: A, B. and .2: C, D, E. are primary, and both follow .1: A"):
+        primaries.add(history.view(3, "AB"), left, 1)
+
+
+def test_groups_that_formed_apart_need_the_majority_of_each():
+    history = History()
+    history.checkers.note_cause()
+    history.install(1, "ABC")
+    history.install(2, "DE")
+    with broken("primary", "has no majority of .2: D, E"):
+        history.install(3, "ABCE")
+
+
+def test_a_first_primary_view_has_min_members(history):
+    history.group["D"].config = configure({"min_members": 2})
+    with broken("primary", "has less than 2 members"):
+        history.install(2, "D")
+
+
+def test_a_member_that_sends_without_a_quorum(history):
+    history.checkers.note_cause()
+    member = history.group["C"]
+    member.config = configure({"partition": "primary"})
+    history.install(2, "C", primary=False)
+    history.checkers.after_turn(member)
+    member.multicast.send_window.push(b"not allowed")
+    with broken("no quorum", "C sends in"):
+        history.checkers.after_turn(member)
 
 
 def test_a_member_that_is_excluded_though_nothing_happened(history):

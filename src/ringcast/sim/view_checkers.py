@@ -26,6 +26,7 @@ from ringcast.address import Address
 from ringcast.flags import Flag
 from ringcast.protocols.seqnos import MODULUS, Seqno, later, precedes
 from ringcast.sim.checkers import Checkers
+from ringcast.sim.primaries import Primaries
 from ringcast.view import View
 
 if TYPE_CHECKING:
@@ -55,7 +56,8 @@ class ViewCheckers(Checkers):
         super().__init__(cluster)
         self._history: dict[int, list[View]] = {}       # installed, by incarnation
         self._lists: dict[int, tuple[Address, ...]] = {}    # the members of a view, by its id
-        self._primary: dict[int, View] = {}             # a primary view, by the id that it followed
+        self._primaries = Primaries(self.violated)
+        self._silent: dict[int, Seqno] = {}             # who may not send, since which seqno
         # By sender and receiver: the view since which the sender waits for the
         # receiver.
         self._meetings: dict[tuple[int, int], int] = {}
@@ -91,11 +93,7 @@ class ViewCheckers(Checkers):
                                                        view)]
         if stayed != [address for address in view.members if address in stayed]:
             self.violated("age", f"{what} after {before}: who is older has changed")
-        if view.primary:
-            rival = self._primary.setdefault(self._from(member.incarnation, view), view)
-            if before is not None and not set(rival.members) & set(view.members):
-                self.violated("primary", f"{what} and others {rival}; both follow {before}, and "
-                                         "both are primary")
+        self._check_primary(member, view)
         for address in () if before is None or self._has_cause else before.members:
             other = self.cluster.incarnations[address.incarnation]
             if address not in view and other.alive and other.endpoint.leaving is None:
@@ -105,6 +103,24 @@ class ViewCheckers(Checkers):
             key = member.incarnation, address.incarnation
             if address not in stayed or key not in self._meetings:
                 self._meetings[key] = view.id
+
+    def _check_primary(self, member: "Member", view: View) -> None:
+        """Check a primary view. Where only such a view goes on, see that nothing is
+        sent in others."""
+        self._silent.pop(member.incarnation, None)
+        if view.primary:
+            left = [each.address for each in self.cluster.incarnations.values() if each.left]
+            self._primaries.add(view, left, member.config.min_members)
+        elif member.config.partition == "primary":
+            self._silent[member.incarnation] = member.multicast.send_window.ring.hr
+
+    def after_turn(self, member: "Member") -> None:
+        """Check also that a member sends nothing while it may not."""
+        super().after_turn(member)
+        last = self._silent.get(member.incarnation)
+        if last is not None and member.multicast.send_window.ring.hr != last:
+            self.violated("no quorum", f"{member.name} sends in {member.view_filter.whole}, which "
+                                       "is not primary")
 
     def _from(self, incarnation: int, view: View) -> int:
         """Return the id of the view that an incarnation has installed before this one,

@@ -58,7 +58,7 @@ def forming_plan(seed: int, settings: Settings) -> Plan:
     framed = wire(rng, settings)
     network = {"delay": (min(50_000, longest), longest)} | (
         {} if stack.is_lossless else network | framed)
-    options |= settings.options
+    options |= partition_options(Random(f"{seed} primary"), len(names)) | settings.options
     suspicion = int(options["suspect_timeout"] * MS)
     duration = int(pick(settings.duration, min(6.0, rng.uniform(4, 16) * suspicion / SECOND + 0.5))
                    * SECOND)
@@ -80,7 +80,17 @@ def forming_plan(seed: int, settings: Settings) -> Plan:
         turn_time=rng.choice([0, 10_000, 50_000]),
         actions=sorted((action for action in actions if action.at < duration),
                        key=lambda action: action.at),
-        comebacks={name: rng.random() < 0.6 for name in names})
+        comebacks={name: rng.random() < 0.6 or options.get("partition") == "primary"
+                   for name in names})
+
+
+def partition_options(rng: Random, members: int) -> dict[str, Any]:
+    """Draw what goes on when the group comes apart, and how many members form one: so
+    many that no two groups form apart, if only the primary part goes on."""
+    majority = members // 2 + 1
+    if rng.random() < 0.35:
+        return {"partition": "primary", "min_members": rng.choice([majority, majority, members])}
+    return {}
 
 
 def membership_options(rng: Random, members: int, delay: int) -> dict[str, Any]:

@@ -34,6 +34,7 @@ class FormingRun(Run):
         super().__init__(plan, actions)
         assert isinstance(self.cluster.checkers, ViewCheckers)
         self.checkers = self.cluster.checkers
+        self.num_restarts = 0               # of all members, because the majority has died
         if any(value for name, value in plan.network.items() if name != "delay"):
             self.checkers.note_cause()
 
@@ -69,10 +70,15 @@ class FormingRun(Run):
         whole = by.view_filter.whole if by is not None else None
         return whole is not None and action.value in whole.names
 
+    def _counters(self) -> dict[str, int]:
+        return super()._counters() | {"num_restarts": self.num_restarts}
+
     def run(self) -> None:
         """Run to the end. Raise Violation when a promise is broken."""
         self._advance(self.end)
         self._recover()
+        if self.config.partition == "primary":
+            self._restore_quorum()
         self._drain()
         for member in self.cluster.living():    # now that they are one group
             member.offer(2, 10)
@@ -84,6 +90,31 @@ class FormingRun(Run):
     def _recover(self) -> None:
         self.cluster.deaths.traps.clear()
         super()._recover()
+
+    def _restore_quorum(self) -> None:
+        """Wait until all that live have one view. If it is not primary, because the
+        majority of the last primary view has died, start all members again, as an
+        operator would."""
+        end = self.cluster.now + self._agreement()
+        while not self._has_one_view() and self.cluster.now < end:
+            self._advance(self.cluster.now + self._interval())
+        living = self.cluster.living()
+        whole = living[0].view_filter.whole
+        if whole is None or not whole.primary:
+            self.num_restarts += 1
+            for member in living:
+                member.crash()
+            for member in living:
+                self._restart(member, resumes=False, moves=False)
+            for member in self.cluster.living():
+                member.offer(2, 10)
+
+    def _has_one_view(self) -> bool:
+        """Return whether all that live have the same view, with all of them."""
+        living = self.cluster.living()
+        whole = [member.view_filter.whole for member in living]
+        return all(view is not None and len(view) == len(living) and view == whole[0]
+                   for view in whole)
 
     def _exclude_the_dead(self) -> None:
         """Leave that to the members."""

@@ -1,0 +1,315 @@
+"""Which view is primary: at most one at a time, whoever dies, leaves or is cut off at
+whatever moment."""
+
+import pytest
+from membership_world import World
+
+from ringcast._core import wire
+from ringcast.protocols.membership.messages import INSTALL, MAX_QUORUMS, PREPARE, Quorum
+from ringcast.protocols.membership.primary import has_majority, judge, merged_roots
+
+A, B, C, D, E, F = range(1, 7)
+
+
+def sure(view_id, *voters, roots=(1,)):
+    return Quorum(view_id, list(voters), list(roots), True)
+
+
+def attempt(view_id, *voters, roots=(1,)):
+    return Quorum(view_id, list(voters), list(roots))
+
+
+def is_primary(members, reported, left=None, min_members=1, leaving=()):
+    """Return whether a view of those who report is primary."""
+    return judge(members, min_members, reported, left or {}, set(members) - set(leaving)).is_primary
+
+
+FIVE = sure(1, A, B, C, D, E)
+
+
+# ------------------------------------------------------------------------------------- majorities
+
+@pytest.mark.parametrize(("voters", "present", "expected"), [
+    ([A], [A], True), ([A, B], [A], True), ([A, B], [B], False), ([A, B, C], [A], False),
+    ([A, B, C], [B, C], True), ([B, A, C, D], [A, C], False), ([B, A, C, D], [B, D], True),
+    ([A, B, C, D, E], [A, B], False), ([A, B, C], [D, E, F], False)])
+def test_a_majority_is_more_than_half_or_half_with_the_oldest(voters, present, expected):
+    assert has_majority(voters, present) is expected
+
+
+def test_any_two_majorities_share_a_member():
+    from itertools import combinations
+    for size in range(1, 7):
+        voters = list(range(size))
+        majorities = [set(some) for count in range(size + 1) for some in combinations(voters, count)
+                      if has_majority(voters, some)]
+        assert all(one & other for one in majorities for other in majorities)
+
+
+# --------------------------------------------------------------------------------------- verdicts
+
+def test_a_first_view_needs_min_members():
+    assert not is_primary([A, B], {A: [], B: []}, min_members=3)
+    assert is_primary([A, B, C], {A: [], B: [], C: []}, min_members=3)
+    assert not is_primary([A, B, C], {A: [], B: [], C: []}, min_members=3, leaving=[C])
+
+
+def test_the_majority_of_the_last_primary_view_is_primary():
+    assert is_primary([C, D, E], {who: [FIVE] for who in (C, D, E)})
+    assert not is_primary([A, B], {who: [FIVE] for who in (A, B)})
+    assert not is_primary([A, B, F], {A: [FIVE], B: [FIVE], F: []}, min_members=3)
+
+
+def test_the_later_view_of_one_history_counts_alone():
+    """D and E missed two changes: they may come back to A, and change nothing."""
+    last = sure(3, A, B)
+    assert is_primary([A, D], {A: [last], D: [FIVE]})
+    assert not is_primary([B, C, D, E], {B: [last], C: [FIVE], D: [FIVE], E: [FIVE]})
+
+
+def test_of_groups_that_formed_apart_a_majority_of_each_is_needed():
+    other = sure(2, D, E, F, roots=[2])
+    ours = sure(1, A, B, C)
+    assert is_primary([A, B, D, E], {A: [ours], B: [ours], D: [other], E: [other]})
+    assert not is_primary([A, B, D], {A: [ours], B: [ours], D: [other]})
+    both = sure(3, A, B, C, D, E, roots=[1, 2])
+    assert is_primary([A, B, C, F], {A: [both], B: [both], C: [both], F: [other]})
+
+
+def test_an_attempt_that_may_have_been_installed_counts():
+    """A made a view of A, B and C. C reported to it and heard no more: A and B may have
+    it."""
+    tried = attempt(2, A, B, C)
+    assert not is_primary([C, D, E], {C: [FIVE, tried], D: [FIVE], E: [FIVE]})
+    assert is_primary([B, C, D], {B: [FIVE, tried], C: [FIVE, tried], D: [FIVE]})
+
+
+def test_an_attempt_that_somebody_of_it_does_not_know_was_never_installed():
+    tried = attempt(2, A, B, C)
+    assert is_primary([B, D, E], {B: [FIVE], D: [FIVE], E: [FIVE, tried]})
+
+
+def test_an_attempt_before_a_later_primary_view_does_not_count():
+    tried = attempt(2, A, B, D)
+    last = sure(3, A, C)
+    assert is_primary([A, D], {A: [last], D: [FIVE, tried]})
+    unrelated = attempt(2, D, E, F, roots=[2])
+    assert not is_primary([A, D], {A: [last], D: [unrelated]})
+
+
+def test_who_leaves_in_good_order_does_not_count():
+    assert not is_primary([A, B], {A: [FIVE], B: [FIVE]})
+    assert is_primary([A, B], {A: [FIVE], B: [FIVE]}, left={D: [FIVE], E: [FIVE]})
+    assert is_primary([B], {B: [sure(1, A, B)]}, left={A: [sure(1, A, B)]})
+
+
+def test_what_a_leaver_has_promised_counts_on():
+    """D and E reported to a view of C, D and E, and then left. C may have that view."""
+    tried = attempt(2, C, D, E)
+    left = {D: [FIVE, tried], E: [FIVE, tried]}
+    assert not is_primary([A, B], {A: [FIVE], B: [FIVE]}, left=left)
+    assert is_primary([A, C], {A: [FIVE], C: [FIVE, tried]}, left=left)
+
+
+def test_one_who_leaves_counts_for_no_view_any_more():
+    three = {who: [FIVE] for who in (C, D, E)}
+    assert not is_primary([C, D, E], three, leaving=[D, E])
+
+
+def test_if_all_members_of_the_last_primary_view_have_left_a_new_first_one_is_needed():
+    left = {who: [FIVE] for who in (A, B, C, D, E)}
+    assert is_primary([F], {F: [FIVE]}, left=left)
+    assert not is_primary([F], {F: [FIVE]}, left=left, min_members=2)
+
+
+def test_what_is_remembered_has_a_bound():
+    many = {A: [attempt(number, B, C, roots=[number]) for number in range(2, 100)]}
+    assert [quorum.id for quorum in judge([A], 1, many, {}, [A]).needed] == list(
+        range(100 - MAX_QUORUMS, 100))
+    assert merged_roots(range(100)) == list(range(68, 100))
+
+
+# ------------------------------------------------------------------------------------------ groups
+
+PRIMARY = {"partition": "primary"}
+
+
+def formed(names="ABCDE", seed=0, **options):
+    world = World(seed, **({"min_members": len(names) // 2 + 1} | PRIMARY | options))
+    world.start(*names)
+    assert world.run_until_one(5000) is not None
+    return world
+
+
+def by_age(world):
+    """Return the members, the oldest first."""
+    return [world[name] for name in world.living()[0].view.names]
+
+
+def sends(world):
+    """Return the names of those who live and may send."""
+    return {node.name for node in world.living() if node.layer.voting.may_send}
+
+
+def check(world):
+    """Check that who may send has a primary view, and that all who may have the same."""
+    for node in world.living():
+        may = node.layer.voting.may_send
+        assert may == node.paper.send_window.is_open == (node.view is not None
+                                                         and node.view.primary)
+    assert len({node.view for node in world.living() if node.view and node.view.primary}) <= 1
+
+
+def crash_at(world, node, kind, reaches=None):
+    """Let a member die when it sends its next datagram of a kind, which reaches those
+    who are named."""
+    def tap(source, datagram):
+        header = wire.open_datagram(datagram, source.stack.group)
+        if source is node and node.alive and header.kind == kind:
+            for other in world.living():
+                if other.name in (reaches or ()):
+                    other.arrive(datagram)
+            node.crash()
+    world.tap = tap
+
+
+def test_nobody_may_send_before_the_first_primary_view():
+    world = World(min_members=3, **PRIMARY).start("A", "B")
+    world.run(2000)
+    assert sends(world) == set()
+    world.start("C")
+    assert world.run_until_one(2000) is not None
+    assert sends(world) == set("ABC")
+    check(world)
+
+
+def test_the_minority_may_not_send_until_it_is_back():
+    world = formed()
+    world.partition("AB", "CDE")
+    world.run(5000)
+    assert sends(world) == set("CDE")
+    check(world)
+    world.cut.clear()
+    assert world.run_until_one(2000) is not None
+    assert sends(world) == set("ABCDE")
+    check(world)
+
+
+def test_two_minorities_that_meet_are_the_majority():
+    world = formed()
+    for one, other in [("AB", "CDE"), ("CD", "E")]:
+        world.partition(one, other)
+    world.run(5000)
+    assert sends(world) == set()
+    world.cut -= {(one, other) for one in "ABE" for other in "ABE"}
+    assert world.run_until_one(0) is None
+    world.run(3000)
+    assert sends(world) == set("ABE")
+    check(world)
+    world.cut.clear()
+    assert world.run_until_one(3000) is not None and sends(world) == set("ABCDE")
+
+
+def test_a_group_may_shrink_to_one_step_by_step():
+    world = formed()
+    for count in range(4, 0, -1):
+        by_age(world)[-1].crash()
+        assert world.run_until_one(5000) is not None
+        assert len(sends(world)) == count
+    world.start("X", "Y")                               # and grow again
+    assert world.run_until_one(2000) is not None
+    assert len(sends(world)) == 3
+
+
+def test_of_two_the_younger_one_does_not_go_on_alone():
+    world = formed("AB")
+    old, young = by_age(world)
+    old.crash()
+    world.run(5000)
+    assert young.view.names == (young.name,) and not sends(world)
+    world.start(old.name)                               # it has forgotten that it was a member
+    assert world.run_until_one(5000) is not None
+    assert not sends(world)
+    check(world)
+
+
+def test_members_that_leave_need_no_majority():
+    world = formed()
+    for node in by_age(world)[:4]:
+        node.leave()
+    world.run(2000)
+    (last,) = [node for node in world.living() if not node.layer.has_left]
+    assert last.view.names == (last.name,) and last.layer.voting.may_send
+
+
+def test_when_the_majority_is_gone_for_ever_all_must_start_again():
+    world = formed()
+    nodes = by_age(world)
+    for node in nodes[:3]:
+        node.crash()
+    world.run(5000)
+    for node in nodes[:3]:
+        world.start(node.name)
+    assert world.run_until_one(5000) is not None
+    assert not sends(world)                             # the old ones remember who is missing
+    nodes[3].crash()
+    world.start(nodes[3].name)
+    assert world.run_until_one(5000) is not None
+    assert not sends(world)                             # those who came have learned it
+    for node in world.living():
+        node.crash()
+    world.start(*"ABCDE")
+    assert world.run_until_one(5000) is not None
+    assert sends(world) == set("ABCDE")
+
+
+@pytest.mark.parametrize("kind", [PREPARE, INSTALL], ids=["prepare", "install"])
+@pytest.mark.parametrize("reached", range(3))
+def test_a_coordinator_that_dies_leaves_at_most_one_primary_view(kind, reached):
+    """D dies. A prepares a view without it, and dies at a PREPARE or INSTALL that some
+    have. B and those that had it cannot hear each other."""
+    for seed in range(10):
+        world = formed("ABCDE", seed)
+        first, *others, last = by_age(world)
+        last.crash()
+        some = [node.name for node in others[:reached]]
+        crash_at(world, first, kind, some)
+        world.run(4000)
+        world.tap = None
+        assert not first.alive
+        check(world)
+        assert world.run_until_one(5000) is not None
+        assert sends(world) == {node.name for node in others}
+        check(world)
+
+
+def cut_off_in_the_middle():
+    """Return a group, whose coordinator installs a view with one other that has a
+    majority of three of five. The third one is cut off before it hears of that."""
+    world = formed("ABCDE")
+    first, second, third, *rest = by_age(world)
+    world.partition([first.name, second.name, third.name], [node.name for node in rest])
+
+    def tap(source, datagram):
+        header = wire.open_datagram(datagram, source.stack.group)
+        if source is first and header.kind == INSTALL:
+            world.partition([first.name, second.name], [third.name])
+            world.cut -= {(one, other) for one in (third.name, *(node.name for node in rest))
+                          for other in (third.name, *(node.name for node in rest))}
+            world.tap = None
+
+    world.tap = tap
+    world.run(6000)
+    assert world.tap is None
+    return world, {first.name, second.name}, {third.name, *(node.name for node in rest)}
+
+
+def test_who_missed_an_install_makes_no_second_primary_view():
+    world, some, others = cut_off_in_the_middle()
+    assert {world[name].view.names for name in others} == {world[min(others)].view.names}
+    assert set(world[min(others)].view.names) == others
+    assert sends(world) == some
+    world.cut.clear()
+    assert world.run_until_one(5000) is not None
+    assert sends(world) == some | others
+    check(world)
