@@ -64,6 +64,7 @@ class Cluster:
         self.forms = forms
         self.stack = stack
         self.refuses = refuses
+        self.num_refusals = 0
         # Each has a random source of its own: one more fault does not change the load.
         self.rng = Random(f"{seed} members")
         self.thread_rng = Random(f"{seed} threads")
@@ -206,6 +207,7 @@ class Cluster:
         for member, physical in source.transport.routes.items():
             target = self.incarnations.get(member)
             if physical == dead.physical and target is not None and not target.alive:
+                self.num_refusals += 1
                 source.refused(member)
 
     # ----------------------------------------------------------------------------------------- time

@@ -38,6 +38,7 @@ from ringcast.stacks import STACKS
 STEPS = {"prepare": 4, "report": 4, "install": 6, "installed": 4, "refuse": 1, "seek": 1,
          "present": 1, "offer": 2, "suspects": 2, "leave": 1, "fetch": 2, "held": 3, "data": 1,
          "highest": 1}
+MOST_DELAY = 5 * MS         # of a network in which a member that is probed answers in time
 
 
 def forming_plan(seed: int, settings: Settings) -> Plan:
@@ -72,9 +73,13 @@ def forming_plan(seed: int, settings: Settings) -> Plan:
     actions += forming_faults(rng, names, settings, duration, suspicion)
     if stack.is_lossless:
         actions += breaks(rng, names, settings, duration)
+    of_refusals = Random(f"{seed} refusals")
+    refuses = of_refusals.random() < 0.5
+    if refuses and longest <= MOST_DELAY:
+        actions += forged_refusals(of_refusals, names, duration)
     return Plan(
         seed=seed, names=names, stack=settings.stack, options=options, network=network,
-        starts=starts, duration=duration, forming=True,
+        starts=starts, duration=duration, forming=True, refuses=refuses,
         threads=pick(settings.threads, rng.choice([0, 0, 0, 1, 2])),
         socket_bytes=rng.choice([16 << 20, 1 << 20, 200_000]),
         turn_time=rng.choice([0, 10_000, 50_000]),
@@ -136,6 +141,14 @@ def death(rng: Random, names: str, at: int, duration: int) -> list[Action]:
     comes_back = rng.random() < 0.7
     return [action, *([Action(back, "restart", "", {"resumes": False, "moves": rng.random() < 0.4})]
                       if comes_back else ())]
+
+
+def forged_refusals(rng: Random, names: str, duration: int) -> list[Action]:
+    """Let members hear that others have refused a datagram, which is not true: anybody
+    can forge that. Nobody may be excluded for it."""
+    wanted = rng.choice([0, 0, 1, 3, 10]) if len(names) > 1 else 0
+    pairs = [rng.sample(names, 2) for _ in range(wanted)]
+    return [Action(rng.randrange(duration), "refuse", by, who) for by, who in pairs]
 
 
 def some(rng: Random, names: str) -> str:

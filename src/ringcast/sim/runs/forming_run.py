@@ -22,7 +22,8 @@ HOLD_OFF = 40_000 * MS      # a group that has come apart often offers rarely to
 BEATS = 50                  # heartbeats of each member for which the end of a run is watched
 MOST_BEATS = 5              # heartbeats that a member may send in one interval, to all and to one
 
-NO_CAUSE = {"send", "send unicast", "leave", "crash", "crash at", "restart", "hide", "show"}
+NO_CAUSE = {"send", "send unicast", "leave", "crash", "crash at", "restart", "hide", "show",
+            "refuse"}
 
 
 class FormingRun(Run):
@@ -50,11 +51,20 @@ class FormingRun(Run):
                 self._restart(dead[0], **action.value)
         elif action.what == "exclude" and not self._is_member(action):
             pass
+        elif action.what == "refuse":
+            self._forge_refusal(action)
         elif action.who == COORDINATOR:
             if who := self._who(COORDINATOR):
                 self._act_on(self.cluster[who], action)
         else:
             super()._act(action)
+
+    def _forge_refusal(self, action: Action) -> None:
+        """Let a member hear that another one, which is alive, has refused a
+        datagram."""
+        members = self.cluster.members
+        if action.who in members and action.value in members and members[action.value].alive:
+            members[action.who].refused(members[action.value].incarnation)
 
     def _who(self, name: str) -> str:
         """Return the name of the member that an action is for; empty if nobody

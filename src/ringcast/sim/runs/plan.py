@@ -60,6 +60,7 @@ class Plan(msgspec.Struct, frozen=True):
     load: tuple[int, int] | None = None     # from when to when a steady load is measured
     threads: int = 0                        # see Member
     forming: bool = False                   # the group forms itself, without a list of names
+    refuses: bool = False                   # processes that are gone refuse datagrams: see Cluster
 
 
 def listed(actions: Sequence[Action]) -> str:

@@ -77,7 +77,7 @@ class Run:
         self.cluster = Cluster(plan.names, seed=plan.seed, network=Network(**plan.network),
                                socket_bytes=plan.socket_bytes, turn_time=plan.turn_time,
                                threads=plan.threads, stack=plan.stack, forms=plan.forming,
-                               **plan.options)
+                               refuses=plan.refuses, **plan.options)
         self.config = configure(plan.options, plan.stack)
         self.max_events = MAX_EVENTS
         self.meter: Meter | None = None
@@ -373,6 +373,7 @@ class Run:
                 if name not in POINTERS:
                     sums[name] += value
         sums["num_deaths"] = self.cluster.deaths.num_sprung
+        sums["num_refusals"] = self.cluster.num_refusals
         sums["num_incarnations"] = len(self.cluster.incarnations)
         sums["num_comebacks"] = sum(member.epoch for member in self.cluster.incarnations.values())
         return dict(sums)
