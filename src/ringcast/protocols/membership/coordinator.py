@@ -200,7 +200,7 @@ class Coordinator:
         layer, missing, age = self.layer, change.missing(), now - change.began
         timeout = layer.detection.timeout
         strangers = missing - layer.members.keys()
-        if missing & gone:
+        if missing & (gone if change.install is not None else gone | layer.leavers.keys()):
             return True
         patience = JOINING if strangers else timeout
         if change.install is not None:
@@ -218,8 +218,8 @@ class Coordinator:
         layer = self.layer
         staying = [seat for member, seat in layer.members.items()
                    if member not in gone and member not in layer.leavers]
-        if not staying:                                 # we leave, and are the last
-            staying = [layer.members[layer.local.incarnation]]
+        if layer.leaving.is_said:                       # we are the last, and let nobody in
+            return [layer.seat()] if len(layer.members) > 1 else None
         seats = [moved(seat, layer.view_id) for seat in staying]
         names = {seat.name for seat in seats}
         others = [moved(seat, offer.id) for offer in self.offered.values() for seat in offer.seats]

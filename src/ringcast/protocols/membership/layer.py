@@ -2,6 +2,7 @@
 
     discovery.py    who is there, and when a first view may form
     meeting.py      how joiners are answered, and two groups become one
+    leaving.py      what LEAVE promises
     detection.py    who is silent, and who must go
     coordinator.py  whom the next view should have
     change.py       the attempt to install a view
@@ -37,6 +38,7 @@ from ringcast.errors import ConfigError
 from ringcast.kinds import takes
 from ringcast.protocols.membership.coordinator import COUNTER, MAKER, Coordinator
 from ringcast.protocols.membership.detection import Detection
+from ringcast.protocols.membership.leaving import Leaving
 from ringcast.protocols.membership.meeting import Meeting
 from ringcast.protocols.membership.messages import (
     ALIVE,
@@ -89,7 +91,7 @@ class Membership(Layer):
         self.interval = nanoseconds(config.heartbeat_interval)
         self.detection = Detection(self, config)
         self.meeting = Meeting(self, config, terms)
-        self.coordinator = Coordinator(self)
+        self.coordinator, self.leaving = Coordinator(self), Leaving(self)
         self.install: Install | None = None             # the view that we have
         self.members: dict[int, Seat] = {}              # of it, the oldest first
         self.promised = 0                               # the last PREPARE that we answered ...
@@ -155,16 +157,10 @@ class Membership(Layer):
 
     def leave(self, now: Instant) -> None:
         """Tell the others that this member leaves."""
-        self.is_leaving = True
-        self.leavers[self.local.incarnation] = []
-        if self.is_open:
-            self.send_control(LEAVE, Leave(self.voting.quorums), EVERYONE, now)
-        if self.install is None or len(self.members) == 1:
-            self._end()
-        else:
-            self._step(now)
+        self.leaving.begin(now)
+        self._step(now)
 
-    def _end(self) -> None:
+    def end(self) -> None:
         """Say nothing any more: this member has left."""
         self.has_left, self.is_open = True, False
         self.next_step = self.meeting.discovery.next_seek = None
@@ -174,7 +170,7 @@ class Membership(Layer):
     def stop(self, sentence: str) -> None:
         """End with a fault."""
         self.stack.effects.fault = sentence
-        self._end()
+        self.end()
 
     def receive(self, packets: list[Packet], now: Instant) -> None:
         """Take what concerns the group. Any packet shows that its sender is alive."""
@@ -257,7 +253,7 @@ class Membership(Layer):
     @takes(ASK)
     def _on_ask(self, sender: int, ask: Empty, now: Instant) -> bool:
         """On reception of ASK: say which view we have."""
-        self._tell_view(now)
+        self.tell_view(now)
         return True
 
     @takes(PROBE)
@@ -279,21 +275,16 @@ class Membership(Layer):
 
     @takes(LEAVE)
     def _on_leave(self, sender: int, leave: Leave, now: Instant) -> bool:
-        """On reception of LEAVE: the sender is not to be in the next view."""
-        if not are_numbers(leave):
-            return False
-        if sender in self.members:
-            self.leavers[sender] = leave.quorums
-        elif self.meeting.is_spokesman():
-            self._tell_view(now)
-        self.meeting.discovery.forget(sender)
-        return True
+        """On reception of LEAVE."""
+        if are_numbers(leave):
+            self.leaving.hear(sender, leave, now)
+        return are_numbers(leave)
 
     def say_alive(self, dest: int, now: Instant) -> None:
         """Say ALIVE to a member or to everybody."""
         self.send_control(ALIVE, Alive(self.view_id, self.settled_id), dest, now)
 
-    def _tell_view(self, now: Instant) -> None:
+    def tell_view(self, now: Instant) -> None:
         """Say which view we have, to everybody: who asks may have no route here."""
         if self.install is not None and self.is_open and self.answered.allows(now):
             self.send_control(INSTALL, self.install, EVERYONE, now)
@@ -312,8 +303,9 @@ class Membership(Layer):
         """Promise the id, and report."""
         mine = self.local.incarnation
         seat = prepare.seat(mine)
-        if seat is None or not self.is_open or prepare.id == self.view_id:
-            return                                      # not for us, or late
+        if seat is None or not self.is_open or prepare.id == self.view_id or (
+                self.leaving.is_said and sender != mine):
+            return                                      # not for us, or late, or we have left it
         if self.install and seat.before != self.view_id and sender not in self.members:
             self.meeting.present(now)                   # it does not know that we are in a group
             return
@@ -334,7 +326,7 @@ class Membership(Layer):
             self.update_routes(prepare.seats)
         is_expected = seat.before == self.view_id
         report = Report(prepare.id, self.view_id, self.multicast.prepare(now),
-                        list(self.voting.quorums), self.is_leaving,
+                        list(self.voting.quorums), self.leaving.is_said,
                         None if is_expected else self.install)
         if sender == mine:
             self.coordinator.take_report(mine, report, now)
@@ -378,7 +370,7 @@ class Membership(Layer):
         if not theirs or install.id <= self.view_id:
             return
         if self.is_leaving:
-            self._end()
+            self.end()
             return
         for gone in install.gone:
             is_ours = gone.incarnation == mine and gone.before == self.view_id
@@ -418,8 +410,8 @@ class Membership(Layer):
         self.above.view(view_for(install, former, agreed), {}, now)
         if left := former.keys() - self.members.keys():
             self.above.left(set(left), now)
-        if self.is_leaving and len(self.members) == 1:
-            self._end()
+        if self.is_leaving:
+            self.leaving.begin(now)
 
     def settle(self) -> None:
         """All members have all that comes before this view: hold nothing more for
@@ -481,7 +473,7 @@ class Membership(Layer):
         that does not come, ask for another one: until then we deliver little."""
         coordinator = self.acting(self.detection.gone(now))
         if self.is_leaving:
-            self.send_control(LEAVE, Leave(self.voting.quorums), EVERYONE, now)
+            self.leaving.say(now)
         if self.settled_id != self.view_id:
             self._answer(coordinator, now)
         if self._is_kept_waiting(now):

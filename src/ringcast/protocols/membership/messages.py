@@ -101,8 +101,9 @@ Quorums = Annotated[list[Quorum], Meta(max_length=MAX_QUORUMS)]
 
 
 class Leave(msgspec.Struct, array_like=True):
-    """LEAVE: I leave in good order."""
+    """LEAVE: I leave in good order, and am in no view that follows this one."""
 
+    view_id: ViewId
     quorums: Quorums = []               # what I know of primary views
 
 
@@ -171,7 +172,7 @@ class Empty(msgspec.Struct, array_like=True):
 SEEK = Kind(22, "seek", Seek, traced=False)
 PRESENT = Kind(23, "present", Present, traced=False)
 ALIVE = Kind(24, "alive", Alive, traced=False)
-LEAVE = Kind(25, "leave", Leave, traced=False)          # I leave
+LEAVE = Kind(25, "leave", Leave, traced=False)
 SUSPECTS = Kind(26, "suspects", Suspects, traced=False)
 PROBE = Kind(27, "probe", Empty, traced=False)          # say that you are alive
 PREPARE = Kind(28, "prepare", Prepare, traced=False)
