@@ -110,6 +110,7 @@ MEANINGS = {                            # of the counters that have no comment i
     "num_senders_held": "members that are not read because there is no room; now",
     "view_id": "the id of the view; 0: none yet",
     "num_members": "members of the view; now",
+    "is_primary": "1 if the view is primary, else 0; now",
     "num_hellos_sent": "HELLO sent",
     "num_hellos_received": "HELLO received from members of the list",
     "num_views": "views that were installed",
@@ -228,6 +229,8 @@ def values(annotation: Any) -> str:
         return "`True`, `False`"
     if isinstance(kind, msgspec.inspect.StrType):
         return "text"
+    if isinstance(kind, msgspec.inspect.LiteralType):
+        return ", ".join(f"`{value}`" for value in typing.get_args(annotation))
     assert isinstance(kind, msgspec.inspect.IntType | msgspec.inspect.FloatType)
     whole = "whole number" if isinstance(kind, msgspec.inspect.IntType) else "number"
     bounds = {"from": kind.ge, "above": kind.gt, "up to": kind.le}

@@ -134,8 +134,8 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     # Members that a group must have when it forms; connect() waits for so many.
     min_members: Annotated[int, Meta(ge=1, le=MAX_MEMBERS)] = 1
 
-    # What goes on when the group comes apart: "merge", every part; or "primary", only the
-    # part with a majority of the last primary view: in the others send() raises
+    # What goes on when the group comes apart: "merge", every part; or "primary", only
+    # the part with a majority of the last primary view: in the others send() raises
     # NoQuorumError.
     partition: Literal["merge", "primary"] = "merge"
 

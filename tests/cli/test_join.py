@@ -80,8 +80,9 @@ def test_two_terminals_show_each_other_as_json(group, join):
         view = each.until_json("view")
         while set(view["members"]) != {"ann", "bob"}:
             view = each.until_json("view")
-        assert list(view) == ["id", "members", "coordinator", "joined", "left"]
+        assert list(view) == ["id", "members", "coordinator", "joined", "left", "primary"]
         assert view["coordinator"] == view["members"][0] and view["left"] == []
+        assert view["primary"] is True
     ann.type("grüß \t dich\n".encode())
     message = {"sender": "ann", "seqno": 1, "payload": "grüß \t dich"}
     assert bob.until_json("message") == ann.until_json("message") == message
@@ -160,6 +161,26 @@ def test_lines_of_a_file_arrive_whole_and_in_order(group, join, tmp_path):
             assert sender.end() == (0, "")
         wait_for(lambda: len(got) >= 3000)
         assert got == lines and len(channel.view) >= 1
+
+
+def test_lines_of_a_member_without_the_majority_wait(group, join):
+    """The older of two dies. The younger one may send again when all have started
+    again; until then its lines wait."""
+    options = {"heartbeat_interval": 20, "suspect_timeout": 300, "partition": "primary"}
+    channel = Channel(group.name, name="A", on_message=print, **group.options, **options).connect()
+    young = join(group, "--name", "young", "--json", "--partition", "primary",
+                 *(word for name in ("heartbeat_interval", "suspect_timeout")
+                   for word in ("--set", f"{name}={options[name]}")))
+    assert young.until_json("view")["primary"] is True
+    young.type(b"with A\n")
+    assert young.until_json("message")["payload"] == "with A"
+    channel.close(0, leave=False)
+    view = young.until_json("view")
+    assert (view["members"], view["primary"]) == (["young"], False)
+    young.type(b"alone\n")
+    assert b"ringcast: this member is in" in young.process.stderr.readline()
+    young.process.send_signal(signal.SIGINT)
+    assert young.end() == (130, "") and "alone" not in young.said[-1]
 
 
 def test_a_second_member_with_the_same_name_says_what_to_do(group, join):

@@ -17,7 +17,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from ringcast import Batch, Channel, ClosedError, Message, View
+from ringcast import Batch, Channel, ClosedError, Message, NoQuorumError, View
 from ringcast.cli.app import (
     AsJson,
     Discovery,
@@ -42,18 +42,22 @@ def join_command(
     as_json: AsJson = False,
     stack: StackName = "mcast-udp",
     discovery: Discovery = "multicast",
+    partition: Annotated[str, typer.Option(
+        help="What goes on when the group comes apart: merge, every part; or primary, only the "
+             "part with the majority.")] = "merge",
     options: Settings = None,
 ) -> None:
     """Join a group, and show its messages and views as they come. Each line of standard
     input is sent to everybody.
 
     At the end of the input, or on SIGINT or SIGTERM, leave the group. With --json,
-    print one object a line: a "view" with "id", "members", "coordinator", "joined" and
-    "left", or a "message" with "sender", "seqno" and "payload". A payload that is no
-    UTF-8 is "payload_base64", and a message to this member alone has "dest".
+    print one object a line: a "view" with "id", "members", "coordinator", "joined",
+    "left" and "primary", or a "message" with "sender", "seqno" and "payload". A payload
+    that is no UTF-8 is "payload_base64", and a message to this member alone has "dest".
+    With --partition primary, lines wait while this member is cut off from the majority.
     """
     Terminal(as_json).run(partial(Channel, group, name=name, stack=stack, discovery=discovery,
-                                  **settings(options)))
+                                  **{"partition": partition} | settings(options)))
 
 
 class Terminal:
@@ -98,11 +102,25 @@ class Terminal:
         while (more := self._read(channel)) is not None:
             *lines, rest = (rest + more).split(b"\n")
             for line in lines:
-                channel.send(line)
+                self._send(channel, line)
             if len(rest) > channel.config.max_message_size:
                 break                       # send() says so
         if rest:
-            channel.send(rest)
+            self._send(channel, rest)
+
+    def _send(self, channel: Channel, line: bytes) -> None:
+        """Send a line. If this member is cut off from the majority, say so once, and
+        wait until it is back, or this program ends."""
+        is_told = False
+        while not self.ended_by:
+            try:
+                channel.send(line)
+                return
+            except NoQuorumError as error:
+                if not is_told:
+                    print(f"ringcast: {error}", file=sys.stderr)
+                is_told = True
+                time.sleep(GLANCE)
 
     def _read(self, channel: Channel) -> bytes | None:
         """Return what comes on standard input; None at its end, or if this program
@@ -131,10 +149,11 @@ class Terminal:
             self._write_json({"view": {
                 "id": view.id, "members": view.names, "coordinator": view.coordinator.name,
                 "joined": [member.name for member in view.joined],
-                "left": [member.name for member in view.left]}})
+                "left": [member.name for member in view.left], "primary": view.primary}})
             return
         changes = [f"{printable(member.name)} {verb}" for members, verb in
                    ((view.joined, "joined"), (view.left, "left")) for member in members]
+        changes += [] if view.primary else ["not primary"]
         names = ", ".join(map(printable, view.names))
         self._write_text(Text(f"-- {names} ({'; '.join(changes)})", "cyan"))
 

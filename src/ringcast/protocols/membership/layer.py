@@ -6,6 +6,7 @@
     detection.py    who is silent, and who must go
     coordinator.py  whom the next view should have
     change.py       the attempt to install a view
+    primary.py      which part of a group is primary
     views.py        what a view that is agreed on means for one member
     messages.py     what members say to each other
     asking.py       the layer of one who asks who is there, and does not come
@@ -520,8 +521,7 @@ class Membership(Layer):
     def status(self) -> dict[str, int]:
         detection = self.detection
         return {"view_id": self.view_id, "num_members": len(self.members),
-                "is_primary": int(self.voting.is_primary),
-                "num_views": self.num_views, "num_changes": self.coordinator.num_changes,
+                "is_primary": int(self.voting.is_primary), "num_views": self.num_views,
+                "num_changes": self.coordinator.num_changes, "num_bad_membership": self.num_bad,
                 "num_refused": self.meeting.num_refused, "num_suspected": detection.num_suspected,
-                "num_probes": detection.num_probes, "num_pauses": detection.num_pauses,
-                "num_bad_membership": self.num_bad}
+                "num_probes": detection.num_probes, "num_pauses": detection.num_pauses}

@@ -1,26 +1,26 @@
-"""The primary part: of all parts of a group, at most one is primary.
+"""The primary part: of all parts of a group, at most one is primary (decision 34).
 
-*Rule* (dynamic voting). A view is primary if it has a majority of the last primary view:
-more than half of those who were in it, or exactly half with the oldest. So any two views
-that could follow the same one share a member, and only one of them does. Where nobody
-knows of a primary view, the first one needs `min_members`. Two first ones would need
-2 * min_members processes.
+*Rule* (dynamic voting). A view is primary if it has a majority of the last primary
+view: more than half of those who were in it, or exactly half with the oldest. So any
+two views that could follow the same one share a member, and only one of them does.
+Where nobody knows of a primary view, the first one needs `min_members`. Two first ones
+would need 2 * min_members processes.
 
 *Who counts.* A process counts, not a name: who starts anew has forgotten what it
 promised. Members that left in good order count for nothing any more. They say in their
 LEAVE what they have promised before.
 
-*A coordinator may die* between PREPARE and INSTALL. Then somebody may have the view, and
-others cannot know. So a PREPARE says if its view is to be primary, and whoever reports to
-it remembers that as an attempt. The next primary view needs a majority of the attempt,
-too, unless
+*A coordinator may die* between PREPARE and INSTALL. Then somebody may have the view,
+and others cannot know. So a PREPARE says if its view is to be primary, and whoever
+reports to it remembers that as an attempt. The next primary view needs a majority of
+the attempt, too, unless
 - somebody is there who should have reported to it, and does not know of it: then it was
   never installed. This holds for its coordinator, which knows only what it has decided;
 - a later primary view is known: that one has taken the attempt into account.
 
-*Groups that formed apart*, because `min_members` is too small, may both be primary until
-they meet. Then a majority of each is needed. `roots` tell if two primary views belong to
-one history, so that the later one takes the place of the earlier one.
+*Groups that formed apart*, because `min_members` is too small, may both be primary
+until they meet. Then a majority of each is needed. `roots` tell if two primary views
+belong to one history, so that the later one takes the place of the earlier one.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
