@@ -15,8 +15,8 @@ class View(msgspec.Struct, frozen=True, array_like=True, eq=False):
     - `departed`: of each who is gone, the last seqno that every member that stays has
       delivered;
     - `subgroups`: if several groups became one, the members that each of them had;
-    - `primary`: whether this part of the group has the majority of the last primary view,
-      or, if there was none, min_members: no other part has it at the same time.
+    - `primary`: whether this part of the group has the majority of the last primary
+      view, or, if there was none, min_members: no other part has it at the same time.
 
     Two views with the same id have the same members in the same order, so views are
     equal if these are. `address in view` tests whether an Address is a member.

@@ -77,8 +77,8 @@ def test_of_groups_that_formed_apart_a_majority_of_each_is_needed():
 
 
 def test_an_attempt_that_may_have_been_installed_counts():
-    """A made a view of A, B and C. C reported to it and heard no more: A and B may have
-    it."""
+    """A made a view of A, B and C. C reported to it and heard no more: A and B may
+    have it."""
     tried = attempt(2, A, B, C)
     assert not is_primary([C, D, E], {C: [FIVE, tried], D: [FIVE], E: [FIVE]})
     assert is_primary([B, C, D], {B: [FIVE, tried], C: [FIVE, tried], D: [FIVE]})
