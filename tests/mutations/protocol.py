@@ -77,6 +77,13 @@ WAITING_FOR_VOTES = """(Settings(stack="nakack2-udp", threads=2, joins=3, unicas
 SLOW = """(Settings(stack="nakack2-tcp", unicast=0, breaks=0, exclusions=6, slow=8, size=8000,
                     messages=1000, options={"xmit_interval": 0}),)"""
 
+PARTED = """(Settings(forming=True, members=4, messages=40, unicast=0, large=0, crashes=2,
+                      partitions=8, leaves=0, exclusions=0, pauses=0, jumps=0, slow=0, duration=3,
+                      loss=0, options={"partition": "primary", "min_members": 3}),
+             Settings(forming=True, members=5, messages=40, unicast=0, large=0, crashes=6,
+                      partitions=8, leaves=0, exclusions=0, pauses=0, jumps=0, slow=0, duration=3,
+                      loss=0.1, options={"partition": "primary", "min_members": 3}))"""
+
 
 @dataclass(frozen=True)
 class Mutation:
@@ -388,6 +395,18 @@ MUTATIONS = [
     Mutation("let an incarnation that came back say goodbye as its first process would",
              "StaticMembers._set_line",
              "self.incarnations | {self.local.incarnation}", "self.incarnations", RETURNING),
+    # ------------------------------------------------------------------------ which part is primary
+    Mutation("any half is a majority", "has_majority",
+             "2 * votes > len(voters) or", "2 * votes >= len(voters) or", PARTED),
+    Mutation("members of a minority send", "Voting.install",
+             "self.may_send = self.is_primary", "self.may_send = True", PARTED),
+    Mutation("a minority forgets the last primary view", "Change.decide",
+             "quorums = verdict.needed", "quorums = []", PARTED),
+    Mutation("who reported to a view that it never got forgets it", "Voting.attempt",
+             "if prepare.roots and", "if False and", PARTED),
+    Mutation("an attempt that one of those present does not know is void", "judge_view",
+             "voter in listed and quorum.id not in listed[voter] for voter in quorum.voters",
+             "quorum.id not in known for known in listed.values()", PARTED),
 ]
 
 

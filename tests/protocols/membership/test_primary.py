@@ -1,12 +1,14 @@
 """Which view is primary: at most one at a time, whoever dies, leaves or is cut off at
 whatever moment."""
 
+from itertools import combinations
+
 import pytest
 from membership_world import World
 
 from ringcast._core import wire
 from ringcast.protocols.membership.messages import INSTALL, MAX_QUORUMS, PREPARE, Quorum
-from ringcast.protocols.membership.primary import has_majority, judge, merged_roots
+from ringcast.protocols.membership.primary import has_majority, judge_view, merged_roots
 
 A, B, C, D, E, F = range(1, 7)
 
@@ -21,7 +23,8 @@ def attempt(view_id, *voters, roots=(1,)):
 
 def is_primary(members, reported, left=None, min_members=1, leaving=()):
     """Return whether a view of those who report is primary."""
-    return judge(members, min_members, reported, left or {}, set(members) - set(leaving)).is_primary
+    present = set(members) - set(leaving)
+    return judge_view(members, min_members, reported, left or {}, present).is_primary
 
 
 FIVE = sure(1, A, B, C, D, E)
@@ -38,7 +41,6 @@ def test_a_majority_is_more_than_half_or_half_with_the_oldest(voters, present, e
 
 
 def test_any_two_majorities_share_a_member():
-    from itertools import combinations
     for size in range(1, 7):
         voters = list(range(size))
         majorities = [set(some) for count in range(size + 1) for some in combinations(voters, count)
@@ -124,7 +126,7 @@ def test_if_all_members_of_the_last_primary_view_have_left_a_new_first_one_is_ne
 
 def test_what_is_remembered_has_a_bound():
     many = {A: [attempt(number, B, C, roots=[number]) for number in range(2, 100)]}
-    assert [quorum.id for quorum in judge([A], 1, many, {}, [A]).needed] == list(
+    assert [quorum.id for quorum in judge_view([A], 1, many, {}, [A]).needed] == list(
         range(100 - MAX_QUORUMS, 100))
     assert merged_roots(range(100)) == list(range(68, 100))
 

@@ -23,7 +23,7 @@ from ringcast.protocols.membership.messages import (
     Seat,
     ViewId,
 )
-from ringcast.protocols.membership.primary import Verdict, judge, merged_roots
+from ringcast.protocols.membership.primary import Verdict, judge_view, merged_roots
 from ringcast.protocols.seqnos import Seqno, precedes
 from ringcast.stack import Instant
 
@@ -111,7 +111,7 @@ class Change:
         reported = {member: [quorum for quorum in report.quorums if quorum.id != self.id]
                     for member, report in self.reports.items()}
         present = {member for member, report in self.reports.items() if not report.is_leaving}
-        return judge(self.members, min_members, reported, self.left, present)
+        return judge_view(self.members, min_members, reported, self.left, present)
 
     def decide(self, ours: Install | None, verdict: Verdict) -> Install:
         """Return the view, now that all have reported. The coordinator has `ours`."""

@@ -72,8 +72,8 @@ class Voting:
     def foresee(self, members: Sequence[int]) -> Verdict:
         """Return whether a view with these members will be primary, as far as this
         member knows."""
-        return judge(members, self.min_members, {self.layer.local.incarnation: self.quorums},
-                     self.layer.leavers, members)
+        known = {self.layer.local.incarnation: self.quorums}
+        return judge_view(members, self.min_members, known, self.layer.leavers, members)
 
     def attempt(self, prepare: Prepare) -> None:
         """Remember a view that may become primary, because we report to it."""
@@ -96,8 +96,9 @@ class Voting:
             self.layer.stack.effects.writable = True    # who waits for room tries again
 
 
-def judge(members: Collection[int], min_members: int, reported: Mapping[int, Sequence[Quorum]],
-          left: Mapping[int, Sequence[Quorum]], present: Collection[int]) -> Verdict:
+def judge_view(members: Collection[int], min_members: int,
+               reported: Mapping[int, Sequence[Quorum]], left: Mapping[int, Sequence[Quorum]],
+               present: Collection[int]) -> Verdict:
     """Return whether a view is primary.
 
     Args:
