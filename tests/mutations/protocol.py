@@ -80,9 +80,10 @@ SLOW = """(Settings(stack="nakack2-tcp", unicast=0, breaks=0, exclusions=6, slow
 PARTED = """(Settings(forming=True, members=4, messages=40, unicast=0, large=0, crashes=2,
                       partitions=8, leaves=0, exclusions=0, pauses=0, jumps=0, slow=0, duration=3,
                       loss=0, options={"partition": "primary", "min_members": 3}),
-             Settings(forming=True, members=5, messages=40, unicast=0, large=0, crashes=6,
-                      partitions=8, leaves=0, exclusions=0, pauses=0, jumps=0, slow=0, duration=3,
-                      loss=0.1, options={"partition": "primary", "min_members": 3}))"""
+             Settings(forming=True, members=5, messages=20, unicast=0, large=0, crashes=8,
+                      partitions=3, leaves=0, exclusions=0, pauses=0, jumps=0, slow=0, duration=3,
+                      loss=0.1, reorder=0, duplicate=0, delay=1,
+                      options={"partition": "primary", "min_members": 3}))"""
 
 
 @dataclass(frozen=True)
