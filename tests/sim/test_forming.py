@@ -87,6 +87,7 @@ def test_seeds_differ_in_kind():
                      "refuse"}
     assert {plan.refuses for plan in plans} == {True, False}
     assert all(plan.forming and "hello_interval" not in plan.options for plan in plans)
+    assert {plan.options.get("partition") for plan in plans} == {None, "primary"}
 
 
 def test_a_replay_says_that_the_group_forms_itself():
@@ -189,6 +190,25 @@ def test_two_sides_of_a_partition_become_one_group_again(group, is_both_ways):
     group.heal()
     group.load(100)
     assert group.formed("ABCD")
+
+
+@pytest.mark.parametrize("stack", STACKS)
+def test_only_the_side_with_the_majority_sends(stack):
+    group = Group("ABCDE", stack, partition="primary", min_members=3).start()
+    assert group.formed("ABCDE")
+    group.checkers.note_cause()
+    links = [(a, b) for a in "AB" for b in "CDE"]
+    group.network.cut |= {*links, *((b, a) for a, b in links)}
+    if group.links is not None:
+        group.links.break_all_cut()
+    group.load(1000)
+    sent = {name: group[name].last for name in "ABCDE"}
+    group.load(100)
+    assert {name for name in sent if group[name].last != sent[name]} == set("CDE")
+    group.heal()
+    group.load(100)
+    assert group.formed("ABCDE")
+    assert all(group[name].last != sent[name] for name in sent)
 
 
 def test_a_coordinator_that_was_paused_comes_back_into_the_group(group):
