@@ -154,7 +154,7 @@ def sends(world):
 
 
 def check(world):
-    """Check that who may send has a primary view, and that all who may have the same."""
+    """Check that who may send has a primary view, and that all have the same."""
     for node in world.living():
         may = node.layer.voting.may_send
         assert may == node.paper.send_window.is_open == (node.view is not None
