@@ -35,7 +35,7 @@ def throughput(stack: str, messages: int, trace: str) -> float:
     """Return the messages a second."""
     counters = {name: Counter(messages) for name in "AB"}
     port = 20_000 + secrets.randbelow(40_000)
-    channels = [Channel("cost", name=name, members=["A", "B"], stack=stack, port=port,
+    channels = [Channel("cost", name=name, min_members=2, stack=stack, port=port,
                         on_message=counter, trace=trace)
                 for name, counter in counters.items()]
     joining = [threading.Thread(target=channel.connect) for channel in channels]

@@ -76,17 +76,17 @@ class Sending(Peer):
 
 class Joined(Peer):
     """A member with a ringcast Channel. With loss it discards datagrams of all kinds,
-    also acks and requests."""
+    also acks and requests. The group forms itself before anything is measured."""
 
     def open(self, **receiving: Any) -> None:
         """Make the channel, without connecting it."""
         plan = self.plan
         faults = [Discard(plan.loss, Random(f"{plan.seed}/{self.name}/loss"))] if plan.loss else []
-        self.channel = Channel(plan.group, name=self.name, members=plan.names, stack=plan.stack,
-                               faults=faults, **receiving, **plan.options)
+        self.channel = Channel(plan.group, name=self.name, min_members=plan.members,
+                               stack=plan.stack, faults=faults, **receiving, **plan.options)
 
     def join(self) -> None:
-        """Connect; after that the others are ready for this member's stream."""
+        """Connect; after that all members are in this member's view."""
         self.channel.connect(self.plan.timeout)
 
     def status(self) -> dict[str, int]:
