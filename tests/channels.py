@@ -28,10 +28,12 @@ def new_group():
 
 
 @contextmanager
-def joined(names, per_member=None, **kwargs):
-    """Yield channels of one group. Connect them side by side, and close them so."""
+def joined(names, per_member=None, *, forms=False, **kwargs):
+    """Yield channels of one group, which list its members or (`forms`) find each other.
+    Connect them side by side, and close them so."""
     group = new_group()
-    channels = [Channel(group, name=name, members=list(names),
+    everybody = {"min_members": len(names)} if forms else {"members": list(names)}
+    channels = [Channel(group, name=name, **everybody,
                         **(DEFAULTS | kwargs | (per_member or {}).get(name, {})))
                 for name in names]
     try:

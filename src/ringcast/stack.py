@@ -21,7 +21,7 @@ import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 
 import msgspec
 
@@ -55,6 +55,15 @@ class Packet(msgspec.Struct, gc=False):
         return Packet(self.kind, self.sender, self.dest, bytes(self.data))
 
 
+class Installed(NamedTuple):
+    """A view that the layers installed. The application may see it later. The member's
+    own stream begins behind the seqno `cut` for the members that are `new` to it."""
+
+    view: View
+    cut: int
+    new: tuple[Address, ...]
+
+
 @dataclass(slots=True)
 class Effects:
     """What one turn asks of the outside. Perform the fields in their order, and drop
@@ -67,6 +76,8 @@ class Effects:
     routes: dict[int, str] | None = None
     # (dest, datagram) to send; dest 0 is everyone.
     packets: list[tuple[int, bytes]] = field(default_factory=list)
+    # Views that the layers have agreed on and installed, for traces.
+    installed: list[Installed] = field(default_factory=list)
     views: list[View] = field(default_factory=list)
     # FIFO per sender.
     deliveries: list[Batch] = field(default_factory=list)

@@ -1,6 +1,7 @@
 """The traces of a simulated group, changed in one thing and written under another name.
 
-    python tests/audit/planted_help.py 113  # make the run that is kept again
+    python tests/audit/planted_help.py 113           # make the run that is kept again
+    python tests/audit/planted_help.py 20 formed     # and that of a group that forms itself
 """
 
 import copy
@@ -13,7 +14,7 @@ import pyarrow as arrow
 from pyarrow import parquet
 
 from ringcast.sim.runs.draw import draw
-from ringcast.sim.runs.run import Run
+from ringcast.sim.runs.run import run_of
 from ringcast.sim.runs.settings import Settings
 from ringcast.sim.trace import Trace
 from ringcast.trace import KINDS, id_of, part_name
@@ -26,9 +27,12 @@ KEPT = Path(__file__).with_name("planted.parquet")
 SETTINGS = Settings(members=4, messages=200, loss=0.1, unicast=30, leaves=1, crashes=0,
                     partitions=0, pauses=0, exclusions=0, jumps=0, returns=0, breaks=0, splits=0,
                     slow=0)
+KEPT_FORMED = Path(__file__).with_name("formed.parquet")
+FORMED = Settings(members=4, messages=150, loss=0.1, unicast=0, leaves=1, crashes=1, partitions=1,
+                  pauses=0, exclusions=0, jumps=0, breaks=0, splits=0, slow=0, forming=True)
 
 
-def kept():
+def kept(path=KEPT):
     """Return the rows of each member, in their order, by its letter. A second
     incarnation of D is D'.
 
@@ -36,16 +40,16 @@ def kept():
     as depends on the run, and a run depends on every rule of the protocols.
     """
     members, letters = {}, {}
-    for row in parquet.read_table(KEPT).cast(SCHEMA).to_pylist():
+    for row in parquet.read_table(path).cast(SCHEMA).to_pylist():
         earlier = sum(each[0] == row["member"][0] and each != row["member"] for each in letters)
         letter = row["member"][0] + "'" * earlier
         members.setdefault(letters.setdefault(row["member"], letter), []).append(row)
     return members
 
 
-def keep(seed):
+def keep(seed, settings=SETTINGS, path=KEPT):
     """Simulate a run and keep its rows, each incarnation's in their order."""
-    run = Run(draw(seed, SETTINGS))
+    run = run_of(draw(seed, settings))
     with TemporaryDirectory() as directory:
         with Trace(run.cluster, Path(directory) / "trace"):
             assert not run.outcome().check
@@ -54,7 +58,7 @@ def keep(seed):
     rows = sorted(arrow.concat_tables(tables).to_pylist(), key=lambda row: (row["wall"], row["ev"]))
     incarnations = list(dict.fromkeys(row["member"] for row in rows))
     rows.sort(key=lambda row: (row["member"][0], incarnations.index(row["member"]), row["ev"]))
-    parquet.write_table(arrow.Table.from_pylist(rows, SCHEMA), KEPT, compression="zstd")
+    parquet.write_table(arrow.Table.from_pylist(rows, SCHEMA), path, compression="zstd")
 
 
 class Copy:
@@ -133,4 +137,4 @@ class Copy:
 
 
 if __name__ == "__main__":
-    keep(int(sys.argv[1]))
+    keep(int(sys.argv[1]), *([FORMED, KEPT_FORMED] if sys.argv[2:] == ["formed"] else []))

@@ -39,7 +39,7 @@ class EndDetector:
             self.done.set()
 
 
-def exchange(directory, stack):
+def exchange(directory, stack, forms):
     """Let A, B and C send messages of all kinds, C leave, and the others go on."""
     ends = {name: EndDetector("AB") for name in "ABC"}
     per_member = {name: {"on_message": end} for name, end in ends.items()}
@@ -48,7 +48,7 @@ def exchange(directory, stack):
             options["faults"] = [Discard(0.1, random.Random(name))]
     port = free_port()
     with joined("ABC", per_member, stack=stack, port=port, trace=str(directory),
-                max_bundle_size=2000) as group:
+                max_bundle_size=2000, forms=forms) as group:
         for number in range(ROUNDS):
             for channel in group:
                 channel.send_many([b"x" * 50] * 20)
@@ -71,7 +71,8 @@ def traces(tmp_path_factory):
     """Record several groups in one directory."""
     directory = tmp_path_factory.mktemp("traces")
     for stack in ("inproc", "mcast-udp", "nakack2-tcp"):
-        exchange(directory / stack, stack)
+        exchange(directory / stack, stack, forms=False)
+        exchange(directory / "forms" / stack, stack, forms=True)
     return directory
 
 
@@ -84,7 +85,7 @@ def result(spark, traces):
 def test_live_groups_pass_with_loss_flags_fragments_and_a_view_change(result):
     audit_, groups = result[0], result[0].groups
     assert audit_.status == 0 and audit_.verdict.startswith("no promise was broken"), audit_.verdict
-    assert len(groups.members) == 9 and all(member.is_closed for member in groups.members.values())
+    assert len(groups.members) == 18 and all(member.is_closed for member in groups.members.values())
     assert any(sent.flags & PART for sent in groups.sent.values())
     assert any(got.flags & Flag.OOB for got in groups.got.values())
     assert any(stream.conn_id is not None for _, stream in groups.got)

@@ -34,7 +34,7 @@ _NAMES = ("rows", "messages", "first", "last", "least_shift", "most_shift", "ord
 GROUPED = pa.schema([(name, pa.int64()) for name in (*KEYS, *_NAMES)])
 
 # Events that are few. They are read one by one.
-MARKS = ("start", "resume", "view", "refuse", "dropped", "close")
+MARKS = ("view", "install", "depart", "start", "resume", "refuse", "dropped", "close")
 MARKED = pa.schema([
     ("member", pa.string()), ("epoch", pa.int32()), ("ev", pa.int64()), ("event", pa.string()),
     ("wall", pa.int64()), ("view_id", pa.int64()), ("sender", pa.string()), ("peer", pa.string()),

@@ -111,6 +111,8 @@ class Member:
     refused_at: int | None = None
     # (wall, epoch, id, members), in their order
     views: list[tuple[int, int, int, tuple[str, ...]]] = field(default_factory=list)
+    # The members of each view that its layers installed or its application was shown.
+    installed: dict[int, tuple[str, ...]] = field(default_factory=dict)
 
     @property
     def is_closed(self) -> bool:
@@ -147,6 +149,8 @@ class Groups:
     begins: dict[tuple[str, Stream], set[int]] = field(default_factory=dict)
     # (member, stream, view): the first position given
     heard: dict[tuple[str, Stream, int], int] = field(default_factory=dict)
+    # (member, stream, view): the last position given in order
+    reached: dict[tuple[str, Stream, int], int] = field(default_factory=dict)
     twins: list[tuple[str, str]] = field(default_factory=list)      # names with one incarnation
     num_rows: int = 0
     num_messages: int = 0       # delivered
@@ -189,6 +193,8 @@ def _add(groups: Groups, row: Mapping[str, Any]) -> None:
         if row["last"] is not None:
             heard = row["member"], stream, row["view_id"]
             groups.heard[heard] = min(row["first"], groups.heard.get(heard, row["first"]))
+            if row["ord"] is not None:
+                groups.reached[heard] = max(row["last"], groups.reached.get(heard, row["last"]))
             _add_got(groups.got.setdefault((row["member"], stream), Got()), row)
     elif row["event"] in ("ack", "purge") and row["last"] is not None:
         _add_claim(groups, stream, row)
@@ -250,6 +256,9 @@ def _note(groups: Groups, event: Mapping[str, Any]) -> None:
         groups.begin = min(groups.begin, event["wall"])
         member.views.append((event["wall"], event["epoch"], event["view_id"],
                              tuple(event["members"])))
+        member.installed[event["view_id"]] = tuple(event["members"])
+    elif what == "install":
+        member.installed[event["view_id"]] = tuple(event["members"])
     elif what == "refuse":
         member.refused_at = event["wall"] if member.refused_at is None else member.refused_at
     elif what == "dropped":

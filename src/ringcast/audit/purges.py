@@ -72,7 +72,7 @@ class Obligations:
     def add(self, event: Mapping[str, Any]) -> None:
         """Add an event that aggregates.marked read; call it in their order."""
         member, what = id_of(event["member"]), event["event"]
-        if what == "view":
+        if what in ("view", "install"):
             others = {id_of(name) for name in event["members"]} - {member}
             self.views[member][event["view_id"]] |= others
         elif what == "start":

@@ -31,6 +31,7 @@ Asked = tuple[str, str, Stream, int]            # kind, member, stream, position
 # the columns of HOLE, with a Stream
 Hole = tuple[str, str, Stream, int | None, int, int, int | None, int, int]
 Found = tuple[str, str, Stream, int, int, int]  # kind, member, stream, position, wall, view
+Skips = Mapping[tuple[str, Stream], Sequence[tuple[int, int]]]  # member, stream: first, last
 
 
 class Rows:
@@ -38,14 +39,15 @@ class Rows:
 
     `suspects` are the members and streams to examine. `begins` are the first positions
     that are for a member, `ends` the last positions that were sent, where known. For
-    the messages in `asked` only the time of delivery is looked up. Use it as a context
-    manager: it caches the rows until the end.
+    the messages in `asked` only the time of delivery is looked up. `skips` are the
+    positions that are not for a member, because it and the sender had parted and met
+    again. Use it as a context manager: it caches the rows until the end.
     """
 
     def __init__(self, rows: "DataFrame", suspects: Sequence[tuple[str, Stream]],
                  begins: Mapping[tuple[str, Stream], int],
                  holes: Sequence[Hole] = (), ends: Mapping[Stream, int] | None = None,
-                 asked: Sequence[Asked] = ()) -> None:
+                 asked: Sequence[Asked] = (), skips: Skips | None = None) -> None:
         from pyspark.sql import functions as F
 
         self.spark = rows.sparkSession
@@ -71,6 +73,8 @@ class Rows:
             [(index, member, number[stream], position)
              for index, (_, member, stream, position) in enumerate(asked)])
         self._kinds = [kind for kind, *_ in asked]
+        self._skips = {(member, number[stream]): ranges
+                       for (member, stream), ranges in (skips or {}).items() if stream in number}
         self._holes = [dict(zip(HOLE, (*hole[:2], number[hole[2]], *hole[3:]), strict=True))
                        for hole in holes]
         events = self._select("deliver", "ack", "purge")
@@ -110,16 +114,34 @@ class Rows:
             row["member"], row["stream"], row["ev"], row["position"]) not in known)
         holes = self._holes + self.gaps().toArrow().to_pylist()
         holes += [{name: row[name] for name in HOLE} for row in early if row["kind"] != "deliver"]
+        holes = [piece for hole in holes for piece in self._without_skips(hole)]
         evidence = self._evidence(holes)
         for number, hole in enumerate(holes):
             if number in evidence:
                 yield self._found(hole["kind"], hole | {"position": evidence[number]})
-            elif hole["kind"] == "gap":
+            elif hole["kind"] == "gap" and not hole["is_behind"]:
                 yield self._found("unproven", hole | {"position": hole["low"]})
+            elif hole["kind"] == "synchrony":
+                yield self._found("synchrony", hole | {"position": hole["low"]})
         yield from (self._found("forged", row) for row in self.unsent().toArrow().to_pylist())
         if self._kinds:
             yield from (self._found(self._kinds[row["number"]], row)
                         for row in self.looked_up().toArrow().to_pylist())
+
+    def _without_skips(self, hole: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+        """Yield the pieces of a hole that are for its member. The stream begins anew
+        behind a skip. A large message that began before is for nobody, and an ack from
+        then on says nothing of messages before."""
+        begin, low, is_behind = hole["begin"], hole["low"], False
+        for first, last in sorted(self._skips.get((hole["member"], hole["stream"]), ())):
+            if first > hole["high"]:
+                break
+            if low < first and (hole["kind"] != "ack" or hole["high"] < last):
+                yield dict(hole, begin=begin, low=low, high=first - 1, is_behind=is_behind)
+            if low <= last + 1:
+                begin, low, is_behind = last + 1, max(low, last + 1), True
+        if low <= hole["high"]:
+            yield dict(hole, begin=begin, low=low, is_behind=is_behind)
 
     def _found(self, kind: str, row: Mapping[str, Any]) -> Found:
         return (kind, row["member"], self.streams[row["stream"]], row["position"], row["wall"],

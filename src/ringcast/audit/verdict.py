@@ -12,8 +12,11 @@ The promises, for every sender, view and receiver, by the kind of their violatio
   only after every member of its view has acknowledged it.
 - `set`: all members that went through a view together with a sender got the same set of
   its messages: all that the sender freed in that view.
+- `synchrony`: members of a group that forms itself, which go together from one view to
+  the next, have been given the same messages before it, also those of senders that
+  crashed. `departed`: what a view says of the end of such a sender's stream is true.
 - `view`: the ids of a member's views grow, the member is in each of them, and a view id
-  stands for one set of members. `member`: no two members have the same incarnation.
+  stands for one list of members. `member`: no two members have the same incarnation.
   `stranger`: a member is given no message of a sender that it had no view with.
 - `send`: a sender skips no position of its stream.
 
@@ -22,11 +25,11 @@ and the events of one member have an order. The clocks of two members are never
 compared, unless the user knows their largest difference (`skew_ms`). The estimated
 differences are reported, and latencies are corrected by them (audit/clocks.py).
 
-There is no flush: a message does not belong to the view in which it was sent. When a
-sender crashes, some members may have more of its messages than others, each without a
-gap. So messages that a sender had not freed when the traces end, or when it crashed,
-are not judged for `set` (see the table `views`). Nor is anything that a member did
-after the end of a trace that it did not close.
+Messages that a sender had not freed when the traces end, or when it crashed, are not
+judged for `set` (see the table `views`). Nor is anything that a member did after the
+end of a trace that it did not close. In a group with a list of members nothing is
+flushed at a view: when a sender crashes, some members may have more of its messages
+than others, each without a gap.
 
 Nothing is concluded from a trace with holes. The numbers of its events show the holes,
 and the verdict is then that the trace is incomplete; also when a member of a view has
@@ -50,6 +53,7 @@ from ringcast.audit import (
     files as audit_files,
     groups as audit_groups,
     purges as audit_purges,
+    synchrony as audit_synchrony,
 )
 from ringcast.audit.clocks import Clocks
 from ringcast.audit.groups import Groups, Stream
@@ -75,10 +79,18 @@ SENTENCES = {
     "send": "was never sent, according to the whole trace of its sender, but {member} was given "
             "later ones",
     "stranger": "was given to {member}, which had not been in a view with its sender",
+    "synchrony": "was given to others that went to this view together with {member}, but not to "
+                 "{member}",
+    "begun": "was given to others that went to this view together with {member}, but not to "
+             "{member}, for which the stream began before",
+    "departed": "is before the end that the view of {member} tells of this stream, but was not "
+                "given to {member}",
+    "beyond": "was given to {member}, but is behind the end that its view tells of this stream",
     "set": "was freed by its sender as delivered to all, but {member}, which was in the view, "
            "never got it",
 }
 
+REPORTED_AS = {"own": "purge", "begun": "synchrony", "beyond": "departed"}
 
 SCHEMA = ("ev bigint, time bigint, wall bigint, member string, event string, view_id bigint, "
           "sender string, peer string, conn_id bigint, first bigint, last bigint, count bigint, "
@@ -216,7 +228,7 @@ def judge(spark: "SparkSession", files: audit_files.Files,
                    clocks=clocks)
     result.incomplete |= {name: hole for name, member in groups.members.items()
                           if (hole := member.hole()) is not None}
-    _Judge(rows, result, skew, early).judge()
+    _Judge(rows, result, skew, early, audit_synchrony.paths(events)).judge()
     return result, rows
 
 
@@ -233,7 +245,9 @@ class _Judge:
     collects the violations."""
 
     def __init__(self, rows: "DataFrame", result: Audit, skew: int | None,
-                 early: Sequence[Mapping[str, Any]]) -> None:
+                 early: Sequence[Mapping[str, Any]],
+                 paths: audit_synchrony.Paths) -> None:
+        self.paths = paths
         self.rows, self.result, self.groups = rows, result, result.groups
         self.skew, self.early = skew, early
         self.trusted = [name for name in self.groups.members if name not in result.incomplete]
@@ -242,7 +256,8 @@ class _Judge:
         asked = [*self._starts(), *self._strangers()]
         suspects = list(dict.fromkeys(audit_groups.suspects(self.groups)
                                       + [(name, stream) for _, name, stream, _ in asked]))
-        holes = list(self._unlike_sets())
+        holes = [*self._unlike_sets(),
+                 *audit_synchrony.holes(self.groups, self.paths, self.trusted)]
         found = [*self._twins(), *self._views(), *self._purges()]
         if suspects or holes:
             found += self._by_rows(suspects, holes, asked)
@@ -255,7 +270,8 @@ class _Judge:
         begins = {key: begin for key in suspects if (begin := self._begin(*key)) is not None}
         ends = {stream: sent.last for stream, sent in self.groups.sent.items()
                 if self._is_told(stream) and self.groups.members[stream.sender].is_closed}
-        with Rows(self.rows, suspects, begins, holes, ends, asked) as second:
+        skips = audit_synchrony.skips(self.groups, self.paths)
+        with Rows(self.rows, suspects, begins, holes, ends, asked, skips) as second:
             return [self._violation(kind, member, stream, position, wall, view_id)
                     for first, member, stream, position, wall, view_id in second.found()
                     if (kind := self._kind(first, stream, position)) is not None]
@@ -294,8 +310,8 @@ class _Judge:
         not given, of the sender for `set`, else of `member`."""
         sentence = f"message {position} of {stream} " + SENTENCES[kind].format(member=member)
         wall = self.result.clocks.true(clock or (stream.sender if kind == "set" else member), wall)
-        return Violation(wall, "purge" if kind == "own" else kind, member, view_id, stream,
-                         position, sentence)
+        return Violation(wall, REPORTED_AS.get(kind, kind), member, view_id, stream, position,
+                         sentence)
 
     def _keep(self, found: list[Violation]) -> None:
         """Keep the first violation of each kind, member and stream. Those that a hole
@@ -338,15 +354,18 @@ class _Judge:
         """Find views that break their promises. (Traces of several groups may be
         audited together, so views with the same id are compared only if they have a
         member in common.)"""
-        known: dict[tuple[int, str], tuple[frozenset[str], str]] = {}
+        known: dict[tuple[int, str], tuple[tuple[str, ...], str]] = {}
         for member in self.groups.members.values():
             before: tuple[int, int] | None = None
             for wall, epoch, view_id, names in member.views:
                 wrong = None
                 for name in names:
-                    others, who = known.setdefault((view_id, name), (frozenset(names), member.name))
-                    if others != frozenset(names):
+                    others, who = known.setdefault((view_id, name), (names, member.name))
+                    if set(others) != set(names):
                         wrong = f"{member.name} and {who} have different members in view {view_id}"
+                    elif others != names:
+                        wrong = (f"{member.name} and {who} have the members of view {view_id} in "
+                                 "different orders")
                 if before is not None and before[0] == epoch and view_id <= before[1]:
                     wrong = f"{member.name} installed view {view_id} after view {before[1]}"
                 if member.name not in names:
@@ -395,8 +414,7 @@ class _Judge:
 
     def _members_of(self, member: str, view_id: int) -> tuple[str, ...]:
         """Return the members of a view that this member installed."""
-        return next((names for *_, number, names in self.groups.members[member].views
-                     if number == view_id), ())
+        return self.groups.members[member].installed.get(view_id, ())
 
     def _owes(self, name: str, sender: str, wall: int) -> bool:
         """Return whether the trace of a member must have the messages that were freed

@@ -18,6 +18,7 @@ from ringcast.sim.member import Member
 from ringcast.sim.network import MS, Network
 from ringcast.sim.unicast_log import UnicastLog
 from ringcast.sim.view_checkers import ViewCheckers
+from ringcast.stack import Installed
 from ringcast.stacks import STACKS
 from ringcast.view import View
 
@@ -31,8 +32,11 @@ class Observer:
     def delivered(self, member: Member, batch: Batch) -> None:
         """Note that a batch was delivered to an application."""
 
+    def installed(self, member: Member, installed: Installed) -> None:
+        """Note that the layers of a member installed a view that was agreed on."""
+
     def viewed(self, member: Member, view: View) -> None:
-        """Note that a member installed a view."""
+        """Note that the application of a member was shown a view."""
 
     def after_turn(self, member: Member) -> None:
         """Note that a member has taken a turn."""

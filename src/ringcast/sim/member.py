@@ -265,6 +265,8 @@ class Member:
         while True:
             if effects.routes is not None:
                 self.transport.routes = effects.routes
+            for installed in effects.installed:
+                self.cluster.observer.installed(self, installed)
             if effects.packets:
                 self.transport.put(effects.packets)
                 if not self.alive:          # it died at a datagram (deaths.py)

@@ -14,6 +14,7 @@ from ringcast.address import Address
 from ringcast.protocols.seqnos import Seqno
 from ringcast.sim.cluster import Cluster, Observer
 from ringcast.sim.member import Member
+from ringcast.stack import Installed
 from ringcast.trace.recorder import Recorder
 from ringcast.trace.writer import Writer, make, needed
 from ringcast.view import View
@@ -79,6 +80,9 @@ class Trace(Observer):
 
     def delivered(self, member: Member, batch: Batch) -> None:
         self._recorder(member).record_delivery(batch, *self._clocks(member))
+
+    def installed(self, member: Member, installed: Installed) -> None:
+        self._recorder(member).record_installed(installed, *self._clocks(member))
 
     def viewed(self, member: Member, view: View) -> None:
         self._recorder(member).record_view(view, *self._clocks(member))

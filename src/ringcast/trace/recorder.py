@@ -24,7 +24,7 @@ from ringcast.protocols.seqnos import MODULUS, Seqno
 from ringcast.protocols.unicast3 import Unicast3, control
 from ringcast.protocols.unicast3.control import PREFIX
 from ringcast.protocols.unreliable import STAMP, UNRELIABLE
-from ringcast.stack import Effects, Packet
+from ringcast.stack import Effects, Installed, Packet
 from ringcast.trace import PART, SENT, signed
 from ringcast.trace.writer import Writer
 from ringcast.view import View
@@ -53,7 +53,8 @@ class Recorder:
         self.local = local
         self.multicast, self.unicast = multicast, unicast
         self.offset_of = offset_of
-        self.view_id = 0
+        self.view_id = 0                                # of the view that the application has ...
+        self.installed_id = 0                           # ... and of the one that the layers have
         self.names: Latest[int, str] = Latest(MOST_STREAMS)
         self.names.remember(local.incarnation, str(local))
         self.low = multicast.send_window.ring.low
@@ -81,6 +82,8 @@ class Recorder:
         """Record the effects of a turn."""
         for view in effects.views:
             self.learn_names(view)
+        for installed in effects.installed:
+            self.record_installed(installed, time, wall)
         for dest, datagram in effects.packets:
             self.record_datagram(dest, datagram, time, wall)
         for view in effects.views:
@@ -171,14 +174,26 @@ class Recorder:
             self._row(time, wall, "start", sender=str(self.local), peer=self._name(packet.dest),
                       nbytes=len(packet.data), first=self._own_position(start.seqno) + 1)
 
+    def record_installed(self, installed: Installed, time: int, wall: int) -> None:
+        """Record that the layers installed a view, and where the own stream begins for
+        members that are new to this one."""
+        view, cut, new = installed
+        self.learn_names(view)
+        self.installed_id = view.id
+        self._row(time, wall, "install", view_id=view.id, count=len(view),
+                  members=[str(member) for member in view.members])
+        for member in new:
+            self._row(time, wall, "start", view_id=view.id, sender=str(self.local),
+                      peer=str(member), first=self._own_position(cut) + 1)
+
     def record_purge(self, low: Seqno, time: int, wall: int) -> None:
         """Record that LOW of the send window has risen."""
         before, self.low = self._own_position(self.low), low
         last, own = self._own_position(low), None
         if self.multicast.receiving:
             own = self.num_delivered.get((self.local.incarnation, EVERYONE, None), 0)
-        self._row(time, wall, "purge", sender=str(self.local), first=before + 1, last=last,
-                  count=last - before, ord=own)
+        self._row(time, wall, "purge", view_id=self.installed_id or self.view_id,
+                  sender=str(self.local), first=before + 1, last=last, count=last - before, ord=own)
 
     def record_blocked(self, duration: int, dest: Address | None, time: int, wall: int) -> None:
         """Record that a send waited for room for `duration` nanoseconds."""
@@ -321,10 +336,15 @@ class Recorder:
     # ---------------------------------------------------------------------------------------- views
 
     def record_view(self, view: View, time: int, wall: int) -> None:
-        """Record that a view was installed."""
+        """Record that the application was shown a view, and before it where the streams
+        of those that have left end for it."""
         self.learn_names(view)
+        for member, seqno in view.departed.items():
+            self._row(time, wall, "depart", sender=str(member),
+                      last=self._position(member.incarnation, seqno))
         self.view_id = view.id
         self._row(time, wall, "view", count=len(view),
+                  flags=int(self.multicast.flushes and self.multicast.receiving),
                   members=[str(member) for member in view.members])
 
     def close(self, has_left: bool, unacked: int, time: int, wall: int) -> None:
@@ -336,7 +356,8 @@ class Recorder:
     # ----------------------------------------------------------------------------------------- rows
 
     def _row(self, time: int, wall: int, event: str, **columns: Any) -> None:
-        self.writer.append(time, wall, event, self.view_id, **columns)
+        view_id = columns.pop("view_id", self.view_id)
+        self.writer.append(time, wall, event, view_id, **columns)
 
     def _name(self, incarnation: int) -> str | None:
         if incarnation == EVERYONE:

@@ -9,7 +9,8 @@ since its begin.
 `epoch`: if several processes are one incarnation (ringcast.Session), which of them this
 is; each of them counts `ev` from 0.
 `event`: see below.
-`view_id`: the id of the member's view.
+`view_id`: the id of the view that the member's application has; of an install, a purge
+and a start, of the view that its layers have, which the application may see later.
 `sender`: the member whose stream has the positions `first` to `last`.
 `peer`: the receiver, if it is one member; of a message to one member, that member.
 `conn_id`: of messages to one member, the connection whose stream has these positions.
@@ -22,7 +23,7 @@ order before; of an ack or a purge, how many until then.
 `sent_at`: when the messages left their sender, by the sender's `wall`.
 `duration`: nanoseconds for which a send was blocked.
 `fill`: of a window, how full it is; 1.0 is full.
-`members`: of a view, its members.
+`members`: of a view or an install, the members of the view.
 `member_id`, `sender_id`, `peer_id`, `kind`: member, sender, peer and event as numbers,
 by which an audit groups.
 
@@ -36,11 +37,15 @@ The events:
 `deliver`: messages were delivered.
 `ack`: this member said that it has finished the stream of `sender` up to `last`.
 `xmit_req`: it asked for messages again.
-`start`: it said after which position the stream begins for `peer`.
+`start`: at which position its stream begins for `peer`, as it said or all agreed on.
 `resume`: it had finished the stream of `sender` up to `last` in an earlier incarnation.
 `refuse`: it accepts no messages from now on.
 `purge`: it freed its own messages up to `last`.
-`view`: it installed a view.
+`install`: its layers installed a view that the group agreed on.
+`depart`: for the view that follows, the stream of `sender`, which has left, ends at
+`last`.
+`view`: the application was shown a view. `flags` is 1 if the group agreed on it, and
+the member takes messages: then what it was given before the view, the others have, too.
 `blocked`: a send waited for room for `duration`.
 `window`: its send window keeps `first` to `last`, and `ord` is HD.
 `dropped`: the trace had no room for `count` events before this one.

@@ -48,7 +48,7 @@ from ringcast.protocols.multicast.windows import MOST_LEAVING, ReceiveWindow
 from ringcast.protocols.retransmission import Gaps, Pace, Requests, announced, clipped, requests
 from ringcast.protocols.seqnos import MODULUS, Range, Seqno, count, earlier, precedes
 from ringcast.protocols.stream import Stream
-from ringcast.stack import Instant, Packet
+from ringcast.stack import Installed, Instant, Packet
 from ringcast.view import View
 
 if TYPE_CHECKING:
@@ -224,6 +224,8 @@ class Flush:
                 window.started = True
                 self.unsettled.add(window.stream)
         layer.installed(now)
+        new = tuple(members[member] for member in joined if member != local)
+        layer.stack.effects.installed.append(Installed(view, agreed.cuts[local], new))
         for member in joined:
             if member != local:
                 layer.begin(member, now)

@@ -1,0 +1,184 @@
+"""Virtual synchrony in traces: members that go together from one view to the next have
+been given the same messages before it, also those of senders that crashed.
+
+This holds for views that a group agreed on, and for members that take messages (`flags`
+of the view). A view says of each member that has left, or that has parted and is back,
+where its stream ends (`depart`). From that follows who goes together:
+
+- The stream of a sender *goes on* if the sender is in both views and has not departed.
+  All for whom it goes on to a view have been given the same of it before that view.
+- A departed sender's stream has ended. All that come from the same view, and for whom
+  the same others stay, have been given the same of it.
+
+What a member has been given of a stream before a view is the last position in order; it
+comes from the aggregates. If that differs for two members, the one with less misses a
+message. A stream of which a member was given nothing begins where the sender's `start`
+says. That may be in the middle of a large message, which others were given and which is
+not for this member. So then the rows of the sender must show a message that is.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from ringcast.audit.groups import Groups, Stream
+from ringcast.audit.rows import Hole
+from ringcast.flags import Flag
+
+DONT_LOOPBACK = int(Flag.DONT_LOOPBACK)
+
+
+class Step(NamedTuple):
+    """A view of one member, and where streams ended for it before."""
+
+    view_id: int
+    wall: int
+    members: tuple[str, ...]
+    departed: dict[str, int]
+    is_agreed: bool
+
+
+NOTHING = Step(-1, 0, (), {}, is_agreed=False)      # before the first view
+
+
+class Place(NamedTuple):
+    """How far a member is in a stream. With `is_begin` it was given nothing yet, and
+    the stream begins behind this position."""
+
+    position: int
+    is_begin: bool
+
+
+@dataclass
+class Paths:
+    """The views of each member, and what senders said of the beginning of their
+    streams."""
+
+    steps: dict[str, list[Step]] = field(default_factory=lambda: defaultdict(list))
+    # (member, sender): (view, first position)
+    starts: dict[tuple[str, str], list[tuple[int, int]]] = field(
+        default_factory=lambda: defaultdict(list))
+
+
+def paths(events: Iterable[Mapping[str, Any]]) -> Paths:
+    """Collect the paths from the events that aggregates.marked read."""
+    found, departed = Paths(), {}
+    for event in events:
+        if event["event"] == "depart":
+            departed[event["sender"]] = event["last"]
+        elif event["event"] == "start":
+            found.starts[event["peer"], event["sender"]].append((event["view_id"], event["first"]))
+        elif event["event"] == "view":
+            found.steps[event["member"]].append(Step(
+                event["view_id"], event["wall"], tuple(event["members"]), departed,
+                bool(event["flags"])))
+            departed = {}
+    return found
+
+
+def holes(groups: Groups, found: Paths, trusted: Sequence[str]) -> Iterator[Hole]:
+    """Yield what members miss of streams of which others were given more, and of
+    departed streams of which a view tells more."""
+    cuts: dict[tuple[Any, ...], list[tuple[str, Place, Step]]] = defaultdict(list)
+    for member in trusted:
+        for sender, key, place, step in _places(groups, found, member):
+            cuts[key].append((member, place, step))
+            said = step.departed.get(sender)
+            if said is not None and not place.is_begin:
+                yield from _unlike(member, sender, place, said, step)
+    for (*_, sender), reached in cuts.items():
+        most = max((place.position for _, place, _ in reached if not place.is_begin), default=None)
+        for member, place, step in reached:
+            if most is not None and place.position < most:
+                kind = "begun" if place.is_begin else "synchrony"
+                yield _hole(kind, member, sender, place, most, step)
+
+
+def _unlike(member: str, sender: str, place: Place, said: int, step: Step) -> Iterator[Hole]:
+    """Yield what was given to a member, or not, against what its view says of the end
+    of a stream."""
+    if place.position < said:
+        yield _hole("departed", member, sender, place, said, step)
+    elif place.position > said:
+        yield _hole("beyond", member, sender, Place(said, is_begin=False), place.position, step)
+
+
+def _hole(kind: str, member: str, sender: str, place: Place, high: int, step: Step) -> Hole:
+    begin = place.position + 1 if place.is_begin else None
+    return (kind, member, Stream(sender), begin, place.position + 1, high, None, step.wall,
+            step.view_id)
+
+
+def _places(groups: Groups, found: Paths,
+            member: str) -> Iterator[tuple[str, tuple[Any, ...], Place, Step]]:
+    """Yield how far a member is in each stream before each view that was agreed on. The
+    same key stands for members that must be equally far."""
+    places: dict[str, Place] = {}
+    before = NOTHING
+    for step in found.steps[member]:
+        for sender in before.members:
+            last = groups.reached.get((member, Stream(sender), before.view_id))
+            if last is not None:
+                places[sender] = Place(last, is_begin=False)
+            if step.is_agreed and sender in places and not _is_deaf(groups, member, sender):
+                yield sender, _key(before, step, sender), places[sender], step
+        for sender in step.members:
+            if not _goes_on(before, step, sender):
+                places.pop(sender, None)
+                begin = _begin(found, member, sender, before, step)
+                if begin is not None:
+                    places[sender] = Place(begin - 1, is_begin=True)
+        before = step
+
+
+def _goes_on(before: Step, step: Step, sender: str) -> bool:
+    """Return whether the stream of a sender goes on from one view to the next."""
+    return (sender in before.members and sender in step.members
+            and sender not in step.departed)
+
+
+def _key(before: Step, step: Step, sender: str) -> tuple[Any, ...]:
+    if _goes_on(before, step, sender):
+        return step.view_id, sender
+    stay = frozenset(name for name in step.members if _goes_on(before, step, name))
+    return before.view_id, step.view_id, stay, sender
+
+
+def _is_deaf(groups: Groups, member: str, sender: str) -> bool:
+    """Return whether a member is not given all of its own messages."""
+    sent = groups.sent.get(Stream(sender))
+    return member == sender and sent is not None and bool(sent.flags & DONT_LOOPBACK)
+
+
+def _begin(found: Paths, member: str, sender: str, before: Step, step: Step) -> int | None:
+    """Return where a stream begins for a member that meets its sender in a view; None
+    if the sender's trace does not tell."""
+    return max((first for view_id, first in found.starts.get((member, sender), ())
+                if before.view_id < view_id <= step.view_id), default=None)
+
+
+def skips(groups: Groups, found: Paths) -> dict[tuple[str, Stream], list[tuple[int, int]]]:
+    """Return, for each member and stream, the positions between the end of a stream in
+    one view and its beginning in a later one."""
+    ranges: dict[tuple[str, Stream], list[tuple[int, int]]] = defaultdict(list)
+    for member, steps in found.steps.items():
+        for index, step in enumerate(steps):
+            for sender, last in step.departed.items():
+                begin = _next_begin(groups, found, member, sender, last, index)
+                if begin is not None and begin > last + 1:
+                    ranges[member, Stream(sender)].append((last + 1, begin - 1))
+    return ranges
+
+
+def _next_begin(groups: Groups, found: Paths, member: str, sender: str, last: int,
+                index: int) -> int | None:
+    """Return where a stream that ended before the view `index` of a member begins again
+    for it: as its sender said, or else (its trace may have lost that) with what the
+    member was given next."""
+    steps = [NOTHING, *found.steps[member]]
+    before, later = steps[index], [step for step in steps[index + 1:] if sender in step.members]
+    said = _begin(found, member, sender, before, later[0]) if later else None
+    given = (groups.heard.get((member, Stream(sender), step.view_id)) for step in later)
+    return said or min((first for first in given if first is not None and first > last),
+                       default=None)

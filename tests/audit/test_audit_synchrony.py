@@ -1,0 +1,147 @@
+"""What an audit must find in the traces of a group that forms itself. Each violation is
+planted into a simulated run in which nothing was wrong."""
+
+import pytest
+from planted_help import KEPT_FORMED, Copy, kept
+
+from ringcast.audit.verdict import audit
+from ringcast.sim.runs.draw import draw
+from ringcast.sim.runs.run import run_of
+from ringcast.sim.runs.settings import Settings
+from ringcast.sim.trace import Trace
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
+
+# In the run that is kept A, B and C have view 1. B is cut off: A and C have a view 2,
+# and B another one alone. They meet in view 3, in which A crashes. B and C go to view
+# 4. A comes back in view 5, and C leaves before view 6.
+# The seed draws the incarnations, so no two runs have the same one.
+SEEDS = {"mcast-udp": (2, 5, 10), "nakack2-udp": (3, 7), "nakack2-tcp": (4, 8), "mcast-tcp": (6,)}
+
+
+def view(group, member, number):
+    """Return the row of a view of one member, counted from 1."""
+    return group.find(member, "view")[number - 1]
+
+
+def lose_the_last(group, member, sender):
+    """Take the last delivery of a sender's stream from a member. Return its first
+    position."""
+    row = group.find(member, "deliver", sender=sender)[-1]
+    group.take(member, [row, *(each for each in group.find(member, "ack", sender=sender)
+                               if each["last"] >= row["first"])])
+    return row["first"]
+
+
+def a_survivor_lacks_the_last_of_a_crashed_sender(group):
+    return ["departed", "synchrony"], lose_the_last(group, "C", "A"), "C"
+
+
+def the_end_is_the_least_and_not_the_most_that_came(group):
+    """C and its view stop where C had got; B has been given more."""
+    position = lose_the_last(group, "C", "A")
+    (row,) = group.find("C", "depart")[-1:]
+    row["last"] = position - 1
+    return ["synchrony"], position, "C"
+
+
+def a_view_tells_too_little_of_a_crashed_sender(group):
+    (row,) = group.find("C", "depart")[-1:]
+    row["last"] -= 1
+    return ["departed"], row["last"] + 1, "C"
+
+
+def a_message_comes_behind_the_view_that_it_belongs_before(group):
+    """C's last message before view 2 comes to A after that view."""
+    later = view(group, "A", 2)
+    row = [each for each in group.find("A", "deliver", sender="C")
+           if each["view_id"] != later["view_id"] and each["wall"] < later["wall"]][-1]
+    at = group.rows["A"].index(later) + 1
+    group.take("A", [each for each in group.find("A", "ack", sender="C")
+                     if row["first"] <= each["last"] and each["wall"] <= later["wall"]])
+    group.move("A", row, before=group.rows["A"][at])
+    row["view_id"] = later["view_id"]
+    return ["purge", "synchrony"], row["first"], "A"
+
+
+def the_members_of_a_view_are_in_another_order(group):
+    view(group, "C", 4)["members"].reverse()
+    return ["view"], None, "C"
+
+
+def the_first_message_is_lost_to_one_that_was_away(group):
+    """A's stream begins again for B with view 3."""
+    began = view(group, "B", 3)["wall"]
+    row = [each for each in group.find("B", "deliver", sender="A") if each["wall"] >= began][0]
+    group.take("B", [row, *(each for each in group.find("B", "ack", sender="A")
+                            if row["first"] <= each["last"] <= row["last"])])
+    return ["gap"], row["first"], "B"
+
+
+def a_message_is_lost_to_one_that_was_away(group):
+    began = view(group, "B", 3)["wall"]
+    row = [each for each in group.find("B", "deliver", sender="A") if each["wall"] >= began][1]
+    group.take("B", [row, *(each for each in group.find("B", "ack", sender="A")
+                            if row["first"] <= each["last"] <= row["last"])])
+    return ["gap"], row["first"], "B"
+
+
+PLANTS = (
+    a_survivor_lacks_the_last_of_a_crashed_sender, the_end_is_the_least_and_not_the_most_that_came,
+    a_view_tells_too_little_of_a_crashed_sender,
+    a_message_comes_behind_the_view_that_it_belongs_before,
+    the_members_of_a_view_are_in_another_order, the_first_message_is_lost_to_one_that_was_away,
+    a_message_is_lost_to_one_that_was_away)
+
+
+@pytest.fixture(scope="module")
+def planted(spark, tmp_path_factory):
+    """Audit each plant in a group of its own, and the run as it is: return the result,
+    and what must be found."""
+    directory, expected, rows = tmp_path_factory.mktemp("formed"), {}, kept(KEPT_FORMED)
+    for plant in (None, *PLANTS):
+        name = "untouched" if plant is None else plant.__name__
+        group = Copy(rows, name)
+        if plant is not None:
+            kinds, position, member = plant(group)
+            expected[name] = kinds, position, group.address(member)
+        group.write(directory)
+    return audit(spark, [directory])[0], expected
+
+
+def found_in(violations, name):
+    return [each for each in violations if each.member.startswith(name + "-")]
+
+
+@pytest.mark.parametrize("name", [plant.__name__ for plant in PLANTS])
+def test_a_planted_violation_is_found_and_its_first_message_named(planted, name):
+    result, expected = planted
+    kinds, position, member = expected[name]
+    found = found_in(result.violations, name)
+    assert {violation.kind for violation in found} == set(kinds), found
+    assert (found[0].kind, found[0].position, found[0].member) == (kinds[0], position, member)
+
+
+def test_nothing_is_found_where_nothing_was_planted(planted):
+    """B was away while A and C went on, and what B sent meanwhile came to nobody."""
+    result, _ = planted
+    assert found_in([*result.violations, *result.unproven], "untouched") == []
+    groups, (name,) = result.groups, [name for name in result.groups.members
+                                      if name.startswith("untouched-B#")]
+    assert len(groups.members[name].views) == 6
+
+
+def test_simulated_groups_that_form_themselves_pass(spark, tmp_path):
+    faults, departed = set(), 0
+    for stack, seeds in SEEDS.items():
+        for seed in seeds:
+            run = run_of(draw(seed, Settings(stack=stack, forming=True)))
+            with Trace(run.cluster, tmp_path / stack / str(seed)):
+                outcome = run.outcome()
+            assert not outcome.check
+            faults |= {action.what for action in run.actions}
+            departed += sum(len(view.departed) for member in run.cluster.incarnations.values()
+                            for view in member.views)
+    assert {"crash at", "leave"} <= faults and departed > 20
+    result, _ = audit(spark, [tmp_path], skew_ms=0)
+    assert not result.violations and not result.unproven and not result.incomplete, result.verdict
