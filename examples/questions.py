@@ -11,7 +11,6 @@ from queue import SimpleQueue
 
 from ringcast import Channel, NotMemberError
 
-MEMBERS = ["asker", "answerer"]
 OPERATORS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul}
 
 
@@ -25,9 +24,9 @@ def answer_to(question: str) -> str:
 
 
 def answer(port: int) -> None:
-    """Answer all questions, until all others have left."""
-    channel = Channel("questions", name="answerer", members=MEMBERS, port=port,
-                      on_view=lambda view: channel.close() if len(view) == 1 else None)
+    """Answer all questions, until the asker has left."""
+    channel = Channel("questions", name="answerer", min_members=2, port=port,
+                      on_view=lambda view: channel.close() if view.left else None)
     with channel:
         for message in channel:
             print(f"{message.sender.name} asks {message.payload.decode()}")
@@ -40,7 +39,7 @@ def answer(port: int) -> None:
 def ask(questions: list[str], port: int) -> None:
     """Ask one question after the other. So a batch has one answer."""
     answers: SimpleQueue[bytes] = SimpleQueue()
-    with Channel("questions", name="asker", members=MEMBERS, port=port,
+    with Channel("questions", name="asker", min_members=2, port=port,
                  on_message=lambda batch: answers.put(batch.payloads[0])) as channel:
         for question in questions:
             channel.send(question.encode(), "answerer")

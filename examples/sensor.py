@@ -13,14 +13,14 @@ import threading
 
 from ringcast import Batch, Channel, View
 
-MEMBERS = ["sensor", "display", "archive"]
+RECEIVERS = ["display", "archive"]
 READINGS = 10_000
 
 
 def send(port: int) -> None:
     """Send the readings. This member receives no messages (deliver=False), so nobody
     waits for its acks."""
-    with Channel("sensor", name="sensor", members=MEMBERS, port=port, deliver=False) as channel:
+    with Channel("sensor", name="sensor", min_members=3, port=port, deliver=False) as channel:
         for number in range(READINGS):
             channel.send(f"{number} {20 + number % 7 / 10:.1f}".encode())
         missing = channel.close()
@@ -36,11 +36,10 @@ def receive(name: str, port: int) -> None:
         counts.append(len(batch))           # the batch is acknowledged when this returns
 
     def on_view(view: View) -> None:
-        if "sensor" not in view.names:
+        if "sensor" in [member.name for member in view.left]:
             left.set()
 
-    with Channel("sensor", name=name, members=MEMBERS, port=port,
-                 on_message=on_message, on_view=on_view):
+    with Channel("sensor", name=name, port=port, on_message=on_message, on_view=on_view):
         left.wait()
     print(f"{name} received {sum(counts)} readings in {len(counts)} batches")
 
@@ -48,7 +47,7 @@ def receive(name: str, port: int) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description="One member sends, others receive.")
     parser.add_argument("role", choices=["send", "receive"])
-    parser.add_argument("name", nargs="?", default="display", choices=MEMBERS[1:])
+    parser.add_argument("name", nargs="?", default="display", choices=RECEIVERS)
     parser.add_argument("--port", type=int, default=7700, help="port of the group")
     args = parser.parse_args()
     send(args.port) if args.role == "send" else receive(args.name, args.port)

@@ -48,6 +48,11 @@ def has_line(process, line):
     return any(said == line for said in process.stdout)
 
 
+def before(process, line):
+    """Return the lines that a process prints before this one."""
+    return list(iter(process.stdout.readline, line))
+
+
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_an_example_is_short_and_says_how_to_run_it(path):
     text = path.read_text()
@@ -59,7 +64,7 @@ def test_an_example_is_short_and_says_how_to_run_it(path):
 def test_each_example_has_a_test():
     tests = Path(__file__).read_text()
     assert [path.name for path in EXAMPLES if f'start("{path.name}"' not in tests] == []
-    assert len(EXAMPLES) == 5
+    assert len(EXAMPLES) == 6
 
 
 @pytest.mark.udp
@@ -96,6 +101,21 @@ def test_questions(start, port):
     refusal = "I can add, subtract and multiply two numbers"
     assert ended(asker) == f"6*7 = 42\n6-7 = -1\n6/7 = {refusal}\n"
     assert ended(answerer) == "asker asks 6*7\nasker asks 6-7\nasker asks 6/7\n"
+
+
+@pytest.mark.udp
+@pytest.mark.kill
+def test_leader(start, port):
+    often = ["--pause", 0.001, *port]
+    ann = start("leader.py", "ann", *often)
+    assert has_line(ann, "-- ann: ann leads\n") and has_line(ann, "ann did step 2\n")
+    bob = start("leader.py", "bob", *often)
+    assert has_line(bob, "-- ann, bob: ann leads\n")
+    told = bob.stdout.readline()
+    ann.kill()
+    steps = [told, *before(bob, "-- bob: bob leads\n")]
+    assert all(line.startswith("ann did step ") for line in steps)
+    assert bob.stdout.readline() == f"bob did step {int(steps[-1].split()[-1]) + 1}\n"
 
 
 def test_journal(start, tmp_path):
