@@ -13,6 +13,14 @@ def blocks(page):
     return "\n".join(re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), re.DOTALL))
 
 
+def test_the_blocks_of_the_page_on_groups_are_one_program_that_runs():
+    run = subprocess.run([sys.executable, "-c", blocks("docs/groups.md")], capture_output=True,
+                         text=True, timeout=60)
+    assert run.returncode == 0, run.stderr
+    assert run.stdout.splitlines() == ["('A',), led by A", "0 messages were not delivered",
+                                       "('A',)"]
+
+
 def test_the_blocks_of_the_guide_are_one_program_that_runs():
     run = subprocess.run([sys.executable, "-c", blocks("docs/guide.md")], capture_output=True,
                          text=True, timeout=60)
