@@ -179,7 +179,8 @@ class Stream:
         """Free what the application has finished: LOW rises. Return how many messages
         that were; they must be acknowledged."""
         before = self.ring.nbytes
-        freed = self.ring.stable(self.finished)
+        freed = self.release(self.finished)
+        self.kept = self.finished
         self.unacked_messages += freed
         self.unacked_bytes += before - self.ring.nbytes
         return freed
@@ -195,8 +196,8 @@ class Stream:
         return done
 
     def release(self, seqno: Seqno) -> int:
-        """Free what was kept, up to a seqno that all members have finished. Return how
-        many messages that were."""
+        """Free what nobody needs any more, up to a seqno. Return how many messages that
+        were."""
         freed = self.ring.stable(seqno)
         if self.kept_marks is not None and self.kept_marks.flags:
             self.kept_marks.forget(self.ring.low)

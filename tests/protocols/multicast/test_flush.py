@@ -1072,8 +1072,50 @@ def test_a_receiver_keeps_what_not_all_members_have_finished(protocol):
     assert a.multicast.send_window.ring.low == b.window(a).ring.low == c.window(a).ring.low == 30
 
 
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_in_a_view_of_two_nothing_is_kept_for_others(protocol):
+    """Nobody else can miss what the other one sent; and nobody needs its LOW."""
+    network, _, a, b = group(protocol, names="AB")
+    a.send(b"A-1", flags=Flag.OOB)
+    network.run(5)
+    a.send(*numbered("A", 2, 30))
+    network.run(5)
+    window = b.window(a)
+    assert window.stream.finished == window.ring.low == 30
+    assert not window.stream.kept_marks.flags
+    network.rest()
+    assert a.multicast.send_window.ring.low == 30
+    assert not any(HIGHEST.decode(datagram).low == 30 for source, kind, datagram in network.sent
+                   if kind == HIGHEST and source is a)
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_what_was_kept_is_freed_when_two_are_left_and_kept_again_with_a_third(protocol):
+    network, membership, a, b, c = group(protocol)
+    c.finishes = False
+    a.send(*numbered("A", 1, 30))
+    network.run(200)
+    assert b.window(a).ring.low == 0
+    membership.change([a, b])
+    membership.settle([a, b])
+    assert b.window(a).ring.low == 30
+    d = network.add("D")
+    membership.change([a, b, d])
+    membership.settle([a, b, d])
+    d.finishes = False
+    a.send(*numbered("A", 31, 40))
+    network.run(200)
+    window = b.window(a)
+    assert window.stream.finished == 40 and window.ring.low == 30
+    assert a.multicast.send_window.ring.low == 30
+    d.finishes = True
+    d.finish()
+    network.rest()
+    assert window.ring.low == d.window(a).ring.low == a.multicast.send_window.ring.low == 40
+
+
 def test_the_last_low_is_announced_once_and_not_answered():
-    network, _, a, b = group(names="AB")
+    network, _, a, b, _ = group()
     a.send(*numbered("A", 1, 5))
     network.rest()
     announcements = [HIGHEST.decode(datagram) for source, kind, datagram in network.sent
@@ -1151,7 +1193,7 @@ def test_a_receiver_keeps_two_windows_and_takes_no_more_before_it_hears_of_low(p
 def test_low_of_another_view_frees_nothing():
     """A sender that is cut off waits for nobody, and what it says of that is not about
     us."""
-    network, _, a, b = group(names="AB")
+    network, _, a, b, _ = group()
     network.dropped = lambda source, dest, kind: kind == HIGHEST
     a.send(*numbered("A", 1, 20))
     network.run(20)

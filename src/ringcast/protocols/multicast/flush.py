@@ -43,7 +43,7 @@ from ringcast._core.marks import Marks
 from ringcast._core.stamps import Stamps
 from ringcast._core.window import Window
 from ringcast.kinds import Kind
-from ringcast.protocols.multicast.retention import MOST_ROOM
+from ringcast.protocols.multicast.retention import MOST_ROOM, drop_unneeded
 from ringcast.protocols.multicast.windows import MOST_LEAVING, ReceiveWindow
 from ringcast.protocols.retransmission import Gaps, Pace, Requests, announced, clipped, requests
 from ringcast.protocols.seqnos import MODULUS, Range, Seqno, count, earlier, precedes
@@ -223,6 +223,7 @@ class Flush:
                 window = windows.open(members[member], agreed.cuts[member])
                 window.started = True
                 self.unsettled.add(window.stream)
+        drop_unneeded(layer, (window.stream for window in windows.values()))
         layer.installed(now)
         new = tuple(members[member] for member in joined if member != local)
         layer.stack.effects.installed.append(Installed(view, agreed.cuts[local], new))

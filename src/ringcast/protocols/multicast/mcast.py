@@ -25,6 +25,7 @@ from ringcast.kinds import Kind, takes
 from ringcast.protocols.budget import ReceiveBudget
 from ringcast.protocols.multicast import base as multicast
 from ringcast.protocols.multicast.base import HIGHEST, Highest, Multicast
+from ringcast.protocols.multicast.retention import keeps_for_others
 from ringcast.protocols.multicast.windows import ReceiveWindow
 from ringcast.protocols.retransmission import Backoff
 from ringcast.protocols.seqnos import MODULUS, Seqno, is_seqno, precedes
@@ -180,7 +181,7 @@ class Mcast(Multicast):
     def received(self, now: Instant) -> None:
         """Also tell LOW, at once if it has risen by a good part of a window."""
         super().received(now)
-        if self.flushes and self._owes_much():
+        if keeps_for_others(self) and self._owes_much():
             self.send_control(HIGHEST, self.highest(), EVERYONE, now)
 
     def _owes_much(self) -> bool:
@@ -192,7 +193,7 @@ class Mcast(Multicast):
         return freed >= ring.capacity or freed * ring.nbytes > held * ring.max_bytes
 
     def owes_low(self) -> bool:
-        return (self.flushes and len(self.members) > 1
+        return (keeps_for_others(self)
                 and precedes(self.told_low, self.send_window.ring.low))
 
     # ---------------------------------------------------------------------- a receiver and its acks
@@ -240,14 +241,15 @@ class Mcast(Multicast):
                 if self.flushes:
                     self._arm(now)
         elif self._count_finished(window.stream):
-            if window.stream.is_report_due(self.grant() // (KEPT_ACKS if self.flushes else 1)):
+            shares = KEPT_ACKS if keeps_for_others(self) else 1
+            if window.stream.is_report_due(self.grant() // shares):
                 self._acknowledge(window.stream.sender.incarnation, now)
             self._arm(now)
 
     def _count_finished(self, stream: Stream) -> int:
         """Count what is newly finished, to be acknowledged; free it, or keep it for
         others. Return how many messages that are."""
-        return stream.keep() if self.flushes else stream.free()
+        return stream.keep() if keeps_for_others(self) else stream.free()
 
     # ---------------------------------------------------------------------------------------- timer
 

@@ -31,6 +31,7 @@ from ringcast.protocols.multicast import base as multicast
 from ringcast.protocols.multicast.base import REPEAT, Multicast
 from ringcast.protocols.multicast.become_server_queue import UNBOUNDED, BecomeServerQueue
 from ringcast.protocols.multicast.lossless import Intake
+from ringcast.protocols.multicast.retention import keeps_for_others
 from ringcast.protocols.multicast.resync import RESYNC, UNLIMITED, Resync, Resyncs
 from ringcast.protocols.multicast.windows import ReceiveWindow
 from ringcast.protocols.seqnos import Seqno, is_seqno, is_within, later, precedes
@@ -118,7 +119,7 @@ class Nakack2(Multicast):
     @property
     def keeps_delivered(self) -> bool:
         """Return whether receivers keep messages until they are stable."""
-        return self.flushes or not self.config.discard_delivered_msgs
+        return keeps_for_others(self) or not self.config.discard_delivered_msgs
 
     def change_interval(self, interval: int, now: Instant) -> None:
         """Change xmit_interval, in nanoseconds. 0 or less switches retransmission off,

@@ -7,15 +7,36 @@ LOW has moved by a small part of the window, so that what is kept stays in the c
 With NAKACK2 STABILITY tells it. Both count only in the view that both have: in another
 one the sender does not wait for the same members.
 
+In a view of two nobody else can miss what the other one sent: nothing is kept.
+
 So a receive window has room for what its sender may send and for what is kept besides:
 ROOM send windows. All members have the same capacity and max_bytes.
 """
 
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
 from ringcast.protocols.seqnos import Seqno, earlier
 from ringcast.protocols.stream import Stream
 
+if TYPE_CHECKING:
+    from ringcast.protocols.multicast.base import Multicast
+
 ROOM = 2                # send windows that a receive window holds
 MOST_ROOM = 4           # and that of a departed sender: what is missing must find room
+
+
+def keeps_for_others(layer: "Multicast") -> bool:
+    """Return whether members of the view may ask us for what our application has
+    finished: members besides us and the sender."""
+    return layer.flushes and len(layer.members) > 2
+
+
+def drop_unneeded(layer: "Multicast", streams: Iterable[Stream]) -> None:
+    """Free what is kept of these streams, if a new view has nobody who may ask."""
+    if not keeps_for_others(layer):
+        for stream in streams:
+            stream.release(stream.finished)
 
 
 def follow_low(stream: Stream, low: Seqno) -> None:
