@@ -78,12 +78,17 @@ class StackSpec:
         return self.votes and self.is_lossless
 
 
+# Kinds that carry messages. Everything else passes them.
+BULK = frozenset(int(kind) for layer in (Mcast, Nakack2, Unicast3, Unreliable)
+                 for kind in layer.kinds if kind.measured != "control")
+
+
 def open_udp(group: str, member: int, config: Config) -> Transport:
     """Open a UDP transport. The group's name is not needed: each datagram has it."""
     return UdpTransport(
         group_address=config.group_address, port=config.port, interface=config.interface,
         ttl=config.ttl, receive_buffer=config.receive_buffer, max_datagram=config.max_datagram,
-        busy_poll=nanoseconds(config.busy_poll), insecure=config.insecure)
+        bulk=BULK, busy_poll=nanoseconds(config.busy_poll), insecure=config.insecure)
 
 
 def open_tcp(group: str, member: int, config: Config) -> Transport:

@@ -714,6 +714,35 @@ def test_the_same_port_on_another_address_is_not_own(pair):
         assert [bytes(each) for each in pair.receiver.receive(None)] == [b"other"]
 
 
+@pytest.mark.parametrize("kinds", [[1], [0, 2, 255], range(32)])
+def test_a_filter_keeps_or_discards_the_kinds_that_it_is_told(pair, kinds):
+    """The kind is the fourth byte of a datagram. One that is too short has none."""
+    all_kinds = [b"RC\2%c" % kind for kind in (1, 2, 3, 31, 32, 254, 255, 0)]
+    short = [b"", b"RC\2"]
+    for wanted in (True, False):
+        drop_own(pair.target.fileno(), LOOPBACK, 1, kinds, wanted)
+        pair.send(*all_kinds, *short)
+        came = []
+        while some := pair.receiver.receive(0):
+            came += map(bytes, some)
+        assert came == [each for each in all_kinds if (each[3] in kinds) == wanted] + (
+            [] if wanted else short)
+    drop_own(pair.target.fileno(), *pair.source.getsockname(), kinds, True)
+    pair.send(*all_kinds, *short)
+    assert pair.receiver.receive(0) == []
+
+
+def test_a_filter_of_no_kinds_wants_none_and_too_many_are_refused(pair):
+    drop_own(pair.target.fileno(), LOOPBACK, 1, [], True)
+    pair.send(b"RC\2\1", b"")
+    assert pair.receiver.receive(0) == []
+    drop_own(pair.target.fileno(), LOOPBACK, 1, [], False)
+    pair.send(b"RC\2\1", b"")
+    assert [bytes(each) for each in pair.receiver.receive(0)] == [b"RC\2\1", b""]
+    with pytest.raises(ValueError, match="32 kinds at most, not 33"):
+        drop_own(pair.target.fileno(), LOOPBACK, 1, range(33))
+
+
 def test_a_filter_on_a_closed_socket_raises():
     with udp_socket() as sock:
         fd = sock.fileno()

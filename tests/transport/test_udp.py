@@ -84,6 +84,16 @@ def test_members_on_one_host_hear_each_others_multicast_and_not_their_own(member
                                               [b"from a", b"again", b"from b"])
 
 
+def test_what_is_no_bulk_passes_all_bulk_that_waits(member):
+    a, b = member(), member(bulk=[1, 2])
+    bulk = [b"RC\2\1%d" % number for number in range(40)]
+    a.put([(EVERYONE, each) for each in bulk])
+    a.put([(EVERYONE, b"RC\2\3control"), (EVERYONE, b"RC\2\2repeat"), (EVERYONE, b"")])
+    came = [bytes(each) for each in b.poll(None)]
+    assert came[:2] == [b"RC\2\3control", b""] and came[2:] == bulk[:len(came) - 2]
+    assert came[2:] + drain(b) == [*bulk, b"RC\2\2repeat"]
+
+
 def test_a_unicast_reaches_its_member_alone(member):
     a, b, c = member(), member(), member()
     a.connect({2: b.physical, 3: c.physical})

@@ -89,7 +89,8 @@ cdef extern from "<linux/filter.h>" nogil:
     struct sock_fprog:
         unsigned short len
         sock_filter *filter
-    uint16_t BPF_LD, BPF_W, BPF_H, BPF_ABS, BPF_JMP, BPF_JEQ, BPF_K, BPF_RET
+    uint16_t BPF_LD, BPF_W, BPF_H, BPF_B, BPF_LEN, BPF_ABS, BPF_JMP, BPF_JEQ, BPF_JGE, BPF_K
+    uint16_t BPF_RET
     int SKF_NET_OFF
 
 cdef extern from *:

@@ -11,13 +11,17 @@ from libc.stdint cimport uint16_t, uint32_t
 from libc.string cimport memcpy
 
 from ringcast._core.linux cimport (
-    AF_INET, BPF_ABS, BPF_H, BPF_JEQ, BPF_JMP, BPF_K, BPF_LD, BPF_RET, BPF_W, SKF_NET_OFF,
-    SO_ATTACH_FILTER, SO_RCVBUFFORCE, SOL_SOCKET, htons, in_addr, ntohl, setsockopt, sock_filter,
-    sock_fprog,
+    AF_INET, BPF_ABS, BPF_B, BPF_H, BPF_JEQ, BPF_JGE, BPF_JMP, BPF_K, BPF_LD, BPF_LEN, BPF_RET,
+    BPF_W, SKF_NET_OFF, SO_ATTACH_FILTER, SO_RCVBUFFORCE, SOL_SOCKET, htons, in_addr, ntohl,
+    setsockopt, sock_filter, sock_fprog,
 )
 
 cdef enum:
     IP_SOURCE = 12                  # offset of the source address in an IPv4 header
+    KIND = 8 + 3                    # of a datagram's kind behind the UDP header (wire.pyx)
+    MOST_KINDS = 32                 # that a filter compares
+    OWN_STEPS = 5                   # of a filter, which discard own datagrams
+    KEEP_ALL = 0xFFFFFFFF
 
 
 cdef class SockAddr:
@@ -45,25 +49,47 @@ cdef class SockAddr:
         return f"SockAddr({self.host!r}, {self.port})"
 
 
-def drop_own(int fd, str host not None, int port):
+def drop_own(int fd, str host not None, int port, kinds=None, bint wanted=True):
     """Make the kernel discard datagrams from `host` and `port` on the UDP socket `fd`.
 
     Members on one host hear each other only with IP_MULTICAST_LOOP on, and then each
     hears itself too. This filter drops a member's own datagrams before they take room
     in the receive buffer. A second call replaces the first.
 
-    Raises ValueError for what `SockAddr` does not take, OSError if the kernel refuses.
+    With `kinds`, at most 32, it also discards datagrams of all kinds but these; without
+    `wanted`, those of these kinds. So two sockets can share what comes to one address.
+    What is too short to have a kind counts as a kind that is not among them.
+
+    Raises ValueError for what `SockAddr` does not take and for too many kinds, OSError
+    if the kernel refuses.
     """
     cdef SockAddr own = SockAddr(host, port)
-    cdef sock_filter[6] steps
+    cdef list numbers = sorted(kinds) if kinds is not None else []
+    cdef bint keeps_others = kinds is None or not wanted
+    cdef sock_filter[OWN_STEPS + MOST_KINDS + 5] steps
     cdef sock_fprog program
+    cdef unsigned char left = <unsigned char>len(numbers)
+    cdef unsigned short at = OWN_STEPS
+    if len(numbers) > MOST_KINDS:
+        raise ValueError(f"a filter compares {MOST_KINDS} kinds at most, not {len(numbers)}")
     steps[0] = sock_filter(BPF_LD | BPF_W | BPF_ABS, 0, 0, <uint32_t>(SKF_NET_OFF + IP_SOURCE))
     steps[1] = sock_filter(BPF_JMP | BPF_JEQ | BPF_K, 0, 3, ntohl(own.raw.sin_addr.s_addr))
     steps[2] = sock_filter(BPF_LD | BPF_H | BPF_ABS, 0, 0, 0)       # offset 0: the UDP header
     steps[3] = sock_filter(BPF_JMP | BPF_JEQ | BPF_K, 0, 1, <uint32_t>port)
-    steps[4] = sock_filter(BPF_RET | BPF_K, 0, 0, 0)                    # keep nothing
-    steps[5] = sock_filter(BPF_RET | BPF_K, 0, 0, 0xFFFFFFFF)           # keep all of it
-    program.len = 6
+    steps[4] = sock_filter(BPF_RET | BPF_K, 0, 0, 0)                # keep nothing
+    if left:
+        steps[at] = sock_filter(BPF_LD | BPF_W | BPF_LEN, 0, 0, 0)
+        steps[at + 1] = sock_filter(BPF_JMP | BPF_JGE | BPF_K, 0, <unsigned char>(left + 1),
+                                    KIND + 1)
+        steps[at + 2] = sock_filter(BPF_LD | BPF_B | BPF_ABS, 0, 0, KIND)
+        at += 3
+        for number in numbers:
+            steps[at] = sock_filter(BPF_JMP | BPF_JEQ | BPF_K, left, 0, <uint32_t>number)
+            at += 1
+            left -= 1
+    steps[at] = sock_filter(BPF_RET | BPF_K, 0, 0, KEEP_ALL if keeps_others else 0)
+    steps[at + 1] = sock_filter(BPF_RET | BPF_K, 0, 0, 0 if keeps_others else KEEP_ALL)
+    program.len = at + 2
     program.filter = steps
     if setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof(program)) != 0:
         raise OSError(errno, os.strerror(errno))

@@ -1,12 +1,16 @@
 """The UDP transport, over IPv4 multicast, on Linux: one datagram reaches every member,
 and any datagram may be lost.
 
-A transport has two sockets. The multicast socket is bound to the group's address and
-port, which all members on a host share. The unicast socket is bound to the chosen
-interface and a port of its own. It receives what is meant for this member alone, and
-sends everything, so that its address and port identify this member's datagrams. The
-kernel loops multicasts back, because other members may run on this host; a filter in
-the kernel removes this member's own datagrams again.
+A transport has a unicast socket and two multicast sockets. The unicast socket is bound
+to the chosen interface and a port of its own. It receives what is meant for this member
+alone, and sends everything, so that its address and port identify this member's
+datagrams. The multicast sockets are bound to the group's address and port, which all
+members on a host share. The kernel loops multicasts back, because other members may run
+on this host; a filter in the kernel removes this member's own datagrams again.
+
+The filters also share the multicasts between the two sockets: one has the bulk,
+datagrams with messages, the other all the rest. The bulk is read last. So under load,
+when many megabytes of messages wait, what controls the group does not wait behind them.
 
 Off loopback no datagram is larger than one frame of the interface, and routers may not
 cut it (IP_MTU_DISCOVER). A datagram of 60,000 bytes would travel in 41 frames and be
@@ -80,6 +84,7 @@ class UdpTransport(RefCountedTransport):
             65,536 .. 1 GiB. What `put` sends beyond is dropped and counted.
         max_datagram: bytes of the largest datagram, 512 .. 65,507. Off loopback it is
             limited to what fits one frame of the interface.
+        bulk: kinds of datagrams that are read after all others.
         busy_poll: nanoseconds for which a `poll` that is `expecting` a datagram polls
             without sleeping; 0: it sleeps at once.
         insecure: True allows an interface other than loopback, although nothing is
@@ -110,6 +115,7 @@ class UdpTransport(RefCountedTransport):
         receive_buffer: int = DEFAULTS.receive_buffer,
         send_buffer: int = 4 << 20,
         max_datagram: int = DEFAULTS.max_datagram,
+        bulk: Collection[int] = (),
         busy_poll: int = 0,
         insecure: bool = False,
     ) -> None:
@@ -124,16 +130,18 @@ class UdpTransport(RefCountedTransport):
         with ExitStack() as undo:
             self._unicast = undo.enter_context(_socket())
             own_port = _open_unicast(self._unicast, interface, ttl, send_buffer)
-            self._multicast = undo.enter_context(_socket())
-            _open_multicast(self._multicast, group_address, port, interface)
+            self._multicasts = [undo.enter_context(_socket()) for _ in range(2)]
+            for multicast in self._multicasts:
+                _open_multicast(multicast, group_address, port, interface)
             self.max_datagram = min(max_datagram, _probe_route(group_address, port, interface))
             if not self._loopback:
                 _forbid_fragments(self._unicast)
             with os_errors_as("UDP", {}):
-                drop_own(self._multicast.fileno(), interface, own_port)
-                granted = [size_receive_buffer(each, receive_buffer)
-                           for each in (self._unicast, self._multicast)]
-                self._receiver = Receiver([self._unicast.fileno(), self._multicast.fileno()], slots)
+                for is_bulk, multicast in enumerate(self._multicasts):
+                    drop_own(multicast.fileno(), interface, own_port, bulk, bool(is_bulk))
+                sockets = [self._unicast, *self._multicasts]        # in the order of their reading
+                granted = [size_receive_buffer(each, receive_buffer) for each in sockets]
+                self._receiver = Receiver([each.fileno() for each in sockets], slots)
             undo.pop_all()
         self._spin = spin_time(busy_poll)
         self._sender = Sender(self._unicast.fileno(), self.max_datagram,
@@ -238,13 +246,15 @@ class UdpTransport(RefCountedTransport):
 
     def _close_sockets(self) -> None:
         self._receiver.close()
-        self._unicast.close()
-        self._multicast.close()
+        self._close_all()
 
     def _close_descriptors(self) -> None:
         self._receiver.forget()
-        self._unicast.close()
-        self._multicast.close()
+        self._close_all()
+
+    def _close_all(self) -> None:
+        for each in (self._unicast, *self._multicasts):
+            each.close()
 
 
 def _with_copies(packets: Sequence[tuple[int, Buffer]],

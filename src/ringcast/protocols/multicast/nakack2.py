@@ -31,8 +31,8 @@ from ringcast.protocols.multicast import base as multicast
 from ringcast.protocols.multicast.base import REPEAT, Multicast
 from ringcast.protocols.multicast.become_server_queue import UNBOUNDED, BecomeServerQueue
 from ringcast.protocols.multicast.lossless import Intake
-from ringcast.protocols.multicast.retention import keeps_for_others
 from ringcast.protocols.multicast.resync import RESYNC, UNLIMITED, Resync, Resyncs
+from ringcast.protocols.multicast.retention import keeps_for_others
 from ringcast.protocols.multicast.windows import ReceiveWindow
 from ringcast.protocols.seqnos import Seqno, is_seqno, is_within, later, precedes
 from ringcast.stack import Instant, Packet
