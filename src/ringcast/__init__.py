@@ -13,11 +13,12 @@ if TYPE_CHECKING:
     from ringcast._core.ring_buffer import RingBuffer
     from ringcast._core.seqno_table import SeqnoTable
     from ringcast._core.wire import MAX_PAYLOAD
-    from ringcast.address import Address, Session
+    from ringcast.address import Address, Session, Succession
     from ringcast.channel import Channel
     from ringcast.digest import Digest
     from ringcast.errors import (
         AckTimeoutError,
+        AnswerTimeoutError,
         ClosedError,
         ConfigError,
         JoinTimeoutError,
@@ -44,6 +45,7 @@ HOMES = {
     "AckTable": "_core.ack_table",
     "AckTimeoutError": "errors",
     "Address": "address",
+    "AnswerTimeoutError": "errors",
     "Batch": "message",
     "Channel": "channel",
     "ClosedError": "errors",
@@ -62,6 +64,7 @@ HOMES = {
     "RingcastError": "errors",
     "SendTimeoutError": "errors",
     "SeqnoTable": "_core.seqno_table",
+    "Succession": "address",
     "TraceError": "errors",
     "TransportError": "errors",
     "View": "view",
@@ -72,6 +75,7 @@ __all__ = [
     "AckTable",
     "AckTimeoutError",
     "Address",
+    "AnswerTimeoutError",
     "Batch",
     "Channel",
     "ClosedError",
@@ -90,6 +94,7 @@ __all__ = [
     "RingcastError",
     "SendTimeoutError",
     "SeqnoTable",
+    "Succession",
     "TraceError",
     "TransportError",
     "View",

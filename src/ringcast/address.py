@@ -7,9 +7,14 @@ the former incarnation lacks them go to the new one. A process that continues th
 incarnation says so with a Session.
 """
 
+import secrets
+
 import msgspec
 
 EVERYONE = 0    # in the place of an incarnation: all members (incarnations begin at 1)
+
+LASTING = 1 << 63           # in an incarnation: its stream goes on from one incarnation to the next
+TURNS = (1 << 23) - 1       # the bits in which these incarnations differ; the rest is the stream's
 
 
 class Address(msgspec.Struct, frozen=True, order=True, array_like=True):
@@ -27,6 +32,14 @@ class Address(msgspec.Struct, frozen=True, order=True, array_like=True):
     def __str__(self) -> str:
         return f"{self.name}#{self.incarnation:016x}"
 
+    @property
+    def origin(self) -> "Address":
+        """Return the address under which a journal keeps what this member sends. It is
+        the same for all members of a Succession; for any other member, its own."""
+        if not self.incarnation & LASTING:
+            return self
+        return Address(self.name, self.incarnation & ~TURNS)
+
     @classmethod
     def parse(cls, text: str) -> "Address":
         """Return the address whose str() is `text`; ValueError if there is none."""
@@ -35,6 +48,37 @@ class Address(msgspec.Struct, frozen=True, order=True, array_like=True):
             raise ValueError(f"{text!r} is not a member address; it should look like "
                              "name#0123456789abcdef")
         return cls(name, int(digits, 16))
+
+
+def new_incarnation() -> int:
+    """Draw an incarnation for a member that is in no Succession."""
+    return secrets.randbelow(LASTING - 1) + 1
+
+
+class Succession(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Let several members of one name, one after the other, send one stream.
+
+    Each of them is a new member, with an incarnation and a stream of its own. But their
+    seqnos go on: under one seqno all of them send the same message, or a part of it. So
+    a recorder writes them as one stream, of the sender `Address.origin`, and drops what
+    it has.
+
+    `origin` is the number of the stream, from begin(); the members' incarnations are
+    made of it. `seqno` is the seqno after which this member goes on; 0: nothing was
+    sent yet. It may not lie between two fragments of one message.
+    """
+
+    origin: int
+    seqno: int = 0
+
+    @classmethod
+    def begin(cls) -> "Succession":
+        """Return the beginning of a new stream."""
+        return cls(LASTING | secrets.randbits(63) & ~TURNS)
+
+    def next_incarnation(self) -> int:
+        """Draw an incarnation for the next member."""
+        return self.origin | secrets.randbelow(TURNS) + 1
 
 
 class Session(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

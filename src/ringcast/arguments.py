@@ -10,7 +10,7 @@ import threading
 from collections.abc import Iterable, Sequence
 from typing import Any, TypeVar
 
-from ringcast.address import Address, Session
+from ringcast.address import LASTING, TURNS, Address, Session, Succession
 from ringcast.config import MAX_NAME
 from ringcast.digest import Digest
 from ringcast.errors import ConfigError
@@ -100,6 +100,33 @@ def session(value: Any, deliver: bool) -> Session | None:
             and 0 <= value.epoch < 1 << 31):
         raise ConfigError(f"{value} is out of range: an incarnation is in 1 .. 2**64-1, a seqno in "
                           "0 .. 2**64-1, an epoch in 0 .. 2**31-1")
+    return value
+
+
+def succession(value: Any) -> Succession | None:
+    """Return a Succession, or None."""
+    if value is None:
+        return None
+    if not isinstance(value, Succession):
+        raise TypeError(f"succession is a ringcast.Succession, not {kind(value)}")
+    if not all(map(whole, (value.origin, value.seqno))):
+        raise TypeError(f"{value} has a number that is not an int")
+    if not (LASTING <= value.origin < MODULUS and not value.origin & TURNS
+            and 0 <= value.seqno < MODULUS):
+        raise ConfigError(f"{value} is out of range: take the origin from Succession.begin(); a "
+                          "seqno is in 0 .. 2**64-1")
+    return value
+
+
+def incarnation(argument: str, value: Any) -> int:
+    """Return the incarnation of an Address, or of the number that it is."""
+    if isinstance(value, Address):
+        return value.incarnation
+    if not whole(value):
+        raise TypeError(f"{argument} is an Address or the number of an incarnation, "
+                        f"not {kind(value)}")
+    if not 0 < value < MODULUS:
+        raise ConfigError(f"{argument}={value} is no incarnation; one is in 1 .. 2**64-1")
     return value
 
 

@@ -29,6 +29,7 @@ from ringcast.flags import FRAGMENT
 from ringcast.protocols import frag
 from ringcast.protocols.bundler import Bundler, Dest
 from ringcast.protocols.membership import Membership
+from ringcast.protocols.membership.ends import Ends
 from ringcast.protocols.multicast.base import Multicast
 from ringcast.protocols.seqnos import MODULUS
 from ringcast.protocols.static_members import StaticMembers
@@ -60,6 +61,7 @@ class Endpoint:
         self.unreliable = self.stack.layer(Unreliable)
         self.members: Membership | StaticMembers = (
             self.stack.layer(Membership) if names is None else self.stack.layer(StaticMembers))
+        self.ends = self.stack.layer(Ends) if names is None else None
         self.bundler: Bundler = bundler(self.multicast, self.unicast,
                                         nanoseconds(config.bundle_delay))
         self.max_undelivered = config.max_undelivered

@@ -42,6 +42,10 @@ class JoinTimeoutError(RingcastError, TimeoutError):
     """Members of the given list did not appear within the timeout."""
 
 
+class AnswerTimeoutError(RingcastError, TimeoutError):
+    """Not all members of the view answered a question within the timeout."""
+
+
 class TransportError(RingcastError, OSError):
     """The operating system refused a socket, an address or a route; `errno` is its
     number of the reason."""

@@ -90,6 +90,8 @@ class Effects:
     # Deliver again: packets that had no room have come into their window, or a view has
     # to wait until the messages of this turn are with the application.
     arrived: bool = False
+    # Somebody has answered a question of the application.
+    answered: bool = False
     # Members whose packets have no room, for transport.hold().
     held: set[int] | None = None
     # What an operator should know.

@@ -14,6 +14,7 @@ from ringcast.config import MAX_DATAGRAM, OF_FLUSH, OF_QUORUM, Config, nanosecon
 from ringcast.digest import Digest
 from ringcast.protocols.budget import ReceiveBudget
 from ringcast.protocols.membership import Membership
+from ringcast.protocols.membership.ends import Ends
 from ringcast.protocols.multicast.base import Multicast
 from ringcast.protocols.multicast.mcast import Mcast
 from ringcast.protocols.multicast.nakack2 import Nakack2
@@ -178,6 +179,7 @@ def build_stack(name: str, local: Address, names: Sequence[str] | None, config: 
         *filters,
         *([Stable(local, config, multicast)] if isinstance(multicast, Nakack2) else []),
         multicast,
+        *([Ends(config, multicast)] if names is None else []),
         membership,
         Parts(config.max_datagram),
         *faults,

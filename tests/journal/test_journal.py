@@ -133,12 +133,14 @@ def test_the_recorder_of_a_journal_is_remembered(path):
     assert JournalReader(path).recorder == "s"
 
 
-def test_messages_before_a_senders_start_are_refused(path):
+@pytest.mark.parametrize("first, last, new", [(8, 9, 0), (8, 12, 0), (9, 14, 2)])
+def test_messages_before_a_senders_start_are_skipped(path, first, last, new):
     with open_journal(path) as journal:
         record(journal, A, 10, 12)
         journal.sync()
-        with pytest.raises(JournalError, match="expected seqno 13"):
-            record(journal, A, 8, 9)
+        assert record(journal, A, first, last) == new
+        assert journal.sync() == {A: 12 + new}
+    assert seqnos(path, A) == [*range(10, 13 + new)]
 
 
 @pytest.mark.parametrize("first, last, new", [(1, 3, 0), (3, 3, 0), (2, 5, 2), (4, 5, 2)])

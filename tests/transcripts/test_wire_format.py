@@ -25,6 +25,7 @@ from ringcast.config import configure
 from ringcast.kinds import Kind
 from ringcast.protocols.budget import ReceiveBudget
 from ringcast.protocols.membership.asking import Asking
+from ringcast.protocols.membership.ends import ASK_END, AskEnd, Ends
 from ringcast.protocols.membership.messages import REFUSE, Refuse
 from ringcast.protocols.multicast.base import DATA
 from ringcast.protocols.multicast.flush import FETCH, Agreed, Fetch
@@ -100,8 +101,24 @@ def agreed_by_hand() -> Iterator[bytes]:
     asking = Stack([Asking(configure({}, "mcast-udp"))], local=Address("Z", 9), group="golden")
     asking.start(0)
     sent += [datagram for _, datagram in asking.take().packets]
+    yield from asked_by_hand()
     refusal = Stack([Layer()], local=Address("Z", 9), group="golden").control(REFUSE, Refuse(1, 2))
     yield from [bytes(datagram) for datagram in [*sent, refusal.data]]
+
+
+def asked_by_hand() -> Iterator[bytes]:
+    """Yield a member's question about a stream, and its own answer."""
+    me, b, gone = Address("A", 1), Address("B", 2), Address("C", 3)
+    layer = Mcast(me, configure({}, "mcast-udp"), ReceiveBudget(1 << 20), flushes=True)
+    ends = Ends(layer.config, layer)
+    stack = Stack([layer, ends], local=me, group="golden")
+    layer.agree(Agreed({1: 0, 2: 0, 3: 7}, {}, frozenset({1})))
+    layer.view(View(1, (me, b, gone)), {}, 0)
+    layer.flushing.ended.note(layer.windows.pop(3).stream, 7, 70_000)
+    del layer.members[3]
+    ends.ask(3, 0)
+    stack.receive([Stack([Layer()], local=b, group="golden").control(ASK_END, AskEnd(3)).data], 0)
+    yield from (bytes(datagram) for _, datagram in stack.take().packets)
 
 
 def flushed_by_hand() -> Iterator[bytes]:

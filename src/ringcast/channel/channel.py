@@ -33,7 +33,8 @@ from typing import Any, NoReturn, Self, TypeVar
 from ringcast import arguments
 from ringcast._core.batch import Batch, Message
 from ringcast._core.send_window import SendPort, SendWindow
-from ringcast.address import Address, Session
+from ringcast.address import Address, Session, Succession, new_incarnation
+from ringcast.channel.asking import Asking
 from ringcast.channel.callbacks import Callbacks, OnMessage, OnView
 from ringcast.channel.closing import Closing
 from ringcast.channel.driver import Driver
@@ -118,6 +119,10 @@ class Channel(SendPort):
             members drop what they have. All of these processes must have the same
             max_bundle_size and max_datagram (off loopback: the same MTU), and send from
             one thread.
+        succession: makes several members of this name, one after the other, send one
+            stream (see Succession). All of them must have the same max_bundle_size and
+            max_datagram (off loopback: the same MTU), and send from one thread. Not
+            with `members`.
         faults: layers from ringcast.protocols.faults, next to the wire.
         options: all other keywords are options; ringcast.config.Config has each with
             its meaning, unit, range and default.
@@ -140,7 +145,8 @@ class Channel(SendPort):
                  on_message: OnMessage | None = None, on_view: OnView | None = None,
                  on_undelivered: OnMessage | None = None, deliver: bool = True,
                  resume: Digest | None = None, session: Session | None = None,
-                 faults: Sequence[Layer] = (), **options: Any) -> None:
+                 succession: Succession | None = None, faults: Sequence[Layer] = (),
+                 **options: Any) -> None:
         self.config = configure(options, stack)
         self.stack = stack
         self.group = arguments.text("group", group)
@@ -159,7 +165,13 @@ class Channel(SendPort):
         if names is None and (resume is not None or session is not None):
             raise ConfigError("resume and session need a list of members; pass members, or leave "
                               "them out")
-        session = session or Session(secrets.randbelow((1 << 64) - 1) + 1)
+        succession = arguments.succession(succession)
+        if succession is not None:
+            if names is not None:
+                raise ConfigError("a succession is for a group that forms itself; leave out "
+                                  "members")
+            session = Session(succession.next_incarnation(), succession.seqno)
+        session = session or Session(new_incarnation())
         self.address = Address(name, session.incarnation)
         with ExitStack() as undo:               # closes what was opened if the constructor fails
             carrier = STACKS[stack].carrier
@@ -202,6 +214,7 @@ class Channel(SendPort):
         self._closing = Closing(self._state, self._driver, self._threads, self._sending,
                                 self._inbox, self._callbacks)
         self._joining = Joining(group, self._state, self._driver, self._threads, self._callbacks)
+        self._asking = Asking(self._state, self._driver)
         self._driver.attach(self, Channel._perform, self._closing.on_broken_turn,
                               self._closing.on_poll_error)
 
@@ -366,7 +379,7 @@ class Channel(SendPort):
             self._sending.forget(dest)
         if effects.writable:
             self._sending.on_room()
-        if effects.views or effects.writable or self._state.closing:
+        if effects.views or effects.writable or effects.answered or self._state.closing:
             self._state.settled.notify_all()
         if effects.fault is not None:
             self._halt(effects.fault)
@@ -398,6 +411,32 @@ class Channel(SendPort):
             self._state.check_open()
         self._driver.run_in_turn(partial(self._endpoint.members.exclude, name))
         self._driver.request_turn_by(0)
+
+    def end_of(self, member: Address | int, timeout: float | None = 5.0) -> int | None:
+        """Return where the stream of a member that is gone ended: the highest seqno
+        that applications in the view have finished. None if nobody knows the stream.
+
+        `member` is its Address, or the number that is its incarnation; its name may
+        belong to another member by now. Each member remembers the last 1,024 that
+        departed. The answer is exact: it comes when all members of the view have said
+        what they have, which they do when they have finished it. While the member is in
+        the view, there is no answer; nor while the calling thread has an unfinished
+        message of it.
+
+        `timeout` is in seconds, None is for ever; when it is over, raise
+        AnswerTimeoutError. ClosedError if the channel is closed, or not connected;
+        ConfigError if the group has a list of members.
+        """
+        return max((last for _, last in self.finished_of(member, timeout).values()), default=None)
+
+    @refuses_reentry
+    def finished_of(self, member: Address | int,
+                    timeout: float | None = 5.0) -> dict[Address, tuple[int, int]]:
+        """Return what each member of the view has finished of the stream of a member
+        that is gone: its messages behind a seqno, up to another one. A member that does
+        not know the stream is left out. Arguments and errors are those of end_of()."""
+        return self._asking.finished_of(arguments.incarnation("member", member),
+                                        arguments.timeout(timeout))
 
     @property
     def xmit_interval(self) -> float:

@@ -1,7 +1,6 @@
 """`ringcast members`: who is in a group, without joining it."""
 
 import json
-import secrets
 import time
 from contextlib import closing
 from typing import Annotated, Any
@@ -9,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from ringcast import Address, arguments
+from ringcast.address import new_incarnation
 from ringcast.cli.app import (
     AsJson,
     Discovery,
@@ -63,7 +63,7 @@ def ask(group: str, stack: str, discovery: str, timeout: float,
     """Return the views of a group, those of most members first. End as soon as a few
     questions bring nothing new, or after `timeout` seconds."""
     config = configure(options, stack)
-    local = Address("nobody", secrets.randbelow((1 << 64) - 1) + 1)
+    local = Address("nobody", new_incarnation())
     with closing(parse(discovery)) as finder, closing(STACKS[stack].carrier.open(
             arguments.text("group", group), local.incarnation, config)) as transport:
         asking = Asking(config)

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-from ringcast import Batch, Channel, ConfigError, Digest, Flag, View
+from ringcast import Address, Batch, Channel, ConfigError, Digest, Flag, View
 from ringcast.config import MAX_RESUME
 from ringcast.errors import JournalError, RingcastError
 from ringcast.journal.retention import Retention
@@ -50,13 +50,14 @@ def record(channel: Channel, journal: Journal, on_progress: Callable[[int], obje
                           "oob_in_order=True to record it")
     recorded = 0
     reached = dict(journal.digest)              # the highest seqno appended, for each sender
+    members: dict[str, Address] = {}            # whose messages came last, for each sender
     with _enforcing(retention, journal, channel) as lock:
         for batches in channel.deliveries():
             with lock:
                 for batch in batches:
                     if on_batch is not None:
                         on_batch(batch)
-                    recorded += _append(journal, batch, reached)
+                    recorded += _append(journal, batch, reached, members)
                 journal.sync()
             if on_progress is not None:
                 on_progress(recorded)
@@ -96,12 +97,21 @@ def _enforcing(retention: Retention | None, journal: Journal,
         raise error
 
 
-def _append(journal: Journal, batch: Batch, reached: dict[str, int]) -> int:
-    """Append one batch. If the sender had purged messages before this journal could
-    receive them, record them as lost. Return the number of new messages."""
+def _append(journal: Journal, batch: Batch, reached: dict[str, int],
+            members: dict[str, Address]) -> int:
+    """Append one batch, under the origin of its sender. If the sender had purged
+    messages before this journal could receive them, record them as lost. Return the
+    number of new messages.
+
+    Of several members that send one stream, a later one may send again what the journal
+    has. It is recognized only when it is durable.
+    """
     if batch.dest is not None or batch.flags & Flag.NO_RELIABILITY:
         return 0
-    sender = str(batch.sender)
+    sender = str(batch.sender.origin)
+    if members.setdefault(sender, batch.sender) != batch.sender:
+        members[sender] = batch.sender
+        journal.sync()
     begins = batch.stream.offset if batch.stream is not None else batch.first - 1
     if sender in reached and begins > reached[sender]:
         journal.skip(sender, begins)

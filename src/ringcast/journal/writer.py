@@ -78,7 +78,7 @@ class _Log:
         """Return the first seqno of first..last that is not durable yet, or last + 1.
         Raises JournalError if it leaves a gap or overlaps."""
         start = max(first, self.durable.high + 1)
-        if first < self.durable.start or (start <= last and start != self.appended + 1):
+        if start <= last and start != self.appended + 1:
             raise JournalError(f"Messages {first}..{last} of {sender} do not follow what was "
                                f"appended: expected seqno {self.appended + 1}.")
         return start
@@ -152,8 +152,9 @@ class Journal:
         `first_seqno` that belong to the first message. Numbers are from 0 and below
         2**63, flags below 2**31.
 
-        The first seqno of a new sender may be any from 1. Messages that are durable
-        already are skipped, so a repeated delivery after a restart does no harm. A gap,
+        The first seqno of a new sender may be any from 1; what comes later of the
+        messages before it is skipped. So are messages that are durable already: a
+        repeated delivery after a restart does no harm. A gap,
         or an overlap with messages that are not durable yet, raises JournalError and
         changes nothing. At most 2 GiB of payload in one call.
         """

@@ -43,6 +43,7 @@ from ringcast._core.marks import Marks
 from ringcast._core.stamps import Stamps
 from ringcast._core.window import Window
 from ringcast.kinds import Kind
+from ringcast.protocols.multicast.ended import Ended
 from ringcast.protocols.multicast.retention import MOST_ROOM, drop_unneeded
 from ringcast.protocols.multicast.windows import MOST_LEAVING, ReceiveWindow
 from ringcast.protocols.retransmission import Gaps, Pace, Requests, announced, clipped, requests
@@ -141,6 +142,7 @@ class Flush:
         self.departed: dict[int, Departed] = {}     # by incarnation, those gone first at first
         self.fetches: dict[int, Requests] = {}      # what members asked for in this turn, by origin
         self.paces: dict[Stream, Pace] = {}         # of the streams that were asked for
+        self.ended = Ended()                        # what became of them, for who asks later
 
     # --------------------------------------------------------------------------------------- freeze
 
@@ -378,6 +380,8 @@ class Flush:
 
     def _forget(self, origin: int) -> None:
         gone = self.departed.pop(origin)
+        if self.layer.receiving and not gone.is_skipped:
+            self.ended.note(gone.stream, gone.offset, earlier(gone.ring.hd, gone.cut))
         self.paces.pop(gone.stream, None)
         self.fetches.pop(origin, None)
         self.skips.pop(gone.stream, None)

@@ -8,6 +8,7 @@ are alive.
 
 from ringcast.config import nanoseconds
 from ringcast.sim.network import MS
+from ringcast.sim.runs.end_checks import check_ends
 from ringcast.sim.runs.plan import COORDINATOR, Action, Plan
 from ringcast.sim.runs.run import Run, slowed
 from ringcast.sim.view_checkers import ViewCheckers
@@ -94,6 +95,7 @@ class FormingRun(Run):
             member.offer(2, 10)
         self._drain()
         self.checkers.check_agreement()
+        check_ends(self.cluster, self._agreement())
         self._leave()
         self._quiesce()
 

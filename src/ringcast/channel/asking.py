@@ -1,0 +1,54 @@
+"""Asking: a thread of the application waits until all members have answered."""
+
+from functools import partial
+
+from ringcast.address import Address
+from ringcast.channel.driver import Driver
+from ringcast.channel.reentry import deadline_after
+from ringcast.channel.state import State
+from ringcast.errors import AnswerTimeoutError, ClosedError, ConfigError
+
+Found = dict[Address, tuple[int, int]]  # of each member, behind which seqno and up to which
+
+
+class Asking:
+    """Asks where the streams of departed members ended (protocols/membership/ends.py).
+
+    Threads: any thread may call.
+    """
+
+    def __init__(self, state: State, driver: Driver) -> None:
+        self._state, self._driver = state, driver
+
+    def finished_of(self, incarnation: int, seconds: float | None) -> Found:
+        """See Channel.finished_of."""
+        self._state.check_open()
+        driver, ends = self._driver, self._driver.endpoint.ends
+        if ends is None:
+            raise ConfigError("members that are listed remember no ends of streams; leave out "
+                              "members, so that the group forms itself")
+        if driver.endpoint.view is None:
+            raise ClosedError("this channel is not connected, so nobody can answer; call connect() "
+                              "first")
+        driver.run_in_turn(partial(ends.ask, incarnation))
+        driver.request_turn()
+        try:
+            answers = partial(driver.read, partial(ends.answers, incarnation))
+            self._state.wait_settled(deadline_after(seconds), lambda: answers() is not None)
+            self._state.check_open()
+            found = driver.read(partial(self._found, incarnation))
+        finally:
+            driver.run_in_turn(partial(ends.stop_asking, incarnation))
+        if found is None:
+            raise AnswerTimeoutError(f"not all members said within {seconds:g} s how far they have "
+                                     f"the stream of {incarnation:016x}; give them more time")
+        return found
+
+    def _found(self, incarnation: int) -> Found | None:
+        """Return what was answered; None if anybody has not answered."""
+        endpoint = self._driver.endpoint
+        assert endpoint.ends is not None
+        answers, members = endpoint.ends.answers(incarnation), endpoint.multicast.members
+        return None if answers is None else {
+            members[member]: (taken.after, taken.last) for member, taken in answers.items()
+            if taken is not None}

@@ -1,0 +1,135 @@
+"""Where the streams of departed senders ended, told to those who ask.
+
+A sender that was killed comes back as a new member. It asks all members of its view, by
+the incarnation that it had: what do you have of that stream? Each answers for itself,
+with the range that its application has finished, or that it does not know the stream.
+The answers of members that went together are the same, because they have agreed on the
+cut (flush.py). Those of others differ: who came later has a later begin, and who was
+parted from the sender an earlier end.
+
+A member says nothing yet while the asked one is in its view, or while anything of the
+stream is to be fetched, delivered or finished. The question is repeated until all have
+answered. Who came after the sender was gone answers at once: it does not know.
+"""
+
+import msgspec
+
+from ringcast.address import EVERYONE
+from ringcast.config import Config, nanoseconds
+from ringcast.kinds import Kind, takes
+from ringcast.protocols.membership.messages import are_numbers
+from ringcast.protocols.multicast.base import Multicast
+from ringcast.protocols.multicast.ended import Taken
+from ringcast.protocols.seqnos import Seqno
+from ringcast.stack import Instant, Layer
+
+
+class AskEnd(msgspec.Struct, array_like=True):
+    """ASK_END: what do you have of the stream of this incarnation?"""
+
+    incarnation: int
+
+
+class End(msgspec.Struct, array_like=True):
+    """END: my application has finished the messages behind `after`, up to `last`.
+    Without `known`, I do not know the stream."""
+
+    incarnation: int
+    known: bool
+    after: Seqno = 0
+    last: Seqno = 0
+
+
+ASK_END = Kind(40, "ask_end", AskEnd, traced=False)
+END = Kind(41, "end", End, traced=False)
+
+Answers = dict[int, Taken | None]       # by member; None: it does not know the stream
+
+
+class Ends(Layer):
+    """The layer that asks and answers. `asked` has the questions of our application, by
+    incarnation, and what was answered."""
+
+    def __init__(self, config: Config, multicast: Multicast) -> None:
+        self.multicast = multicast
+        self.interval = nanoseconds(config.seek_interval)
+        self.asked: dict[int, Answers] = {}
+        self.next_ask: Instant | None = None
+        self.num_bad = 0
+
+    # --------------------------------------------------------------------------------------- asking
+
+    def ask(self, incarnation: int, now: Instant) -> None:
+        """Ask all members, now and until `stop_asking`."""
+        self.asked[incarnation] = {}
+        self.next_ask = now
+        self.tick(now)
+
+    def stop_asking(self, incarnation: int, now: Instant) -> None:
+        """Forget a question."""
+        self.asked.pop(incarnation, None)
+        if not self.asked:
+            self.next_ask = None
+
+    def answers(self, incarnation: int) -> Answers | None:
+        """Return what each member of the view has answered; None until there is a view
+        and all have. A member that is in the view has no end yet."""
+        members, given = self.multicast.members, self.asked.get(incarnation, {})
+        if not members or incarnation in members or not members.keys() <= given.keys():
+            return None
+        return {member: given[member] for member in members}
+
+    def tick(self, now: Instant) -> None:
+        """Ask (again) those who have not answered, and ourselves."""
+        if self.next_ask is None or now < self.next_ask:
+            return
+        self.next_ask = now + self.interval
+        for incarnation in self.asked:
+            if self.answers(incarnation) is None:
+                self.send_control(ASK_END, AskEnd(incarnation), EVERYONE, now)
+                if (mine := self._end(incarnation)) is not None:
+                    self._take(self.stack.local.incarnation, mine)
+
+    def deadline(self) -> Instant | None:
+        return self.next_ask
+
+    @takes(END)
+    def _on_end(self, sender: int, end: End, now: Instant) -> bool:
+        """On reception of END."""
+        if not are_numbers(end):
+            return False
+        self._take(sender, end)
+        return True
+
+    def _take(self, member: int, end: End) -> None:
+        """Note the answer of a member of the view."""
+        given = self.asked.get(end.incarnation)
+        if given is not None and member in self.multicast.members:
+            given[member] = Taken(end.after, end.last) if end.known else None
+            self.stack.effects.answered = True
+
+    # ------------------------------------------------------------------------------------ answering
+
+    @takes(ASK_END)
+    def _on_ask_end(self, sender: int, asked: AskEnd, now: Instant) -> bool:
+        """On reception of ASK_END: answer a member, as soon as there is an answer."""
+        if not are_numbers(asked):
+            return False
+        if sender in self.multicast.members and (end := self._end(asked.incarnation)) is not None:
+            self.send_control(END, end, sender, now)
+        return True
+
+    def _end(self, incarnation: int) -> End | None:
+        """Return what our application has of a stream; None if it is not over yet."""
+        flush = self.multicast.flushing
+        if (incarnation in self.multicast.members or incarnation in flush.departed
+                or flush.ended.is_outstanding(incarnation)):
+            return None
+        taken = flush.ended.taken(incarnation)
+        return End(incarnation, False) if taken is None else End(incarnation, True, *taken)
+
+    def count_bad(self) -> None:
+        self.num_bad += 1
+
+    def status(self) -> dict[str, int]:
+        return {"num_bad_ends": self.num_bad}
