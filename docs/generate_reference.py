@@ -119,6 +119,7 @@ MEANINGS = {                            # of the counters that have no comment i
     "num_probes": "probes sent to members that were silent or seemed to be gone",
     "num_pauses": "pauses of this process that were long enough to be noticed",
     "num_bad_membership": "datagrams about the group that are damaged or make no sense",
+    "num_bad_ends": "datagrams about ends of streams that are damaged or make no sense",
     "fetches_sent": "FETCH sent: requests for messages of departed senders",
     "fetches_received": "FETCH received",
     "num_strangers": "HELLO that make no sense, or of a name that is not in the list",

@@ -10,10 +10,11 @@ from ports import free_port
 from processes import PATIENCE, RINGCAST
 
 from ringcast import Channel, RingcastError
-from ringcast.outbox.publisher import OwnedOutbox, Publisher, channel_factory
+from ringcast.outbox.owned import OwnedOutbox
+from ringcast.outbox.publisher import Publisher, channel_factory
 from ringcast.outbox.store import PAYLOADS
 
-GROUP, NAMES = "g", ["spark", "r"]
+GROUP = "g"
 
 
 def batches_of(payloads, rows=1000):
@@ -32,13 +33,14 @@ def put(outbox, query, batch, *parts):
 class Publishing(threading.Thread):
     """Runs a publisher on a thread of its own and keeps what it raised."""
 
-    def __init__(self, path, names=NAMES, keep_parts=3600.0, **options):
+    def __init__(self, path, keep_parts=3600.0, expect=(), **options):
         super().__init__()
-        config, join = channel_factory(GROUP, name="spark", members=names,
+        config, join = channel_factory(GROUP, name="spark",
                                        **({"stack": "nakack2-tcp"} | options))
         self.held = OwnedOutbox(path, GROUP, config)
         self.stop = threading.Event()
-        self.publisher = Publisher(self.held, join, self.stop, keep_parts=keep_parts)
+        self.publisher = Publisher(self.held, "spark", join, self.stop, expect=expect,
+                                   keep_parts=keep_parts)
         self.error = None
         self.start()
 
@@ -61,12 +63,12 @@ class Publishing(threading.Thread):
 class Member:
     """Keeps the payloads that it gets. Finishes none while `may_finish` is clear."""
 
-    def __init__(self, name="r", names=NAMES, **options):
+    def __init__(self, name="r", **options):
         self.got, self.may_finish = [], threading.Event()
         self.may_finish.set()
         # often the publisher is dead when this one leaves
         defaults = {"stack": "nakack2-tcp", "leave_timeout": 100.0}
-        self.channel = Channel(GROUP, name=name, members=names, on_message=self._take,
+        self.channel = Channel(GROUP, name=name, on_message=self._take,
                                **(defaults | options))
         self.connecting = threading.Thread(target=self.channel.connect)
         self.connecting.start()
@@ -95,8 +97,8 @@ def served(path, keep_parts=3600.0, **options):
         raise publishing.error
 
 
-def start_publisher(path, port, *more, stack="nakack2-tcp", names=NAMES):
+def start_publisher(path, port, *more, stack="nakack2-tcp"):
     """Start `ringcast publish` as a process of its own."""
-    command = [*RINGCAST, "publish", path, "--group", GROUP, "--members", ",".join(names),
-               "--quiet", "--set", f"port={port}", "--stack", stack, *more]
+    command = [*RINGCAST, "publish", path, "--group", GROUP, "--quiet", "--set", f"port={port}",
+               "--stack", stack, *more]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)

@@ -12,7 +12,7 @@ from outboxes import GROUP, batches_of, put
 from ringcast import ConfigError, MessageTooLargeError, OutboxError
 from ringcast.config import configure
 from ringcast.journal.manifest import write_json
-from ringcast.outbox.publisher import OwnedOutbox
+from ringcast.outbox.owned import OwnedOutbox
 from ringcast.outbox.store import META, PAYLOADS, Outbox, OutboxMeta, name_of, number_of
 from ringcast.spark.sink import WriteOptions, payloads
 

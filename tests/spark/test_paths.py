@@ -53,7 +53,7 @@ def takers():
     from ringcast.config import Config
     from ringcast.journal.merge import Journals
     from ringcast.journal.subscriptions import committed, subscribe
-    from ringcast.outbox.publisher import OwnedOutbox
+    from ringcast.outbox.owned import OwnedOutbox
     from ringcast.outbox.store import Outbox
     from ringcast.spark.sink import BatchWriter
     from ringcast.spark.source import RingcastDataSource
@@ -89,7 +89,7 @@ def test_everything_that_takes_a_path_refuses_a_store(taker, tmp_path, monkeypat
 
 
 @pytest.mark.parametrize("words", [
-    "record {} --group g --members a", "publish {} --group g --members a",
+    "record {} --group g --members a", "publish {} --group g",
     "journal show {}", "journal purge {} --keep-for 1d", "journal purge . --checkpoint {}",
     "journal commit {} x --checkpoint c", "journal commit . x --checkpoint {}",
     "journal retire {}", "audit {}", "audit . --tables {}", "audit . --report {}",

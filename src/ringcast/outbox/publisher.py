@@ -1,201 +1,55 @@
 """The publisher: a member that sends the batches of an outbox to its group, exactly
 once, whenever its process is killed.
 
-The outbox determines the publisher's stream: batches in the order of their numbers,
-parts in the order of the manifest, rows in the order of the file. Each row has the next
-seqno (a row that is larger than a datagram has several, depending on its size). The
-ledger keeps one point of this stream that every member has acknowledged. A publisher
-that was killed and started again continues from there, as the same incarnation
-(ringcast.Session). It sends the rest again under the same seqnos, and members drop what
-they have.
+The rows of an outbox are one stream (stream.py), and the ledger has one point of it
+that is acknowledged. A publisher that goes on is a new member, but it sends on in the
+same stream: the members are a succession (ringcast.Succession). First it asks the
+members that take the rows how far they have what its predecessors sent, which may be
+further than the ledger. Then it goes on behind that. If a taker does not know, because
+it came later or came back itself, the publisher goes on from the ledger; members that
+have the rows get them again under the same seqnos, and a recorder drops them.
+
+It goes on in the same way, without a new process, when the members that take the rows
+have gone (takers.py), or when it was excluded itself.
 
 One thread sends, and blocks while the group's windows are full. Another thread watches
 the acks, writes the ledger, and only then removes finished batches.
 """
 
-import fcntl
-import logging
-import os
-import secrets
 import threading
 import time
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from queue import SimpleQueue
-from types import TracebackType
+from collections.abc import Callable, Sequence
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
-from ringcast import Channel, ClosedError, RingcastError, Session
-from ringcast.config import Config, configure
-from ringcast.errors import OutboxError
-from ringcast.journal.manifest import make_directory, sync_directory, write_json
-from ringcast.outbox.store import (
-    BATCHES,
-    FORMAT,
-    LEDGER,
-    LOCK,
-    META,
-    PARTS,
-    STATUS,
-    VERSION,
-    Ledger,
-    Manifest,
-    Outbox,
-    OutboxMeta,
-    Status,
-    name_of,
-    number_of,
-    os_errors_as_outbox_error,
+from ringcast import (
+    AnswerTimeoutError,
+    Channel,
+    ClosedError,
+    OutboxError,
+    RingcastError,
+    Succession,
+    View,
 )
+from ringcast.config import Config, configure
+from ringcast.outbox.owned import OwnedOutbox
+from ringcast.outbox.store import Status
+from ringcast.outbox.stream import Mark, Stream
+from ringcast.outbox.takers import Finished, Takers
 from ringcast.stacks import fitted
-
-log = logging.getLogger("ringcast")
 
 # Times are in seconds.
 POLL_INTERVAL = 0.005       # between two checks for acks and for new batches
 LEDGER_INTERVAL = 0.5       # between two writes of the ledger within a batch
 STALL_TIMEOUT = 1.0         # without an ack, until the status names the slowest member
+ANSWER_TIMEOUT = 1.0        # for what members say of a former stream; then they are asked again
 SWEEP_INTERVAL = 60.0       # between two searches for parts that no batch names
-LOCK_TIMEOUT = 2.0          # for the lock, which sinks hold for a moment to test it
 STOP_TIMEOUT = 5.0          # that a publisher that is stopped waits for acks
 KEEP_PARTS = 86_400.0       # until a part that no batch names is removed
-ROWS_PER_CALL = 4096        # rows that are sent with one call
-MAX_QUEUED_BATCHES = 4      # batches that wait for the sending thread
+
+Join = Callable[[Succession, Callable[[View], object]], Channel]
 
 
-class OwnedOutbox(Outbox):
-    """The outbox of a publisher, which holds its lock. It is made if it does not exist.
-
-    `config` is that of the publisher's channel. Raises OutboxError if another publisher
-    has the outbox, or if it belongs to another group.
-    """
-
-    def __init__(self, path: str | os.PathLike[str], group: str, config: Config) -> None:
-        super().__init__(path)
-        self._lock: int | None = None
-        try:
-            with os_errors_as_outbox_error(self.path):
-                self._open(OutboxMeta(FORMAT, VERSION, group, config.max_message_size))
-                self.own_ledger = self._resume(config.max_bundle_size, config.max_datagram)
-        except BaseException:
-            self.release()
-            raise
-
-    def _open(self, meta: OutboxMeta) -> None:
-        make_directory(self.path, fsync=True)
-        known = self.meta()
-        if known is None and set(os.listdir(self.path)) - {LOCK, PARTS, BATCHES, META + ".tmp"}:
-            raise OutboxError(f"{self.path} is not an outbox (it has files but no {META}): name an "
-                              "outbox, or an empty directory.")
-        if known is not None and known.group != meta.group:
-            raise OutboxError(f"{self.path} is the outbox of group {known.group!r}, not of "
-                              f"{meta.group!r}: name another directory.")
-        self._lock = self._take_lock()
-        self.parts.mkdir(exist_ok=True)
-        self.batches.mkdir(exist_ok=True)
-        if known != meta:
-            write_json(self.path / META, meta, fsync=True)
-
-    def _take_lock(self) -> int:
-        fd = os.open(self.path / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        deadline = time.monotonic() + LOCK_TIMEOUT
-        while True:
-            try:
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                return fd
-            except OSError as error:
-                if time.monotonic() >= deadline:
-                    os.close(fd)
-                    raise OutboxError(f"{self.path} has a publisher already: stop that one, or "
-                                      "name another directory.") from error
-            time.sleep(LOCK_TIMEOUT / 100)
-
-    def _resume(self, bundle: int, datagram: int) -> Ledger:
-        """Return the ledger, of a new incarnation or of the one that goes on, and write
-        it: its new epoch must be durable before anything is sent in it."""
-        ledger = self.ledger()
-        if ledger is None:
-            ledger = Ledger(secrets.randbelow((1 << 64) - 1) + 1, 0, bundle, datagram)
-        else:
-            ledger.epoch += 1
-            is_changed = (ledger.bundle, ledger.datagram) != (bundle, datagram)
-            if is_changed and self.manifest(ledger.finished + 1) is not None:
-                raise OutboxError(f"{self.path} has batches that were begun with max_bundle_size="
-                                  f"{ledger.bundle} and max_datagram={ledger.datagram}: pass the "
-                                  "same until these are published.")
-            ledger.bundle, ledger.datagram = bundle, datagram
-        self.own_ledger = ledger
-        self.commit_ledger()
-        for name in os.listdir(self.batches):
-            number = number_of(name)
-            if number is None:
-                if not name.endswith(".tmp"):
-                    log.warning("%s is not a batch and is ignored; move it away",
-                                self.batches / name)
-            elif number <= ledger.finished:
-                self.remove(number)
-        return ledger
-
-    def commit_ledger(self) -> None:
-        """Make the ledger durable as it is now."""
-        with os_errors_as_outbox_error(self.path):
-            write_json(self.path / LEDGER, self.own_ledger, fsync=True)
-
-    def write_status(self, status: Status) -> None:
-        """Write the status, for writers that wait."""
-        with os_errors_as_outbox_error(self.path):
-            write_json(self.path / STATUS, status, fsync=False)
-
-    def remove(self, number: int) -> None:
-        """Remove a finished batch. Its manifest goes first, so that no manifest ever
-        names a part that is gone."""
-        manifest = self.manifest(number)
-        (self.batches / name_of(number)).unlink(missing_ok=True)
-        if manifest is not None:
-            sync_directory(self.batches, fsync=True)
-            self.discard(manifest.parts)
-
-    def sweep(self, older_than: float) -> int:
-        """Remove the parts (and drafts) that no batch names and that were not written
-        to for this number of seconds. Return how many they were."""
-        before = time.time() - older_than
-        old = [path for place in (self.parts, self.batches) for path in place.iterdir()
-               if (place == self.parts or path.suffix == ".tmp") and _written_at(path) < before]
-        named = {part.name for manifest in self.pending()[0].values() for part in manifest.parts}
-        # A commit touches its parts before it names them, so ask for their age again.
-        unnamed = [path for path in old if path.name not in named and _written_at(path) < before]
-        for path in unnamed:
-            path.unlink(missing_ok=True)
-        return len(unnamed)
-
-    def release(self) -> None:
-        """Release the lock; idempotent."""
-        if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
-
-    def __enter__(self) -> "OwnedOutbox":
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
-                 trace: TracebackType | None) -> None:
-        self.release()
-
-
-def _written_at(path: Path) -> float:
-    try:
-        return path.stat().st_mtime
-    except FileNotFoundError:
-        return float("inf")
-
-
-def channel_factory(group: str, *, name: str, members: Sequence[str], stack: str,
-                    **options: Any) -> tuple[Config, Callable[[Session], Channel]]:
+def channel_factory(group: str, *, name: str, stack: str, **options: Any) -> tuple[Config, Join]:
     """Return what an OwnedOutbox and a Publisher need, for a member with these
     arguments of Channel: its configuration, and a function that opens its channel.
 
@@ -204,80 +58,72 @@ def channel_factory(group: str, *, name: str, members: Sequence[str], stack: str
     """
     options = {"frag_timeout": 86_400_000} | options
     config = fitted(configure(options, stack), stack)
-    return config, lambda session: Channel(group, name=name, members=members, stack=stack,
-                                           deliver=False, session=session, **options)
-
-
-@dataclass(slots=True)
-class Mark:
-    """A point of the stream: with the ack of this seqno, this number of rows of a batch
-    is acknowledged. `is_end`: these are all rows of the batch."""
-
-    seqno: int
-    number: int
-    rows: int
-    manifest: Manifest
-    is_end: bool
+    return config, lambda succession, on_view: Channel(
+        group, name=name, stack=stack, deliver=False, succession=succession, on_view=on_view,
+        **options)
 
 
 class Publisher:
-    """Sends what is in `outbox` to the group.
+    """Sends what is in `outbox` to the group, as the member `name`.
 
-    `join` opens the channel for a session (deliver=False, not connected yet).
-    `keep_parts` is in seconds, see OwnedOutbox.sweep. `on_progress` is called after
-    each write of the ledger, with the number of rows that were acknowledged in this
-    run. Set `stop`, from any thread or a signal handler, to end run(): it waits a
-    moment for the acks of what was sent.
+    `join` opens a channel for a succession, with an on_view (deliver=False, not
+    connected yet). `expect` are the names of members that must have every row: nothing
+    is sent before they are there, and no row is finished without their acks. Without
+    any, at least one other member must take the rows. `keep_parts` is in seconds, see
+    OwnedOutbox.sweep. `on_progress` is called after each write of the ledger, with the
+    number of rows that were acknowledged in this run. Set `stop`, from any thread or a
+    signal handler, to end run(): it waits a moment for the acks of what was sent.
     """
 
-    def __init__(self, outbox: OwnedOutbox, join: Callable[[Session], Channel],
-                 stop: threading.Event, *, keep_parts: float = KEEP_PARTS,
+    def __init__(self, outbox: OwnedOutbox, name: str, join: Join, stop: threading.Event, *,
+                 expect: Sequence[str] = (), keep_parts: float = KEEP_PARTS,
                  on_progress: Callable[[int], object] | None = None) -> None:
-        ledger = outbox.own_ledger
-        self.outbox, self.ledger = outbox, ledger
-        self.channel = join(Session(ledger.incarnation, ledger.seqno, ledger.epoch))
-        config = self.channel.config
-        if (config.max_bundle_size, config.max_datagram) != (ledger.bundle, ledger.datagram):
-            raise OutboxError("The channel has another max_bundle_size or max_datagram than the "
-                              "outbox was opened with: pass the same to both.")
+        self.outbox, self.ledger = outbox, outbox.own_ledger
+        self.name, self.expect = name, expect
+        self.channel: Channel | None = None     # the present one
         self.keep_parts = keep_parts
         self.on_progress = on_progress
         self.acknowledged = 0                   # rows, in this run
-        self._fed = ledger.finished             # the last batch given to the sending thread
-        self._queue: SimpleQueue[tuple[int, Manifest] | None] = SimpleQueue()
-        self._marks: deque[Mark] = deque()      # points that are not acknowledged, in order
-        self._unfinished = 0                    # batches given to the sending thread, unfinished
-        self._failure: BaseException | None = None
+        self._join = join
         self._is_ledger_behind = False          # behind the acks
         self._committed_at = self._acked_at = self._swept_at = time.monotonic()
         self._status: Status | None = None
         self._stop = stop
 
     def run(self) -> None:
-        """Join, and publish until `stop` is set. If all that was begun is acknowledged
-        then, the member leaves its group. Else it stops without leaving, and the group
-        waits for its next process. Raises RingcastError if it cannot go on."""
-        sender = threading.Thread(target=self._send_all, name="ringcast publisher", daemon=True)
+        """Publish until `stop` is set. Raises RingcastError if it cannot go on."""
         try:
-            self._set_status(Status("is joining the group"))
-            self._join()
-            sender.start()
             while not self._stop.is_set():
-                self._poll()
-                self._stop.wait(POLL_INTERVAL)
-            self._await_last_acks()
+                self._run_once()
         except BaseException as error:
             self._set_status(Status(f"has stopped: {error or type(error).__name__}"))
             raise
-        finally:
-            self._queue.put(None)
-            self.channel.close(STOP_TIMEOUT, leave=not self._marks and not self._unfinished)
-            if sender.ident is not None:
-                sender.join()
         self._set_status(Status("was stopped"))
 
-    def _join(self) -> None:
-        """Connect, until `stop` is set."""
+    def _run_once(self) -> None:
+        """Join, and publish through one channel until its takers have gone."""
+        self._set_status(Status("is joining the group"))
+        takers = Takers(self.name, self.expect)
+        self.channel = self._join(Succession(self.ledger.origin, self.ledger.seqno), takers.on_view)
+        stream = Stream(self.outbox, self.channel, takers)
+        try:
+            self._check(self.channel.config)
+            if self._connect() and self._await_takers(takers) and self._is_at_its_place(stream):
+                self._publish(stream)
+        finally:
+            stream.close(0.0 if stream.unfinished else STOP_TIMEOUT)
+
+    def _check(self, config: Config) -> None:
+        if (config.max_bundle_size, config.max_datagram) != (self.ledger.bundle,
+                                                             self.ledger.datagram):
+            raise OutboxError("The channel has another max_bundle_size or max_datagram than the "
+                              "outbox was opened with: pass the same to both.")
+
+    # ---------------------------------------------------------------------------- joining
+
+    def _connect(self) -> bool:
+        """Connect. Return whether that was done before `stop` was set."""
+        assert self.channel is not None
         joined = threading.Event()
         watcher = threading.Thread(target=self._close_on_stop, args=(joined,), daemon=True)
         watcher.start()
@@ -289,70 +135,104 @@ class Publisher:
         finally:
             joined.set()
             watcher.join()
+        return not self._stop.is_set()
 
     def _close_on_stop(self, joined: threading.Event) -> None:
+        assert self.channel is not None
         while not joined.wait(10 * POLL_INTERVAL):
             if self._stop.is_set():
-                self.channel.close(0, leave=False)
+                self.channel.close(0)
                 return
 
-    def _await_last_acks(self) -> None:
-        """Wait a moment for the acks of the batches that were begun; begin no more."""
-        deadline = time.monotonic() + STOP_TIMEOUT
-        while self._unfinished and time.monotonic() < deadline:
-            self._take_acks()
-            time.sleep(POLL_INTERVAL)
-        if self._marks:
-            self.outbox.commit_ledger()
+    def _await_takers(self, takers: Takers) -> bool:
+        """Wait until all takers are there. Return whether they are, and stay."""
+        while not takers.chosen and not self._is_over(takers):
+            missing = ", ".join(takers.missing) or "another member"
+            self._set_status(Status(f"waits for {missing} to join the group"))
+            self._stop.wait(POLL_INTERVAL)
+        return not self._is_over(takers)
 
-    # -------------------------------------------------------------- the watching thread
-
-    def _poll(self) -> None:
-        if self._failure is not None:
-            raise self._failure
+    def _is_over(self, takers: Takers) -> bool:
+        """Return whether this channel is of no more use. Raise if no other would be."""
+        assert self.channel is not None
+        if self._stop.is_set():
+            return True
         if self.channel.fault is not None:
             raise ClosedError(self.channel.fault)
-        self._feed()
-        self._take_acks()
+        return takers.are_gone
+
+    def _is_at_its_place(self, stream: Stream) -> bool:
+        """Return whether the channel begins where the takers have nothing more. If they
+        have more, they have finished it: note that. The next channel begins there."""
+        streams: list[Finished] = []
+        for former in self.ledger.former:
+            if (finished := self._finished_of(former, stream)) is None:
+                return False
+            streams.append(finished)
+        reached = stream.marks_up_to(stream.takers.have(self.ledger.seqno, streams))
+        if stream.takers.are_gone or not reached:
+            return not stream.takers.are_gone           # nobody can have more than there is
+        self._take(reached)
+        if self._is_ledger_behind:
+            self._commit()
+        return False
+
+    def _finished_of(self, former: int, stream: Stream) -> Finished | None:
+        """Ask until all members have answered. Return None if the channel is of no more
+        use."""
+        while not self._is_over(stream.takers):
+            try:
+                return stream.channel.finished_of(former, ANSWER_TIMEOUT)
+            except AnswerTimeoutError:
+                self._set_status(Status("waits for members to finish what was sent before"))
+            except ClosedError:
+                continue                                # _is_over says why
+        return None
+
+    # ------------------------------------------------------------------------- publishing
+
+    def _publish(self, stream: Stream) -> None:
+        """Publish until `stop` is set, or the takers have gone."""
+        self._acked_at = time.monotonic()
+        stream.start()
+        while not self._is_over(stream.takers):
+            self._poll(stream)
+            self._stop.wait(POLL_INTERVAL)
+        deadline = time.monotonic() + STOP_TIMEOUT      # for the batches that were begun
+        while stream.unfinished and not stream.takers.are_gone and time.monotonic() < deadline:
+            self._take_acks(stream)
+            time.sleep(POLL_INTERVAL)
+        if self._is_ledger_behind:
+            self._commit()
+
+    def _poll(self, stream: Stream) -> None:
+        if stream.failure is not None:
+            raise stream.failure
+        if stream.feed() and not stream.waits:
+            self._acked_at = time.monotonic()
+        self._take_acks(stream)
         now = time.monotonic()
-        if self._marks and now - self._acked_at > STALL_TIMEOUT:
-            self._set_status(Status("waits for acks", self.channel.slowest))
+        if stream.waits and now - self._acked_at > STALL_TIMEOUT:
+            self._set_status(Status("waits for acks", stream.channel.slowest))
         else:
             self._set_status(Status("is publishing"))
         if now - self._swept_at > min(SWEEP_INTERVAL, self.keep_parts):
             self._swept_at = now
             self.outbox.sweep(self.keep_parts)
 
-    def _feed(self) -> None:
-        """Give new batches to the sending thread."""
-        while (self._unfinished < MAX_QUEUED_BATCHES
-               and (manifest := self.outbox.manifest(self._fed + 1)) is not None):
-            self._fed += 1
-            self._unfinished += 1
-            self._acked_at = time.monotonic() if not self._marks else self._acked_at
-            self._queue.put((self._fed, manifest))
-
-    def _take_acks(self) -> None:
-        """Note in the ledger what every member has acknowledged. Write the ledger at
+    def _take_acks(self, stream: Stream) -> None:
+        """Note in the ledger what the takers have acknowledged. Write the ledger at
         once if a batch is finished, else from time to time."""
-        reached: list[Mark] = []
-        while self._marks and self._marks[0].seqno <= self.channel.acknowledged:
-            reached.append(self._marks.popleft())
+        reached = stream.acknowledged()
         if reached:
             self._acked_at = time.monotonic()
-            self._note(reached)
-        is_due = self._is_ledger_behind and time.monotonic() - self._committed_at > LEDGER_INTERVAL
-        if is_due or any(mark.is_end for mark in reached):
-            self._committed_at, self._is_ledger_behind = time.monotonic(), False
-            self.outbox.commit_ledger()
-            for mark in reached:
-                if mark.is_end:
-                    self._unfinished -= 1
-                    self.outbox.remove(mark.number)
-            if self.on_progress is not None:
-                self.on_progress(self.acknowledged)
+            self._take(reached)
+        if self._is_ledger_behind and time.monotonic() - self._committed_at > LEDGER_INTERVAL:
+            self._commit()
 
-    def _note(self, reached: list[Mark]) -> None:
+    def _take(self, reached: list[Mark]) -> None:
+        """Note in the ledger that these points are acknowledged. Remove the batches
+        that are finished."""
         ledger = self.ledger
         for mark in reached:
             self.acknowledged += mark.rows - ledger.rows
@@ -363,59 +243,18 @@ class Publisher:
                 if query is not None:
                     ledger.queries[query] = max(mark.manifest.batch, ledger.queries.get(query, -1))
         self._is_ledger_behind = True
+        if finished := [mark.number for mark in reached if mark.is_end]:
+            self._commit()
+            for number in finished:
+                self.outbox.remove(number)
+
+    def _commit(self) -> None:
+        self._committed_at, self._is_ledger_behind = time.monotonic(), False
+        self.outbox.commit_ledger()
+        if self.on_progress is not None:
+            self.on_progress(self.acknowledged)
 
     def _set_status(self, status: Status) -> None:
         if status != self._status:
             self._status = status
             self.outbox.write_status(status)
-
-    # --------------------------------------------------------------- the sending thread
-
-    def _send_all(self) -> None:
-        try:
-            seqno, rows = self.ledger.seqno, self.ledger.rows
-            while (batch := self._queue.get()) is not None:
-                seqno = self._send_batch(*batch, seqno, rows)
-                rows = 0
-        except ClosedError as error:
-            self._failure = None if self._stop.is_set() else error
-        except Exception as error:
-            self._failure = error if isinstance(error, RingcastError) else OutboxError(
-                f"the publisher failed: {error!r}")
-
-    def _send_batch(self, number: int, manifest: Manifest, seqno: int, skip: int) -> int:
-        """Send a batch from its row `skip` on, whose seqno is the one after `seqno`.
-        Return the last seqno of the batch."""
-        row, total = 0, sum(part.rows for part in manifest.parts)
-        for part in manifest.parts:
-            if row + part.rows <= skip:                 # all of it is acknowledged
-                row += part.rows
-                continue
-            for column in self._cut(self.outbox.read_part(part)):
-                column, row = column.slice(max(0, skip - row)), row + len(column)
-                if len(column):
-                    seqno += self._num_seqnos(column)
-                    if row < total:
-                        self._marks.append(Mark(seqno, number, row, manifest, False))
-                    self.channel.send_many(column.to_pylist())
-        highest = self.channel.status()["hr"]
-        if highest != seqno:
-            raise OutboxError(f"batch {number} took other seqnos than it should have, up to "
-                              f"{highest} instead of {seqno}; nobody else may send through the "
-                              "publisher's channel.")
-        self._marks.append(Mark(seqno, number, total, manifest, True))
-        return seqno
-
-    def _cut(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Array]:
-        """Cut the payloads into columns for one call each."""
-        for batch in batches:
-            column = batch.column("payload")
-            for start in range(0, len(column), ROWS_PER_CALL):
-                yield column.slice(start, ROWS_PER_CALL)
-
-    def _num_seqnos(self, payloads: pa.Array) -> int:
-        sizes = pc.binary_length(payloads).cast(pa.int64())
-        size = self.channel.fragment_size
-        fragments = pc.divide(pc.add(sizes, size - 1), size)
-        is_whole = pc.less_equal(sizes, self.channel.max_payload)
-        return int(pc.sum(pc.if_else(is_whole, 1, fragments)).as_py())

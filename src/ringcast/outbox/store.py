@@ -38,7 +38,7 @@ from ringcast.journal.manifest import NO_ROOM, read_json, sync_directory, write_
 from ringcast.paths import local_path
 
 FORMAT = "ringcast-outbox"
-VERSION = 1
+VERSION = 2         # in version 1 all processes of a publisher were one incarnation
 META, LOCK, LEDGER, STATUS = "outbox.json", "lock", "ledger.json", "status.json"
 PARTS, BATCHES = "parts", "batches"
 
@@ -74,13 +74,15 @@ class Manifest(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Ledger(msgspec.Struct, forbid_unknown_fields=True):
-    """How far the publisher has got. Every member has acknowledged all batches up to
-    the number `finished`, and `rows` rows of the next one. The last of these rows has
-    the seqno `seqno` in the publisher's stream. All processes of a publisher have one
-    incarnation, so the later rows belong to the same stream."""
+    """How far the publisher has got. Every member that takes the rows has acknowledged
+    all batches up to the number `finished`, and `rows` rows of the next one. The last
+    of these rows has the seqno `seqno` in the outbox's stream.
 
-    incarnation: int
-    epoch: int = msgspec.field(name="stint")    # its name in the file since version 1
+    That stream has the number `origin` (ringcast.Succession). `former` are the
+    incarnations that sent parts of it last: what lies behind `seqno` may have come to
+    others, too, and these know how far."""
+
+    origin: int
     # max_bundle_size and max_datagram decide how many seqnos a large row takes.
     bundle: int
     datagram: int = MAX_DATAGRAM
@@ -88,6 +90,7 @@ class Ledger(msgspec.Struct, forbid_unknown_fields=True):
     rows: int = 0
     seqno: int = 0
     queries: dict[str, int] = {}                # the highest finished batch of each query
+    former: list[int] = []
 
 
 class Status(msgspec.Struct, forbid_unknown_fields=True):
@@ -111,8 +114,8 @@ class Outbox:
         meta = read_json(self.path / META, OutboxMeta, remedy="restore it from another copy")
         if meta is not None and (meta.format, meta.version) != (FORMAT, VERSION):
             raise OutboxError(f"{self.path} is a {meta.format} of version {meta.version}, this "
-                              f"ringcast reads {FORMAT} {VERSION}: use the ringcast version that "
-                              "made it.")
+                              f"ringcast reads {FORMAT} {VERSION}: publish what is in it with the "
+                              "ringcast version that made it, then name a new directory.")
         return meta
 
     def ledger(self) -> Ledger | None:

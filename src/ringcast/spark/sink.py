@@ -186,7 +186,7 @@ class _Writer:
             last = f" (the last one {status.state})" if status is not None else ""
             group = meta.group if meta is not None else "GROUP"
             return (f"no publisher runs on the outbox {path}{last}; start one: "
-                    f"ringcast publish {path} --group {group} --members ...")
+                    f"ringcast publish {path} --group {group} --expect RECORDER")
         if status is not None and status.waiting_for is not None:
             return (f"the publisher waits for the member {status.waiting_for} to acknowledge; "
                     "exclude it if it is dead, or send less.")

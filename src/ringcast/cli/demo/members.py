@@ -17,9 +17,10 @@ from typing import Any
 from ringcast import Batch, Channel, View
 from ringcast.cli.demo import flights
 from ringcast.config import configure
-from ringcast.journal.recorder import close_when_alone, connected, record, resume_of
+from ringcast.journal.recorder import close_when_alone, connected, record
 from ringcast.journal.writer import Journal
-from ringcast.outbox.publisher import OwnedOutbox, Publisher
+from ringcast.outbox.owned import OwnedOutbox
+from ringcast.outbox.publisher import Publisher
 from ringcast.protocols.faults import Discard, Duplicate, Fault, Shuffle
 
 RECORDER = "recorder"
@@ -61,7 +62,7 @@ class DemoPlan:
 
     def channel(self, name: str, **kwargs: Any) -> Channel:
         """Open the channel of a member, with its faults."""
-        return Channel(self.group, name=name, members=self.names, stack=self.stack,
+        return Channel(self.group, name=name, min_members=len(self.names), stack=self.stack,
                        faults=self.faults(name), **self.options, **kwargs)
 
 
@@ -130,10 +131,10 @@ def run_recorder(plan: DemoPlan, directory: Path, recorded: Any,
     outcome = Outcome(RECORDER)
     with Journal(directory, group=plan.group, recorder=RECORDER) as journal:
         def on_view(view: View) -> None:
-            close_when_alone(channel, view)
+            if view.left:                   # at first it is alone, too
+                close_when_alone(channel, view)
 
-        channel = plan.channel(RECORDER, resume=resume_of(journal, plan.names), on_view=on_view,
-                               oob_in_order=True)
+        channel = plan.channel(RECORDER, on_view=on_view, oob_in_order=True)
         verifier = Verifier(plan.total)
         with connected(channel):
             outcome.delivered = record(channel, journal,
@@ -150,6 +151,9 @@ def run_announcer(plan: DemoPlan, path: Path, stopped: Any,
     """Publish what Spark writes into the outbox, until the event `stopped` is set."""
     with OwnedOutbox(path, plan.group, configure(plan.options, plan.stack)) as outbox:
         publisher = Publisher(
-            outbox, lambda session: plan.channel(SPARK, deliver=False, session=session), stopped)
+            outbox, SPARK, lambda succession, on_view: plan.channel(
+                SPARK, deliver=False, succession=succession, on_view=on_view),
+            stopped, expect=[RECORDER])
         publisher.run()
+        assert publisher.channel is not None
         outcomes.put(Outcome(SPARK, sent=publisher.acknowledged, status=publisher.channel.status()))

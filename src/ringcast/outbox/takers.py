@@ -1,0 +1,74 @@
+"""The members that take the rows of an outbox, and whose acks count.
+
+A row is acknowledged when every member of the view has acknowledged it. But a member
+that is excluded does not count any more, so this alone says little: in the end the
+publisher would be alone, and everything acknowledged. So takers are chosen before the
+first row is sent. Once they have gone, no ack counts any more, and the publisher begins
+again with the rows that were not acknowledged before.
+"""
+
+from collections.abc import Sequence, Set
+
+from ringcast import Address, View
+
+Finished = dict[Address, tuple[int, int]]       # see Channel.finished_of
+
+
+class Takers:
+    """The takers of the rows that the member `name` sends through one channel: members
+    with the names `expect`, of which all must stay; without any, all others that were
+    there at first, of which one must stay.
+
+    Threads: the channel's callbacks call `on_view`; another thread reads.
+    """
+
+    def __init__(self, name: str, expect: Sequence[str]) -> None:
+        self.name, self.expect = name, expect
+        self.chosen: frozenset[Address] = frozenset()
+        self.missing = tuple(expect)
+        self.are_gone = False
+        self.view_id = 0                        # of the view that was seen last
+
+    def on_view(self, view: View) -> None:
+        """See the next view."""
+        others = {member for member in view.members if member.name != self.name}
+        if not self.chosen:
+            self._choose(others)
+        elif not self._stay(others - set(view.left)):
+            self.are_gone = True
+        self.view_id = view.id                  # after all else, see may_count
+
+    def _choose(self, others: Set[Address]) -> None:
+        """Choose the takers, if all of them are there."""
+        names = {member.name for member in others}
+        self.missing = tuple(name for name in self.expect if name not in names)
+        if not self.missing:
+            self.chosen = frozenset(member for member in others
+                                    if not self.expect or member.name in self.expect)
+
+    def _stay(self, others: Set[Address]) -> bool:
+        """Return whether takers that have been there all the time have the rows."""
+        stay = self.chosen & others
+        return stay == self.chosen if self.expect else bool(stay)
+
+    def may_count(self, view_id: int) -> bool:
+        """Return whether acks count that came up to the view with this id."""
+        return self.view_id == view_id and not self.are_gone
+
+    def have(self, seqno: int, streams: Sequence[Finished]) -> int:
+        """Return up to where the takers have the outbox's stream. All of it up to
+        `seqno` is acknowledged; `streams` are what members of the succession sent, the
+        earliest first.
+
+        A member that came late has not the begin of a stream. So a stream counts for a
+        taker only if it goes on where the taker is.
+        """
+        reached = []
+        for taker in self.chosen:
+            place = seqno
+            for stream in streams:
+                after, last = stream.get(taker, (place, place))
+                if after <= place < last:
+                    place = last
+            reached.append(place)
+        return min(reached) if self.expect else max(reached)

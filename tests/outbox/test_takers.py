@@ -1,0 +1,74 @@
+"""Whose acks count, and up to where the members that take the rows have the stream."""
+
+import pytest
+
+from ringcast import Address, View
+from ringcast.outbox.takers import Takers
+
+ME, R, S, R2 = Address("me", 1), Address("r", 2), Address("s", 3), Address("r", 4)
+
+
+def seen(expect, *views):
+    """Return takers that have seen views of these members. One who is gone in between
+    and back is named among the second."""
+    takers = Takers("me", expect)
+    before = ()
+    for number, members in enumerate(views, 1):
+        left = tuple(member for member in before if member not in members)
+        takers.on_view(View(number, (ME, *members), left=left))
+        before = members
+    return takers
+
+
+def test_without_others_nobody_takes_the_rows():
+    takers = seen([], ())
+    assert not takers.chosen and takers.missing == ()
+    takers.on_view(View(2, (ME, R)))
+    assert takers.chosen == {R} and takers.may_count(2)
+
+
+def test_all_that_are_expected_must_be_there_first():
+    takers = seen(["r", "s"], (), (S,))
+    assert not takers.chosen and takers.missing == ("r",)
+    takers.on_view(View(3, (ME, R, S)))
+    assert takers.chosen == {R, S}
+
+
+@pytest.mark.parametrize(("expect", "after", "are_gone"), [
+    (["r"], (R,), False), (["r"], (S,), True), (["r"], (R2, S), True), (["r", "s"], (R,), True),
+    ([], (R,), False), ([], (S,), False), ([], (), True), ([], (R2,), True)])
+def test_takers_are_gone_when_one_that_is_expected_or_all_have_left(expect, after, are_gone):
+    takers = seen(expect, (R, S), after)
+    assert takers.are_gone is are_gone and takers.may_count(2) is not are_gone
+
+
+def test_a_taker_that_was_away_between_two_views_is_gone():
+    takers = seen(["r"], (R,))
+    takers.on_view(View(9, (ME, R), left=(R,), joined=(R,)))
+    assert takers.are_gone
+
+
+def test_takers_that_have_gone_do_not_come_back():
+    assert seen(["r"], (R,), (), (R,)).are_gone
+
+
+def test_acks_of_a_view_that_was_not_seen_do_not_count():
+    takers = seen(["r"], (R,))
+    assert takers.may_count(1) and not takers.may_count(2)
+
+
+@pytest.mark.parametrize(("streams", "reached"), [
+    ([], 10),
+    ([{R: (0, 30), S: (0, 20)}], 20),
+    ([{R: (0, 30)}], 10),                               # S does not know
+    ([{R: (10, 30), S: (11, 30)}], 10),                 # S came too late
+    ([{R: (0, 30), S: (0, 30)}, {R: (30, 40), S: (20, 35)}], 35),
+    ([{R: (0, 30), S: (0, 30)}, {R: (31, 40), S: (31, 40)}], 30),
+    ([{R: (0, 8), S: (0, 9)}], 10),                     # acknowledged since
+    ([{R2: (0, 30)}], 10)])
+def test_all_that_are_expected_have_what_each_of_them_has(streams, reached):
+    assert seen(["r", "s"], (R, S)).have(10, streams) == reached
+
+
+def test_without_names_it_counts_what_one_has():
+    assert seen([], (R, S)).have(10, [{R: (0, 30), S: (0, 20)}, {S: (20, 25)}]) == 30
