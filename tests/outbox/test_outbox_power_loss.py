@@ -5,7 +5,7 @@ from outboxes import GROUP, put
 from powerloss import PowerLoss
 
 from ringcast.config import configure
-from ringcast.outbox.publisher import OwnedOutbox
+from ringcast.outbox.owned import OwnedOutbox
 from ringcast.outbox.store import BATCHES, PARTS, Outbox, number_of
 
 

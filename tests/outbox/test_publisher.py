@@ -209,8 +209,8 @@ def test_rows_are_sent_again_when_the_recorder_that_is_expected_has_gone(tmp_pat
             first.may_finish.clear()
             wait_for(lambda: other.got == payloads)
             first.channel.close(0, leave=False)
-            first.channel = Member("r2", port=port).channel     # closed in its place
-            other.channel.exclude("r")
+            with suppress(ConfigError):                         # the group has noticed it
+                other.channel.exclude("r")
             wait_for(lambda: outbox.status().state == "waits for r to join the group")
             assert not outbox.is_finished(number) and outbox.ledger().seqno == 0
         with Member("r", port=port) as second:
@@ -227,11 +227,10 @@ def test_a_publisher_that_is_excluded_while_it_runs_comes_back_and_repeats_nothi
         outbox = Outbox(tmp_path / "o")
         wait_for(lambda: outbox.ledger() is not None)
         number = put(outbox, "q", 0, payloads)
-        for count in (100, 30_000):
-            wait_for(lambda count=count: len(member.got) > count)
-            before = publishing.publisher.channel
-            member.channel.exclude("spark")
-            wait_for(lambda before=before: publishing.publisher.channel is not before)
+        wait_for(lambda: len(member.got) > 100)
+        before = publishing.publisher.channel
+        member.channel.exclude("spark")
+        wait_for(lambda: publishing.publisher.channel is not before)
         wait_for(lambda: outbox.is_finished(number))
         assert member.got == payloads
 

@@ -51,6 +51,7 @@ from ringcast.discovery import Discovery, parse
 from ringcast.endpoint import Endpoint
 from ringcast.errors import ConfigError, RingcastError
 from ringcast.protocols import frag
+from ringcast.protocols.membership.until import Until
 from ringcast.stack import Effects, Layer
 from ringcast.stacks import STACKS
 from ringcast.trace.recorder import Recorder
@@ -123,6 +124,9 @@ class Channel(SendPort):
             stream (see Succession). All of them must have the same max_bundle_size and
             max_datagram (off loopback: the same MTU), and send from one thread. Not
             with `members`.
+        until: called with each View when it is installed, on a thread of the channel
+            that may not wait. If it returns True, the channel closes at once with a
+            fault, and sends nothing in this view. Not with `members`.
         faults: layers from ringcast.protocols.faults, next to the wire.
         options: all other keywords are options; ringcast.config.Config has each with
             its meaning, unit, range and default.
@@ -145,8 +149,8 @@ class Channel(SendPort):
                  on_message: OnMessage | None = None, on_view: OnView | None = None,
                  on_undelivered: OnMessage | None = None, deliver: bool = True,
                  resume: Digest | None = None, session: Session | None = None,
-                 succession: Succession | None = None, faults: Sequence[Layer] = (),
-                 **options: Any) -> None:
+                 succession: Succession | None = None, until: Callable[[View], bool] | None = None,
+                 faults: Sequence[Layer] = (), **options: Any) -> None:
         self.config = configure(options, stack)
         self.stack = stack
         self.group = arguments.text("group", group)
@@ -165,11 +169,11 @@ class Channel(SendPort):
         if names is None and (resume is not None or session is not None):
             raise ConfigError("resume and session need a list of members; pass members, or leave "
                               "them out")
-        succession = arguments.succession(succession)
+        succession, until = arguments.succession(succession), arguments.callback("until", until)
+        if names is not None and (succession is not None or until is not None):
+            raise ConfigError("succession and until are for a group that forms itself; leave out "
+                              "members")
         if succession is not None:
-            if names is not None:
-                raise ConfigError("a succession is for a group that forms itself; leave out "
-                                  "members")
             session = Session(succession.next_incarnation(), succession.seqno)
         session = session or Session(new_incarnation())
         self.address = Address(name, session.incarnation)
@@ -185,7 +189,8 @@ class Channel(SendPort):
                 stack, self.address, names, self.config, group=group,
                 physical=self._transport.physical, receive_budget=self._transport.receive_budget,
                 resume=resume, receiving=deliver, session=session, conn_id=conn_id,
-                timestamp=session.epoch << 32, faults=faults,
+                timestamp=session.epoch << 32, filters=() if until is None else (Until(until),),
+                faults=faults,
                 anchor=time.time_ns() - time.monotonic_ns())
             seeking = None
             if discovery != "multicast":

@@ -46,7 +46,7 @@ SWEEP_INTERVAL = 60.0       # between two searches for parts that no batch names
 STOP_TIMEOUT = 5.0          # that a publisher that is stopped waits for acks
 KEEP_PARTS = 86_400.0       # until a part that no batch names is removed
 
-Join = Callable[[Succession, Callable[[View], object]], Channel]
+Join = Callable[[Succession, Callable[[View], bool]], Channel]
 
 
 def channel_factory(group: str, *, name: str, stack: str, **options: Any) -> tuple[Config, Join]:
@@ -58,15 +58,15 @@ def channel_factory(group: str, *, name: str, stack: str, **options: Any) -> tup
     """
     options = {"frag_timeout": 86_400_000} | options
     config = fitted(configure(options, stack), stack)
-    return config, lambda succession, on_view: Channel(
-        group, name=name, stack=stack, deliver=False, succession=succession, on_view=on_view,
+    return config, lambda succession, until: Channel(
+        group, name=name, stack=stack, deliver=False, succession=succession, until=until,
         **options)
 
 
 class Publisher:
     """Sends what is in `outbox` to the group, as the member `name`.
 
-    `join` opens a channel for a succession, with an on_view (deliver=False, not
+    `join` opens a channel for a succession, with an `until` (deliver=False, not
     connected yet). `expect` are the names of members that must have every row: nothing
     is sent before they are there, and no row is finished without their acks. Without
     any, at least one other member must take the rows. `keep_parts` is in seconds, see
@@ -104,11 +104,13 @@ class Publisher:
         """Join, and publish through one channel until its takers have gone."""
         self._set_status(Status("is joining the group"))
         takers = Takers(self.name, self.expect)
-        self.channel = self._join(Succession(self.ledger.origin, self.ledger.seqno), takers.on_view)
+        self.channel = self._join(Succession(self.ledger.origin, self.ledger.seqno),
+                                  takers.are_over_with)
         stream = Stream(self.outbox, self.channel, takers)
         try:
             self._check(self.channel.config)
-            if self._connect() and self._await_takers(takers) and self._is_at_its_place(stream):
+            if (self._connect(takers) and self._await_takers(takers)
+                    and self._is_at_its_place(stream)):
                 self._publish(stream)
         finally:
             stream.close(0.0 if stream.unfinished else STOP_TIMEOUT)
@@ -121,7 +123,7 @@ class Publisher:
 
     # ---------------------------------------------------------------------------- joining
 
-    def _connect(self) -> bool:
+    def _connect(self, takers: Takers) -> bool:
         """Connect. Return whether that was done before `stop` was set."""
         assert self.channel is not None
         joined = threading.Event()
@@ -130,12 +132,12 @@ class Publisher:
         try:
             self.channel.connect()
         except RingcastError:
-            if not self._stop.is_set():
+            if not self._stop.is_set() and not takers.are_gone:
                 raise
         finally:
             joined.set()
             watcher.join()
-        return not self._stop.is_set()
+        return not self._is_over(takers)
 
     def _close_on_stop(self, joined: threading.Event) -> None:
         assert self.channel is not None
@@ -155,11 +157,11 @@ class Publisher:
     def _is_over(self, takers: Takers) -> bool:
         """Return whether this channel is of no more use. Raise if no other would be."""
         assert self.channel is not None
-        if self._stop.is_set():
+        if self._stop.is_set() or takers.are_gone:
             return True
         if self.channel.fault is not None:
             raise ClosedError(self.channel.fault)
-        return takers.are_gone
+        return False
 
     def _is_at_its_place(self, stream: Stream) -> bool:
         """Return whether the channel begins where the takers have nothing more. If they

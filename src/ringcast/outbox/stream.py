@@ -80,8 +80,9 @@ class Stream:
         if not self._marks or self._marks[0].seqno > acknowledged:
             return []
         # status() waits for the turn in which the last ack came. If that ack counted
-        # because a taker was excluded, there is a view without it by now.
-        if not self.takers.may_count(self.channel.status()["view_id"]):
+        # because a taker was excluded, this turn has seen the view without it.
+        self.channel.status()
+        if self.takers.are_gone:
             return []
         reached: list[Mark] = []
         while self._marks and self._marks[0].seqno <= acknowledged:

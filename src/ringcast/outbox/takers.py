@@ -19,7 +19,7 @@ class Takers:
     with the names `expect`, of which all must stay; without any, all others that were
     there at first, of which one must stay.
 
-    Threads: the channel's callbacks call `on_view`; another thread reads.
+    Threads: the channel calls `are_over_with` in its turns; another thread reads.
     """
 
     def __init__(self, name: str, expect: Sequence[str]) -> None:
@@ -27,16 +27,16 @@ class Takers:
         self.chosen: frozenset[Address] = frozenset()
         self.missing = tuple(expect)
         self.are_gone = False
-        self.view_id = 0                        # of the view that was seen last
 
-    def on_view(self, view: View) -> None:
-        """See the next view."""
+    def are_over_with(self, view: View) -> bool:
+        """See the next view. Return whether takers have gone: the `until` of the
+        channel, which sends nothing any more then."""
         others = {member for member in view.members if member.name != self.name}
         if not self.chosen:
             self._choose(others)
         elif not self._stay(others - set(view.left)):
             self.are_gone = True
-        self.view_id = view.id                  # after all else, see may_count
+        return self.are_gone
 
     def _choose(self, others: Set[Address]) -> None:
         """Choose the takers, if all of them are there."""
@@ -50,10 +50,6 @@ class Takers:
         """Return whether takers that have been there all the time have the rows."""
         stay = self.chosen & others
         return stay == self.chosen if self.expect else bool(stay)
-
-    def may_count(self, view_id: int) -> bool:
-        """Return whether acks count that came up to the view with this id."""
-        return self.view_id == view_id and not self.are_gone
 
     def have(self, seqno: int, streams: Sequence[Finished]) -> int:
         """Return up to where the takers have the outbox's stream. All of it up to

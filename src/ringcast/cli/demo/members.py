@@ -151,8 +151,8 @@ def run_announcer(plan: DemoPlan, path: Path, stopped: Any,
     """Publish what Spark writes into the outbox, until the event `stopped` is set."""
     with OwnedOutbox(path, plan.group, configure(plan.options, plan.stack)) as outbox:
         publisher = Publisher(
-            outbox, SPARK, lambda succession, on_view: plan.channel(
-                SPARK, deliver=False, succession=succession, on_view=on_view),
+            outbox, SPARK, lambda succession, until: plan.channel(
+                SPARK, deliver=False, succession=succession, until=until),
             stopped, expect=[RECORDER])
         publisher.run()
         assert publisher.channel is not None

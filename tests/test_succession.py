@@ -1,0 +1,73 @@
+"""Several members, one after the other, send one stream; and a member ends with a
+view."""
+
+import pytest
+from channels import new_group
+from processes import wait_for
+
+from ringcast import Address, AnswerTimeoutError, Channel, ClosedError, ConfigError, Succession
+from ringcast.address import TURNS
+
+
+def test_members_of_a_succession_differ_and_have_one_origin():
+    succession = Succession.begin()
+    members = {Address("s", succession.next_incarnation()) for _ in range(10)}
+    assert len(members) > 1 and {member.origin for member in members} == {
+        Address("s", succession.origin)}
+    assert not members & {Address("s", succession.origin)}
+
+
+def test_any_other_member_is_its_own_origin():
+    with Channel(new_group(), stack="inproc") as channel:
+        assert channel.address.origin == channel.address
+
+
+def test_seqnos_go_on_and_the_end_is_told():
+    group, succession = new_group(), Succession.begin()
+    with Channel(group, name="r", stack="inproc", on_message=lambda batch: None) as receiver:
+        for begin in (0, 3, 6):
+            sender = Channel(group, name="s", stack="inproc", deliver=False, min_members=2,
+                             succession=Succession(succession.origin, begin)).connect()
+            sender.send_many([b"1", b"2", b"3"])
+            assert sender.close() == 0
+            assert receiver.finished_of(sender.address) == {receiver.address: (begin, begin + 3)}
+            assert receiver.end_of(sender.address.incarnation) == begin + 3
+        assert receiver.end_of(4711) is None
+        with pytest.raises(AnswerTimeoutError, match="not all members said"):
+            receiver.end_of(receiver.address, 0.05)
+
+
+@pytest.mark.parametrize("wrong", [Succession(0), Succession(5), Succession(1 << 63, -1),
+                                   Succession((1 << 63) + TURNS)])
+def test_an_impossible_succession_is_refused(wrong):
+    with pytest.raises(ConfigError, match="is out of range"):
+        Channel("g", stack="inproc", succession=wrong)
+
+
+@pytest.mark.parametrize("option", [{"succession": Succession.begin()},
+                                    {"until": lambda view: False}])
+def test_they_are_for_groups_that_form_themselves(option):
+    with pytest.raises(ConfigError, match="leave out members"):
+        Channel("g", name="a", members=["a"], stack="inproc", **option)
+
+
+def test_who_cannot_be_asked_says_so():
+    with pytest.raises(ConfigError, match="leave out members"), Channel(
+            new_group(), name="a", members=["a"], stack="inproc") as channel:
+        channel.end_of(1)
+    channel = Channel(new_group(), stack="inproc")
+    with pytest.raises(ClosedError, match="not connected"):
+        channel.end_of(1)
+    for wrong, error in ((0, ConfigError), (1 << 64, ConfigError), ("a", TypeError)):
+        with pytest.raises(error):
+            channel.end_of(wrong)
+    channel.close()
+
+
+def test_a_member_ends_in_the_turn_of_its_last_view():
+    group = new_group()
+    with Channel(group, name="a", stack="inproc", until=lambda view: "b" in view.names) as member:
+        assert member.fault is None
+        with Channel(group, name="b", stack="inproc"):
+            wait_for(lambda: member.fault is not None)
+    assert "was to end with the view" in member.fault
