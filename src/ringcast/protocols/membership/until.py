@@ -1,9 +1,10 @@
-"""A member that ends with a view: in the turn in which it installs that view, it says and
-sends nothing any more.
+"""A member that ends with a view: from the turn in which it installs that view, it
+says and sends nothing any more.
 
 A member that was excluded, or that excluded another one, may be together with it again
-soon. Then its stream goes on for the other one, but something is missing. A member whose
-receivers must have everything does not let that happen: it ends, and a new one begins.
+soon. Then its stream goes on for the other one, but something is missing. A member
+whose receivers must have everything does not let that happen: it ends, and a new one
+begins.
 """
 
 from collections.abc import Callable
