@@ -283,7 +283,7 @@ def test_a_member_that_hangs_ends_the_run(monkeypatch):
     monkeypatch.setattr(perf_run, "GRACE", 2.0)
     plan = udp_plan(senders=1, seconds=3, timeout=3)
     killer = signal_member("R1", signal.SIGSTOP, sending=60)
-    with pytest.raises(RunError, match="R1 did not finish"):
+    with pytest.raises(RunError, match=r"R1.* did not finish"):
         run_once(plan)
     killer.join()
     assert not left_over(plan)
