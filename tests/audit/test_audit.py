@@ -11,6 +11,7 @@ from pyarrow import parquet
 
 from ringcast.audit import aggregates, files as audit_files, groups as audit_groups, verdict
 from ringcast.audit.rows import Rows
+from ringcast.audit.synchrony import Paths
 from ringcast.trace import PART, VERSION, part_name
 from ringcast.trace.schema import SCHEMA
 
@@ -279,7 +280,7 @@ def test_the_aggregates_suspect_every_stream_in_which_a_row_is_wrong(result):
     audit, rows = result
     everything = list(audit.groups.got)
     suspects = set(audit_groups.suspects(audit.groups))
-    judge = verdict._Judge(rows, audit, 0, [])
+    judge = verdict._Judge(rows, audit, 0, [], Paths())
     begins = {key: begin for key in everything if (begin := judge._begin(*key)) is not None}
     with Rows(rows, everything, begins) as second:
         found = {(member, stream) for kind, member, stream, *_ in second.found()}
