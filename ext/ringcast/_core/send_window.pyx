@@ -272,7 +272,9 @@ cdef class SendPort:
         Raises ClosedError after close(); MessageTooLargeError above the option
         max_message_size (with NO_RELIABILITY: above what fits one datagram, which is
         ringcast.MAX_PAYLOAD on loopback); NotMemberError if `dest` is not in the view;
-        TypeError for anything but bytes; ConfigError for flags that do not exist.
+        NoQuorumError if the option partition is "primary" and this member is cut off
+        from the majority; TypeError for anything but bytes; ConfigError for flags that
+        do not exist.
         Messages to a member that leaves before it has acknowledged them go to
         `on_undelivered`.
         """
