@@ -29,8 +29,8 @@ class Paper(Layer):
     """What Membership needs of a multicast layer: it sends nothing, and has
     everything."""
 
-    def __init__(self, local):
-        self.local = local
+    def __init__(self, local, config):
+        self.local, self.config = local, config
         self.send_window = Gate()
         self.sent = 0
         self.has = {}                   # up to where each stream has come
@@ -45,6 +45,9 @@ class Paper(Layer):
         if self.frozen is None:
             self.frozen = {**self.has, self.local.incarnation: self.sent}
         return dict(self.frozen)
+
+    def may_end_at(self, cut):
+        return True
 
     def agree(self, agreed):
         self.agreed.append(agreed)
@@ -78,7 +81,7 @@ class Node:
         self.physical = f"{name}.{world.rng.getrandbits(32)}"
         self.address = Address(name, world.rng.getrandbits(63) + 1)
         config = configure(world.options | options)
-        self.paper = Paper(self.address)
+        self.paper = Paper(self.address, config)
         self.layer = Membership(self.address, config, self.paper, {"stack": "paper"})
         self.stack = Stack([self.paper, self.layer], local=self.address, group="world",
                            physical=self.physical)

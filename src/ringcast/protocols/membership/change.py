@@ -24,7 +24,7 @@ from ringcast.protocols.membership.messages import (
     ViewId,
 )
 from ringcast.protocols.membership.primary import Verdict, judge_view, merged_roots
-from ringcast.protocols.seqnos import Seqno, precedes
+from ringcast.protocols.seqnos import MODULUS, Seqno, precedes
 from ringcast.stack import Instant
 
 LEAST_PAUSE = 10_000_000        # nanoseconds between two repeats of PREPARE or INSTALL, at first
@@ -41,6 +41,7 @@ class Change:
     seats: list[Seat]
     left: Mapping[int, Sequence[Quorum]]
     began: Instant
+    window: int                         # messages that a sender may have sent since its report
     finish: Install | None = None
     roots: Sequence[ViewId] = ()
     reports: dict[int, Report] = field(default_factory=dict)
@@ -145,6 +146,9 @@ class Change:
         stream, and who."""
         said = [(self.reports[member].digest[sender], member) for member in together
                 if sender in self.reports[member].digest]
+        if sender in self.members:      # nobody can have more than it can have sent by now
+            last = (self.reports[sender].digest[sender] + self.window) % MODULUS
+            said = [each for each in said if not precedes(last, each[0])]
         cut, holder = said[0]
         for seqno, member in said[1:]:
             if precedes(cut, seqno):

@@ -8,7 +8,8 @@ change that waits for somebody who does not answer is begun again without that o
 from typing import TYPE_CHECKING
 
 from ringcast.address import EVERYONE
-from ringcast.config import nanoseconds
+from ringcast.config import MAX_MEMBERS, nanoseconds
+from ringcast.protocols.latest import Latest
 from ringcast.protocols.membership.change import Change
 from ringcast.protocols.membership.messages import (
     INSTALL,
@@ -21,15 +22,16 @@ from ringcast.protocols.membership.messages import (
     Seat,
 )
 from ringcast.protocols.membership.primary import Verdict
+from ringcast.protocols.membership.sense import COUNTER
 from ringcast.stack import Instant
 
 if TYPE_CHECKING:
     from ringcast.protocols.membership.layer import Membership
 
-COUNTER = 32                            # bits of a view's id below its counter
 MAKER = (1 << COUNTER) - 1              # these bits: the coordinator that made it
 GATHER = nanoseconds(5.0)               # for how long joins are gathered
 GIVE_WAY = nanoseconds(250.0)           # for how long strangers are left to another coordinator
+MOST_OFFERS = 16                        # of other groups, that are remembered
 JOINING = nanoseconds(500.0)            # after which a joiner that does not answer is dropped
 
 
@@ -41,7 +43,7 @@ class Coordinator:
     def __init__(self, layer: "Membership") -> None:
         self.layer = layer
         self.change: Change | None = None
-        self.offered: dict[int, Install] = {}
+        self.offered: Latest[int, Install] = Latest(MOST_OFFERS)
         self.gather_until: Instant | None = None
         self.gives_way_until: Instant | None = None     # to the coordinator of another group
         self.num_changes = 0
@@ -54,6 +56,11 @@ class Coordinator:
     def stop(self) -> None:
         """Give up what this member has begun: it is not the coordinator."""
         self.change = None
+
+    def join(self) -> None:
+        """There is a new view: whoever wanted to come may ask again."""
+        self.offered.clear()
+        self.gives_way_until = None
 
     def give_way(self, now: Instant) -> bool:
         """Let the coordinator of another group take us in, and begin nothing for
@@ -142,8 +149,9 @@ class Coordinator:
         in."""
         for member in members:
             self.layer.meeting.discovery.forget(member)
-        self.offered = {who: offer for who, offer in self.offered.items()
-                        if not any(offer.seat(member) for member in members)}
+        for who, offer in list(self.offered.items()):
+            if any(offer.seat(member) for member in members):
+                del self.offered[who]
 
     def take_installed(self, sender: int, installed: Installed, now: Instant) -> None:
         """When all are complete, tell everybody. A member that asks again missed
@@ -226,7 +234,7 @@ class Coordinator:
         if self.gives_way_until is not None and now >= self.gives_way_until:
             self.gives_way_until = None
         for seat in others + layer.meeting.discovery.candidates():
-            if seat.name not in names and self.gives_way_until is None:
+            if seat.name not in names and self.gives_way_until is None and len(seats) < MAX_MEMBERS:
                 names.add(seat.name)
                 seats.append(seat)
         is_same = [seat.incarnation for seat in seats] == list(layer.members)
@@ -246,8 +254,8 @@ class Coordinator:
         highest = max(layer.promised, layer.view_id, finish.id if finish else 0)
         view_id = ((highest >> COUNTER) + 1 << COUNTER) | (layer.local.incarnation & MAKER)
         verdict = verdict or layer.voting.foresee([seat.incarnation for seat in seats])
-        self.change = Change(view_id, seats, dict(layer.leavers), now, finish,
-                             verdict.roots(view_id))
+        self.change = Change(view_id, seats, dict(layer.leavers), now,
+                             layer.multicast.config.capacity, finish, verdict.roots(view_id))
         layer.update_routes()
         self.send(now)
 

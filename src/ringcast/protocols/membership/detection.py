@@ -68,7 +68,8 @@ class Detection:
         self.heard: dict[int, Instant] = {}
         self.probing: dict[int, Probing] = {}
         self.silent: set[int] = set()                   # members that we suspect
-        self.reports: dict[int, set[int]] = {}          # whom others suspect
+        self.reports: dict[int, set[int]] = {}          # whom others suspect ...
+        self.said: dict[int, Instant] = {}              # ... and when each of them said so last
         self.alone: dict[tuple[int, int], Instant] = {}     # (who, whom): since when
         self.departed: set[int] = set()                 # members that must go ...
         self.excluded: set[int] = set()                 # ... those of them that an operator named
@@ -88,7 +89,7 @@ class Detection:
         self.probing = {member: probing for member, probing in self.probing.items()
                         if member in self.watched}
         self.silent &= self.watched
-        self.reports = {}
+        self.reports, self.said = {}, {}
         self.alone = {}
         self.excluded &= set(members)
         self.departed = set(self.excluded)
@@ -122,7 +123,7 @@ class Detection:
         suspects = set(silent) & self.layer.members.keys()
         for member in suspects - self.reports.get(sender, set()):
             self._begin_to_probe(member, PROBES_REFUSED, REFUSED_PAUSE, now)
-        self.reports[sender] = suspects
+        self.reports[sender], self.said[sender] = suspects, now
         self._probe(now)
 
     def depart(self, members: Collection[int]) -> None:
@@ -145,6 +146,7 @@ class Detection:
 
     def gone(self, now: Instant) -> set[int]:
         """Return the members that must go."""
+        self._drop_old_reports(now)
         suspected = {*self.silent, *(member for who in self.reports.values() for member in who)}
         gone = set(self.departed)
         alone: dict[tuple[int, int], Instant] = {}
@@ -161,6 +163,15 @@ class Detection:
             if now - since >= self.timeout and not {voter, member} & gone:
                 gone.add(member if voter == self.layer.acting(gone) else voter)
         return gone - {self.layer.local.incarnation}
+
+    def _drop_old_reports(self, now: Instant) -> None:
+        """Forget suspicions that were not repeated: who has one repeats it with each
+        heartbeat. So one SUSPECTS that is forged, or withdrawn by one that was lost,
+        does not count until the next view."""
+        lasts = max(self.timeout // 2, 3 * self.interval)
+        for member, said in list(self.said.items()):
+            if now - said > lasts:
+                del self.reports[member], self.said[member]
 
     def _voters(self, member: int) -> set[int]:
         """Return who watches a member and is not suspected by us."""

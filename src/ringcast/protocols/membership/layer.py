@@ -9,6 +9,7 @@
     primary.py      which part of a group is primary
     views.py        what a view that is agreed on means for one member
     messages.py     what members say to each other
+    sense.py        what of that can be true at all
     asking.py       the layer of one who asks who is there, and does not come
 
 The oldest member of a view coordinates it. It gathers who wants to come (SEEK), who
@@ -37,7 +38,7 @@ from ringcast.address import EVERYONE, Address
 from ringcast.config import Config, nanoseconds
 from ringcast.errors import ConfigError
 from ringcast.kinds import takes
-from ringcast.protocols.membership.coordinator import COUNTER, MAKER, Coordinator
+from ringcast.protocols.membership.coordinator import MAKER, Coordinator
 from ringcast.protocols.membership.detection import Detection
 from ringcast.protocols.membership.leaving import Leaving
 from ringcast.protocols.membership.meeting import Meeting
@@ -73,12 +74,11 @@ from ringcast.protocols.membership.messages import (
 )
 from ringcast.protocols.membership.primary import Voting
 from ringcast.protocols.membership.seldom import Seldom
+from ringcast.protocols.membership.sense import Ceiling, is_prepare, is_report, is_view
 from ringcast.protocols.membership.views import agreed_for, view_for
 from ringcast.protocols.multicast.base import Multicast
 from ringcast.stack import Instant, Layer, Packet
 
-FARTHEST = 1 << 20                      # views that an id may be ahead of ours ...
-HIGHEST = 1 << 30                       # ... and of none
 WAIT = nanoseconds(500.0)               # for the view that was promised
 
 
@@ -95,6 +95,7 @@ class Membership(Layer):
         self.coordinator, self.leaving = Coordinator(self), Leaving(self)
         self.install: Install | None = None             # the view that we have
         self.members: dict[int, Seat] = {}              # of it, the oldest first
+        self.ceiling = Ceiling()
         self.promised = 0                               # the last PREPARE that we answered ...
         self.promised_at: Instant = 0                   # ... and when
         self.leavers: dict[int, list[Quorum]] = {}      # who says LEAVE, and what it knew
@@ -227,7 +228,8 @@ class Membership(Layer):
     @takes(OFFER)
     def _on_offer(self, sender: int, offer: Install, now: Instant) -> bool:
         """On reception of OFFER."""
-        if not are_numbers(offer) or offer.seat(sender) is None:
+        if not is_view(offer) or offer.seat(sender) is None or not self.ceiling.allows(
+                offer.id, now):
             return False
         if self.is_open:
             self.meeting.take_offer(sender, offer)
@@ -245,7 +247,7 @@ class Membership(Layer):
         if sender not in self.members:
             self.meeting.hear_stranger(sender, alive.view_id, now)
             return True
-        if alive.settled == self.view_id:
+        if alive.settled == self.view_id and self.multicast.is_complete():
             self.settle()
         if alive.view_id > self.view_id and self.asked.allows(now):
             self.send_control(ASK, Empty(), sender, now)
@@ -295,7 +297,7 @@ class Membership(Layer):
     @takes(PREPARE)
     def _on_prepare(self, sender: int, prepare: Prepare, now: Instant) -> bool:
         """On reception of PREPARE."""
-        if not are_numbers(prepare) or not self._is_plausible(prepare.id):
+        if not is_prepare(prepare) or not self.ceiling.allows(prepare.id, now):
             return False
         self.take_prepare(sender, prepare, now)
         return True
@@ -312,7 +314,8 @@ class Membership(Layer):
             return
         self.update_routes(prepare.seats)
         is_taken = self.coordinator.is_taken(sender, now)
-        if is_taken or prepare.id < self.promised:
+        is_void = self.install is None and now - self.promised_at >= WAIT
+        if is_taken or (prepare.id < self.promised and not is_void):
             promised = 0 if is_taken else self.promised
             self.send_control(REFUSE, Refuse(prepare.id, promised), sender, now)
             return
@@ -335,15 +338,12 @@ class Membership(Layer):
             self.voting.attempt(prepare)
             self.send_control(REPORT, report, sender, now)
 
-    def _is_plausible(self, view_id: int) -> bool:
-        """Return whether a group can have had so many views since we heard of it."""
-        known = self.view_id or HIGHEST << COUNTER
-        return view_id >> COUNTER <= (max(self.promised, known) >> COUNTER) + FARTHEST
 
     @takes(INSTALL)
     def _on_install(self, sender: int, install: Install, now: Instant) -> bool:
         """On reception of INSTALL."""
-        if not are_numbers(install) or not self._is_plausible(install.id):
+        if not is_view(install) or install.seat(sender) is None or not self.ceiling.allows(
+                install.id, now):
             return False
         self.take_install(sender, install, now)
         return True
@@ -395,6 +395,8 @@ class Membership(Layer):
             return
         if any(seat.before != before for seat in install.seats if seat.incarnation in self.members):
             return                                      # a member of our view is with us or gone
+        if not self.multicast.may_end_at(mine.cut):
+            return
         agreed = agreed_for(self.local.incarnation, install, before)
         former, self.install = self.members, install
         self.members = {seat.incarnation: seat for seat in install.seats}
@@ -402,7 +404,7 @@ class Membership(Layer):
         self.voting.install(install)
         self.leavers = {member: self.leavers[member] for member in self.members
                         if member in self.leavers}
-        self.coordinator.offered, self.coordinator.gives_way_until = {}, None
+        self.coordinator.join()
         self.meeting.join(not before, bool(former.keys() - self.members.keys()), now)
         self.num_views += 1
         self.update_routes()
@@ -424,7 +426,7 @@ class Membership(Layer):
     @takes(REPORT)
     def _on_report(self, sender: int, report: Report, now: Instant) -> bool:
         """On reception of REPORT."""
-        if not are_numbers(report) or sender not in report.digest:
+        if not is_report(sender, report):
             return False
         self.coordinator.take_report(sender, report, now)
         return True
@@ -432,7 +434,7 @@ class Membership(Layer):
     @takes(REFUSE)
     def _on_refuse(self, sender: int, refuse: Refuse, now: Instant) -> bool:
         """On reception of REFUSE."""
-        if not are_numbers(refuse) or not self._is_plausible(refuse.promised):
+        if not are_numbers(refuse) or not self.ceiling.allows(refuse.promised, now):
             return False
         self.coordinator.take_refusal(sender, refuse, now)
         return True

@@ -176,7 +176,7 @@ class Meeting:
         layer = self.layer
         if layer.install is not None and not (
                 layer.members.keys() & {sender, *(seat.incarnation for seat in offer.seats)}):
-            layer.coordinator.offered[sender] = offer
+            layer.coordinator.offered.remember(sender, offer)
 
     def hear_stranger(self, sender: int, view_id: int, now: Instant) -> None:
         """Somebody says ALIVE in a view that is not ours."""

@@ -43,7 +43,7 @@ class Present(msgspec.Struct, array_like=True):
     physical: Physical
     terms: Terms
     view_id: ViewId
-    size: int                           # members of the view
+    size: Annotated[int, Meta(ge=1, le=MAX_MEMBERS)]    # members of the view
     coordinator: int
     taken: Name | None = None           # a name that is not free, for the one who seeks with it
     names: Names = []                   # of the members, the oldest first, for the one who asks

@@ -392,6 +392,10 @@ class Multicast(Rules):
         the next view, deliver and purge nothing beyond."""
         return self.flushing.prepare(now)
 
+    def may_end_at(self, cut: Seqno) -> bool:
+        """Return whether the members can have agreed on this cut of our stream."""
+        return self.flushing.may_end_at(cut)
+
     def agree(self, agreed: Agreed) -> None:
         """Note what the members agreed on for the view that comes next."""
         self.flushing.agreed = agreed

@@ -163,6 +163,16 @@ class Flush:
             self.frozen = dict(streams.values())
         return dict(self.reported)
 
+    def may_end_at(self, cut: Seqno) -> bool:
+        """Return whether a cut of our own stream can be true: it is not before our
+        report, nor more than a window behind what we have sent since."""
+        window = self.layer.send_window
+        if self.reported is None:
+            return False
+        reported = self.reported[self.layer.local.incarnation]
+        most = (window.sent - reported) % MODULUS + window.ring.capacity
+        return (cut - reported) % MODULUS <= most
+
     def bound_purge(self, seqno: Seqno) -> Seqno:
         """Return up to where our own messages may be purged, of those up to `seqno`."""
         if self.reported is None:
@@ -205,6 +215,8 @@ class Flush:
         members = {member.incarnation: member for member in view.members}
         stay = agreed.together & layer.members.keys() & members.keys()
         cuts = self._end_streams(agreed) if layer.members and layer.receiving else {}
+        self._lower_cuts({stream: cut for stream, cut in cuts.items()
+                          if stream.sender.incarnation in stay})
         most_departed = max(MOST_LEAVING, len(layer.members))
         for member in [member for member in layer.members if member not in stay]:
             self._depart(member, agreed)
@@ -244,6 +256,13 @@ class Flush:
             if layer.retransmits:
                 window.ring.announce(cut)
         return cuts
+
+    def _lower_cuts(self, cuts: dict[Stream, Seqno]) -> None:
+        """Let views that wait not wait for more of a member than it has sent by now,
+        whatever somebody has reported of it: it is still there, and reports itself."""
+        for pending in self.pending:
+            for stream in pending.cuts.keys() & cuts.keys():
+                pending.cuts[stream] = earlier(pending.cuts[stream], cuts[stream])
 
     def _depart(self, sender: int, agreed: Agreed) -> None:
         """Hold the stream of a sender that is gone."""

@@ -1,0 +1,160 @@
+"""One view change, as its coordinator decides it; and what members do that others must
+not take for the whole truth."""
+
+from membership_world import MS, World
+
+from ringcast.protocols.membership.change import MOST_PAUSE, Change
+from ringcast.protocols.membership.messages import SUSPECTS, Install, Report, Seat, Suspects
+from ringcast.protocols.membership.primary import Verdict
+
+WINDOW, NOT_PRIMARY = 8, Verdict(False, [])
+BEFORE, NEXT = 1 << 32, 2 << 32
+
+
+def seat(number, before=BEFORE):
+    return Seat(f"m{number}", number, "x", before)
+
+
+def change(*members):
+    return Change(NEXT, [seat(member) for member in members], {}, 0, WINDOW)
+
+
+def reported(change, digests):
+    """Let members report."""
+    for member, digest in digests.items():
+        change.reports[member] = Report(NEXT, BEFORE, digest, [])
+    return change
+
+
+def test_the_cut_is_the_highest_of_all_reports_and_its_reporter_holds_it():
+    attempt = reported(change(1, 2), {1: {1: 5, 2: 7, 3: 1}, 2: {1: 5, 2: 7, 3: 4}})
+    install = attempt.decide(None, NOT_PRIMARY)
+    assert [seat.cut for seat in install.seats] == [5, 7]
+    assert [(gone.incarnation, gone.cut, gone.holder) for gone in install.gone] == [(3, 4, 2)]
+
+
+def test_nobody_can_have_more_than_a_window_beyond_what_the_sender_has_reported():
+    """One report far ahead would have all wait for what is never sent."""
+    for far in (5 + WINDOW + 1, 1 << 40, (1 << 63) + 4):
+        attempt = reported(change(1, 2), {1: {1: 5, 2: 0}, 2: {1: far, 2: 0}})
+        assert attempt.decide(None, NOT_PRIMARY).seats[0].cut == 5, far
+    attempt = reported(change(1, 2), {1: {1: 5, 2: 0}, 2: {1: 5 + WINDOW, 2: 0}})
+    assert attempt.decide(None, NOT_PRIMARY).seats[0].cut == 5 + WINDOW
+
+
+def test_what_a_coordinator_that_died_has_begun_is_finished_first():
+    """Member 1 has installed a view that 2, who is in it, has not."""
+    begun = Install(NEXT - 1, [seat(1), seat(2)], [], [])
+    attempt = change(1, 2)
+    attempt.reports[1] = Report(NEXT, begun.id, {1: 0}, [], False, begun)
+    attempt.reports[2] = Report(NEXT, BEFORE, {2: 0}, [])
+    assert attempt.unfinished(None) is begun
+    attempt.reports[2] = Report(NEXT, begun.id, {2: 0}, [])
+    assert attempt.unfinished(begun) is None
+
+
+def test_what_is_not_answered_is_repeated_ever_more_rarely():
+    attempt, now, times = change(1, 2), 0, []
+    while now < 10 * MOST_PAUSE:
+        if attempt.is_repeat_due(now):
+            times.append(now)
+        now += MS
+    pauses = [later - earlier for earlier, later in zip(times, times[1:], strict=False)]
+    assert pauses == sorted(pauses) and pauses[0] < pauses[-1] == MOST_PAUSE
+
+
+# --------------------------------------------------------------------------------------- in a group
+
+def formed(names="ABCDE", **options):
+    world = World(3, **options).start(*names)
+    assert world.run_until_one(5000) is not None
+    world.run(500)
+    return world
+
+
+def others(world):
+    """Return the members that do not coordinate, the oldest first."""
+    return [world[name] for name in world["A"].view.names[1:]]
+
+
+def num_views(world):
+    return {len(node.views) for node in world.nodes.values()}
+
+
+def test_a_group_is_settled_only_when_all_have_what_comes_before():
+    world = World(3).start(*"ABC")
+    slow = world["B"].paper
+    slow.complete = False
+    world.run(3000)
+    assert [node.paper.num_settled for node in world.nodes.values()] == [0, 0, 0]
+    slow.complete = True
+    world.run(500)
+    assert [node.paper.num_settled for node in world.nodes.values()] == [1, 1, 1]
+
+
+def test_a_leave_that_is_lost_is_said_again():
+    world = formed()
+    leaver = others(world)[1]
+    world.cut = {(leaver.name, name) for name in world.nodes}
+    leaver.leave()
+    world.run(1)
+    world.cut.clear()
+    world.run(1000)
+    assert leaver.layer.has_left
+
+
+def test_a_silent_member_that_answers_a_probe_is_suspected_by_nobody():
+    world = formed()
+    others(world)[1].pause(2100)
+    world.run(5000)
+    assert num_views(world) == {1}
+    assert sum(node.layer.detection.num_probes for node in world.nodes.values()) > 0
+    assert not any(node.layer.detection.num_suspected for node in world.nodes.values())
+
+
+def test_one_whose_datagram_is_refused_is_probed_before_it_is_suspected():
+    world = formed("AB")
+    for node, other in (world["A"], world["B"]), (world["B"], world["A"]):
+        node.stack.refused([other.address.incarnation], world.now)
+        node.end_turn()
+        assert not node.layer.detection.silent and node.layer.detection.num_probes == 1
+    world.run(1000)
+    assert num_views(world) == {1}
+
+
+def test_a_member_that_was_paused_begins_to_listen_anew_and_probes_nobody():
+    world = formed()
+    late = others(world)[1]
+    for node in world.nodes.values():
+        node.pause(10_000)
+    world.run(12_000)
+    assert late.layer.detection.num_pauses == 1 and late.layer.detection.num_probes == 0
+
+
+def test_one_suspicion_is_not_enough_against_a_member():
+    """If the path from one member to another is broken, the one who hears nothing
+    goes, and first."""
+    world = formed()
+    unheard, deaf = others(world)[1:3]
+    world.cut = {(unheard.name, deaf.name)}
+    while num_views(world) == {1}:
+        world.run(1)
+    world.run(100)
+    assert deaf.address not in others(world)[0].view and unheard.address in others(world)[0].view
+
+
+def forge(world, source, kind, body):
+    """All others hear what `source` has not said."""
+    datagram = source.stack.control(kind, body).data
+    for node in world.nodes.values():
+        if node is not source:
+            node.arrive(datagram)
+
+
+def test_one_suspicion_that_is_not_repeated_excludes_nobody():
+    world = formed()
+    slandered, slanderer = others(world)[:2]
+    forge(world, slanderer, SUSPECTS, Suspects(world["A"].view.id, [
+        slandered.address.incarnation]))
+    world.run(10_000)
+    assert num_views(world) == {1}

@@ -1,0 +1,145 @@
+"""What one datagram in another's name can do to the membership of a group
+(docs/threats.md), and what it cannot."""
+
+import pytest
+from membership_world import MS, World
+
+from ringcast.address import Address
+from ringcast.protocols.membership import sense
+from ringcast.protocols.membership.messages import (
+    ALIVE,
+    INSTALL,
+    LEAVE,
+    PREPARE,
+    SEEK,
+    Alive,
+    Gone,
+    Install,
+    Leave,
+    Prepare,
+    Seat,
+    Seek,
+)
+from ringcast.stack import Layer, Stack
+
+HIGH = (sense.FIRST_LAST - 1) << sense.COUNTER
+VIEW = 1 << 33
+
+
+def formed(names="ABC", **options):
+    world = World(5, **options).start(*names)
+    assert world.run_until_one(5000) is not None
+    world.run(500)
+    return world
+
+
+def hear(node, sender, kind, body):
+    """`node` hears what `sender` has not said; a number is a stranger."""
+    if isinstance(sender, int):
+        stack = Stack([Layer()], local=Address("Z", sender), group="world")
+    else:
+        stack = sender.stack
+    node.arrive(stack.control(kind, body).data)
+
+
+def test_a_joiner_keeps_no_promise_to_somebody_who_does_not_come():
+    world = formed("AB")
+    world.start("C")
+    world.at(world.now, lambda: None)
+    world.run(0.01)
+    joiner = world["C"]
+    hear(joiner, 77, PREPARE, Prepare(HIGH, [Seat("Z", 77, "z", 0), joiner.layer.seat()]))
+    world.run(0.1)
+    assert joiner.layer.promised == HIGH
+    assert world.run_until_one(5000) is not None and len(joiner.view) == 3
+
+
+def test_a_group_whose_ids_somebody_drives_up_goes_on():
+    world = formed()
+    for step in range(30):
+        for node in world.nodes.values():
+            counter = node.layer.ceiling.counter + step % 3 * sense.STEP
+            far = Prepare(counter << sense.COUNTER, [Seat("Z", 77, "z", 0), node.layer.seat()])
+            hear(node, world["A"], PREPARE, far)
+        world.run(100)
+    world.run(3000)
+    world.start("D")
+    assert world.run_until_one(10_000) is not None
+    assert world["D"].view.id >> sense.COUNTER < sense.FIRST_LAST + 20 * sense.STEP
+
+
+def test_a_leave_of_another_view_takes_nobody_out():
+    world = formed()
+    for node in world.nodes.values():
+        for other in world.nodes.values():
+            if node is not other:
+                hear(node, other, LEAVE, Leave(node.layer.view_id - 1))
+    world.run(3000)
+    assert {len(node.views) for node in world.nodes.values()} == {1}
+
+
+def test_a_member_that_is_not_complete_knows_that_nothing_is_settled():
+    world = World(5).start(*"ABC")
+    for node in world.nodes.values():
+        node.paper.complete = False
+    world.run(2000)
+    node, other = world["A"], world["B"]
+    view_id = node.layer.view_id
+    hear(node, other, ALIVE, Alive(view_id, view_id))
+    world.run(10)
+    assert view_id and node.paper.num_settled == 0
+
+
+def test_however_many_seek_a_view_can_be_prepared():
+    world = formed()
+    for number in range(1000, 1400):
+        for node in world.nodes.values():
+            hear(node, number, SEEK, Seek(f"m{number}", "nowhere", node.layer.meeting.terms))
+    world.run(1)
+    world["C"].crash()
+    world.run(1000)
+    assert all(len(node.layer.coordinator.change.seats) <= 256 for node in world.living()
+               if node.layer.coordinator.change is not None)
+    assert world.run_until_one(20_000) is not None
+
+
+def test_no_member_installs_a_view_that_ends_its_stream_where_it_cannot_end():
+    world = formed()
+    node, other = world["A"], world["B"]
+    node.paper.may_end_at = lambda cut: cut == 0
+    before = node.layer.view_id
+    view_id = before + (1 << sense.COUNTER)
+    seats = [Seat(each.name, each.address.incarnation, each.physical, before, 5)
+             for each in world.nodes.values()]
+    hear(node, other, PREPARE, Prepare(view_id, seats))
+    hear(node, other, INSTALL, Install(view_id, seats, [], []))
+    world.run(1)
+    assert node.layer.view_id == before
+    world.run(3000)
+    assert world.is_one()
+
+
+@pytest.mark.parametrize("install", [
+    Install(VIEW, [Seat("A", 1, "", 0), Seat("A", 2, "", 0)], [], []),
+    Install(VIEW, [Seat("A", 1, "", 0), Seat("B", 1, "", 0)], [], []),
+    Install(VIEW, [Seat("A", 0, "", 0)], [], []),
+    Install(VIEW, [Seat("A", 1, "", VIEW)], [], []),
+    Install(VIEW, [Seat("A", 1, "", 7)], [Gone(2, 7, 0, 3)], []),
+    Install(VIEW, [Seat("A", 1, "", 7)], [Gone(2, 8, 0, 1)], []),
+    Install(VIEW, [Seat("A", 1, "", 7)], [Gone(1, 7, 0, 1)], []),
+    Install(VIEW, [Seat("A", 1, "", 7)], [Gone(2, 7, 0, 1), Gone(2, 7, 1, 1)], []),
+    Install(VIEW, [Seat("A", 1, "", 0, 1 << 64)], [], []),
+    Install(VIEW, [Seat("A", -1, "", 0)], [], []),
+], ids=["a name twice", "a member twice", "nobody", "from no earlier view",
+        "a holder who is not there", "a holder from elsewhere", "gone and there", "gone twice",
+        "a long number", "a negative one"])
+def test_what_contradicts_itself_is_no_view(install):
+    assert not sense.is_view(install)
+    assert sense.is_view(Install(VIEW, [Seat("A", 1, "", 7)], [Gone(2, 7, 0, 1)], []))
+
+
+def test_the_ceiling_rises_seldom():
+    ceiling, far = sense.Ceiling(), (1 << 64) - 1
+    for instant in range(0, 10_000, 10):
+        assert not ceiling.allows(far, instant * MS)
+    assert ceiling.counter == sense.FIRST_LAST + 20 * sense.STEP
