@@ -1,4 +1,5 @@
-"""Deliberate mistakes in the protocol code, each of which the simulator must catch.
+"""Deliberate mistakes in the protocol code, each of which the simulator must catch, or a
+test of the layer, where that is much quicker.
 
 A mutation names a function by its qualified name ("Mcast.purge"), whichever file of
 the package it is in; a class may stand for a function. It replaces `old`, which occurs
@@ -22,7 +23,8 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-PACKAGE = Path(__file__).parents[2] / "src" / "ringcast"
+ROOT = Path(__file__).parents[2]
+PACKAGE = ROOT / "src" / "ringcast"
 SEEDS = 200                             # of each kind that a mutation may survive at most
 
 HUNT = """
@@ -76,6 +78,13 @@ WAITING_FOR_VOTES = """(Settings(stack="nakack2-udp", threads=2, joins=3, unicas
                         Settings(stack="nakack2-tcp", threads=2, joins=3, unicast=0))"""
 SLOW = """(Settings(stack="nakack2-tcp", unicast=0, breaks=0, exclusions=6, slow=8, size=8000,
                     messages=1000, options={"xmit_interval": 0}),)"""
+FORMING = """(Settings(forming=True, members=3, unicast=0, threads=0, duration=1.0, crashes=2),
+             Settings(forming=True, members=4, unicast=0, threads=0, duration=1.0, crashes=3,
+                      loss=0.2, stack="nakack2-udp"),
+             Settings(forming=True, members=5, unicast=0, threads=0, duration=1.0, partitions=3,
+                      crashes=0))"""
+CHANGE = "tests/protocols/membership/test_change.py::"
+FLUSH = "tests/protocols/multicast/test_flush.py::"
 
 PARTED = """(Settings(forming=True, members=4, messages=40, unicast=0, large=0, crashes=2,
                       partitions=8, leaves=0, exclusions=0, pauses=0, jumps=0, slow=0, duration=3,
@@ -93,6 +102,7 @@ class Mutation:
     old: str
     new: str
     draws: str = TO_ALL
+    test: str = ""                      # catches it in place of the simulator, if that is quick
 
 
 MUTATIONS = [
@@ -384,6 +394,84 @@ MUTATIONS = [
              "        self.frame(dest, now, full_only)\n"
              "        if not full_only:\n"
              "            self.due.pop(dest, None)", WAITING),
+    # -------------------------------------------------------------------------------- view changes
+    Mutation("the cut is the lowest of all reports", "Change._cut",
+             "if precedes(cut, seqno):", "if precedes(seqno, cut):", FORMING),
+    Mutation("nothing is fetched from holders", "Flush.fetch",
+             "if not self.is_busy():", "if True:", FORMING),
+    Mutation("a successor does not finish what the one before began", "Change.unfinished",
+             "return install", "break",
+             test=CHANGE + "test_what_a_coordinator_that_died_has_begun_is_finished_first"),
+    Mutation("a member answers a lower PREPARE after a higher one", "Membership.take_prepare",
+             "if is_taken or (prepare.id < self.promised and not is_void):", "if is_taken:",
+             FORMING),
+    Mutation("a second PREPARE gets a newer report", "Flush.prepare",
+             "if self.reported is None:", "if True:", FORMING),
+    Mutation("own messages beyond the report are purged", "Flush.bound_purge",
+             "return earlier(seqno, self.reported[self.layer.local.incarnation])", "return seqno",
+             test=FLUSH + "test_nothing_is_purged_beyond_the_report_until_the_view"),
+    Mutation("a view is shown before the messages up to its cuts", "Flush._is_due",
+             "return not self.layer.receiving or not any(",
+             "return True or not any(", FORMING),
+    Mutation("messages beyond the report are delivered", "Flush.limit",
+             "for ends in (self.pending[0].cuts if self.pending else None, self.frozen):",
+             "for ends in (self.pending[0].cuts if self.pending else None,):", FORMING),
+    Mutation("a new member delivers before all are complete", "Flush.limit",
+             "if stream in self.unsettled:", "if False:", FORMING),
+    Mutation("a new member reports what it may have alone", "Flush.prepare",
+             "if window.stream not in self.unsettled:", "if True:",
+             test=FLUSH + "test_a_joiner_delivers_and_reports_no_stream_that_others_may_miss"),
+    Mutation("the group is settled before all are complete", "Coordinator.take_installed",
+             "if installed.complete:", "if True:",
+             test=CHANGE + "test_a_group_is_settled_only_when_all_have_what_comes_before"),
+    Mutation("all members hold nothing of a departed sender", "Flush._depart",
+             "window.offset, True, cut=cut)", "window.offset, True, cut=cut, is_held=False)",
+             FORMING),
+    Mutation("a holder that is gone too is asked for ever", "Flush._agree_on_departed",
+             "if gone.holder not in others:", "if False:",
+             test=FLUSH + "test_a_stream_that_no_member_holds_ends_with_what_has_come"),
+    Mutation("ids follow those of our own view only", "Coordinator.begin",
+             "highest = max(layer.promised, layer.view_id, finish.id if finish else 0)",
+             "highest = layer.view_id", FORMING),
+    Mutation("two coordinators may make the same id", "Coordinator.begin",
+             "((highest >> COUNTER) + 1 << COUNTER) | (layer.local.incarnation & MAKER)",
+             "(highest >> COUNTER) + 1 << COUNTER", FORMING),
+    Mutation("a joiner is the oldest member", "Coordinator._wanted",
+             "seats.append(seat)", "seats.insert(0, seat)", FORMING),
+    Mutation("PREPARE and INSTALL are sent once", "Change.is_repeat_due",
+             "self.due = now + self.pause", "self.due = 1 << 62",
+             test=CHANGE + "test_what_is_not_answered_is_repeated_ever_more_rarely"),
+    Mutation("a member that has promised a view waits for it for ever", "Membership._remind",
+             "if self._is_kept_waiting(now):", "if False:", FORMING),
+    Mutation("LEAVE is said once", "Membership._remind",
+             "self.leaving.say(now)", "pass",
+             test=CHANGE + "test_a_leave_that_is_lost_is_said_again"),
+    # ---------------------------------------------------------------------------- failure detection
+    Mutation("a silent member is suspected without a probe", "Detection._begin_to_probe",
+             "self.probing[member] = Probing(times, now, pause)", "self._suspect(member, now)",
+             test=CHANGE + "test_a_silent_member_that_answers_a_probe_is_suspected_by_nobody"),
+    Mutation("one who refuses is suspected without a probe", "Detection.refuse",
+             "self.probing[member] = Probing(PROBES_REFUSED, now, REFUSED_PAUSE, True)",
+             "self._suspect(member, now)",
+             test=CHANGE + "test_one_whose_datagram_is_refused_is_probed_before_it_is_suspected"),
+    Mutation("one suspicion is enough", "Detection.gone",
+             "if 2 * len(against) > len(voters):", "if against:",
+             test=CHANGE + "test_one_suspicion_is_not_enough_against_a_member"),
+    Mutation("our own lateness is the fault of others", "Detection.tick",
+             "self._recover(now)", "pass",
+             test=CHANGE + "test_a_member_that_was_paused_begins_to_listen_anew_and_probes_nobody"),
+    Mutation("who is silent is never probed", "Detection._look",
+             "if now - heard >= self.timeout * self.patience:", "if False:", FORMING),
+    Mutation("a suspicion counts until the next view", "Detection._drop_old_reports",
+             "if now - said > lasts:", "if False:",
+             test=CHANGE + "test_one_suspicion_that_is_not_repeated_excludes_nobody"),
+    # ------------------------------------------------------------------------------- what is kept
+    Mutation("receivers free what they have delivered", "Mcast._count_finished",
+             "return stream.keep() if self.flushes else stream.free()", "return stream.free()",
+             test=FLUSH + "test_a_receiver_keeps_what_not_all_members_have_finished"),
+    Mutation("LOW of another view is believed", "Multicast._on_highest",
+             "and highest.view_id == self.view_id", "",
+             test=FLUSH + "test_low_of_another_view_frees_nothing"),
     # ------------------------------------------------------------------ incarnations that come back
     Mutation("how far departed incarnations had come is forgotten", "ReceiveWindows.retire",
              "self.departed.remember(window.stream.sender.incarnation, window.stream)", "pass",
@@ -473,11 +561,16 @@ def hunt(mutation: Mutation) -> str:
             (copy / "_core" / library.name).symlink_to(library)
         (copy / path.relative_to(PACKAGE)).write_text(text)
         command = [sys.executable, "-c", HUNT % (SEEDS, mutation.draws)]
+        if mutation.test:
+            command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider",
+                       mutation.test]
         told = os.environ | {"PYTHONPATH": directory}
-        run = subprocess.run(command, env=told, capture_output=True, text=True)
+        run = subprocess.run(command, env=told, cwd=ROOT, capture_output=True, text=True)
         if run.returncode not in (0, 1) or (run.returncode == 1 and not run.stdout):
             raise RuntimeError(f"{mutation.name}: the simulation could not be run\n{run.stderr}")
-        return run.stdout.strip()
+        if mutation.test and run.returncode and " failed" not in run.stdout:
+            raise RuntimeError(f"{mutation.name}: the test could not be run\n{run.stdout}")
+        return run.stdout.strip() if run.returncode else ""
 
 
 if __name__ == "__main__":
