@@ -25,6 +25,24 @@ class Gate:
         self.is_open = True
 
 
+class PaperKeeping:
+    """Of a layer without messages: it keeps nothing."""
+
+    is_finished, is_too_much = True, False
+
+    def low(self):
+        return None
+
+    def kept(self):
+        return {}
+
+    def has_finished(self):
+        return self.is_finished
+
+    def holds_too_much(self):
+        return self.is_too_much
+
+
 class Paper(Layer):
     """What Membership needs of a multicast layer: it sends nothing, and has
     everything."""
@@ -38,7 +56,8 @@ class Paper(Layer):
         self.frozen = None
         self.agreed = []
         self.complete = True
-        self.num_settled = 0
+        self.num_settled = self.num_released = 0
+        self.keeping = PaperKeeping()
         self.failed_behind = []
 
     def prepare(self, now):
@@ -61,8 +80,9 @@ class Paper(Layer):
     def is_complete(self):
         return self.complete
 
-    def settle(self):
+    def settle(self, is_released=True):
         self.num_settled += 1
+        self.num_released += is_released
 
     def undelivered_behind(self, cut):
         self.failed_behind.append(cut)
@@ -80,9 +100,10 @@ class Node:
         self.world, self.name = world, name
         self.physical = f"{name}.{world.rng.getrandbits(32)}"
         self.address = Address(name, world.rng.getrandbits(63) + 1)
+        durable = options.pop("durable", False)
         config = configure(world.options | options)
         self.paper = Paper(self.address, config)
-        self.layer = Membership(self.address, config, self.paper, {"stack": "paper"})
+        self.layer = Membership(self.address, config, self.paper, {"stack": "paper"}, durable)
         self.stack = Stack([self.paper, self.layer], local=self.address, group="world",
                            physical=self.physical)
         self.alive, self.fault = True, None

@@ -130,6 +130,18 @@ def incarnation(argument: str, value: Any) -> int:
     return value
 
 
+def durability(value: Any, deliver: bool, is_listed: bool) -> bool:
+    """Return whether a member is durable. It must `deliver`, and no list may say who
+    the members are."""
+    if boolean("durable", value) and is_listed:
+        raise ConfigError("with a list of members all are waited for; leave out members, or "
+                          "durable")
+    if value and not deliver:
+        raise ConfigError("a durable member is one that messages are kept for; leave out "
+                          "deliver=False, or durable")
+    return bool(value)
+
+
 def instances(argument: str, value: Any, kinds: type[Item]) -> tuple[Item, ...]:
     """Return a sequence of objects of one class."""
     if not isinstance(value, Sequence) or isinstance(value, str | bytes):

@@ -24,6 +24,7 @@ MAX_DATAGRAM = 65_535 - UDP_HEADERS     # of IPv4, without the headers
 
 SCAN_INTERVAL = 3.0                     # milliseconds
 DAY = 86_400_000                        # milliseconds
+LONGEST_ABSENCE = 31 * 86_400           # seconds
 
 Count = Annotated[int, Meta(ge=1)]
 Milliseconds = Annotated[float, Meta(gt=0, le=DAY)]
@@ -138,6 +139,10 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     # the part with a majority of the last primary view: in the others send() raises
     # NoQuorumError.
     partition: Literal["merge", "primary"] = "merge"
+
+    # Seconds for which the others wait for a durable member that went without leaving,
+    # and keep what it has not acknowledged.
+    absence: Annotated[float, Meta(ge=0.001, le=LONGEST_ABSENCE)] = 3_600.0
 
     # Milliseconds that connect() waits for all listed members, unless it is given a
     # timeout.

@@ -136,7 +136,7 @@ def build_stack(name: str, local: Address, names: Sequence[str] | None, config: 
                 resume: Digest | None = None, receiving: bool = True,
                 session: Session | None = None, conn_id: int = 0, timestamp: int = 0,
                 first_unicast: int = 0, filters: Sequence[Layer] = (),
-                faults: Sequence[Layer] = ()) -> Stack:
+                faults: Sequence[Layer] = (), durable: bool = False) -> Stack:
     """Build the stack of one member.
 
     Args:
@@ -158,6 +158,7 @@ def build_stack(name: str, local: Address, names: Sequence[str] | None, config: 
             conn-id, timestamp and seqno.
         filters: layers between messages to single members and messages to all.
         faults: layers next to the wire.
+        durable: whether this member is expected back when it goes without leaving.
     """
     spec, budget = STACKS[name], ReceiveBudget(receive_budget)
     epoch, seqno = (session.epoch, session.seqno) if session else (0, 0)
@@ -167,7 +168,7 @@ def build_stack(name: str, local: Address, names: Sequence[str] | None, config: 
     membership: Layer
     if names is None:
         more = OF_FLUSH + (OF_QUORUM if config.partition == "primary" else ())
-        membership = Membership(local, config, multicast, terms_of(name, config, more))
+        membership = Membership(local, config, multicast, terms_of(name, config, more), durable)
     else:
         membership = StaticMembers(local, tuple(names), config, resume, epoch,
                                    terms_of(name, config))

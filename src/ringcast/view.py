@@ -16,7 +16,8 @@ class View(msgspec.Struct, frozen=True, array_like=True, eq=False):
       delivered;
     - `subgroups`: if several groups became one, the members that each of them had;
     - `primary`: whether this part of the group has the majority of the last primary
-      view, or, if there was none, min_members: no other part has it at the same time.
+      view, or, if there was none, min_members: no other part has it at the same time;
+    - `absent`: durable members that went without leaving and are expected back.
 
     Two views with the same id have the same members in the same order, so views are
     equal if these are. `address in view` tests whether an Address is a member.
@@ -29,6 +30,7 @@ class View(msgspec.Struct, frozen=True, array_like=True, eq=False):
     departed: dict[Address, int] = {}
     subgroups: tuple[tuple[Address, ...], ...] = ()
     primary: bool = True
+    absent: tuple[Address, ...] = ()
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -80,7 +80,8 @@ def test_two_terminals_show_each_other_as_json(group, join):
         view = each.until_json("view")
         while set(view["members"]) != {"ann", "bob"}:
             view = each.until_json("view")
-        assert list(view) == ["id", "members", "coordinator", "joined", "left", "primary"]
+        assert list(view) == ["id", "members", "coordinator", "joined", "left", "primary",
+                              "absent"]
         assert view["coordinator"] == view["members"][0] and view["left"] == []
         assert view["primary"] is True
     ann.type("grüß \t dich\n".encode())

@@ -20,8 +20,9 @@ def has_handler(process, number):
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=str)
 def test_a_recorder_that_is_stopped_while_it_joins_says_so_and_nothing_else(tmp_path, number):
     recorder = subprocess.Popen(
-        [*RINGCAST, "record", tmp_path / "j", "--group", "g", "--members", "a,r", "--name", "r",
-         "--quiet", "--stack", "mcast-tcp", "--set", f"port={free_port()}"],
+        [*RINGCAST, "record", tmp_path / "j", "--group", "g", "--name", "r",
+         "--quiet", "--stack", "mcast-tcp", "--set", f"port={free_port()}",
+         "--set", "min_members=2"],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
         wait_for(lambda: has_handler(recorder, signal.SIGTERM) or recorder.poll() is not None)
@@ -29,7 +30,7 @@ def test_a_recorder_that_is_stopped_while_it_joins_says_so_and_nothing_else(tmp_
         out, said = recorder.communicate(timeout=PATIENCE)
     finally:
         recorder.kill()
-    assert said == "ringcast: stopped before all members were there; nothing was recorded\n"
+    assert said == "ringcast: stopped before it had joined the group; nothing was recorded\n"
     assert (out, recorder.returncode) == ("", 128 + number)
     with Journal(tmp_path / "j", group="g", recorder="r") as journal:
         assert journal.digest == {}

@@ -64,7 +64,7 @@ def pair(**options):
 
 def publisher_to(port, **options):
     """Return a publisher, not connected yet, for a group with the command `record`."""
-    return Channel("g", name="p", members=["p", "recorder"], port=port, deliver=False, **options)
+    return Channel("g", name="p", port=port, deliver=False, min_members=2, **options)
 
 
 @pytest.fixture
@@ -186,6 +186,15 @@ def test_what_is_delivered_again_after_a_restart_is_written_once(tmp_path):
     assert rows(tmp_path / "j") == {str(a): [(1, b"1"), (2, b"2"), (3, b"3")]}
 
 
+def test_resume_has_all_senders_in_a_group_without_a_list(tmp_path):
+    with Journal(tmp_path / "j", group="g") as journal:
+        for sender in range(1, 1500):
+            journal.append(f"a#{sender:016x}", 1, [b"x"], view_id=1, sent_at=1, delivered_at=1)
+        journal.sync()
+        assert resume_of(journal) == Digest.from_names(journal.digest)
+        assert len(resume_of(journal)) == 1499
+
+
 def test_resume_has_the_incarnations_of_members_only(tmp_path):
     with Journal(tmp_path / "j", group="g") as journal:
         for sender in ("a#0000000000000001", "a#0000000000000002", "z#0000000000000003"):
@@ -239,9 +248,10 @@ def test_retention_that_fails_ends_the_recording_without_leaving_the_group(tmp_p
 
 # -------------------------------------------------------------------------------------- the command
 
-def command(path, port, *options, members="p,recorder", group="g"):
-    return [*RINGCAST, "record", str(path), "--group", group, "--members", members,
-            "--set", f"port={port}", "--quiet", *options]
+def command(path, port, *options, group="g", **settings):
+    settings = {"port": port, **settings}
+    return [*RINGCAST, "record", str(path), "--group", group, "--quiet", *options,
+            *(word for name, value in settings.items() for word in ("--set", f"{name}={value}"))]
 
 
 @pytest.mark.prove
@@ -254,7 +264,8 @@ def test_a_recorder_that_is_killed_several_times_keeps_every_message_once(tmp_pa
     publisher = ended(publisher_to(port, stack=stack, capacity=2000, max_bundle_size=4000))
 
     def start():
-        return ended(subprocess.Popen(command(path, port, "--stop-when-alone", "--stack", stack),
+        return ended(subprocess.Popen(command(path, port, "--stop-when-alone", "--stack", stack,
+                                              capacity=2000),
                                       stdout=subprocess.PIPE, text=True))
 
     recorder = start()
@@ -323,8 +334,8 @@ def test_a_full_disk_ends_a_recorder_and_no_acknowledged_message_is_lost(tmp_pat
     def limit_file_size():
         resource.setrlimit(resource.RLIMIT_FSIZE, (70_000, 70_000))
 
-    recorder = ended(subprocess.Popen(command(path, port), stderr=subprocess.PIPE, text=True,
-                                      preexec_fn=limit_file_size))
+    recorder = ended(subprocess.Popen(command(path, port, capacity=1000), text=True,
+                                      stderr=subprocess.PIPE, preexec_fn=limit_file_size))
     publisher.connect()
     sender = threading.Thread(target=publisher.send_many, args=(payloads(count),))
     sender.start()
@@ -335,7 +346,7 @@ def test_a_full_disk_ends_a_recorder_and_no_acknowledged_message_is_lost(tmp_pat
     kept = [seqno for seqno, _ in rows(path).get(str(publisher.address), [])]
     # the last sync may not have been acknowledged yet
     assert kept == list(range(1, len(kept) + 1)) and len(kept) >= acknowledged
-    recorder = ended(subprocess.Popen(command(path, port, "--stop-when-alone")))
+    recorder = ended(subprocess.Popen(command(path, port, "--stop-when-alone", capacity=1000)))
     sender.join(PATIENCE)
     assert publisher.close(timeout=PATIENCE) == 0
     assert recorder.wait(PATIENCE) == 0
@@ -390,8 +401,8 @@ def other_group(path):
     (nothing, "--keep-for 7", "--keep-for must be a whole number from 1 with a unit"),
     (nothing, "--keep-until-committed a/b", "subscription's name"),
     (nothing, "--stack inproc", "which connect processes"),
-    (nothing, "--name x", "add it"),
-    (nothing, "--set join_timeout=50", "p of group 'g' did not appear"),
+    (nothing, "--name x --members p,q", "add it"),
+    (nothing, "--set join_timeout=50 --set min_members=2", "1 of the 2 members"),
 ])
 def test_an_impossible_option_or_place_is_one_sentence_and_status_2(tmp_path, prepare, options,
                                                                     says):

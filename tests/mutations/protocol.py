@@ -76,6 +76,9 @@ WAITING = """(Settings(threads=2, joins=8, unicast=0, members=2, loss=0, crashes
               Settings(threads=2, joins=0, unicast=300, messages=20))"""
 WAITING_FOR_VOTES = """(Settings(stack="nakack2-udp", threads=2, joins=3, unicast=0),
                         Settings(stack="nakack2-tcp", threads=2, joins=3, unicast=0))"""
+ABSENT = """(Settings(forming=True, durable=2, crashes=4),
+             Settings(forming=True, durable=2, crashes=4, slow=3, stack="nakack2-tcp"),
+             Settings(forming=True, durable=1, crashes=2, partitions=3, stack="nakack2-udp"))"""
 SLOW = """(Settings(stack="nakack2-tcp", unicast=0, breaks=0, exclusions=6, slow=8, size=8000,
                     messages=1000, options={"xmit_interval": 0}),)"""
 FORMING = """(Settings(forming=True, members=3, unicast=0, threads=0, duration=1.0, crashes=2),
@@ -496,6 +499,21 @@ MUTATIONS = [
     Mutation("an attempt that one of those present does not know is void", "judge_view",
              "voter in listed and quorum.id not in listed[voter] for voter in quorum.voters",
              "quorum.id not in known for known in listed.values()", PARTED),
+    # --------------------------------------------------------------- members that are expected back
+    Mutation("a sender purges what an absent member lacks", "Flush.bound_purge",
+             "        if self.keeping.is_on:\n"
+             "            return self.layer.send_window.ring.low\n",
+             "", ABSENT),
+    Mutation("what departed senders sent is held for members that are there only",
+             "Settling.take",
+             "change.finished >= change.members and not layer.absentees.known",
+             "change.complete >= change.members", ABSENT),
+    Mutation("a durable member needs no departed stream that it has and has not finished",
+             "Keeping.has_finished", "not self.durable", "True", ABSENT),
+    Mutation("streams begin at their cuts for a member that is back", "Keeping.begin",
+             "return self._place(sender, low, cut)", "return cut", ABSENT),
+    Mutation("what departed senders sent is not fetched by who is back", "Keeping.owed",
+             "if precedes(place, each.cut)", "if False", ABSENT),
 ]
 
 

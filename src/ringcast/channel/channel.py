@@ -51,6 +51,7 @@ from ringcast.discovery import Discovery, parse
 from ringcast.endpoint import Endpoint
 from ringcast.errors import ConfigError, RingcastError
 from ringcast.protocols import frag
+from ringcast.protocols.membership import Membership
 from ringcast.protocols.membership.until import Until
 from ringcast.stack import Effects, Layer
 from ringcast.stacks import STACKS
@@ -113,7 +114,13 @@ class Channel(SendPort):
         resume: the Digest of what this member had finished in an earlier incarnation.
             Senders that still have the messages after it send these first. Without it,
             a member that comes back gets what was kept for its earlier incarnation,
-            which may have finished some of that. Needs `members`.
+            which may have finished some of that. Needs `durable`, or `members`.
+        durable: True makes a member that is expected back when it goes without leaving:
+            the view says that it is absent, and for `absence` seconds the others keep
+            what it has not acknowledged, also of members that go meanwhile. A process
+            that comes back under its name, with `resume`, is given what follows.
+            Senders wait when their windows are full. Not with `members`, where this is
+            so for all.
         session: makes several processes, one after the other, one member with one
             stream (see Session); needs deliver=False and `members`. A process that is
             killed and started again sends again what some member had not acknowledged;
@@ -150,7 +157,7 @@ class Channel(SendPort):
                  on_undelivered: OnMessage | None = None, deliver: bool = True,
                  resume: Digest | None = None, session: Session | None = None,
                  succession: Succession | None = None, until: Callable[[View], bool] | None = None,
-                 faults: Sequence[Layer] = (), **options: Any) -> None:
+                 durable: bool = False, faults: Sequence[Layer] = (), **options: Any) -> None:
         self.config = configure(options, stack)
         self.stack = stack
         self.group = arguments.text("group", group)
@@ -166,9 +173,10 @@ class Channel(SendPort):
         if names is not None and self.config.partition != "merge":
             raise ConfigError("a group with a list of members never comes apart; leave out members "
                               "or partition")
-        if names is None and (resume is not None or session is not None):
-            raise ConfigError("resume and session need a list of members; pass members, or leave "
-                              "them out")
+        durable = arguments.durability(durable, deliver, names is not None)
+        if names is None and ((resume is not None and not durable) or session is not None):
+            raise ConfigError("resume needs durable=True, or a list of members, and session needs "
+                              "a list of members; pass these, or leave them out")
         succession, until = arguments.succession(succession), arguments.callback("until", until)
         if names is not None and (succession is not None or until is not None):
             raise ConfigError("succession and until are for a group that forms itself; leave out "
@@ -190,7 +198,7 @@ class Channel(SendPort):
                 physical=self._transport.physical, receive_budget=self._transport.receive_budget,
                 resume=resume, receiving=deliver, session=session, conn_id=conn_id,
                 timestamp=session.epoch << 32, filters=() if until is None else (Until(until),),
-                faults=faults,
+                faults=faults, durable=durable,
                 anchor=time.time_ns() - time.monotonic_ns())
             seeking = None
             if discovery != "multicast":
@@ -256,7 +264,8 @@ class Channel(SendPort):
 
         With leave=False it does not tell the others, as in a crash: they keep what this
         member has not acknowledged and wait for it, until it is excluded, or comes back
-        under its name and gets these messages (see `resume`).
+        under its name and gets these messages (see `resume`). In a group that forms
+        itself they do so for a `durable` member, and for `absence` seconds.
 
         Blocked senders get ClosedError, and iterators end. What the application had not
         finished is not acknowledged. If a callback does not return, close() waits no
@@ -464,6 +473,11 @@ class Channel(SendPort):
         self._driver.request_turn_by(0)
 
     @property
+    def forms(self) -> bool:
+        """Return whether the group forms itself: it has no list of members."""
+        return isinstance(self._endpoint.members, Membership)
+
+    @property
     def fault(self) -> str | None:
         """Return why this channel closed by itself; None if it did not."""
         return self._state.fault
@@ -501,7 +515,8 @@ class Channel(SendPort):
         return frag.size_of(self.config.max_bundle_size)
 
     def digest(self) -> Digest:
-        """Return the highest seqno of each sender that the application has finished; a
+        """Return the highest seqno of each sender in the view that the application has
+        finished, at a `durable` member of each sender that it has ever heard of; a
         later incarnation can pass it as `resume`."""
         return self._read(self._multicast.digest)
 

@@ -149,10 +149,12 @@ class Terminal:
             self._write_json({"view": {
                 "id": view.id, "members": view.names, "coordinator": view.coordinator.name,
                 "joined": [member.name for member in view.joined],
-                "left": [member.name for member in view.left], "primary": view.primary}})
+                "left": [member.name for member in view.left], "primary": view.primary,
+                "absent": [member.name for member in view.absent]}})
             return
         changes = [f"{printable(member.name)} {verb}" for members, verb in
-                   ((view.joined, "joined"), (view.left, "left")) for member in members]
+                   ((view.joined, "joined"), (view.left, "left"),
+                    (view.absent, "is expected back")) for member in members]
         changes += [] if view.primary else ["not primary"]
         names = ", ".join(map(printable, view.names))
         self._write_text(Text(f"-- {names} ({'; '.join(changes)})", "cyan"))

@@ -20,8 +20,9 @@ def record_command(
     directory: Annotated[Path, typer.Argument(
         parser=path, help="The journal; made if it does not exist, continued if it does.")],
     group: Annotated[str, typer.Option(help="The group to record.")],
-    members: Annotated[str, typer.Option(
-        help="The names of all members, this one included, with commas between.")],
+    members: Annotated[str | None, typer.Option(
+        help="The names of all members, this one included, with commas between. Without it the "
+             "group forms itself.")] = None,
     name: Annotated[str, typer.Option(help="The name of this member.")] = "recorder",
     stop_when_alone: Annotated[bool, typer.Option(
         "--stop-when-alone", help="End when all other members have left.")] = False,
@@ -40,19 +41,20 @@ def record_command(
 
     The recorder ends on SIGINT or SIGTERM. If it is killed at any moment, or stopped by
     a full disk, and started again on the same directory, it continues without loss or
-    duplicates. Meanwhile the others wait for it, until it is excluded.
+    duplicates. Meanwhile the others keep what it lacks, also of members that go, for
+    the time that the option absence says, or until it is excluded.
 
     The journal keeps all messages unless a --keep option is given. --keep-for and
     --keep-bytes remove messages beyond a limit. --keep-until-committed keeps those that
     the named streams have not committed; alone, it removes all others.
     """
     retention = retention_of(keep_for, keep_bytes, keep_until_committed)
-    names = [each.strip() for each in members.split(",")]
+    names = [each.strip() for each in members.split(",")] if members else None
     with Journal(directory, group=group, recorder=name) as journal:
         def on_view(view: View) -> None:
             close_when_alone(channel, view)
 
-        channel = Channel(group, name=name, members=names, stack=stack,
+        channel = Channel(group, name=name, members=names, stack=stack, durable=names is None,
                           resume=resume_of(journal, names),
                           on_view=on_view if stop_when_alone else None,
                           **(settings(options) | {"oob_in_order": True}))
@@ -76,7 +78,7 @@ def record_command(
         except ClosedError:
             if not stopped_by or channel.view is not None:
                 raise
-            print("ringcast: stopped before all members were there; nothing was recorded",
+            print("ringcast: stopped before it had joined the group; nothing was recorded",
                   file=sys.stderr)
             raise typer.Exit(128 + stopped_by[0]) from None     # as shells report that signal
     print(f"{recorded} messages recorded")

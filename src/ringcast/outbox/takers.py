@@ -27,6 +27,7 @@ class Takers:
         self.chosen: frozenset[Address] = frozenset()
         self.missing = tuple(expect)
         self.are_gone = False
+        self._away: set[str] = set()            # the names of those that are expected back
 
     def are_over_with(self, view: View) -> bool:
         """See the next view. Return whether takers have gone: the `until` of the
@@ -34,7 +35,7 @@ class Takers:
         others = {member for member in view.members if member.name != self.name}
         if not self.chosen:
             self._choose(others)
-        elif not self._stay(others - set(view.left)):
+        elif not self._stay(others - set(view.left), set(view.absent)):
             self.are_gone = True
         return self.are_gone
 
@@ -46,10 +47,16 @@ class Takers:
             self.chosen = frozenset(member for member in others
                                     if not self.expect or member.name in self.expect)
 
-    def _stay(self, others: Set[Address]) -> bool:
-        """Return whether takers that have been there all the time have the rows."""
-        stay = self.chosen & others
-        return stay == self.chosen if self.expect else bool(stay)
+    def _stay(self, others: Set[Address], absent: Set[Address]) -> bool:
+        """Return whether takers that have been there all the time have the rows, or
+        will have them: everything is kept for one that is absent, and for the member
+        that comes back in its place."""
+        back = {each.name: each for each in others if each.name in self._away}
+        stay = frozenset(back.get(each.name, each) for each in self.chosen
+                         if each in others or each in absent or each.name in back)
+        are_all_there = len(stay) == len(self.chosen)
+        self.chosen, self._away = stay, {each.name for each in stay & absent}
+        return are_all_there if self.expect else bool(stay)
 
     def have(self, seqno: int, streams: Sequence[Finished]) -> int:
         """Return up to where the takers have the outbox's stream. All of it up to

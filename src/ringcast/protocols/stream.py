@@ -39,9 +39,9 @@ class Stream:
     without a network, and flags and send times are those of the window.
     """
 
-    __slots__ = ("config", "dest", "finished", "heard", "kept", "kept_marks", "layer", "marks",
-                 "offset", "outstanding", "own", "reassembly", "ring", "scans", "sender", "stamps",
-                 "unacked_bytes", "unacked_messages")
+    __slots__ = ("config", "dest", "finished", "heard", "is_resumed", "kept", "kept_marks", "layer",
+                 "marks", "offset", "outstanding", "own", "reassembly", "ring", "scans", "sender",
+                 "stamps", "unacked_bytes", "unacked_messages")
 
     def __init__(self, layer: Layer, sender: Address, dest: Address | None, ring: Window,
                  config: Config, *, own: SendWindow | None = None) -> None:
@@ -53,6 +53,7 @@ class Stream:
         self.kept_marks: Marks | None = None    # of delivered messages, if others may ask for them
         self.finished: Seqno = ring.low
         self.offset: Seqno = ring.low                   # where it begins for us
+        self.is_resumed = False                         # that is where it stood, and no cut
         self.kept: Seqno = ring.low                     # what keep() has counted
         self.outstanding = 0                            # delivered and not finished, messages
         self.heard: Instant = 0                         # when anything new of the sender came last

@@ -83,4 +83,5 @@ class Consumer:
         have kept it: the next incarnation may go on from there."""
         incarnations = self.member.cluster.incarnations
         return Digest({incarnations[sender].address: seqno for sender, seqno
-                       in self.finished.items() if sender != self.member.incarnation})
+                       in self.finished.items()
+                       if sender != self.member.incarnation or self.member.durable})

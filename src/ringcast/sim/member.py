@@ -47,6 +47,8 @@ class Member:
     leave in the instant in which they are sent. All other keywords are options of the
     stack.
 
+    A `durable` member is expected back when it has died.
+
     With `former`, a process that died, it goes on as the same incarnation: it sends
     again what follows seqno `acked`, which every member had acknowledged.
     """
@@ -59,7 +61,7 @@ class Member:
                  physical: str | None = None, clock: Clock | None = None,
                  socket_bytes: int = 1 << 24, turn_time: int = 0, threads: int = 0,
                  receive_budget: int | None = None, former: "Member | None" = None,
-                 acked: int = 0, **options: object) -> None:
+                 acked: int = 0, durable: bool = False, **options: object) -> None:
         self.cluster = cluster
         self.name = name
         self.physical = physical or name
@@ -72,6 +74,7 @@ class Member:
         self.config = config.fitted(cluster.network.largest)
         self.resume: Digest = resume or Digest()
         self.receiving = receiving
+        self.durable = durable
         self.offset: int = former.offset if former else offset
         self.base: int = acked if former else offset    # the seqno before its first message
         self.log: Log = former.log if former else Log(self.offset)  # this incarnation's multicasts
@@ -90,7 +93,7 @@ class Member:
             session=Session(self.incarnation, self.base, self.epoch),
             conn_id=counters, timestamp=counters, first_unicast=offset,
             anchor=cluster.now - self.now, filters=[self.view_filter],
-            bundler=partial(PreemptedBundler, self.producer.threads))
+            bundler=partial(PreemptedBundler, self.producer.threads), durable=durable)
         self.stack, self.members = self.endpoint.stack, self.endpoint.members
         self.multicast, self.unicast = self.endpoint.multicast, self.endpoint.unicast
         self.views: list[View] = []

@@ -26,6 +26,7 @@ from ringcast.address import Address
 from ringcast.flags import Flag
 from ringcast.protocols.seqnos import MODULUS, Seqno, later, precedes
 from ringcast.sim.checkers import Checkers
+from ringcast.sim.lives import Lives
 from ringcast.sim.primaries import Primaries
 from ringcast.view import View
 
@@ -66,6 +67,7 @@ class ViewCheckers(Checkers):
         self._begins: dict[Cut, Seqno] = {}             # before the first message of who met there
         # What can be checked only when a cut is known. It returns whether it is done.
         self._waiting: list[Callable[[], bool]] = []
+        self.lives = Lives(self)
         self._has_cause = False                         # a member that is alive may be suspected
         self.num_heartbeats: Counter[str] | None = None     # of each member, once nothing is owed
 
@@ -121,6 +123,10 @@ class ViewCheckers(Checkers):
         if last is not None and member.multicast.send_window.ring.hr != last:
             self.violated("no quorum", f"{member.name} sends in {member.view_filter.whole}, which "
                                        "is not primary")
+
+    def history(self, member: "Member") -> list[View]:
+        """Return the views that a member has installed."""
+        return self._history.get(member.incarnation, [])
 
     def _from(self, incarnation: int, view: View) -> int:
         """Return the id of the view that an incarnation has installed before this one,
@@ -228,15 +234,21 @@ class ViewCheckers(Checkers):
     def delivered(self, receiver: "Member", batch: Batch) -> None:
         super().delivered(receiver, batch)
         if batch.dest is None:
-            self._places[receiver.incarnation, batch.sender.incarnation].last = batch.last
+            key = receiver.incarnation, batch.sender.incarnation
+            self._places.setdefault(key, Place(0)).last = batch.last
+            self.lives.note(receiver, batch.sender.incarnation, batch.last)
 
     def _next_of(self, receiver: "Member", sender: "Member", batch: Batch, begins: int) -> int:
         """Return the seqno with which the next message begins. The first one since both
         met must follow the cut of the view in which they met."""
+        place = self._places.get((receiver.incarnation, sender.incarnation), Place(0))
+        if self._is_resumed(receiver, sender, place):
+            receiver.consumer.got.setdefault(batch.sender, [])
+            receiver.consumer.first.setdefault(batch.sender, begins)
+            return self.lives.next_of(receiver, sender, begins, place.met)
         if not receiver.views or batch.sender not in receiver.views[-1]:
             self.violated("sender", f"{receiver.name} got {batch}; its view is "
                                     f"{receiver.views[-1] if receiver.views else None}")
-        place = self._places[receiver.incarnation, sender.incarnation]
         consumer = receiver.consumer
         got = consumer.got.setdefault(batch.sender, [])
         consumer.first.setdefault(batch.sender, begins)
@@ -255,6 +267,15 @@ class ViewCheckers(Checkers):
         skipped = (before - consumer.first[batch.sender] - len(got) + 1) % MODULUS
         got += [None] * skipped         # what the sender sent while it was out of reach
         return begins
+
+    def _is_resumed(self, receiver: "Member", sender: "Member", place: Place) -> bool:
+        """Return whether this is the first message of a stream that goes on for a
+        durable member that was absent; or any of one that has departed."""
+        if sender.address in (receiver.views[-1] if receiver.views else ()) and (
+                place.last is not None):
+            return False
+        before = max((view.id for view in receiver.views if view.id < place.met), default=0)
+        return self.lives.goes_on(receiver, sender, before, place.met)
 
     def _follows_cut(self, what: str, sender: "Member", met: Cut, before: Seqno) -> bool:
         """Check that the first message of a stream follows the cut; return False if the
@@ -282,7 +303,8 @@ class ViewCheckers(Checkers):
 
     def check_agreement(self) -> None:
         """Check for each member that left in good order that all who stayed have all
-        that it sent."""
+        that it sent, and for durable members also what those sent that died."""
+        self.lives.check()
         for sender in self.cluster.incarnations.values():
             last = sender.view_filter.whole
             if not sender.left or last is None or sender.multicast.unacked():
@@ -326,6 +348,7 @@ class ViewCheckers(Checkers):
     def _check_purge(self, sender: "Member", low: Seqno, at: "Member | None" = None) -> None:
         """Check that every member of the view has finished what was purged. For a
         member that is new to the sender, the stream counts from its cut."""
+        self.lives.check_purge(sender, low, at or sender)
         own = sender.multicast.send_window.ring.low
         if at is not None and not precedes(own, low):
             return                              # the sender has purged it too

@@ -13,6 +13,7 @@ others lack can be fetched from the one who reported it.
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
 
 from ringcast.protocols.membership.messages import (
     Gone,
@@ -24,7 +25,7 @@ from ringcast.protocols.membership.messages import (
     ViewId,
 )
 from ringcast.protocols.membership.primary import Verdict, judge_view, merged_roots
-from ringcast.protocols.seqnos import MODULUS, Seqno, precedes
+from ringcast.protocols.seqnos import MODULUS, Seqno, later, precedes
 from ringcast.stack import Instant
 
 LEAST_PAUSE = 10_000_000        # nanoseconds between two repeats of PREPARE or INSTALL, at first
@@ -48,6 +49,7 @@ class Change:
     install: Install | None = None              # once all have reported
     installed: set[int] = field(default_factory=set)
     complete: set[int] = field(default_factory=set)
+    finished: set[int] = field(default_factory=set)
     due: Instant = 0                            # when to repeat
     pause: int = LEAST_PAUSE
 
@@ -74,14 +76,14 @@ class Change:
     def unfinished(self, ours: Install | None) -> Install | None:
         """Return a view that some of those who reported have installed, and others, who
         are in it, have not. The coordinator has `ours`."""
-        for install in self._known(ours):
+        for install in self.known(ours):
             for member, report in self.reports.items():
                 seat = install.seat(member)
                 if seat is not None and seat.before == report.view_id and install.id > seat.before:
                     return install
         return None
 
-    def _known(self, ours: Install | None) -> list[Install]:
+    def known(self, ours: Install | None) -> list[Install]:
         """Return the views that members come from, as far as they were told."""
         known = [report.install for report in self.reports.values() if report.install]
         return sorted(known + ([ours] if ours else []), key=lambda install: install.id)
@@ -90,7 +92,7 @@ class Change:
         """Return the seats, with those who come from the same view in its order. The
         coordinator may have heard of them one by one."""
         seats = list(self.seats)
-        for install in {install.id: install for install in self._known(ours)}.values():
+        for install in {install.id: install for install in self.known(ours)}.values():
             old = [seat.incarnation for seat in install.seats]
             places = [place for place, seat in enumerate(seats)
                       if self.reports[seat.incarnation].view_id == install.id]
@@ -121,14 +123,15 @@ class Change:
             report = self.reports[seat.incarnation]
             together = self._from(report.view_id) if report.view_id else [seat.incarnation]
             cut, _ = self._cut(seat.incarnation, together)
-            seats.append(Seat(seat.name, seat.incarnation, seat.physical, report.view_id, cut))
+            seats.append(Seat(seat.name, seat.incarnation, seat.physical, report.view_id, cut,
+                              seat.absence, report.low))
         members = self.members
         for before in sorted({report.view_id for report in self.reports.values()} - {0}):
             together = self._from(before)
             streams = {sender for member in together for sender in self.reports[member].digest}
             for sender in sorted(streams - members):
                 cut, holder = self._cut(sender, together)
-                gone.append(Gone(sender, before, cut, holder))
+                gone.append(Gone(sender, before, cut, holder, *self._kept(sender, together)))
         quorums = verdict.needed
         if verdict.is_primary:
             roots = merged_roots([*self.roots, *verdict.roots(self.id)])
@@ -154,3 +157,10 @@ class Change:
             if precedes(cut, seqno):
                 cut, holder = seqno, member
         return cut, holder
+
+    def _kept(self, sender: int, together: Collection[int]) -> tuple[str | None, Seqno | None]:
+        """Return the name of a departed sender, and after which seqno all who keep its
+        stream for absent members have it; None if nobody does."""
+        kept = [self.reports[member].kept[sender] for member in together
+                if sender in self.reports[member].kept]
+        return (kept[0].name, reduce(later, (each.low for each in kept))) if kept else (None, None)

@@ -15,7 +15,6 @@ from ringcast.protocols.membership.messages import (
     INSTALL,
     PREPARE,
     Install,
-    Installed,
     Prepare,
     Refuse,
     Report,
@@ -91,7 +90,8 @@ class Coordinator:
     def due(self) -> list[Instant]:
         """Return when there is something to do."""
         due = [self.change.due] if self.change is not None and self.change.missing() else []
-        return due + [each for each in (self.gather_until, self.gives_way_until)
+        return due + [each for each in (self.gather_until, self.gives_way_until,
+                                        self.layer.absentees.due())
                       if each is not None]
 
     # -------------------------------------------------------------------------------------- answers
@@ -123,6 +123,7 @@ class Coordinator:
             self.begin(change.seats, None, now, verdict)
         else:
             change.decide(self.layer.install, verdict)
+            self.layer.absentees.decide(change, self.offered.values(), now)
             self.send(now)
 
     def take_refusal(self, sender: int, refuse: Refuse, now: Instant) -> None:
@@ -152,21 +153,6 @@ class Coordinator:
         for who, offer in list(self.offered.items()):
             if any(offer.seat(member) for member in members):
                 del self.offered[who]
-
-    def take_installed(self, sender: int, installed: Installed, now: Instant) -> None:
-        """When all are complete, tell everybody. A member that asks again missed
-        that."""
-        layer, change = self.layer, self.change
-        if change is None or installed.id != change.id or sender not in change.members:
-            if installed.id == layer.view_id == layer.settled_id and sender in layer.members:
-                layer.say_alive(sender, now)
-            return
-        change.installed.add(sender)
-        if installed.complete:
-            change.complete.add(sender)
-        if change.complete >= change.members and layer.settled_id != layer.view_id:
-            layer.settle()
-            layer.say_alive(EVERYONE, now)
 
     # -------------------------------------------------------------------------------------- changes
 
@@ -229,7 +215,9 @@ class Coordinator:
         if layer.leaving.is_said:                       # we are the last, and let nobody in
             return [layer.seat()] if len(layer.members) > 1 else None
         seats = [moved(seat, layer.view_id) for seat in staying]
-        names = {seat.name for seat in seats}
+        # Who takes the place of a durable member comes when that one is absent.
+        names = {seat.name for member, seat in layer.members.items()
+                 if seat in staying or (seat.absence and member not in layer.leavers)}
         others = [moved(seat, offer.id) for offer in self.offered.values() for seat in offer.seats]
         if self.gives_way_until is not None and now >= self.gives_way_until:
             self.gives_way_until = None
@@ -237,7 +225,8 @@ class Coordinator:
             if seat.name not in names and self.gives_way_until is None and len(seats) < MAX_MEMBERS:
                 names.add(seat.name)
                 seats.append(seat)
-        is_same = [seat.incarnation for seat in seats] == list(layer.members)
+        is_same = [seat.incarnation for seat in seats] == list(layer.members) and not (
+            layer.absentees.is_change_due(now))
         is_only_joining = len(staying) == len(layer.members)
         if not is_same and is_only_joining and self.gather_until is not None and (
                 now < self.gather_until):
@@ -276,7 +265,7 @@ class Coordinator:
 
 def moved(seat: Seat, before: int) -> Seat:
     """Return the seat of a member in the view after `before`."""
-    return Seat(seat.name, seat.incarnation, seat.physical, before)
+    return Seat(seat.name, seat.incarnation, seat.physical, before, absence=seat.absence)
 
 
 def finishing(seats: list[Seat], install: Install) -> list[Seat]:

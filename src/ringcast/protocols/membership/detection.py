@@ -263,10 +263,10 @@ class Detection:
         self.next_beat = now + self.interval
         me = self.layer.local.incarnation
         if len(self.watchers) <= WATCH_ALL or self.layer.acting(set()) == me:
-            self.layer.say_alive(EVERYONE, now)
+            self.layer.settling.say(EVERYONE, now)
             return
         for member in sorted(self.watchers[me]):
-            self.layer.say_alive(member, now)
+            self.layer.settling.say(member, now)
 
     def _nudge(self, now: Instant) -> None:
         """Say ALIVE to the next member of the view alone. If its process is gone, that
@@ -277,7 +277,7 @@ class Detection:
         place = members.index(me)
         for member in members[place + 1:] + members[:place]:
             if member not in self.silent:
-                self.layer.say_alive(member, now)
+                self.layer.settling.say(member, now)
                 return
 
     def _wait_to_nudge(self, now: Instant) -> None:

@@ -59,7 +59,8 @@ class Discovery:
         if sender not in self.seekers:
             self.changed = now
         self.others.pop(sender, None)
-        self.seekers.remember(sender, Found(Seat(seek.name, sender, seek.physical, 0), now))
+        self.seekers.remember(sender, Found(
+            Seat(seek.name, sender, seek.physical, 0, absence=seek.absence), now))
 
     def hear_member(self, sender: int, present: Present, now: Instant) -> None:
         """Note who has a view."""

@@ -1,6 +1,8 @@
 """The membership layer: a group that forms itself, and agrees on its views.
 
     discovery.py    who is there, and when a first view may form
+    absent.py       who is gone and expected back
+    settling.py     when all have come so far
     meeting.py      how joiners are answered, and two groups become one
     leaving.py      what LEAVE promises
     detection.py    who is silent, and who must go
@@ -38,6 +40,7 @@ from ringcast.address import EVERYONE, Address
 from ringcast.config import Config, nanoseconds
 from ringcast.errors import ConfigError
 from ringcast.kinds import takes
+from ringcast.protocols.membership.absent import Absentees
 from ringcast.protocols.membership.coordinator import MAKER, Coordinator
 from ringcast.protocols.membership.detection import Detection
 from ringcast.protocols.membership.leaving import Leaving
@@ -75,6 +78,7 @@ from ringcast.protocols.membership.messages import (
 from ringcast.protocols.membership.primary import Voting
 from ringcast.protocols.membership.seldom import Seldom
 from ringcast.protocols.membership.sense import Ceiling, is_prepare, is_report, is_view
+from ringcast.protocols.membership.settling import Settling
 from ringcast.protocols.membership.views import agreed_for, view_for
 from ringcast.protocols.multicast.base import Multicast
 from ringcast.stack import Instant, Layer, Packet
@@ -87,12 +91,15 @@ class Membership(Layer):
     must share (config.terms_of)."""
 
     def __init__(self, local: Address, config: Config, multicast: Multicast,
-                 terms: dict[str, str]) -> None:
+                 terms: dict[str, str], durable: bool = False) -> None:
         self.local, self.multicast = local, multicast
+        multicast.keeping.durable = durable
+        self.absence = int(config.absence * 1000) if durable else 0     # milliseconds
         self.interval = nanoseconds(config.heartbeat_interval)
         self.detection = Detection(self, config)
         self.meeting = Meeting(self, config, terms)
         self.coordinator, self.leaving = Coordinator(self), Leaving(self)
+        self.settling, self.absentees = Settling(self), Absentees(self)
         self.install: Install | None = None             # the view that we have
         self.members: dict[int, Seat] = {}              # of it, the oldest first
         self.ceiling = Ceiling()
@@ -102,7 +109,6 @@ class Membership(Layer):
         self.is_open = False                            # it was started, and has not left
         self.is_leaving = self.has_left = False
         self.voting = Voting(self, config)
-        self.settled_id = 0                             # the last view in which all are complete
         self.next_step: Instant | None = None           # to repeat what was not answered
         self.asked = Seldom(self.interval // 2)         # ASK
         self.answered = Seldom(self.interval // 4)      # our view, to who asks
@@ -117,7 +123,8 @@ class Membership(Layer):
 
     def seat(self) -> Seat:
         """Return our seat in the next view."""
-        return Seat(self.local.name, self.local.incarnation, self.stack.physical, self.view_id)
+        return Seat(self.local.name, self.local.incarnation, self.stack.physical, self.view_id,
+                    absence=self.absence)
 
     def acting(self, gone: Collection[int]) -> int:
         """Return who coordinates: the oldest member that is not gone, and does not
@@ -139,7 +146,7 @@ class Membership(Layer):
     def agreed(self) -> bool:
         """Return whether this member has left, if it leaves; otherwise whether all
         members have the view and all that comes before it."""
-        return self.has_left if self.is_leaving else self.settled_id == self.view_id > 0
+        return self.has_left if self.is_leaving else self.view_id > 0 and self.settling.is_settled
 
     # --------------------------------------------------------------------------------------- events
 
@@ -149,11 +156,15 @@ class Membership(Layer):
         self.meeting.seek(now)
 
     def exclude(self, name: str, now: Instant) -> None:
-        """Exclude a member that an operator knows to be dead."""
-        gone = [member for member, seat in self.members.items() if seat.name == name]
+        """Exclude a member that an operator knows to be dead, or wait for an absent one
+        no longer."""
+        known = {member: seat.name for member, seat in self.members.items()}
+        known |= {member: each.name for member, each in self.absentees.known.items()}
+        gone = [member for member, named in known.items() if named == name]
         if not gone:
-            names = ", ".join(seat.name for seat in self.members.values())
+            names = ", ".join(known.values())
             raise ConfigError(f"{name!r} is not in the view, which has {names or 'nobody'}")
+        self.absentees.give_up(gone)
         self.detection.exclude(gone, now)
         self._step(now)
 
@@ -247,8 +258,7 @@ class Membership(Layer):
         if sender not in self.members:
             self.meeting.hear_stranger(sender, alive.view_id, now)
             return True
-        if alive.settled == self.view_id and self.multicast.is_complete():
-            self.settle()
+        self.settling.hear(alive)
         if alive.view_id > self.view_id and self.asked.allows(now):
             self.send_control(ASK, Empty(), sender, now)
         return True
@@ -263,7 +273,7 @@ class Membership(Layer):
     def _on_probe(self, sender: int, probe: Empty, now: Instant) -> bool:
         """On reception of PROBE: say that we are alive."""
         if sender in self.members and self.is_open:
-            self.say_alive(sender, now)
+            self.settling.say(sender, now)
         return True
 
     @takes(SUSPECTS)
@@ -274,6 +284,7 @@ class Membership(Layer):
         if sender in self.members and suspects.view_id == self.view_id:
             self.detection.take(sender, suspects.silent, now)
             self.detection.depart(set(suspects.excluded) - {self.local.incarnation})
+            self.absentees.give_up(suspects.excluded)
         return True
 
     @takes(LEAVE)
@@ -282,10 +293,6 @@ class Membership(Layer):
         if are_numbers(leave):
             self.leaving.hear(sender, leave, now)
         return are_numbers(leave)
-
-    def say_alive(self, dest: int, now: Instant) -> None:
-        """Say ALIVE to a member or to everybody."""
-        self.send_control(ALIVE, Alive(self.view_id, self.settled_id), dest, now)
 
     def tell_view(self, now: Instant) -> None:
         """Say which view we have, to everybody: who asks may have no route here."""
@@ -331,7 +338,8 @@ class Membership(Layer):
         is_expected = seat.before == self.view_id
         report = Report(prepare.id, self.view_id, self.multicast.prepare(now),
                         list(self.voting.quorums), self.leaving.is_said,
-                        None if is_expected else self.install)
+                        None if is_expected else self.install,
+                        self.multicast.keeping.low(), self.multicast.keeping.kept())
         if sender == mine:
             self.coordinator.take_report(mine, report, now)
         else:
@@ -361,7 +369,7 @@ class Membership(Layer):
         elif install.id < self.promised and self.view_id == mine.before:
             self.send_control(REFUSE, Refuse(install.id, self.promised), sender, now)
         if install.id == self.view_id and self.is_open and install.id & MAKER == sender & MAKER:
-            self._answer(sender, now)
+            self.settling.answer(sender, now)
 
     def _miss(self, install: Install) -> None:
         """A member of our view has a later one without us: those who are in it have
@@ -379,15 +387,6 @@ class Membership(Layer):
                 self.stack.effects.failures += self.multicast.undelivered_behind(gone.cut)
         self.detection.depart(theirs)
 
-    def _answer(self, sender: int, now: Instant) -> None:
-        """Tell the coordinator that we have the view, and whether all before it is
-        here."""
-        body = Installed(self.view_id, self.multicast.is_complete())
-        if sender == self.local.incarnation:
-            self.coordinator.take_installed(sender, body, now)
-        else:
-            self.send_control(INSTALLED, body, sender, now)
-
     def _install(self, install: Install, now: Instant) -> None:
         """Install a view, if it follows the one that we have."""
         before, mine = self.view_id, install.seat(self.local.incarnation)
@@ -404,6 +403,7 @@ class Membership(Layer):
         self.voting.install(install)
         self.leavers = {member: self.leavers[member] for member in self.members
                         if member in self.leavers}
+        self.absentees.install(install, now)
         self.coordinator.join()
         self.meeting.join(not before, bool(former.keys() - self.members.keys()), now)
         self.num_views += 1
@@ -415,13 +415,6 @@ class Membership(Layer):
             self.above.left(set(left), now)
         if self.is_leaving:
             self.leaving.begin(now)
-
-    def settle(self) -> None:
-        """All members have all that comes before this view: hold nothing more for
-        them."""
-        if self.settled_id != self.view_id:
-            self.settled_id = self.view_id
-            self.multicast.settle()
 
     @takes(REPORT)
     def _on_report(self, sender: int, report: Report, now: Instant) -> bool:
@@ -442,7 +435,7 @@ class Membership(Layer):
     @takes(INSTALLED)
     def _on_installed(self, sender: int, installed: Installed, now: Instant) -> bool:
         """On reception of INSTALLED."""
-        self.coordinator.take_installed(sender, installed, now)
+        self.settling.take(sender, installed, self.coordinator.change, now)
         return True
 
     # ---------------------------------------------------------------------------------------- timer
@@ -477,8 +470,8 @@ class Membership(Layer):
         coordinator = self.acting(self.detection.gone(now))
         if self.is_leaving:
             self.leaving.say(now)
-        if self.settled_id != self.view_id:
-            self._answer(coordinator, now)
+        if self.settling.is_waiting:
+            self.settling.answer(coordinator, now)
         if self._is_kept_waiting(now):
             refusal = Refuse(self.view_id, self.promised)
             if coordinator == self.local.incarnation:
@@ -502,7 +495,7 @@ class Membership(Layer):
         discovery, due = self.meeting.discovery, self.coordinator.due()
         if self.install is None and self.coordinator.change is None:
             due.append(discovery.changed + discovery.margin)
-        elif self.install is not None and (self.is_leaving or self.settled_id != self.view_id
+        elif self.install is not None and (self.is_leaving or self.settling.is_waiting
                                            or self.promised > self.view_id):
             due.append(now + discovery.interval)
         soonest = min((each for each in due if each > now), default=None)

@@ -53,8 +53,8 @@ class Meeting:
         that start at once told everybody whenever they hear of another one, nothing
         else would get through."""
         layer = self.layer
-        layer.send_control(SEEK, Seek(layer.local.name, layer.stack.physical, self.terms), dest,
-                           now)
+        body = Seek(layer.local.name, layer.stack.physical, self.terms, layer.absence)
+        layer.send_control(SEEK, body, dest, now)
 
     def present(self, now: Instant, taken: str | None = None) -> None:
         """Say PRESENT, but not too often, because anybody may make us say it; always
@@ -97,6 +97,9 @@ class Meeting:
         namesake = self._namesake(seek.name)
         if namesake is not None:
             self._doubt(namesake, sender, seek.name, now)
+            return
+        if not seek.absence and layer.absentees.named(seek.name) is not None:
+            self.present(now, seek.name)                # the name is not free
             return
         is_new = sender not in self.discovery.seekers
         self.discovery.hear_seeker(sender, seek, now)
@@ -169,7 +172,7 @@ class Meeting:
         elif now >= self.offer_after and self.discovery.hears_all(present, now) and (
                 layer.coordinator.give_way(now)):
             self.offer_after = now + self.hold_off
-            layer.send_control(OFFER, install, other, now)
+            layer.send_control(OFFER, layer.absentees.told(install, now), other, now)
 
     def take_offer(self, sender: int, offer: Install) -> None:
         """Take the members of the other group into our next view."""

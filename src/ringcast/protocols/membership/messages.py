@@ -9,8 +9,9 @@ import msgspec
 from msgspec import Meta
 
 from ringcast.address import Address
-from ringcast.config import MAX_MEMBERS, MAX_NAME
+from ringcast.config import LONGEST_ABSENCE, MAX_MEMBERS, MAX_NAME
 from ringcast.kinds import Kind
+from ringcast.protocols.multicast.keeping import Kept
 from ringcast.protocols.seqnos import Seqno, is_seqno
 
 MAX_TERMS = 16
@@ -26,6 +27,7 @@ Digest = Annotated[dict[int, Seqno], Meta(max_length=MAX_STREAMS)]
 Names = Annotated[list[Name], Meta(max_length=MAX_MEMBERS)]
 Incarnations = Annotated[list[int], Meta(max_length=MAX_MEMBERS)]
 Roots = Annotated[list[ViewId], Meta(max_length=MAX_ROOTS)]
+Absence = Annotated[int, Meta(ge=0, le=LONGEST_ABSENCE * 1000)]     # milliseconds
 
 
 class Seek(msgspec.Struct, array_like=True):
@@ -34,6 +36,7 @@ class Seek(msgspec.Struct, array_like=True):
     name: Name
     physical: Physical
     terms: Terms
+    absence: Absence = 0                # how long I am waited for when I am gone; 0: I am not
 
 
 class Present(msgspec.Struct, array_like=True):
@@ -54,6 +57,7 @@ class Alive(msgspec.Struct, array_like=True):
 
     view_id: ViewId
     settled: ViewId                     # the last view in which everybody is complete, if known
+    released: ViewId = 0                # the last one that needs no departed sender any more
 
 
 class Suspects(msgspec.Struct, array_like=True):
@@ -73,6 +77,8 @@ class Seat(msgspec.Struct, array_like=True):
     physical: Physical
     before: ViewId                      # the view that it comes from; 0: none
     cut: Seqno = 0                      # where its stream is cut between the two views
+    absence: Absence = 0                # how long it is waited for when it is gone
+    low: Seqno | None = None            # it keeps what follows for members that come back
 
     @property
     def address(self) -> Address:
@@ -86,6 +92,20 @@ class Gone(msgspec.Struct, array_like=True):
     before: ViewId                      # the view of those whom it concerns
     cut: Seqno
     holder: int                         # a member that has everything up to the cut
+    name: Name | None = None            # given if it is kept for members that come back ...
+    low: Seqno | None = None            # ... then what follows
+
+
+class Absent(msgspec.Struct, array_like=True):
+    """A member that is gone and expected back."""
+
+    name: Name
+    incarnation: int
+    left: Absence                       # for how long it is waited for, when this is said
+
+    @property
+    def address(self) -> Address:
+        return Address(self.name, self.incarnation)
 
 
 class Quorum(msgspec.Struct, array_like=True, frozen=True):
@@ -123,6 +143,8 @@ class Install(Seats, array_like=True):
 
     gone: Annotated[list[Gone], Meta(max_length=MAX_STREAMS)]
     quorums: Quorums                    # what its members know of primary views
+    absent: Annotated[list[Absent], Meta(max_length=MAX_MEMBERS)] = []
+    back: Incarnations = []             # members that take the place of an absent one
 
     @property
     def is_primary(self) -> bool:
@@ -149,6 +171,9 @@ class Report(msgspec.Struct, array_like=True):
     quorums: Quorums                    # what this member knows of primary views
     is_leaving: bool = False            # it has said LEAVE, and does not count
     install: Install | None = None      # our view, if the coordinator does not expect it
+    # While somebody is absent: our own LOW, and the departed senders that we keep.
+    low: Seqno | None = None
+    kept: Annotated[dict[int, Kept], Meta(max_length=MAX_STREAMS)] = {}
 
 
 class Refuse(msgspec.Struct, array_like=True):
@@ -163,6 +188,8 @@ class Installed(msgspec.Struct, array_like=True):
 
     id: ViewId
     complete: bool
+    # Our application has finished what departed senders sent, if we are durable.
+    finished: bool = True
 
 
 class Empty(msgspec.Struct, array_like=True):

@@ -4,6 +4,7 @@ view as its application sees it."""
 from ringcast.address import Address
 from ringcast.protocols.membership.messages import Install, Seat
 from ringcast.protocols.multicast.flush import Agreed
+from ringcast.protocols.multicast.keeping import Owed
 from ringcast.view import View
 
 
@@ -12,10 +13,20 @@ def agreed_for(local: int, install: Install, before: int) -> Agreed:
     `before` (0: from none)."""
     gone = [each for each in install.gone if each.before == before]
     together = {seat.incarnation for seat in install.seats if seat.before == before != 0}
+    owed: dict[int, Owed] = {}
+    members = {seat.incarnation for seat in install.seats}
+    for each in sorted(install.gone, key=lambda each: each.cut):
+        if each.before != before and each.name is not None and each.low is not None and (
+                each.incarnation not in members):
+            owed[each.incarnation] = Owed(Address(each.name, each.incarnation), each.low, each.cut,
+                                          each.holder)
     return Agreed(cuts={seat.incarnation: seat.cut for seat in install.seats}
                   | {each.incarnation: each.cut for each in gone},
                   holders={each.incarnation: each.holder for each in gone},
-                  together=frozenset(together | {local}))
+                  together=frozenset(together | {local}),
+                  lows={seat.incarnation: seat.low for seat in install.seats
+                        if seat.low is not None},
+                  back=frozenset(install.back), owed=tuple(owed.values()))
 
 
 def view_for(install: Install, former: dict[int, Seat], agreed: Agreed) -> View:
@@ -34,4 +45,4 @@ def view_for(install: Install, former: dict[int, Seat], agreed: Agreed) -> View:
         departed={address: agreed.cuts.get(member, former[member].cut)
                   for member, address in gone.items()},
         subgroups=tuple(map(tuple, groups.values())) if len(groups) > 1 else (),
-        primary=install.is_primary)
+        primary=install.is_primary, absent=tuple(each.address for each in install.absent))

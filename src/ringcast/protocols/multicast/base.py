@@ -35,6 +35,7 @@ from ringcast.kinds import Kind, takes
 from ringcast.protocols.budget import ReceiveBudget, set_window_limit, tune_bundling
 from ringcast.protocols.incoming import EarlyDeliveries
 from ringcast.protocols.multicast.flush import FETCH, HELD, Agreed, Departed, Fetch, Flush
+from ringcast.protocols.multicast.keeping import Keeping
 from ringcast.protocols.multicast.retention import ROOM, follow_low
 from ringcast.protocols.multicast.rules import Rules
 from ringcast.protocols.multicast.starts import START, LaterStart, Starts
@@ -130,11 +131,12 @@ class Multicast(Rules):
                                       datagram=config.max_datagram)
         tune_bundling(self.send_window, config)
         self.own = Stream(self, local, None, window, config, own=self.send_window)
-        self.windows = ReceiveWindows(self._open_stream, resume or Digest())
+        self.windows = ReceiveWindows(self.open_stream, resume or Digest())
         self.members: dict[int, Address] = {}
         self.view_id = 0
         self.starts = Starts(self, epoch)
-        self.flushing = Flush(self)
+        self.keeping = Keeping(self, resume or Digest())
+        self.flushing = Flush(self, self.keeping)
         self.requests = Requests()
         self.oob = EarlyDeliveries(config.capacity)
         self.pace = Pace()
@@ -143,7 +145,7 @@ class Multicast(Rules):
         self.turn = 0                                   # whose window delivers first
         self.told_low = offset                          # LOW in our last HIGHEST
 
-    def _open_stream(self, sender: Address, offset: Seqno) -> Stream:
+    def open_stream(self, sender: Address, offset: Seqno) -> Stream:
         """Return the stream of a sender, with a window of its own that begins after
         `offset`."""
         window = self.make_window(offset, self.receive_capacity, self.receive_bytes)
@@ -405,10 +407,10 @@ class Multicast(Rules):
         view, by departed senders and by members."""
         return self.flushing.is_complete()
 
-    def settle(self) -> None:
-        """Note that all members of this view are complete. Hold messages of departed
-        senders for nobody any more, and deliver those of new members."""
-        self.flushing.settle()
+    def settle(self, is_released: bool = True) -> None:
+        """Note that all members of this view are complete: deliver those of new
+        members; if it `is_released`, hold those of departed ones for nobody."""
+        self.flushing.settle(is_released)
 
     def undelivered_behind(self, cut: Seqno) -> list[Batch]:
         """Return our messages behind a cut, as the application has sent them: members
@@ -526,10 +528,10 @@ class Multicast(Rules):
 
     def digest(self) -> Digest:
         """Return the highest seqno that the application has finished, for each sender
-        in the view, this member included."""
+        in the view, this member included; of a durable one, of all senders."""
         own = self.own.finished if self.receiving and self.members else 0
-        return Digest({window.stream.sender: window.stream.finished
-                       for window in self.windows.values()} | {self.local: own})
+        return self.keeping.whole(Digest({window.stream.sender: window.stream.finished
+                                          for window in self.windows.values()} | {self.local: own}))
 
     def hears_itself(self) -> bool:
         """Return whether there are own messages to deliver."""

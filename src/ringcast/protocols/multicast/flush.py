@@ -44,6 +44,7 @@ from ringcast._core.stamps import Stamps
 from ringcast._core.window import Window
 from ringcast.kinds import Kind
 from ringcast.protocols.multicast.ended import Ended
+from ringcast.protocols.multicast.keeping import Keeping, Owed
 from ringcast.protocols.multicast.retention import MOST_ROOM, drop_unneeded
 from ringcast.protocols.multicast.windows import MOST_LEAVING, ReceiveWindow
 from ringcast.protocols.retransmission import Gaps, Pace, Requests, announced, clipped, requests
@@ -69,12 +70,18 @@ class Agreed(msgspec.Struct, frozen=True):
       to the cut;
     - `together`: the members of the new view that come from the same view as we do,
       and ourselves. The others are new to us. A member of our view that is in the new
-      one must be among them.
+      one must be among them;
+    - `lows`: after which seqno members keep what they sent for those who come back;
+    - `back`: who comes back, and takes the place of an absent member;
+    - `owed`: streams of departed senders that are kept for those.
     """
 
     cuts: dict[int, Seqno]
     holders: dict[int, int]
     together: frozenset[int]
+    lows: dict[int, Seqno] = {}
+    back: frozenset[int] = frozenset()
+    owed: tuple[Owed, ...] = ()
 
 
 class Fetch(msgspec.Struct, array_like=True):
@@ -127,8 +134,8 @@ class Flush:
     """The flush of one layer. `view_id` is the id of the view that the application has
     seen last: its messages carry it."""
 
-    def __init__(self, layer: "Multicast") -> None:
-        self.layer = layer
+    def __init__(self, layer: "Multicast", keeping: Keeping) -> None:
+        self.layer, self.keeping = layer, keeping
         self.shown: View | None = None              # the view that the application has seen last
         self.view_id = 0
         self.agreed: Agreed | None = None           # for the view that comes next
@@ -175,6 +182,8 @@ class Flush:
 
     def bound_purge(self, seqno: Seqno) -> Seqno:
         """Return up to where our own messages may be purged, of those up to `seqno`."""
+        if self.keeping.is_on:
+            return self.layer.send_window.ring.low
         if self.reported is None:
             return seqno
         return earlier(seqno, self.reported[self.layer.local.incarnation])
@@ -224,6 +233,7 @@ class Flush:
             layer.requests.pop(member, None)
         self.pending.append(Pending(view, cuts))
         self._agree_on_departed(agreed, members.keys() - {local})
+        self.keeping.install(bool(view.absent), agreed)
         self.cuts = {window.stream: cuts[window.stream] for window in windows.values()
                      if window.stream in cuts}
         self._drop_void()
@@ -232,11 +242,12 @@ class Flush:
         self.reported = self.frozen = None
         joined = [member for member in members if member not in stay]
         for member in joined:
-            layer.track(member, agreed.cuts[local])
+            layer.track(member, self.keeping.start(member, agreed))
             if member != local and layer.receiving:
-                window = windows.open(members[member], agreed.cuts[member])
-                window.started = True
+                window = self.keeping.open(members[member], agreed)
                 self.unsettled.add(window.stream)
+        for owed, place in self.keeping.owed(agreed):
+            self._owe(owed, place)
         drop_unneeded(layer, (window.stream for window in windows.values()))
         layer.installed(now)
         new = tuple(members[member] for member in joined if member != local)
@@ -282,6 +293,19 @@ class Flush:
         gaps.tail = announced(stream.ring)              # nothing more comes by itself: ask now
         self.departed[sender] = Departed(stream, gaps, window.offset, True, cut=cut)
 
+    def _owe(self, owed: Owed, place: Seqno) -> None:
+        """Fetch what a departed sender sent while we were absent. We may have had a
+        part of it before."""
+        origin = owed.sender.incarnation
+        gone = self.departed.get(origin)
+        if gone is None:
+            stream = self.layer.open_stream(owed.sender, place)
+            gone = self.departed[origin] = Departed(stream, Gaps(place), place, True)
+        gone.cut, gone.holder, gone.is_held = owed.cut, owed.holder, True
+        gone.ring.max_bytes = max(gone.ring.max_bytes, MOST_ROOM * self.layer.config.max_bytes)
+        gone.ring.announce(gone.cut)
+        gone.gaps.tail = announced(gone.ring)
+
     def _agree_on_departed(self, agreed: Agreed, others: set[int]) -> None:
         """Note who holds the streams of departed senders. Where nobody of the members
         has more than we have, the stream ends there, also for views that wait."""
@@ -298,6 +322,7 @@ class Flush:
                     is_newest = index == len(self.pending) - 1
                     self.pending[index] = pending._replace(is_void=not is_newest)
             self.end(gone)
+        self.keeping.note_places()
 
     def _drop_void(self) -> None:
         """Join each view that is void to the one that follows it."""
@@ -316,11 +341,13 @@ class Flush:
     def _cuts_without(self, void: Pending, pending: Pending) -> dict[Stream, Seqno]:
         """Return what comes before a view if the one before it, which is void, is not
         shown. A stream that began in that one begins after both, for our application
-        too; if its sender is gone by now, it is not delivered."""
+        too; if its sender is gone by now, it is not delivered. All this is not so for a
+        stream that goes on where it stood (keeping.py)."""
         begun = pending.cuts.keys() - void.cuts.keys()
-        self.skips |= {stream: pending.cuts[stream] for stream in begun}
+        skipped = {stream for stream in begun if not stream.is_resumed}
+        self.skips |= {stream: pending.cuts[stream] for stream in skipped}
         for gone in self.departed.values():
-            gone.is_skipped |= gone.stream in begun
+            gone.is_skipped |= gone.stream in skipped
         return void.cuts | {stream: cut for stream, cut in pending.cuts.items()
                             if stream not in begun}
 
@@ -388,11 +415,14 @@ class Flush:
         return self.layer.receiving and bool(self.departed) and any(
             gone.is_held and not gone.is_complete for gone in self.departed.values())
 
-    def settle(self) -> None:
-        """Hold nothing for others any more, and deliver of new members, too. What is
-        complete is still delivered."""
+    def settle(self, is_released: bool) -> None:
+        """Deliver of new members, too. If the view `is_released`, hold nothing for
+        others any more; what is complete is still delivered."""
         self.unsettled.clear()
         self.layer.stack.effects.arrived = True
+        if not is_released:
+            return
+        self.keeping.release()
         for gone in list(self.departed.values()):
             gone.is_held = False
             self.end(gone)
@@ -419,6 +449,7 @@ class Flush:
         """Give up the oldest streams of departed senders until there are `most`, and
         the places of the oldest views: they must not fill the memory while the
         application takes nothing."""
+        most = self.keeping.most_departed(most)
         for origin in list(self.departed)[:max(0, len(self.departed) - most)]:
             self._give_up(origin)
         while len(self.pending) > MOST_PENDING:

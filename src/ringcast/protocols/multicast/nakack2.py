@@ -333,7 +333,7 @@ class Nakack2(Multicast):
                 self._purge_to(seqno)
             elif window is not None:
                 is_known = is_within(window.ring.low, seqno, window.stream.finished)
-                if self.keeps_delivered and is_known:
+                if self.keeps_delivered and is_known and not self.keeping.is_on:
                     window.stream.release(seqno)
                 if self.retransmits and window.started:
                     window.ring.announce(highest)
@@ -360,6 +360,16 @@ class Nakack2(Multicast):
         if self._has_no_ackers():
             self._purge_to(self.send_window.sent)
         elif self.epoch and (seqno := self.stability.known_of(self.local.incarnation)) is not None:
+            self._purge_to(seqno)
+
+    def thaw(self) -> None:
+        """Also free what was said to be stable meanwhile."""
+        self.purge()
+        for sender, window in self.windows.items():
+            seqno = self.stability.known_of(sender)
+            if seqno is not None and not precedes(window.stream.finished, seqno):
+                window.stream.release(seqno)
+        if (seqno := self.stability.known_of(self.local.incarnation)) is not None:
             self._purge_to(seqno)
 
     def _has_no_ackers(self) -> bool:

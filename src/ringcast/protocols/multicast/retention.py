@@ -28,8 +28,8 @@ MOST_ROOM = 4           # and that of a departed sender: what is missing must fi
 
 def keeps_for_others(layer: "Multicast") -> bool:
     """Return whether members of the view may ask us for what our application has
-    finished: members besides us and the sender."""
-    return layer.flushes and len(layer.members) > 2
+    finished: members besides us and the sender, or absent ones."""
+    return layer.flushes and (len(layer.members) > 2 or layer.keeping.is_on)
 
 
 def drop_unneeded(layer: "Multicast", streams: Iterable[Stream]) -> None:

@@ -35,6 +35,11 @@ class Rules(Layer):
         """Free what was sent and all members have finished."""
         raise NotImplementedError
 
+    def thaw(self) -> None:
+        """Free what was kept for members that were absent and is not needed any
+        more."""
+        self.purge()
+
     def has_of(self, member: int) -> Seqno | None:
         """Return up to where a member has our messages, as far as is known here: what
         follows is kept for it. None: nobody waits for it."""

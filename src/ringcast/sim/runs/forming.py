@@ -8,6 +8,8 @@ of them send.
 from random import Random
 from typing import Any
 
+import msgspec
+
 from ringcast.sim.network import MS
 from ringcast.sim.runs.draw import (
     NEAR_WRAPS,
@@ -33,6 +35,8 @@ from ringcast.sim.runs.load import large_messages, multicast_load, unicast_load
 from ringcast.sim.runs.plan import COORDINATOR, Action, Plan, Start
 from ringcast.sim.runs.settings import FAULTS, NAMES, Settings, pick
 from ringcast.stacks import STACKS
+
+LONG_ABSENCE = 3_600.0                  # seconds: a member comes back before
 
 # Datagrams at which a member may die, and how often it is that kind.
 STEPS = {"prepare": 4, "report": 4, "install": 6, "installed": 4, "refuse": 1, "seek": 1,
@@ -67,6 +71,7 @@ def forming_plan(seed: int, settings: Settings) -> Plan:
     publisher = rng.choice(names) if len(names) > 2 and rng.random() < 0.15 else ""
     starts = {name: Start(rng.randrange(last + 1), rng.choice(NEAR_WRAPS), draw_clock(rng),
                           name != publisher, rng.choice(NEAR_WRAPS)) for name in names}
+    draw_durable(Random(f"{seed} durable"), starts, options, settings)
     actions = multicast_load(rng, names, settings, options, duration)
     actions += unicast_load(rng, names, settings, duration)
     actions += large_messages(rng, names, settings, duration)
@@ -105,6 +110,18 @@ def membership_options(rng: Random, members: int, delay: int) -> dict[str, Any]:
     return {"heartbeat_interval": heartbeat,
             "suspect_timeout": max(heartbeat * rng.choice([5, 10, 20]), 20 * delay / MS, 60),
             "seek_interval": rng.choice([5, 20, 50]), "form_margin": rng.choice([20, 100, 300])}
+
+
+def draw_durable(rng: Random, starts: dict[str, Start], options: dict[str, Any],
+                 settings: Settings) -> None:
+    """Let some members be durable, in a third of all runs. They are waited for until
+    they come back, or only for a short time."""
+    receivers = [name for name, start in starts.items() if start.receiving]
+    wanted = pick(settings.durable, rng.choice([0, 0, 0, 0, 1, 2]))
+    if wanted and receivers:
+        options.setdefault("absence", rng.choice([0.1, 1.0, LONG_ABSENCE, LONG_ABSENCE]))
+        for name in rng.sample(receivers, min(wanted, len(receivers))):
+            starts[name] = msgspec.structs.replace(starts[name], durable=True)
 
 
 def forming_faults(rng: Random, names: str, settings: Settings, duration: int,

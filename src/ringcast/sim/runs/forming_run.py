@@ -7,8 +7,10 @@ are alive.
 """
 
 from ringcast.config import nanoseconds
+from ringcast.sim.member import Member
 from ringcast.sim.network import MS
 from ringcast.sim.runs.end_checks import check_ends
+from ringcast.sim.runs.forming import LONG_ABSENCE
 from ringcast.sim.runs.plan import COORDINATOR, Action, Plan
 from ringcast.sim.runs.run import Run, slowed
 from ringcast.sim.view_checkers import ViewCheckers
@@ -128,13 +130,21 @@ class FormingRun(Run):
         return all(view is not None and len(view) == len(living) and view == whole[0]
                    for view in whole)
 
+    def _comes_back(self, member: Member) -> bool:
+        """Let one come back, too, that is waited for longer than the run lasts."""
+        is_awaited = self.plan.starts[member.name].durable and (
+            self.config.absence >= LONG_ABSENCE)
+        return is_awaited or super()._comes_back(member)
+
     def _exclude_the_dead(self) -> None:
         """Leave that to the members."""
 
     def _agreement(self) -> int:
         """Return the time that the group may take to agree."""
         config = self.config
+        absence = 0.0 if self.config.absence >= LONG_ABSENCE else 1000 * self.config.absence
         return HOLD_OFF + slowed(
+            absence +
             SUSPICIONS * config.suspect_timeout + HEARTBEATS * config.heartbeat_interval
             + SEEKS * config.seek_interval + MARGINS * config.form_margin)
 

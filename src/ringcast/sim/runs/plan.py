@@ -39,6 +39,7 @@ class Start(msgspec.Struct, frozen=True):
     receiving: bool
     counters: int                   # what comes before its first conn-id and first timestamp
     options: dict[str, Any] = {}    # of its stack, where they differ from those of all
+    durable: bool = False           # it is expected back, and goes on with what it had finished
     returns: bool = False           # it comes back as the same incarnation, if dead in the end
 
 

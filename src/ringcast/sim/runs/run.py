@@ -94,7 +94,7 @@ class Run:
         if name not in self.cluster.members:
             self.cluster.start(name, receiving=start.receiving, offset=start.offset,
                                counters=start.counters, clock=Clock(*start.clock),
-                               **start.options)
+                               **durability(start), **start.options)
 
     # -------------------------------------------------------------------------------------- actions
 
@@ -158,8 +158,9 @@ class Run:
         `moves` another address."""
         start = self.plan.starts[former.name]
         self.cluster.start(former.name, receiving=start.receiving,
-                           resume=former.consumer.durable() if resumes else None,
-                           physical=self._physical(former, moves), **start.options)
+                           resume=former.consumer.durable() if resumes or start.durable else None,
+                           physical=self._physical(former, moves), **durability(start),
+                           **start.options)
 
     def _return(self, former: Member, lag: int, moves: bool) -> None:
         """Start a process that goes on as the same incarnation. It remembers `lag` acks
@@ -233,7 +234,7 @@ class Run:
         for member in [member for member in cluster.members.values() if not member.alive]:
             if self.plan.starts[member.name].returns:
                 self._return(member, lag=0, moves=False)
-            elif self.plan.comebacks[member.name] or not cluster.living():
+            elif self._comes_back(member) or not cluster.living():
                 self._restart(member, resumes=True, moves=False)
         self._exclude_the_dead()
         for member in cluster.living():
@@ -241,6 +242,10 @@ class Run:
             for address, log in list(member.producer.unicast_logs.items()):
                 if log.sent and not log.backlog:
                     member.send_unicast(address.name, 2, 10)
+
+    def _comes_back(self, member: Member) -> bool:
+        """Return whether a member that is dead in the end comes back."""
+        return self.plan.comebacks[member.name]
 
     def _exclude_the_dead(self) -> None:
         """Exclude dead members while anybody lists them or waits for them, as an
@@ -377,6 +382,11 @@ class Run:
         sums["num_incarnations"] = len(self.cluster.incarnations)
         sums["num_comebacks"] = sum(member.epoch for member in self.cluster.incarnations.values())
         return dict(sums)
+
+
+def durability(start: Start) -> dict[str, bool]:
+    """Return the arguments of a member that is expected back."""
+    return {"durable": True} if start.durable else {}
 
 
 def slowed(milli: float) -> int:

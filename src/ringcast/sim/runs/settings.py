@@ -88,6 +88,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
                                   "faults are others: members die at single steps of an "
                                   "agreement, and groups come apart and become one again.",
                                   False)] = False
+    durable: Annotated[int | None, Help("With --forming: members that are expected back when they "
+                                        "have died.")] = None
     options: dict[str, Any] = {}        # of the stack
 
     def check(self) -> None:
@@ -101,7 +103,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
                 raise ConfigError(f"{name} is a probability of 0 or more and less than 1, "
                                   f"not {value}")
         for name in (*FAULTS, "messages", "size", "delay", "unicast", "large", "splits", "breaks",
-                     "returns", "threads", "joins", "steady"):
+                     "returns", "threads", "joins", "steady", "durable"):
             number = getattr(self, name)
             if number is not None and number < 0:
                 raise ConfigError(f"{name} cannot be {number}")

@@ -1,0 +1,179 @@
+"""What is kept for durable members that are absent, and how they get it when they are
+back (membership/absent.py).
+
+*Absent.* From the view that makes a member absent, nobody frees anything: senders keep
+what they have sent, receivers what they have delivered, and all members the streams of
+departed senders. Until that view the absent member was waited for like any other, so
+what it lacks is above the LOW of each stream. Windows fill, and senders wait: the same
+back-pressure as from a member that is there and slow.
+
+*Back.* A member that is back has its place in streams: of an earlier process the digest
+of what that one had finished; of the same process, where the streams ended for it when
+it was cut off. In the view that it comes back in, a stream begins for it at its place,
+or at the LOW of the sender if it knows none. It asks for what follows like for any gap.
+What senders sent that have departed meanwhile, it fetches from a holder. It is shown
+the view first and all these messages after it: they were sent before the view, and the
+members that went together have them before it.
+
+*Finished.* A durable member may die with messages of a departed sender that its
+application has not finished. So members hold such streams until all durable members
+have said that they have finished them (INSTALLED, ALIVE). Until then what was kept for
+members that are back is not freed, either.
+"""
+
+from typing import TYPE_CHECKING, Annotated, NamedTuple
+
+import msgspec
+from msgspec import Meta
+
+from ringcast.address import Address
+from ringcast.config import MAX_NAME, MAX_RESUME
+from ringcast.digest import Digest
+from ringcast.protocols.latest import Latest
+from ringcast.protocols.seqnos import Seqno, earlier, later, precedes
+
+if TYPE_CHECKING:
+    from ringcast.protocols.multicast.base import Multicast
+    from ringcast.protocols.multicast.flush import Agreed
+    from ringcast.protocols.multicast.windows import ReceiveWindow
+
+MOST_HELD = 64                          # departed streams that are held for absent members
+HELD_WINDOWS = 8                        # times max_bytes that they may take together
+
+
+class Kept(msgspec.Struct, array_like=True):
+    """The stream of a departed sender, kept for members that come back."""
+
+    name: Annotated[str, Meta(min_length=1, max_length=MAX_NAME)]
+    low: Seqno                          # everything that follows is kept
+
+
+class Owed(NamedTuple):
+    """The same, as one that is back must know it."""
+
+    sender: Address
+    low: Seqno
+    cut: Seqno                          # where it ends
+    holder: int                         # a member that has all of it
+
+
+class Keeping:
+    """What one layer keeps. `durable`: this member is expected back when it is gone."""
+
+    def __init__(self, layer: "Multicast", resume: Digest) -> None:
+        self.layer = layer
+        self.durable = False
+        self.has_absent = False         # in our view
+        self.is_unfinished = False      # a member that is back may need what was held for it
+        # Where streams ended for us: of the lives before, and of departed senders.
+        self.places: Latest[Address, Seqno] = Latest(MAX_RESUME + len(resume))
+        self.places |= resume
+
+    # ------------------------------------------------------------------------------- for the others
+
+    @property
+    def is_on(self) -> bool:
+        """Return whether nothing may be freed."""
+        return self.has_absent or self.is_unfinished
+
+    def install(self, has_absent: bool, agreed: "Agreed") -> None:
+        """There is a new view."""
+        self.has_absent = has_absent
+        self.is_unfinished |= bool(agreed.back)
+
+    def release(self) -> None:
+        """Nobody needs what was held any more."""
+        was_on, self.is_unfinished = self.is_on, False
+        if was_on and not self.is_on:
+            self.layer.thaw()
+
+    def low(self) -> Seqno | None:
+        """Return after which seqno our messages are kept for members that come back;
+        None if nobody is absent."""
+        return self.layer.send_window.ring.low if self.has_absent else None
+
+    def kept(self) -> dict[int, Kept]:
+        """Return the streams of departed senders that are kept for such members."""
+        if not self.has_absent:
+            return {}
+        return {origin: Kept(gone.stream.sender.name, gone.ring.low)
+                for origin, gone in self.layer.flushing.departed.items() if gone.is_held}
+
+    def start(self, member: int, agreed: "Agreed") -> Seqno:
+        """Return after which seqno our messages are kept for a new member."""
+        if member in agreed.back and agreed.lows.get(self.layer.local.incarnation) is not None:
+            return self.layer.send_window.ring.low
+        return agreed.cuts[self.layer.local.incarnation]
+
+    def most_departed(self, most: int) -> int:
+        """Return how many streams of departed senders are held at most, when otherwise
+        these are `most`."""
+        return max(most, 2 * MOST_HELD) if self.is_on else most
+
+    def holds_too_much(self) -> bool:
+        """Return whether the streams of departed senders take too much memory."""
+        departed = self.layer.flushing.departed.values()
+        nbytes = sum(gone.ring.nbytes for gone in departed)
+        return len(departed) > MOST_HELD or nbytes > HELD_WINDOWS * self.layer.config.max_bytes
+
+    # --------------------------------------------------------------------------- a durable member
+
+    def open(self, sender: Address, agreed: "Agreed") -> "ReceiveWindow":
+        """Open the window of a member that is new to us. If its stream goes on where it
+        stood, see that we ask for what is missing up to the cut."""
+        begin, cut = self.begin(sender, agreed), agreed.cuts[sender.incarnation]
+        window = self.layer.windows.open(sender, begin)
+        window.started = True
+        if begin != cut:
+            window.stream.is_resumed = True
+            if self.layer.retransmits:
+                window.ring.announce(cut)
+        return window
+
+    def begin(self, sender: Address, agreed: "Agreed") -> Seqno:
+        """Return where the stream of a member begins here."""
+        cut, low = agreed.cuts[sender.incarnation], agreed.lows.get(sender.incarnation)
+        if self.layer.local.incarnation not in agreed.back or low is None:
+            return cut
+        return self._place(sender, low, cut)
+
+    def _place(self, sender: Address, low: Seqno, cut: Seqno) -> Seqno:
+        """Return our place in a stream, between what is kept of it and its cut."""
+        place = self.places.get(sender, self.places.get(sender.origin, low))
+        if precedes(cut, place) and sender in self.places:      # of an origin others send the rest
+            self.layer.stack.effects.warnings.append(
+                f"the digest claims more of {sender} than it has sent: {place}, and "
+                f"not {cut}; it may be of another group")
+        return earlier(later(place, low), cut)
+
+    def owed(self, agreed: "Agreed") -> list[tuple[Owed, Seqno]]:
+        """Return the streams of departed senders that are kept for us, each with our
+        place in it."""
+        if self.layer.local.incarnation not in agreed.back or not self.layer.receiving:
+            return []
+        places = [(each, self._place(each.sender, each.low, each.cut))
+                  for each in agreed.owed]
+        return [(each, place) for each, place in places if precedes(place, each.cut)]
+
+    def note_places(self) -> None:
+        """Note where the streams of departed senders end for us."""
+        if self.durable:
+            for gone in self.layer.flushing.departed.values():
+                self.places.remember(gone.stream.sender, gone.cut)
+
+    def whole(self, digest: Digest) -> Digest:
+        """Return what the application has finished: of members as `digest` says, and of
+        all others that a later life may hear of again."""
+        if not self.durable:
+            return digest
+        unfinished = {gone.stream.sender: gone.stream.finished
+                      for gone in self.layer.flushing.departed.values()
+                      if not (gone.is_delivered and gone.stream.outstanding == 0)}
+        return Digest(self.places | digest | unfinished)
+
+    def has_finished(self) -> bool:
+        """Return whether this member needs no stream of a departed sender any more,
+        even if it dies now."""
+        return not self.durable or not any(
+            gone.is_held and not (gone.is_delivered and gone.stream.outstanding == 0)
+            for gone in self.layer.flushing.departed.values())

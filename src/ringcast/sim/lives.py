@@ -1,0 +1,133 @@
+"""What must hold for durable members: the lives of one together are given every message
+of every sender of the views in which it was a member or absent, once and in order.
+
+A life begins with what the lives before had finished (Member.resume). While a member is
+absent, nobody gives up what it has not finished. When it is back, each stream goes on
+where it stood; a stream of a sender that came meanwhile begins with its first message.
+In the end it has all that departed senders sent, up to where their streams end for
+others.
+
+A large message is the exception. Its fragments may have to be acknowledged before it is
+whole, because its sender has no room for the rest. If the receiver dies just then, the
+message is lost.
+
+All this is owed only as long as it was waited for: an operator may have excluded it in
+one part of the group, or its absence may have run out.
+"""
+
+from typing import TYPE_CHECKING
+
+from ringcast.protocols.seqnos import MODULUS, Seqno, precedes
+from ringcast.view import View
+
+if TYPE_CHECKING:
+    from ringcast.sim.member import Member
+    from ringcast.sim.view_checkers import ViewCheckers
+
+
+class Lives:
+    """The checks. They need the views that members have installed."""
+
+    def __init__(self, checkers: "ViewCheckers") -> None:
+        self.checkers = checkers
+        self.last: dict[tuple[int, int], Seqno] = {}    # given, by receiver and sender
+        # The view in which a name was given the last message of a sender.
+        self.since: dict[tuple[str, int], int] = {}
+
+    def had(self, receiver: "Member", sender: "Member") -> Seqno | None:
+        """Return up to where a member and its earlier lives have a stream."""
+        known = self.last.get((receiver.incarnation, sender.incarnation))
+        return receiver.resume.get(sender.address) if known is None else known
+
+    # ---------------------------------------------------------------------------------- on delivery
+
+    def note(self, receiver: "Member", sender: int, last: Seqno) -> None:
+        """Note what a member was given."""
+        self.last[receiver.incarnation, sender] = last
+        self.since[receiver.name, sender] = receiver.views[-1].id if receiver.views else 0
+
+    def goes_on(self, receiver: "Member", sender: "Member", since: int, met: int) -> bool:
+        """Return whether a stream goes on, for a receiver that met its sender in the
+        view `met`, or in one after the view `since`, where it stood before."""
+        if not receiver.durable:
+            return False
+        if not receiver.views or sender.address not in receiver.views[-1]:
+            return True                                 # it has departed, and was kept
+        history = self.checkers.history(sender)
+        return any(since < view.id <= met and is_absent(receiver.name, before)
+                   for before, view in zip(history, history[1:], strict=False))
+
+    def next_of(self, receiver: "Member", sender: "Member", begins: Seqno, met: int) -> Seqno:
+        """Return the seqno with which the next message begins in a stream that goes
+        on."""
+        had = self.had(receiver, sender)
+        history = [view for view in self.checkers.history(sender) if view.id < met]
+        if had is None:
+            is_first = bool(history) and all(is_absent(receiver.name, view) for view in history)
+            return (sender.offset + 1) % MODULUS if is_first else begins
+        if precedes(had, begins) and not self._was_awaited(receiver.name, sender, history):
+            return begins
+        following = (had + 1) % MODULUS
+        end = sender.log.end_of(following)
+        if end != following and begins == (end + 1) % MODULUS:
+            return begins               # a part of this message had to be acknowledged
+        return following
+
+    def _was_awaited(self, name: str, sender: "Member", history: list[View]) -> bool:
+        """Return whether a name was a member or absent in all of these views, since it
+        was given the last message of a sender."""
+        since = self.since.get((name, sender.incarnation), 0)
+        return all(name in view.names or is_absent(name, view)
+                   for view in history if view.id >= since)
+
+    # ------------------------------------------------------------------------------------ on purges
+
+    def check_purge(self, sender: "Member", low: Seqno, at: "Member") -> None:
+        """Check that nothing is given up that an absent member has not finished."""
+        history = self.checkers.history(at)
+        for address in history[-1].absent if history else ():
+            life = self.checkers.cluster.members[address.name]
+            finished = life.consumer.finished.get(sender.incarnation)
+            if finished is not None and precedes(finished, sender.log.end_before(low)) and (
+                    self._was_awaited(address.name, sender, history)):
+                self.checkers.violated(
+                    "purge", f"{at.name} gave up {sender.name}'s messages up to {low}, of which "
+                             f"{address.name}, which is absent, has finished those up to "
+                             f"{finished}")
+
+    # --------------------------------------------------------------------------------- when it ends
+
+    def check(self) -> None:
+        """Check that durable members have all that departed senders sent."""
+        living = self.checkers.cluster.living()
+        for receiver in living:
+            if receiver.durable and receiver.receiving:
+                for other in living:
+                    self._check_departed(receiver, other)
+
+    def _check_departed(self, receiver: "Member", other: "Member") -> None:
+        """Check this against where the streams ended for another member."""
+        history = self.checkers.history(other)
+        for before, view in zip(other.views, other.views[1:], strict=False):
+            for address, cut in view.departed.items():
+                sender = self.checkers.cluster.incarnations[address.incarnation]
+                had = self.had(receiver, sender)
+                if address in before and not sender.alive and had is not None and (
+                        precedes(had, sender.log.end_before(cut)) and not has_given_up(receiver)
+                        and self._was_awaited(receiver.name, sender, history)):
+                    self.checkers.violated(
+                        "lost", f"{receiver.name} has {sender.name}'s messages up to {had}; for "
+                                f"{other.name} they ended with {cut}, and {receiver.name} was "
+                                "always a member or absent")
+
+
+def is_absent(name: str, view: View) -> bool:
+    """Return whether a view says that a name is absent."""
+    return any(address.name == name for address in view.absent)
+
+
+def has_given_up(member: "Member") -> bool:
+    """Return whether a member, or an earlier life, was too slow for the streams of
+    departed senders."""
+    return any(each.multicast.counters.num_gone_undelivered
+               for each in member.cluster.incarnations.values() if each.name == member.name)

@@ -1,0 +1,253 @@
+"""Durable members: they die, others send, die and come meanwhile, and they go on where
+they stood."""
+
+import pytest
+
+from ringcast import Digest
+from ringcast.sim.cluster import Cluster
+from ringcast.sim.runs.replay import replay
+from ringcast.sim.runs.run import simulate
+from ringcast.sim.runs.settings import Settings
+
+STACKS = ["mcast-udp", "mcast-tcp", "nakack2-udp", "nakack2-tcp"]
+OPTIONS = {"suspect_timeout": 100, "heartbeat_interval": 10, "form_margin": 20,
+           "seek_interval": 5, "discard_delivered_msgs": False}
+AT_ONCE = 6
+
+
+class Play:
+    """A group with the durable member D."""
+
+    def __init__(self, stack, names="ABD", **options):
+        self.cluster = Cluster(names, stack=stack, forms=True, **(OPTIONS | options))
+        self.cluster.start(*(name for name in names if name != "D"))
+        self.life(None)
+        self.cluster.settle()
+
+    def __getitem__(self, name):
+        return self.cluster[name]
+
+    def life(self, resume):
+        self.cluster.start("D", durable=True, resume=resume)
+
+    def come_back(self):
+        self.life(self["D"].consumer.durable())
+
+    def run(self, milliseconds):
+        self.cluster.run(milliseconds)
+
+    def die(self, name):
+        """Let a member die, and the others notice it."""
+        self[name].crash()
+        self.run(1_000)
+        assert name not in self["A"].views[-1].names
+
+    def absent(self, name="A"):
+        return [address.name for address in self[name].views[-1].absent]
+
+    def got(self, sender, *lives):
+        """Return how many messages of a sender D has finished in these lives."""
+        return sum(len(life.consumer.got.get(sender.address, [])) for life in lives)
+
+    def end(self):
+        self.cluster.settle(20_000)
+        self.cluster.checkers.check_agreement()
+
+
+@pytest.mark.parametrize("stack", STACKS)
+def test_a_durable_member_that_dies_is_absent_and_gets_what_was_sent_meanwhile(stack):
+    play = Play(stack)
+    a, b, d = play["A"], play["B"], play["D"]
+    a.offer(5, 10)
+    play.run(100)
+    play.die("D")
+    assert play.absent() == play.absent("B") == ["D"]
+    a.offer(7, 10)
+    b.offer(3, 10)
+    play.run(1_000)
+    assert a.multicast.unacked() == 7 and b.multicast.unacked() == 3
+    play.come_back()
+    play.end()
+    assert play.absent() == []
+    assert (play.got(a, d), play.got(a, play["D"]), play.got(b, play["D"])) == (5, 7, 3)
+    assert a.multicast.unacked() == b.multicast.unacked() == 0
+
+
+@pytest.mark.parametrize("stack", STACKS)
+def test_senders_that_died_meanwhile_are_heard_to_the_end(stack):
+    play = Play(stack, names="ABCD")
+    b, c, d = play["B"], play["C"], play["D"]
+    c.offer(4, 10)
+    play.run(100)
+    play.die("D")
+    c.offer(6, 10)
+    b.offer(2, 10)
+    play.run(100)
+    play.die("C")
+    play.die("B")
+    play.come_back()
+    play.end()
+    assert (play.got(c, d), play.got(c, play["D"]), play.got(b, play["D"])) == (4, 6, 2)
+    assert not play["A"].multicast.flushing.departed        # it holds nothing any more
+
+
+@pytest.mark.parametrize("stack", STACKS)
+def test_who_came_meanwhile_keeps_all_messages_from_its_first(stack):
+    play = Play(stack, names="ABD")
+    play["B"].crash()
+    play.die("D")
+    play.cluster.start("B")
+    play["B"].offer(9, 10)
+    play.run(1_000)
+    b = play["B"]
+    assert b.views[-1].absent and b.multicast.unacked() == 9
+    play.come_back()
+    play.end()
+    assert play.got(b, play["D"]) == 9
+
+
+@pytest.mark.parametrize("stack", STACKS)
+def test_what_a_durable_member_has_not_finished_of_a_departed_sender_is_held(stack):
+    """It has all of C's messages and dies before it has made them durable."""
+    play = Play(stack, names="ABCD")
+    c, d = play["C"], play["D"]
+    d.consumer.finish_after = None
+    c.offer(8, 10)
+    play.run(100)
+    assert play.got(c, d) == 8
+    play.die("C")
+    play.die("D")
+    play.come_back()
+    play.end()
+    assert play.got(c, play["D"]) == 8
+
+
+@pytest.mark.parametrize("stack", STACKS)
+def test_a_durable_member_that_is_cut_off_loses_nothing(stack):
+    play = Play(stack)
+    a, d = play["A"], play["D"]
+    links = [("A", "D"), ("B", "D"), ("D", "A"), ("D", "B")]
+    play.cluster.checkers.note_cause()
+    play.cluster.network.cut |= set(links)
+    if play.cluster.links is not None:
+        play.cluster.links.break_all_cut()
+    play.run(1_000)
+    assert play.absent() == ["D"]
+    a.offer(11, 10)
+    play.run(500)
+    play.cluster.heal()
+    play.end()
+    assert play["D"] is d and play.got(a, d) == 11
+
+
+@pytest.mark.parametrize("stack", STACKS)
+def test_windows_fill_and_senders_wait_for_an_absent_member(stack):
+    play = Play(stack, capacity=64)
+    a = play["A"]
+    play.die("D")
+    a.offer(500, 10)
+    play.run(2_000)
+    assert a.producer.multicasts.waiting and a.multicast.unacked() <= 64
+    play.come_back()
+    play.end()
+    assert play.got(a, play["D"]) == 500
+
+
+def test_an_absence_that_is_over_ends_the_waiting():
+    play = Play("mcast-udp", absence=2.0)
+    a, b = play["A"], play["B"]
+    play.die("D")
+    a.offer(5, 10)
+    play.run(500)
+    assert play.absent() == ["D"] and a.multicast.unacked() == 5
+    play.run(2_000)
+    assert play.absent() == play.absent("B") == [] and a.multicast.unacked() == 0
+    warnings = a.warnings + b.warnings
+    assert len(warnings) == 1 and "'D' is expected back no longer" in warnings[0]
+    play.come_back()
+    play.end()
+    assert play.got(a, play["D"]) == 0          # it comes as a new member
+
+
+def test_a_successor_goes_on_counting():
+    play = Play("mcast-udp", names="ABCD", absence=3.0)
+    play.die("D")
+    eldest = play["A"].views[-1].coordinator.name
+    others = [name for name in "ABC" if name != eldest]
+    play[eldest].crash()
+    play.run(1_000)
+    assert play.absent(others[0]) == ["D"]
+    play.run(1_500)
+    assert play.absent(others[0]) == []
+
+
+def test_an_operator_excludes_an_absent_member_at_once():
+    play = Play("nakack2-udp")
+    a = play["A"]
+    play.die("D")
+    a.offer(5, 10)
+    play.run(500)
+    for name in "AB":                           # whoever says it, the coordinator does it
+        if play["A"].views[-1].coordinator.name != name:
+            play[name].exclude("D")
+            play.run(500)
+            break
+    assert play.absent() == [] and a.multicast.unacked() == 0
+
+
+def test_a_durable_member_that_leaves_is_not_absent():
+    play = Play("mcast-udp")
+    play["D"].leave()
+    play.run(1_000)
+    assert "D" not in play["A"].views[-1].names and play.absent() == []
+
+
+def test_the_name_of_an_absent_member_is_not_free():
+    play = Play("mcast-udp")
+    play.die("D")
+    play.cluster.start("D")
+    with pytest.raises(Exception, match="another member has the name 'D'"):
+        play.run(1_000)                         # the checkers let no member stop
+
+
+def test_a_digest_that_claims_too_much_is_cut_and_told():
+    play = Play("mcast-udp")
+    a = play["A"]
+    a.offer(5, 10)
+    play.run(100)
+    play.die("D")
+    digest = play["D"].consumer.durable()
+    play.life(Digest(digest | {a.address: 1_005}))
+    play["D"].resume, play["D"].consumer.finished[a.incarnation] = digest, 5   # as it is
+    play.run(1_000)
+    assert any("claims more" in warning for warning in play["D"].warnings)
+    a.offer(3, 10)
+    play.cluster.run(1_000)
+    assert a.multicast.unacked() == 0
+
+
+def test_too_many_departed_senders_end_the_waiting():
+    play = Play("mcast-udp", capacity=16, max_bytes=8_000)
+    play.die("D")
+    for _ in range(12):
+        play["B"].offer(12, 500)
+        play.run(200)
+        play.die("B")
+        if not play.absent():
+            break
+        play.cluster.start("B")
+        play.run(500)
+    assert play.absent() == []
+    assert any("too much memory" in warning for warning in play["A"].warnings)
+    assert not play["A"].multicast.flushing.departed
+
+
+@pytest.mark.parametrize("stack", STACKS)
+@pytest.mark.parametrize("first", [
+    pytest.param(first, marks=[] if first < AT_ONCE else pytest.mark.prove)
+    for first in range(0, 8 * AT_ONCE, AT_ONCE)])
+def test_the_lives_of_durable_members_miss_nothing(stack, first):
+    for seed in range(first, first + AT_ONCE):
+        settings = Settings(stack=stack, forming=True, durable=2, crashes=4)
+        outcome = simulate(seed, settings)
+        assert not outcome.check, f"{outcome.sentence}\n{replay(seed, settings)}"
