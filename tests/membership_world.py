@@ -7,6 +7,7 @@ from random import Random
 from ringcast.address import EVERYONE, Address
 from ringcast.config import configure
 from ringcast.protocols.membership import Membership
+from ringcast.protocols.membership.state import StateTransfer
 from ringcast.stack import Layer, Stack
 
 MS = 1_000_000
@@ -103,9 +104,11 @@ class Node:
         durable = options.pop("durable", False)
         config = configure(world.options | options)
         self.paper = Paper(self.address, config)
-        self.layer = Membership(self.address, config, self.paper, {"stack": "paper"}, durable)
-        self.stack = Stack([self.paper, self.layer], local=self.address, group="world",
-                           physical=self.physical)
+        self.transfer = StateTransfer(self.address, config)
+        self.layer = Membership(self.address, config, self.paper, {"stack": "paper"},
+                                self.transfer, durable)
+        self.stack = Stack([self.transfer, self.paper, self.layer], local=self.address,
+                           group="world", physical=self.physical)
         self.alive, self.fault = True, None
         self.paused_until = 0
         self.inbox = []

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         OutboxError,
         RingcastError,
         SendTimeoutError,
+        StateLostError,
         TraceError,
         TransportError,
     )
@@ -64,6 +65,7 @@ HOMES = {
     "RingcastError": "errors",
     "SendTimeoutError": "errors",
     "SeqnoTable": "_core.seqno_table",
+    "StateLostError": "errors",
     "Succession": "address",
     "TraceError": "errors",
     "TransportError": "errors",
@@ -94,6 +96,7 @@ __all__ = [
     "RingcastError",
     "SendTimeoutError",
     "SeqnoTable",
+    "StateLostError",
     "Succession",
     "TraceError",
     "TransportError",

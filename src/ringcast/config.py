@@ -167,6 +167,10 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     # it.
     max_undelivered: Count = 65_536
 
+    # Bytes of messages that a member holds back until it has been given the
+    # application's state; with more, their senders wait.
+    state_backlog: Count = 1 << 30
+
     # Directory into which a trace for `ringcast audit` is written; empty: no trace.
     trace: str = ""
 

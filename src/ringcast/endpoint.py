@@ -30,6 +30,7 @@ from ringcast.protocols import frag
 from ringcast.protocols.bundler import Bundler, Dest
 from ringcast.protocols.membership import Membership
 from ringcast.protocols.membership.ends import Ends
+from ringcast.protocols.membership.state import StateTransfer
 from ringcast.protocols.multicast.base import Multicast
 from ringcast.protocols.seqnos import MODULUS
 from ringcast.protocols.static_members import StaticMembers
@@ -62,6 +63,7 @@ class Endpoint:
         self.members: Membership | StaticMembers = (
             self.stack.layer(Membership) if names is None else self.stack.layer(StaticMembers))
         self.ends = self.stack.layer(Ends) if names is None else None
+        self.transfer = self.stack.layer(StateTransfer) if names is None else None
         self.bundler: Bundler = bundler(self.multicast, self.unicast,
                                         nanoseconds(config.bundle_delay))
         self.max_undelivered = config.max_undelivered
@@ -143,7 +145,14 @@ class Endpoint:
 
     def deliver(self, now: Instant) -> int:
         """Deliver as many messages as the application has room for; return how many."""
-        handed = self.stack.deliver(self.max_undelivered - self.undelivered, now)
+        transfer, deliver = self.transfer, self.stack.deliver
+        if transfer is not None and (transfer.to_finish or transfer.is_full):
+            to_finish, transfer.to_finish = transfer.to_finish, []
+            for batch in to_finish:
+                self.undelivered -= len(batch)
+                self.stack.delivered(batch, now)
+            deliver = self.unicast.deliver if transfer.is_full else deliver
+        handed = deliver(max(0, self.max_undelivered - self.undelivered), now)
         self.undelivered += handed
         return handed
 
@@ -171,6 +180,8 @@ class Endpoint:
     def take(self) -> Effects:
         """Return the effects of this turn; perform them in the order of the fields."""
         effects = self.stack.take()
+        if self.transfer is not None:
+            self.undelivered += self.transfer.pass_on(effects)
         if effects.views:
             self.view = effects.views[-1]
         for dest in effects.closed:

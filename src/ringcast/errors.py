@@ -46,6 +46,11 @@ class AnswerTimeoutError(RingcastError, TimeoutError):
     """Not all members of the view answered a question within the timeout."""
 
 
+class StateLostError(RingcastError):
+    """The member that gave its state was lost before it had given all of it: drop what
+    came. on_state is called again, with another member's state from the begin."""
+
+
 class TransportError(RingcastError, OSError):
     """The operating system refused a socket, an address or a route; `errno` is its
     number of the reason."""

@@ -25,3 +25,7 @@ class Flag(enum.IntFlag):
 FRAGMENT = int(Flag.INCOMPLETE)
 """The same bit inside a stream, on the wire and in traces: a fragment of a message that
 is larger than a datagram. (The compiled core has it in marks.pxd.)"""
+
+STATE = 16
+"""Inside a connection, on the wire and in traces: a part of an application's state, for
+a member that has come (protocols/membership/state.py). It is no message."""

@@ -64,6 +64,24 @@ class Installed(NamedTuple):
     new: tuple[Address, ...]
 
 
+class Giving(NamedTuple):
+    """The application's state is to be taken right before it is shown the view
+    `place`, and to be given to `dest`."""
+
+    place: int
+    dest: Address
+
+
+class StateNews(NamedTuple):
+    """Chunks of the state that this member is given. The attempts before `attempt` are
+    over: their givers were lost. `batch` is finished when the chunks are."""
+
+    attempt: int
+    chunks: list[bytes] = []
+    is_whole: bool = False              # these are the last
+    batch: Batch | None = None
+
+
 @dataclass(slots=True)
 class Effects:
     """What one turn asks of the outside. Perform the fields in their order, and drop
@@ -79,6 +97,10 @@ class Effects:
     # Views that the layers have agreed on and installed, for traces.
     installed: list[Installed] = field(default_factory=list)
     views: list[View] = field(default_factory=list)
+    # States to be taken, each right before its view is shown.
+    givings: list[Giving] = field(default_factory=list)
+    # Of the state that this member is given.
+    state: list[StateNews] = field(default_factory=list)
     # FIFO per sender.
     deliveries: list[Batch] = field(default_factory=list)
     # Own messages to one member, which left before it had acknowledged them.

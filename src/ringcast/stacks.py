@@ -15,6 +15,7 @@ from ringcast.digest import Digest
 from ringcast.protocols.budget import ReceiveBudget
 from ringcast.protocols.membership import Membership
 from ringcast.protocols.membership.ends import Ends
+from ringcast.protocols.membership.state import StateTransfer
 from ringcast.protocols.multicast.base import Multicast
 from ringcast.protocols.multicast.mcast import Mcast
 from ringcast.protocols.multicast.nakack2 import Nakack2
@@ -166,13 +167,17 @@ def build_stack(name: str, local: Address, names: Sequence[str] | None, config: 
                                offset=seqno, epoch=epoch, lossless=spec.is_lossless,
                                flushes=names is None)
     membership: Layer
+    transfer: list[StateTransfer] = []
     if names is None:
         more = OF_FLUSH + (OF_QUORUM if config.partition == "primary" else ())
-        membership = Membership(local, config, multicast, terms_of(name, config, more), durable)
+        transfer = [StateTransfer(local, config)]
+        membership = Membership(local, config, multicast, terms_of(name, config, more), transfer[0],
+                                durable)
     else:
         membership = StaticMembers(local, tuple(names), config, resume, epoch,
                                    terms_of(name, config))
     layers = [
+        *transfer,
         *(make(local, config, multicast) for make in spec.extra),
         Unreliable(local, receiving=receiving),
         Unicast3(local, config, budget, receiving=receiving, conn_id=conn_id, timestamp=timestamp,

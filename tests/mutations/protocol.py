@@ -45,6 +45,8 @@ for seed in range(%d):
 TO_ALL = """(Settings(unicast=0),
              Settings(unicast=0, loss=0.2, crashes=2, partitions=2),
              Settings(unicast=0, reorder=0.3, crashes=2, exclusions=4))"""
+# In half of all seeds the members have a state, and give it to those that come.
+REPLICAS = """(Settings(forming=True, members=3, messages=300, crashes=2),)"""
 TO_ONE = """(Settings(unicast=300, messages=20),
              Settings(unicast=300, messages=20, splits=4, reorder=0.3, duplicate=0.2),
              Settings(unicast=200, messages=20, splits=3, loss=0.2, crashes=2, partitions=2))"""
@@ -514,6 +516,9 @@ MUTATIONS = [
              "return self._place(sender, low, cut)", "return cut", ABSENT),
     Mutation("what departed senders sent is not fetched by who is back", "Keeping.owed",
              "if precedes(place, each.cut)", "if False", ABSENT),
+    # ------------------------------------------------------------------------------- state transfer
+    Mutation("let nobody begin without a state", "StateTransfer.install",
+             "elif not said.giver and install.is_primary:", "elif False:", REPLICAS),
 ]
 
 

@@ -27,6 +27,7 @@ from ringcast.protocols.budget import ReceiveBudget
 from ringcast.protocols.membership.asking import Asking
 from ringcast.protocols.membership.ends import ASK_END, AskEnd, Ends
 from ringcast.protocols.membership.messages import REFUSE, Refuse
+from ringcast.protocols.membership.state import NEED, Need
 from ringcast.protocols.multicast.base import DATA
 from ringcast.protocols.multicast.flush import FETCH, Agreed, Fetch
 from ringcast.protocols.multicast.mcast import Mcast
@@ -102,8 +103,9 @@ def agreed_by_hand() -> Iterator[bytes]:
     asking.start(0)
     sent += [datagram for _, datagram in asking.take().packets]
     yield from asked_by_hand()
-    refusal = Stack([Layer()], local=Address("Z", 9), group="golden").control(REFUSE, Refuse(1, 2))
-    yield from [bytes(datagram) for datagram in [*sent, refusal.data]]
+    plain = Stack([Layer()], local=Address("Z", 9), group="golden")
+    sent += [plain.control(REFUSE, Refuse(1, 2)).data, plain.control(NEED, Need(1)).data]
+    yield from map(bytes, sent)
 
 
 def asked_by_hand() -> Iterator[bytes]:

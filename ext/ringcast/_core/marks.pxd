@@ -6,7 +6,8 @@ cdef enum:
     OOB = 1                             # delivered on arrival, outside the order
     DONT_LOOPBACK = 2                   # not delivered to its sender
     FRAGMENT = 8                        # a piece of a message larger than a datagram (frag.py)
-    WIRE = OOB | FRAGMENT               # those that a datagram carries
+    STATE = 16                          # a part of an application's state (membership/state.py)
+    WIRE = OOB | FRAGMENT | STATE       # those that a datagram carries
     TAKEN = 256                         # never sent: an OOB message was delivered, its place stays
 
 

@@ -54,11 +54,28 @@ class Checkers:
         self._met: dict[int, set[int]] = {}
         self._all_stay = True                           # no member left or was excluded
         self._kept_from: dict[Stream, int] = {}         # LOW of windows that keep what is finished
+        self._states: dict[str, dict[int, int]] = {}    # checksums, by the name of the state
         self._gapless: set[Pair] = set()                # the receiver came back, may miss nothing
 
     def violated(self, check: str, sentence: str) -> None:
         """Raise Violation."""
         raise Violation(check, sentence, self.cluster.num_done, self.cluster.now)
+
+    def way(self, member: "Member", after: int, to: int) -> list[int]:
+        """Return the ids of the views that a member's layers have installed after one
+        view, up to another, as far as that is known."""
+        return [to]
+
+    def replicated(self, member: "Member", view: View, name: str,
+                   checksums: dict[int, int]) -> None:
+        """Check that states of one name are the same state (replica.py)."""
+        known = self._states.setdefault(name, checksums)
+        if known != checksums:
+            senders = [sender for sender in known.keys() | checksums.keys()
+                       if known.get(sender) != checksums.get(sender)]
+            names = sorted(self.cluster.incarnations[sender].name for sender in senders)
+            self.violated("state", f"{member.name} has another state than others in {view}: it "
+                                   f"differs in the messages of {', '.join(names)}")
 
     def came_back(self, member: "Member") -> None:
         """Note that another process goes on as the same incarnation. Check that all

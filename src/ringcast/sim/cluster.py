@@ -308,7 +308,7 @@ class Cluster:
             return f"{member.name} is not shown {member.view_filter.whole}, which is installed"
         if not member.members.agreed():
             return f"{member.name} does not know that all are complete in {view}"
-        return None
+        return member.replica.owed() if member.replica is not None else None
 
     def _owed_to_single_members(self) -> str | None:
         for sender in self.living():

@@ -43,6 +43,13 @@ class Consumer:
             self._works_until = max(self._works_until, cluster.now + self.finish_after)
             cluster.at(self._works_until, self._stop_work, batch)
 
+    def hold(self, batch: Batch) -> None:
+        """Note a batch that is held back from the application, and counts as
+        finished."""
+        self.member.cluster.checkers.delivered(self.member, batch)
+        self.member.cluster.observer.delivered(self.member, batch)
+        self._note(batch)
+
     def _stop_work(self, batch: Batch) -> None:
         self._num_working -= 1
         self.finish(batch)
@@ -61,14 +68,18 @@ class Consumer:
 
     def report(self, batch: Batch, now: Instant) -> None:
         """Tell the endpoint that this batch is finished."""
+        self._note(batch)
+        if batch.dest is None and not batch.flags & Flag.NO_RELIABILITY and batch.stream is None:
+            # A script made this batch, of a part of others.
+            batch = batch.addressed(batch.sender, None, batch.view_id,
+                                    self._stream_of(batch.sender))
+        self.member.endpoint.finish((batch,), now)
+
+    def _note(self, batch: Batch) -> None:
         if batch.dest is not None:
             self.member.cluster.checkers.unicast.finished(self.member, batch)
         elif not batch.flags & Flag.NO_RELIABILITY:
             self.finished[batch.sender.incarnation] = batch.last
-            if batch.stream is None:            # a script made this batch, of a part of others
-                batch = batch.addressed(batch.sender, None, batch.view_id,
-                                        self._stream_of(batch.sender))
-        self.member.endpoint.finish((batch,), now)
 
     def _stream_of(self, sender: Address) -> Stream | None:
         """Return the stream of messages to everybody from this sender."""

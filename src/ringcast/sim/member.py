@@ -15,6 +15,7 @@ from ringcast.address import Address, Session
 from ringcast.config import configure, nanoseconds
 from ringcast.digest import Digest
 from ringcast.endpoint import Endpoint
+from ringcast.flags import STATE
 from ringcast.protocols.bundler import Dest
 from ringcast.protocols.multicast.nakack2 import Nakack2
 from ringcast.protocols.seqnos import precedes
@@ -22,6 +23,7 @@ from ringcast.sim.clock import Clock
 from ringcast.sim.consumer import Consumer
 from ringcast.sim.log import Log
 from ringcast.sim.producer import Producer
+from ringcast.sim.replica import Replica
 from ringcast.sim.schedule import Schedule
 from ringcast.sim.threads import PreemptedBundler
 from ringcast.sim.transport import MemberTransport
@@ -44,8 +46,8 @@ class Member:
     `socket_bytes` is the size of its socket buffer; `turn_time` is how long a turn
     keeps it busy, in nanoseconds. With `threads` its application sends from so many
     threads for each destination, and its messages are bundled (bundler.py); with 0 they
-    leave in the instant in which they are sent. All other keywords are options of the
-    stack.
+    leave in the instant in which they are sent. `replica` is a role in state transfer
+    (replica.py). All other keywords are options of the stack.
 
     A `durable` member is expected back when it has died.
 
@@ -61,7 +63,8 @@ class Member:
                  physical: str | None = None, clock: Clock | None = None,
                  socket_bytes: int = 1 << 24, turn_time: int = 0, threads: int = 0,
                  receive_budget: int | None = None, former: "Member | None" = None,
-                 acked: int = 0, durable: bool = False, **options: object) -> None:
+                 acked: int = 0, durable: bool = False, replica: str = "",
+                 **options: object) -> None:
         self.cluster = cluster
         self.name = name
         self.physical = physical or name
@@ -96,6 +99,7 @@ class Member:
             bundler=partial(PreemptedBundler, self.producer.threads), durable=durable)
         self.stack, self.members = self.endpoint.stack, self.endpoint.members
         self.multicast, self.unicast = self.endpoint.multicast, self.endpoint.unicast
+        self.replica = Replica(self, replica) if replica else None
         self.views: list[View] = []
         self.warnings: list[str] = []
         self.alive = True
@@ -236,6 +240,8 @@ class Member:
         self.consumer.report_all(now)
         self.endpoint.tick(now)
         self.producer.begin(now)
+        if self.replica is not None:
+            self.replica.push(now)
         self.producer.threads.preempt()
         self.endpoint.deliver(now)
         self._end_turn(now)
@@ -251,7 +257,7 @@ class Member:
 
     def _end_turn(self, now: Instant) -> None:
         self.producer.log_layers()
-        self._perform(self.endpoint.take(), now)
+        self._perform(self._take(), now)
         self.num_ahead += precedes(self.multicast.send_window.sent, self.multicast.own.finished)
         if self.left:
             self.cluster.checkers.note_departure()
@@ -274,8 +280,10 @@ class Member:
                 self.transport.put(effects.packets)
                 if not self.alive:          # it died at a datagram (deaths.py)
                     break
-            for view in effects.views:
+            for view in effects.views if self.replica is None else ():
                 self._view(view)
+            if self.replica is not None:
+                self._replicate(self.replica, effects, now)
             for batch in effects.deliveries:
                 self.consumer.take(batch, now)
             for batch in effects.failures:
@@ -297,7 +305,40 @@ class Member:
                 break
             if effects.deliveries:          # what it has finished of them may make room for more
                 self.endpoint.deliver(now)
-            effects = self.endpoint.take()
+            effects = self._take()
+
+    def _take(self) -> Effects:
+        """Take the effects, after noting what the layers deliver: some of it may be
+        held back from the application."""
+        if self.replica is not None:
+            self.came = list(self.stack.effects.views), [
+                batch for batch in self.stack.effects.deliveries if not batch.flags & STATE]
+        return self.endpoint.take()
+
+    def _replicate(self, replica: Replica, effects: Effects, now: Instant) -> None:
+        """Check what the layers deliver when they do; give the replica what the
+        application gets."""
+        views, batches = self.came
+        for view in views:
+            self._view(view)
+        for view in effects.views:
+            for giving in effects.givings:
+                if giving.place == view.id:
+                    replica.give(giving)
+            replica.view(view)
+        for batch in effects.deliveries:
+            replica.deliver(batch)
+        for batch in batches:
+            if not any(batch is each for each in effects.deliveries):
+                self.consumer.hold(batch)
+        released = [batch for batch in effects.deliveries
+                    if not any(batch is each for each in batches)]
+        effects.deliveries = [batch for batch in effects.deliveries if batch not in released]
+        self.endpoint.finish(released, now)
+        for news in effects.state:
+            replica.take(news, now)
+        if effects.givings or effects.writable:
+            self.request_turn()
 
     def _view(self, view: View) -> None:
         self.views.append(view)

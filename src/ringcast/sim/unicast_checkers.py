@@ -120,7 +120,7 @@ class UnicastCheckers:
             return
         freed = (f"{sender.name} gave up its messages to {receiver.name} up to "
                  f"{entry.highest_acked}")
-        outstanding = sender.producer.unicast_logs[receiver.address].outstanding
+        outstanding = self.cluster.unicast_log(sender, receiver.address).outstanding
         for (_, seqno), conn_id in outstanding.items():
             if conn_id == entry.conn_id and not precedes(entry.highest_acked, seqno):
                 self.checkers.violated("purge", f"{freed}, whose application has not finished "

@@ -134,6 +134,10 @@ class ViewCheckers(Checkers):
         history = self._history.get(incarnation, ())
         return max((each.id for each in history if each.id < view.id), default=0)
 
+    def way(self, member: "Member", after: int, to: int) -> list[int]:
+        return [after, *(each.id for each in self._history[member.incarnation]
+                         if after < each.id <= to)]
+
     def _came_together(self, one: int, other: int, view: View) -> bool:
         """Return whether two members come from the same view to this one."""
         origin = self._from(one, view)

@@ -25,6 +25,7 @@ from ringcast.protocols.membership.messages import (
     ViewId,
 )
 from ringcast.protocols.membership.primary import Verdict, judge_view, merged_roots
+from ringcast.protocols.membership.state import assign
 from ringcast.protocols.seqnos import MODULUS, Seqno, later, precedes
 from ringcast.stack import Instant
 
@@ -125,6 +126,7 @@ class Change:
             cut, _ = self._cut(seat.incarnation, together)
             seats.append(Seat(seat.name, seat.incarnation, seat.physical, report.view_id, cut,
                               seat.absence, report.low))
+        assign(seats, self.reports, self.id)
         members = self.members
         for before in sorted({report.view_id for report in self.reports.values()} - {0}):
             together = self._from(before)

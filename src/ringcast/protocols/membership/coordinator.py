@@ -45,6 +45,7 @@ class Coordinator:
         self.offered: Latest[int, Install] = Latest(MOST_OFFERS)
         self.gather_until: Instant | None = None
         self.gives_way_until: Instant | None = None     # to the coordinator of another group
+        self.renews = False                             # make a view of the same members
         self.num_changes = 0
 
     @property
@@ -232,7 +233,7 @@ class Coordinator:
                 now < self.gather_until):
             return None
         self.gather_until = None
-        return None if is_same else seats
+        return None if is_same and not self.renews else seats
 
     def begin(self, seats: list[Seat], finish: Install | None, now: Instant,
               verdict: Verdict | None = None) -> None:
@@ -240,6 +241,7 @@ class Coordinator:
         not, as the verdict says, or as we foresee it."""
         layer = self.layer
         self.num_changes += 1
+        self.renews = False
         highest = max(layer.promised, layer.view_id, finish.id if finish else 0)
         view_id = ((highest >> COUNTER) + 1 << COUNTER) | (layer.local.incarnation & MAKER)
         verdict = verdict or layer.voting.foresee([seat.incarnation for seat in seats])

@@ -13,6 +13,7 @@
     messages.py     what members say to each other
     sense.py        what of that can be true at all
     asking.py       the layer of one who asks who is there, and does not come
+    state.py        the application's state, for who comes
 
 The oldest member of a view coordinates it. It gathers who wants to come (SEEK), who
 leaves (LEAVE), who must go and groups that want to become one with ours (OFFER), and
@@ -79,6 +80,7 @@ from ringcast.protocols.membership.primary import Voting
 from ringcast.protocols.membership.seldom import Seldom
 from ringcast.protocols.membership.sense import Ceiling, is_prepare, is_report, is_view
 from ringcast.protocols.membership.settling import Settling
+from ringcast.protocols.membership.state import StateTransfer
 from ringcast.protocols.membership.views import agreed_for, view_for
 from ringcast.protocols.multicast.base import Multicast
 from ringcast.stack import Instant, Layer, Packet
@@ -91,8 +93,9 @@ class Membership(Layer):
     must share (config.terms_of)."""
 
     def __init__(self, local: Address, config: Config, multicast: Multicast,
-                 terms: dict[str, str], durable: bool = False) -> None:
-        self.local, self.multicast = local, multicast
+                 terms: dict[str, str], transfer: StateTransfer, durable: bool = False) -> None:
+        self.local, self.multicast, self.transfer = local, multicast, transfer
+        transfer.membership = self
         multicast.keeping.durable = durable
         self.absence = int(config.absence * 1000) if durable else 0     # milliseconds
         self.interval = nanoseconds(config.heartbeat_interval)
@@ -338,8 +341,8 @@ class Membership(Layer):
         is_expected = seat.before == self.view_id
         report = Report(prepare.id, self.view_id, self.multicast.prepare(now),
                         list(self.voting.quorums), self.leaving.is_said,
-                        None if is_expected else self.install,
-                        self.multicast.keeping.low(), self.multicast.keeping.kept())
+                        None if is_expected else self.install, self.multicast.keeping.low(),
+                        self.multicast.keeping.kept(), self.transfer.standing())
         if sender == mine:
             self.coordinator.take_report(mine, report, now)
         else:
@@ -410,6 +413,7 @@ class Membership(Layer):
         self.update_routes()
         self.detection.begin(list(self.members), now)
         self.multicast.agree(agreed)
+        self.transfer.install(install)
         self.above.view(view_for(install, former, agreed), {}, now)
         if left := former.keys() - self.members.keys():
             self.above.left(set(left), now)

@@ -14,6 +14,8 @@ from ringcast.kinds import Kind
 from ringcast.protocols.multicast.keeping import Kept
 from ringcast.protocols.seqnos import Seqno, is_seqno
 
+# The application's state. FAILED: it has the state, and failed to give it.
+NO_PART, HAS, NEEDS, FAILED = range(4)
 MAX_TERMS = 16
 MAX_STREAMS = 2 * MAX_MEMBERS           # of members, and of departed ones that are not settled
 MAX_QUORUMS = 32                        # primary views that are remembered, and attempts
@@ -69,6 +71,14 @@ class Suspects(msgspec.Struct, array_like=True):
     excluded: Incarnations = []
 
 
+class Standing(msgspec.Struct, array_like=True, frozen=True):
+    """How a member stands to the application's state (state.py)."""
+
+    state: Annotated[int, Meta(ge=NO_PART, le=FAILED)]
+    giver: int = 0                      # if it needs the state: who gives it; 0: nobody
+    place: ViewId = 0                   # the view at whose place that state is taken
+
+
 class Seat(msgspec.Struct, array_like=True):
     """One member of a view that is being agreed on."""
 
@@ -79,10 +89,16 @@ class Seat(msgspec.Struct, array_like=True):
     cut: Seqno = 0                      # where its stream is cut between the two views
     absence: Absence = 0                # how long it is waited for when it is gone
     low: Seqno | None = None            # it keeps what follows for members that come back
+    standing: Standing | None = None    # None: it takes no part in state transfer
 
     @property
     def address(self) -> Address:
         return Address(self.name, self.incarnation)
+
+    @property
+    def state(self) -> int:
+        """Return how the member stands to the application's state."""
+        return self.standing.state if self.standing is not None else NO_PART
 
 
 class Gone(msgspec.Struct, array_like=True):
@@ -174,6 +190,7 @@ class Report(msgspec.Struct, array_like=True):
     # While somebody is absent: our own LOW, and the departed senders that we keep.
     low: Seqno | None = None
     kept: Annotated[dict[int, Kept], Meta(max_length=MAX_STREAMS)] = {}
+    standing: Standing | None = None
 
 
 class Refuse(msgspec.Struct, array_like=True):

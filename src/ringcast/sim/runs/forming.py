@@ -69,8 +69,13 @@ def forming_plan(seed: int, settings: Settings) -> Plan:
                    * SECOND)
     last = rng.choice([0, 5 * MS, 200 * MS, duration // 2])     # all have started by then
     publisher = rng.choice(names) if len(names) > 2 and rng.random() < 0.15 else ""
+    replicas = draw_replicas(Random(f"{seed} state"), names, options)
+    replicas.pop(publisher, None)
+    if replicas:
+        settings = msgspec.structs.replace(settings, splits=0)
     starts = {name: Start(rng.randrange(last + 1), rng.choice(NEAR_WRAPS), draw_clock(rng),
-                          name != publisher, rng.choice(NEAR_WRAPS)) for name in names}
+                          name != publisher, rng.choice(NEAR_WRAPS), replicas.get(name, {}))
+              for name in names}
     draw_durable(Random(f"{seed} durable"), starts, options, settings)
     actions = multicast_load(rng, names, settings, options, duration)
     actions += unicast_load(rng, names, settings, duration)
@@ -103,6 +108,15 @@ def partition_options(rng: Random, members: int) -> dict[str, Any]:
     return {}
 
 
+def draw_replicas(rng: Random, names: str, options: dict[str, Any]) -> dict[str, Any]:
+    """Let most members have a state, in half of all runs; return their options."""
+    if rng.random() < 0.5:
+        return {}
+    options["state_backlog"] = rng.choice([1 << 30, 1 << 30, 300_000])
+    return {name: {"replica": rng.choices(["both", "takes", "gives"], [20, 2, 1])[0]}
+            for name in names if rng.random() < 0.9}
+
+
 def membership_options(rng: Random, members: int, delay: int) -> dict[str, Any]:
     """Draw the intervals of the membership layer. A round trip is short beside the
     time after which a member is suspected, else no view would last."""
@@ -115,8 +129,8 @@ def membership_options(rng: Random, members: int, delay: int) -> dict[str, Any]:
 def draw_durable(rng: Random, starts: dict[str, Start], options: dict[str, Any],
                  settings: Settings) -> None:
     """Let some members be durable, in a third of all runs. They are waited for until
-    they come back, or only for a short time."""
-    receivers = [name for name, start in starts.items() if start.receiving]
+    they come back, or only for a short time. Replicas are not: see Channel."""
+    receivers = [name for name, start in starts.items() if start.receiving and not start.options]
     wanted = pick(settings.durable, rng.choice([0, 0, 0, 0, 1, 2]))
     if wanted and receivers:
         options.setdefault("absence", rng.choice([0.1, 1.0, LONG_ABSENCE, LONG_ABSENCE]))

@@ -1,0 +1,437 @@
+"""State transfer: a member that comes is given the application's state by another one.
+
+The place of a view between the messages is all that the two must agree on. At a member
+that comes from the view before, everything up to the cuts has been delivered, and
+nothing behind them; at the one that comes, the streams begin exactly there
+(multicast/flush.py). So a state that the giver takes at the place of view V fits what
+the other delivers after V.
+
+1. *Assign.* Each member reports how it stands: it has the state, or it needs it. The
+   INSTALL of a view names for each who needs it a giver, which is one of the oldest
+   that have it, and the place (`assign`). A transfer goes on while the two go together
+   from view to view. Otherwise a new one begins, with another giver and another place.
+   If nobody has the state and the view is primary, it is lost, or there is none yet:
+   all who need it begin without it, at this place.
+
+2. *Give.* When the giver's application is shown the view, its state is taken, before it
+   gets any other message (Effects.givings). The parts go over the connection between
+   the two (`parts`).
+
+3. *Hold back.* Until its application has the state, the other holds back what is
+   delivered to it behind the place, and drops what comes before: that is in the state.
+   What is held back counts as finished, so that nobody waits; up to state_backlog
+   bytes. Then its senders wait. Messages to it alone are never dropped.
+
+4. *Fail.* If the giver cannot give, or a part is missing, the other asks the
+   coordinator for one more view (NEED), whose INSTALL names a giver again.
+
+Limits. A message to everybody in fragments on both sides of the place is neither in the
+state nor among the messages that follow. States of groups that become one differ.
+"""
+
+from collections import deque
+from collections.abc import Collection, Generator, Iterable, Mapping
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+
+import msgspec
+from msgspec import Meta
+
+from ringcast._core.batch import Batch
+from ringcast.address import Address
+from ringcast.config import Config, nanoseconds
+from ringcast.errors import MessageTooLargeError
+from ringcast.flags import STATE
+from ringcast.kinds import Kind, takes
+from ringcast.protocols.membership.messages import (
+    FAILED,
+    HAS,
+    NEEDS,
+    NO_PART,
+    Install,
+    Report,
+    Seat,
+    Standing,
+    ViewId,
+)
+from ringcast.protocols.membership.seldom import Seldom
+from ringcast.protocols.seqnos import is_seqno
+from ringcast.stack import Effects, Giving, Instant, Layer, StateNews
+from ringcast.view import View
+
+if TYPE_CHECKING:
+    from ringcast.protocols.membership.layer import Membership
+
+MORE, WHOLE, BROKEN = range(3)          # how a part ends: others follow, the state does, it fails
+OVERHEAD = 64                           # bytes of a part, besides its chunks, at most ...
+PREFIX = 5                              # ... and of each of these
+LEAST_PAUSE = nanoseconds(100.0)        # between two NEEDs, at first ...
+MOST_PAUSE = nanoseconds(10_000.0)      # ... and at most
+MOST_ALONE = 64 << 20                   # bytes for us alone that are held back, or state_backlog
+
+
+class Need(msgspec.Struct, array_like=True):
+    """NEED: my giver has failed; make a view that names another one."""
+
+    view_id: ViewId
+
+
+class Part(msgspec.Struct, array_like=True):
+    """Chunks of the state that was taken at a place."""
+
+    place: ViewId
+    number: Annotated[int, Meta(ge=0)]
+    chunks: list[bytes]
+    end: Annotated[int, Meta(ge=MORE, le=BROKEN)] = MORE
+    is_cut: bool = False                # the last chunk goes on in the next part
+
+
+NEED = Kind(36, "need", Need, traced=False)
+
+encode = msgspec.msgpack.Encoder().encode
+decoder = msgspec.msgpack.Decoder(Part)
+
+
+def assign(seats: Collection[Seat], reports: Mapping[int, Report], view_id: ViewId) -> None:
+    """Write into the seats of a new view how each member stands, and who gives the
+    state to whom."""
+    for seat in seats:
+        seat.standing = reports[seat.incarnation].standing
+    able = {state: [seat.incarnation for seat in seats if seat.state == state]
+            for state in (HAS, FAILED)}
+    givers, num_new = able[HAS] or able[FAILED], 0
+    for seat in seats:
+        said = seat.standing
+        if said is None or said.state != NEEDS:
+            continue
+        is_there = said.giver in able[HAS] or said.giver in able[FAILED]
+        if not is_there or not seat.before or reports[said.giver].view_id != seat.before:
+            giver = givers[num_new % len(givers)] if givers else 0
+            seat.standing = Standing(NEEDS, giver, view_id if giver else 0)
+            num_new += 1
+
+
+def parts(place: ViewId, chunks: Iterable[bytes], size: int,
+          largest: int) -> Generator[bytes, None, None]:
+    """Yield the parts of a state, encoded, of at most `size` bytes each. Raise
+    TypeError for a chunk that is not bytes-like, and MessageTooLargeError for one of
+    more than `largest` bytes."""
+    number, room, bundle = 0, size - OVERHEAD, list[Any]()
+    for chunk in chunks:
+        rest = memoryview(chunk).cast("B")
+        if len(rest) > largest:
+            raise MessageTooLargeError(f"a chunk of {len(rest)} bytes is above max_message_size, "
+                                       f"{largest}; yield smaller ones")
+        while len(rest) + PREFIX > room:
+            is_cut = room > PREFIX
+            if is_cut:
+                bundle.append(rest[:room - PREFIX])
+                rest = rest[room - PREFIX:]
+            yield encode(Part(place, number, bundle, MORE, is_cut))
+            number, room, bundle = number + 1, size - OVERHEAD, []
+        bundle.append(bytes(rest))                      # the application may use its buffer again
+        room -= len(rest) + PREFIX
+    yield encode(Part(place, number, bundle, WHOLE))
+
+
+def broken(place: ViewId) -> bytes:
+    """Return the part which says that the giver has failed."""
+    return encode(Part(place, 0, [], BROKEN))
+
+
+class Segment(NamedTuple):
+    """What is held back: views, and the messages behind them."""
+
+    views: list[View]
+    batches: list[Batch]
+
+
+class StateTransfer(Layer):
+    """The topmost layer: the state transfer of the member `local`. Its owner sets
+    `state` to HAS or NEEDS before the start if the application has a state, and
+    `can_give`.
+
+    What the stack delivers goes through pass_on() before the application gets it.
+    """
+
+    membership: "Membership"
+
+    def __init__(self, local: Address, config: Config) -> None:
+        self.local = local.incarnation
+        self.largest, self.backlog = config.max_message_size, config.state_backlog
+        self.state, self.can_give = NO_PART, False
+        self.giver, self.place = 0, 0                   # if this member needs the state
+        self.installed = 0                              # the id of the newest view
+        self.duties: list[tuple[ViewId, Address]] = []  # to be given a state at the next view
+        self._begin_attempt()
+        self.attempt = 0                                # grows with each giver that is lost
+        self.news: list[StateNews] = []
+        self.early: list[Batch] = []                    # of views that are not installed here
+        self.is_accepted = self.is_skipping = False
+        self.held: deque[Segment] = deque()
+        self.held_bytes = self.alone_bytes = 0          # all of it; what is for us alone
+        self.to_finish: list[Batch] = []
+        self.has_dropped_views = False
+        self.next_need: Instant | None = None
+        self.not_before: Instant = 0                    # is the next NEED
+        self.pause = LEAST_PAUSE
+        self.renewed = Seldom(LEAST_PAUSE)              # a view was made for a NEED
+        self.num_given = self.num_lost = self.num_held_back = 0
+
+    def _begin_attempt(self) -> None:
+        self.num_parts = 0
+        self.cut: list[bytes] = []                      # the begin of a chunk
+        self.is_whole = False
+
+    # ------------------------------------------------------------------------------------ agreement
+
+    def standing(self) -> Standing | None:
+        """Return how this member stands, for REPORT."""
+        return Standing(self.state, self.giver, self.place) if self.state else None
+
+    def install(self, install: Install) -> None:
+        """Note who gives the state to whom in a view."""
+        self.installed = install.id
+        self.duties += [(install.id, seat.address) for seat in install.seats
+                        if seat.standing and seat.standing.giver == self.local
+                        and seat.standing.place == install.id]
+        mine = install.seat(self.local)
+        said = mine.standing if mine is not None else None
+        if self.state != NEEDS or said is None or said.state != NEEDS:
+            return
+        if said.giver and said.place == install.id:
+            self._lose_attempt(said.giver, said.place)
+            self._drop_before(self.place)
+        elif not said.giver and install.is_primary:     # there is no state
+            self._lose_attempt(0, install.id)
+            self._drop_before(self.place)
+            self._accept()
+        elif (said.giver, said.place) != (self.giver, self.place):
+            self._lose_attempt(0, 0)
+        early, self.early = self.early, []
+        for batch in early:
+            self._take(batch)
+
+    def _lose_attempt(self, giver: int, place: ViewId) -> None:
+        """Begin anew, with another giver or none."""
+        self.num_lost += bool(self.giver)
+        self.giver, self.place = giver, place
+        self.attempt += 1
+        self._begin_attempt()
+        self.next_need = None
+        self.to_finish += [news.batch for news in self.news if news.batch is not None]
+        self.news = [StateNews(self.attempt)]
+
+    def _fail(self) -> None:
+        """Ask for another giver: the present one has failed."""
+        self._lose_attempt(0, 0)
+        self.next_need = self.not_before
+
+    @takes(NEED)
+    def _on_need(self, sender: int, need: Need, now: Instant) -> bool:
+        """On reception of NEED: if we coordinate, make a view that names givers
+        again."""
+        if not is_seqno(need.view_id):
+            return False
+        membership = self.membership
+        if sender in membership.members and need.view_id == membership.view_id and (
+                self.renewed.allows(now)):
+            membership.coordinator.renews = True
+            membership.received(now)
+        return True
+
+    def deadline(self) -> Instant | None:
+        return self.next_need
+
+    def tick(self, now: Instant) -> None:
+        """Say NEED, ever more rarely."""
+        membership = self.membership
+        if not membership.is_open:
+            self.next_need = None
+            return
+        self.next_need = self.not_before = now + self.pause
+        self.pause = min(2 * self.pause, MOST_PAUSE)
+        coordinator = membership.acting(membership.detection.gone(now))
+        need = Need(membership.view_id)
+        if coordinator == self.local:
+            self._on_need(self.local, need, now)
+        elif coordinator:
+            self.send_control(NEED, need, coordinator, now)
+
+    def note_given(self, is_given: bool) -> None:
+        """Note whether our application has given its state, or failed to."""
+        if self.state in (HAS, FAILED):
+            self.state = HAS if is_given else FAILED
+            self.num_given += is_given
+
+    # -------------------------------------------------------------------------------------- passing
+
+    @property
+    def is_holding(self) -> bool:
+        """Return whether the application gets nothing directly."""
+        return self.state == NEEDS or self.is_skipping or bool(self.held)
+
+    @property
+    def is_full(self) -> bool:
+        """Return whether messages to everybody must wait."""
+        return self.held_bytes >= self.backlog
+
+    def pass_on(self, effects: Effects) -> int:
+        """Change what the stack delivers into what the application gets now. Return how
+        many messages of it were held back before."""
+        if any(batch.flags & STATE for batch in effects.failures):
+            effects.failures = [batch for batch in effects.failures if not batch.flags & STATE]
+        if any(batch.flags & STATE for batch in effects.deliveries):
+            effects.deliveries = self._take_all(effects.deliveries)
+        released = 0
+        if self.is_holding:
+            self._hold(effects)
+            released = self._release(effects)
+        for view in effects.views if self.duties else ():
+            if self.membership.multicast.receiving:     # else we leave, and do not have all of it
+                effects.givings += [Giving(view.id, joiner) for place, joiner in self.duties
+                                    if place <= view.id and joiner in view]
+            self.duties = [duty for duty in self.duties if duty[0] > view.id]
+        effects.state, self.news = self.news, []
+        effects.arrived |= bool(self.to_finish)
+        if self.alone_bytes >= max(self.backlog, MOST_ALONE):
+            effects.fault = ("members sent this one alone too much before it had its state; send "
+                             "it less, or give it a larger state_backlog")
+        return released
+
+    def _hold(self, effects: Effects) -> None:
+        """Hold back what comes behind the place, and drop what comes before, but for
+        messages to us alone."""
+        for view in effects.views:
+            self.is_skipping &= view.id < self.place
+        views = [] if self.is_skipping else [view for view in effects.views
+                                             if view.id >= self.place]
+        self.has_dropped_views |= len(views) < len(effects.views)
+        kept = alone(effects.deliveries) if self.is_skipping else effects.deliveries
+        self.to_finish += effects.deliveries
+        self.num_held_back += sum(map(len, kept))
+        self.held_bytes += sum(batch.nbytes for batch in kept)
+        self.alone_bytes += sum(batch.nbytes for batch in alone(kept))
+        kept = [finished(batch) for batch in kept]
+        if views or (kept and not self.held):
+            self.held.append(Segment(views, kept))
+        elif kept:
+            self.held[-1].batches.extend(kept)
+        effects.views, effects.deliveries = [], []
+
+    def _drop_before(self, place: ViewId) -> None:
+        """Drop what is held back before the place, but for messages to us alone."""
+        kept: list[Batch] = []
+        while self.held and not any(view.id >= place for view in self.held[0].views):
+            views, batches = self.held.popleft()
+            self.has_dropped_views |= bool(views)
+            kept += alone(batches)
+        self.is_skipping = not self.held
+        if self.held:
+            views = self.held[0].views
+            self.held[0] = Segment([view for view in views if view.id >= place],
+                                   kept + self.held[0].batches)
+        elif kept:
+            self.held.append(Segment([], kept))
+        self.held_bytes = sum(batch.nbytes for _, batches in self.held for batch in batches)
+
+    def _release(self, effects: Effects) -> int:
+        """Give the application, once it has the state, the next part of what was held
+        back. Return how many messages."""
+        if not self.is_accepted or self.is_skipping or not self.held:
+            return 0
+        effects.views, effects.deliveries = self.held.popleft()
+        if self.has_dropped_views and effects.views:
+            self.has_dropped_views = False
+            first = effects.views[0]
+            effects.views[0] = msgspec.structs.replace(first, joined=first.members, left=(),
+                                                       departed={})
+        self.held_bytes = sum(batch.nbytes for _, batches in self.held for batch in batches)
+        effects.arrived = True
+        return sum(map(len, effects.deliveries))
+
+    # ------------------------------------------------------------------------------------ the state
+
+    def accept(self, attempt: int) -> bool:
+        """Note that the application has the state, unless the giver was lost
+        meanwhile: then return False."""
+        if attempt != self.attempt or not self.is_whole:
+            return False
+        self._accept()
+        self.stack.effects.arrived = True
+        return True
+
+    def _accept(self) -> None:
+        self.is_accepted = True
+        self.state = HAS if self.can_give else NO_PART
+        self.giver, self.next_need = 0, None
+        self.pause = LEAST_PAUSE
+
+    def _take_all(self, deliveries: list[Batch]) -> list[Batch]:
+        """Take the parts of a state out of what is delivered."""
+        for batch in deliveries:
+            if batch.flags & STATE:
+                self._take(batch)
+        return [batch for batch in deliveries if not batch.flags & STATE]
+
+    def _take(self, batch: Batch) -> None:
+        """Take parts of a state. What is of no use is finished at once."""
+        if self.state != NEEDS:
+            self.to_finish.append(batch)
+            return
+        try:
+            came = [decoder.decode(payload) for payload in batch.payloads]
+        except msgspec.MsgspecError:
+            came = []
+        sender = batch.sender.incarnation
+        if came and is_seqno(came[-1].place) and came[-1].place > self.installed:
+            self.early.append(batch)
+            return
+        if not came and sender == self.giver:
+            self._fail()
+        chunks: list[bytes] = []
+        attempt, was_whole = self.attempt, self.is_whole
+        for part in came:
+            if sender == self.giver and part.place >= self.place and not self.is_whole:
+                more = self._add(part)
+                if attempt != self.attempt:
+                    attempt, chunks = self.attempt, []
+                chunks += more
+        if chunks or self.is_whole > was_whole:
+            self.news.append(StateNews(attempt, chunks, self.is_whole, batch))
+        else:
+            self.to_finish.append(batch)
+
+    def _add(self, part: Part) -> list[bytes]:
+        """Return the chunks that this part makes whole."""
+        if part.place > self.place:     # neither was shown the view that names the giver
+            self._lose_attempt(self.giver, part.place)
+            self._drop_before(part.place)
+        is_too_large = sum(map(len, self.cut)) > self.largest
+        if part.number != self.num_parts or part.end == BROKEN or is_too_large:
+            self._fail()
+            return []
+        self.num_parts += 1
+        self.is_whole = part.end == WHOLE
+        chunks = part.chunks
+        if self.cut and chunks:
+            self.cut.append(chunks[0])
+            if part.is_cut and len(chunks) == 1:
+                return []
+            chunks[0], self.cut = b"".join(self.cut), []
+        if part.is_cut and chunks:
+            self.cut = [chunks.pop()]
+        return chunks
+
+    def status(self) -> dict[str, int]:
+        return {"num_states_given": self.num_given, "num_givers_lost": self.num_lost,
+                "num_held_back": self.num_held_back, "held_back_bytes": self.held_bytes}
+
+
+def alone(batches: list[Batch]) -> list[Batch]:
+    """Return the batches that are for one member alone."""
+    return [batch for batch in batches if batch.dest is not None]
+
+
+def finished(batch: Batch) -> Batch:
+    """Return a batch that is finished already, as far as its sender knows."""
+    return batch.addressed(batch.sender, batch.dest, batch.view_id, None, bytes(batch.sent_at))

@@ -1,0 +1,307 @@
+"""State transfer: a member that comes is given the state of another one, and the
+messages after it fit exactly."""
+
+import pytest
+from msgspec import msgpack
+
+from ringcast._core.batch import Batch
+from ringcast.flags import STATE
+from ringcast.protocols.membership.messages import FAILED, HAS, NEEDS, NO_PART
+from ringcast.protocols.membership.state import StateTransfer, broken, parts
+from ringcast.sim.cluster import Cluster
+from ringcast.sim.network import MS, Network
+
+STACKS = ["mcast-udp", "nakack2-tcp"]
+
+
+class Group(Cluster):
+    """Members that find each other, and notice soon who is gone. Nobody fails to give
+    its state unless a test says so."""
+
+    def __init__(self, stack, **options):
+        super().__init__("ABCDE", forms=True, stack=stack, heartbeat_interval=20,
+                         suspect_timeout=200, form_margin=50, capacity=64, **options)
+        self.fails = ()
+
+    def start(self, *names, replica="both", **options):
+        super().start(*names, replica=replica, **options)
+        for name in names:
+            self[name].replica.rng.random = lambda name=name: float(name in self.fails)
+        return self
+
+    def load(self, milliseconds):
+        """Let all members send for so long."""
+        for instant in range(0, milliseconds, 2):
+            self.at(self.now + instant * MS, self._send)
+        self.run(milliseconds)
+
+    def _send(self):
+        for member in self.living():
+            if not member.producer.multicasts.backlog:
+                member.offer(3, 10)
+
+    def state(self, name):
+        return self[name].replica.transfer.state
+
+    def run_until_true(self, condition):
+        for _ in range(20_000):
+            if condition():
+                return
+            self.run(0.5)
+        raise AssertionError("it does not happen")
+
+    def are_alike(self, *names):
+        """Return whether all have the same state, once all is settled."""
+        self.settle(60_000)
+        contents = [self[name].replica.content for name in names]
+        return all((each.name, each.checksums) == (contents[0].name, contents[0].checksums)
+                   for each in contents)
+
+
+@pytest.fixture(params=STACKS)
+def group(request):
+    """A and B, of which A is the older one."""
+    group = Group(request.param).start("A")
+    group.settle(20_000)
+    group.start("B").settle(20_000)
+    return group
+
+
+def test_members_that_form_a_group_begin_without_a_state():
+    group = Group("mcast-udp").start("A", "B")
+    group.settle(20_000)
+    assert [group.state(name) for name in "AB"] == [HAS, HAS]
+    assert [group[name].replica.num_taken for name in "AB"] == [0, 0]
+
+
+def test_who_comes_under_load_is_given_the_state(group):
+    group.load(40)
+    group.start("C")
+    group.load(400)
+    assert group.are_alike("A", "B", "C")
+    assert group.state("C") == HAS and group["C"].replica.num_taken == 1
+    assert group["C"].endpoint.status()["num_held_back"] > 0
+
+
+def test_several_who_come_are_given_the_state_by_several(group):
+    group.load(40)
+    group.start("C", "D", "E")
+    group.load(400)
+    assert group.are_alike(*"ABCDE")
+    given = [group[name].endpoint.status()["num_states_given"] for name in "AB"]
+    assert sum(given) == 4 and all(given)       # A gave it to B before
+
+
+def test_a_transfer_goes_on_over_further_views(group):
+    group.load(40)
+    group["A"].replica.rng.choice = lambda items: items[-1]     # a long state
+    group.start("C")
+    group["C"].replica.rng.choice = lambda items: items[-1]     # which it takes slowly
+    group.run_until_true(lambda: group["C"].replica.chunks)
+    group.start("D")
+    group.load(600)
+    assert group.are_alike("A", "B", "C", "D")
+    assert group["C"].replica.attempt == 1
+    assert sum(group[name].endpoint.status()["num_givers_lost"] for name in "CD") == 0
+
+
+@pytest.mark.parametrize("end", ["crash", "leave"])
+def test_another_gives_when_the_giver_is_gone(group, end):
+    group.load(40)
+    group.start("C")
+    group["C"].replica.rng.choice = lambda items: 2_000         # it takes the state slowly
+    group.run_until_true(lambda: group["C"].replica.transfer.is_whole)
+    getattr(group["A"], end)()
+    group.load(1_000)
+    assert group.are_alike("B", "C")
+    assert group["C"].replica.num_taken == 1 and group["C"].replica.attempt > 1
+
+
+def test_another_gives_when_the_giver_fails(group):
+    group.load(40)
+    group.fails = ("A",)
+    group.start("C")
+    group.load(600)
+    assert group.are_alike("A", "B", "C")
+    assert [group.state(name) for name in "ABC"] == [FAILED, HAS, HAS]
+
+
+def test_one_that_failed_is_asked_again_if_nobody_else_has_the_state(group):
+    group.fails = ("A", "B")
+    group.start("C")
+    group.load(600)
+    assert group.state("C") == NEEDS and len(group["C"].views) > 2
+    group.fails = ()
+    group.load(2_000)
+    assert group.are_alike("A", "B", "C")
+
+
+def test_who_cannot_give_is_not_asked(group):
+    group.start("C", replica="takes")
+    group.load(300)
+    assert group.are_alike("A", "B", "C") and group.state("C") == NO_PART
+
+
+def test_who_is_cut_off_waits_for_a_state(group):
+    group.load(40)
+    group.fails = ("A", "B")
+    group.start("C")
+    group.load(200)
+    group.checkers.note_cause()
+    group.network.cut |= {(one, other) for one in "ABC" for other in "ABC"
+                          if (one == "C") != (other == "C")}
+    group.load(1_500)
+    assert group["C"].views[-1].names == ("C",) and group.state("C") == NEEDS
+    group.fails = ()
+    group.heal()
+    group.load(1_500)
+    assert group.are_alike("A", "B", "C")
+
+
+def test_if_all_who_had_the_state_are_gone_the_others_begin_without_it(group):
+    group.fails = ("A", "B")
+    group.start("C", "D", "E")
+    group.load(300)
+    for name in "AB":
+        group[name].crash()
+    group.load(2_000)
+    assert group.are_alike("C", "D", "E")
+    assert [group[name].replica.num_taken for name in "CDE"] == [0, 0, 0]
+
+
+def test_senders_wait_when_a_member_holds_back_too_much(group):
+    group.load(40)
+    group.start("C", state_backlog=1)
+    group["C"].replica.rng.choice = lambda items: items[-1]
+    group.run_until_true(lambda: group["C"].replica.transfer.is_whole)
+    group["A"].offer(300, 10)
+    group.run(100)
+    assert group["C"].replica.transfer.is_full and group["A"].producer.multicasts.waiting
+    group.load(400)
+    assert group.are_alike("A", "B", "C") and not group["A"].producer.multicasts.waiting
+
+
+def test_messages_to_the_member_alone_are_not_dropped_with_the_rest(group):
+    group.load(40)
+    group.start("C")
+    group["C"].replica.rng.choice = lambda items: 2_000
+    group.run_until_true(lambda: group["C"].replica.transfer.is_whole)
+    group["B"].send_unicast("C", 5, 10)
+    group.load(20)
+    held = group["C"].replica.transfer.held
+    group["A"].crash()
+    group.run_until_true(lambda: group["C"].replica.attempt > 1)
+    assert sum(len(batch) for _, batches in held for batch in batches
+               if batch.dest is not None) == 5
+    group.load(1_000)
+    assert group.are_alike("B", "C")
+
+
+@pytest.mark.parametrize(("name", "mistake"), [
+    ("_drop_before", lambda self, place: None),         # nothing is dropped for a second giver
+    ("is_holding", property(lambda self: self.is_accepted and bool(self.held)))])
+def test_mistakes_are_caught(group, monkeypatch, name, mistake):
+    monkeypatch.setattr(StateTransfer, name, mistake)
+    with pytest.raises(AssertionError):         # also what a checker raises
+        test_another_gives_when_the_giver_is_gone(group, "crash")
+
+
+def test_loss_does_not_matter():
+    group = Group("nakack2-udp", network=Network(loss=0.2, duplicate=0.1, reorder=0.2))
+    for name in "AB":
+        group.start(name).settle(30_000)
+    group.load(40)
+    group.start("C")
+    group.load(600)
+    group.heal()
+    assert group.are_alike("A", "C")       # A and B may have begun apart
+
+
+# -------------------------------------------------------------------------------- what peers send
+
+def batch_of(group, sender, payloads):
+    return Batch(group[sender].address, 1, payloads, 0, group["C"].address, STATE)
+
+
+@pytest.fixture
+def joiner(group):
+    """C, which is given a state by A, of which nothing has come."""
+    if group.stack != "mcast-udp":
+        pytest.skip("it is the same with each stack")
+    group["A"].replica.push = lambda now: None
+    group.start("C")
+    group.run_until_true(lambda: group["C"].replica.transfer.giver)
+    return group["C"].replica.transfer
+
+
+PARTS = list(parts(7, [b"abc"], 1000, 1000))
+
+
+@pytest.mark.parametrize("payload", [b"", b"\xff", b"abc", msgpack.encode([1, 0]),
+                                     msgpack.encode([1, -1, [], 0, False]),
+                                     msgpack.encode([1, 0, [1], 0, False]),
+                                     msgpack.encode([1, 0, [], 3, False])])
+def test_a_giver_that_sends_nonsense_has_failed(group, joiner, payload):
+    joiner._take(batch_of(group, "A", [payload]))
+    assert joiner.giver == 0 and joiner.next_need is not None
+
+
+def test_parts_of_a_member_that_does_not_give_are_dropped(group, joiner):
+    before = joiner.attempt
+    for payload in (b"", broken(joiner.place), *parts(joiner.place, [b"abc"], 1000, 1000)):
+        joiner._take(batch_of(group, "B", [payload]))
+    assert joiner.giver == group["A"].incarnation and joiner.attempt == before
+    assert joiner.news == [] and len(joiner.to_finish) == 3
+
+
+def test_a_part_that_is_missing_is_noticed(group, joiner):
+    made = list(parts(joiner.place, [bytes(500)], 200, 1000))
+    joiner._take(batch_of(group, "A", made[1:2]))
+    assert joiner.giver == 0 and joiner.next_need is not None
+
+
+def test_a_chunk_without_end_is_no_danger(group, joiner):
+    joiner.largest = 1000
+    taken = 0
+    for made in parts(joiner.place, [bytes(100_000)], 200, 100_000):
+        taken += bool(joiner.giver)
+        joiner._take(batch_of(group, "A", [made]))
+    assert taken < 20 and sum(map(len, joiner.cut)) <= 1000
+
+
+def test_a_member_that_needs_no_state_drops_what_comes(group):
+    transfer = group["A"].replica.transfer
+    batch = Batch(group["B"].address, 1, PARTS, 0, group["A"].address, STATE)
+    transfer._take(batch)
+    assert transfer.to_finish == [batch] and transfer.news == []
+
+
+@pytest.mark.parametrize("size", [100, 333, 60_000])
+@pytest.mark.parametrize("chunks", [[], [b""], [b"a"], [b"", b"abc", b""], [bytes(31)],
+                                    [bytes(100), b"x" * 35, b"", b"y" * 36, b"z" * 37],
+                                    [b"q" * 1000], [b"r" * 999] * 9, [b"1"] * 500])
+def test_chunks_come_as_they_were_given(group, joiner, size, chunks):
+    made = list(parts(joiner.place, chunks, size, 1000))
+    assert all(len(part) <= size for part in made)
+    for part in made:
+        joiner._take(batch_of(group, "A", [part]))
+    news = [news for news in joiner.news if news.attempt == joiner.attempt]
+    assert [chunk for each in news for chunk in each.chunks] == chunks
+    assert news[-1].is_whole and joiner.is_whole
+
+
+def test_a_buffer_that_is_used_again_may_be_a_chunk(group, joiner):
+    def chunks():
+        buffer = bytearray(3)
+        for number in range(5):
+            buffer[:] = bytes([number]) * 3
+            yield memoryview(buffer)
+    for part in parts(joiner.place, chunks(), 1000, 1000):
+        joiner._take(batch_of(group, "A", [part]))
+    assert joiner.news[-1].chunks == [bytes([number]) * 3 for number in range(5)]
+
+
+@pytest.mark.parametrize("chunk", ["text", 7, None, [1]])
+def test_only_bytes_are_chunks(chunk):
+    with pytest.raises(TypeError):
+        list(parts(1, [b"a", chunk], 1000, 1000))
