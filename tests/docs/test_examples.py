@@ -85,6 +85,22 @@ def test_chat(start, port):
 
 
 @pytest.mark.udp
+def test_replicated_dictionary(start, port):
+    ann = start("replicated_dictionary.py", "ann", *port)
+    assert has_line(ann, "ann has 0 keys\n")
+    ann.stdin.write("red 1\nblue 2\nred 3\n")
+    ann.stdin.flush()
+    assert has_line(ann, "ann: red = 3\n")
+    bob = start("replicated_dictionary.py", "bob", *port)
+    assert has_line(bob, "bob has 2 keys\n")
+    ann.stdin.write("blue\n")
+    ann.stdin.flush()
+    assert has_line(bob, "ann: blue = None\n")
+    assert ended(bob, "\n") == '{"red": "3"}\n'
+    ended(ann)
+
+
+@pytest.mark.udp
 def test_sensor(start, port):
     names = ("display", "archive")
     receivers = {name: start("sensor.py", "receive", name, *port) for name in names}

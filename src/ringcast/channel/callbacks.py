@@ -17,6 +17,8 @@ from ringcast._core.batch import Batch
 from ringcast.address import Address
 from ringcast.channel.driver import Driver
 from ringcast.channel.state import State
+from ringcast.channel.state_transfer import StateCallbacks
+from ringcast.stack import Giving
 from ringcast.view import View
 
 log = logging.getLogger("ringcast")
@@ -37,20 +39,25 @@ class Callbacks:
 
     def __init__(self, local: Address, state: State, driver: Driver, fail: Callable[[str], None],
                  on_message: OnMessage | None, on_view: OnView | None,
-                 on_undelivered: OnMessage | None) -> None:
+                 on_undelivered: OnMessage | None, state_calls: StateCallbacks) -> None:
         self._local, self._state, self._driver, self._fail = local, state, driver, fail
         self.on_message, self._on_view, self._on_undelivered = on_message, on_view, on_undelivered
+        self.state_calls = state_calls
         self.num_errors = 0
         self.reset()
 
     def reset(self) -> None:
         """Make what threads share: at first, and again in a forked child."""
         self._calls: Calls = SimpleQueue()
+        self.state_calls.reset()
+        if self.state_calls.takes_state:
+            self._calls.put((self.state_calls.receive, None))
 
     @property
     def needs_thread(self) -> bool:
         """Return whether there is any callback."""
-        return (self.on_message, self._on_view, self._on_undelivered) != (None, None, None)
+        return self.state_calls.is_needed or (
+            self.on_message, self._on_view, self._on_undelivered) != (None, None, None)
 
     def target(self) -> Callable[[], None]:
         """Return what the thread runs. If it gets the messages, it polls while it
@@ -62,6 +69,10 @@ class Callbacks:
         """Queue a call of on_view, if there is one."""
         if self._on_view is not None:
             self._calls.put((self._on_view, view))
+
+    def queue_giving(self, giving: Giving) -> None:
+        """Queue a call of on_state_request."""
+        self._calls.put((self.state_calls.give, giving))
 
     def queue_messages(self, batches: list[Batch]) -> None:
         """Queue a call of on_message for each batch."""
@@ -85,6 +96,7 @@ class Callbacks:
         """End the thread: after the calls that are queued if the channel is open,
         otherwise at once."""
         self._calls.put(None)
+        self.state_calls.end()
 
     @property
     def is_over(self) -> bool:

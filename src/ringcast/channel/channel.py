@@ -44,6 +44,12 @@ from ringcast.channel.reentry import REENTERED, deadline_after, refuses_reentry
 from ringcast.channel.seeking import Seeking
 from ringcast.channel.sending import Sending
 from ringcast.channel.state import State
+from ringcast.channel.state_transfer import (
+    OnState,
+    OnStateRequest,
+    StateCallbacks,
+    take_part,
+)
 from ringcast.channel.threads import Threads
 from ringcast.config import MAX_NAME, check_xmit_interval, configure, nanoseconds
 from ringcast.digest import Digest
@@ -109,6 +115,18 @@ class Channel(SendPort):
             member, if that member left before it had acknowledged them; or to everybody
             (dest is None), if the others excluded this member while it could not be
             heard, and will not be given them. Without it, they are logged.
+        on_state_request: called on the same thread, between two messages, when a member
+            comes that needs the application's state; returns the state as chunks, an
+            iterable of bytes. Another thread iterates over it and sends the chunks,
+            while this one goes on with the messages that follow: so return a copy, or
+            something that does not change. Each chunk has at most max_message_size
+            bytes. If it raises, another member is asked. Needs on_message.
+        on_state: called on the same thread before any message or view, with an iterator
+            over the chunks of another member's state. The messages and views after it
+            continue that state exactly. It raises StateLostError if that member is
+            lost; let that pass, and on_state is called again with the state of another
+            one, from its begin. It is not called if nobody has a state: when the group
+            forms, or if all who had it are gone.
         deliver: False makes a member that only sends: it gets no messages, and nobody
             waits for it.
         resume: the Digest of what this member had finished in an earlier incarnation.
@@ -154,8 +172,9 @@ class Channel(SendPort):
     def __init__(self, group: str, *, name: str | None = None, members: Sequence[str] | None = None,
                  discovery: Discovery = "multicast", stack: str = "mcast-udp",
                  on_message: OnMessage | None = None, on_view: OnView | None = None,
-                 on_undelivered: OnMessage | None = None, deliver: bool = True,
-                 resume: Digest | None = None, session: Session | None = None,
+                 on_undelivered: OnMessage | None = None,
+                 on_state_request: OnStateRequest | None = None, on_state: OnState | None = None,
+                 deliver: bool = True, resume: Digest | None = None, session: Session | None = None,
                  succession: Succession | None = None, until: Callable[[View], bool] | None = None,
                  durable: bool = False, faults: Sequence[Layer] = (), **options: Any) -> None:
         self.config = configure(options, stack)
@@ -166,6 +185,8 @@ class Channel(SendPort):
         given = (arguments.callback("on_message", on_message),
                  arguments.callback("on_view", on_view),
                  arguments.callback("on_undelivered", on_undelivered))
+        of_state = (arguments.callback("on_state_request", on_state_request),
+                    arguments.callback("on_state", on_state))
         deliver = arguments.boolean("deliver", deliver)
         resume = arguments.digest("resume", resume)
         faults = arguments.instances("faults", faults, Layer)
@@ -200,6 +221,7 @@ class Channel(SendPort):
                 timestamp=session.epoch << 32, filters=() if until is None else (Until(until),),
                 faults=faults, durable=durable,
                 anchor=time.time_ns() - time.monotonic_ns())
+            take_part(self._endpoint, on_message, *of_state)
             seeking = None
             if discovery != "multicast":
                 seeking = Seeking(parse(discovery, name), self._transport)
@@ -223,7 +245,10 @@ class Channel(SendPort):
                                 self._remember_port, self._forget_ports)
         self._inbox = Inbox(self._wait_for_news, self._driver.finish, self._transport.wake,
                             self._inside)
-        self._callbacks = Callbacks(self.address, self._state, self._driver, self._halt, *given)
+        state_calls = StateCallbacks(self._state, self._driver, self._sending, self._threads,
+                                     self._halt, *of_state)
+        self._callbacks = Callbacks(self.address, self._state, self._driver, self._halt, *given,
+                                    state_calls)
         self._closing = Closing(self._state, self._driver, self._threads, self._sending,
                                 self._inbox, self._callbacks)
         self._joining = Joining(group, self._state, self._driver, self._threads, self._callbacks)
@@ -380,7 +405,12 @@ class Channel(SendPort):
         the fields. The caller has the turn."""
         for view in effects.views:
             self._forget_ports()        # a name may belong to nobody now, or to another incarnation
+            for giving in effects.givings:
+                if giving.place == view.id:
+                    self._callbacks.queue_giving(giving)
             self._callbacks.queue_view(view)
+        for news in effects.state:
+            self._callbacks.state_calls.put(news)
         if effects.deliveries and not self._driver.is_broken:
             is_called = self._callbacks.on_message is not None
             (self._callbacks.queue_messages if is_called else self._inbox.put)(effects.deliveries)
@@ -526,7 +556,8 @@ class Channel(SendPort):
         return self._read(lambda: {
             **self._endpoint.status(), **self._transport.status(),
             "num_blockings": self._sending.num_blockings,
-            "num_callback_errors": self._callbacks.num_errors})
+            "num_callback_errors": (self._callbacks.num_errors
+                                    + self._callbacks.state_calls.num_errors)})
 
     def _read(self, read: Callable[[], Result]) -> Result:
         """Read something of the stack, in a turn. A signal handler that interrupted a

@@ -73,6 +73,12 @@ class Joining:
     def _unformed(self, present: list[str], seconds: float) -> RingcastError:
         """Return why a group that forms itself has no view, or too small a one."""
         enough, names = self._driver.endpoint.min_members, ", ".join(present)
+        transfer = self._driver.endpoint.transfer
+        if transfer is not None and transfer.installed and transfer.is_holding:
+            return JoinTimeoutError(
+                f"this member is in group {self._group!r} with {names}, and has not been given the "
+                f"application's state within {seconds:g} s; give connect() more time, or see the "
+                "logs of the others")
         if len(present) < enough:
             return JoinTimeoutError(
                 f"group {self._group!r} has {len(present)} of the {enough} members that "

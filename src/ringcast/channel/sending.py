@@ -110,6 +110,13 @@ class Sending:
         if todo:
             self._finish_push(todo, window, payload, to, flags, timeout)
 
+    def send_part(self, part: bytes, dest: Address, flags: int) -> None:
+        """Send something of the channel's own to one member, in order with the messages
+        to it; wait for room."""
+        window = self._window(dest)
+        if todo := window.push(part, flags):
+            self._finish_push(todo, window, part, dest, flags, None)
+
     def after_push(self, todo: int, window: SendWindow, payload: bytes, dest: Address | str | None,
                    flags: int, timeout: float | None) -> None:
         """Do what push() left to do, as `todo` says: the message completed a datagram

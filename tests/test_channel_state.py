@@ -1,0 +1,187 @@
+"""State transfer over real transports."""
+
+import pickle
+import threading
+
+import pytest
+
+from ringcast import Channel, ClosedError, ConfigError, StateLostError
+
+STACKS = ["inproc", "mcast-udp", "nakack2-tcp"]
+
+
+class Replica:
+    """All messages that a member has, and how it gives them to others."""
+
+    def __init__(self, group, name, stack, *, chunk=1000, **options):
+        self.got = {}
+        self.calls = []
+        self.chunk = chunk
+        self.changed = threading.Condition()
+        given = {"on_message": self.on_message, "on_view": lambda view: self.calls.append(view.id),
+                 "on_state_request": self.on_state_request, "on_state": self.on_state, **options}
+        self.channel = Channel(group, name=name, stack=stack, **given)
+
+    def on_message(self, batch):
+        self.calls.append("message")
+        with self.changed:
+            self.got.setdefault(batch.sender.name, []).extend(batch.payloads)
+            self.changed.notify_all()
+
+    def on_state_request(self):
+        self.calls.append("request")
+        whole = pickle.dumps(self.got)
+        return [whole[at:at + self.chunk] for at in range(0, len(whole), self.chunk)]
+
+    def on_state(self, chunks):
+        self.calls.append("state")
+        self.got = pickle.loads(b"".join(chunks))
+
+    def wait_for(self, sender, count):
+        with self.changed:
+            assert self.changed.wait_for(lambda: len(self.got.get(sender, ())) >= count, 30)
+
+
+@pytest.fixture
+def replicas(request):
+    made = []
+
+    def make(*names, stack="inproc", **options):
+        """Make replicas; the first is the oldest member."""
+        for name in names:
+            made.append(Replica(request.node.name, name, stack, **options))
+            made[-1].channel.connect()
+        return made[-len(names):]
+    yield make
+    for each in made:
+        each.channel.close(0)
+
+
+@pytest.mark.parametrize("stack", STACKS)
+def test_the_state_and_the_messages_after_it_fit(replicas, stack):
+    old, _ = replicas("old", "other", stack=stack)
+    stop = threading.Event()
+
+    def send():
+        number = 0
+        while not stop.is_set():
+            old.channel.send(b"%d" % number)
+            number += 1
+        numbers.append(number)
+    numbers = []
+    sender = threading.Thread(target=send)
+    sender.start()
+    try:
+        old.wait_for("old", 2000)
+        new, = replicas("new", stack=stack)
+        new.wait_for("old", len(old.got["old"]) + 1000)
+    finally:
+        stop.set()
+        sender.join()
+    new.wait_for("old", numbers[0])
+    assert new.got["old"] == [b"%d" % number for number in range(numbers[0])]
+
+
+def test_the_state_comes_before_the_first_view_and_is_taken_before_it(replicas):
+    old, new = replicas("old", "new")
+    view = new.channel.view.id
+    assert new.calls == ["state", view]
+    assert old.calls[-2:] == ["request", view]
+
+
+@pytest.mark.parametrize("stack", STACKS)
+def test_a_state_larger_than_all_windows_comes_whole(replicas, stack):
+    old, = replicas("old", stack=stack, max_bytes=1 << 20, chunk=1 << 19)
+    old.got["before"] = [bytes([number]) * 100_000 for number in range(100)]
+    new, = replicas("new", stack=stack, max_bytes=1 << 20)
+    assert new.got == old.got
+
+
+def test_chunks_that_are_no_bytes_are_a_fault_of_the_giver(replicas, caplog):
+    bad, _ = replicas("bad", "good")
+    bad.channel._callbacks.state_calls._on_state_request = lambda: ["text"]
+    new, = replicas("new")
+    assert new.calls[0] == "state"
+    assert "the chunks of on_state_request failed" in caplog.text
+
+
+def test_another_member_gives_when_one_raises(replicas, caplog):
+    def fail():
+        raise ValueError("no state today")
+    bad, _ = replicas("bad", "good")
+    bad.channel._callbacks.state_calls._on_state_request = fail
+    new, = replicas("new")
+    assert new.calls[0] == "state"
+    assert "no state today" in caplog.text
+    assert bad.channel.status()["num_callback_errors"] == 1
+
+
+def test_on_state_is_called_again_when_the_giver_is_gone(replicas):
+    first, second = replicas("first", "second", chunk=10)
+    first.got["before"] = second.got["before"] = [b"x" * 1000]
+    begun, is_closed, lost = threading.Event(), threading.Event(), []
+
+    def endless():
+        yield from [bytes(200_000)] * 2         # the first one is sent with the second
+        is_closed.wait(30)
+
+    def on_state(chunks):
+        begun.set()
+        try:
+            new[0].got = pickle.loads(b"".join(chunks))
+        except StateLostError as error:
+            lost.append(str(error))
+            raise
+    first.channel._callbacks.state_calls._on_state_request = endless
+    new = [Replica(first.channel.group, "new", "inproc", on_state=on_state)]
+    joining = threading.Thread(target=new[0].channel.connect)
+    joining.start()
+    try:
+        assert begun.wait(30)
+        first.channel.close(0)
+        is_closed.set()
+        joining.join(30)
+        assert len(lost) == 1 and new[0].got == second.got
+    finally:
+        new[0].channel.close(0)
+
+
+def test_a_member_that_cannot_use_its_state_closes(replicas, caplog):
+    def fail(chunks):
+        raise ValueError("I cannot read this")
+    replicas("old")
+    new = Channel("test_a_member_that_cannot_use_its_state_closes", stack="inproc",
+                  on_message=lambda batch: None, on_state=fail)
+    with pytest.raises(ClosedError, match="on_state failed"):
+        new.connect()
+    assert "I cannot read this" in caplog.text
+
+
+def test_an_application_that_takes_only_some_chunks_gets_the_messages_all_the_same(replicas):
+    old, = replicas("old", chunk=10)
+    new, = replicas("new", on_state=lambda chunks: next(chunks))
+    old.channel.send(b"after")
+    new.wait_for("old", 1)
+
+
+def test_on_state_is_allowed_for_an_application_that_iterates(replicas):
+    old, = replicas("old")
+    states = []
+    with Channel(old.channel.group, stack="inproc", on_state=states.extend) as new:
+        assert len(states) == 1
+        old.channel.send(b"after")
+        assert next(iter(new)).payload == b"after"
+
+
+@pytest.mark.parametrize(("arguments", "words"), [
+    ({"on_state_request": list}, "needs on_message"),
+    ({"on_state": list, "deliver": False}, "has no state"),
+    ({"on_state": list, "members": ["A"], "name": "A"}, "form themselves")])
+def test_what_does_not_fit_is_refused(arguments, words):
+    with pytest.raises(ConfigError, match=words):
+        Channel("g", stack="inproc", **arguments)
+
+
+def test_a_callback_must_be_a_function():
+    with pytest.raises(TypeError, match="on_state is a function"):
+        Channel("g", stack="inproc", on_state=7)
