@@ -64,7 +64,7 @@ def test_an_example_is_short_and_says_how_to_run_it(path):
 def test_each_example_has_a_test():
     tests = Path(__file__).read_text()
     assert [path.name for path in EXAMPLES if f'start("{path.name}"' not in tests] == []
-    assert len(EXAMPLES) == 6
+    assert len(EXAMPLES) == 7
 
 
 @pytest.mark.udp
