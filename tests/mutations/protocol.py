@@ -1,5 +1,5 @@
-"""Deliberate mistakes in the protocol code, each of which the simulator must catch, or a
-test of the layer, where that is much quicker.
+"""Deliberate mistakes in the protocol code, each of which the simulator must catch, or
+a test of the layer, where that is much quicker.
 
 A mutation names a function by its qualified name ("Mcast.purge"), whichever file of
 the package it is in; a class may stand for a function. It replaces `old`, which occurs
@@ -472,7 +472,8 @@ MUTATIONS = [
              test=CHANGE + "test_one_suspicion_that_is_not_repeated_excludes_nobody"),
     # ------------------------------------------------------------------------------- what is kept
     Mutation("receivers free what they have delivered", "Mcast._count_finished",
-             "return stream.keep() if self.flushes else stream.free()", "return stream.free()",
+             "return stream.keep() if keeps_for_others(self) else stream.free()",
+             "return stream.free()",
              test=FLUSH + "test_a_receiver_keeps_what_not_all_members_have_finished"),
     Mutation("LOW of another view is believed", "Multicast._on_highest",
              "and highest.view_id == self.view_id", "",

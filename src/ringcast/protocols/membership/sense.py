@@ -6,10 +6,10 @@ taken no name and no member is twice, who comes from a view comes from an earlie
 and who holds messages for others is among them.
 
 *Ids* only grow, so one that is far ahead would leave few for those that follow. Up to
-FIRST_LAST any id is believed; no group has had so many views. Beyond there is a ceiling.
-It rises by STEP when somebody says a higher id, but only once in a PAUSE: however high
-the ids are that somebody forges, they do not come to an end for weeks. And groups that
-were driven up unequally still come together.
+FIRST_LAST any id is believed; no group has had so many views. Beyond, there is a
+ceiling. It rises by STEP when somebody says a higher id, but only once in a PAUSE:
+however high the ids are that somebody forges, they do not come to an end for weeks. And
+groups that were driven up unequally still come together.
 """
 
 from ringcast.address import EVERYONE
