@@ -152,7 +152,7 @@ class Endpoint:
                 self.undelivered -= len(batch)
                 self.stack.delivered(batch, now)
             deliver = self.unicast.deliver if transfer.is_full else deliver
-        handed = deliver(max(0, self.max_undelivered - self.undelivered), now)
+        handed = deliver(self.max_undelivered - self.undelivered, now)
         self.undelivered += handed
         return handed
 

@@ -141,7 +141,8 @@ class FormingGroup:
         return self.program.choice((*INCARNATIONS.values(), STRANGER, 0, 2**64 - 1))
 
     def seats(self, target: Member) -> list[Seat]:
-        """Return seats of members that exist or not, some of them twice now and then."""
+        """Return seats of members that exist or not, now and then some of them
+        twice."""
         layer = target.layer
         befores = (layer.view_id, layer.view_id, 0, self.view_id(target))
         seats = list(layer.members.values())[:self.program.byte() % 4]

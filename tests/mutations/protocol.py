@@ -426,7 +426,7 @@ MUTATIONS = [
     Mutation("a new member reports what it may have alone", "Flush.prepare",
              "if window.stream not in self.unsettled:", "if True:",
              test=FLUSH + "test_a_joiner_delivers_and_reports_no_stream_that_others_may_miss"),
-    Mutation("the group is settled before all are complete", "Coordinator.take_installed",
+    Mutation("the group is settled before all are complete", "Settling.take",
              "if installed.complete:", "if True:",
              test=CHANGE + "test_a_group_is_settled_only_when_all_have_what_comes_before"),
     Mutation("all members hold nothing of a departed sender", "Flush._depart",
@@ -436,7 +436,8 @@ MUTATIONS = [
              "if gone.holder not in others:", "if False:",
              test=FLUSH + "test_a_stream_that_no_member_holds_ends_with_what_has_come"),
     Mutation("ids follow those of our own view only", "Coordinator.begin",
-             "highest = max(layer.promised, layer.view_id, finish.id if finish else 0)",
+             "highest = max(layer.promised, layer.view_id, finish.id if finish else 0,\n"
+             "                      *(seat.before for seat in seats))",
              "highest = layer.view_id", FORMING),
     Mutation("two coordinators may make the same id", "Coordinator.begin",
              "((highest >> COUNTER) + 1 << COUNTER) | (layer.local.incarnation & MAKER)",

@@ -237,12 +237,14 @@ class Coordinator:
 
     def begin(self, seats: list[Seat], finish: Install | None, now: Instant,
               verdict: Verdict | None = None) -> None:
-        """Prepare a view with these members, under a new id. It is to be primary, or
-        not, as the verdict says, or as we foresee it."""
+        """Prepare a view with these members, under an id above those of the views that
+        they come from. It is to be primary, or not, as the verdict says, or as we
+        foresee it."""
         layer = self.layer
         self.num_changes += 1
         self.renews = False
-        highest = max(layer.promised, layer.view_id, finish.id if finish else 0)
+        highest = max(layer.promised, layer.view_id, finish.id if finish else 0,
+                      *(seat.before for seat in seats))
         view_id = ((highest >> COUNTER) + 1 << COUNTER) | (layer.local.incarnation & MAKER)
         verdict = verdict or layer.voting.foresee([seat.incarnation for seat in seats])
         self.change = Change(view_id, seats, dict(layer.leavers), now,
