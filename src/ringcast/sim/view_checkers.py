@@ -350,8 +350,9 @@ class ViewCheckers(Checkers):
     # --------------------------------------------------------------------------------- after a turn
 
     def _check_purge(self, sender: "Member", low: Seqno, at: "Member | None" = None) -> None:
-        """Check that every member of the view has finished what was purged. For a
-        member that is new to the sender, the stream counts from its cut."""
+        """Check that every member of the view has finished what was purged; besides the
+        sender, if a receiver did that. For a member that is new to the sender, the
+        stream counts from its cut."""
         self.lives.check_purge(sender, low, at or sender)
         own = sender.multicast.send_window.ring.low
         if at is not None and not precedes(own, low):
@@ -359,6 +360,8 @@ class ViewCheckers(Checkers):
         for incarnation in (at or sender).multicast.members:
             receiver = self.cluster.incarnations[incarnation]
             since = self._meetings.get((sender.incarnation, incarnation))
+            if at is not None and receiver is sender:
+                continue                        # it keeps its own messages
             if receiver.receiving and since is not None and not self._has(receiver, sender, low):
                 what = (f"{(at or sender).name} gave up {sender.name}'s messages up to {low}, of "
                         f"which {receiver.name} has finished those up to "
