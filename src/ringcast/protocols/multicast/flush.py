@@ -42,6 +42,7 @@ from ringcast._core import wire
 from ringcast._core.marks import Marks
 from ringcast._core.stamps import Stamps
 from ringcast._core.window import Window
+from ringcast.address import Address
 from ringcast.kinds import Kind
 from ringcast.protocols.multicast.ended import Ended
 from ringcast.protocols.multicast.keeping import Keeping, Owed
@@ -119,6 +120,11 @@ class Pending(NamedTuple):
     view: View
     cuts: dict[Stream, Seqno]
     is_void: bool = False
+
+    @property
+    def ends(self) -> dict[Address, Seqno]:
+        """Return the cuts by sender. They may be lower than the view says."""
+        return {stream.sender: cut for stream, cut in self.cuts.items()}
 
 
 class Held(NamedTuple):
@@ -330,8 +336,8 @@ class Flush:
         void: Pending | None = None
         for pending in self.pending:
             if void is not None:
-                before = kept[-1].view if kept else self.shown
-                pending = Pending(without_void(before, void.view, pending.view),
+                before, ends = kept[-1].view if kept else self.shown, void.ends
+                pending = Pending(without_void(before, void.view, ends, pending.view),
                                   self._cuts_without(void, pending), pending.is_void)
             void = pending if pending.is_void else None
             if void is None:
@@ -543,12 +549,14 @@ class Flush:
         return True
 
 
-def without_void(before: View | None, void: View, view: View) -> View:
+def without_void(before: View | None, void: View, ends: dict[Address, Seqno], view: View) -> View:
     """Return a view as an application sees it that comes to it from the view `before`,
-    and is not shown the void one between them."""
+    and is not shown the void one between them, before which streams ended at
+    `ends`."""
     left = dict.fromkeys(member for member in void.left + view.left
                          if before is not None and member in before)
-    departed = void.departed | view.departed
+    departed = {member: ends.get(member, last) for member, last in void.departed.items()}
+    departed |= view.departed
     return msgspec.structs.replace(
         view, left=tuple(left),
         joined=tuple(dict.fromkeys(member for member in void.joined + view.joined
