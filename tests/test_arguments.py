@@ -36,6 +36,8 @@ OF_A_CHANNEL = {
     "members without this one": (ConfigError, "lacks this member's own name",
                                  {"name": "A", "members": ["B"]}),
     "a member twice": (ConfigError, "names somebody twice", {"name": "A", "members": ["A", "A"]}),
+    "a durable member that takes a state": (
+        ConfigError, "goes on where it stood", {"durable": True, "on_state": print}),
     "messages to a number": (TypeError, "on_message is a function", {"on_message": 5}),
     "views to a text": (TypeError, "on_view is a function", {"on_view": "print"}),
     "undelivered to a list": (TypeError, "on_undelivered is a function", {"on_undelivered": []}),

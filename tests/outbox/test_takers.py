@@ -48,6 +48,21 @@ def test_a_taker_that_was_away_between_two_views_is_gone():
     assert takers.are_gone
 
 
+@pytest.mark.parametrize("expect", [["r"], []])
+def test_a_taker_that_is_expected_back_stays_and_so_does_who_comes_in_its_place(expect):
+    takers = seen(expect, (R,))
+    assert not takers.are_over_with(View(2, (ME,), left=(R,), absent=(R,)))
+    assert not takers.are_over_with(View(3, (ME,), absent=(R,)))
+    assert not takers.are_over_with(View(4, (ME, R2), joined=(R2,))) and takers.chosen == {R2}
+    assert takers.are_over_with(View(5, (ME,), left=(R2,)))
+
+
+def test_a_taker_that_is_expected_back_no_longer_is_gone():
+    takers = seen(["r"], (R,))
+    assert not takers.are_over_with(View(2, (ME,), left=(R,), absent=(R,)))
+    assert takers.are_over_with(View(3, (ME,)))
+
+
 def test_takers_that_have_gone_do_not_come_back():
     assert seen(["r"], (R,), (), (R,)).are_gone
 

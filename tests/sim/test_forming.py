@@ -57,15 +57,6 @@ def test_no_promise_is_broken(stack, first):
     reached(stack, first)
 
 
-@pytest.mark.parametrize(("stack", "seed"), [
-    ("mcast-udp", 57),                  # a member that leaves had promised another view
-])
-def test_a_seed_that_failed_once_stays_repaired(stack, seed):
-    settings = Settings(stack=stack, forming=True)
-    outcome = simulate(seed, settings)
-    assert not outcome.check, f"{outcome.sentence}\n{replay(seed, settings)}"
-
-
 @pytest.mark.parametrize(("stack", "seed"), KEPT)
 def test_what_failed_once_stays_mended(stack, seed):
     settings = Settings(stack=stack, forming=True)

@@ -46,6 +46,9 @@ def take_part(endpoint: Endpoint, on_message: object, on_state_request: OnStateR
     if not endpoint.multicast.receiving:
         raise ConfigError("a member that takes no messages has no state; leave out deliver=False, "
                           "or on_state_request and on_state")
+    if endpoint.multicast.keeping.durable:
+        raise ConfigError("a durable member goes on where it stood, and takes no state; leave out "
+                          "durable, or on_state_request and on_state")
     if on_state_request is not None and on_message is None:
         raise ConfigError("on_state_request needs on_message: a state is taken between two "
                           "messages, where an iterator cannot be stopped; pass on_message")
