@@ -254,6 +254,7 @@ class Flush:
                 self.unsettled.add(window.stream)
         for owed, place in self.keeping.owed(agreed):
             self._owe(owed, place)
+        self.keeping.note_places()      # once more: those that we fetch end for us, too
         drop_unneeded(layer, (window.stream for window in windows.values()))
         layer.installed(now)
         new = tuple(members[member] for member in joined if member != local)
