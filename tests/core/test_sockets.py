@@ -302,16 +302,18 @@ def test_the_gil_is_free_during_the_wait(pair):
 def interrupts(handler):
     """Signals this thread again and again until the block is left: one that comes just
     before the wait is not enough."""
-    left, main, old = threading.Event(), threading.get_ident(), signal.signal(signal.SIGINT,
-                                                                              handler)
+    entered, left, main = threading.Event(), threading.Event(), threading.get_ident()
+    old = signal.signal(signal.SIGINT, handler)
 
     def interrupt():
+        entered.wait()                  # a signal before that would leave nobody to end this
         while not left.wait(0.001):
             signal.pthread_kill(main, signal.SIGINT)
 
     try:
         with running(interrupt):
             try:
+                entered.set()
                 yield
             finally:
                 left.set()
@@ -327,7 +329,7 @@ def test_keyboard_interrupt_ends_the_wait_and_the_receiver_works_on(pair):
             raised.append(number)
             raise KeyboardInterrupt
 
-    with interrupts(once), pytest.raises(KeyboardInterrupt):
+    with pytest.raises(KeyboardInterrupt), interrupts(once):
         pair.receiver.receive(None)
     pair.send(b"after")
     assert [bytes(each) for each in pair.receiver.receive(None)] == [b"after"]
