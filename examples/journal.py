@@ -4,7 +4,7 @@
 
 Both members are in this process here. Usually the recorder is a process of its own:
 
-    ringcast record weather.journal --group weather --members station,recorder
+    ringcast record weather.journal --group weather
 """
 
 import argparse
@@ -14,16 +14,14 @@ from ringcast import Channel
 from ringcast.journal.recorder import close_when_alone, connected, record, resume_of
 from ringcast.spark import Journal, JournalReader
 
-MEMBERS = ["station", "recorder"]
-
 
 def run_recorder(directory: str) -> None:
     """Write every message to disk before it is acknowledged, until the station has
-    left. Started again on the same directory, continue where the journal ends
-    (`resume`)."""
+    left. If this process dies, the station waits for it (`durable`). Started again on
+    the same directory, it continues where the journal ends (`resume`)."""
     with Journal(directory, group="weather", recorder="recorder") as journal:
-        channel = Channel("weather", name="recorder", members=MEMBERS, stack="inproc",
-                          oob_in_order=True, resume=resume_of(journal, MEMBERS),
+        channel = Channel("weather", name="recorder", stack="inproc", durable=True,
+                          oob_in_order=True, resume=resume_of(journal),
                           on_view=lambda view: close_when_alone(channel, view))
         with connected(channel):              # connect; leave only when all went well
             record(channel, journal)
@@ -44,7 +42,7 @@ def main() -> None:
     args = parser.parse_args()
     recorder = threading.Thread(target=run_recorder, args=[args.journal])
     recorder.start()
-    with Channel("weather", name="station", members=MEMBERS, stack="inproc",
+    with Channel("weather", name="station", min_members=2, stack="inproc",
                  deliver=False) as channel:
         for hour in range(24):
             channel.send(f"{hour}:00 {10 + hour % 5} degrees".encode())

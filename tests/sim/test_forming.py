@@ -29,7 +29,8 @@ EVERYTHING = ["num_lost", "num_cut", "num_clogged", "num_duplicated", "num_damag
 KEPT = [
     # A leaver had promised the next view, and two parts were primary.
     ("mcast-udp", 57),
-    # A view was never shown. The one after it told ends of streams that were lowered since.
+    # A view was not shown. The one after it told ends of streams that were lower by
+    # then.
     ("mcast-udp", 421),
     # The checkers did not know that nothing is kept for others in a view of two.
     ("nakack2-udp", 408),
