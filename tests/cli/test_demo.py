@@ -144,7 +144,6 @@ def test_the_demo_runs_and_writes_its_report(tmp_path):
     assert kept == {"journal", "table", "checkpoints", "outbox", "traces"}
 
 
-@pytest.mark.prove
 @pytest.mark.spark
 @pytest.mark.udp
 def test_the_demo_runs_over_connections_without_retransmission(tmp_path):
