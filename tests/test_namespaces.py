@@ -65,7 +65,7 @@ def test_what_is_cut_does_not_arrive_and_the_rest_does():
 
 
 def test_about_the_share_of_frames_is_lost_that_was_asked_for():
-    count = 2000
+    count = 250                         # of which the receiver's buffer holds all that come
     with Network("AB", loss=0.3) as network:
         b = listen(network, "B")
         say(network, "A", "B", *map(str, range(count)))
@@ -73,7 +73,7 @@ def test_about_the_share_of_frames_is_lost_that_was_asked_for():
         network.heal()
         say(network, "A", "B", "end")
         came = sum(1 for _ in iter(b.readline, "end\n"))
-        assert 0.2 < 1 - came / count < 0.4
+        assert 0.15 < 1 - came / count < 0.45
 
 
 def is_stopped(pid):
