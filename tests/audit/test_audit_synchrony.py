@@ -71,17 +71,17 @@ def the_members_of_a_view_are_in_another_order(group):
 
 
 def the_first_message_is_lost_to_one_that_was_away(group):
-    """A's stream begins again for B with view 3."""
-    began = view(group, "B", 3)["wall"]
-    row = [each for each in group.find("B", "deliver", sender="A") if each["wall"] >= began][0]
-    group.take("B", [row, *(each for each in group.find("B", "ack", sender="A")
-                            if row["first"] <= each["last"] <= row["last"])])
-    return ["gap"], row["first"], "B"
+    return lost_to_one_that_was_away(group, 0)
 
 
 def a_message_is_lost_to_one_that_was_away(group):
+    return lost_to_one_that_was_away(group, 1)
+
+
+def lost_to_one_that_was_away(group, number):
+    """Lose a message of A, whose stream begins again for B with view 3."""
     began = view(group, "B", 3)["wall"]
-    row = [each for each in group.find("B", "deliver", sender="A") if each["wall"] >= began][1]
+    row = [each for each in group.find("B", "deliver", sender="A") if each["wall"] >= began][number]
     group.take("B", [row, *(each for each in group.find("B", "ack", sender="A")
                             if row["first"] <= each["last"] <= row["last"])])
     return ["gap"], row["first"], "B"

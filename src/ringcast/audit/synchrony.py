@@ -43,7 +43,7 @@ NOTHING = Step(-1, 0, (), {}, is_agreed=False)      # before the first view
 
 
 class Place(NamedTuple):
-    """How far a member is in a stream. With `is_begin` it was given nothing yet, and
+    """The place of a member in a stream. With `is_begin` it was given nothing yet, and
     the stream begins behind this position."""
 
     position: int

@@ -74,9 +74,9 @@ class Manifest(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Ledger(msgspec.Struct, forbid_unknown_fields=True):
-    """How far the publisher has got. Every member that takes the rows has acknowledged
-    all batches up to the number `finished`, and `rows` rows of the next one. The last
-    of these rows has the seqno `seqno` in the outbox's stream.
+    """Keeps the progress of the publisher. Every member that takes the rows has
+    acknowledged all batches up to the number `finished`, and `rows` rows of the next
+    one. The last of these rows has the seqno `seqno` in the outbox's stream.
 
     That stream has the number `origin` (ringcast.Succession). `former` are the
     incarnations that sent parts of it last: what lies behind `seqno` may have come to

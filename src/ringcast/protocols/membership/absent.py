@@ -29,8 +29,8 @@ MS = 1_000_000                          # nanoseconds
 
 
 class Absentees:
-    """Who is absent in the view of a member, and until when. `given_up` are members
-    that nobody is to wait for any more, absent or not."""
+    """Knows who is absent in the view of a member, and until when. `given_up` are
+    members that nobody is to wait for any more, absent or not."""
 
     def __init__(self, layer: "Membership") -> None:
         self.layer = layer

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Leaving:
-    """How the member of `layer` leaves, and how it hears that others leave."""
+    """Lets the member of `layer` leave, and notes that others leave."""
 
     def __init__(self, layer: "Membership") -> None:
         self.layer = layer

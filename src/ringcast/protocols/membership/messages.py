@@ -72,7 +72,7 @@ class Suspects(msgspec.Struct, array_like=True):
 
 
 class Standing(msgspec.Struct, array_like=True, frozen=True):
-    """How a member stands to the application's state (state.py)."""
+    """Says whether a member has the application's state, or needs it (state.py)."""
 
     state: Annotated[int, Meta(ge=NO_PART, le=FAILED)]
     giver: int = 0                      # if it needs the state: who gives it; 0: nobody
