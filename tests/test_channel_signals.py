@@ -10,7 +10,7 @@ from itertools import islice
 import pytest
 from channels import PATIENCE, STACKS, joined, use_stack
 
-from ringcast import Message, RingcastError
+from ringcast import Channel, ClosedError, Message, RingcastError
 
 # A process whose main thread does one thing with a channel all the time. A second
 # thread sends it a signal as soon as the handler of the one before has run; the last of
@@ -210,3 +210,27 @@ def test_a_handler_that_interrupts_a_call_of_the_channel_never_waits_for_it(stac
         elif body == "send" and doing == "send":
             got = [message.payload for message in islice(b, 3)]
             assert [payload for payload in got if payload != b"to A"] == [b"1", b"2"]
+
+
+def test_a_handler_may_close_before_a_thread_has_started(monkeypatch):
+    """The thread that closes does not wait for one that starts only when the handler is
+    over, and that one ends at once."""
+    channel = Channel("g", name="A", stack="inproc")
+    start, late = threading.Thread.start, []
+
+    def interrupted(thread):
+        if not thread.name.endswith("driver"):
+            return start(thread)
+        late.append(thread)
+        channel.close(None)
+        for other in threading.enumerate():
+            if other.name.endswith("closing"):
+                other.join(PATIENCE)
+        assert channel._state.closed
+        return start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", interrupted)
+    with pytest.raises(ClosedError, match="while it joined"):
+        channel.connect()
+    late[0].join(PATIENCE)
+    assert not late[0].is_alive()

@@ -9,6 +9,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 
 from ringcast.address import Address
 
@@ -44,11 +45,13 @@ class Threads:
 
     def join(self, deadline: Callable[[], float | None], caller: threading.Thread) -> None:
         """Wait until all threads but the caller have ended, at most until `deadline()`,
-        by time.monotonic(); None is for ever."""
+        by time.monotonic(); None is for ever. The channel is halted: a thread that a
+        signal kept from starting finds that when it starts, and ends."""
         for thread in self.started:
             if thread is not caller:
                 end = deadline()
-                thread.join(None if end is None else max(GRACE, end - time.monotonic()))
+                with suppress(RuntimeError):            # it has not started yet
+                    thread.join(None if end is None else max(GRACE, end - time.monotonic()))
                 if thread.is_alive():
                     log.warning("%s: thread %r does not end; what it was given is not acknowledged",
                                 self._local, thread.name)
