@@ -4,6 +4,7 @@ what the system says of a process."""
 import subprocess
 import sys
 import time
+from contextlib import contextmanager
 from pathlib import Path
 
 PATIENCE = 60               # seconds after which a test that waits for an event has failed
@@ -22,6 +23,25 @@ def ringcast(*words, **options):
     """Run the command `ringcast` to its end and return what it wrote."""
     return subprocess.run([*RINGCAST, *map(str, words)], capture_output=True, text=True,
                           **{"timeout": 120, **options})
+
+
+@contextmanager
+def starting(**options):
+    """Yield a function that starts a process, with pipes to it and from it. Kill what
+    is left at the end."""
+    running = []
+
+    def start(command):
+        running.append(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                        text=True, **options))
+        return running[-1]
+
+    try:
+        yield start
+    finally:
+        for process in running:
+            process.kill()
+            process.communicate()
 
 
 def children(pid):

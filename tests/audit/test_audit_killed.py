@@ -1,13 +1,12 @@
 """Real processes form a group, one is killed in the middle of its stream, another one
 takes its place: their traces prove that all promises were kept."""
 
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from ports import free_port
-from processes import PATIENCE, wait_for
+from processes import PATIENCE, starting, wait_for
 
 from ringcast.audit.verdict import audit
 from ringcast.trace import SUFFIX
@@ -18,19 +17,9 @@ MEMBER = Path(__file__).with_name("traced_member.py")
 @pytest.fixture
 def start(tmp_path):
     """Return a function that starts a member. Kill what is left at the end."""
-    running = []
-
-    def start(stack, port, name, members):
-        command = [sys.executable, str(MEMBER), stack, str(port), name, str(members), str(tmp_path)]
-        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                   text=True)
-        running.append(process)
-        return process
-
-    yield start
-    for process in running:
-        process.kill()
-        process.communicate()
+    with starting() as run:
+        yield lambda stack, port, name, members: run(
+            [sys.executable, str(MEMBER), stack, str(port), name, str(members), str(tmp_path)])
 
 
 def until(process, line):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from ports import free_port
-from processes import PATIENCE
+from processes import PATIENCE, starting
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
@@ -16,19 +16,9 @@ EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 @pytest.fixture
 def start(request):
     """Return a function that starts an example. Kill what is left at the end."""
-    running = []
-
-    def start(name, *arguments):
-        command = [sys.executable, "-u", str(ROOT / "examples" / name), *map(str, arguments)]
-        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                   stderr=subprocess.PIPE, text=True)
-        running.append(process)
-        return process
-
-    yield start
-    for process in running:
-        process.kill()
-        process.communicate()
+    with starting(stderr=subprocess.PIPE) as run:
+        yield lambda name, *arguments: run(
+            [sys.executable, "-u", str(ROOT / "examples" / name), *map(str, arguments)])
 
 
 @pytest.fixture

@@ -5,9 +5,9 @@ from collections import Counter
 from functools import cache
 
 import pytest
+from forming_group import FormingGroup
 
 from ringcast import ConfigError
-from ringcast.sim.cluster import Cluster
 from ringcast.sim.network import MS
 from ringcast.sim.runs.draw import draw
 from ringcast.sim.runs.replay import replay
@@ -115,23 +115,9 @@ def test_what_a_group_that_forms_itself_cannot_be_simulated_with(other):
 
 # ------------------------------------------------------------------------------------ scripted runs
 
-class Group(Cluster):
-    """Members that find each other, notice soon who is gone, and send all the time."""
-
+class Group(FormingGroup):
     def __init__(self, names, stack, **options):
-        super().__init__(names, forms=True, stack=stack, heartbeat_interval=20, suspect_timeout=200,
-                         form_margin=50, capacity=16, **options)
-
-    def load(self, milliseconds):
-        """Let all members send for so long."""
-        for instant in range(0, milliseconds, 2):
-            self.at(self.now + instant * MS, self._send)
-        self.run(milliseconds)
-
-    def _send(self):
-        for member in self.living():
-            if not member.producer.multicasts.backlog:
-                member.offer(3, 10)
+        super().__init__(names, stack, capacity=16, **options)
 
     def formed(self, names):
         """Return whether these members have one view, once all is settled."""

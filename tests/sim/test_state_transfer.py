@@ -2,25 +2,23 @@
 messages after it fit exactly."""
 
 import pytest
+from forming_group import FormingGroup
 from msgspec import msgpack
 
 from ringcast._core.batch import Batch
 from ringcast.flags import STATE
 from ringcast.protocols.membership.messages import FAILED, HAS, NEEDS, NO_PART
 from ringcast.protocols.membership.state import StateTransfer, broken, parts
-from ringcast.sim.cluster import Cluster
-from ringcast.sim.network import MS, Network
+from ringcast.sim.network import Network
 
 STACKS = ["mcast-udp", "nakack2-tcp"]
 
 
-class Group(Cluster):
-    """Members that find each other, and notice soon who is gone. Nobody fails to give
-    its state unless a test says so."""
+class Group(FormingGroup):
+    """Nobody fails to give its state unless a test says so."""
 
     def __init__(self, stack, **options):
-        super().__init__("ABCDE", forms=True, stack=stack, heartbeat_interval=20,
-                         suspect_timeout=200, form_margin=50, capacity=64, **options)
+        super().__init__("ABCDE", stack, capacity=64, **options)
         self.fails = ()
 
     def start(self, *names, replica="both", **options):
@@ -28,17 +26,6 @@ class Group(Cluster):
         for name in names:
             self[name].replica.rng.random = lambda name=name: float(name in self.fails)
         return self
-
-    def load(self, milliseconds):
-        """Let all members send for so long."""
-        for instant in range(0, milliseconds, 2):
-            self.at(self.now + instant * MS, self._send)
-        self.run(milliseconds)
-
-    def _send(self):
-        for member in self.living():
-            if not member.producer.multicasts.backlog:
-                member.offer(3, 10)
 
     def state(self, name):
         return self[name].replica.transfer.state
