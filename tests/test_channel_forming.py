@@ -2,6 +2,7 @@
 is there, and go on when one of them is killed."""
 
 import contextlib
+import itertools
 import signal
 import subprocess
 import sys
@@ -149,13 +150,14 @@ def test_a_member_that_joins_later_gets_what_is_sent_from_its_first_view_on(stac
 @pytest.mark.parametrize("stack", STACKS)
 def test_members_that_join_while_others_send_agree_on_what_came_before(stack):
     with Group(stack).start("A", "B") as group:
-        stop = threading.Event()
+        stop, last = threading.Event(), {}
 
         def send(member):
-            number = 0
-            while not stop.is_set():
+            for number in itertools.count():
                 member.channel.send(b"%d" % number)
-                number += 1
+                last[member.name] = number
+                if stop.is_set():
+                    return
 
         senders = [threading.Thread(target=send, args=(group[name],)) for name in "AB"]
         for sender in senders:
@@ -167,14 +169,13 @@ def test_members_that_join_while_others_send_agree_on_what_came_before(stack):
             stop.set()
             for sender in senders:
                 sender.join(PATIENCE)
-        last = {name: group[name].channel.status()["sent"] for name in "AB"}
-        wait_for(lambda: all(each.got(name)[-1:] == [b"%d" % (last[name] - 1)]
+        wait_for(lambda: all(each.got(name)[-1:] == [b"%d" % last[name]]
                              for each in group for name in "AB"))
         check_same_between_views(group)
         for each in group:
             for name in "AB":
                 numbers = list(map(int, each.got(name)))
-                assert numbers == list(range(numbers[0], last[name]))
+                assert numbers == list(range(numbers[0], last[name] + 1))
 
 
 def test_a_member_alone_is_a_group_of_one():
