@@ -21,8 +21,9 @@ PARALLEL := -n $(WORKERS)
 test: $(VENV)/test.stamp        ## say in minutes what is broken; TESTS="tests/core -k wrap" for some, of all
 	$(BIN)/python -m pytest $(or $(TESTS),tests $(PARALLEL) -m "not prove and not faults" --junitxml=build/test.xml)
 
-prove: test                     ## run everything: the tests that take long, too, and the benchmarks once
+prove: test                     ## run everything: the tests that take long, too, some real faults, and the benchmarks once
 	$(BIN)/python -m pytest tests $(PARALLEL) -m "prove and not faults" --junitxml=build/prove.xml
+	$(BIN)/python -m pytest tests/real_faults -m "prove and faults"
 	$(BIN)/python -m pytest benchmarks --junitxml=build/benchmarks.xml
 
 # The tools of the system that this needs are those that .ci/run installs.
