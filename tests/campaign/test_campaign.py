@@ -159,7 +159,7 @@ def test_whatever_one_run_does_the_others_have_their_rows(spark):
     """An error, a hang in Python, a hang in compiled code, a dead process and a stopped
     one each become a row that says so."""
     runs, results = runs_of(IS_DEAF, STOPS, HANGS, ERROR, DIES, *range(6)), Results()
-    Campaign(spark, runs, results, limit=LIMIT, grace=1.0, simulate=planted).run()
+    Campaign(spark, runs, results, limit=LIMIT, grace=5.0, simulate=planted).run()
     rows = {row["seed"]: row for row in rows_of(results, runs).values()}
     assert {seed: row["status"] for seed, row in rows.items()} == {
         ERROR: "error", HANGS: "timeout", DIES: "died", IS_DEAF: "timeout", STOPS: "timeout",
