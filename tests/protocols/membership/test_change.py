@@ -122,6 +122,16 @@ def test_one_whose_datagram_is_refused_is_probed_before_it_is_suspected():
     assert num_views(world) == {1}
 
 
+def test_one_whose_connection_breaks_and_is_made_again_is_suspected_by_nobody():
+    world = formed("AB")
+    witness, other = world["A"], world["B"].address.incarnation
+    for _ in range(10):
+        witness.stack.refused([other], world.now)
+        witness.stack.linked([other], world.now)
+        witness.end_turn()
+    assert not witness.layer.detection.silent and witness.layer.detection.num_probes == 10
+
+
 def test_a_member_that_was_paused_begins_to_listen_anew_and_probes_nobody():
     world = formed()
     late = others(world)[1]

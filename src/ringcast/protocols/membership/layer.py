@@ -205,7 +205,9 @@ class Membership(Layer):
 
     def linked(self, member: int, now: Instant) -> None:
         """Seek, or say that we are there: a member that has just been reached may not
-        know us. Do not form a group before it has spoken."""
+        know us. Do not form a group before it has spoken. It is alive: only its process
+        can make a connection."""
+        self.detection.hear([member], now)
         if self.is_open and self.install is None:
             self.meeting.discovery.changed = now
             self.meeting.answer(member, now)
