@@ -13,6 +13,7 @@ numbers = itertools.count()
 STACKS = ["inproc", "nakack2-tcp", "mcast-tcp", *(pytest.param(stack, marks=pytest.mark.udp)
                                                   for stack in ("mcast-udp", "nakack2-udp"))]
 DEFAULTS = {"stack": "inproc"}      # of the channels that joined() makes
+QUICK = {"form_margin": 20, "seek_interval": 5}     # for groups that form when all are there
 PATIENCE = 60                       # seconds after which a test that waits for an event has failed
 
 
@@ -28,13 +29,11 @@ def new_group():
 
 
 @contextmanager
-def joined(names, per_member=None, *, forms=False, **kwargs):
-    """Yield channels of one group, which list its members or (`forms`) find each other.
-    Connect them side by side, and close them so."""
+def joined(names, per_member=None, **kwargs):
+    """Yield channels of one group. Connect them side by side, and close them so."""
     group = new_group()
-    everybody = {"min_members": len(names)} if forms else {"members": list(names)}
-    channels = [Channel(group, name=name, **everybody,
-                        **(DEFAULTS | kwargs | (per_member or {}).get(name, {})))
+    channels = [Channel(group, name=name, min_members=len(names),
+                        **(QUICK | DEFAULTS | kwargs | (per_member or {}).get(name, {})))
                 for name in names]
     try:
         side_by_side([channel.connect for channel in channels])

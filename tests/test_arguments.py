@@ -13,7 +13,6 @@ from ringcast import (
     Flag,
     NotMemberError,
     RingcastError,
-    Session,
 )
 from ringcast.errors import JoinTimeoutError
 
@@ -28,14 +27,7 @@ OF_A_CHANNEL = {
     "a name of bytes": (TypeError, "name is a str, not bytes", {"name": b"A"}),
     "an empty name": (ConfigError, "name is empty", {"name": ""}),
     "a long name": (ConfigError, "at most 64", {"name": "ä" * 33}),
-    "members as one text": (TypeError, "members is a list of names, not str",
-                            {"name": "A", "members": "AB"}),
-    "members that are no list": (TypeError, "members is a list of names", {"members": 5}),
-    "a member that is no text": (TypeError, "each of members is a str",
-                                 {"name": "A", "members": ["A", 1]}),
-    "members without this one": (ConfigError, "lacks this member's own name",
-                                 {"name": "A", "members": ["B"]}),
-    "a member twice": (ConfigError, "names somebody twice", {"name": "A", "members": ["A", "A"]}),
+    "a list of members": (ConfigError, "there is no option 'members'", {"members": ["A", "B"]}),
     "a durable member that takes a state": (
         ConfigError, "goes on where it stood", {"durable": True, "on_state": print}),
     "messages to a number": (TypeError, "on_message is a function", {"on_message": 5}),
@@ -46,17 +38,10 @@ OF_A_CHANNEL = {
     "resume by names": (TypeError, "Address to a seqno", {"resume": Digest({"B": 1})}),
     "resume at a part of a seqno": (TypeError, "Address to a seqno", {"resume": Digest({A: 1.5})}),
     "resume before the first seqno": (ConfigError, "a seqno is in", {"resume": Digest({A: -1})}),
-    "a session that is none": (TypeError, "session is a ringcast.Session",
-                               {"session": 5, "deliver": False}),
-    "a session of words": (TypeError, "not an int", {"session": Session("x", 1, 1),
-                                                     "deliver": False}),
-    "a session out of range": (ConfigError, "out of range",
-                               {"session": Session(0), "deliver": False}),
-    "a session that receives": (ConfigError, "does not receive", {"session": Session(1)}),
-    "a session of a group that forms itself": (ConfigError, "needs a list of members",
-                                               {"session": Session(1), "deliver": False}),
-    "resume in a group that forms itself": (ConfigError, "needs a list of members",
-                                            {"resume": Digest({A: 1})}),
+    "resume of a member that is not durable": (ConfigError, "pass durable=True, or leave",
+                                               {"resume": Digest({A: 1})}),
+    "a durable member that takes no messages": (ConfigError, "leave out deliver=False",
+                                                {"durable": True, "deliver": False}),
     "a discovery that is none": (ConfigError, "discovery='bees' is none of multicast, hosts:",
                                  {"discovery": "bees"}),
     "a discovery of nothing": (ConfigError, "discovery=None is none of", {"discovery": None}),
@@ -188,21 +173,6 @@ def test_timeouts_may_be_as_long_as_a_thread_can_wait(channel):
     channel.send_many([b""], timeout=None)
 
 
-def test_a_join_that_takes_too_long_names_who_is_missing():
-    with pytest.raises(JoinTimeoutError,
-                       match="^B, C of group 'arguments' did not appear within 0 s; start every "
-                             "listed member"):
-        Channel("arguments", name="A", members=["A", "B", "C"], stack="inproc").connect(0)
-
-
-def test_a_join_that_takes_too_long_says_so_when_nobody_is_missing(monkeypatch):
-    channel = Channel("arguments", name="A", members=["A"], stack="inproc")
-    # the view does not come
-    monkeypatch.setattr(channel._endpoint.members, "start", lambda now: None)
-    with pytest.raises(JoinTimeoutError, match="^joining group 'arguments' took more than 0 s"):
-        channel.connect(0)
-
-
 def test_a_group_that_has_not_formed_in_time_says_who_was_heard():
     channel = Channel("arguments", name="A", stack="inproc", form_margin=1e6)
     with pytest.raises(JoinTimeoutError, match="^group 'arguments' has no view with this member "
@@ -218,7 +188,7 @@ def test_a_group_that_is_too_small_says_who_is_there():
 
 
 def test_a_channel_that_is_closed_while_it_joins_says_so():
-    channel = Channel("arguments", name="A", members=["A", "B"], stack="inproc")
+    channel = Channel("arguments", name="A", min_members=2, stack="inproc")
     threading.Timer(0.05, channel.close).start()
     with pytest.raises(RingcastError, match="closed while it joined"):
         channel.connect()

@@ -161,6 +161,7 @@ def test_decision_12_a_blocked_sender_is_released_by_close():
 def test_decision_12_a_blocked_sender_is_released_when_the_slowest_is_taken_out():
     with joined("ABC", {"A": {"deliver": False}, "B": {"on_message": lambda batch: None}},
                 capacity=4) as (a, b, c):
+        view = a.view
         a.send_many([b"x"] * 4)
         sender = threading.Thread(target=lambda: a.send(b"y"))
         sender.start()
@@ -168,10 +169,8 @@ def test_decision_12_a_blocked_sender_is_released_when_the_slowest_is_taken_out(
         b.exclude("C")
         sender.join(PATIENCE)
         assert not sender.is_alive()
-        wait_for(lambda: a.view.names == ("A", "B"))
-        wait_for(lambda: c._state.stopped)
-        with pytest.raises(ClosedError, match="taken out of the group"):
-            c.send(b"z")
+        wait_for(lambda: c.view.id > view.id)           # it lives, and comes back
+        assert c.fault is None
 
 
 def wait_for(condition):
@@ -274,7 +273,7 @@ def test_views_are_told_before_the_messages_that_follow_them():
         b.send(b"x")
         assert done.wait(PATIENCE)
         b.exclude("A")
-    assert events[:2] == [("A", "B"), "message"]
+    assert (set(events[0]), events[1]) == ({"A", "B"}, "message")
 
 
 def test_status_has_the_texts_names():
@@ -288,9 +287,9 @@ def test_status_has_the_texts_names():
 
 # --------------------------------------------------------------------------------------- life cycle
 
-def test_connect_names_who_is_missing():
-    channel = Channel(new_group(), name="A", members=["A", "B", "C"], stack="inproc")
-    with pytest.raises(JoinTimeoutError, match="B, C of group"):
+def test_a_channel_that_could_not_join_is_closed():
+    channel = Channel(new_group(), name="A", min_members=3, stack="inproc")
+    with pytest.raises(JoinTimeoutError, match="1 of the 3 members"):
         channel.connect(timeout=0.05)
     with pytest.raises(ClosedError, match="open a new one"):
         channel.connect()
@@ -379,14 +378,14 @@ def test_a_layer_that_has_more_to_deliver_gets_another_turn():
 
 def test_a_returning_member_goes_on_where_its_digest_ends():
     group = new_group()
-    a = Channel(group, name="A", members=["A", "B"], stack="inproc", deliver=False)
-    b = Channel(group, name="B", members=["A", "B"], stack="inproc")
+    a = Channel(group, name="A", min_members=2, stack="inproc", deliver=False)
+    b = Channel(group, name="B", min_members=2, stack="inproc", durable=True)
     side_by_side([a.connect, b.connect])
     a.send_many([b"%d" % k for k in range(100)])
     had = next(b.batches())
     b.close(leave=False)
     a.send_many([b"%d" % k for k in range(100, 200)])
-    with Channel(group, name="B", members=["A", "B"], stack="inproc",
+    with Channel(group, name="B", stack="inproc", durable=True,
                  resume=ringcast.Digest({a.address: 40})) as again:
         got = []
         for batch in again.batches():
@@ -407,8 +406,6 @@ def test_a_returning_member_goes_on_where_its_digest_ends():
     ({"capacity": 0}, "capacity"),
     ({"port": 70_000}, "port"),
     ({"xmit_interval": -1}, "xmit_interval"),
-    ({"members": ["B"]}, "add it"),
-    ({"members": ["A", "A"]}, "twice"),
 ], ids=lambda value: str(value)[:30])
 def test_a_wrong_argument_is_refused_with_what_to_do(kwargs, says):
     with pytest.raises(ConfigError, match=says):

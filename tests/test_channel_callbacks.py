@@ -72,11 +72,10 @@ def test_on_view_may_raise_anything(error):
 def test_on_undelivered_may_raise_anything(error):
     raiser = Raiser(error)
     with joined("ABC", {"A": {"on_undelivered": raiser}}, stack="inproc") as (a, b, c):
-        for other in (b, c):
-            other.close(0, leave=False)
+        for number, other in enumerate((b, c), 1):
             a.send(b"to one", other.address)
-            a.exclude(other.address.name)
-        raiser.wait(lambda got: len(got) == 2)
+            other.close(0, leave=False)
+            raiser.wait(lambda got, number=number: len(got) == number)
         assert [batch.dest for batch in raiser.got] == [b.address, c.address]
         assert a.status()["num_callback_errors"] == 1 and a.fault is None
 

@@ -61,10 +61,9 @@ def test_after_an_exclusion_close_waits_for_the_living_only(stack):
     lost = Collector(3)
     options = {"A": {"on_undelivered": lost, "deliver": False}, "B": {"on_message": Collector(1)}}
     with joined("ABC", options, leave_timeout=30_000) as (a, b, c):
-        c.close(0, leave=False)
         a.send_many([b"1", b"2", b"3"], c.address)
         a.send(b"to all")
-        a.exclude("C")
+        c.close(0, leave=False)
         assert lost.wait() == {"A": [b"1", b"2", b"3"]}  # at once: conn_close_timeout is never
                                                          # waited for here
         assert a.status()["unicast_unacked"] == 0
@@ -75,7 +74,6 @@ def test_what_was_lost_is_told_before_close_returns():
     for number in range(20):
         told = []
         with joined("AB", {"A": {"on_undelivered": told.append}}, stack="inproc") as (a, b):
-            b.close(0, leave=False)
             a.send(b"%d" % number, b.address)
             a.exclude("B")
             assert a.close() == 0

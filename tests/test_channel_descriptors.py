@@ -39,7 +39,7 @@ def test_a_channel_that_was_never_connected_leaves_none(stack, none_left):
 
 def test_a_join_that_fails_leaves_none(stack, none_left):
     with pytest.raises(JoinTimeoutError):
-        Channel(new_group(), name="A", members=["A", "B"], stack=stack).connect(0)
+        Channel(new_group(), name="A", min_members=2, stack=stack).connect(0)
 
 
 def test_a_constructor_that_fails_leaves_none(stack, none_left, monkeypatch):

@@ -41,9 +41,9 @@ def test_a_dropped_channel_warns_and_leaves_its_group(stack, how):
     def on_view(view):
         if view.names == ("A",):
             left.set()
-    a = Channel(group, name="A", members=["A", "B"], stack=stack, on_view=on_view,
+    a = Channel(group, name="A", min_members=2, stack=stack, on_view=on_view,
                 on_message=lambda batch: None)
-    others = [Channel(group, name="B", members=["A", "B"], stack=stack, **options)]
+    others = [Channel(group, name="B", min_members=2, stack=stack, **options)]
     side_by_side([a.connect, others[0].connect])
     others[0].send(b"last words")
     said = drop(others)

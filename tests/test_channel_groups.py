@@ -16,22 +16,6 @@ def group():
     return {"group": new_group(), "port": free_port()}
 
 
-@pytest.mark.parametrize("stack", STACKS)
-def test_members_may_list_each_other_in_any_order(stack, group):
-    lists = {"A": ["C", "A", "B"], "B": ["B", "C", "A"], "C": {"A", "B", "C"}}
-    collectors = {name: Collector(3 * 500) for name in lists}
-    channels = [Channel(**group, name=name, members=names, stack=stack, capacity=50,
-                        on_message=collectors[name]) for name, names in lists.items()]
-    side_by_side([channel.connect for channel in channels])
-    assert {channel.view for channel in channels} == {channels[0].view}
-    assert channels[0].view.names == ("A", "B", "C")
-    payloads = [b"%d" % number for number in range(500)]
-    side_by_side([lambda c=channel: list(map(c.send, payloads)) for channel in channels])
-    for collector in collectors.values():
-        assert collector.wait() == dict.fromkeys(lists, payloads)
-    side_by_side([channel.close for channel in channels])
-
-
 @pytest.fixture(params=[("mcast-tcp", "nakack2-tcp"),
                         pytest.param(("mcast-udp", "nakack2-udp"), marks=pytest.mark.udp)])
 def stacks(request):
@@ -41,11 +25,11 @@ def stacks(request):
 def test_a_member_on_another_stack_is_refused_and_the_group_goes_on(group, stacks, caplog):
     ours, theirs = stacks
     got = Collector(1)
-    a, b = (Channel(**group, name=name, members=["A", "B"], stack=ours, on_message=got)
+    a, b = (Channel(**group, name=name, min_members=2, stack=ours, on_message=got)
             for name in "AB")
     side_by_side([a.connect, b.connect])
     b.close()
-    stranger = Channel(**group, name="B", members=["A", "B"], stack=theirs)
+    stranger = Channel(**group, name="B", stack=theirs)
     sentence = (f"'A' has stack='{ours}' and this member, 'B', has stack='{theirs}'; "
                 "give all members of the group the same stack")
     with caplog.at_level("WARNING", "ringcast"), pytest.raises(RingcastError, match=sentence):
@@ -59,7 +43,7 @@ def test_a_member_on_another_stack_is_refused_and_the_group_goes_on(group, stack
 
 
 def test_members_that_join_on_different_stacks_all_say_so(group, stacks):
-    channels = [Channel(**group, name=name, members=["A", "B"], stack=stack)
+    channels = [Channel(**group, name=name, min_members=2, stack=stack)
                 for name, stack in zip("AB", stacks, strict=True)]
     said = []
 
@@ -75,14 +59,14 @@ def test_members_that_join_on_different_stacks_all_say_so(group, stacks):
 @pytest.mark.parametrize("ends", ["dies", "closes with leave=False"])
 @pytest.mark.parametrize("stack", STACKS)
 def test_what_is_kept_for_a_member_that_died_is_for_its_next_life(group, stack, ends):
-    ours = group | {"members": ["A", "B"], "stack": stack}
-    a, b = Channel(**ours, name="A", deliver=False), Channel(**ours, name="B")
+    ours = group | {"min_members": 2, "stack": stack}
+    a, b = Channel(**ours, name="A", deliver=False), Channel(**ours, name="B", durable=True)
     side_by_side([a.connect, b.connect])
     a.send_many([b"%d" % number for number in range(1, 11)])
     if ends == "dies":
         b._halt(None)                               # as if killed: its threads stop in the middle
     b.close(leave=False)
-    with Channel(**ours, name="B") as later:
+    with Channel(**ours, name="B", durable=True) as later:
         assert a.acknowledged == 0
         assert a.close(timeout=0.2) == 10               # it has read nothing yet
         messages = [next(each) for each in [iter(later)] for _ in range(10)]
@@ -92,8 +76,8 @@ def test_what_is_kept_for_a_member_that_died_is_for_its_next_life(group, stack, 
 
 @pytest.mark.parametrize("stack", STACKS)
 def test_a_next_life_that_reads_what_was_kept_lets_its_sender_close(group, stack):
-    ours = group | {"members": ["A", "B"], "stack": stack}
-    a, b = Channel(**ours, name="A", deliver=False), Channel(**ours, name="B")
+    ours = group | {"min_members": 2, "stack": stack}
+    a, b = Channel(**ours, name="A", deliver=False), Channel(**ours, name="B", durable=True)
     side_by_side([a.connect, b.connect])
     a.send_many([b"%d" % number for number in range(1, 11)])
     reader = b.batches()
@@ -102,7 +86,7 @@ def test_a_next_life_that_reads_what_was_kept_lets_its_sender_close(group, stack
     assert next(reader).last <= 20                      # finishes what it got before
     b.close(leave=False)
     got = Collector(1)
-    with Channel(**ours, name="B", on_message=got):
+    with Channel(**ours, name="B", on_message=got, durable=True):
         assert a.close(timeout=PATIENCE) == 0
         payloads = got.by_sender["A"]
         assert payloads == [b"%d" % number for number in range(21 - len(payloads), 21)]

@@ -164,8 +164,3 @@ def test_all_members_have_the_same_idea_of_a_partition(other):
 def test_a_partition_that_does_not_exist():
     with pytest.raises(ConfigError, match="Invalid enum value 'split' - at `partition`"):
         Channel(new_group(), stack="inproc", partition="split")
-
-
-def test_a_list_of_members_has_no_partition():
-    with pytest.raises(ConfigError, match="leave out members or partition"):
-        Channel(new_group(), name="A", members=["A"], stack="inproc", partition="primary")

@@ -27,7 +27,7 @@ done = threading.Semaphore(0)
 def main(number):
     global handled, refused
     names, group = ("A", "B"), f"signals-{number}"
-    a, b = (Channel(group, name=name, members=names, stack=stack, port=port, bundle_delay=0.05,
+    a, b = (Channel(group, name=name, min_members=2, stack=stack, port=port, bundle_delay=0.05,
                     capacity=256) for name in names)
     others = threading.Thread(target=b.connect)
     others.start()

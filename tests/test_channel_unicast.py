@@ -202,7 +202,6 @@ def test_a_blocked_sender_is_told_when_its_receiver_leaves_and_the_application_w
         while a.status()["num_blockings"] == 0:
             sender.join(0.01)
         b.close(0, leave=False)
-        a.exclude("B")
         sender.join(PATIENCE)
         [(number, error)] = outcome
         assert number == 4 and "not in the view" in error

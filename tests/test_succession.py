@@ -44,17 +44,7 @@ def test_an_impossible_succession_is_refused(wrong):
         Channel("g", stack="inproc", succession=wrong)
 
 
-@pytest.mark.parametrize("option", [{"succession": Succession.begin()},
-                                    {"until": lambda view: False}])
-def test_they_are_for_groups_that_form_themselves(option):
-    with pytest.raises(ConfigError, match="leave out members"):
-        Channel("g", name="a", members=["a"], stack="inproc", **option)
-
-
 def test_who_cannot_be_asked_says_so():
-    with pytest.raises(ConfigError, match="leave out members"), Channel(
-            new_group(), name="a", members=["a"], stack="inproc") as channel:
-        channel.end_of(1)
     channel = Channel(new_group(), stack="inproc")
     with pytest.raises(ClosedError, match="not connected"):
         channel.end_of(1)

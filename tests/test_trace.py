@@ -14,7 +14,7 @@ from channels import Collector, joined
 from ports import free_port
 from pyarrow import parquet
 
-from ringcast import Channel, ConfigError, Flag, Session
+from ringcast import Channel, ConfigError, Flag
 from ringcast.protocols.faults import Discard
 from ringcast.trace import PART, writer as writing
 from ringcast.trace.schema import SCHEMA
@@ -123,19 +123,6 @@ def test_a_folder_that_holds_a_trace_is_refused(tmp_path):
     writer.folder.joinpath("000001.parquet").write_bytes(b"x")
     with pytest.raises(ConfigError, match="is not empty"):
         Writer(tmp_path, "A#0000000000000001")
-
-
-def test_each_process_of_an_incarnation_has_a_trace_of_its_own(tmp_path):
-    for epoch in (0, 1):
-        with Channel("alone", stack="inproc", name="A", members=["A"], deliver=False,
-                     trace=str(tmp_path), session=Session(77, epoch=epoch)) as channel:
-            channel.send(b"x")
-    table = read(tmp_path)
-    for epoch in (0, 1):
-        mine = table.filter(compute.equal(table["epoch"], epoch))
-        assert sorted(mine["ev"].to_pylist()) == list(range(len(mine))) and total(mine, "send") == 1
-    assert set(table["member_id"].to_pylist()) == {77} and set(table["member"].to_pylist()) == {
-        "A#000000000000004d"}
 
 
 def test_a_member_name_with_a_slash_stays_within_the_directory(tmp_path):

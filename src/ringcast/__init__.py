@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from ringcast._core.ring_buffer import RingBuffer
     from ringcast._core.seqno_table import SeqnoTable
     from ringcast._core.wire import MAX_PAYLOAD
-    from ringcast.address import Address, Session, Succession
+    from ringcast.address import Address, Succession
     from ringcast.channel import Channel
     from ringcast.digest import Digest
     from ringcast.errors import (
@@ -55,7 +55,6 @@ HOMES = {
     "Flag": "flags",
     "JoinTimeoutError": "errors",
     "JournalError": "errors",
-    "Session": "address",
     "Message": "message",
     "MessageTooLargeError": "errors",
     "NoQuorumError": "errors",
@@ -86,7 +85,6 @@ __all__ = [
     "Flag",
     "JoinTimeoutError",
     "JournalError",
-    "Session",
     "Message",
     "MessageTooLargeError",
     "NoQuorumError",

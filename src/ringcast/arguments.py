@@ -10,7 +10,7 @@ import threading
 from collections.abc import Iterable, Sequence
 from typing import Any, TypeVar
 
-from ringcast.address import LASTING, TURNS, Address, Session, Succession
+from ringcast.address import LASTING, TURNS, Address, Succession
 from ringcast.config import MAX_NAME
 from ringcast.digest import Digest
 from ringcast.errors import ConfigError
@@ -47,14 +47,6 @@ def member_name(argument: str, value: Any) -> str:
     return value
 
 
-def member_names(value: Any) -> tuple[str, ...]:
-    """Return the names of all members. A str is refused, because each of its letters
-    would be a name."""
-    if isinstance(value, str | bytes) or not isinstance(value, Iterable):
-        raise TypeError(f"members is a list of names, not {kind(value)}")
-    return tuple(member_name("each of members", name) for name in value)
-
-
 def callback(argument: str, value: Any) -> Any:
     """Return a function, or None."""
     if value is not None and not callable(value):
@@ -69,37 +61,22 @@ def boolean(argument: str, value: Any) -> bool:
     return value
 
 
-def digest(argument: str, value: Any) -> Digest | None:
-    """Return a Digest of seqnos by Address, or None."""
+def resume(value: Any, durable: bool) -> Digest | None:
+    """Return a Digest of seqnos by Address, or None. Only a durable member may have
+    one."""
     if value is None:
         return None
     if not isinstance(value, Digest):
-        raise TypeError(f"{argument} is a ringcast.Digest, not {kind(value)}")
+        raise TypeError(f"resume is a ringcast.Digest, not {kind(value)}")
     for sender, seqno in value.items():
         if not isinstance(sender, Address) or not whole(seqno):
-            raise TypeError(f"{argument} maps each sender's Address to a seqno, "
+            raise TypeError("resume maps each sender's Address to a seqno, "
                             f"not {sender!r} to {seqno!r}")
         if not 0 <= seqno < MODULUS:
-            raise ConfigError(f"{argument} has seqno {seqno} of {sender}; "
-                              "a seqno is in 0 .. 2**64-1")
-    return value
-
-
-def session(value: Any, deliver: bool) -> Session | None:
-    """Return a Session, or None. Only a member that does not `deliver` may have one."""
-    if value is None:
-        return None
-    if not isinstance(value, Session):
-        raise TypeError(f"session is a ringcast.Session, not {kind(value)}")
-    if not all(map(whole, (value.incarnation, value.seqno, value.epoch))):
-        raise TypeError(f"{value} has a number that is not an int")
-    if deliver:
-        raise ConfigError("only a member that does not receive can have a session; pass "
-                          "deliver=False, or use resume")
-    if not (0 < value.incarnation < MODULUS and 0 <= value.seqno < MODULUS
-            and 0 <= value.epoch < 1 << 31):
-        raise ConfigError(f"{value} is out of range: an incarnation is in 1 .. 2**64-1, a seqno in "
-                          "0 .. 2**64-1, an epoch in 0 .. 2**31-1")
+            raise ConfigError(f"resume has seqno {seqno} of {sender}; a seqno is in 0 .. 2**64-1")
+    if not durable:
+        raise ConfigError("only for a durable member is anything kept; pass durable=True, or leave "
+                          "out resume")
     return value
 
 
@@ -130,13 +107,9 @@ def incarnation(argument: str, value: Any) -> int:
     return value
 
 
-def durability(value: Any, deliver: bool, is_listed: bool) -> bool:
-    """Return whether a member is durable. It must `deliver`, and no list may say who
-    the members are."""
-    if boolean("durable", value) and is_listed:
-        raise ConfigError("with a list of members all are waited for; leave out members, or "
-                          "durable")
-    if value and not deliver:
+def durability(value: Any, deliver: bool) -> bool:
+    """Return whether a member is durable. It must `deliver`."""
+    if boolean("durable", value) and not deliver:
         raise ConfigError("a durable member is one that messages are kept for; leave out "
                           "deliver=False, or durable")
     return bool(value)

@@ -30,7 +30,7 @@ Count = Annotated[int, Meta(ge=1)]
 Milliseconds = Annotated[float, Meta(gt=0, le=DAY)]
 
 COMMON = ("max_message_size",)          # options that all members of a group must share ...
-OF_FLUSH = ("capacity", "max_bytes", "partition")   # ... of a group that forms itself also these
+OF_FLUSH = ("capacity", "max_bytes", "partition")   # ... because of the flush also these
 OF_QUORUM = ("min_members",)            # ... and if only the primary part goes on, these
 
 
@@ -114,7 +114,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     # half of that.
     frag_timeout: Milliseconds = 60_000.0
 
-    # ------------------------------------------------------- membership: a list given at start
+    # ----------------------------------------------------------------------------- membership
 
     # Milliseconds between two announcements (HELLO), while some member has not agreed
     # on the view.
@@ -144,7 +144,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     # and keep what it has not acknowledged.
     absence: Annotated[float, Meta(ge=0.001, le=LONGEST_ABSENCE)] = 3_600.0
 
-    # Milliseconds that connect() waits for all listed members, unless it is given a
+    # Milliseconds that connect() waits for a view of min_members, unless it is given a
     # timeout.
     join_timeout: Milliseconds = 30_000.0
 

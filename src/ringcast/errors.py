@@ -39,7 +39,7 @@ class NoQuorumError(RingcastError):
 
 
 class JoinTimeoutError(RingcastError, TimeoutError):
-    """Members of the given list did not appear within the timeout."""
+    """The group did not form, or did not let this member in, within the timeout."""
 
 
 class AnswerTimeoutError(RingcastError, TimeoutError):

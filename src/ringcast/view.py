@@ -8,8 +8,7 @@ from ringcast.address import Address
 class View(msgspec.Struct, frozen=True, array_like=True, eq=False):
     """The members at one time, under an id that only grows.
 
-    - `members`: the oldest first; of a group with a list of members, in the order of
-      their names;
+    - `members`: the oldest first;
     - `joined`, `left`: who came and who is gone since the view before, as this member
       saw it;
     - `departed`: of each who is gone, the last seqno that every member that stays has

@@ -39,7 +39,7 @@ class EndDetector:
             self.done.set()
 
 
-def exchange(directory, stack, forms):
+def exchange(directory, stack):
     """Let A, B and C send messages of all kinds, C leave, and the others go on."""
     ends = {name: EndDetector("AB") for name in "ABC"}
     per_member = {name: {"on_message": end} for name, end in ends.items()}
@@ -48,7 +48,7 @@ def exchange(directory, stack, forms):
             options["faults"] = [Discard(0.1, random.Random(name))]
     port = free_port()
     with joined("ABC", per_member, stack=stack, port=port, trace=str(directory),
-                max_bundle_size=2000, forms=forms) as group:
+                max_bundle_size=2000) as group:
         for number in range(ROUNDS):
             for channel in group:
                 channel.send_many([b"x" * 50] * 20)
@@ -71,8 +71,7 @@ def traces(tmp_path_factory):
     """Record several groups in one directory."""
     directory = tmp_path_factory.mktemp("traces")
     for stack in ("inproc", "mcast-udp", "nakack2-tcp"):
-        exchange(directory / stack, stack, forms=False)
-        exchange(directory / "forms" / stack, stack, forms=True)
+        exchange(directory / stack, stack)
     return directory
 
 

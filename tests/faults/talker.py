@@ -64,7 +64,7 @@ def main(stack, names, senders, count, size, rate, whom, patience):
     after = dict(zip(names, names[1:] + names[:1], strict=True))
     to_me = [each for each in senders if whom == "all" or after[each] == me]
     ear = Ear(len(to_me) * count)
-    channel = Channel("wire", name=me, members=list(names), stack=stack, on_message=ear,
+    channel = Channel("wire", name=me, min_members=len(names), stack=stack, on_message=ear,
                       interface=os.environ["LAB_ADDRESS"], insecure=True)
     channel.connect()
     ear.began = ear.last = time.monotonic()

@@ -17,8 +17,6 @@ from ringcast.journal.rows import ROWS
 
 pytestmark = pytest.mark.prove
 
-MEMBERS = "p,r1,r2"
-
 
 class Follower:
     """Reads as a stream does, step by step, and checks each message."""
@@ -57,14 +55,14 @@ def test_a_stream_over_two_recorders_has_each_message_once_although_both_die(tmp
     def start(name):
         recorders[name] = subprocess.Popen(
             [*RINGCAST, "record", folder / name, "--group", "g", "--name", name,
-             "--members", MEMBERS, "--set", f"port={port}", "--quiet", "--stop-when-alone"],
+             "--set", f"port={port}", "--set", "capacity=2000", "--quiet", "--stop-when-alone"],
             stdout=subprocess.DEVNULL)
 
     def kill(name):
         os.kill(recorders[name].pid, signal.SIGKILL)
         recorders[name].wait()
 
-    publisher = Channel("g", name="p", members=MEMBERS.split(","), port=port, deliver=False,
+    publisher = Channel("g", name="p", min_members=3, port=port, deliver=False,
                         capacity=2000, max_bundle_size=4000)
     follower = Follower(folder)
     try:

@@ -29,7 +29,6 @@ KILLS = {"driver": 5, "recorder": 15}
 PATIENCE = 120                              # seconds without any progress
 LONGEST = {"driver": 1.5, "recorder": 0.8}  # seconds that one runs after it has worked, at most
 PUBLISHERS = ("p", "q")
-MEMBERS = ",".join((*PUBLISHERS, "recorder"))
 
 DRIVER = """
 import sys
@@ -51,7 +50,7 @@ class Sender(threading.Thread):
 
     def __init__(self, group, name, port):
         super().__init__(daemon=True)
-        self.channel = Channel(group, name=name, members=MEMBERS.split(","), stack="nakack2-tcp",
+        self.channel = Channel(group, name=name, min_members=3, stack="nakack2-tcp",
                                deliver=False, port=port, capacity=2048)
         self.stopping = threading.Event()
         self.sent = 0
@@ -146,9 +145,8 @@ def test_with_driver_and_recorder_killed_twenty_times_a_table_has_every_message_
     numbers = iter(range(100))
     with open(tmp_path / "log", "w+") as log:
         recorder = Mortal(lambda: [
-            *RINGCAST, "record", journal, "--group", group, "--members", MEMBERS, "--stack",
-            "nakack2-tcp", "--quiet", "--set", f"port={port}", "--set", "capacity=2048",
-            "--stop-when-alone"], log)
+            *RINGCAST, "record", journal, "--group", group, "--stack", "nakack2-tcp", "--quiet",
+            "--set", f"port={port}", "--set", "capacity=2048", "--stop-when-alone"], log)
         senders = [Sender(group, name, port) for name in PUBLISHERS]
         driver = Driver(lambda: [sys.executable, "-c", DRIVER, journal, table,
                                  tmp_path / f"local{next(numbers)}"], log)

@@ -89,7 +89,7 @@ def test_everything_that_takes_a_path_refuses_a_store(taker, tmp_path, monkeypat
 
 
 @pytest.mark.parametrize("words", [
-    "record {} --group g --members a", "publish {} --group g",
+    "record {} --group g", "publish {} --group g",
     "journal show {}", "journal purge {} --keep-for 1d", "journal purge . --checkpoint {}",
     "journal commit {} x --checkpoint c", "journal commit . x --checkpoint {}",
     "journal retire {}", "audit {}", "audit . --tables {}", "audit . --report {}",

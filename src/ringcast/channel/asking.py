@@ -6,7 +6,7 @@ from ringcast.address import Address
 from ringcast.channel.driver import Driver
 from ringcast.channel.reentry import deadline_after
 from ringcast.channel.state import State
-from ringcast.errors import AnswerTimeoutError, ClosedError, ConfigError
+from ringcast.errors import AnswerTimeoutError, ClosedError
 
 Found = dict[Address, tuple[int, int]]  # of each member, behind which seqno and up to which
 
@@ -24,9 +24,7 @@ class Asking:
         """See Channel.finished_of."""
         self._state.check_open()
         driver, ends = self._driver, self._driver.endpoint.ends
-        if ends is None:
-            raise ConfigError("members that are listed remember no ends of streams; leave out "
-                              "members, so that the group forms itself")
+        assert ends is not None, "the group forms itself"
         if driver.endpoint.view is None:
             raise ClosedError("this channel is not connected, so nobody can answer; call connect() "
                               "first")

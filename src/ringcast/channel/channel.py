@@ -57,7 +57,6 @@ from ringcast.discovery import Discovery, parse
 from ringcast.endpoint import Endpoint
 from ringcast.errors import ConfigError, RingcastError
 from ringcast.protocols import frag
-from ringcast.protocols.membership import Membership
 from ringcast.protocols.membership.until import Until
 from ringcast.stack import Effects, Layer
 from ringcast.stacks import STACKS
@@ -90,9 +89,6 @@ class Channel(SendPort):
         name: name of this member, unique in the group; 1 to 64 bytes of UTF-8. Without
             it, the name is made of host, process and a random part. Of two members with
             one name, the later one is not let in.
-        members: names of all members, this one included; at most 256. Without them, the
-            group forms itself. With them, it is fixed: all members must list the same
-            names, and whoever dies is waited for until somebody excludes it.
         discovery: where to look for others: "multicast", what the transport reaches by
             itself: over UDP the multicast group, over TCP a range of ports of this
             machine or of the option `hosts`; "hosts:a:7700,b:7700", also these places;
@@ -130,28 +126,19 @@ class Channel(SendPort):
         deliver: False makes a member that only sends: it gets no messages, and nobody
             waits for it.
         resume: the Digest of what this member had finished in an earlier incarnation.
-            Senders that still have the messages after it send these first. Without it,
-            a member that comes back gets what was kept for its earlier incarnation,
-            which may have finished some of that. Needs `durable`, or `members`.
+            It is given the messages after that first, as far as they are still kept.
+            Without it, it is given all that is still kept. Needs `durable`.
         durable: True makes a member that is expected back when it goes without leaving:
             the view says that it is absent, and for `absence` seconds the others keep
             what it has not acknowledged, also of members that go meanwhile. A process
             that comes back under its name, with `resume`, is given what follows.
-            Senders wait when their windows are full. Not with `members`, where this is
-            so for all.
-        session: makes several processes, one after the other, one member with one
-            stream (see Session); needs deliver=False and `members`. A process that is
-            killed and started again sends again what some member had not acknowledged;
-            members drop what they have. All of these processes must have the same
-            max_bundle_size and max_datagram (off loopback: the same MTU), and send from
-            one thread.
+            Senders wait when their windows are full.
         succession: makes several members of this name, one after the other, send one
             stream (see Succession). All of them must have the same max_bundle_size and
-            max_datagram (off loopback: the same MTU), and send from one thread. Not
-            with `members`.
+            max_datagram (off loopback: the same MTU), and send from one thread.
         until: called with each View when it is installed, on a thread of the channel
             that may not wait. If it returns True, the channel closes at once with a
-            fault, and sends nothing in this view. Not with `members`.
+            fault, and sends nothing in this view.
         faults: layers from ringcast.protocols.faults, next to the wire.
         options: all other keywords are options; ringcast.config.Config has each with
             its meaning, unit, range and default.
@@ -169,57 +156,42 @@ class Channel(SendPort):
     it, with a ResourceWarning; messages that are not acknowledged by then may be lost.
     """
 
-    def __init__(self, group: str, *, name: str | None = None, members: Sequence[str] | None = None,
+    def __init__(self, group: str, *, name: str | None = None,
                  discovery: Discovery = "multicast", stack: str = "mcast-udp",
                  on_message: OnMessage | None = None, on_view: OnView | None = None,
                  on_undelivered: OnMessage | None = None,
                  on_state_request: OnStateRequest | None = None, on_state: OnState | None = None,
-                 deliver: bool = True, resume: Digest | None = None, session: Session | None = None,
+                 deliver: bool = True, resume: Digest | None = None, durable: bool = False,
                  succession: Succession | None = None, until: Callable[[View], bool] | None = None,
-                 durable: bool = False, faults: Sequence[Layer] = (), **options: Any) -> None:
+                 faults: Sequence[Layer] = (), **options: Any) -> None:
         self.config = configure(options, stack)
         self.stack = stack
         self.group = arguments.text("group", group)
         name = default_name() if name is None else arguments.member_name("name", name)
-        names = None if members is None else arguments.member_names(members)
         given = (arguments.callback("on_message", on_message),
                  arguments.callback("on_view", on_view),
                  arguments.callback("on_undelivered", on_undelivered))
         of_state = (arguments.callback("on_state_request", on_state_request),
                     arguments.callback("on_state", on_state))
         deliver = arguments.boolean("deliver", deliver)
-        resume = arguments.digest("resume", resume)
+        durable = arguments.durability(durable, deliver)
+        resume = arguments.resume(resume, durable)
         faults = arguments.instances("faults", faults, Layer)
-        session = arguments.session(session, deliver)
-        if names is not None and self.config.partition != "merge":
-            raise ConfigError("a group with a list of members never comes apart; leave out members "
-                              "or partition")
-        durable = arguments.durability(durable, deliver, names is not None)
-        if names is None and ((resume is not None and not durable) or session is not None):
-            raise ConfigError("resume needs durable=True, or a list of members, and session needs "
-                              "a list of members; pass these, or leave them out")
         succession, until = arguments.succession(succession), arguments.callback("until", until)
-        if names is not None and (succession is not None or until is not None):
-            raise ConfigError("succession and until are for a group that forms itself; leave out "
-                              "members")
-        if succession is not None:
-            session = Session(succession.next_incarnation(), succession.seqno)
-        session = session or Session(new_incarnation())
-        self.address = Address(name, session.incarnation)
+        incarnation = new_incarnation() if succession is None else succession.next_incarnation()
+        self.address = Address(name, incarnation)
         with ExitStack() as undo:               # closes what was opened if the constructor fails
             carrier = STACKS[stack].carrier
             self._transport = carrier.open(group, self.address.incarnation, self.config)
             undo.callback(self._transport.close)
             self.config = self.config.fitted(self._transport.max_datagram)
-            # A number that nobody can guess, above those of earlier processes of a
-            # session.
-            conn_id = (session.epoch << 32) + secrets.randbits(31)
             self._endpoint = Endpoint(
-                stack, self.address, names, self.config, group=group,
+                stack, self.address, None, self.config, group=group,
                 physical=self._transport.physical, receive_budget=self._transport.receive_budget,
-                resume=resume, receiving=deliver, session=session, conn_id=conn_id,
-                timestamp=session.epoch << 32, filters=() if until is None else (Until(until),),
-                faults=faults, durable=durable,
+                resume=resume, receiving=deliver, durable=durable,
+                session=Session(incarnation, 0 if succession is None else succession.seqno),
+                conn_id=secrets.randbits(31),           # nobody can guess it
+                filters=() if until is None else (Until(until),), faults=faults,
                 anchor=time.time_ns() - time.monotonic_ns())
             take_part(self._endpoint, on_message, *of_state)
             seeking = None
@@ -228,7 +200,7 @@ class Channel(SendPort):
                 undo.callback(seeking.close)
             writer = None
             if self.config.trace:
-                writer = Writer(self.config.trace, str(self.address), session.epoch)
+                writer = Writer(self.config.trace, str(self.address))
             undo.pop_all()
         self._multicast = self._endpoint.multicast
         self._open_port(self._multicast.send_window)
@@ -260,14 +232,13 @@ class Channel(SendPort):
 
     def connect(self, timeout: float | None = None) -> Self:
         """Join the group: return this channel when it has a view with min_members, and
-        with partition="primary" one that is primary. With a list of members, return
-        when every listed one has appeared, or is known to have left.
+        with partition="primary" one that is primary.
 
         `timeout` is in seconds; without it, the option join_timeout holds. When it is
-        over, raise JoinTimeoutError, which says who is there or who is missing, and
-        close the channel. ClosedError if the channel is closed, or closes because
-        another member has the same name, or others have other values of what all
-        members must share; RingcastError if it is connected already.
+        over, raise JoinTimeoutError, which says who is there, and close the channel.
+        ClosedError if the channel is closed, or closes because another member has the
+        same name, or others have other values of what all members must share;
+        RingcastError if it is connected already.
         """
         timeout = arguments.timeout(timeout)
         self._joining.start()
@@ -287,10 +258,9 @@ class Channel(SendPort):
         messages to such a member alone go to on_undelivered. Closing again returns the
         same number.
 
-        With leave=False it does not tell the others, as in a crash: they keep what this
-        member has not acknowledged and wait for it, until it is excluded, or comes back
-        under its name and gets these messages (see `resume`). In a group that forms
-        itself they do so for a `durable` member, and for `absence` seconds.
+        With leave=False it does not tell the others, as in a crash. If this member is
+        `durable`, they keep what it has not acknowledged for `absence` seconds, until
+        it is excluded, or comes back under its name and gets these messages.
 
         Blocked senders get ClosedError, and iterators end. What the application had not
         finished is not acknowledged. If a callback does not return, close() waits no
@@ -443,10 +413,8 @@ class Channel(SendPort):
         """Exclude a member from the group, for all members, because you know that it is
         dead: nobody waits for it any more.
 
-        A group that forms itself excludes its dead by itself; this is faster. If the
-        member is alive after all, it comes back. Where there is a list of members, its
-        channel closes, and messages of it that some members got may never reach the
-        others. ConfigError if `name` is not in the view (in the list), or is this
+        A group excludes its dead by itself; this is faster. If the member is alive
+        after all, it comes back. ConfigError if `name` is not in the view, or is this
         member's own. It gives no majority to a part of a group that has none.
         """
         if arguments.member_name("name", name) == self.address.name:
@@ -468,8 +436,7 @@ class Channel(SendPort):
         message of it.
 
         `timeout` is in seconds, None is for ever; when it is over, raise
-        AnswerTimeoutError. ClosedError if the channel is closed, or not connected;
-        ConfigError if the group has a list of members.
+        AnswerTimeoutError. ClosedError if the channel is closed, or not connected.
         """
         return max((last for _, last in self.finished_of(member, timeout).values()), default=None)
 
@@ -503,11 +470,6 @@ class Channel(SendPort):
         self._driver.request_turn_by(0)
 
     @property
-    def forms(self) -> bool:
-        """Return whether the group forms itself: it has no list of members."""
-        return isinstance(self._endpoint.members, Membership)
-
-    @property
     def fault(self) -> str | None:
         """Return why this channel closed by itself; None if it did not."""
         return self._state.fault
@@ -515,8 +477,8 @@ class Channel(SendPort):
     @property
     def acknowledged(self) -> int:
         """Return the seqno up to which every member of the view has acknowledged this
-        member's messages to everybody. A member that died counts until it is excluded
-        or its next incarnation takes its place."""
+        member's messages to everybody. A durable member that went without leaving counts
+        as long as it is expected back."""
         return self._multicast.send_window.ring.low
 
     @property

@@ -109,7 +109,7 @@ class Closing:
         try:
             self._sending.close()
             state.release_waiters()
-            if leave and self._endpoint.may_be_expected and not state.stopped:
+            if leave and not state.stopped:
                 self._leave()
         except Exception:
             log.exception("%s: leaving failed", self._endpoint.local)
@@ -186,7 +186,7 @@ class Closing:
 
     def leave_without_waiting(self) -> None:
         """Leave without waiting for anybody, because the channel was dropped."""
-        if self._endpoint.may_be_expected and not self._state.stopped:
+        if not self._state.stopped:
             with suppress(Exception):
                 self._driver.run_in_turn(partial(self._endpoint.leave, 0))
         self._close(0, False, threading.current_thread())

@@ -55,26 +55,15 @@ class Joining:
         return None
 
     def _error(self, seconds: float) -> RingcastError:
-        """Return why there is no view after `seconds`."""
+        """Return why there is no view after `seconds`, or too small a one."""
         if self._state.closing:
             return ClosedError(self._state.fault
                                or "the channel was closed while it joined; open a new one")
-        members = self._driver.endpoint.members
-        if isinstance(members, Membership):
-            return self._unformed(members.present(), seconds)
-        if missing := ", ".join(members.missing()):
-            return JoinTimeoutError(
-                f"{missing} of group {self._group!r} did not appear within {seconds:g} s; "
-                "start every listed member, or list fewer")
-        return JoinTimeoutError(
-            f"joining group {self._group!r} took more than {seconds:g} s although every "
-            "listed member is there; give connect() more time")
-
-    def _unformed(self, present: list[str], seconds: float) -> RingcastError:
-        """Return why a group that forms itself has no view, or too small a one."""
-        enough, names = self._driver.endpoint.min_members, ", ".join(present)
-        transfer = self._driver.endpoint.transfer
-        if transfer is not None and transfer.installed and transfer.is_holding:
+        endpoint, transfer = self._driver.endpoint, self._driver.endpoint.transfer
+        assert isinstance(endpoint.members, Membership) and transfer is not None
+        present, enough = endpoint.members.present(), endpoint.min_members
+        names = ", ".join(present)
+        if transfer.installed and transfer.is_holding:
             return JoinTimeoutError(
                 f"this member is in group {self._group!r} with {names}, and has not been given the "
                 f"application's state within {seconds:g} s; give connect() more time, or see the "
@@ -84,8 +73,7 @@ class Joining:
                 f"group {self._group!r} has {len(present)} of the {enough} members that "
                 f"min_members asks for, {names}, after {seconds:g} s; start more, ask for fewer, "
                 "or give connect() more time")
-        view = self._driver.endpoint.view
-        if view is not None and not view.primary:
+        if endpoint.view is not None and not endpoint.view.primary:
             return JoinTimeoutError(
                 f"group {self._group!r} has no majority of its members after {seconds:g} s, only "
                 f"{names}; bring the others back, or, if they never come back, stop all members "

@@ -39,10 +39,6 @@ def take_part(endpoint: Endpoint, on_message: object, on_state_request: OnStateR
     they do not fit the channel's other arguments."""
     if on_state_request is None and on_state is None:
         return
-    transfer = endpoint.transfer
-    if transfer is None:
-        raise ConfigError("state transfer is for groups that form themselves; leave out members, "
-                          "or on_state_request and on_state")
     if not endpoint.multicast.receiving:
         raise ConfigError("a member that takes no messages has no state; leave out deliver=False, "
                           "or on_state_request and on_state")
@@ -52,6 +48,8 @@ def take_part(endpoint: Endpoint, on_message: object, on_state_request: OnStateR
     if on_state_request is not None and on_message is None:
         raise ConfigError("on_state_request needs on_message: a state is taken between two "
                           "messages, where an iterator cannot be stopped; pass on_message")
+    transfer = endpoint.transfer
+    assert transfer is not None, "the group forms itself"
     transfer.state = HAS if on_state is None else NEEDS
     transfer.can_give = on_state_request is not None
 
@@ -93,7 +91,7 @@ class StateCallbacks:
     @property
     def _transfer(self) -> StateTransfer:
         transfer = self._driver.endpoint.transfer
-        assert transfer is not None, "a group with a list of members has no state transfer"
+        assert transfer is not None, "the group forms itself"
         return transfer
 
     # ---------------------------------------------------------------------------------- the giver

@@ -20,9 +20,6 @@ def record_command(
     directory: Annotated[Path, typer.Argument(
         parser=path, help="The journal; made if it does not exist, continued if it does.")],
     group: Annotated[str, typer.Option(help="The group to record.")],
-    members: Annotated[str | None, typer.Option(
-        help="The names of all members, this one included, with commas between. Without it the "
-             "group forms itself.")] = None,
     name: Annotated[str, typer.Option(help="The name of this member.")] = "recorder",
     stop_when_alone: Annotated[bool, typer.Option(
         "--stop-when-alone", help="End when all other members have left.")] = False,
@@ -49,13 +46,11 @@ def record_command(
     the named streams have not committed; alone, it removes all others.
     """
     retention = retention_of(keep_for, keep_bytes, keep_until_committed)
-    names = [each.strip() for each in members.split(",")] if members else None
     with Journal(directory, group=group, recorder=name) as journal:
         def on_view(view: View) -> None:
             close_when_alone(channel, view)
 
-        channel = Channel(group, name=name, members=names, stack=stack, durable=names is None,
-                          resume=resume_of(journal, names),
+        channel = Channel(group, name=name, stack=stack, durable=True, resume=resume_of(journal),
                           on_view=on_view if stop_when_alone else None,
                           **(settings(options) | {"oob_in_order": True}))
         stopped_by: list[int] = []

@@ -7,31 +7,21 @@ journal goes, and they continue from there. No message is lost or written twice.
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from ringcast import Address, Batch, Channel, ConfigError, Digest, Flag, View
-from ringcast.config import MAX_RESUME
-from ringcast.errors import JournalError, RingcastError
+from ringcast.errors import RingcastError
 from ringcast.journal.retention import Retention
 from ringcast.journal.writer import Journal
 
 RETENTION_INTERVAL_S = 10
 
 
-def resume_of(journal: Journal, members: Sequence[str] | None = None) -> Digest:
-    """Return how far the journal goes for all incarnations of `members`, or of all
-    senders in a group that forms itself: the argument `resume` of the channel that goes
-    on recording. JournalError if a list of members cannot have so many."""
-    digest = Digest.from_names(journal.digest)
-    if members is None:
-        return digest
-    digest = Digest({sender: seqno for sender, seqno in digest.items() if sender.name in members})
-    if len(digest) > MAX_RESUME:
-        raise JournalError(f"this journal knows {len(digest)} incarnations of the members, more "
-                           f"than the {MAX_RESUME} that a member can bring back to its group; "
-                           "record into a new directory")
-    return digest
+def resume_of(journal: Journal) -> Digest:
+    """Return how far the journal goes for each sender: the argument `resume` of the
+    channel that goes on recording."""
+    return Digest.from_names(journal.digest)
 
 
 def record(channel: Channel, journal: Journal, on_progress: Callable[[int], object] | None = None,
@@ -147,9 +137,9 @@ def close_soon(channel: Channel, *, leave: bool = True) -> None:
 
 def close_when_alone(channel: Channel, view: View) -> None:
     """Close the channel when all others are gone, after all that was sent is recorded:
-    the `on_view` of a recorder that ends with its group. In a group that forms itself
-    somebody must have been there."""
-    if view.members == (channel.address,) and (view.left or not channel.forms):
+    the `on_view` of a recorder that ends with its group. Somebody must have been
+    there."""
+    if view.members == (channel.address,) and view.left:
         threading.Thread(target=_close_when_drained, args=(channel,), daemon=True).start()
 
 
