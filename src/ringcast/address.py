@@ -2,9 +2,8 @@
 
 A process that dies and comes back under its old name is another incarnation, even at
 its old network address. Nothing that was kept for one incarnation is touched by
-another, with one exception: the messages to everybody that senders still keep because
-the former incarnation lacks them go to the new one. A process that continues the same
-incarnation says so with a Session.
+another, with one exception: what the others keep for a durable member goes to its next
+incarnation.
 """
 
 import secrets

@@ -27,9 +27,7 @@ differences are reported, and latencies are corrected by them (audit/clocks.py).
 
 Messages that a sender had not freed when the traces end, or when it crashed, are not
 judged for `set` (see the table `views`). Nor is anything that a member did after the
-end of a trace that it did not close. In a group with a list of members nothing is
-flushed at a view: when a sender crashes, some members may have more of its messages
-than others, each without a gap.
+end of a trace that it did not close.
 
 Nothing is concluded from a trace with holes. The numbers of its events show the holes,
 and the verdict is then that the trace is incomplete; also when a member of a view has

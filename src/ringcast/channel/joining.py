@@ -61,7 +61,7 @@ class Joining:
                                or "the channel was closed while it joined; open a new one")
         endpoint, transfer = self._driver.endpoint, self._driver.endpoint.transfer
         assert isinstance(endpoint.members, Membership) and transfer is not None
-        present, enough = endpoint.members.present(), endpoint.min_members
+        present, enough = endpoint.members.present(), endpoint.config.min_members
         names = ", ".join(present)
         if transfer.installed and transfer.is_holding:
             return JoinTimeoutError(

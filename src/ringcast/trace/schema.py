@@ -6,8 +6,8 @@ missing was lost by the trace.
 `wall`: nanoseconds since 1970, by the same clock's anchor to wall time; in a simulation
 since its begin.
 `member`: the member that recorded the event, as `name#incarnation`.
-`epoch`: if several processes are one incarnation (ringcast.Session), which of them this
-is; each of them counts `ev` from 0.
+`epoch`: 0; in a simulation in which several processes are one incarnation, which of
+them this is. Each of them counts `ev` from 0.
 `event`: see below.
 `view_id`: the id of the view that the member's application has; of an install, a purge
 and a start, of the view that its layers have, which the application may see later.
