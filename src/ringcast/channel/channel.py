@@ -477,8 +477,8 @@ class Channel(SendPort):
     @property
     def acknowledged(self) -> int:
         """Return the seqno up to which every member of the view has acknowledged this
-        member's messages to everybody. A durable member that went without leaving counts
-        as long as it is expected back."""
+        member's messages to everybody. A durable member that went without leaving
+        counts as long as it is expected back."""
         return self._multicast.send_window.ring.low
 
     @property
