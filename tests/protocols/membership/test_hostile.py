@@ -20,6 +20,7 @@ from ringcast.protocols.membership.messages import (
     Seat,
     Seek,
 )
+from ringcast.protocols.multicast.keeping import Part
 from ringcast.stack import Layer, Stack
 
 HIGH = (sense.FIRST_LAST - 1) << sense.COUNTER
@@ -126,13 +127,15 @@ def test_no_member_installs_a_view_that_ends_its_stream_where_it_cannot_end():
     Install(VIEW, [Seat("A", 1, "", VIEW)], [], []),
     Install(VIEW, [Seat("A", 1, "", 7)], [Gone(2, 7, 0, 3)], []),
     Install(VIEW, [Seat("A", 1, "", 7)], [Gone(2, 8, 0, 1)], []),
+    Install(VIEW, [Seat("A", 1, "", 7)], [Gone(2, 7, 0, 1, "B", [Part(3, 0, 9)])], []),
     Install(VIEW, [Seat("A", 1, "", 7)], [Gone(1, 7, 0, 1)], []),
     Install(VIEW, [Seat("A", 1, "", 7)], [Gone(2, 7, 0, 1), Gone(2, 7, 1, 1)], []),
     Install(VIEW, [Seat("A", 1, "", 0, 1 << 64)], [], []),
     Install(VIEW, [Seat("A", -1, "", 0)], [], []),
 ], ids=["a name twice", "a member twice", "nobody", "from no earlier view",
-        "a holder who is not there", "a holder from elsewhere", "gone and there", "gone twice",
-        "a long number", "a negative one"])
+        "a holder who is not there", "a holder from elsewhere",
+        "a part of who is not there", "gone and there", "gone twice", "a long number",
+        "a negative one"])
 def test_what_contradicts_itself_is_no_view(install):
     assert not sense.is_view(install)
     assert sense.is_view(Install(VIEW, [Seat("A", 1, "", 7)], [Gone(2, 7, 0, 1)], []))

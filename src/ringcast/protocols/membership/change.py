@@ -13,7 +13,6 @@ others lack can be fetched from the one who reported it.
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import reduce
 
 from ringcast.protocols.membership.messages import (
     Gone,
@@ -26,7 +25,8 @@ from ringcast.protocols.membership.messages import (
 )
 from ringcast.protocols.membership.primary import Verdict, judge_view, merged_roots
 from ringcast.protocols.membership.state import assign
-from ringcast.protocols.seqnos import MODULUS, Seqno, later, precedes
+from ringcast.protocols.multicast.keeping import Part, outermost
+from ringcast.protocols.seqnos import MODULUS, Seqno, precedes
 from ringcast.stack import Instant
 
 LEAST_PAUSE = 10_000_000        # nanoseconds between two repeats of PREPARE or INSTALL, at first
@@ -133,7 +133,8 @@ class Change:
             streams = {sender for member in together for sender in self.reports[member].digest}
             for sender in sorted(streams - members):
                 cut, holder = self._cut(sender, together)
-                gone.append(Gone(sender, before, cut, holder, *self._kept(sender, together)))
+                parts, name = self._parts(sender, together)
+                gone.append(Gone(sender, before, cut, holder, name, parts))
         quorums = verdict.needed
         if verdict.is_primary:
             roots = merged_roots([*self.roots, *verdict.roots(self.id)])
@@ -160,9 +161,12 @@ class Change:
                 cut, holder = seqno, member
         return cut, holder
 
-    def _kept(self, sender: int, together: Collection[int]) -> tuple[str | None, Seqno | None]:
-        """Return the name of a departed sender, and after which seqno all who keep its
-        stream for absent members have it; None if nobody does."""
-        kept = [self.reports[member].kept[sender] for member in together
-                if sender in self.reports[member].kept]
-        return (kept[0].name, reduce(later, (each.low for each in kept))) if kept else (None, None)
+    def _parts(self, sender: int, together: Collection[int]) -> tuple[list[Part], str | None]:
+        """Return what each has of a departed sender that keeps it, and the sender's
+        name if it is kept for absent members."""
+        reports = {member: self.reports[member] for member in together}
+        kept = {member: report.kept[sender] for member, report in reports.items()
+                if sender in report.kept and sender in report.digest}
+        parts = outermost(Part(member, each.low, reports[member].digest[sender])
+                          for member, each in kept.items())
+        return parts, next((each.name for each in kept.values() if each.name), None)

@@ -11,7 +11,7 @@ from msgspec import Meta
 from ringcast.address import Address
 from ringcast.config import LONGEST_ABSENCE, MAX_MEMBERS, MAX_NAME
 from ringcast.kinds import Kind
-from ringcast.protocols.multicast.keeping import Kept
+from ringcast.protocols.multicast.keeping import MOST_PARTS, Kept, Part
 from ringcast.protocols.seqnos import Seqno, is_seqno
 
 # The application's state. FAILED: it has the state, and failed to give it.
@@ -108,8 +108,9 @@ class Gone(msgspec.Struct, array_like=True):
     before: ViewId                      # the view of those whom it concerns
     cut: Seqno
     holder: int                         # a member that has everything up to the cut
-    name: Name | None = None            # given if it is kept for members that come back ...
-    low: Seqno | None = None            # ... then what follows
+    name: Name | None = None            # given if it is kept for members that come back
+    # What each member has, while nothing may be freed.
+    parts: Annotated[list[Part], Meta(max_length=MOST_PARTS)] = []
 
 
 class Absent(msgspec.Struct, array_like=True):
@@ -187,7 +188,7 @@ class Report(msgspec.Struct, array_like=True):
     quorums: Quorums                    # what this member knows of primary views
     is_leaving: bool = False            # it has said LEAVE, and does not count
     install: Install | None = None      # our view, if the coordinator does not expect it
-    # While somebody is absent: our own LOW, and the departed senders that we keep.
+    # While somebody is absent: our own LOW. While nothing may be freed: what we keep.
     low: Seqno | None = None
     kept: Annotated[dict[int, Kept], Meta(max_length=MAX_STREAMS)] = {}
     standing: Standing | None = None

@@ -62,8 +62,9 @@ def is_view(install: Install) -> bool:
         return False
     seats = {seat.incarnation: seat for seat in install.seats}
     for gone in install.gone:
-        holder = seats.get(gone.holder)
-        if gone.incarnation in seats or holder is None or holder.before != gone.before:
+        holders = {gone.holder, *(part.holder for part in gone.parts)}
+        if gone.incarnation in seats or any(
+                holder not in seats or seats[holder].before != gone.before for holder in holders):
             return False
     streams = {(gone.incarnation, gone.before) for gone in install.gone}
     return len(streams) == len(install.gone)

@@ -14,19 +14,19 @@ def agreed_for(local: int, install: Install, before: int) -> Agreed:
     gone = [each for each in install.gone if each.before == before]
     together = {seat.incarnation for seat in install.seats if seat.before == before != 0}
     owed: dict[int, Owed] = {}
-    members = {seat.incarnation for seat in install.seats}
-    for each in sorted(install.gone, key=lambda each: each.cut):
-        if each.before != before and each.name is not None and each.low is not None and (
-                each.incarnation not in members):
-            owed[each.incarnation] = Owed(Address(each.name, each.incarnation), each.low, each.cut,
-                                          each.holder)
+    for each in install.gone:
+        if each.before != before and each.name is not None and each.parts:
+            known = owed[each.incarnation].parts if each.incarnation in owed else ()
+            owed[each.incarnation] = Owed(Address(each.name, each.incarnation),
+                                          (*known, *each.parts))
     return Agreed(cuts={seat.incarnation: seat.cut for seat in install.seats}
                   | {each.incarnation: each.cut for each in gone},
                   holders={each.incarnation: each.holder for each in gone},
                   together=frozenset(together | {local}),
                   lows={seat.incarnation: seat.low for seat in install.seats
                         if seat.low is not None},
-                  back=frozenset(install.back), owed=tuple(owed.values()))
+                  back=frozenset(install.back), owed=tuple(owed.values()),
+                  parts={each.incarnation: tuple(each.parts) for each in gone if each.parts})
 
 
 def view_for(install: Install, former: dict[int, Seat], agreed: Agreed) -> View:

@@ -45,11 +45,11 @@ from ringcast._core.window import Window
 from ringcast.address import Address
 from ringcast.kinds import Kind
 from ringcast.protocols.multicast.ended import Ended
-from ringcast.protocols.multicast.keeping import Keeping, Owed
+from ringcast.protocols.multicast.keeping import Keeping, Owed, Part, next_part, reach
 from ringcast.protocols.multicast.retention import MOST_ROOM, drop_unneeded
 from ringcast.protocols.multicast.windows import MOST_LEAVING, ReceiveWindow
 from ringcast.protocols.retransmission import Gaps, Pace, Requests, announced, clipped, requests
-from ringcast.protocols.seqnos import MODULUS, Range, Seqno, count, earlier, precedes
+from ringcast.protocols.seqnos import MODULUS, Range, Seqno, count, earlier, later, precedes
 from ringcast.protocols.stream import Stream
 from ringcast.stack import Installed, Instant, Packet
 from ringcast.view import View
@@ -74,7 +74,9 @@ class Agreed(msgspec.Struct, frozen=True):
       one must be among them;
     - `lows`: after which seqno members keep what they sent for those who come back;
     - `back`: who comes back, and takes the place of an absent member;
-    - `owed`: streams of departed senders that are kept for those.
+    - `owed`: streams of departed senders that are kept for those;
+    - `parts`: while nothing may be freed, what each has of a departed sender: who came
+      later, or was back for a while, has only a part.
     """
 
     cuts: dict[int, Seqno]
@@ -83,6 +85,7 @@ class Agreed(msgspec.Struct, frozen=True):
     lows: dict[int, Seqno] = {}
     back: frozenset[int] = frozenset()
     owed: tuple[Owed, ...] = ()
+    parts: dict[int, tuple[Part, ...]] = {}
 
 
 class Fetch(msgspec.Struct, array_like=True):
@@ -100,12 +103,19 @@ class Departed(ReceiveWindow):
 
     cut: Seqno = 0                      # where it ends
     holder: int = 0                     # who has all of it; 0: nobody has more than we
+    parts: tuple[Part, ...] = ()        # what others have, if the holder may have only a part
     is_held: bool = True                # others may ask for it
     is_skipped: bool = False            # our application was not shown the view with its sender
 
     @property
     def is_complete(self) -> bool:
         return not precedes(self.come_up_to, self.cut)
+
+    def source(self) -> tuple[int, Seqno]:
+        """Return who has what comes next, and up to where."""
+        part = next_part(self.parts, self.come_up_to)
+        return (self.holder, self.cut) if part is None else (part.holder,
+                                                             earlier(part.last, self.cut))
 
     @property
     def is_delivered(self) -> bool:
@@ -307,8 +317,9 @@ class Flush:
         gone = self.departed.get(origin)
         if gone is None:
             stream = self.layer.open_stream(owed.sender, place)
-            gone = self.departed[origin] = Departed(stream, Gaps(place), place, True)
-        gone.cut, gone.holder, gone.is_held = owed.cut, owed.holder, True
+            gone = self.departed[origin] = Departed(stream, Gaps(place), place, True, cut=place)
+        gone.parts, gone.is_held = (*gone.parts, *owed.parts), True
+        gone.cut = later(gone.cut, reach(gone.parts, gone.come_up_to))
         gone.ring.max_bytes = max(gone.ring.max_bytes, MOST_ROOM * self.layer.config.max_bytes)
         gone.ring.announce(gone.cut)
         gone.gaps.tail = announced(gone.ring)
@@ -320,9 +331,13 @@ class Flush:
             if origin not in others:
                 gone.holder = agreed.holders.get(origin, gone.holder)
                 gone.cut = earlier(gone.cut, agreed.cuts.get(origin, gone.cut))
+            gone.parts = tuple(part for part in agreed.parts.get(origin, ())
+                               if part.holder in others)
             if gone.holder not in others:
                 gone.holder = 0
                 gone.cut = earlier(gone.cut, gone.come_up_to)
+            elif gone.parts:
+                gone.cut = earlier(gone.cut, reach(gone.parts, gone.come_up_to))
             for index, pending in enumerate(self.pending):
                 if precedes(gone.cut, pending.cuts.get(gone.stream, gone.cut)):
                     pending.cuts[gone.stream] = gone.cut
@@ -472,12 +487,13 @@ class Flush:
         for origin, gone in self.departed.items():
             if gone.is_complete:
                 continue
-            missing = [(first, earlier(last, gone.cut)) for first, last in gone.gaps.scan(gone.ring)
-                       if not precedes(gone.cut, first)]
+            holder, end = gone.source()
+            missing = [(first, earlier(last, end)) for first, last in gone.gaps.scan(gone.ring)
+                       if not precedes(end, first)]
             for ranges in requests(missing, layer.config.max_datagram):
                 layer.counters.fetches_sent += 1
                 layer.counters.num_missing_asked += count(ranges)
-                layer.send_control(FETCH, Fetch(origin, ranges), gone.holder, now)
+                layer.send_control(FETCH, Fetch(origin, ranges), holder, now)
 
     def note_fetch(self, member: int, fetch: Fetch) -> bool:
         """Note what a member misses, clipped to what we have. Return False if it makes

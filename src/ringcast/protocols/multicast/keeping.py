@@ -11,9 +11,11 @@ back-pressure as from a member that is there and slow.
 of what that one had finished; of the same process, where the streams ended for it when
 it was cut off. In the view that it comes back in, a stream begins for it at its place,
 or at the LOW of the sender if it knows none. It asks for what follows like for any gap.
-What senders sent that have departed meanwhile, it fetches from a holder. It is shown
-the view first and all these messages after it: they were sent before the view, and the
-members that went together have them before it.
+What senders sent that have departed meanwhile, it fetches from others. Who came
+meanwhile has only the end of such a stream, and another part of the group perhaps only
+the begin. So the view says what each has, and it asks for each part who has it. It is
+shown the view first and all these messages after it: they were sent before the view,
+and the members that went together have them before it.
 
 *Finished.* A durable member may die with messages of a departed sender that its
 application has not finished. So members hold such streams until all durable members
@@ -21,6 +23,8 @@ have said that they have finished them (INSTALLED, ALIVE). Until then what was k
 members that are back is not freed, either.
 """
 
+from collections.abc import Collection, Iterable
+from functools import reduce
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import msgspec
@@ -30,7 +34,7 @@ from ringcast.address import Address
 from ringcast.config import MAX_NAME, MAX_RESUME
 from ringcast.digest import Digest
 from ringcast.protocols.latest import Latest
-from ringcast.protocols.seqnos import Seqno, earlier, later, precedes
+from ringcast.protocols.seqnos import MODULUS, Seqno, earlier, later, precedes
 
 if TYPE_CHECKING:
     from ringcast.protocols.multicast.base import Multicast
@@ -39,22 +43,61 @@ if TYPE_CHECKING:
 
 MOST_HELD = 64                          # departed streams that are held for absent members
 HELD_WINDOWS = 8                        # times max_bytes that they may take together
+MOST_PARTS = 16                         # of one stream
+
+
+Name = Annotated[str, Meta(min_length=1, max_length=MAX_NAME)]
 
 
 class Kept(msgspec.Struct, array_like=True):
-    """The stream of a departed sender, kept for members that come back."""
+    """The stream of another sender, as a member keeps it."""
 
-    name: Annotated[str, Meta(min_length=1, max_length=MAX_NAME)]
     low: Seqno                          # everything that follows is kept
+    name: Name | None = None            # of the sender, if somebody is absent
+
+
+class Part(msgspec.Struct, array_like=True, frozen=True):
+    """What one member has of the stream of a departed sender."""
+
+    holder: int
+    low: Seqno                          # what follows ...
+    last: Seqno                         # ... up to here
 
 
 class Owed(NamedTuple):
-    """The same, as one that is back must know it."""
+    """The stream of a departed sender, as one that is back must know it."""
 
     sender: Address
-    low: Seqno
-    cut: Seqno                          # where it ends
-    holder: int                         # a member that has all of it
+    parts: tuple[Part, ...]
+
+
+def outermost(parts: Iterable[Part]) -> list[Part]:
+    """Return the parts that are not in another one; of equal ones the first, and not
+    too many."""
+    kept: list[Part] = []
+    for part in parts:
+        if not any(is_in(part, other) for other in kept):
+            kept = [*(other for other in kept if not is_in(other, part)), part]
+    return kept[:MOST_PARTS]
+
+
+def is_in(part: Part, other: Part) -> bool:
+    """Return whether another part has all that one has."""
+    return not (precedes(part.low, other.low) or precedes(other.last, part.last))
+
+
+def next_part(parts: Iterable[Part], place: Seqno) -> Part | None:
+    """Return the part that has what follows a place, and the most of it."""
+    fit = [part for part in parts if not precedes(place, part.low) and precedes(place, part.last)]
+    return max(fit, key=lambda part: (part.last - place) % MODULUS, default=None)
+
+
+def reach(parts: Collection[Part], place: Seqno) -> Seqno:
+    """Return up to where everything that follows a place is in one of the parts."""
+    for _ in parts:                     # a hostile set of them goes around the circle
+        if (part := next_part(parts, place)) is not None:
+            place = part.last
+    return place
 
 
 class Keeping:
@@ -93,11 +136,15 @@ class Keeping:
         return self.layer.send_window.ring.low if self.has_absent else None
 
     def kept(self) -> dict[int, Kept]:
-        """Return the streams of departed senders that are kept for such members."""
-        if not self.has_absent:
+        """Return what we keep of the streams of others: their senders may have died,
+        and those who come back need it."""
+        if not self.is_on:
             return {}
-        return {origin: Kept(gone.stream.sender.name, gone.ring.low)
-                for origin, gone in self.layer.flushing.departed.items() if gone.is_held}
+        held = {origin: gone.stream for origin, gone in self.layer.flushing.departed.items()
+                if gone.is_held}
+        held |= {origin: window.stream for origin, window in self.layer.windows.items()}
+        return {origin: Kept(stream.ring.low, stream.sender.name if self.has_absent else None)
+                for origin, stream in held.items()}
 
     def start(self, member: int, agreed: "Agreed") -> Seqno:
         """Return after which seqno our messages are kept for a new member."""
@@ -151,9 +198,18 @@ class Keeping:
         place in it."""
         if self.layer.local.incarnation not in agreed.back or not self.layer.receiving:
             return []
-        places = [(each, self._place(each.sender, each.low, each.cut))
-                  for each in agreed.owed]
-        return [(each, place) for each, place in places if precedes(place, each.cut)]
+        places = [(each, self._place_in(each)) for each in agreed.owed]
+        return [(each, place) for each, place in places if next_part(each.parts, place)]
+
+    def _place_in(self, owed: Owed) -> Seqno:
+        """Return our place in the stream of a departed sender. If nobody has what
+        follows it any more, the stream goes on with the next that somebody has."""
+        low = reduce(earlier, (part.low for part in owed.parts))
+        place = self._place(owed.sender, low, reduce(later, (part.last for part in owed.parts)))
+        if next_part(owed.parts, place) is None:
+            lows = [part.low for part in owed.parts if precedes(place, part.low)]
+            place = min(lows, key=lambda low: (low - place) % MODULUS, default=place)
+        return place
 
     def note_places(self) -> None:
         """Note where the streams of departed senders end for us."""

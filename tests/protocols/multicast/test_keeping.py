@@ -1,0 +1,31 @@
+"""What each member has of a departed sender, and what these parts have together."""
+
+from ringcast.protocols.multicast.keeping import Part, next_part, outermost, reach
+from ringcast.protocols.seqnos import MODULUS
+
+WHOLE, BEGIN, MIDDLE, END = Part(1, 4, 9), Part(2, 4, 6), Part(3, 5, 8), Part(4, 8, 9)
+
+
+def test_a_part_that_is_in_another_one_is_not_told():
+    assert outermost([BEGIN, END, WHOLE, MIDDLE]) == [WHOLE]
+    assert outermost([BEGIN, MIDDLE, END]) == [BEGIN, MIDDLE, END]
+    assert outermost([BEGIN, Part(7, 4, 6)]) == [BEGIN]
+
+
+def test_the_part_that_has_the_next_and_the_most_is_asked():
+    assert next_part([BEGIN, MIDDLE, END], 4) == BEGIN
+    assert next_part([BEGIN, MIDDLE, END], 5) == MIDDLE
+    assert next_part([BEGIN, MIDDLE, END], 8) == END
+    assert next_part([BEGIN, MIDDLE, END], 3) is next_part([BEGIN, MIDDLE, END], 9) is None
+
+
+def test_parts_reach_as_far_as_they_touch():
+    assert reach([END, MIDDLE, BEGIN], 4) == 9
+    assert reach([END, BEGIN], 4) == 6          # nobody has 7 and 8
+    assert reach([BEGIN], 7) == 7
+    assert reach([Part(1, MODULUS - 2, 3)], MODULUS - 1) == 3
+
+
+def test_parts_all_around_the_circle_come_to_an_end():
+    third = MODULUS // 3
+    reach([Part(1, 0, third), Part(2, third, 2 * third), Part(3, 2 * third, 1)], 0)
