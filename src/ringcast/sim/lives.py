@@ -39,20 +39,27 @@ class Lives:
         known = self.last.get((receiver.incarnation, sender.incarnation))
         return receiver.resume.get(sender.address) if known is None else known
 
+    def has_departed(self, receiver: "Member", sender: int) -> bool:
+        """Return whether a sender is not in the view that a receiver was shown last."""
+        return not receiver.views or all(address.incarnation != sender
+                                         for address in receiver.views[-1].members)
+
     # ---------------------------------------------------------------------------------- on delivery
 
     def note(self, receiver: "Member", sender: int, last: Seqno) -> None:
-        """Note what a member was given."""
+        """Note what a member was given. What it is given of a departed sender was sent
+        in earlier views."""
         self.last[receiver.incarnation, sender] = last
-        self.since[receiver.name, sender] = receiver.views[-1].id if receiver.views else 0
+        if not self.has_departed(receiver, sender):
+            self.since[receiver.name, sender] = receiver.views[-1].id
 
     def goes_on(self, receiver: "Member", sender: "Member", since: int, met: int) -> bool:
         """Return whether a stream goes on, for a receiver that met its sender in the
         view `met`, or in one after the view `since`, where it stood before."""
         if not receiver.durable:
             return False
-        if not receiver.views or sender.address not in receiver.views[-1]:
-            return True                                 # it has departed, and was kept
+        if self.has_departed(receiver, sender.incarnation):
+            return True                                 # and was kept
         history = self.checkers.history(sender)
         return any(since < view.id <= met and is_absent(receiver.name, before)
                    for before, view in zip(history, history[1:], strict=False))
@@ -61,7 +68,8 @@ class Lives:
         """Return the seqno with which the next message begins in a stream that goes
         on."""
         had = self.had(receiver, sender)
-        history = [view for view in self.checkers.history(sender) if view.id < met]
+        history = [view for view in self.checkers.history(sender)
+                   if view.id < met or self.has_departed(receiver, sender.incarnation)]
         if had is None:
             is_first = bool(history) and all(is_absent(receiver.name, view) for view in history)
             return (sender.offset + 1) % MODULUS if is_first else begins
