@@ -376,7 +376,8 @@ MUTATIONS = [
              "            self.report_finished(None, now)",
              "            pass", WAITING_FOR_VOTES),
     Mutation("a receiver frees what is not stable", "Nakack2.report_finished",
-             "window is None or self.keeps_delivered", "window is None", LOSSY),
+             "window is None or self.keeps_delivered(stream.sender.incarnation)", "window is None",
+             LOSSY),
     Mutation("a receiver keeps what is stable", "Nakack2.stable",
              "window.stream.release(seqno)", "pass", LOSSY),
     Mutation("STABILITY does not purge", "Nakack2.stable", "self._purge_to(seqno)", "pass", LOSSY),
@@ -473,7 +474,7 @@ MUTATIONS = [
              test=CHANGE + "test_one_suspicion_that_is_not_repeated_excludes_nobody"),
     # ------------------------------------------------------------------------------- what is kept
     Mutation("receivers free what they have delivered", "Mcast._count_finished",
-             "return stream.keep() if keeps_for_others(self) else stream.free()",
+             "return stream.keep() if keeps else stream.free()",
              "return stream.free()",
              test=FLUSH + "test_a_receiver_keeps_what_not_all_members_have_finished"),
     Mutation("LOW of another view is believed", "Multicast._on_highest",

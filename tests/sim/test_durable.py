@@ -156,6 +156,24 @@ def test_what_a_durable_member_has_not_finished_of_a_departed_sender_is_held(sta
 
 
 @pytest.mark.parametrize("stack", STACKS)
+def test_its_own_messages_that_it_has_not_finished_are_kept_for_its_next_life(stack):
+    """Also in a view of two, where nobody else can miss them."""
+    play = Play(stack, names="AD", discard_delivered_msgs=True)
+    a, d = play["A"], play["D"]
+    d.offer(2, 10)
+    play.run(100)
+    d.consumer.finish_after = None
+    d.offer(6, 10)
+    play.run(100)
+    assert play["A"].consumer.finished[d.incarnation] == d.last
+    play.die("D")
+    play.come_back()
+    play.end()
+    assert play.got(d, play["D"]) == 6
+    assert not a.multicast.flushing.departed
+
+
+@pytest.mark.parametrize("stack", STACKS)
 def test_a_durable_member_that_is_cut_off_loses_nothing(stack):
     play = Play(stack)
     a, d = play["A"], play["D"]

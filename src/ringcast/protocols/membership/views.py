@@ -26,7 +26,8 @@ def agreed_for(local: int, install: Install, before: int) -> Agreed:
                   lows={seat.incarnation: seat.low for seat in install.seats
                         if seat.low is not None},
                   back=frozenset(install.back), owed=tuple(owed.values()),
-                  parts={each.incarnation: tuple(each.parts) for each in gone if each.parts})
+                  parts={each.incarnation: tuple(each.parts) for each in gone if each.parts},
+                  durables=frozenset(seat.incarnation for seat in install.seats if seat.absence))
 
 
 def view_for(install: Install, former: dict[int, Seat], agreed: Agreed) -> View:

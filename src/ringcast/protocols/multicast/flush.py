@@ -76,7 +76,8 @@ class Agreed(msgspec.Struct, frozen=True):
     - `back`: who comes back, and takes the place of an absent member;
     - `owed`: streams of departed senders that are kept for those;
     - `parts`: while nothing may be freed, what each has of a departed sender: who came
-      later, or was back for a while, has only a part.
+      later, or was back for a while, has only a part;
+    - `durables`: members that are durable.
     """
 
     cuts: dict[int, Seqno]
@@ -86,6 +87,7 @@ class Agreed(msgspec.Struct, frozen=True):
     back: frozenset[int] = frozenset()
     owed: tuple[Owed, ...] = ()
     parts: dict[int, tuple[Part, ...]] = {}
+    durables: frozenset[int] = frozenset()
 
 
 class Fetch(msgspec.Struct, array_like=True):

@@ -108,6 +108,7 @@ class Keeping:
         self.durable = False
         self.has_absent = False         # in our view
         self.is_unfinished = False      # a member that is back may need what was held for it
+        self.durables: frozenset[int] = frozenset()     # members of our view that are durable
         # Where streams ended for us: of the lives before, and of departed senders.
         self.places: Latest[Address, Seqno] = Latest(MAX_RESUME + len(resume))
         self.places |= resume
@@ -121,7 +122,7 @@ class Keeping:
 
     def install(self, has_absent: bool, agreed: "Agreed") -> None:
         """There is a new view."""
-        self.has_absent = has_absent
+        self.has_absent, self.durables = has_absent, agreed.durables
         self.is_unfinished |= bool(agreed.back)
 
     def release(self) -> None:

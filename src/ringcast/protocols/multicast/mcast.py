@@ -181,7 +181,7 @@ class Mcast(Multicast):
     def received(self, now: Instant) -> None:
         """Also tell LOW, at once if it has risen by a good part of a window."""
         super().received(now)
-        if keeps_for_others(self) and self._owes_much():
+        if keeps_for_others(self, self.local.incarnation) and self._owes_much():
             self.send_control(HIGHEST, self.highest(), EVERYONE, now)
 
     def _owes_much(self) -> bool:
@@ -193,7 +193,7 @@ class Mcast(Multicast):
         return freed >= ring.capacity or freed * ring.nbytes > held * ring.max_bytes
 
     def owes_low(self) -> bool:
-        return (keeps_for_others(self)
+        return (keeps_for_others(self, self.local.incarnation)
                 and precedes(self.told_low, self.send_window.ring.low))
 
     # ---------------------------------------------------------------------- a receiver and its acks
@@ -241,15 +241,17 @@ class Mcast(Multicast):
                 if self.flushes:
                     self._arm(now)
         elif self._count_finished(window.stream):
-            shares = KEPT_ACKS if keeps_for_others(self) else 1
+            sender = window.stream.sender.incarnation
+            shares = KEPT_ACKS if keeps_for_others(self, sender) else 1
             if window.stream.is_report_due(self.grant() // shares):
-                self._acknowledge(window.stream.sender.incarnation, now)
+                self._acknowledge(sender, now)
             self._arm(now)
 
     def _count_finished(self, stream: Stream) -> int:
         """Count what is newly finished, to be acknowledged; free it, or keep it for
         others. Return how many messages that are."""
-        return stream.keep() if keeps_for_others(self) else stream.free()
+        keeps = keeps_for_others(self, stream.sender.incarnation)
+        return stream.keep() if keeps else stream.free()
 
     # ---------------------------------------------------------------------------------------- timer
 

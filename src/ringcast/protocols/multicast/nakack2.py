@@ -116,10 +116,9 @@ class Nakack2(Multicast):
     def retransmits(self) -> bool:
         return self.interval > 0
 
-    @property
-    def keeps_delivered(self) -> bool:
-        """Return whether receivers keep messages until they are stable."""
-        return keeps_for_others(self) or not self.config.discard_delivered_msgs
+    def keeps_delivered(self, sender: int) -> bool:
+        """Return whether receivers keep a sender's messages until they are stable."""
+        return keeps_for_others(self, sender) or not self.config.discard_delivered_msgs
 
     def change_interval(self, interval: int, now: Instant) -> None:
         """Change xmit_interval, in nanoseconds. 0 or less switches retransmission off,
@@ -299,7 +298,7 @@ class Nakack2(Multicast):
         before = stream.unacked_bytes
         if stream.is_incomplete:
             self._arm(now)              # its sender may have no room for the rest: see Stream.scan
-        keeps = window is None or self.keeps_delivered
+        keeps = window is None or self.keeps_delivered(stream.sender.incarnation)
         if not (stream.keep() if keeps else stream.free()):
             return
         self.unreported_bytes += stream.unacked_bytes - before
@@ -333,7 +332,7 @@ class Nakack2(Multicast):
                 self._purge_to(seqno)
             elif window is not None:
                 is_known = is_within(window.ring.low, seqno, window.stream.finished)
-                if self.keeps_delivered and is_known and not self.keeping.is_on:
+                if self.keeps_delivered(sender) and is_known and not self.keeping.is_on:
                     window.stream.release(seqno)
                 if self.retransmits and window.started:
                     window.ring.announce(highest)

@@ -7,7 +7,8 @@ LOW has moved by a small part of the window, so that what is kept stays in the c
 With NAKACK2 STABILITY tells it. Both count only in the view that both have: in another
 one the sender does not wait for the same members.
 
-In a view of two nobody else can miss what the other one sent: nothing is kept.
+In a view of two nobody else can miss what the other one sent: nothing is kept, unless
+that one is durable, and its next life may miss it (keeping.py).
 
 So a receive window has room for what its sender may send and for what is kept besides:
 ROOM send windows. All members have the same capacity and max_bytes.
@@ -26,16 +27,17 @@ ROOM = 2                # send windows that a receive window holds
 MOST_ROOM = 4           # and that of a departed sender: what is missing must find room
 
 
-def keeps_for_others(layer: "Multicast") -> bool:
-    """Return whether members of the view may ask us for what our application has
-    finished: members besides us and the sender, or absent ones."""
-    return layer.flushes and (len(layer.members) > 2 or layer.keeping.is_on)
+def keeps_for_others(layer: "Multicast", sender: int) -> bool:
+    """Return whether somebody may ask a receiver for what its application has finished
+    of a sender: members besides these two, absent ones, or the sender's next life."""
+    return layer.flushes and (len(layer.members) > 2 or layer.keeping.is_on
+                              or sender in layer.keeping.durables)
 
 
 def drop_unneeded(layer: "Multicast", streams: Iterable[Stream]) -> None:
     """Free what is kept of these streams, if a new view has nobody who may ask."""
-    if not keeps_for_others(layer):
-        for stream in streams:
+    for stream in streams:
+        if not keeps_for_others(layer, stream.sender.incarnation):
             stream.release(stream.finished)
 
 
