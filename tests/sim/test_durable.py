@@ -308,7 +308,19 @@ def test_the_lives_of_durable_members_miss_nothing(stack, first):
 @pytest.mark.parametrize(("stack", "seed"), [
     ("nakack2-tcp", 22), ("mcast-udp", 43),     # who came meanwhile has only a part
     ("mcast-tcp", 42),                          # one part of the group had excluded it
-    ("nakack2-udp", 47)])                       # it had left before, and was new
+    ("nakack2-udp", 47),                        # it had left before, and was new
+    ("mcast-udp", 64), ("nakack2-udp", 64)])    # the sender's part had excluded it
 def test_lives_that_missed_something_once(stack, seed):
     outcome = simulate(seed, Settings(stack=stack, forming=True, durable=2, crashes=4))
     assert not outcome.check, outcome.sentence
+
+
+@pytest.mark.prove
+@pytest.mark.xfail(strict=True, reason="after four crashes a check of another kind fails; the "
+                                       "cause is not known")
+@pytest.mark.parametrize(("stack", "seed", "check"), [
+    ("mcast-udp", 51, "synchrony"), ("mcast-tcp", 61, "duplicate"), ("mcast-udp", 69, "ends"),
+    ("nakack2-tcp", 58, "liveness")])
+def test_what_is_known_to_fail(stack, seed, check):
+    outcome = simulate(seed, Settings(stack=stack, forming=True, durable=2, crashes=4))
+    assert outcome.check != check, outcome.sentence

@@ -122,7 +122,9 @@ class Lives:
                 had = self.had(receiver, sender)
                 if address in before and not sender.alive and had is not None and (
                         precedes(had, sender.log.end_before(cut)) and not has_given_up(receiver)
-                        and self._was_awaited(receiver.name, sender, history)):
+                        and self._was_awaited(receiver.name, sender, history)
+                        and self._was_awaited(receiver.name, sender,
+                                              self.checkers.history(sender))):
                     self.checkers.violated(
                         "lost", f"{receiver.name} has {sender.name}'s messages up to {had}; for "
                                 f"{other.name} they ended with {cut}, and {receiver.name} was "
