@@ -33,7 +33,6 @@ from ringcast.protocols.membership.ends import Ends
 from ringcast.protocols.membership.state import StateTransfer
 from ringcast.protocols.multicast.base import Multicast
 from ringcast.protocols.seqnos import MODULUS
-from ringcast.protocols.static_members import StaticMembers
 from ringcast.protocols.unicast3 import Unicast3
 from ringcast.protocols.unreliable import Unreliable
 from ringcast.stack import Effects, Instant, LayerT
@@ -53,21 +52,19 @@ class Endpoint:
     the owner may change it at any time.
     """
 
-    def __init__(self, stack: str, local: Address, names: Sequence[str] | None, config: Config, *,
+    def __init__(self, stack: str, local: Address, config: Config, *,
                  bundler: type[Bundler] | Any = Bundler, **options: Any) -> None:
         self.local, self.config = local, config
-        self.stack = build_stack(stack, local, names, config, **options)
+        self.stack = build_stack(stack, local, config, **options)
         self.multicast = self.stack.layer(Multicast)
         self.unicast = self.stack.layer(Unicast3)
         self.unreliable = self.stack.layer(Unreliable)
-        self.members: Membership | StaticMembers = (
-            self.stack.layer(Membership) if names is None else self.stack.layer(StaticMembers))
-        self.ends = self.stack.layer(Ends) if names is None else None
-        self.transfer = self.stack.layer(StateTransfer) if names is None else None
+        self.members = self.stack.layer(Membership)
+        self.ends = self.stack.layer(Ends)
+        self.transfer = self.stack.layer(StateTransfer)
         self.bundler: Bundler = bundler(self.multicast, self.unicast,
                                         nanoseconds(config.bundle_delay))
         self.max_undelivered = config.max_undelivered
-        self.min_members = config.min_members if names is None else 1   # with a list: all of it
         self.undelivered = 0                    # messages delivered and not finished
         self.view: View | None = None
         self.leaving: Leaving | None = None
@@ -84,20 +81,14 @@ class Endpoint:
     def has_joined(self) -> bool:
         """Return whether this member has a view with enough members, in which it may
         send."""
-        return (self.view is not None and len(self.view) >= self.min_members
+        return (self.view is not None and len(self.view) >= self.config.min_members
                 and (self.view.primary or self.config.partition == "merge"))
 
     @property
     def may_send(self) -> bool:
         """Return whether this member is in a part of its group that goes on. Where it
         is not, the send window to everybody is closed."""
-        return not isinstance(self.members, Membership) or self.members.voting.may_send
-
-    @property
-    def may_be_expected(self) -> bool:
-        """Return whether others may wait for this member, so that it has to leave. One
-        that looks for its group may be in a view before it knows."""
-        return self.view is not None or isinstance(self.members, Membership)
+        return self.members.voting.may_send
 
     # ----------------------------------------------------------------------------------- sending
 
@@ -146,7 +137,7 @@ class Endpoint:
     def deliver(self, now: Instant) -> int:
         """Deliver as many messages as the application has room for; return how many."""
         transfer, deliver = self.transfer, self.stack.deliver
-        if transfer is not None and (transfer.to_finish or transfer.is_full):
+        if transfer.to_finish or transfer.is_full:
             to_finish, transfer.to_finish = transfer.to_finish, []
             for batch in to_finish:
                 self.undelivered -= len(batch)
@@ -180,8 +171,7 @@ class Endpoint:
     def take(self) -> Effects:
         """Return the effects of this turn; perform them in the order of the fields."""
         effects = self.stack.take()
-        if self.transfer is not None:
-            self.undelivered += self.transfer.pass_on(effects)
+        self.undelivered += self.transfer.pass_on(effects)
         if effects.views:
             self.view = effects.views[-1]
         for dest in effects.closed:

@@ -114,8 +114,6 @@ class Effects:
     arrived: bool = False
     # Somebody has answered a question of the application.
     answered: bool = False
-    # Members whose packets have no room, for transport.hold().
-    held: set[int] | None = None
     # What an operator should know.
     warnings: list[str] = field(default_factory=list)
     # Why the member cannot go on: close the channel with this sentence.
@@ -195,10 +193,9 @@ class Layer:
         24)."""
         self.stack.malformed += 1
 
-    def view(self, view: View, resumes: dict[int, int], now: Instant) -> None:
-        """Install a new view, and pass it up. `resumes` has the members that come back,
-        and the seqno up to which each has our stream already."""
-        self.above.view(view, resumes, now)
+    def view(self, view: View, now: Instant) -> None:
+        """Install a new view, and pass it up."""
+        self.above.view(view, now)
 
     def linked(self, member: int, now: Instant) -> None:
         """Note a new connection to a member, and pass it up. The member need not be in
@@ -209,11 +206,6 @@ class Layer:
         """Note that a member's process seems to be gone, and pass it up. It is a hint
         of the transport; anybody may have forged it."""
         self.above.refused(member, now)
-
-    def returned(self, member: int, epoch: int, now: Instant) -> None:
-        """Note that an incarnation continues in another process, and pass it up:
-        `epoch` is the number of that process."""
-        self.above.returned(member, epoch, now)
 
     def left(self, members: set[int], now: Instant) -> None:
         """Forget members that left or were excluded, and pass them up. The view without
@@ -253,16 +245,13 @@ class _Top(Layer):
     def receive(self, packets: list[Packet], now: Instant) -> None:
         self.unhandled += len(packets)
 
-    def view(self, view: View, resumes: dict[int, int], now: Instant) -> None:
+    def view(self, view: View, now: Instant) -> None:
         pass
 
     def linked(self, member: int, now: Instant) -> None:
         pass
 
     def refused(self, member: int, now: Instant) -> None:
-        pass
-
-    def returned(self, member: int, epoch: int, now: Instant) -> None:
         pass
 
     def left(self, members: set[int], now: Instant) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ringcast.address import Address, Session
+from ringcast.address import Address
 from ringcast.config import MAX_DATAGRAM, OF_FLUSH, OF_QUORUM, Config, nanoseconds, terms_of
 from ringcast.digest import Digest
 from ringcast.protocols.budget import ReceiveBudget
@@ -21,7 +21,6 @@ from ringcast.protocols.multicast.mcast import Mcast
 from ringcast.protocols.multicast.nakack2 import Nakack2
 from ringcast.protocols.multicast.stable import Stable
 from ringcast.protocols.parts import Parts
-from ringcast.protocols.static_members import StaticMembers
 from ringcast.protocols.unicast3 import Unicast3
 from ringcast.protocols.unreliable import Unreliable
 from ringcast.stack import Layer, Stack, group_id
@@ -132,10 +131,9 @@ def fitted(config: Config, stack: str) -> Config:
     return config.fitted(STACKS[stack].carrier.largest_datagram(config))
 
 
-def build_stack(name: str, local: Address, names: Sequence[str] | None, config: Config, *,
-                group: str, receive_budget: int, physical: str = "", anchor: int = 0,
-                resume: Digest | None = None, receiving: bool = True,
-                session: Session | None = None, conn_id: int = 0, timestamp: int = 0,
+def build_stack(name: str, local: Address, config: Config, *, group: str, receive_budget: int,
+                physical: str = "", anchor: int = 0, resume: Digest | None = None,
+                receiving: bool = True, offset: int = 0, conn_id: int = 0, timestamp: int = 0,
                 first_unicast: int = 0, filters: Sequence[Layer] = (),
                 faults: Sequence[Layer] = (), durable: bool = False) -> Stack:
     """Build the stack of one member.
@@ -143,8 +141,6 @@ def build_stack(name: str, local: Address, names: Sequence[str] | None, config: 
     Args:
         name: a row of STACKS.
         local: this member.
-        names: the names of all members, this one's included; None: they find each
-          other.
         config: the options.
         group: the name of the group.
         receive_budget: bytes that may be on their way to this member before some are
@@ -153,8 +149,7 @@ def build_stack(name: str, local: Address, names: Sequence[str] | None, config: 
         anchor: nanoseconds to add to an instant to get wall time since 1970.
         resume: what an earlier incarnation of this member had finished.
         receiving: whether this member accepts messages.
-        session: which process of an incarnation this is, and the seqno after which its
-            stream goes on.
+        offset: the seqno after which its stream begins.
         conn_id, timestamp, first_unicast: the values of UNICAST3 before its first
             conn-id, timestamp and seqno.
         filters: layers between messages to single members and messages to all.
@@ -162,22 +157,12 @@ def build_stack(name: str, local: Address, names: Sequence[str] | None, config: 
         durable: whether this member is expected back when it goes without leaving.
     """
     spec, budget = STACKS[name], ReceiveBudget(receive_budget)
-    epoch, seqno = (session.epoch, session.seqno) if session else (0, 0)
     multicast = spec.multicast(local, config, budget, resume=resume, receiving=receiving,
-                               offset=seqno, epoch=epoch, lossless=spec.is_lossless,
-                               flushes=names is None)
-    membership: Layer
-    transfer: list[StateTransfer] = []
-    if names is None:
-        more = OF_FLUSH + (OF_QUORUM if config.partition == "primary" else ())
-        transfer = [StateTransfer(local, config)]
-        membership = Membership(local, config, multicast, terms_of(name, config, more), transfer[0],
-                                durable)
-    else:
-        membership = StaticMembers(local, tuple(names), config, resume, epoch,
-                                   terms_of(name, config))
+                               offset=offset, lossless=spec.is_lossless)
+    transfer = StateTransfer(local, config)
+    more = OF_FLUSH + (OF_QUORUM if config.partition == "primary" else ())
     layers = [
-        *transfer,
+        transfer,
         *(make(local, config, multicast) for make in spec.extra),
         Unreliable(local, receiving=receiving),
         Unicast3(local, config, budget, receiving=receiving, conn_id=conn_id, timestamp=timestamp,
@@ -185,8 +170,8 @@ def build_stack(name: str, local: Address, names: Sequence[str] | None, config: 
         *filters,
         *([Stable(local, config, multicast)] if isinstance(multicast, Nakack2) else []),
         multicast,
-        *([Ends(config, multicast)] if names is None else []),
-        membership,
+        Ends(config, multicast),
+        Membership(local, config, multicast, terms_of(name, config, more), transfer, durable),
         Parts(config.max_datagram),
         *faults,
     ]

@@ -33,7 +33,7 @@ from typing import Any, NoReturn, Self, TypeVar
 from ringcast import arguments
 from ringcast._core.batch import Batch, Message
 from ringcast._core.send_window import SendPort, SendWindow
-from ringcast.address import Address, Session, Succession, new_incarnation
+from ringcast.address import Address, Succession, new_incarnation
 from ringcast.channel.asking import Asking
 from ringcast.channel.callbacks import Callbacks, OnMessage, OnView
 from ringcast.channel.closing import Closing
@@ -186,10 +186,10 @@ class Channel(SendPort):
             undo.callback(self._transport.close)
             self.config = self.config.fitted(self._transport.max_datagram)
             self._endpoint = Endpoint(
-                stack, self.address, None, self.config, group=group,
+                stack, self.address, self.config, group=group,
                 physical=self._transport.physical, receive_budget=self._transport.receive_budget,
                 resume=resume, receiving=deliver, durable=durable,
-                session=Session(incarnation, 0 if succession is None else succession.seqno),
+                offset=0 if succession is None else succession.seqno,
                 conn_id=secrets.randbits(31),           # nobody can guess it
                 filters=() if until is None else (Until(until),), faults=faults,
                 anchor=time.time_ns() - time.monotonic_ns())

@@ -101,8 +101,6 @@ class Driver:
             self.transport.connect(effects.routes)
         if effects.packets:
             self.transport.put(effects.packets)
-        if effects.held is not None:
-            self.transport.hold(effects.held)
         if effects.arrived:
             self.request_turn()         # the next one delivers what must not come in this one
         if (owner := self._owner()) is not None:

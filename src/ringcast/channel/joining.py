@@ -60,7 +60,6 @@ class Joining:
             return ClosedError(self._state.fault
                                or "the channel was closed while it joined; open a new one")
         endpoint, transfer = self._driver.endpoint, self._driver.endpoint.transfer
-        assert isinstance(endpoint.members, Membership) and transfer is not None
         present, enough = endpoint.members.present(), endpoint.config.min_members
         names = ", ".join(present)
         if transfer.installed and transfer.is_holding:

@@ -74,10 +74,10 @@ class Unreliable(Layer):
         self.num_dropped += len(arrived) - len(handed)
         return len(handed)
 
-    def view(self, view: View, resumes: dict[int, int], now: Instant) -> None:
+    def view(self, view: View, now: Instant) -> None:
         self.members = {member.incarnation: member for member in view.members}
         self.view_id = view.id
-        self.above.view(view, resumes, now)
+        self.above.view(view, now)
 
     def status(self) -> dict[str, int]:
         return {"unreliable_sent": self.num_sent, "unreliable_delivered": self.num_delivered,

@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING
 from ringcast._core import wire
 from ringcast._core.batch import Batch
 from ringcast.address import Address
-from ringcast.config import MAX_DATAGRAM, MAX_MEMBERS
+from ringcast.config import MAX_DATAGRAM
 from ringcast.protocols.multicast.base import HIGHEST, XMIT_REQ
 from ringcast.protocols.multicast.lossless import MOST_ROOM
 from ringcast.protocols.multicast.nakack2 import Nakack2
-from ringcast.protocols.multicast.windows import MOST_DEPARTED, MOST_LEAVING
 from ringcast.protocols.seqnos import MODULUS, later, precedes
 from ringcast.protocols.stream import Stream
 from ringcast.sim.unicast_checkers import UnicastCheckers
@@ -77,21 +76,6 @@ class Checkers:
             self.violated("state", f"{member.name} has another state than others in {view}: it "
                                    f"differs in the messages of {', '.join(names)}")
 
-    def came_back(self, member: "Member") -> None:
-        """Note that another process goes on as the same incarnation. Check that all
-        members have acknowledged what it will not send again."""
-        former = self.cluster.incarnations[member.incarnation]
-        low = former.multicast.send_window.ring.low     # it may have died in the turn that moved it
-        met = self._met.setdefault(member.incarnation, set())
-        met |= {address.incarnation for view in former.views for address in view.members}
-        if former.multicast.members:
-            self._dropped |= {(receiver, member.incarnation)
-                              for receiver in met - former.multicast.members.keys()}
-        if precedes(low, member.base):
-            self.violated("plan", f"{member.name} is to come back with {member.base}; no more than "
-                                  f"{low} was acknowledged")
-        self._lows[member.incarnation] = member.base
-
     # -------------------------------------------------------------------------------- on delivery
 
     def delivered(self, receiver: "Member", batch: Batch) -> None:
@@ -142,8 +126,6 @@ class Checkers:
         key = (receiver.incarnation, sender.incarnation)
         before = (sender.log.begin_of(batch.first) - 1) % MODULUS
         begins = sender.offset if receiver is sender else self.finished(receiver, sender)
-        if sender.epoch and before in self._all_starts.get(key, ()):
-            return                              # an earlier process of its incarnation declared it
         if before != begins:
             self.violated("start", f"{receiver.name} got {batch} first; its stream of "
                                    f"{sender.name} begins after {begins}")
@@ -248,17 +230,12 @@ class Checkers:
         layer = member.multicast
         ring = layer.send_window.ring
         self._check_windows(member)
-        windows, deferred = layer.windows, layer.starts.deferred
-        if (len(windows) >= max(1, len(layer.members)) or layer.requests
-                or len(deferred) > MAX_MEMBERS or len(windows.departed) > MOST_DEPARTED
-                or len(windows.leaving) > MOST_LEAVING + len(self.cluster.names)):
-            self.violated("memory", f"{member.name} has {len(windows)} windows, "
-                                    f"{len(windows.leaving)} of members that left, "
-                                    f"{len(layer.requests)} open requests and {len(deferred)} "
-                                    f"deferred STARTs in a view of {len(layer.members)}")
+        if len(layer.windows) >= max(1, len(layer.members)) or layer.requests:
+            self.violated("memory", f"{member.name} has {len(layer.windows)} windows and "
+                                    f"{len(layer.requests)} open requests in a view of "
+                                    f"{len(layer.members)}")
         if isinstance(layer, Nakack2):
             self._check_queue(member, layer)
-            self._check_held(member, layer)
             self._check_kept(member, layer)
         if member.unicast.senders or member.unicast.receivers:
             self.unicast.check_connections(member)
@@ -311,17 +288,6 @@ class Checkers:
             self.violated("mode", f"{member.name} has xmit_interval={layer.interval} and a queue "
                                   f"bounded at {queue.bound}")
 
-    def _check_held(self, member: "Member", layer: Nakack2) -> None:
-        """Check that over a lossless transport nothing is dropped for want of room, and
-        that a sender without room is not read (decision 20)."""
-        held = set(layer.intake.held)
-        if held != member.transport.held:
-            self.violated("held", f"{member.name} holds datagrams of {held} and its transport does "
-                                  f"not read {member.transport.held}")
-        if layer.lossless and layer.counters.num_out_of_window:
-            self.violated("dropped", f"{member.name} had no room for "
-                                     f"{layer.counters.num_out_of_window} messages")
-
     def _check_kept(self, member: "Member", layer: Nakack2) -> None:
         """Check that a receiver with discard_delivered_msgs=False gives up only what
         all members of its view have finished. Over a lossless transport it may make
@@ -372,9 +338,6 @@ class Checkers:
             return finished
         # A message in whose middle it joined is not for it.
         begins = sender.log.end_of(begins)
-        window = receiver.multicast.windows.get(sender.incarnation)
-        if sender.epoch and window is not None:
-            begins = later(begins, window.offset)   # as an earlier process of its incarnation said
         return begins if finished is None else later(begins, finished)
 
     # --------------------------------------------------------------------------------- at the end

@@ -11,7 +11,6 @@ from ringcast._core.batch import Batch
 from ringcast.address import EVERYONE, Address
 from ringcast.errors import MessageTooLargeError
 from ringcast.protocols.seqnos import precedes
-from ringcast.sim.checkers import Checkers
 from ringcast.sim.deaths import Deaths
 from ringcast.sim.links import Links
 from ringcast.sim.member import Member
@@ -46,26 +45,23 @@ class Observer:
 
 
 class Cluster:
-    """`names` are the members of the group; each incarnation lists them in an order of
-    its own. With `forms` nobody lists them: members find each other. `stack` is the
-    name of a stack. All other keywords are options of every member's stack, or
-    arguments of Member.
+    """`names` are the members of the group, which find each other. `stack` is the name
+    of a stack. All other keywords are options of every member's stack, or arguments of
+    Member.
 
     If it `refuses`, members learn soon that a datagram went to a process that is gone,
     as over sockets.
 
-    `cluster["A"]` is the present process of member A; `incarnations` has the present
-    process of each incarnation; `observer` is told what happens. Two runs have the same
-    `fingerprint` only if they are the same.
+    `cluster["A"]` is the present incarnation of member A; `incarnations` has all that
+    there were; `observer` is told what happens. Two runs have the same `fingerprint`
+    only if they are the same.
     """
 
     member_type: type[Member] = Member  # what start() makes
 
     def __init__(self, names: Sequence[str], *, seed: int | str = 0, network: Network | None = None,
-                 stack: str = "mcast-udp", forms: bool = False, refuses: bool = False,
-                 **options: Any) -> None:
+                 stack: str = "mcast-udp", refuses: bool = False, **options: Any) -> None:
         self.names = tuple(names)
-        self.forms = forms
         self.stack = stack
         self.refuses = refuses
         self.num_refusals = 0
@@ -73,13 +69,12 @@ class Cluster:
         self.rng = Random(f"{seed} members")
         self.thread_rng = Random(f"{seed} threads")
         self._network_rng = Random(f"{seed} network")
-        self._lists_rng = Random(f"{seed} lists")
         self.network = network or Network()
         self.links = Links(self, Random(f"{seed} links")) if STACKS[stack].is_lossless else None
         of_members = ("receive_budget", "socket_bytes", "turn_time", "threads")
         self.member_options = {key: options.pop(key) for key in of_members if key in options}
         self.options: dict[str, Any] = options
-        self.checkers: Checkers = ViewCheckers(self) if forms else Checkers(self)
+        self.checkers = ViewCheckers(self)
         self.deaths = Deaths(self)
         self.observer = Observer()
         self.now = 0
@@ -101,21 +96,12 @@ class Cluster:
         be alive."""
         for name in names or self.names:
             member = self.member_type(self, name, **(self.member_options | options))
-            if member.incarnation in self.incarnations:
-                self.checkers.came_back(member)
             self.members[name] = self.incarnations[member.incarnation] = member
             self._bound[member.physical] = member
             if self.links is not None:
                 self.links.born(member)
             member.start()
         return self
-
-    def listed(self) -> tuple[str, ...] | None:
-        """Return the group's names in the order in which a new incarnation lists them;
-        None if the group forms itself."""
-        if self.forms:
-            return None
-        return tuple(self._lists_rng.sample(self.names, len(self.names)))
 
     def unbind(self, member: Member) -> None:
         """Take a member that died off the network."""
@@ -240,20 +226,17 @@ class Cluster:
         self.run_until(self.now + int(milliseconds * MS))
 
     def settle(self, milliseconds: float = 5_000) -> None:
-        """Run until nothing happens any more. That must be so within the time
-        (quiescence)."""
+        """Run until nothing is owed. That must be so within the time (quiescence)."""
         end = self.now + int(milliseconds * MS)
         while not self.is_at_rest() and self.now < end:
             self.run(10)
         if not self.is_at_rest():
-            owed = f": {self.owed()}" if self.forms else ""
             self.checkers.violated("quiescence", "the group does not come to rest within "
-                                                 f"{milliseconds:g} ms{owed}")
+                                                 f"{milliseconds:g} ms: {self.owed()}")
 
     def is_at_rest(self) -> bool:
-        """Return whether nothing happens any more. A group that forms itself never
-        stops to exchange heartbeats; there it is whether nothing is owed."""
-        return self.owed() is None if self.forms else not self.events
+        """Return whether nothing is owed. (Members exchange heartbeats for ever.)"""
+        return self.owed() is None
 
     def heal(self) -> None:
         """End all faults of the network and all pauses. Dead members stay dead."""
@@ -280,9 +263,9 @@ class Cluster:
                 return f"{name} has no view"
             if view != living[0].views[-1]:
                 return f"{name} has the view {view} and {living[0].name} has {living[0].views[-1]}"
-            if self.forms and (owed := self._owed_to_view(member, view)):
+            if (owed := self._owed_to_view(member, view)):
                 return owed
-            if waiting := member.producer.multicasts.waiting:
+            if waiting := member.producer.multicasts.backlog:
                 return f"{name} is blocked: it has {len(waiting)} messages to send and no room"
             if count := member.multicast.unacked():
                 return f"{name} has {count} messages that are not acknowledged"
@@ -298,8 +281,7 @@ class Cluster:
         return self._owed_to_single_members()
 
     def _owed_to_view(self, member: Member, view: View) -> str | None:
-        """Return a sentence about something that the present view of a group that forms
-        itself still lacks."""
+        """Return a sentence about something that the present view still lacks."""
         there = {each.address for each in self.living()}
         if set(view.members) != there:
             return (f"{member.name} has the view {view}; there are "

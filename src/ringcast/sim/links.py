@@ -8,7 +8,6 @@ allows it there is a new connection. One end knows of it first; what it sends at
 reaches the other end just after that one knows too.
 """
 
-from collections import deque
 from dataclasses import dataclass, field
 from random import Random
 from typing import TYPE_CHECKING
@@ -28,8 +27,7 @@ class LinkEnd:
     for none."""
 
     number: int = 0
-    arrives: int = 0                                        # when the last datagram arrives here
-    waiting: deque[bytes] = field(default_factory=deque)    # what this side does not read for now
+    arrives: int = 0                    # when the last datagram arrives here
 
 
 @dataclass(slots=True)
@@ -121,7 +119,7 @@ class Links:
         link = self.links.get(frozenset((member.incarnation, other.incarnation)))
         if link is not None and link.number == number and link.stands:
             end = link.ends[member.incarnation]
-            end.number, end.waiting = number, deque()
+            end.number = number
             end.arrives = max(end.arrives, self.cluster.now)
             member.linked(other.incarnation)
 
@@ -136,7 +134,6 @@ class Links:
             self.num_broken += 1
             link.stands = False
             for incarnation, end in link.ends.items():
-                end.waiting.clear()
                 if self.notices(incarnation):
                     end.number = 0
             self._try_soon(*members)
@@ -160,23 +157,10 @@ class Links:
         for instant, arriving in self.cluster.carried(source.name, target.name, datagram, leaves):
             if link.stands and link.number == number:
                 end.arrives = instant = max(instant, end.arrives)
-            self.cluster.at(instant, self._arrive, link, number, target, arriving,
-                            source.incarnation)
+            self.cluster.at(instant, self._arrive, link, number, target, arriving)
 
-    def _arrive(self, link: SimulatedLink, number: int, target: "Member", datagram: bytes,
-                source: int) -> None:
+    def _arrive(self, link: SimulatedLink, number: int, target: "Member",
+                datagram: bytes) -> None:
         end = link.ends[target.incarnation]
         if link.stands and link.number == number == end.number:
-            if source in target.transport.held or end.waiting:
-                end.waiting.append(datagram)
-            else:
-                target.arrive(datagram)
-
-    def read_again(self, member: "Member") -> None:
-        """Let a member read what waited from senders that it does not hold any more."""
-        for pair, link in self.links.items():
-            if member.incarnation in pair:
-                end = link.ends[member.incarnation]
-                source = next(iter(pair - {member.incarnation}))
-                while end.waiting and source not in member.transport.held:
-                    member.arrive(end.waiting.popleft())
+            target.arrive(datagram)

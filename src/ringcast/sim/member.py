@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ringcast.address import Address, Session
+from ringcast.address import Address
 from ringcast.config import configure, nanoseconds
 from ringcast.digest import Digest
 from ringcast.endpoint import Endpoint
@@ -50,9 +50,6 @@ class Member:
     (replica.py). All other keywords are options of the stack.
 
     A `durable` member is expected back when it has died.
-
-    With `former`, a process that died, it goes on as the same incarnation: it sends
-    again what follows seqno `acked`, which every member had acknowledged.
     """
 
     producer_type: type[Producer] = Producer
@@ -62,39 +59,32 @@ class Member:
                  receiving: bool = True, offset: int = 0, counters: int = 0,
                  physical: str | None = None, clock: Clock | None = None,
                  socket_bytes: int = 1 << 24, turn_time: int = 0, threads: int = 0,
-                 receive_budget: int | None = None, former: "Member | None" = None,
-                 acked: int = 0, durable: bool = False, replica: str = "",
+                 receive_budget: int | None = None, durable: bool = False, replica: str = "",
                  **options: object) -> None:
         self.cluster = cluster
         self.name = name
         self.physical = physical or name
         self.clock = clock or Clock()
-        self.address: Address = (former.address if former
-                                 else Address(name, cluster.rng.getrandbits(63) + 1))
-        self.epoch: int = former.epoch + 1 if former else 0
+        self.address = Address(name, cluster.rng.getrandbits(63) + 1)
         self.incarnation = self.address.incarnation
         config = configure(cluster.options | options, cluster.stack)
         self.config = config.fitted(cluster.network.largest)
         self.resume: Digest = resume or Digest()
         self.receiving = receiving
         self.durable = durable
-        self.offset: int = former.offset if former else offset
-        self.base: int = acked if former else offset    # the seqno before its first message
-        self.log: Log = former.log if former else Log(self.offset)  # this incarnation's multicasts
+        self.offset = offset
+        self.log = Log(offset)          # its messages to everybody
         self.transport = MemberTransport(self, socket_bytes, STACKS[cluster.stack].is_lossless)
         self.schedule = Schedule(self, turn_time)
         self.consumer: Consumer = self.consumer_type(self)
-        self.producer: Producer = self.producer_type(self, threads,
-                                                     former.producer if former else None)
+        self.producer: Producer = self.producer_type(self, threads)
         self.view_filter = ViewFilter(partial(cluster.checkers.installed, self))
-        counters += self.epoch << 32
         self.endpoint = Endpoint(
-            cluster.stack, self.address, cluster.listed(), self.config, group="simulated",
+            cluster.stack, self.address, self.config, group="simulated",
             physical=self.physical, resume=resume, receiving=receiving,
             # The kernel counts twice what is sent.
             receive_budget=socket_bytes // 2 if receive_budget is None else receive_budget,
-            session=Session(self.incarnation, self.base, self.epoch),
-            conn_id=counters, timestamp=counters, first_unicast=offset,
+            offset=offset, conn_id=counters, timestamp=counters, first_unicast=offset,
             anchor=cluster.now - self.now, filters=[self.view_filter],
             bundler=partial(PreemptedBundler, self.producer.threads), durable=durable)
         self.stack, self.members = self.endpoint.stack, self.endpoint.members
@@ -212,9 +202,9 @@ class Member:
         self.request_turn()
 
     def leave(self) -> None:
-        """Leave in good order: take no more messages, wait for acks, and say goodbye.
-        A process that has to send messages of its predecessor again stays."""
-        if self.endpoint.leaving is None and self.alive and not self.producer.multicasts.again:
+        """Leave in good order: take no more messages, wait for acks, and say
+        goodbye."""
+        if self.endpoint.leaving is None and self.alive:
             self.producer.stop()
             self.receiving = False
             self.endpoint.leave(self.now + CLOSE_TIMEOUT, self.now)
@@ -291,8 +281,6 @@ class Member:
             self.warnings += effects.warnings
             if effects.arrived:
                 self.request_turn()
-            if effects.held is not None:
-                self.transport.hold(effects.held)
             for dest in effects.closed:
                 self.producer.close_port(dest)
             if effects.writable:

@@ -1,14 +1,9 @@
 """Messages that an application sends to one destination: those that wait for room, and
-those that were sent.
-
-A process may die and another one go on as the same incarnation. It sends again what its
-members have not acknowledged; the log of what was sent belongs to both.
-"""
+those that were sent."""
 
 from ringcast._core.send_window import SendWindow
 from ringcast.config import Config
 from ringcast.endpoint import Fragments
-from ringcast.protocols.seqnos import Seqno
 from ringcast.sim.log import Log
 
 
@@ -56,50 +51,27 @@ class Outgoing:
 
 
 class Multicasts(Outgoing):
-    """The messages of one process to everybody.
+    """The messages of one member to everybody: `log` has what it sent, `backlog` what
+    waits for room."""
 
-    `log` has what its incarnation sent. `again` is the part of it behind seqno `base`:
-    what a process that goes on for `former` has to send again before its `backlog`.
-    """
-
-    def __init__(self, log: Log, base: Seqno, former: "Multicasts | None") -> None:
+    def __init__(self, log: Log) -> None:
         super().__init__()
         self.log = log
         self.backlog: list[bytes] = []
-        self.interrupted: Fragments | None = None   # given up after some of its fragments went
-        large = (former.large or former.interrupted) if former is not None else None
-        if former is not None and large is not None and not former.again:
-            # It died or left in the middle of a message: this process sends all of it.
-            del log[len(log) - large.sent:]
-            self.backlog = [large.payload]
-        self.again: list[bytes] = log.after(base)
-
-    @property
-    def queue(self) -> list[bytes]:
-        """The list from which the next message is taken."""
-        return self.again or self.backlog
-
-    @property
-    def waiting(self) -> list[bytes]:
-        """All messages that wait for room."""
-        return self.again + self.backlog
 
     @property
     def has_next(self) -> bool:
-        return bool(self.queue)
+        return bool(self.backlog)
 
     def next(self) -> tuple[bytes, int]:
-        return self.queue[0], 0
+        return self.backlog[0], 0
 
     def accept(self, count: int) -> None:
-        if not self.again:
-            self.log += self.backlog[:count]
-        del self.queue[:count]
+        self.log += self.backlog[:count]
+        del self.backlog[:count]
 
     def accept_fragments(self, count: int) -> None:
-        if not self.again:
-            self.log += [None] * count
+        self.log += [None] * count
 
     def give_up(self) -> None:
-        self.interrupted = self.large or self.interrupted
         self.backlog, self.large = [], None

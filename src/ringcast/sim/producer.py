@@ -25,15 +25,11 @@ if TYPE_CHECKING:
 
 class Producer:
     """Sends the messages of one member, from `threads` threads for each destination, or
-    from none.
+    from none."""
 
-    With `former`, the producer of the process that died, it goes on with the same log.
-    """
-
-    def __init__(self, member: "Member", threads: int, former: "Producer | None") -> None:
+    def __init__(self, member: "Member", threads: int) -> None:
         self.member = member
-        self.multicasts: Multicasts = Multicasts(member.log, member.base,
-                                                 former.multicasts if former else None)
+        self.multicasts = Multicasts(member.log)
         self.unicast_logs: dict[Address, UnicastLog] = {}
         self.threads = Threads(self, threads, member.cluster.thread_rng)
         self._begins: set[Address] = set()      # to whom it begins to send with the next turn
@@ -162,11 +158,9 @@ class Producer:
 
     def log_layers(self) -> None:
         """Add to the log what layers have sent to everybody on their own."""
-        multicasts, ring = self.multicasts, self.member.multicast.send_window.ring
-        if not multicasts.again:
-            log = multicasts.log
-            while precedes(seqno := (log.offset + len(log)) % MODULUS, ring.hr):
-                log.append(ring.get((seqno + 1) % MODULUS))
+        log, ring = self.multicasts.log, self.member.multicast.send_window.ring
+        while precedes(seqno := (log.offset + len(log)) % MODULUS, ring.hr):
+            log.append(ring.get((seqno + 1) % MODULUS))
 
     # ----------------------------------------------------------------------------------- windows
 
@@ -226,8 +220,8 @@ class Producer:
             payload, flags = outgoing.next()
             taken = window.push_many([payload], 0, flags)
         else:
-            queue = self.multicasts.queue
-            taken = window.push_many(queue[:most] if most else queue, 0, 0)
+            backlog = self.multicasts.backlog
+            taken = window.push_many(backlog[:most] if most else backlog, 0, 0)
         self._accept(dest, taken)
         return taken
 

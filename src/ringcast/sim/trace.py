@@ -96,10 +96,10 @@ class Trace(Observer):
     def _recorder(self, member: Member) -> Recorder:
         recorder = self.recorders.get(member)
         if recorder is None:
-            writer = Writer(self.directory, str(member.address), member.epoch, threaded=False)
+            writer = Writer(self.directory, str(member.address), threaded=False)
             recorder = TimedRecorder(writer, member.address, member.multicast, member.unicast,
                                      offset_of=self._offset_of)
-            recorder.low, recorder.left = member.base, self._left
+            recorder.low, recorder.left = member.offset, self._left
             self.recorders[member] = recorder
             recorder.record_resume(member.resume, *self._clocks(member))
         return recorder

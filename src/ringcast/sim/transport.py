@@ -25,7 +25,6 @@ class MemberTransport:
         self.num_bytes = 0                      # of the datagrams that have arrived
         self.new_links: list[int] = []          # members with new connections
         self.refused: dict[int, None] = {}      # members that seem to be gone, in order
-        self.held: set[int] = set()             # members whose datagrams are not read for now
         self.routes: dict[int, str] = {}        # where members can be reached
         self.send_full = 0.0
         self.num_overflows = 0
@@ -55,12 +54,6 @@ class MemberTransport:
         """Return the members that seem to be gone, since the last turn."""
         refused, self.refused = list(self.refused), {}
         return refused
-
-    def hold(self, senders: set[int]) -> None:
-        """Read the datagrams of these members no more, and those of all others."""
-        self.held = senders
-        if self.member.cluster.links is not None:
-            self.member.cluster.links.read_again(self.member)
 
     def put(self, packets: list[tuple[int, bytes]]) -> None:
         """Send the datagrams of a turn, as far as the send buffer takes them. A

@@ -30,7 +30,7 @@ class ViewFilter(Layer):
         self.hidden.discard(name)
         self._install(now)
 
-    def view(self, view: View, resumes: dict[int, int], now: Instant) -> None:
+    def view(self, view: View, now: Instant) -> None:
         self.whole = view
         self.installed(view)
         self._install(now)
@@ -41,5 +41,4 @@ class ViewFilter(Layer):
 
     def _install(self, now: Instant) -> None:
         if self.whole is not None:
-            self.above.view(View(self.whole.id, tuple(filter(self.sees, self.whole.members))),
-                            {}, now)
+            self.above.view(View(self.whole.id, tuple(filter(self.sees, self.whole.members))), now)

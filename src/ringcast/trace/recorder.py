@@ -17,9 +17,8 @@ from ringcast.digest import Digest
 from ringcast.flags import FRAGMENT, Flag
 from ringcast.protocols.frag import HEAD
 from ringcast.protocols.latest import Latest
-from ringcast.protocols.multicast import base as multicast, mcast, nakack2, stable
+from ringcast.protocols.multicast import base as multicast, mcast, stable
 from ringcast.protocols.multicast.base import Multicast
-from ringcast.protocols.multicast.starts import START
 from ringcast.protocols.seqnos import MODULUS, Seqno
 from ringcast.protocols.unicast3 import Unicast3, control
 from ringcast.protocols.unicast3.control import PREFIX
@@ -167,13 +166,6 @@ class Recorder:
                   nbytes=len(packet.data) - wire.HEADER_SIZE - STAMP.size,
                   sent_at=STAMP.unpack_from(packet.data, wire.HEADER_SIZE)[0])
 
-    def _record_start(self, packet: Packet, time: int, wall: int) -> None:
-        start = START.decode(packet.data)
-        if start is not None and self.started.get(packet.dest) != (start.seqno, start.view_id):
-            self.started[packet.dest] = start.seqno, start.view_id
-            self._row(time, wall, "start", sender=str(self.local), peer=self._name(packet.dest),
-                      nbytes=len(packet.data), first=self._own_position(start.seqno) + 1)
-
     def record_installed(self, installed: Installed, time: int, wall: int) -> None:
         """Record that the layers installed a view, and where the own stream begins for
         members that are new to this one."""
@@ -292,11 +284,6 @@ class Recorder:
         if nbytes:
             self._row(time, wall, "ack", nbytes=nbytes)
 
-    def _record_start_answer(self, packet: Packet, time: int, wall: int) -> None:
-        started = nakack2.STARTED.decode(packet.data)
-        if started is not None and not started.receiving:
-            self._record_refusal(time, wall)
-
     def _record_refusal(self, time: int, wall: int) -> None:
         if not self.has_refused:
             self.has_refused = True
@@ -328,7 +315,6 @@ class Recorder:
         multicast.DATA: _record_multicast, multicast.REPEAT: _record_multicast,
         control.MESSAGE: _record_unicast, control.FIRST: _record_unicast,
         UNRELIABLE: _record_unreliable,
-        START: _record_start, nakack2.STARTED: _record_start_answer,
         mcast.ACK: _record_mcast_ack, control.ACK: _record_unicast_ack,
         stable.VOTE: _record_vote, stable.STABILITY: _record_stability,
         multicast.XMIT_REQ: _record_multicast_request, control.XMIT_REQ: _record_unicast_request}
@@ -344,7 +330,7 @@ class Recorder:
                       last=self._position(member.incarnation, seqno))
         self.view_id = view.id
         self._row(time, wall, "view", count=len(view),
-                  flags=int(self.multicast.flushes and self.multicast.receiving),
+                  flags=int(self.multicast.receiving),
                   members=[str(member) for member in view.members])
 
     def close(self, has_left: bool, unacked: int, time: int, wall: int) -> None:

@@ -416,7 +416,7 @@ class Membership(Layer):
         self.detection.begin(list(self.members), now)
         self.multicast.agree(agreed)
         self.transfer.install(install)
-        self.above.view(view_for(install, former, agreed), {}, now)
+        self.above.view(view_for(install, former, agreed), now)
         if left := former.keys() - self.members.keys():
             self.above.left(set(left), now)
         if self.is_leaving:

@@ -21,8 +21,8 @@ class Until(Layer):
     def __init__(self, is_last: Callable[[View], bool]) -> None:
         self.is_last = is_last
 
-    def view(self, view: View, resumes: dict[int, int], now: Instant) -> None:
-        super().view(view, resumes, now)
+    def view(self, view: View, now: Instant) -> None:
+        super().view(view, now)
         if self.is_last(view):
             self.stack.layer(Membership).stop(f"this member was to end with the view {view}; open "
                                               "a new channel")

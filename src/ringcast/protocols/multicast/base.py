@@ -9,13 +9,11 @@ The pointers of a window: in a receive window, HD is what the application was gi
 LOW what is not needed any more; LOW is never behind what the application has finished.
 In the send window, LOW is what all members are known to have finished.
 
-Two kinds of control datagrams complete the texts. HIGHEST (decision 8) announces the
-highest seqno while messages are kept for others, so that a lost tail shows as a gap. It
-is repeated with a backoff. START (decision 10) tells a new member where the sender's
-stream begins for it (starts.py).
+HIGHEST completes the texts (decision 8): it announces the highest seqno while messages
+are kept for others, so that a lost tail shows as a gap. It is repeated with a backoff.
 
-In a group that agrees on its views, a view comes with the places where the streams of
-the view before end, and there is no START (flush.py). There receivers keep what they
+The members agree on their views. A view comes with the places where the streams of the
+view before end, and those of new members begin (flush.py). Receivers keep what they
 have delivered for others (retention.py), and HIGHEST also has the sender's LOW.
 """
 
@@ -38,8 +36,7 @@ from ringcast.protocols.multicast.flush import FETCH, HELD, Agreed, Departed, Fe
 from ringcast.protocols.multicast.keeping import Keeping
 from ringcast.protocols.multicast.retention import ROOM, follow_low
 from ringcast.protocols.multicast.rules import Rules
-from ringcast.protocols.multicast.starts import START, LaterStart, Starts
-from ringcast.protocols.multicast.windows import MOST_LEAVING, ReceiveWindow, ReceiveWindows
+from ringcast.protocols.multicast.windows import ReceiveWindow, ReceiveWindows
 from ringcast.protocols.retransmission import Backoff, Pace, Requests, clipped, requests
 from ringcast.protocols.seqnos import MODULUS, Range, Seqno, count, is_seqno, later, precedes
 from ringcast.protocols.stream import Stream
@@ -54,19 +51,14 @@ class XmitReq(msgspec.Struct, array_like=True):
 
 class Highest(msgspec.Struct, array_like=True):
     seqno: Seqno                        # highest sent
-
-
-class HighestAndLow(Highest, array_like=True):
-    """A HIGHEST in a group that agrees on its views."""
-
-    low: Seqno | None = None            # all members have finished everything up to here ...
-    view_id: int = 0                    # ... all of this view
+    low: Seqno                          # all members have finished everything up to here ...
+    view_id: int                        # ... all of this view
 
 
 DATA = Kind(1, "data", messages_at=wire.HEADER_SIZE)  # sent for the first time
 REPEAT = Kind(2, "repeat", messages_at=wire.HEADER_SIZE, measured="repeat")  # again, on request
 XMIT_REQ = Kind(6, "xmit_req", XmitReq, about="ranges")  # what I miss
-HIGHEST = Kind(7, "highest", HighestAndLow, about="seqno", traced=False)  # what I have sent
+HIGHEST = Kind(7, "highest", Highest, about="seqno", traced=False)  # what I have sent
 
 
 @dataclass(slots=True)
@@ -76,7 +68,7 @@ class Counters:
     num_msgs_delivered: int = 0
     num_duplicates: int = 0         # messages received again, repeats on request included
     num_out_of_window: int = 0      # messages dropped because the window had no room
-    num_unknown_sender: int = 0     # packets of a sender that is not in the view, or has no START
+    num_unknown_sender: int = 0     # packets of a sender that is not in the view
     num_bad: int = 0                # datagrams that are damaged, or ask for what cannot be
     xmit_reqs_sent: int = 0
     xmit_reqs_received: int = 0
@@ -98,12 +90,7 @@ class Multicast(Rules):
     - `receiving`: False for a member that takes no messages, not even its own; nobody
       waits for it.
     - `offset`: the first own message has the seqno after it.
-    - `epoch`: more than 0 if an earlier process of this incarnation has sent messages
-      behind `offset`. Members may have these; sent again, they are nothing new to them
-      (address.Session).
     - `lossless`: the transport loses datagrams only when a connection breaks.
-    - `flushes`: the members agree on each view and on where streams end in it
-      (flush.py); False: they have a list of members, and START.
 
     `send_window` and its ring may be used by any thread (see SendWindow); everything
     else belongs to the stack's owner.
@@ -114,34 +101,31 @@ class Multicast(Rules):
 
     def __init__(self, local: Address, config: Config, budget: ReceiveBudget, *,
                  resume: Digest | None = None, receiving: bool = True, offset: Seqno = 0,
-                 epoch: int = 0, lossless: bool = False, flushes: bool = False) -> None:
+                 lossless: bool = False) -> None:
         self.local = local
         self.lossless = lossless
-        self.flushes = flushes
         self.config = config
         self.receiving = receiving
-        self.epoch = epoch
         self.budget = budget
         self.interval = nanoseconds(config.xmit_interval)
         # What a receive window holds, in messages and bytes.
-        self.receive_capacity = config.capacity * (ROOM if flushes else 1)
-        self.receive_bytes = config.max_bytes * (ROOM if flushes else 1)
+        self.receive_capacity = ROOM * config.capacity
+        self.receive_bytes = ROOM * config.max_bytes
         window = self.make_window(offset, config.capacity, config.max_bytes)
         self.send_window = SendWindow(window, bundle=config.max_bundle_size,
                                       datagram=config.max_datagram)
         tune_bundling(self.send_window, config)
         self.own = Stream(self, local, None, window, config, own=self.send_window)
-        self.windows = ReceiveWindows(self.open_stream, resume or Digest())
+        self.windows = ReceiveWindows(self.open_stream)
         self.members: dict[int, Address] = {}
         self.view_id = 0
-        self.starts = Starts(self, epoch)
         self.keeping = Keeping(self, resume or Digest())
         self.flushing = Flush(self, self.keeping)
         self.requests = Requests()
         self.oob = EarlyDeliveries(config.capacity)
         self.pace = Pace()
         self.next_scan: Instant | None = None           # the deadline
-        self.backoff = Backoff()                        # of HIGHEST and START
+        self.backoff = Backoff()                        # of HIGHEST
         self.turn = 0                                   # whose window delivers first
         self.told_low = offset                          # LOW in our last HIGHEST
 
@@ -150,7 +134,7 @@ class Multicast(Rules):
         `offset`."""
         window = self.make_window(offset, self.receive_capacity, self.receive_bytes)
         stream = Stream(self, sender, None, window, self.config)
-        stream.kept_marks = Marks() if self.flushes else None
+        stream.kept_marks = Marks()
         return stream
 
     # -------------------------------------------------------------------------------------- sending
@@ -168,15 +152,9 @@ class Multicast(Rules):
 
     def sent_of(self, seqno: Seqno) -> Seqno | None:
         """Return what of our messages a member has that says it has them up to `seqno`,
-        or None if that makes no sense.
-
-        If this member has come back, others may have more than it has sent again by
-        now: they will say so once more when that is sent.
-        """
-        if not is_seqno(seqno):
+        or None if that makes no sense."""
+        if not is_seqno(seqno) or precedes(self.send_window.sent, seqno):
             return None
-        if precedes(self.send_window.sent, seqno):
-            return self.send_window.sent if self.epoch else None
         return seqno
 
     def _repeat(self, dest: int, wanted: list[Range], now: Instant) -> None:
@@ -241,7 +219,7 @@ class Multicast(Rules):
             now: Instant) -> int:
         """Add messages to a window, and return how many were new. If we had finished
         any of them before, report again: the last report may have been lost."""
-        at_once = window.started and not self.oob.is_flooded
+        at_once = not self.oob.is_flooded
         stream, finished = window.stream, window.stream.finished
         added = stream.add(arrivals, self.oob.batches, self.flushing.view_id, now, at_once)
         if packet.kind == REPEAT:
@@ -249,35 +227,21 @@ class Multicast(Rules):
         self.counters.num_duplicates += arrivals.old + arrivals.inside - added
         self.counters.num_out_of_window += arrivals.beyond
         window.report_due |= arrivals.old > 0
-        if self.flushes and added < arrivals.inside:    # what is finished is still in the window
+        if added < arrivals.inside:                     # what is finished is still in the window
             first = wire.first_seqno(packet.data)
             window.report_due |= first is not None and not precedes(finished, first)
         return added
 
     def on_control(self, kind: Kind, handle: Callable[..., bool], packet: Packet,
                    now: Instant) -> None:
-        """Take control packets of members; defer the START of a sender that may become
-        one."""
+        """Take control packets of members."""
         if packet.sender in self.members:
             super().on_control(kind, handle, packet, now)
-            return
-        self.counters.num_unknown_sender += 1
-        if kind == START and not self.flushes and (start := kind.decode(packet.data)) is not None:
-            self.starts.defer(packet.sender, start)
+        else:
+            self.counters.num_unknown_sender += 1
 
     def count_bad(self) -> None:
         self.counters.num_bad += 1
-
-    @takes(START)
-    def _on_start(self, sender: int, start: LaterStart, now: Instant) -> bool:
-        """On reception of START: the sender has the last word on where its stream
-        begins for us (decision 10)."""
-        return not self.flushes and self.starts.receive(sender, start, now)
-
-    def returned(self, member: int, epoch: int, now: Instant) -> None:
-        """An incarnation has come back: `epoch` is its process now."""
-        self.starts.returned(member, epoch, now)
-        self.above.returned(member, epoch, now)
 
     @takes(XMIT_REQ)
     def _on_xmit_req(self, member: int, request: XmitReq, now: Instant) -> bool:
@@ -296,17 +260,17 @@ class Multicast(Rules):
         return self.send_window.ring.low
 
     @takes(HIGHEST)
-    def _on_highest(self, sender: int, highest: HighestAndLow, now: Instant) -> bool:
+    def _on_highest(self, sender: int, highest: Highest, now: Instant) -> bool:
         """On reception of HIGHEST (decision 8): a lost tail becomes a gap. If we have
         everything, report that again. What all have finished is not kept any more."""
         window = self.windows.get(sender)
-        if not is_seqno(highest.seqno) or not (highest.low is None or is_seqno(highest.low)):
+        if not (is_seqno(highest.seqno) and is_seqno(highest.low)):
             return False
         if not self.receiving:
             self.refuse(sender, now)
         elif window is not None:
             window.ring.announce(highest.seqno)
-            if highest.low is not None and self.flushes and highest.view_id == self.view_id:
+            if highest.view_id == self.view_id:
                 follow_low(window.stream, highest.low)
             if highest.low != highest.seqno:            # else the sender knows that all have it
                 window.report_due |= not precedes(window.stream.finished, highest.seqno)
@@ -351,8 +315,7 @@ class Multicast(Rules):
     def _deliver_in_order(self, limit: int, now: Instant) -> int:
         """Take messages from all windows in turn; None stands for our own."""
         flushing = self.flushing
-        senders = *self.windows.leaving, *flushing.undelivered(), *self.windows.values()
-        windows = [*(window for window in senders if window.started), None]
+        windows = [*flushing.undelivered(), *self.windows.values(), None]
         handed = 0
         for step in range(len(windows)):
             if limit <= handed:
@@ -370,22 +333,15 @@ class Multicast(Rules):
             elif stream.marks.flags or stream.outstanding == 0:
                 self.report_finished(window, now)       # it may hold what no application sees
         self.turn += 1
-        if self.windows.leaving:
-            self.counters.num_gone_undelivered += self.windows.give_up_stranded()
         return handed
 
     def delivered(self, batch: Batch, now: Instant) -> None:
         """The application has finished `batch`: now it may be reported, and never
         before."""
         batch.stream.finish(batch)
-        sender = batch.sender.incarnation
-        window = self.windows.get(sender)
+        window = self.windows.get(batch.sender.incarnation)
         if batch.stream is self.own or (window is not None and batch.stream is window.stream):
             self.report_finished(window, now)
-        elif sender in self.starts.deferred and not self.windows.has_outstanding(sender):
-            self.starts.apply_deferred(now)
-            self.report_again(now)
-            self._arm(now)
 
     # ---------------------------------------------------------------------------------------- views
 
@@ -424,47 +380,14 @@ class Multicast(Rules):
         runs = marks.split((start + 1) % MODULUS, payloads)
         return as_sent(runs, window.stamps, self.local, None, self.view_id)
 
-    def view(self, view: View, resumes: dict[int, int], now: Instant) -> None:
-        """On reception of view V: install it, as the members agreed or as the list of
-        members says."""
-        if (agreed := self.flushing.take_agreed()) is not None:
-            self.flushing.install(view, agreed, now)
-        else:
-            self._install_listed(view, resumes, now)
+    def view(self, view: View, now: Instant) -> None:
+        """On reception of view V: install it, as the members agreed."""
+        self.flushing.install(view, now)
         self.stack.effects.writable = True
-        self.flushing.show(view)
+        self.flushing.show()
         self.flush(now)
         self._arm(now)
-        self.above.view(view, resumes, now)
-
-    def _install_listed(self, view: View, resumes: dict[int, int], now: Instant) -> None:
-        """Forget the members that left, and send the new ones a START."""
-        members = {member.incarnation: member for member in view.members}
-        joined = [member for member in members if member not in self.members]
-        kept = {gone.name: self.has_of(member) for member, gone in self.members.items()
-                if member not in members}
-        self.forget_leavers(members)
-        self.members, self.view_id = members, view.id
-        self.starts.forget_strangers(members)
-        for member in joined:
-            start = self.starts.admit(member, resumes.get(member), kept.get(members[member].name))
-            self.track(member, start)
-            self.windows.reopen(members[member], self.receiving)
-        self.starts.send_to_joiners(now)
-        self.starts.send_to_others(now)
-        self.starts.apply_deferred(now)
-        self.installed(now)
-
-    def forget_leavers(self, members: dict[int, Address]) -> None:
-        """Forget the members that are not in a new view; deliver what is complete of
-        theirs."""
-        for sender in [sender for sender in self.members if sender not in members]:
-            self.windows.leave(sender)
-            most = max(MOST_LEAVING, len(members))
-            self.counters.num_gone_undelivered += self.windows.bound(most)
-            self.forget(sender)
-            self.starts.joiners.pop(sender, None)
-            self.requests.pop(sender, None)
+        self.above.view(view, now)
 
     # ---------------------------------------------------------------------------------------- timer
 
@@ -472,22 +395,18 @@ class Multicast(Rules):
         return self.next_scan
 
     def announce(self, now: Instant) -> None:
-        """Repeat START and HIGHEST for those who may not have got them, with a backoff
-        while nothing changes."""
-        window, view_id = self.send_window, self.view_id if self.flushes else 0
-        if self.backoff.scan((window.sent, window.ring.low, view_id, len(self.starts.joiners))):
-            self.starts.send_to_joiners(now)
-            if self.has_unacked() or self.owes_low():
-                self.send_control(HIGHEST, self.highest(), EVERYONE, now)
-                self.starts.send_to_others(now)
+        """Repeat HIGHEST for those who may not have got it, with a backoff while
+        nothing changes."""
+        window = self.send_window
+        if self.backoff.scan((window.sent, window.ring.low, self.view_id)) and (
+                self.has_unacked() or self.owes_low()):
+            self.send_control(HIGHEST, self.highest(), EVERYONE, now)
 
     def highest(self) -> Highest:
         """Return what HIGHEST says now."""
         window = self.send_window
-        if not self.flushes:
-            return Highest(window.sent)
         self.told_low = window.ring.low
-        return HighestAndLow(window.sent, window.ring.low, self.view_id)
+        return Highest(window.sent, window.ring.low, self.view_id)
 
     def ask(self, sender: int, window: ReceiveWindow, now: Instant) -> None:
         """Send the sender an XMIT-REQ for what is missing."""
@@ -502,8 +421,7 @@ class Multicast(Rules):
 
     def is_busy(self) -> bool:
         """Return whether the next scan has anything to do."""
-        return (bool(self.starts.joiners) or self.has_unacked() or self.owes_low()
-                or self.flushing.is_busy()) or any(
+        return self.has_unacked() or self.owes_low() or self.flushing.is_busy() or any(
             window.stream.unacked_messages or window.ring.hd != window.ring.hr
             or window.stream.is_incomplete for window in self.windows.values())
 
@@ -524,7 +442,7 @@ class Multicast(Rules):
     def remembered(self) -> set[int]:
         """Return the incarnations of which this layer keeps anything that must go when
         they leave."""
-        return self.windows.keys() | self.starts.joiners.keys()
+        return set(self.windows)
 
     def digest(self) -> Digest:
         """Return the highest seqno that the application has finished, for each sender
@@ -538,9 +456,8 @@ class Multicast(Rules):
         return self.receiving and precedes(self.own.ring.hd, self.send_window.sent)
 
     def is_ready(self) -> bool:
-        """Return whether there is a view, and every member in it has a window for our
-        stream."""
-        return bool(self.members) and not self.starts.joiners
+        """Return whether there is a view."""
+        return bool(self.members)
 
     def unacked(self) -> int:
         """Return how many own messages, framed or waiting, not all members are known to
@@ -552,6 +469,5 @@ class Multicast(Rules):
         return {"low": ring.low, "hd": ring.hd, "hr": ring.hr, "sent": self.send_window.sent,
                 "num_unacked": self.unacked(),
                 "num_missing": sum(window.ring.num_missing for window in self.windows.values()),
-                "num_joiners": len(self.starts.joiners),
-                "num_leaving": len(self.windows.leaving) + len(self.flushing.departed),
+                "num_leaving": len(self.flushing.departed),
                 "send_budget": ring.max_bytes, **asdict(self.counters)}

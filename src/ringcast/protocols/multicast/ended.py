@@ -9,7 +9,7 @@ behind it, as a new member, and loses and repeats nothing.
 from typing import NamedTuple
 
 from ringcast.protocols.latest import Latest
-from ringcast.protocols.multicast.windows import MOST_DEPARTED
+from ringcast.protocols.multicast.windows import MOST_ENDED
 from ringcast.protocols.seqnos import Seqno
 from ringcast.protocols.stream import Stream
 
@@ -26,7 +26,7 @@ class Ended(Latest[int, tuple[Stream, Taken]]):
     """The streams that were over last, by the incarnation of the sender."""
 
     def __init__(self) -> None:
-        super().__init__(MOST_DEPARTED)
+        super().__init__(MOST_ENDED)
 
     def note(self, stream: Stream, after: Seqno, last: Seqno) -> None:
         """Note a stream that is over. Only its place is kept."""

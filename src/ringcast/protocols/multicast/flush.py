@@ -229,14 +229,12 @@ class Flush:
 
     # -------------------------------------------------------------------------------------- install
 
-    def take_agreed(self) -> Agreed | None:
-        """Return what was agreed on for the view that is installed now, if anything."""
+    def install(self, view: View, now: Instant) -> None:
+        """Install a view, as it was agreed on: streams of members that came with us go
+        on, those of departed senders end at their cuts, those of new members begin
+        there."""
         agreed, self.agreed = self.agreed, None
-        return agreed
-
-    def install(self, view: View, agreed: Agreed, now: Instant) -> None:
-        """Install a view: streams of members that came with us go on, those of departed
-        senders end at their cuts, those of new members begin there."""
+        assert agreed is not None, "a view comes after agree()"
         layer, local = self.layer, self.layer.local.incarnation
         windows = layer.windows
         members = {member.incarnation: member for member in view.members}
@@ -310,7 +308,7 @@ class Flush:
         stream.ring.announce(cut)
         gaps = Gaps(stream.ring.hr)
         gaps.tail = announced(stream.ring)              # nothing more comes by itself: ask now
-        self.departed[sender] = Departed(stream, gaps, window.offset, True, cut=cut)
+        self.departed[sender] = Departed(stream, gaps, window.offset, cut=cut)
 
     def _owe(self, owed: Owed, place: Seqno) -> None:
         """Fetch what a departed sender sent while we were absent. We may have had a
@@ -319,7 +317,7 @@ class Flush:
         gone = self.departed.get(origin)
         if gone is None:
             stream = self.layer.open_stream(owed.sender, place)
-            gone = self.departed[origin] = Departed(stream, Gaps(place), place, True, cut=place)
+            gone = self.departed[origin] = Departed(stream, Gaps(place), place, cut=place)
         gone.parts, gone.is_held = (*gone.parts, *owed.parts), True
         gone.cut = later(gone.cut, reach(gone.parts, gone.come_up_to))
         gone.ring.max_bytes = max(gone.ring.max_bytes, MOST_ROOM * self.layer.config.max_bytes)
@@ -377,14 +375,11 @@ class Flush:
 
     # ------------------------------------------------------------------------ views at their places
 
-    def show(self, view: View) -> None:
+    def show(self) -> None:
         """Give the application a view that is installed now, if it has been given all
         that comes before; otherwise have the owner deliver again."""
-        if not self.pending:
-            self._show(view)            # there is a list of members, and nothing was agreed on
-        else:
-            self.show_next()
-            self.layer.stack.effects.arrived = True
+        self.show_next()
+        self.layer.stack.effects.arrived = True
 
     def show_next(self) -> bool:
         """Give the application its next view, if that is due. Return whether it was."""

@@ -171,7 +171,6 @@ class Keeping:
         stood, see that we ask for what is missing up to the cut."""
         begin, cut = self.begin(sender, agreed), agreed.cuts[sender.incarnation]
         window = self.layer.windows.open(sender, begin)
-        window.started = True
         if begin != cut:
             window.stream.is_resumed = True
             if self.layer.retransmits:

@@ -24,7 +24,7 @@ from ringcast.digest import Digest
 from ringcast.kinds import Kind, takes
 from ringcast.protocols.budget import ReceiveBudget
 from ringcast.protocols.multicast import base as multicast
-from ringcast.protocols.multicast.base import HIGHEST, Highest, Multicast
+from ringcast.protocols.multicast.base import HIGHEST, Multicast
 from ringcast.protocols.multicast.retention import keeps_for_others
 from ringcast.protocols.multicast.windows import ReceiveWindow
 from ringcast.protocols.retransmission import Backoff
@@ -60,9 +60,9 @@ class Mcast(Multicast):
 
     def __init__(self, local: Address, config: Config, budget: ReceiveBudget, *,
                  resume: Digest | None = None, receiving: bool = True, offset: Seqno = 0,
-                 epoch: int = 0, lossless: bool = False, flushes: bool = False) -> None:
+                 lossless: bool = False) -> None:
         super().__init__(local, config, budget, resume=resume, receiving=receiving, offset=offset,
-                         epoch=epoch, lossless=lossless, flushes=flushes)
+                         lossless=lossless)
         self.acks = AckTable()
         self.budgets: dict[int, int] = {}       # our credit at each member, in bytes
         self.refusals: dict[int, bool] = {}     # members without a credit for us: were they asked?
@@ -87,9 +87,6 @@ class Mcast(Multicast):
             return False
         self.counters.acks_received += 1
         self._track_acks_again(member, seqno)
-        start = self.starts.joiners.get(member)
-        if start is not None and not precedes(seqno, start):
-            self.starts.answered(member)
         if self.budgets.get(member) != ack.budget:
             self.budgets[member] = ack.budget
             self._fit_budgets()
@@ -113,13 +110,12 @@ class Mcast(Multicast):
             for member in [*self.refusals, *unheard]:
                 if member in self.refusals:
                     self.refusals[member] = True
-                self.send_control(HIGHEST, Highest(self.send_window.sent), member, now)
+                self.send_control(HIGHEST, self.highest(), member, now)
 
     def _find_unheard(self) -> list[int]:
         """Return the members that we wait for and whose credit we do not know: their
-        first ack came before we had them in our view, or was lost. (After a START its
-        answer has the credit.)"""
-        if not self.flushes or len(self.budgets) + 1 >= len(self.members):
+        first ack came before we had them in our view, or was lost."""
+        if len(self.budgets) + 1 >= len(self.members):
             return []
         return [member for member in self.members if member != self.local.incarnation
                 and member not in self.budgets and member not in self.refusals
@@ -148,16 +144,12 @@ class Mcast(Multicast):
         self.budgets.pop(member, None)
         self.refusals.pop(member, None)
 
-    def has_of(self, member: int) -> Seqno | None:
-        return self.acks.get(member)
-
     def installed(self, now: Instant) -> None:
         self._fit_budgets()
         self.purge()
 
     def _stop_tracking_acks(self, member: int) -> None:
         """Wait for no more acks of a member that takes no messages."""
-        self.starts.answered(member)
         self.refusals.pop(member, None)
         if self.budgets.pop(member, None) is not None:
             self._fit_budgets()
@@ -200,17 +192,11 @@ class Mcast(Multicast):
 
     def report_again(self, now: Instant) -> None:
         for sender, window in self.windows.items():
-            if window.report_due and window.started:
+            if window.report_due:
                 self._acknowledge(sender, now)
 
     def begin(self, sender: int, now: Instant) -> None:
         self._acknowledge(sender, now)
-
-    def answer_start(self, sender: int, now: Instant) -> None:
-        if sender in self.windows:
-            self.windows[sender].report_due = True      # at the end of this turn
-        else:
-            self._acknowledge(sender, now)
 
     def refuse(self, sender: int, now: Instant) -> None:
         self._acknowledge(sender, now)
@@ -238,8 +224,7 @@ class Mcast(Multicast):
         if window is None:
             if self.acks.ack(self.local.incarnation, self.own.finished):
                 self.purge()
-                if self.flushes:
-                    self._arm(now)
+                self._arm(now)
         elif self._count_finished(window.stream):
             sender = window.stream.sender.incarnation
             shares = KEPT_ACKS if keeps_for_others(self, sender) else 1
@@ -260,8 +245,7 @@ class Mcast(Multicast):
         unacknowledged or unanswered."""
         self.next_scan = None
         for sender, window in self.windows.items():
-            if window.started:
-                self.ask(sender, window, now)
+            self.ask(sender, window, now)
             if window.stream.scan(now):
                 self._count_finished(window.stream)
             if window.stream.unacked_messages:
@@ -277,7 +261,7 @@ class Mcast(Multicast):
     # --------------------------------------------------------------------------------------- status
 
     def start_of(self, member: int) -> Seqno | None:
-        return self.starts.joiners.get(member, self.acks.get(member))
+        return self.acks.get(member)
 
     def remembered(self) -> set[int]:
         ackers = cast("dict[int, int]", dict(self.acks.items())).keys()

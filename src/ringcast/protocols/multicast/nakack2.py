@@ -16,8 +16,6 @@ No datagram may be dropped on the way into its window (lossless.py).
 from dataclasses import dataclass
 from typing import Protocol
 
-import msgspec
-
 from ringcast._core import wire
 from ringcast._core.ring_buffer import RingBuffer
 from ringcast._core.seqno_table import SeqnoTable
@@ -25,7 +23,7 @@ from ringcast._core.window import Window
 from ringcast.address import Address
 from ringcast.config import Config
 from ringcast.digest import Digest
-from ringcast.kinds import Kind, takes
+from ringcast.kinds import takes
 from ringcast.protocols.budget import ReceiveBudget
 from ringcast.protocols.multicast import base as multicast
 from ringcast.protocols.multicast.base import REPEAT, Multicast
@@ -34,24 +32,15 @@ from ringcast.protocols.multicast.lossless import Intake
 from ringcast.protocols.multicast.resync import RESYNC, UNLIMITED, Resync, Resyncs
 from ringcast.protocols.multicast.retention import keeps_for_others
 from ringcast.protocols.multicast.windows import ReceiveWindow
-from ringcast.protocols.seqnos import Seqno, is_seqno, is_within, later, precedes
+from ringcast.protocols.seqnos import Seqno, is_within, later, precedes
 from ringcast.stack import Instant, Packet
 
 QUEUES = 4                              # times max_bytes that may wait for windows
 
 
-class Started(msgspec.Struct, array_like=True):
-    seqno: Seqno        # what the application has finished: nothing, or more than what START says
-    receiving: bool     # false: it takes no messages
-
-
-STARTED = Kind(15, "started", Started, about="seqno")   # I have a window for your stream
-
-
 @dataclass(slots=True)
 class Counters(multicast.Counters):
-    num_held: int = 0                # datagrams that had to wait for room
-    num_dropped_for_resync: int = 0  # datagrams without room behind a gap; a RESYNC asks for them
+    num_dropped_for_resync: int = 0  # datagrams without room; a RESYNC asks for them
     num_queued: int = 0              # messages that came before their window existed
     num_queue_dropped: int = 0       # of those, messages that the queue did not keep
     num_gaps: int = 0                # gaps that stood for gap_timeout without retransmission
@@ -72,9 +61,6 @@ class Stability(Protocol):
     def stopped(self, now: Instant) -> None:
         """This member takes no more messages."""
 
-    def resumed(self, now: Instant) -> None:
-        """All members that joined have their windows."""
-
     def slowest(self) -> int | None:
         """Return the member that has not finished our oldest message, if it is
         known."""
@@ -94,9 +80,9 @@ class Nakack2(Multicast):
 
     def __init__(self, local: Address, config: Config, budget: ReceiveBudget, *,
                  resume: Digest | None = None, receiving: bool = True, offset: Seqno = 0,
-                 epoch: int = 0, lossless: bool = False, flushes: bool = False) -> None:
+                 lossless: bool = False) -> None:
         super().__init__(local, config, budget, resume=resume, receiving=receiving, offset=offset,
-                         epoch=epoch, lossless=lossless, flushes=flushes)
+                         lossless=lossless)
         if lossless:
             self.receive_bytes = UNLIMITED              # its limits are in lossless.py
         self.counters = Counters()
@@ -154,12 +140,9 @@ class Nakack2(Multicast):
 
     def _on_data(self, packet: Packet, now: Instant) -> None:
         """On reception of message M: add it to the sender's window, or queue it until
-        there is one.
-
-        Over a lossless transport it is queued until the START too: a window that begins
-        at a digest may be too far back for it."""
+        there is one."""
         window = self.windows.get(packet.sender)
-        if window is None or (self.lossless and not window.started):
+        if window is None:
             if not self.flushing.take_late(packet, now):
                 self._enqueue(packet)
             return
@@ -168,12 +151,9 @@ class Nakack2(Multicast):
         self.intake.take(window, packet, now)
 
     def _enqueue(self, packet: Packet) -> None:
-        """Queue a datagram that may belong to a window that will be opened. (A lossless
-        transport brings a START before the messages that follow it, so messages that
-        come before the START are not for us.)"""
+        """Queue a datagram that may belong to a window that will be opened."""
         self.counters.num_unknown_sender += 1
-        has_no_start = self.lossless and packet.sender not in self.starts.deferred
-        if not self.receiving or (has_no_start and not self.flushes):
+        if not self.receiving:
             return
         arrivals = wire.read_data(packet.data, 0, 0)
         if arrivals is None:
@@ -183,10 +163,6 @@ class Nakack2(Multicast):
         self.counters.num_queued += messages
         self.queue.add(packet, messages)
         self.counters.num_queue_dropped = self.queue.num_dropped
-
-    def start_dropped(self) -> None:
-        """Note that the queue lacks what a sender sent whose START was dropped."""
-        self.queue.forgot = True
 
     def _drain(self, sender: int, window: ReceiveWindow, now: Instant) -> None:
         """BECOME_SERVER, for one sender: move its datagrams from the queue to its
@@ -206,48 +182,20 @@ class Nakack2(Multicast):
             if self.lossless:                           # its repeats may have come too early
                 self.resyncs.send(sender, window, now)
 
-    def answer_start(self, sender: int, now: Instant) -> None:
-        window = self.windows.get(sender)
-        if window is not None:
-            self._drain(sender, window, now)
-        finished = window.stream.finished if window else 0
-        self.send_control(STARTED, Started(finished, self.receiving), sender, now)
-
-    @takes(STARTED)
-    def _on_started(self, member: int, started: Started, now: Instant) -> bool:
-        """On reception of STARTED: the member has its window for our stream, or wants
-        none."""
-        if not is_seqno(started.seqno):
-            return False
-        start = self.starts.joiners.get(member)
-        if start is not None and (not started.receiving or not precedes(started.seqno, start)):
-            self.starts.answered(member)
-            if not self.starts.joiners:
-                self.stability.resumed(now)
-        return True
-
     def track(self, member: int, start: Seqno) -> None:
         """Send a new member what was sent before it came and after its start. (There is
         nothing to track: votes begin anew in each view.)"""
         is_behind = precedes(start, self.send_window.sent)
-        is_joining = member in self.starts.joiners or (
-            self.flushes and member != self.local.incarnation)
-        if self.lossless and is_joining and is_behind:
+        if self.lossless and member != self.local.incarnation and is_behind:
             self.resyncs.want(member, start)
 
     def forget(self, member: int) -> None:
-        self.intake.forget(member)
         self.resyncs.forget(member)
 
-    def has_of(self, member: int) -> Seqno | None:
-        """Return what all have, or where the stream starts for a member that still
-        joins. (Only the coordinator sees the votes of single members.)"""
-        return self.starts.joiners.get(member, self.send_window.ring.low)
-
     def installed(self, now: Instant) -> None:
-        self.queue.retain(self.starts.deferred.keys() | self.members.keys())
+        self.queue.retain(set(self.members))
         self.purge()
-        self.resyncs.answer(now)                        # behind the STARTs
+        self.resyncs.answer(now)
 
     # ---------------------------------------------------------------------------------- connections
 
@@ -272,22 +220,11 @@ class Nakack2(Multicast):
 
     # ------------------------------------------------------------------ what is finished and stable
 
-    def deliver_messages(self, limit: int, now: Instant) -> int:
-        """Deliver messages. Fragments are finished when they are taken, which may make
-        room for a datagram that was held: then deliver again."""
-        effects = self.stack.effects
-        effects.arrived = False
-        handed = super().deliver_messages(limit, now)
-        while effects.arrived and handed < limit:
-            effects.arrived = False
-            handed += super().deliver_messages(limit - handed, now)
-        return handed
-
     def refuse(self, sender: int, now: Instant) -> None:
         self.stability.asked(now)
 
     def report_again(self, now: Instant) -> None:
-        due = [window for window in self.windows.values() if window.report_due and window.started]
+        due = [window for window in self.windows.values() if window.report_due]
         for window in due:
             window.report_due = False
         if due:
@@ -302,8 +239,6 @@ class Nakack2(Multicast):
         if not (stream.keep() if keeps else stream.free()):
             return
         self.unreported_bytes += stream.unacked_bytes - before
-        if self.intake.held:
-            self.intake.release(now)
         urgent = (stream.is_report_due(self.send_window.ring.max_bytes)
                   or self.unreported_bytes >= self.config.stable_bytes)
         self.stability.finished(urgent, now)
@@ -320,7 +255,7 @@ class Nakack2(Multicast):
         digest = {self.local.incarnation: (self.own.finished, sent)}
         if self.receiving:
             digest |= {sender: (window.stream.finished, window.ring.hr)
-                       for sender, window in self.windows.items() if window.started}
+                       for sender, window in self.windows.items()}
         return digest, self.grant()
 
     def stable(self, digest: dict[int, tuple[Seqno, Seqno]], grant: int, now: Instant) -> None:
@@ -334,11 +269,10 @@ class Nakack2(Multicast):
                 is_known = is_within(window.ring.low, seqno, window.stream.finished)
                 if self.keeps_delivered(sender) and is_known and not self.keeping.is_on:
                     window.stream.release(seqno)
-                if self.retransmits and window.started:
+                if self.retransmits:
                     window.ring.announce(highest)
         if grant > 0:
             self.use_credit(grant)
-        self.intake.release(now)
         self._arm(now)                                  # a gap may have come to light
 
     def _purge_to(self, seqno: Seqno) -> None:
@@ -353,13 +287,9 @@ class Nakack2(Multicast):
             self.stack.effects.writable = True
 
     def purge(self) -> None:
-        """Free what was sent and all have finished. If this member has come back, it
-        may have heard that its messages are stable before it sent them again; nobody
-        says it twice."""
+        """Free what was sent, if nobody takes it. (For all others, STABILITY tells.)"""
         if self._has_no_ackers():
             self._purge_to(self.send_window.sent)
-        elif self.epoch and (seqno := self.stability.known_of(self.local.incarnation)) is not None:
-            self._purge_to(seqno)
 
     def thaw(self) -> None:
         """Also free what was said to be stable meanwhile."""
@@ -389,9 +319,9 @@ class Nakack2(Multicast):
         stable; without retransmission, while a gap stalls a window."""
         self.next_scan = None
         for sender, window in self.windows.items():
-            if window.started and self.retransmits:
+            if self.retransmits:
                 self.ask(sender, window, now)
-            elif window.started:
+            else:
                 self.resyncs.watch(sender, window, now)
             if window.stream.scan(now):
                 self.report_finished(window, now)
@@ -409,22 +339,19 @@ class Nakack2(Multicast):
             return True
         if not self.retransmits:
             return any(window.ring.num_missing for window in windows)
-        return bool(self.starts.joiners) or self.has_unacked() or any(
+        return self.has_unacked() or any(
             window.ring.hd != window.ring.hr for window in windows)
 
     # --------------------------------------------------------------------------------------- status
 
     def remembered(self) -> set[int]:
-        return super().remembered() | self.intake.held.keys() | self.resyncs.members()
+        return super().remembered() | self.resyncs.members()
 
     def start_of(self, member: int) -> Seqno | None:
-        if member == self.local.incarnation:
-            return self.send_window.ring.low
-        return self.starts.joiners.get(member)
+        return self.send_window.ring.low if member == self.local.incarnation else None
 
     def slowest(self) -> int | None:
         return self.stability.slowest()
 
     def status(self) -> dict[str, int]:
-        return {**super().status(), "become_server_queue": len(self.queue),
-                "num_senders_held": len(self.intake.held)}
+        return {**super().status(), "become_server_queue": len(self.queue)}

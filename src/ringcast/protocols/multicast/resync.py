@@ -122,14 +122,8 @@ class Resyncs:
                 yield member, self.wanted.pop(member)
 
     def linked(self, member: int, now: Instant) -> None:
-        """There is a new connection: say what we have of the member's stream. If it has
-        not answered our START, send that again, and all that we sent since."""
+        """There is a new connection: say what we have of the member's stream."""
         self.answered.pop(member, None)
         window = self.layer.windows.get(member)
         if window is not None:
             self.send(member, window, now)
-        start = self.layer.starts.joiners.get(member)
-        if start is not None:
-            self.layer.starts.send(member, start, now)
-            self.want(member, start)
-            self.answer(now)

@@ -30,8 +30,7 @@ MOST_ROOM = 4           # and that of a departed sender: what is missing must fi
 def keeps_for_others(layer: "Multicast", sender: int) -> bool:
     """Return whether somebody may ask a receiver for what its application has finished
     of a sender: members besides these two, absent ones, or the sender's next life."""
-    return layer.flushes and (len(layer.members) > 2 or layer.keeping.is_on
-                              or sender in layer.keeping.durables)
+    return len(layer.members) > 2 or layer.keeping.is_on or sender in layer.keeping.durables
 
 
 def drop_unneeded(layer: "Multicast", streams: Iterable[Stream]) -> None:

@@ -40,11 +40,6 @@ class Rules(Layer):
         more."""
         self.purge()
 
-    def has_of(self, member: int) -> Seqno | None:
-        """Return up to where a member has our messages, as far as is known here: what
-        follows is kept for it. None: nobody waits for it."""
-        raise NotImplementedError
-
     def start_of(self, member: int) -> Seqno | None:
         """Return where our stream starts for a member that has just come into the view;
         None when it takes no messages."""
@@ -66,13 +61,6 @@ class Rules(Layer):
         """A stream begins here where the members agreed (flush.py). Take what has come
         of it already; or tell its sender that we take no messages."""
         raise NotImplementedError
-
-    def answer_start(self, sender: int, now: Instant) -> None:
-        """Tell a sender that its stream begins here where its START says."""
-        raise NotImplementedError
-
-    def start_dropped(self) -> None:
-        """A START that waited for its view was dropped, because too many wait."""
 
     def report_finished(self, window: ReceiveWindow | None, now: Instant) -> None:
         """The application has finished more of a stream; None is our own. See that the

@@ -18,8 +18,7 @@ it believes that a member takes no messages when the member says so twice.
 Votes and STABILITY belong to one view. In another view everything begins anew: a member
 of the old view can neither hold the new one up, nor purge what a joiner must get. A
 member may install a view before its coordinator does: the coordinator keeps the last
-early vote of each member until then. While a member that joins has no window for our
-stream, we do not vote: no round ends meanwhile.
+early vote of each member until then.
 """
 
 from dataclasses import asdict, dataclass
@@ -103,11 +102,6 @@ class Stable(Layer):
     def coordinator(self) -> int:
         return self.members[0] if self.members else 0
 
-    @property
-    def is_suspended(self) -> bool:
-        """Return whether we may not vote: there is no view, or a member is joining."""
-        return not self.nakack.is_ready()
-
     # --------------------------------------------------------------------------- what NAKACK2 tells
 
     def finished(self, urgent: bool, now: Instant) -> None:
@@ -125,9 +119,6 @@ class Stable(Layer):
     def stopped(self, now: Instant) -> None:
         self._vote(now)
 
-    def resumed(self, now: Instant) -> None:
-        self._vote(now)
-
     def known_of(self, sender: int) -> Seqno | None:
         return self.known.get(sender)
 
@@ -138,7 +129,7 @@ class Stable(Layer):
 
     def _vote(self, now: Instant) -> None:
         """Send the coordinator what is finished here."""
-        if self.is_suspended:
+        if not self.members:
             return
         digest, grant = self.nakack.report()
         vote = Vote(self.view_id, self.nakack.receiving, grant, digest)
@@ -175,7 +166,7 @@ class Stable(Layer):
 
     def _arm(self, now: Instant) -> None:
         """Set the deadline of the next vote, if there is none and anything to vote."""
-        if self.next_vote is not None or self.is_suspended:
+        if self.next_vote is not None or not self.members:
             return
         if self.is_asked or self._is_unsettled():
             last = self.last_scan
@@ -208,8 +199,7 @@ class Stable(Layer):
 
     def _possible(self, member: int, vote: Vote) -> Vote:
         """Return the part of a vote that can be true: nobody has finished more than a
-        window beyond what we know to be sent. (After an incarnation has come back,
-        everybody may have far more than it has sent again.)"""
+        window beyond what we know to be sent."""
         digest = dict(vote.digest)
         for sender, (finished, _) in vote.digest.items():
             sent = self._sent_by(sender)
@@ -221,12 +211,9 @@ class Stable(Layer):
 
     def _sent_by(self, sender: int) -> Seqno | None:
         """Return the highest seqno of a stream that we know of, from its sender's vote
-        and from what has come; None if it may be any."""
-        is_ours = sender == self.local.incarnation
-        if self.nakack.starts.epochs.get(sender) or (is_ours and self.nakack.epoch):
-            return None
+        and from what has come; None if neither is known."""
         window = self.nakack.windows.get(sender)
-        received = window.ring.hr if window is not None and window.started else None
+        received = window.ring.hr if window is not None else None
         voted = self.votes[sender].digest.get(sender) if sender in self.votes else None
         if voted is None or received is None:
             return voted[1] if voted is not None else None
@@ -348,7 +335,7 @@ class Stable(Layer):
 
     # ---------------------------------------------------------------------------------------- views
 
-    def view(self, view: View, resumes: dict[int, int], now: Instant) -> None:
+    def view(self, view: View, now: Instant) -> None:
         """Drop all votes of the old view, and vote in the new one."""
         self.view_id = view.id
         self.members = tuple(member.incarnation for member in view.members)
@@ -357,7 +344,7 @@ class Stable(Layer):
         self.last_scan = self.next_vote = None
         self._vote(now)
         self._count_early_votes(now)
-        self.above.view(view, resumes, now)
+        self.above.view(view, now)
 
     def linked(self, member: int, now: Instant) -> None:
         """Say again what may be lost with the old connection."""

@@ -136,9 +136,9 @@ class Unicast3(Layer):
 
     # ------------------------------------------------------------------------------- views, leaving
 
-    def view(self, view: View, resumes: dict[int, int], now: Instant) -> None:
+    def view(self, view: View, now: Instant) -> None:
         self.lifecycle.install_view(view, now)
-        self.above.view(view, resumes, now)
+        self.above.view(view, now)
 
     def left(self, members: set[int], now: Instant) -> None:
         self.lifecycle.fail_unacked(members, now)

@@ -15,7 +15,6 @@ import msgspec
 
 from ringcast.config import configure, nanoseconds
 from ringcast.protocols.seqnos import MODULUS
-from ringcast.protocols.static_members import StaticMembers
 from ringcast.sim.checkers import Violation
 from ringcast.sim.clock import Clock
 from ringcast.sim.cluster import Cluster
@@ -76,8 +75,8 @@ class Run:
         self.end = plan.actions[len(self.actions)].at if cut_short else plan.duration
         self.cluster = Cluster(plan.names, seed=plan.seed, network=Network(**plan.network),
                                socket_bytes=plan.socket_bytes, turn_time=plan.turn_time,
-                               threads=plan.threads, stack=plan.stack, forms=plan.forming,
-                               refuses=plan.refuses, **plan.options)
+                               threads=plan.threads, stack=plan.stack, refuses=plan.refuses,
+                               **plan.options)
         self.config = configure(plan.options, plan.stack)
         self.max_events = MAX_EVENTS
         self.meter: Meter | None = None
@@ -270,7 +269,7 @@ class Run:
     def _windows(self, member: Member) -> int:
         """Return how many windows a member's messages fill that wait or are not
         acknowledged; it shares the receivers' socket buffers with all others."""
-        pieces = [each for payload in member.producer.multicasts.waiting
+        pieces = [each for payload in member.producer.multicasts.backlog
                   for each in member.producer.fragment_sizes(payload)]
         count = len(pieces) + member.multicast.unacked()
         if not count:
@@ -380,7 +379,6 @@ class Run:
         sums["num_deaths"] = self.cluster.deaths.num_sprung
         sums["num_refusals"] = self.cluster.num_refusals
         sums["num_incarnations"] = len(self.cluster.incarnations)
-        sums["num_comebacks"] = sum(member.epoch for member in self.cluster.incarnations.values())
         return dict(sums)
 
 

@@ -27,7 +27,6 @@ from typing import Any
 from ringcast._core.ring_buffer import RingBuffer
 from ringcast.errors import ConfigError
 from ringcast.protocols.seqnos import MODULUS, Range, is_seqno
-from ringcast.protocols.static_members import HELLO
 from ringcast.sim.checkers import Violation
 from ringcast.sim.transcripts.scripted import Disturbance, ScriptedCluster, ScriptedMember, spelled
 from ringcast.units import parse_duration
@@ -105,7 +104,7 @@ class Play:
         ready."""
         if self.group is None:
             return ""
-        sent = [each for each in self.group.script.history if each.kind != HELLO]
+        sent = self.group.script.history
         lines = [f"  {(each.time - self.since) / 1e6:10.3f} ms  {each}" for each in sent[-SHOWN:]]
         now = (self.group.now - self.since) / 1e6
         return "\n".join([f"  at {now:g} ms, after these datagrams:", *lines])

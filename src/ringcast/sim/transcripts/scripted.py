@@ -180,8 +180,8 @@ class ScriptedProducer(Producer):
     takes them.
     """
 
-    def __init__(self, member: Member, threads: int, former: Producer | None) -> None:
-        super().__init__(member, threads, former)
+    def __init__(self, member: Member, threads: int) -> None:
+        super().__init__(member, threads)
         self.refused: dict[Address, list[int]] = {}
 
     def submit(self, payloads: Sequence[bytes]) -> None:
