@@ -78,21 +78,3 @@ class Succession(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def next_incarnation(self) -> int:
         """Draw an incarnation for the next member."""
         return self.origin | secrets.randbelow(TURNS) + 1
-
-
-class Session(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Let several processes, one after the other, be one incarnation of a member that
-    only sends.
-
-    `incarnation` is as in Address. `seqno` is the seqno up to which every member has
-    acknowledged this incarnation's messages to everybody; 0: there are none yet. The
-    first message that this process sends gets the seqno after that. It must be the
-    message that the incarnation sent under that seqno before, and so on, up to the last
-    seqno that may ever have been used. `seqno` may not lie between two fragments of one
-    message. `epoch` is 0 for the first process and higher for each later one: by it,
-    the others tell what the process says from what an earlier one said.
-    """
-
-    incarnation: int
-    seqno: int = 0
-    epoch: int = 0

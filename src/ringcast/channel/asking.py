@@ -24,7 +24,6 @@ class Asking:
         """See Channel.finished_of."""
         self._state.check_open()
         driver, ends = self._driver, self._driver.endpoint.ends
-        assert ends is not None, "the group forms itself"
         if driver.endpoint.view is None:
             raise ClosedError("this channel is not connected, so nobody can answer; call connect() "
                               "first")
@@ -45,7 +44,6 @@ class Asking:
     def _found(self, incarnation: int) -> Found | None:
         """Return what was answered; None if anybody has not answered."""
         endpoint = self._driver.endpoint
-        assert endpoint.ends is not None
         answers, members = endpoint.ends.answers(incarnation), endpoint.multicast.members
         return None if answers is None else {
             members[member]: (taken.after, taken.last) for member, taken in answers.items()

@@ -13,7 +13,6 @@ from ringcast.channel.reentry import deadline_after, refuses_reentry
 from ringcast.channel.state import State
 from ringcast.channel.threads import Threads
 from ringcast.errors import ClosedError, JoinTimeoutError, RingcastError
-from ringcast.protocols.membership import Membership
 
 READY = 1.0     # seconds to wait for the others to be ready for our stream; then it begins anyway
 

@@ -49,7 +49,6 @@ def take_part(endpoint: Endpoint, on_message: object, on_state_request: OnStateR
         raise ConfigError("on_state_request needs on_message: a state is taken between two "
                           "messages, where an iterator cannot be stopped; pass on_message")
     transfer = endpoint.transfer
-    assert transfer is not None, "the group forms itself"
     transfer.state = HAS if on_state is None else NEEDS
     transfer.can_give = on_state_request is not None
 
@@ -90,9 +89,7 @@ class StateCallbacks:
 
     @property
     def _transfer(self) -> StateTransfer:
-        transfer = self._driver.endpoint.transfer
-        assert transfer is not None, "the group forms itself"
-        return transfer
+        return self._driver.endpoint.transfer
 
     # ---------------------------------------------------------------------------------- the giver
 
