@@ -263,16 +263,16 @@ class Multicast(Rules):
     def _on_highest(self, sender: int, highest: Highest, now: Instant) -> bool:
         """On reception of HIGHEST (decision 8): a lost tail becomes a gap. If we have
         everything, report that again. What all have finished is not kept any more."""
-        window = self.windows.get(sender)
+        window, is_of_view = self.windows.get(sender), highest.view_id == self.view_id
         if not (is_seqno(highest.seqno) and is_seqno(highest.low)):
             return False
         if not self.receiving:
             self.refuse(sender, now)
         elif window is not None:
             window.ring.announce(highest.seqno)
-            if highest.view_id == self.view_id:
+            if is_of_view:
                 follow_low(window.stream, highest.low)
-            if highest.low != highest.seqno:            # else the sender knows that all have it
+            if not is_of_view or highest.low != highest.seqno:  # else it knows that all have it
                 window.report_due |= not precedes(window.stream.finished, highest.seqno)
         return True
 

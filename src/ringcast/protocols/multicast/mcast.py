@@ -24,7 +24,7 @@ from ringcast.digest import Digest
 from ringcast.kinds import Kind, takes
 from ringcast.protocols.budget import ReceiveBudget
 from ringcast.protocols.multicast import base as multicast
-from ringcast.protocols.multicast.base import HIGHEST, Multicast
+from ringcast.protocols.multicast.base import HIGHEST, Highest, Multicast
 from ringcast.protocols.multicast.retention import keeps_for_others
 from ringcast.protocols.multicast.windows import ReceiveWindow
 from ringcast.protocols.retransmission import Backoff
@@ -104,13 +104,15 @@ class Mcast(Multicast):
 
     def _ask_refusers(self, now: Instant) -> None:
         """Ask by HIGHEST whether refusals are true: a member that takes no messages
-        answers each HIGHEST with a refusal. Ask new members for their credit, too."""
+        answers each HIGHEST with a refusal. Ask new members for their credit, too. The
+        view 0 makes it a question that has an answer when all is acknowledged."""
         unheard = self._find_unheard()
         if self.doubts.scan((*self.refusals, *unheard)):
+            question = Highest(self.send_window.sent, self.send_window.ring.low, 0)
             for member in [*self.refusals, *unheard]:
                 if member in self.refusals:
                     self.refusals[member] = True
-                self.send_control(HIGHEST, self.highest(), member, now)
+                self.send_control(HIGHEST, question, member, now)
 
     def _find_unheard(self) -> list[int]:
         """Return the members that we wait for and whose credit we do not know: their
