@@ -41,7 +41,7 @@ class Resyncs:
 
     def __init__(self, layer: "Nakack2") -> None:
         self.layer = layer
-        self.awaited: set[int] = set()              # senders that have not answered ours
+        self.awaited: set[int] = set()              # senders that we asked for what we dropped
         self.wanted: dict[int, Seqno] = {}          # members that want everything after a seqno
         self.answered: dict[int, Instant] = {}      # when such a member was answered last
         self.stalled: dict[int, Backoff] = {}       # windows that wait without retransmission
@@ -61,14 +61,15 @@ class Resyncs:
     def send(self, sender: int, window: ReceiveWindow, now: Instant) -> None:
         """Tell a sender up to where we have everything."""
         self.layer.counters.resyncs_sent += 1
-        self.awaited.add(sender)
         self.layer.send_control(RESYNC, Resync(window.come_up_to), sender, now)
 
     def drop(self, num_packets: int, window: ReceiveWindow, now: Instant) -> None:
-        """Have datagrams that were dropped sent again, behind what is missing."""
+        """Have datagrams that were dropped sent again, behind what is missing. Another
+        RESYNC may be under way, but perhaps it has no answer: it may be older."""
         self.layer.counters.num_dropped_for_resync += num_packets
         sender = window.stream.sender.incarnation
         if sender not in self.awaited:
+            self.awaited.add(sender)
             self.send(sender, window, now)
 
     def watch(self, sender: int, window: ReceiveWindow, now: Instant) -> None:
