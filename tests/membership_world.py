@@ -73,7 +73,7 @@ class Paper(Layer):
         self.agreed.append(agreed)
         self.frozen = None
 
-    def view(self, view, resumes, now):
+    def view(self, view, now):
         cuts = self.agreed[-1].cuts
         self.has = {member.incarnation: cuts[member.incarnation] for member in view.members}
         self.known.append(view)

@@ -48,7 +48,6 @@ def flipped(step):
     said, arrow, rest = step.text.partition("->")
     kept, expected = (said + arrow, rest) if arrow else ("", said)
     some = {"sender": "ha=0", "remembers": "hd=0", "stability": "A=0", "votes": "A=0",
-            "held": "A=0", "unread": "A=0",
             "slowest": "A"}.get(step.text.split()[0], "low=0")
     opposite = {"true": "false", "false": "true", "silence": "traffic", "traffic": "silence",
                 "none": some, "nothing": "7",

@@ -26,13 +26,12 @@ from ringcast.kinds import Kind
 from ringcast.protocols.budget import ReceiveBudget
 from ringcast.protocols.membership.asking import Asking
 from ringcast.protocols.membership.ends import ASK_END, AskEnd, Ends
-from ringcast.protocols.membership.messages import REFUSE, Refuse
+from ringcast.protocols.membership.messages import REFUSE, SUSPECTS, Refuse
 from ringcast.protocols.membership.state import NEED, Need
 from ringcast.protocols.multicast.base import DATA
 from ringcast.protocols.multicast.flush import FETCH, Agreed, Fetch
 from ringcast.protocols.multicast.mcast import Mcast
 from ringcast.protocols.parts import Parts
-from ringcast.protocols.static_members import HELLO
 from ringcast.protocols.unreliable import Unreliable
 from ringcast.sim.transcripts.language import Transcript
 from ringcast.sim.transcripts.verbs.group import VERBS
@@ -77,7 +76,7 @@ def sent_by_hand() -> Iterator[bytes]:
     unreliable, parts = Unreliable(me), Parts(80)
     stack = Stack([unreliable, parts], local=me, group="golden")
     unreliable.send_one(b"x" * 20, None, 4, 0)
-    parts.send([Packet(HELLO, 1, 0, stack.control(HELLO, ["x" * 90]).data)], 0)
+    parts.send([Packet(SUSPECTS, 1, 0, stack.control(SUSPECTS, ["x" * 90]).data)], 0)
     yield from (bytes(datagram) for _, datagram in stack.take().packets)
     yield from flushed_by_hand()
     yield from agreed_by_hand()
@@ -111,11 +110,11 @@ def agreed_by_hand() -> Iterator[bytes]:
 def asked_by_hand() -> Iterator[bytes]:
     """Yield a member's question about a stream, and its own answer."""
     me, b, gone = Address("A", 1), Address("B", 2), Address("C", 3)
-    layer = Mcast(me, configure({}, "mcast-udp"), ReceiveBudget(1 << 20), flushes=True)
+    layer = Mcast(me, configure({}, "mcast-udp"), ReceiveBudget(1 << 20))
     ends = Ends(layer.config, layer)
     stack = Stack([layer, ends], local=me, group="golden")
     layer.agree(Agreed({1: 0, 2: 0, 3: 7}, {}, frozenset({1})))
-    layer.view(View(1, (me, b, gone)), {}, 0)
+    layer.view(View(1, (me, b, gone)), 0)
     layer.flushing.ended.note(layer.windows.pop(3).stream, 7, 70_000)
     del layer.members[3]
     ends.ask(3, 0)
@@ -127,18 +126,18 @@ def flushed_by_hand() -> Iterator[bytes]:
     """Yield what a member sends that has message 1 of C, when B asks for it, and which
     asks B for message 2 when C is gone."""
     me, b, c = Address("A", 1), Address("B", 2), Address("C", 3)
-    layer = Mcast(me, configure({}, "mcast-udp"), ReceiveBudget(1 << 20), flushes=True)
+    layer = Mcast(me, configure({}, "mcast-udp"), ReceiveBudget(1 << 20))
     stack = Stack([layer], local=me, group="golden")
     others = {each.incarnation: Stack([Layer()], local=each, group="golden") for each in (b, c)}
     window = SendWindow(RingBuffer(4))
     window.push(b"x" * 20)
     layer.agree(Agreed({1: 0, 2: 0, 3: 0}, {}, frozenset({1})))
-    layer.view(View(1, (me, b, c)), {}, 0)
+    layer.view(View(1, (me, b, c)), 0)
     stack.receive(window.frame(others[3].header(DATA), now=5), 0)
     stack.receive([others[2].control(FETCH, Fetch(3, [(1, 1)]), 1).data], 0)
     layer.prepare(0)
     layer.agree(Agreed({1: 0, 2: 0, 3: 2}, {3: 2}, frozenset({1, 2})))
-    layer.view(View(2, (me, b)), {}, 0)
+    layer.view(View(2, (me, b)), 0)
     yield from (bytes(datagram) for _, datagram in stack.take().packets)
 
 

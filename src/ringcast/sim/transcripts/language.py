@@ -104,7 +104,7 @@ class Play:
         ready."""
         if self.group is None:
             return ""
-        sent = self.group.script.history
+        sent = [each for each in self.group.script.history if each.is_shown]
         lines = [f"  {(each.time - self.since) / 1e6:10.3f} ms  {each}" for each in sent[-SHOWN:]]
         now = (self.group.now - self.since) / 1e6
         return "\n".join([f"  at {now:g} ms, after these datagrams:", *lines])

@@ -15,6 +15,7 @@ from ringcast._core.batch import Batch
 from ringcast.address import EVERYONE, Address
 from ringcast.flags import Flag
 from ringcast.kinds import Kind
+from ringcast.protocols.membership.layer import Membership
 from ringcast.protocols.seqnos import MODULUS, Range
 from ringcast.sim.cluster import Cluster, Observer
 from ringcast.sim.consumer import Consumer
@@ -57,6 +58,12 @@ class SentDatagram:
     datagram: bytes = b""
     connection: str = ""                    # its conn-id and its timestamp, as text
     fates: dict[str, str] = field(default_factory=dict)     # by receiver; "": it just arrived
+
+    @property
+    def is_shown(self) -> bool:
+        """Return whether histories have it: what members say about their views is in
+        none."""
+        return self.kind not in Membership.kinds
 
     def __str__(self) -> str:
         ranges = f" {spelled(self.ranges)}" if self.ranges else ""
@@ -310,14 +317,13 @@ class ScriptedCluster(Cluster):
         return sender.producer.unicast_logs.setdefault(receiver, log)
 
     def kinds(self) -> set[str]:
-        """Return the names of all kinds that the members' stacks know."""
+        """Return the names of all kinds that the members' stacks know, except those
+        about views."""
         return {kind.name for member in self.incarnations.values()
-                for kind in member.stack.kinds.values()}
+                for kind in member.stack.kinds.values() if kind not in Membership.kinds}
 
     def is_at_rest(self) -> bool:
-        """Return whether nothing happens any more, except that idle connections will be
-        closed later."""
-        if self.events and self.events[0][0] <= self.now + AT_REST:
-            return False
-        return all(member.stack.deadline() == member.unicast.context.next_reap
-                   for member in self.living())
+        """Return whether nothing is owed, and nothing happens any more, except what is
+        far ahead: heartbeats, and idle connections that close."""
+        is_soon = bool(self.events) and self.events[0][0] <= self.now + AT_REST
+        return not is_soon and super().is_at_rest()

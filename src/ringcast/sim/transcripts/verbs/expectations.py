@@ -5,9 +5,9 @@ from dataclasses import asdict
 
 from ringcast._core.window import Window
 from ringcast.protocols import unicast3
+from ringcast.protocols.membership.layer import Membership
 from ringcast.protocols.multicast import mcast, nakack2, stable
 from ringcast.protocols.seqnos import MODULUS
-from ringcast.protocols.static_members import HELLO
 from ringcast.sim.member import Member
 from ringcast.sim.transcripts.language import (
     Act,
@@ -167,8 +167,8 @@ def sent(words: Words) -> Act:
     about."""
     source, target = words.link()
     kind = words.take("a kind")
-    if kind == HELLO.name:
-        raise Mistake("a transcript cannot expect HELLOs")
+    if kind in {each.name for each in Membership.kinds}:
+        raise Mistake("a transcript cannot expect what members say about views")
     datagrams = [spelled(ranges(words.take("seqnos, or `nothing`")))]
     while words:
         datagrams.append(spelled(ranges(words.take("seqnos"))))

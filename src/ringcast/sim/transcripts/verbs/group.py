@@ -11,7 +11,6 @@ from typing import Any
 
 from ringcast._core.batch import Batch
 from ringcast.config import configure
-from ringcast.digest import Digest
 from ringcast.protocols.seqnos import MODULUS, later, precedes
 from ringcast.sim.network import MS
 from ringcast.sim.transcripts.language import (
@@ -35,7 +34,9 @@ for each in (window, network, expectations, unicast, nakack2):
     VERBS |= each.VERBS
 does, expects = VERBS.does, VERBS.expects
 
-DEFAULTS = {"capacity": "10", "ack_threshold": "1", "xmit_interval": "100ms", "delay": "1ms"}
+# Nobody is suspected for silence: the next heartbeat is far ahead.
+DEFAULTS = {"capacity": "10", "ack_threshold": "1", "xmit_interval": "100ms", "delay": "1ms",
+            "form_margin": "10ms", "heartbeat_interval": "3600s"}
 # Options of a member that are not the stack's. `receiving=false` refuses all messages
 # (Channel: deliver=False); `counters=6` makes 7 its first conn-id and its first
 # timestamp.
@@ -72,9 +73,9 @@ def members(words: Words) -> Act:
     def act(play: Play) -> None:
         play.group = ScriptedCluster(names, delay=delay, stack=stack, **common)
         play.member_options = by_name
-        for name in names:
+        for name in names:                      # one by one: so each is older than the next
             play.group.start(name, **by_name[name])
-        settle_group(play.group)
+            settle_group(play.group)
         play.group.script.history.clear()
         play.since = play.group.now
         play.counted = {member.incarnation: expectations.counted(member)
@@ -217,17 +218,13 @@ def crash(words: Words) -> Act:
 
 @does("restart")
 def restart(words: Words) -> Act:
-    """`restart C [digest A=10 B=3]`: a new incarnation of C, which knows nothing, or
-    has a digest of what it already got."""
+    """`restart C`: a new incarnation of C, which knows nothing."""
     name = words.member()
-    pairs = words.pairs(tuple(words.names)) if words.skip("digest") else {}
-    digest = {sender: number(seqno) for sender, seqno in pairs.items()}
 
     def act(play: Play) -> None:
         if play.member(name).alive:
             raise Mistake(f"{name} is alive; let it crash or leave before")
-        resume = Digest({play.member(sender).address: seqno for sender, seqno in digest.items()})
-        play.cluster.start(name, resume=resume, **play.member_options[name])
+        play.cluster.start(name, **play.member_options[name])
     return act
 
 

@@ -67,37 +67,6 @@ def queue(words: Words) -> Act:
     return lambda play: play.expect(str(messages), str(len(nakack2_of(play, name).queue)))
 
 
-@expects("held")
-def held(words: Words) -> Act:
-    """`held C A=2`: how many datagrams of each sender have no room at C, which reads no
-    more from that sender. Or `held C none`."""
-    name = words.member()
-    expected = {} if words.skip("none") else words.pairs(tuple(words.names))
-
-    def act(play: Play) -> None:
-        layer = nakack2_of(play, name)
-        compare(expected, {play.cluster.incarnations[sender].name: str(len(packets))
-                           for sender, packets in layer.intake.held.items()})
-    return act
-
-
-@expects("unread")
-def unread(words: Words) -> Act:
-    """`unread C A=5`: how many datagrams of A have come to C and wait because C does
-    not read them. Or `unread C none`."""
-    name = words.member()
-    expected = {} if words.skip("none") else words.pairs(tuple(words.names))
-
-    def act(play: Play) -> None:
-        assert play.cluster.links is not None
-        mine = play.member(name).incarnation
-        waiting = {play.cluster.incarnations[other].name: str(len(link.ends[mine].waiting))
-                   for pair, link in play.cluster.links.links.items() if mine in pair
-                   for other in pair - {mine} if link.ends[mine].waiting}
-        compare(expected, waiting)
-    return act
-
-
 @expects("warned")
 def warned(words: Words) -> Act:
     """`warned C 1`: how many warnings C's operator has got."""
