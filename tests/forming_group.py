@@ -8,7 +8,7 @@ class FormingGroup(Cluster):
     """Members that find each other, notice soon who is gone, and send all the time."""
 
     def __init__(self, names, stack, **options):
-        super().__init__(names, forms=True, stack=stack, heartbeat_interval=20, suspect_timeout=200,
+        super().__init__(names, stack=stack, heartbeat_interval=20, suspect_timeout=200,
                          form_margin=50, **options)
 
     def load(self, milliseconds):

@@ -9,6 +9,7 @@ from ringcast._core.batch import Batch
 from ringcast.flags import STATE
 from ringcast.protocols.membership.messages import FAILED, HAS, NEEDS, NO_PART
 from ringcast.protocols.membership.state import StateTransfer, broken, parts
+from ringcast.protocols.multicast.base import DATA, REPEAT
 from ringcast.sim.network import Network
 
 STACKS = ["mcast-udp", "nakack2-tcp"]
@@ -102,6 +103,22 @@ def test_another_gives_when_the_giver_is_gone(group, end):
     group.load(1_000)
     assert group.are_alike("B", "C")
     assert group["C"].replica.num_taken == 1 and group["C"].replica.attempt > 1
+
+
+def test_a_state_is_not_used_while_a_part_of_it_may_be_lost(group):
+    """A message has come to nobody but the giver, who dies."""
+    group.load(40)
+    group.settle(20_000)
+    group.network.discard = lambda source, target, datagram: (
+        (source, target) == ("A", "B") and datagram[3] in (DATA, REPEAT))
+    group["A"].offer(1, 10)
+    group.start("C")
+    group.run_until_true(lambda: group["C"].replica.transfer.is_whole)
+    group.run(300)
+    assert group["C"].replica.num_taken == 0
+    group["A"].crash()
+    group.network.discard = None
+    assert group.are_alike("B", "C")
 
 
 def test_another_gives_when_the_giver_fails(group):

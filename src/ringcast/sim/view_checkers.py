@@ -218,14 +218,15 @@ class ViewCheckers(Checkers):
     def _is_same_cut(self, what: str, sender: "Member", met: Cut, cut: Cut,
                      said: Seqno | None) -> bool:
         """Check that a stream of which a receiver got nothing ended where it began for
-        it; return False if one of the cuts is not known yet."""
+        it, or before: what lies between may have been lost with its sender. Return
+        False if one of the cuts is not known yet."""
         if met not in self._cuts or cut not in self._cuts:
             return False
-        places = places_behind(sender, self._cuts[met])
-        if self._cuts[cut] not in places:
+        places, end = places_behind(sender, self._cuts[met]), self._cuts[cut]
+        if end not in places and not precedes(end, places[0]):
             self.violated("synchrony", f"{what} up to {places[0]}; others did with those up to "
-                                       f"{self._cuts[cut]}")
-        if said is not None and sender.log.end_before(said) not in places:
+                                       f"{end}")
+        if said is not None and sender.log.end_before(said) not in (*places, end):
             self.violated("synchrony", f"{what} up to {places[0]}; the view says up to {said}")
         return True
 

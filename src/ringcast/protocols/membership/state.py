@@ -17,12 +17,16 @@ the other delivers after V.
    gets any other message (Effects.givings). The parts go over the connection between
    the two (`parts`).
 
-3. *Hold back.* Until its application has the state, the other holds back what is
+3. *Wait.* The state has messages that only the giver and a dead sender may have. If the
+   giver goes, too, they are lost for all others. So the state is passed to the
+   application when the place is settled (settling.py): then all have them.
+
+4. *Hold back.* Until its application has the state, the other holds back what is
    delivered to it behind the place, and drops what comes before: that is in the state.
    What is held back counts as finished, so that nobody waits; up to state_backlog
    bytes. Then its senders wait. Messages to it alone are never dropped.
 
-4. *Fail.* If the giver cannot give, or a part is missing, the other asks the
+5. *Fail.* If the giver cannot give, or a part is missing, the other asks the
    coordinator for one more view (NEED), whose INSTALL names a giver again.
 
 Limits. A message to everybody in fragments on both sides of the place is neither in the
@@ -291,12 +295,17 @@ class StateTransfer(Layer):
                 effects.givings += [Giving(view.id, joiner) for place, joiner in self.duties
                                     if place <= view.id and joiner in view]
             self.duties = [duty for duty in self.duties if duty[0] > view.id]
-        effects.state, self.news = self.news, []
+        if self._is_settled():
+            effects.state, self.news = self.news, []
         effects.arrived |= bool(self.to_finish)
         if self.alone_bytes >= max(self.backlog, MOST_ALONE):
             effects.fault = ("members sent this one alone too much before it had its state; send "
                              "it less, or give it a larger state_backlog")
         return released
+
+    def _is_settled(self) -> bool:
+        """Return whether nothing that is in the state can be lost for others."""
+        return not self.news or self.place <= self.membership.settling.settled_id
 
     def _hold(self, effects: Effects) -> None:
         """Hold back what comes behind the place, and drop what comes before, but for

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from ringcast.protocols.latest import Latest
 from ringcast.protocols.multicast.windows import MOST_ENDED
-from ringcast.protocols.seqnos import Seqno
+from ringcast.protocols.seqnos import Seqno, later
 from ringcast.protocols.stream import Stream
 
 
@@ -29,9 +29,10 @@ class Ended(Latest[int, tuple[Stream, Taken]]):
         super().__init__(MOST_ENDED)
 
     def note(self, stream: Stream, after: Seqno, last: Seqno) -> None:
-        """Note a stream that is over. Only its place is kept."""
+        """Note a stream that is over. Only its place is kept. For a new member it may
+        end before it began: then there is nothing of it."""
         stream.retire()
-        self.remember(stream.sender.incarnation, (stream, Taken(after, last)))
+        self.remember(stream.sender.incarnation, (stream, Taken(after, later(after, last))))
 
     def is_outstanding(self, incarnation: int) -> bool:
         """Return whether the application has not finished what it was given."""
