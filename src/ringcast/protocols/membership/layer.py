@@ -192,6 +192,7 @@ class Membership(Layer):
         """Take what concerns the group. Any packet shows that its sender is alive."""
         self.detection.hear({packet.sender for packet in packets}, now)
         super().receive(packets, now)
+        self.settling.answer_once_complete(now)
 
     def received(self, now: Instant) -> None:
         self._step(now)

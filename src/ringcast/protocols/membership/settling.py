@@ -26,6 +26,7 @@ class Settling:
     def __init__(self, layer: "Membership") -> None:
         self.layer = layer
         self.settled_id = self.released_id = 0
+        self.complete_id = 0            # the last view for which we said that we are complete
 
     @property
     def is_settled(self) -> bool:
@@ -42,12 +43,22 @@ class Settling:
         """Tell the coordinator that we have the view, and how far we are in what comes
         before it."""
         layer = self.layer
-        body = Installed(layer.view_id, layer.multicast.is_complete(),
-                         layer.multicast.keeping.has_finished())
+        is_complete = layer.multicast.is_complete()
+        if is_complete:
+            self.complete_id = layer.view_id
+        body = Installed(layer.view_id, is_complete, layer.multicast.keeping.has_finished())
         if coordinator == layer.local.incarnation:
             self.take(coordinator, body, layer.coordinator.change, now)
         else:
             layer.send_control(INSTALLED, body, coordinator, now)
+
+    def answer_once_complete(self, now: Instant) -> None:
+        """Tell the coordinator at once when the last of what comes before the view has
+        come: new members wait for that."""
+        layer = self.layer
+        if layer.view_id not in (self.complete_id, self.settled_id) and layer.is_open and (
+                layer.multicast.is_complete()):
+            self.answer(layer.acting(layer.detection.gone(now)), now)
 
     def take(self, sender: int, installed: Installed, change: "Change | None",
              now: Instant) -> None:
