@@ -26,7 +26,7 @@ class Settling:
     def __init__(self, layer: "Membership") -> None:
         self.layer = layer
         self.settled_id = self.released_id = 0
-        self.complete_id = 0            # the last view for which we said that we are complete
+        self.complete_id = 0            # the last view that we said to be complete
 
     @property
     def is_settled(self) -> bool:
