@@ -29,7 +29,8 @@ from ringcast.protocols.membership.ends import ASK_END, AskEnd, Ends
 from ringcast.protocols.membership.messages import REFUSE, SUSPECTS, Refuse
 from ringcast.protocols.membership.state import NEED, Need
 from ringcast.protocols.multicast.base import DATA
-from ringcast.protocols.multicast.flush import FETCH, Agreed, Fetch
+from ringcast.protocols.multicast.fetching import FETCH, Fetch
+from ringcast.protocols.multicast.flush import Agreed
 from ringcast.protocols.multicast.mcast import Mcast
 from ringcast.protocols.parts import Parts
 from ringcast.protocols.unreliable import Unreliable

@@ -2,10 +2,10 @@
 (parts), and is put together again.
 
 Messages do not need this: a large message is cut before it has a seqno (frag.py). But
-the table of 256 members, or the digest of what they have finished, is larger than a
-frame. IP must not cut such a datagram: if one piece is lost, IP keeps the others for
-30 s, and may have no room for new datagrams meanwhile. If a part is lost, the whole
-datagram is lost, as any datagram may be, and its sender will repeat it.
+a view of 256 members, or the digest of what they have finished, is larger than a frame.
+IP must not cut such a datagram: if one piece is lost, IP keeps the others for 30 s, and
+may have no room for new datagrams meanwhile. If a part is lost, the whole datagram is
+lost, as any datagram may be, and its sender will repeat it.
 
 The whole datagram has a check of its own, so parts of different datagrams are never
 taken for one. Memory is bounded: a few incomplete datagrams of each sender, and

@@ -40,8 +40,8 @@ class Stream:
     """
 
     __slots__ = ("config", "dest", "finished", "heard", "is_resumed", "kept", "kept_marks", "layer",
-                 "marks", "offset", "outstanding", "own", "reassembly", "ring", "scans", "sender",
-                 "stamps", "unacked_bytes", "unacked_messages")
+                 "marks", "outstanding", "own", "reassembly", "ring", "scans", "sender", "stamps",
+                 "unacked_bytes", "unacked_messages")
 
     def __init__(self, layer: Layer, sender: Address, dest: Address | None, ring: Window,
                  config: Config, *, own: SendWindow | None = None) -> None:
@@ -52,8 +52,7 @@ class Stream:
         self.stamps = own.stamps if own is not None else Stamps()
         self.kept_marks: Marks | None = None    # of delivered messages, if others may ask for them
         self.finished: Seqno = ring.low
-        self.offset: Seqno = ring.low                   # where it begins for us
-        self.is_resumed = False                         # that is where it stood, and no cut
+        self.is_resumed = False                 # it begins for us where it stood, and at no cut
         self.kept: Seqno = ring.low                     # what keep() has counted
         self.outstanding = 0                            # delivered and not finished, messages
         self.heard: Instant = 0                         # when anything new of the sender came last
@@ -64,16 +63,15 @@ class Stream:
     # ------------------------------------------------------------------------------------ coming in
 
     def add(self, arrivals: Arrivals, deliveries: list[Batch], view_id: int, now: Instant,
-            started: bool = True) -> int:
-        """Put the messages of a datagram into the window, and OOB messages into
-        `deliveries`. Return how many were new."""
-        added = 0
+            at_once: bool = True) -> int:
+        """Put the messages of a datagram into the window; if `at_once`, OOB messages
+        into `deliveries` too. Return how many were new."""
+        added, at_once = 0, at_once and not self.config.oob_in_order
         for batch in arrivals.batches:
             self.stamps.fill(self.ring.low, batch.first, len(batch), batch.stamp)
             if not batch.flags:
                 added += self.ring.add_many(batch.first, batch.payloads)
                 continue
-            at_once = started and not self.config.oob_in_order
             new, early = self.marks.accept(self.ring, batch, at_once)
             added += new
             for run in early:
@@ -212,11 +210,9 @@ class Stream:
         return self.unacked_messages >= messages or self.unacked_bytes >= limit // SHARES
 
     def retire(self) -> None:
-        """Forget all but the place in the stream, because the sender is gone. The place
-        is HD of an empty ring, in case that the same incarnation comes back. It will
-        send a large message that is not whole again, from the first fragment."""
-        first = self.reassembly.first_incomplete(MODULUS) if self.reassembly else None
-        self.ring = RingBuffer(1, self.ring.hd if first is None else (first - 1) % MODULUS)
+        """Forget all but HD and what is outstanding, because the sender is gone and
+        everything was delivered: the application may still finish batches."""
+        self.ring = RingBuffer(1, self.ring.hd)
         self.marks, self.stamps, self.reassembly = Marks(), Stamps(), None
 
     # ------------------------------------------------------------------------------ stalled streams

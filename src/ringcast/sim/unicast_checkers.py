@@ -5,15 +5,14 @@ from typing import TYPE_CHECKING
 from ringcast._core.batch import Batch
 from ringcast.config import MAX_DATAGRAM
 from ringcast.flags import Flag
-from ringcast.protocols.multicast.windows import MOST_LEAVING
 from ringcast.protocols.seqnos import MODULUS, precedes
+from ringcast.protocols.unicast3.delivery import MOST_LEAVING
 from ringcast.protocols.unicast3.memory import MOST_EARLY_OF_ALL
 from ringcast.protocols.unicast3.sender import SenderEntry
 
 if TYPE_CHECKING:
     from ringcast.sim.checkers import Checkers
     from ringcast.sim.member import Member
-
 
 
 class UnicastCheckers:

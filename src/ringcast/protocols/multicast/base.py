@@ -32,12 +32,13 @@ from ringcast.digest import Digest
 from ringcast.kinds import Kind, takes
 from ringcast.protocols.budget import ReceiveBudget, set_window_limit, tune_bundling
 from ringcast.protocols.incoming import EarlyDeliveries
-from ringcast.protocols.multicast.flush import FETCH, HELD, Agreed, Departed, Fetch, Flush
+from ringcast.protocols.multicast.fetching import FETCH, HELD, Fetch
+from ringcast.protocols.multicast.flush import Agreed, Flush
 from ringcast.protocols.multicast.keeping import Keeping
 from ringcast.protocols.multicast.retention import ROOM, follow_low
 from ringcast.protocols.multicast.rules import Rules
-from ringcast.protocols.multicast.windows import ReceiveWindow, ReceiveWindows
-from ringcast.protocols.retransmission import Backoff, Pace, Requests, clipped, requests
+from ringcast.protocols.multicast.windows import Departed, ReceiveWindow
+from ringcast.protocols.retransmission import Backoff, Gaps, Pace, Requests, clipped, requests
 from ringcast.protocols.seqnos import MODULUS, Range, Seqno, count, is_seqno, later, precedes
 from ringcast.protocols.stream import Stream
 from ringcast.protocols.undelivered import as_sent
@@ -116,11 +117,12 @@ class Multicast(Rules):
                                       datagram=config.max_datagram)
         tune_bundling(self.send_window, config)
         self.own = Stream(self, local, None, window, config, own=self.send_window)
-        self.windows = ReceiveWindows(self.open_stream)
+        self.windows: dict[int, ReceiveWindow] = {}     # of the other members of the view
         self.members: dict[int, Address] = {}
         self.view_id = 0
         self.keeping = Keeping(self, resume or Digest())
         self.flushing = Flush(self, self.keeping)
+        self.fetching = self.flushing.fetching
         self.requests = Requests()
         self.oob = EarlyDeliveries(config.capacity)
         self.pace = Pace()
@@ -136,6 +138,12 @@ class Multicast(Rules):
         stream = Stream(self, sender, None, window, self.config)
         stream.kept_marks = Marks()
         return stream
+
+    def open_window(self, sender: Address, offset: Seqno) -> ReceiveWindow:
+        """Open the window of a member, for its messages after `offset`."""
+        stream = self.open_stream(sender, offset)
+        window = self.windows[sender.incarnation] = ReceiveWindow(stream, Gaps(offset), offset)
+        return window
 
     # -------------------------------------------------------------------------------------- sending
 
@@ -181,7 +189,7 @@ class Multicast(Rules):
         if self.requests:
             for dest, wanted in self.requests.take(self.send_window.ring.low).items():
                 self._repeat(dest, wanted, now)
-        self.flushing.answer_fetches(now)
+        self.fetching.answer(now)
         self.report_again(now)
         self._arm(now)
 
@@ -190,7 +198,7 @@ class Multicast(Rules):
         """On reception of message M: add it to the sender's window."""
         window = self.windows.get(packet.sender)
         if window is None:
-            if not self.flushing.take_late(packet, now):
+            if not self.fetching.take_late(packet, now):
                 self.counters.num_unknown_sender += 1
             return
         ring = window.ring
@@ -205,7 +213,7 @@ class Multicast(Rules):
         """On reception of HELD: add messages of a departed sender that we missed."""
         if packet.sender not in self.members:
             self.counters.num_unknown_sender += 1
-        elif not self.flushing.take_held(packet, now):
+        elif not self.fetching.take_held(packet, now):
             self.counters.num_bad += 1
 
     @takes(FETCH)
@@ -213,7 +221,7 @@ class Multicast(Rules):
         """On reception of FETCH from P: note what P misses of another sender, clipped
         to what we have of it."""
         self.counters.fetches_received += 1
-        return self.flushing.note_fetch(member, fetch)
+        return self.fetching.note(member, fetch)
 
     def add(self, window: ReceiveWindow, packet: Packet, arrivals: wire.Arrivals,
             now: Instant) -> int:
@@ -421,7 +429,7 @@ class Multicast(Rules):
 
     def is_busy(self) -> bool:
         """Return whether the next scan has anything to do."""
-        return self.has_unacked() or self.owes_low() or self.flushing.is_busy() or any(
+        return self.has_unacked() or self.owes_low() or self.fetching.is_needed() or any(
             window.stream.unacked_messages or window.ring.hd != window.ring.hr
             or window.stream.is_incomplete for window in self.windows.values())
 

@@ -4,14 +4,13 @@
 A joiner is sent messages before it has its first view, and any member may install a
 view later than others. What comes meanwhile waits here. With retransmission the queue
 is bounded in messages, and the oldest are dropped: they will be asked for. Without
-retransmission nothing may be dropped. So the queue is bounded only in bytes, far above
-what a sender may have on the way; when that is passed, everything of one sender goes,
-and `take` tells that the sender must be asked for it (decision 20: no silent gap).
+retransmission the queue is bounded only in bytes, far above what a sender may have on
+the way; when that is passed, everything of one sender goes. It is asked for it when its
+window opens, because then each sender is (decision 20: no silent gap).
 """
 
 from collections import deque
 
-from ringcast.config import MAX_MEMBERS
 from ringcast.stack import Packet
 
 UNBOUNDED = 0
@@ -27,8 +26,6 @@ class BecomeServerQueue:
         self.num_messages = 0
         self.num_bytes = 0
         self.num_dropped = 0                    # messages, since the beginning
-        self.incomplete: set[int] = set()       # senders of which something was dropped
-        self.forgot = False                     # there were others: any sender may be incomplete
         self._entries: deque[tuple[Packet, int]] = deque()      # with the number of messages
 
     def __len__(self) -> int:
@@ -43,13 +40,9 @@ class BecomeServerQueue:
         self.num_bytes += len(packet.data)
         self._shrink()
 
-    def take(self, sender: int) -> tuple[list[Packet], bool]:
-        """Remove the datagrams of a sender and return them, oldest first, and whether
-        they are all that came."""
-        taken = self._remove({sender})
-        is_complete = sender not in self.incomplete and not self.forgot
-        self.incomplete.discard(sender)
-        return taken, is_complete
+    def take(self, sender: int) -> list[Packet]:
+        """Remove the datagrams of a sender and return them, oldest first."""
+        return self._remove({sender})
 
     def rebound(self, bound: int) -> None:
         """Change the bound in messages."""
@@ -58,19 +51,17 @@ class BecomeServerQueue:
 
     def retain(self, senders: set[int]) -> None:
         """Forget all senders but these."""
-        self.incomplete &= senders
         self._remove({packet.sender for packet, _ in self._entries} - senders)
 
     def _shrink(self) -> None:
         while self.bound != UNBOUNDED and self.num_messages > self.bound:
             packet, messages = self._entries.popleft()
             self._forget(packet, messages)
-            self._note(packet.sender, messages)
+            self.num_dropped += messages
         while self.num_bytes > self.max_bytes:
-            sender = self._largest()
             before = self.num_messages
-            self._remove({sender})
-            self._note(sender, before - self.num_messages)
+            self._remove({self._largest()})
+            self.num_dropped += before - self.num_messages
 
     def _largest(self) -> int:
         """Return the sender that has most bytes in the queue."""
@@ -78,13 +69,6 @@ class BecomeServerQueue:
         for packet, _ in self._entries:
             sizes[packet.sender] = sizes.get(packet.sender, 0) + len(packet.data)
         return max(sizes, key=sizes.__getitem__)
-
-    def _note(self, sender: int, messages: int) -> None:
-        self.num_dropped += messages
-        if sender in self.incomplete or len(self.incomplete) < MAX_MEMBERS:
-            self.incomplete.add(sender)
-        else:
-            self.forgot = True
 
     def _remove(self, senders: set[int]) -> list[Packet]:
         removed = [(packet, messages) for packet, messages in self._entries

@@ -9,9 +9,10 @@ behind it, as a new member, and loses and repeats nothing.
 from typing import NamedTuple
 
 from ringcast.protocols.latest import Latest
-from ringcast.protocols.multicast.windows import MOST_ENDED
 from ringcast.protocols.seqnos import Seqno, later
 from ringcast.protocols.stream import Stream
+
+MOST_ENDED = 1024       # streams whose ends are remembered
 
 
 class Taken(NamedTuple):

@@ -16,11 +16,10 @@ before: its cut (membership/). Here is what the streams do about it.
    Deliveries are performed after views, so a view never shares the Effects with
    deliveries that must come before it; it waits for the next ones.
 
-3. *Fetch.* What is missing of a departed sender has come to another member, the holder.
-   FETCH asks the holder for it, and HELD brings it: the messages as their sender sent
-   them. Every member holds what it has of departed senders until the group is settled.
-   If a holder dies meanwhile, the next cuts name another one, or are lower: nobody that
-   is left has more.
+3. *Fetch.* What is missing of a departed sender has come to another member, the holder,
+   who is asked for it (fetching.py). Every member holds what it has of departed senders
+   until the group is settled. If a holder dies meanwhile, the next cuts name another
+   one, or are lower: nobody that is left has more.
 
 4. *Settle.* When everything up to the cuts has come to all members, the group is
    settled. A new member delivers nothing of a stream before, and reports nothing of it:
@@ -33,31 +32,25 @@ nobody. OOB messages are delivered when they come; the flush does not cover them
 
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from ringcast._core import wire
-from ringcast._core.marks import Marks
-from ringcast._core.stamps import Stamps
-from ringcast._core.window import Window
 from ringcast.address import Address
-from ringcast.kinds import Kind
 from ringcast.protocols.multicast.ended import Ended
-from ringcast.protocols.multicast.keeping import Keeping, Owed, Part, next_part, reach
+from ringcast.protocols.multicast.fetching import Fetching
+from ringcast.protocols.multicast.keeping import Keeping, Owed, Part, reach
 from ringcast.protocols.multicast.retention import MOST_ROOM, drop_unneeded
-from ringcast.protocols.multicast.windows import MOST_LEAVING, ReceiveWindow
-from ringcast.protocols.retransmission import Gaps, Pace, Requests, announced, clipped, requests
-from ringcast.protocols.seqnos import MODULUS, Range, Seqno, count, earlier, later, precedes
+from ringcast.protocols.multicast.windows import MOST_DEPARTED, Departed
+from ringcast.protocols.retransmission import Gaps, announced
+from ringcast.protocols.seqnos import MODULUS, Seqno, earlier, later, precedes
 from ringcast.protocols.stream import Stream
-from ringcast.stack import Installed, Instant, Packet
+from ringcast.stack import Installed, Instant
 from ringcast.view import View
 
 if TYPE_CHECKING:
     from ringcast.protocols.multicast.base import Multicast
 
-PREFIX = wire.HEADER_SIZE + 8           # of HELD: the header, and who sent the messages first
 MOST_PENDING = 1024                     # views that wait for a slow application
 
 
@@ -90,40 +83,6 @@ class Agreed(msgspec.Struct, frozen=True):
     durables: frozenset[int] = frozenset()
 
 
-class Fetch(msgspec.Struct, array_like=True):
-    origin: int                         # the departed sender
-    ranges: list[Range]                 # missing of its messages, inclusive, oldest first
-
-
-FETCH = Kind(20, "fetch", Fetch, about="ranges")        # what I miss of a departed sender
-HELD = Kind(21, "held", messages_at=PREFIX, of_another=True, measured="repeat")     # what I hold
-
-
-@dataclass(slots=True)
-class Departed(ReceiveWindow):
-    """The stream of a sender that is gone."""
-
-    cut: Seqno = 0                      # where it ends
-    holder: int = 0                     # who has all of it; 0: nobody has more than we
-    parts: tuple[Part, ...] = ()        # what others have, if the holder may have only a part
-    is_held: bool = True                # others may ask for it
-    is_skipped: bool = False            # our application was not shown the view with its sender
-
-    @property
-    def is_complete(self) -> bool:
-        return not precedes(self.come_up_to, self.cut)
-
-    def source(self) -> tuple[int, Seqno]:
-        """Return who has what comes next, and up to where."""
-        part = next_part(self.parts, self.come_up_to)
-        return (self.holder, self.cut) if part is None else (part.holder,
-                                                             earlier(part.last, self.cut))
-
-    @property
-    def is_delivered(self) -> bool:
-        return self.is_skipped or not precedes(self.ring.hd, self.cut)
-
-
 class Pending(NamedTuple):
     """A view that the application has not seen: it comes when each stream has been
     delivered up to its cut. It is void if the others parted from us before we had all
@@ -137,15 +96,6 @@ class Pending(NamedTuple):
     def ends(self) -> dict[Address, Seqno]:
         """Return the cuts by sender. They may be lower than the view says."""
         return {stream.sender: cut for stream, cut in self.cuts.items()}
-
-
-class Held(NamedTuple):
-    """Messages of another member, to be sent on."""
-
-    ring: Window
-    marks: Marks
-    stamps: Stamps
-    bundle: int
 
 
 class Flush:
@@ -165,8 +115,7 @@ class Flush:
         self.pending: deque[Pending] = deque()      # views that the application has not seen
         self.is_view_next = False                   # one waits only for Effects of its own
         self.departed: dict[int, Departed] = {}     # by incarnation, those gone first at first
-        self.fetches: dict[int, Requests] = {}      # what members asked for in this turn, by origin
-        self.paces: dict[Stream, Pace] = {}         # of the streams that were asked for
+        self.fetching = Fetching(layer, self.departed)
         self.ended = Ended()                        # what became of them, for who asks later
 
     # --------------------------------------------------------------------------------------- freeze
@@ -242,7 +191,7 @@ class Flush:
         cuts = self._end_streams(agreed) if layer.members and layer.receiving else {}
         self._lower_cuts({stream: cut for stream, cut in cuts.items()
                           if stream.sender.incarnation in stay})
-        most_departed = max(MOST_LEAVING, len(layer.members))
+        most_departed = max(MOST_DEPARTED, len(layer.members))
         for member in [member for member in layer.members if member not in stay]:
             self._depart(member, agreed)
             layer.forget(member)
@@ -272,7 +221,7 @@ class Flush:
         for member in joined:
             if member != local:
                 layer.begin(member, now)
-        self.fetch(now)
+        self.fetching.ask(now)
 
     def _end_streams(self, agreed: Agreed) -> dict[Stream, Seqno]:
         """Return where each stream of the old view ends in it. Have what is missing up
@@ -425,14 +374,9 @@ class Flush:
     def is_complete(self) -> bool:
         """Return whether all streams of the view before have come up to their cuts."""
         windows = self.layer.windows.values()
-        return not self.layer.receiving or not (self.is_busy() or any(
+        return not self.layer.receiving or not (self.fetching.is_needed() or any(
             precedes(window.come_up_to, self.cuts.get(window.stream, window.come_up_to))
             for window in windows))
-
-    def is_busy(self) -> bool:
-        """Return whether anything must be fetched."""
-        return self.layer.receiving and bool(self.departed) and any(
-            gone.is_held and not gone.is_complete for gone in self.departed.values())
 
     def settle(self, is_released: bool) -> None:
         """Deliver of new members, too. If the view `is_released`, hold nothing for
@@ -450,8 +394,7 @@ class Flush:
         gone = self.departed.pop(origin)
         if self.layer.receiving and not gone.is_skipped:
             self.ended.note(gone.stream, gone.offset, earlier(gone.ring.hd, gone.cut))
-        self.paces.pop(gone.stream, None)
-        self.fetches.pop(origin, None)
+        self.fetching.forget(origin, gone.stream)
         self.skips.pop(gone.stream, None)
 
     def _give_up(self, origin: int) -> None:
@@ -473,95 +416,6 @@ class Flush:
             self._give_up(origin)
         while len(self.pending) > MOST_PENDING:
             self._show(self.pending.popleft().view)
-
-    # ---------------------------------------------------------------------------------------- fetch
-
-    def fetch(self, now: Instant) -> None:
-        """Ask the holders for what is missing of departed senders."""
-        layer = self.layer
-        if not self.is_busy():
-            return
-        for origin, gone in self.departed.items():
-            if gone.is_complete:
-                continue
-            holder, end = gone.source()
-            missing = [(first, earlier(last, end)) for first, last in gone.gaps.scan(gone.ring)
-                       if not precedes(end, first)]
-            for ranges in requests(missing, layer.config.max_datagram):
-                layer.counters.fetches_sent += 1
-                layer.counters.num_missing_asked += count(ranges)
-                layer.send_control(FETCH, Fetch(origin, ranges), holder, now)
-
-    def note_fetch(self, member: int, fetch: Fetch) -> bool:
-        """Note what a member misses, clipped to what we have. Return False if it makes
-        no sense."""
-        window = self.departed.get(fetch.origin) or self.layer.windows.get(fetch.origin)
-        if window is None:
-            return True                 # it has settled, and the FETCH came late
-        wanted = clipped(fetch.ranges, window.ring.low, window.ring.hr)
-        if wanted is None:
-            return False
-        self.fetches.setdefault(fetch.origin, Requests()).add(member, wanted)
-        return True
-
-    def answer_fetches(self, now: Instant) -> None:
-        """Answer the FETCHes of a batch together, as far as the pace allows."""
-        if not self.fetches:
-            return
-        layer, fetches = self.layer, self.fetches
-        self.fetches = {}
-        for origin, wanted_by in fetches.items():
-            window = self.departed.get(origin) or layer.windows.get(origin)
-            if window is None:
-                continue
-            held = self._held(window.stream)
-            pace = self.paces.setdefault(window.stream, Pace(layer.config.max_bytes))
-            for dest, wanted in wanted_by.take(held.ring.low).items():
-                prefix = layer.stack.header(HELD, dest) + origin.to_bytes(8, "little")
-                datagrams, messages = pace.pack(held, wanted, prefix, layer.pause, now)
-                layer.counters.held_sent += messages
-                layer.send_datagrams(HELD, dest, datagrams, now)
-
-    def _held(self, stream: Stream) -> Held:
-        """Return what is kept of a stream, delivered or not, with all flags."""
-        marks = stream.marks
-        if stream.kept_marks is not None and stream.kept_marks.flags:
-            marks = Marks()
-            marks.flags.update(stream.kept_marks.flags | stream.marks.flags)
-        return Held(stream.ring, marks, stream.stamps, self.layer.send_window.bundle)
-
-    def take_held(self, packet: Packet, now: Instant) -> bool:
-        """Add the messages of a HELD to the stream of a departed sender. Return False
-        if the datagram is damaged."""
-        if len(packet.data) < PREFIX:
-            return False
-        gone = self.departed.get(HELD.origin(packet.data) or 0)
-        return gone is None or self._add(gone, packet, PREFIX, now)
-
-    def take_late(self, packet: Packet, now: Instant) -> bool:
-        """Add what comes late from a departed sender itself. Return whether the sender
-        is one."""
-        gone = self.departed.get(packet.sender)
-        if gone is None:
-            return False
-        if not self._add(gone, packet, wire.HEADER_SIZE, now):
-            self.layer.counters.num_bad += 1
-        return True
-
-    def _add(self, gone: Departed, packet: Packet, prefix: int, now: Instant) -> bool:
-        """Add messages up to the cut. Return False if the datagram is damaged."""
-        if gone.is_complete:
-            return True
-        ring = gone.ring
-        room = (gone.cut - ring.low) % MODULUS if precedes(ring.low, gone.cut) else 0
-        arrivals = wire.read_data(packet.data, ring.low, min(room, ring.capacity), prefix)
-        if arrivals is None:
-            return False
-        added = self.layer.add(gone, packet, arrivals, now)
-        if packet.kind == HELD:
-            self.layer.counters.held_received += added
-        return True
-
 
 def without_void(before: View | None, void: View, ends: dict[Address, Seqno], view: View) -> View:
     """Return a view as an application sees it that comes to it from the view `before`,

@@ -170,7 +170,7 @@ class Keeping:
         """Open the window of a member that is new to us. If its stream goes on where it
         stood, see that we ask for what is missing up to the cut."""
         begin, cut = self.begin(sender, agreed), agreed.cuts[sender.incarnation]
-        window = self.layer.windows.open(sender, begin)
+        window = self.layer.open_window(sender, begin)
         if begin != cut:
             window.stream.is_resumed = True
             if self.layer.retransmits:

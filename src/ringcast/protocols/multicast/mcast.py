@@ -252,7 +252,7 @@ class Mcast(Multicast):
                 self._count_finished(window.stream)
             if window.stream.unacked_messages:
                 self._acknowledge(sender, now)
-        self.flushing.fetch(now)
+        self.fetching.ask(now)
         self.announce(now)
         self._ask_refusers(now)
         self._arm(now)

@@ -14,7 +14,7 @@ No datagram may be dropped on the way into its window (lossless.py).
 """
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from ringcast._core import wire
 from ringcast._core.ring_buffer import RingBuffer
@@ -28,12 +28,15 @@ from ringcast.protocols.budget import ReceiveBudget
 from ringcast.protocols.multicast import base as multicast
 from ringcast.protocols.multicast.base import REPEAT, Multicast
 from ringcast.protocols.multicast.become_server_queue import UNBOUNDED, BecomeServerQueue
-from ringcast.protocols.multicast.lossless import Intake
+from ringcast.protocols.multicast.lossless import has_room
 from ringcast.protocols.multicast.resync import RESYNC, UNLIMITED, Resync, Resyncs
 from ringcast.protocols.multicast.retention import keeps_for_others
 from ringcast.protocols.multicast.windows import ReceiveWindow
 from ringcast.protocols.seqnos import Seqno, is_within, later, precedes
 from ringcast.stack import Instant, Packet
+
+if TYPE_CHECKING:
+    from ringcast.protocols.multicast.stable import Stable
 
 QUEUES = 4                              # times max_bytes that may wait for windows
 
@@ -48,35 +51,13 @@ class Counters(multicast.Counters):
     resyncs_received: int = 0
 
 
-class Stability(Protocol):
-    """What NAKACK2 tells STABLE and asks it."""
-
-    def finished(self, urgent: bool, now: Instant) -> None:
-        """The application has finished more; with `urgent`, so much that others must
-        hear of it now."""
-
-    def asked(self, now: Instant) -> None:
-        """A member does not know what we have finished."""
-
-    def stopped(self, now: Instant) -> None:
-        """This member takes no more messages."""
-
-    def slowest(self) -> int | None:
-        """Return the member that has not finished our oldest message, if it is
-        known."""
-
-    def known_of(self, sender: int) -> Seqno | None:
-        """Return up to where all have finished a stream, as far as it is known in this
-        view."""
-
-
 class Nakack2(Multicast):
     """The layer; its arguments are those of Multicast. `stability` is the STABLE layer,
     which sets it."""
 
     protocol = "nakack2"
     counters: Counters
-    stability: Stability
+    stability: "Stable"
 
     def __init__(self, local: Address, config: Config, budget: ReceiveBudget, *,
                  resume: Digest | None = None, receiving: bool = True, offset: Seqno = 0,
@@ -87,7 +68,6 @@ class Nakack2(Multicast):
             self.receive_bytes = UNLIMITED              # its limits are in lossless.py
         self.counters = Counters()
         self.queue = BecomeServerQueue(self._queue_bound(), QUEUES * config.max_bytes)
-        self.intake = Intake(self)
         self.resyncs = Resyncs(self)
         self.unreported_bytes = 0                  # finished since the last vote, of all streams
 
@@ -143,12 +123,21 @@ class Nakack2(Multicast):
         there is one."""
         window = self.windows.get(packet.sender)
         if window is None:
-            if not self.flushing.take_late(packet, now):
+            if not self.fetching.take_late(packet, now):
                 self._enqueue(packet)
             return
         if packet.kind == REPEAT:
             self.resyncs.awaited.discard(packet.sender)
-        self.intake.take(window, packet, now)
+        if self.lossless and not has_room(window, packet, self.config.max_bytes):
+            self.resyncs.drop(window, now)
+            return
+        arrivals = wire.read_data(packet.data, window.ring.low, window.ring.capacity)
+        if arrivals is None:
+            self.counters.num_bad += 1
+            return
+        self.add(window, packet, arrivals, now)
+        if self.lossless and arrivals.beyond:
+            self.resyncs.drop(window, now)
 
     def _enqueue(self, packet: Packet) -> None:
         """Queue a datagram that may belong to a window that will be opened."""
@@ -164,27 +153,21 @@ class Nakack2(Multicast):
         self.queue.add(packet, messages)
         self.counters.num_queue_dropped = self.queue.num_dropped
 
-    def _drain(self, sender: int, window: ReceiveWindow, now: Instant) -> None:
-        """BECOME_SERVER, for one sender: move its datagrams from the queue to its
-        window."""
-        packets, is_complete = self.queue.take(sender)
-        for packet in packets:
-            self._on_data(packet, now)
-        if not is_complete and self.lossless and self.queue.bound == UNBOUNDED:
-            self.resyncs.send(sender, window, now)
-
     # -------------------------------------------------------------------------------------- joining
 
     def begin(self, sender: int, now: Instant) -> None:
+        """BECOME_SERVER, for one sender: move its datagrams from the queue to its
+        window. Over a lossless transport ask for what the queue did not keep."""
         window = self.windows.get(sender)
         if window is not None:
-            self._drain(sender, window, now)
+            for packet in self.queue.take(sender):
+                self._on_data(packet, now)
             if self.lossless:                           # its repeats may have come too early
                 self.resyncs.send(sender, window, now)
 
     def track(self, member: int, start: Seqno) -> None:
-        """Send a new member what was sent before it came and after its start. (There is
-        nothing to track: votes begin anew in each view.)"""
+        """Send a new member what was sent before it came and belongs to its view. (There
+        is nothing to track: votes begin anew in each view.)"""
         is_behind = precedes(start, self.send_window.sent)
         if self.lossless and member != self.local.incarnation and is_behind:
             self.resyncs.want(member, start)
@@ -244,10 +227,9 @@ class Nakack2(Multicast):
         self.stability.finished(urgent, now)
 
     def report(self) -> tuple[dict[int, tuple[Seqno, Seqno]], int]:
-        """Return what to vote: for every sender whose stream has started here, the
-        highest seqno that the application has finished and the highest received; and
-        the credit that each sender has (0: nobody need wait for us). It counts as
-        reported now."""
+        """Return what to vote: for every sender, the highest seqno that the application
+        has finished and the highest received; and the credit that each sender has (0:
+        nobody need wait for us). It counts as reported now."""
         self.unreported_bytes = 0
         for stream in (self.own, *(window.stream for window in self.windows.values())):
             stream.unacked_messages = stream.unacked_bytes = 0
@@ -325,7 +307,7 @@ class Nakack2(Multicast):
                 self.resyncs.watch(sender, window, now)
             if window.stream.scan(now):
                 self.report_finished(window, now)
-        self.flushing.fetch(now)
+        self.fetching.ask(now)
         if self.retransmits:
             self.announce(now)
         self.resyncs.answer(now)
@@ -333,7 +315,7 @@ class Nakack2(Multicast):
 
     def is_busy(self) -> bool:
         windows = self.windows.values()
-        if self.resyncs.wanted or self.flushing.is_busy():
+        if self.resyncs.wanted or self.fetching.is_needed():
             return True
         if any(window.stream.is_incomplete for window in windows):
             return True

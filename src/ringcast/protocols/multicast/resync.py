@@ -63,10 +63,10 @@ class Resyncs:
         self.layer.counters.resyncs_sent += 1
         self.layer.send_control(RESYNC, Resync(window.come_up_to), sender, now)
 
-    def drop(self, num_packets: int, window: ReceiveWindow, now: Instant) -> None:
-        """Have datagrams that were dropped sent again, behind what is missing. Another
+    def drop(self, window: ReceiveWindow, now: Instant) -> None:
+        """Have a datagram that was dropped sent again, behind what is missing. Another
         RESYNC may be under way, but perhaps it has no answer: it may be older."""
-        self.layer.counters.num_dropped_for_resync += num_packets
+        self.layer.counters.num_dropped_for_resync += 1
         sender = window.stream.sender.incarnation
         if sender not in self.awaited:
             self.awaited.add(sender)

@@ -105,7 +105,8 @@ class Stable(Layer):
     # --------------------------------------------------------------------------- what NAKACK2 tells
 
     def finished(self, urgent: bool, now: Instant) -> None:
-        """Vote at once, or at the next interval."""
+        """Vote at once if it is `urgent`, because the application has finished much;
+        otherwise at the next interval."""
         if urgent:
             self._vote(now)
         else:
@@ -117,12 +118,17 @@ class Stable(Layer):
         self._arm(now)
 
     def stopped(self, now: Instant) -> None:
+        """Vote at once that this member takes no more messages."""
         self._vote(now)
 
     def known_of(self, sender: int) -> Seqno | None:
+        """Return up to where all have finished a stream, as far as it is known in this
+        view."""
         return self.known.get(sender)
 
     def slowest(self) -> int | None:
+        """Return the member that has not finished our oldest message, if it is
+        known."""
         return self.awaited.get(self.local.incarnation)
 
     # --------------------------------------------------------------------------------------- voting

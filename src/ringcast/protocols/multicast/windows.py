@@ -1,20 +1,16 @@
 """The windows of a receiver: one for each member that sends to everybody.
 
-A window opens where the members have agreed that its sender's stream begins for us
-(flush.py). What becomes of it when its sender is gone is said there, too.
+A window opens where the members have agreed that its sender's stream begins for us, and
+ends where they agree that it ends, when its sender is gone (flush.py).
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
-from ringcast.address import Address
 from ringcast.protocols.incoming import Incoming
-from ringcast.protocols.retransmission import Gaps
-from ringcast.protocols.seqnos import Seqno
-from ringcast.protocols.stream import Stream
+from ringcast.protocols.multicast.keeping import Part, next_part
+from ringcast.protocols.seqnos import Seqno, earlier, precedes
 
-MOST_ENDED = 1024       # streams of departed senders whose ends are remembered
-MOST_LEAVING = 4        # such streams that are held; more in large groups
+MOST_DEPARTED = 4       # streams of departed senders that are held; more in large groups
 
 
 @dataclass(slots=True)
@@ -25,16 +21,26 @@ class ReceiveWindow(Incoming):
     report_due: bool = True     # the sender may not know what is finished: report it (again)
 
 
-class ReceiveWindows(dict[int, ReceiveWindow]):
-    """The windows of the members in the view, by incarnation. `open_stream` makes the
-    stream of a sender that begins after a seqno."""
+@dataclass(slots=True)
+class Departed(ReceiveWindow):
+    """The stream of a sender that is gone."""
 
-    def __init__(self, open_stream: Callable[[Address, Seqno], Stream]) -> None:
-        super().__init__()
-        self.open_stream = open_stream
+    cut: Seqno = 0                      # where it ends
+    holder: int = 0                     # who has all of it; 0: nobody has more than we
+    parts: tuple[Part, ...] = ()        # what others have, if the holder may have only a part
+    is_held: bool = True                # others may ask for it
+    is_skipped: bool = False            # our application was not shown the view with its sender
 
-    def open(self, sender: Address, offset: Seqno) -> ReceiveWindow:
-        """Open a window for the messages after `offset`."""
-        stream = self.open_stream(sender, offset)
-        window = self[sender.incarnation] = ReceiveWindow(stream, Gaps(offset), offset)
-        return window
+    @property
+    def is_complete(self) -> bool:
+        return not precedes(self.come_up_to, self.cut)
+
+    def source(self) -> tuple[int, Seqno]:
+        """Return who has what comes next, and up to where."""
+        part = next_part(self.parts, self.come_up_to)
+        return (self.holder, self.cut) if part is None else (part.holder,
+                                                             earlier(part.last, self.cut))
+
+    @property
+    def is_delivered(self) -> bool:
+        return self.is_skipped or not precedes(self.ring.hd, self.cut)

@@ -263,7 +263,7 @@ class Receivers(dict[int, ReceiverEntry]):
         """Forget the oldest connections of members that left, if there are more than
         `most`: members that come and go must not fill the memory until their
         connections time out. What the application was not given is not acknowledged. If
-        its sender comes back with the same incarnation, it sends that again."""
+        its sender was only cut off, it sends that again when it is back."""
         gone = [peer for peer in self if peer not in self.context.members]
         for peer in gone[:max(0, len(gone) - most)]:
             entry = self._forget_entry(peer)

@@ -1,0 +1,152 @@
+"""Fetching: how a member gets what it misses of a departed sender.
+
+FETCH asks the holder for it, a member that has everything up to the cut (flush.py), or
+who has the next part (keeping.py).
+HELD brings it: the messages as their sender sent them, with the sender's incarnation in
+front. What the sender itself has sent and comes late counts as well. A holder answers
+as fast as the pace allows, with no more than was asked for (retransmission.py).
+"""
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from ringcast._core import wire
+from ringcast._core.marks import Marks
+from ringcast._core.stamps import Stamps
+from ringcast._core.window import Window
+from ringcast.kinds import Kind
+from ringcast.protocols.multicast.windows import Departed
+from ringcast.protocols.retransmission import Pace, Requests, clipped, requests
+from ringcast.protocols.seqnos import MODULUS, Range, count, earlier, precedes
+from ringcast.protocols.stream import Stream
+from ringcast.stack import Instant, Packet
+
+if TYPE_CHECKING:
+    from ringcast.protocols.multicast.base import Multicast
+
+PREFIX = wire.HEADER_SIZE + 8           # of HELD: the header, and who sent the messages first
+
+
+class Fetch(msgspec.Struct, array_like=True):
+    origin: int                         # the departed sender
+    ranges: list[Range]                 # missing of its messages, inclusive, oldest first
+
+
+FETCH = Kind(20, "fetch", Fetch, about="ranges")        # what I miss of a departed sender
+HELD = Kind(21, "held", messages_at=PREFIX, of_another=True, measured="repeat")     # what I hold
+
+
+class Held(NamedTuple):
+    """Messages of another member, to be sent on."""
+
+    ring: Window
+    marks: Marks
+    stamps: Stamps
+    bundle: int
+
+
+class Fetching:
+    """What one layer asks for and answers. `departed` has the streams of departed
+    senders, by incarnation."""
+
+    def __init__(self, layer: "Multicast", departed: dict[int, Departed]) -> None:
+        self.layer, self.departed = layer, departed
+        self.wanted: dict[int, Requests] = {}       # what members asked for in this turn, by origin
+        self.paces: dict[Stream, Pace] = {}         # of the streams that were asked for
+
+    def forget(self, origin: int, stream: Stream) -> None:
+        """Forget a stream that is not held any more."""
+        self.wanted.pop(origin, None)
+        self.paces.pop(stream, None)
+
+    def is_needed(self) -> bool:
+        """Return whether anything must be fetched."""
+        return self.layer.receiving and bool(self.departed) and any(
+            gone.is_held and not gone.is_complete for gone in self.departed.values())
+
+    def ask(self, now: Instant) -> None:
+        """Ask the holders for what is missing of departed senders."""
+        layer = self.layer
+        if not self.is_needed():
+            return
+        for origin, gone in self.departed.items():
+            if gone.is_complete:
+                continue
+            holder, end = gone.source()
+            missing = [(first, earlier(last, end)) for first, last in gone.gaps.scan(gone.ring)
+                       if not precedes(end, first)]
+            for ranges in requests(missing, layer.config.max_datagram):
+                layer.counters.fetches_sent += 1
+                layer.counters.num_missing_asked += count(ranges)
+                layer.send_control(FETCH, Fetch(origin, ranges), holder, now)
+
+    def note(self, member: int, fetch: Fetch) -> bool:
+        """Note what a member misses, clipped to what we have. Return False if it makes
+        no sense."""
+        window = self.departed.get(fetch.origin) or self.layer.windows.get(fetch.origin)
+        if window is None:
+            return True                 # it has settled, and the FETCH came late
+        wanted = clipped(fetch.ranges, window.ring.low, window.ring.hr)
+        if wanted is None:
+            return False
+        self.wanted.setdefault(fetch.origin, Requests()).add(member, wanted)
+        return True
+
+    def answer(self, now: Instant) -> None:
+        """Answer the FETCHes of a batch together, as far as the pace allows."""
+        if not self.wanted:
+            return
+        layer, wanted = self.layer, self.wanted
+        self.wanted = {}
+        for origin, requested in wanted.items():
+            window = self.departed.get(origin) or layer.windows.get(origin)
+            if window is None:
+                continue
+            held = self._held(window.stream)
+            pace = self.paces.setdefault(window.stream, Pace(layer.config.max_bytes))
+            for dest, ranges in requested.take(held.ring.low).items():
+                prefix = layer.stack.header(HELD, dest) + origin.to_bytes(8, "little")
+                datagrams, messages = pace.pack(held, ranges, prefix, layer.pause, now)
+                layer.counters.held_sent += messages
+                layer.send_datagrams(HELD, dest, datagrams, now)
+
+    def _held(self, stream: Stream) -> Held:
+        """Return what is kept of a stream, delivered or not, with all flags."""
+        marks = stream.marks
+        if stream.kept_marks is not None and stream.kept_marks.flags:
+            marks = Marks()
+            marks.flags.update(stream.kept_marks.flags | stream.marks.flags)
+        return Held(stream.ring, marks, stream.stamps, self.layer.send_window.bundle)
+
+    def take_held(self, packet: Packet, now: Instant) -> bool:
+        """Add the messages of a HELD to the stream of a departed sender. Return False
+        if the datagram is damaged."""
+        if len(packet.data) < PREFIX:
+            return False
+        gone = self.departed.get(HELD.origin(packet.data) or 0)
+        return gone is None or self._add(gone, packet, PREFIX, now)
+
+    def take_late(self, packet: Packet, now: Instant) -> bool:
+        """Add what comes late from a departed sender itself. Return whether the sender
+        is one."""
+        gone = self.departed.get(packet.sender)
+        if gone is None:
+            return False
+        if not self._add(gone, packet, wire.HEADER_SIZE, now):
+            self.layer.counters.num_bad += 1
+        return True
+
+    def _add(self, gone: Departed, packet: Packet, prefix: int, now: Instant) -> bool:
+        """Add messages up to the cut. Return False if the datagram is damaged."""
+        if gone.is_complete:
+            return True
+        ring = gone.ring
+        room = (gone.cut - ring.low) % MODULUS if precedes(ring.low, gone.cut) else 0
+        arrivals = wire.read_data(packet.data, ring.low, min(room, ring.capacity), prefix)
+        if arrivals is None:
+            return False
+        added = self.layer.add(gone, packet, arrivals, now)
+        if packet.kind == HELD:
+            self.layer.counters.held_received += added
+        return True
