@@ -42,7 +42,7 @@ class End:
         self.view(*members)
 
     def view(self, *members):
-        self.layer.view(View(1, members), {}, self.now)
+        self.layer.view(View(1, members), self.now)
         return self.done()
 
     def tell(self, dest, *payloads, flags=0):

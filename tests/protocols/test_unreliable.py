@@ -13,7 +13,7 @@ A, B = Address("A", 1), Address("B", 2)
 def stack_of(address, receiving=True):
     layer = Unreliable(address, receiving=receiving)
     stack = Stack([layer], local=address, group="g")
-    layer.view(View(5, (A, B)), {}, 0)
+    layer.view(View(5, (A, B)), 0)
     return layer, stack
 
 

@@ -13,7 +13,7 @@ OPTIONS = {"heartbeat_interval": 20, "suspect_timeout": 200, "form_margin": 50, 
 def grouped(stack="mcast-udp", names="ABC", seed=0, loss=0.0, **options):
     """Return a group in which B has sent something, and died in the middle of it."""
     network = Network(delay=(50_000, 500_000), **({} if stack.endswith("tcp") else {"loss": loss}))
-    group = Cluster(names, seed=seed, stack=stack, forms=True, network=network,
+    group = Cluster(names, seed=seed, stack=stack, network=network,
                     **(OPTIONS | options)).start()
     group.settle()
     return group

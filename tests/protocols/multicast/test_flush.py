@@ -15,14 +15,13 @@ from ringcast._core import wire
 from ringcast.config import configure
 from ringcast.protocols.budget import ReceiveBudget
 from ringcast.protocols.frag import cut as fragments_of
-from ringcast.protocols.multicast import flush as flushes
 from ringcast.protocols.multicast.base import DATA, HIGHEST, REPEAT, XMIT_REQ
-from ringcast.protocols.multicast.flush import FETCH, HELD, MOST_PENDING, Agreed
+from ringcast.protocols.multicast.fetching import FETCH, HELD, Fetch
+from ringcast.protocols.multicast.flush import MOST_PENDING, Agreed
 from ringcast.protocols.multicast.mcast import ACK
 from ringcast.protocols.multicast.resync import RESYNC
 from ringcast.protocols.multicast.stable import STABILITY, VOTE, Stable
-from ringcast.protocols.multicast.starts import START, Start
-from ringcast.protocols.multicast.windows import MOST_LEAVING
+from ringcast.protocols.multicast.windows import MOST_DEPARTED
 from ringcast.stack import Stack
 from ringcast.stacks import STACKS
 from ringcast.view import View
@@ -42,7 +41,7 @@ class Process:
         self.address = Address(name, next(wire.incarnations))
         config = configure(OPTIONS | options, protocol)
         spec = STACKS[protocol]
-        self.multicast = spec.multicast(self.address, config, ReceiveBudget(1 << 22), flushes=True,
+        self.multicast = spec.multicast(self.address, config, ReceiveBudget(1 << 22),
                                         receiving=receiving, lossless=spec.is_lossless)
         layers = [Stable(self.address, config, self.multicast)] if spec.votes else []
         self.stack = Stack([*layers, self.multicast], local=self.address, group="group")
@@ -227,7 +226,7 @@ class Membership:
         for process in members:
             agreed = self.agreed(process, reports)
             process.multicast.agree(agreed)
-            process.multicast.view(view, {}, self.wire.now)
+            process.multicast.view(view, self.wire.now)
             process.turn()
             if one_by_one:
                 self.wire.run(one_by_one)
@@ -462,7 +461,7 @@ def test_a_joiner_gets_exactly_what_is_behind_the_cuts(protocol):
     network.rest()
     assert c.got(a) == numbered("A", 31, 45) and a.got(c) == b.got(c) == numbered("C", 1, 5)
     assert b.got(a, 2) == c.got(a, 2) and c.views() == [2]
-    assert a.multicast.unacked() == 0 and not a.multicast.starts.joiners
+    assert a.multicast.unacked() == 0
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
@@ -477,7 +476,7 @@ def test_it_does_not_matter_whether_sender_or_joiner_has_the_view_first(protocol
     agreed = {process: membership.agreed(process, reports) for process in order}
     for process in order:
         process.multicast.agree(agreed[process])
-        process.multicast.view(view, {}, network.now)
+        process.multicast.view(view, network.now)
         process.turn()
         process.installed = 2
         network.run(30)
@@ -498,7 +497,7 @@ def join_late(network, membership, a, b):
     for processes in ([a, b], [c]):
         for process in processes:
             process.multicast.agree(membership.agreed(process, reports))
-            process.multicast.view(view, {}, network.now)
+            process.multicast.view(view, network.now)
             process.turn()
         network.run(20)
         yield c
@@ -607,7 +606,7 @@ def test_the_last_view_of_an_idle_group_comes_without_a_message(protocol):
     assert a.views() == b.views() == [1, 2]                     # in the turn that installs it
     membership.change([a])
     network.rest()
-    assert a.views() == [1, 2, 3] and a.multicast.is_ready()
+    assert a.views() == [1, 2, 3]
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
@@ -828,7 +827,7 @@ def test_a_stream_that_no_member_holds_ends_with_what_has_come(protocol, holder)
     a.multicast.agree(Agreed({a.incarnation: 0, b.incarnation: 0, c.incarnation: 8},
                              {c.incarnation: holder} if holder else {},
                              frozenset([a.incarnation, b.incarnation])))
-    a.multicast.view(View(2, (a.address, b.address)), {}, network.now)
+    a.multicast.view(View(2, (a.address, b.address)), network.now)
     a.turn()
     assert a.multicast.is_complete() and a.views() == [1, 2] and a.got(c) == numbered("C", 1, 5)
 
@@ -969,7 +968,7 @@ def test_a_fetch_is_answered_with_no_more_than_asked_and_no_faster_than_the_pace
     a.finishes = False
     assert c.send(*[bytes(500)] * 100) == 100
     network.run(20)
-    fetch = a.stack.control(FETCH, flushes.Fetch(c.incarnation, [(1, 2**40)]), b.incarnation).data
+    fetch = a.stack.control(FETCH, Fetch(c.incarnation, [(1, 2**40)]), b.incarnation).data
     for _ in range(20):
         b.inbox.append(fetch)
         b.turn()
@@ -981,7 +980,7 @@ def test_a_fetch_is_answered_with_no_more_than_asked_and_no_faster_than_the_pace
 @pytest.mark.parametrize("ranges", [[(-1, 3)], [(1, -1)], [(1, 1)] * 3000])
 def test_a_fetch_that_makes_no_sense_is_counted(ranges):
     _, _, a, b, c = group()
-    b.inbox.append(a.stack.control(FETCH, flushes.Fetch(c.incarnation, ranges), 0).data)
+    b.inbox.append(a.stack.control(FETCH, Fetch(c.incarnation, ranges), 0).data)
     b.turn()
     assert b.multicast.counters.num_bad == 1
 
@@ -991,7 +990,7 @@ def test_a_fetch_of_what_we_do_not_have_is_not_answered():
     c.send(*numbered("C", 1, 5))
     network.run(20)
     for origin, ranges in [(4711, [(1, 5)]), (c.incarnation, [(6, 9)]), (c.incarnation, [(5, 1)])]:
-        b.inbox.append(a.stack.control(FETCH, flushes.Fetch(origin, ranges), 0).data)
+        b.inbox.append(a.stack.control(FETCH, Fetch(origin, ranges), 0).data)
         b.turn()
     assert not network.num_sent(HELD)
 
@@ -1028,7 +1027,7 @@ def test_held_says_whose_messages_it_has_and_has_no_conn_id():
 def test_departed_streams_that_nobody_takes_are_bounded():
     network, membership, a = group(names="A")
     a.finishes, a.room = False, 0
-    for number in range(MOST_LEAVING + 3):
+    for number in range(MOST_DEPARTED + 3):
         b = network.add(f"B{number}")
         membership.install(membership.prepare([a, b]))
         membership.settle([a, b])
@@ -1037,12 +1036,12 @@ def test_departed_streams_that_nobody_takes_are_bounded():
         b.alive = False
         membership.install(membership.prepare([a]))
         membership.settle([a])
-    assert len(a.multicast.flushing.departed) == MOST_LEAVING
+    assert len(a.multicast.flushing.departed) == MOST_DEPARTED
     assert a.multicast.counters.num_gone_undelivered == 2 * 3
     a.finishes, a.room = True, 100
     a.request_turn()
     network.rest()
-    assert len(a.got(b)) == 2 and a.views() == list(range(1, 2 * (MOST_LEAVING + 3) + 2))
+    assert len(a.got(b)) == 2 and a.views() == list(range(1, 2 * (MOST_DEPARTED + 3) + 2))
     assert not a.multicast.flushing.departed
 
 
@@ -1236,16 +1235,7 @@ def test_a_sender_asks_a_new_member_for_its_credit_if_the_first_ack_was_lost():
     membership.settle([a, b, c])
     network.rest()
     assert c.incarnation in a.multicast.budgets and c.incarnation in b.multicast.budgets
-    assert a.multicast.is_ready() and not a.multicast.is_busy()
-
-
-def test_a_start_means_nothing_to_members_that_agree():
-    _, _, a, b = group(names="AB")
-    for sender in (a.incarnation, 4711):
-        body = msgspec.msgpack.encode(Start(5, 1))
-        b.inbox.append(wire.make_datagram(START, b.stack.group, sender, 0, body))
-        b.turn()
-    assert b.window(a).ring.hd == 0 and not b.multicast.starts.deferred
+    assert not a.multicast.is_busy()
 
 
 def test_votes_of_a_view_go_on_in_the_next():

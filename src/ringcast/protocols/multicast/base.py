@@ -53,7 +53,7 @@ class XmitReq(msgspec.Struct, array_like=True):
 class Highest(msgspec.Struct, array_like=True):
     seqno: Seqno                        # highest sent
     low: Seqno                          # all members have finished everything up to here ...
-    view_id: int                        # ... all of this view
+    view_id: int                        # ... all of this view; 0: say what you have finished
 
 
 DATA = Kind(1, "data", messages_at=wire.HEADER_SIZE)  # sent for the first time
