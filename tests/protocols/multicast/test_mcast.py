@@ -5,8 +5,9 @@ import itertools
 
 import msgspec
 import pytest
+from agreed import agreed_view
 
-from ringcast import Address, Batch, Digest, Flag
+from ringcast import Address, Batch, Flag
 from ringcast._core import wire
 from ringcast._core.marks import Marks
 from ringcast._core.stamps import Stamps
@@ -14,9 +15,6 @@ from ringcast.address import EVERYONE
 from ringcast.config import configure
 from ringcast.protocols.budget import ReceiveBudget
 from ringcast.protocols.multicast import base as multicast, mcast
-from ringcast.protocols.multicast.starts import START, Start
-from ringcast.protocols.multicast.windows import MOST_LEAVING
-from ringcast.protocols.static_members import HELLO
 from ringcast.sim.cluster import Cluster
 from ringcast.sim.network import MS, Network
 from ringcast.stack import Stack
@@ -46,6 +44,17 @@ def counters(member):
 def control(group, source, kind, body, dest=EVERYONE):
     """A control datagram as `source` would send it."""
     return group[source].stack.control(kind, body, dest).data
+
+
+def words(group):
+    """From now on: the kind of each datagram of the layer."""
+    log = []
+
+    def note(source, dest, datagram):
+        if datagram[3] in {*multicast.Multicast.kinds, mcast.ACK}:
+            log.append(datagram[3])
+    group.observer.sent = note
+    return log
 
 
 def window(group, receiver, sender):
@@ -109,21 +118,6 @@ def test_a_sender_blocks_when_its_window_is_full_and_a_purge_unblocks_it():
     assert group["A"].send(*payloads("A", 65, 100)) == 20
 
 
-def test_a_receiver_drops_what_is_beyond_its_window_and_gets_it_later():
-    group = Cluster("AB", **OPTIONS)
-    group.start("A", capacity=200).start("B", capacity=50)
-    group.run(500)
-    group["B"].endpoint.max_undelivered = 0
-    group["A"].send(*payloads("A", 1, 120))
-    group.run(100)
-    assert counters(group["B"]).num_out_of_window >= 70
-    assert window(group, "B", "A").ring.hr == 50
-    group["B"].endpoint.max_undelivered = 1000
-    group["B"].turn([])
-    group.settle()
-    assert got(group, "B", "A") == payloads("A", 1, 120)
-
-
 def test_the_minimum_of_the_ack_map_is_what_is_purged():
     group = cluster()
     group.network.cut = {("C", "A")}
@@ -182,7 +176,8 @@ def test_decision_4_bounds_of_a_receive_window_on_both_sides():
     ring = window(group, "B", "A").ring
     low = ring.low
     header = group["A"].stack.header(multicast.DATA)
-    for seqno, accepted in [(low, False), (low + 65, False), (low + 64, True), (low + 1, True),
+    for seqno, accepted in [(low, False), (low + ring.capacity + 1, False),
+                            (low + ring.capacity, True), (low + 1, True),
                             (low + 1, False)]:
         other = mcast.RingBuffer(1, seqno - 1)
         other.send(b"m")
@@ -217,23 +212,23 @@ def test_decision_8_a_lost_last_ack_is_sent_again():
 
 
 def test_decision_8_a_member_that_is_dead_is_not_told_the_same_at_full_rate_for_ever():
-    group = cluster()
+    group = cluster(suspect_timeout=60_000)
     group["C"].crash()
     group["A"].send(*payloads("A", 1, 3))
     group.run(1000)
-    sent = group.sent_datagrams
+    said = words(group)
     group.run(10_000)
     looks = 10_000 / 3
-    assert looks / 64 <= group.sent_datagrams - sent <= 3 * looks / 64 + 10
+    assert looks / 64 <= len(said) <= 3 * looks / 64 + 10
 
 
 def test_decision_8_there_is_silence_when_everything_is_acknowledged():
     group = cluster()
     group["A"].send(*payloads("A", 1, 50))
     group.settle()
-    sent = group.sent_datagrams
+    said = words(group)
     group.run(60_000)
-    assert group.sent_datagrams == sent
+    assert not said
 
 
 def test_decision_9_only_a_gap_seen_before_is_asked_for():
@@ -266,10 +261,10 @@ def test_decision_9_a_request_is_bounded_by_a_datagram():
 
 @pytest.mark.parametrize("seed", range(30))
 def test_decision_10_a_join_under_load_stalls_nobody(seed):
-    """A member comes (or comes back) while others send: it gets a suffix of every
-    stream, and nobody blocks for ever."""
+    """A member dies and another comes in its name while others send: that one gets a
+    suffix of every stream, and nobody blocks for ever."""
     group = Cluster("ABC", seed=seed, network=Network(loss=0.1, delay=(50_000, 4 * MS)),
-                    **OPTIONS).start()
+                    suspect_timeout=200, heartbeat_interval=20, **OPTIONS).start()
     group.run(400)
     sent = {"A": 0, "B": 0}
 
@@ -296,39 +291,6 @@ def test_decision_10_a_join_under_load_stalls_nobody(seed):
             assert got(group, receiver, name) == payloads(name, 1, sent[name])
 
 
-def test_decision_10_a_member_that_comes_back_goes_on_behind_what_it_has():
-    """The recorder's incarnation: killed, started again with the digest of what it had
-    made durable; nothing between is lost."""
-    group = cluster("AB")
-    group["A"].send(*payloads("A", 1, 20))
-    group.settle()
-    group["B"].consumer.finish_after = None
-    group["A"].send(*payloads("A", 21, 40))
-    group.run(100)
-    group["B"].crash()
-    group["A"].send(*payloads("A", 41, 60))
-    group.run(300)
-    a = group["A"].address
-    group.start("B", resume=Digest({a: 20}))
-    group.settle()
-    assert group["B"].consumer.first[a] == 21 and got(group, "B", "A") == payloads("A", 21, 60)
-    assert group["A"].multicast.unacked() == 0
-
-
-def test_decision_10_a_digest_that_is_too_old_is_moved_forward_by_the_sender():
-    group = cluster("AB")
-    group["A"].send(*payloads("A", 1, 50))
-    group.settle()
-    a = group["A"].address
-    group["B"].crash()
-    group.start("B", resume=Digest({a: 10}))
-    group.run(500)
-    group["A"].send(*payloads("A", 51, 60))
-    group.settle()
-    assert group["B"].consumer.first[a] == 51
-    assert got(group, "B", "A") == payloads("A", 51, 60)
-
-
 def test_decision_11_views_acks_and_requests_do_not_wait_behind_a_full_window():
     group = cluster()
     group["C"].crash()
@@ -339,7 +301,7 @@ def test_decision_11_views_acks_and_requests_do_not_wait_behind_a_full_window():
     group["A"].exclude("C")
     group["A"].turn()
     group.run(300)
-    assert group["B"].views[-1].names == ("A", "B")
+    assert sorted(group["B"].views[-1].names) == ["A", "B"]
     assert group["A"].send(*payloads("A", 65, 100)) == 36
 
 
@@ -351,7 +313,7 @@ def test_decision_12_a_blocked_sender_is_released_when_the_slowest_leaves():
     assert group["A"].send(b"no room") == 0
     writable = group["A"].producer.num_rooms
     group["A"].exclude("C")
-    group["A"].turn()
+    group.run(50)
     assert group["A"].producer.num_rooms > writable
     assert group["A"].multicast.send_window.ring.low == 64
 
@@ -408,7 +370,7 @@ def test_a_partition_stops_senders_and_heals_without_loss():
     group = cluster()
     group.network.cut = {("A", "C"), ("C", "A"), ("B", "C"), ("C", "B")}
     taken = group["A"].send(*payloads("A", 1, 100))
-    group.run(3000)
+    group.run(1500)
     assert taken == 64 and group["A"].send(b"x") == 0
     group.network.cut = set()
     group.settle()
@@ -434,7 +396,7 @@ def test_what_a_lossy_link_costs_is_bounded():
 @pytest.mark.parametrize(("kind", "body"), [
     (mcast.ACK, mcast.Ack(11, 1000)), (mcast.ACK, mcast.Ack(2**62, 1000)), (mcast.ACK,
                                                                             mcast.Ack(-1, 1000)),
-    (mcast.ACK, mcast.Ack(5, -1)), (START, Start(-5, 1)),
+    (mcast.ACK, mcast.Ack(5, -1)),
     (multicast.HIGHEST, multicast.Highest(-(2**63))),
     (multicast.XMIT_REQ, multicast.XmitReq([(-3, 4)])), (multicast.XMIT_REQ,
                                                          multicast.XmitReq([(1, 1)] * 3000)),
@@ -455,7 +417,7 @@ def test_decision_24_what_cannot_be_is_counted_and_changes_nothing(kind, body):
 def test_decision_24_a_forged_highest_is_clipped_to_the_window():
     group = cluster("AB")
     group["B"].turn([control(group, "A", multicast.HIGHEST, multicast.Highest(2**62))])
-    assert window(group, "B", "A").ring.hr == 64
+    assert window(group, "B", "A").ring.hr == 128
     group.run(100)
     assert counters(group["B"]).xmit_reqs_sent <= 11
 
@@ -547,27 +509,13 @@ def test_the_rest_of_a_leavers_stream_is_delivered_up_to_the_first_gap():
     group["B"].multicast.windows[group["A"].address.incarnation].ring.add(12, b"behind a gap")
     group["A"].crash()
     group["B"].exclude("A")
-    group["B"].turn()
+    group.run(50)
     assert group["A"].address.incarnation not in group["B"].multicast.windows
     group["B"].endpoint.max_undelivered = 100
     group["B"].turn([])
     group["B"].turn([])
     assert got(group, "B", "A") == payloads("A", 1, 10)
-    assert counters(group["B"]).num_gone_undelivered == 1
-    assert group["B"].multicast.windows.leaving == []
-
-
-def test_decision_24_lives_that_come_and_go_do_not_fill_the_memory_of_a_slow_application():
-    group = cluster("AB")
-    group["B"].endpoint.max_undelivered = 0
-    for _ in range(10):
-        group["A"].send(*payloads("A", 1, 10))
-        group.run(5)
-        group["A"].crash()
-        group.start("A")
-        group.run(300)
-    assert len(group["B"].multicast.windows.leaving) == MOST_LEAVING
-    assert counters(group["B"]).num_gone_undelivered == 10 * (10 - MOST_LEAVING)
+    assert not group["B"].multicast.flushing.departed
 
 
 def test_decision_24_oob_messages_of_lives_that_come_and_go_do_not_flood_a_slow_application():
@@ -582,14 +530,17 @@ def test_decision_24_oob_messages_of_lives_that_come_and_go_do_not_flood_a_slow_
                       local=incarnation, group="g")
         window = other.layers[0].send_window
         window.push_many(payloads("A", 1, 8), 0, Flag.OOB)
-        layer.view(View(number, (incarnation, local)), {}, 0)
-        start = other.control(START, Start(0, number)).data
-        stack.receive([start, *window.frame(other.header(multicast.DATA))], 0)
+        agreed_view(layer, View(number, (incarnation, local)))
+        stack.receive(window.frame(other.header(multicast.DATA)), 0)
         stack.deliver(-handed, 0)
         handed += sum(map(len, stack.take().deliveries))
     assert 8 <= handed <= 8 + 8
-    stack.deliver(100, 0)
-    assert sum(map(len, stack.take().deliveries)) > 8, "what had to wait comes when there is room"
+    came = 0
+    while stack.effects.arrived or not came:
+        stack.take()
+        stack.deliver(100, 0)
+        came += sum(map(len, stack.effects.deliveries))
+    assert came > 8, "what had to wait comes when there is room"
 
 
 def test_the_socket_buffer_is_shared_by_those_who_send():
@@ -621,73 +572,4 @@ def test_a_member_that_takes_nothing_is_believed_wherever_the_seqnos_are(offset)
     group.run(500)
     group["A"].send(*payloads("A", 1, 60))
     group.settle()
-    assert group["A"].multicast.unacked() == 0 and group["A"].multicast.is_ready()
-
-
-def test_a_start_of_an_earlier_admission_is_not_heeded():
-    """C is taken out while it joins, and let in again: the START of the first time
-    comes late."""
-    group = Cluster("ABC", **OPTIONS).start("C")
-    c = group["C"].incarnation
-
-    def tells_c_of_itself(source, target, datagram):
-        """What C needs for its first view, while the others have theirs."""
-        hello = HELLO.decode(datagram)
-        return target == "C" and hello is not None and hello.table["C"].incarnation == c
-
-    group.network.discard = tells_c_of_itself
-    group.start("A", "B")
-    starts = []
-    group.observer.sent = lambda source, dest, datagram: starts.append(datagram) if (
-        source.name == "B" and dest == group["C"].incarnation
-        and wire.open_datagram(datagram, source.stack.group).kind == START) else None
-    group.run(500)
-    assert len(group["A"].views) == len(group["B"].views) == 1 and group["C"].views == []
-    early = starts[0]
-    group.network.cut = {("A", "C"), ("B", "C")}
-    group["A"].exclude("C")
-    group.run(300)
-    group["B"].send(*payloads("B", 1, 3))
-    group.run(300)
-    assert group["B"].multicast.send_window.ring.low == 3
-    group.network.cut = set()
-    group.network.discard = lambda source, target, datagram: source == "B" and datagram in starts
-    group.run(500)
-    assert group["C"].views[-1].names == ("A", "B", "C")
-    group["C"].turn([early])
-    group["B"].send(*payloads("B", 4, 6))
-    group.run(50)
-    group.network.discard = None
-    group.settle()
-    assert got(group, "C", "B") == payloads("B", 4, 6)
-    assert group["C"].consumer.first[group["B"].address] == 4
-    assert group["B"].multicast.unacked() == 0
-
-
-def test_what_comes_before_the_start_waits_for_it():
-    """B comes back with a digest after it was taken out: what is still in flight
-    continues the digest, but not for long."""
-    group = cluster("AB")
-    group["A"].send(*payloads("A", 1, 10))
-    group.settle()
-    a = group["A"].address
-    group["B"].crash()
-    group["A"].exclude("B")
-    group.run(300)
-    in_flight = []
-    group.observer.sent = lambda source, dest, datagram: (
-        in_flight.append(datagram) if source.name == "A" and not dest else None)
-    group["A"].send(*payloads("A", 11, 40))
-    assert group["A"].multicast.send_window.ring.low == 40
-    group.network.discard = lambda source, target, datagram: source == "A" and (
-        wire.open_datagram(datagram, group["A"].stack.group).kind == START)
-    group.start("B", resume=Digest({a: 10}))
-    group.run(500)
-    assert group["B"].views[-1].names == ("A", "B")
-    group["B"].turn(in_flight[:1])
-    assert window(group, "B", "A").ring.hr > 10 and got(group, "B", "A") == []
-    group.network.discard = None
-    group.run(500)
-    group["A"].send(*payloads("A", 41, 45))
-    group.settle()
-    assert got(group, "B", "A") == payloads("A", 41, 45) and group["A"].multicast.unacked() == 0
+    assert group["A"].multicast.unacked() == 0
