@@ -10,7 +10,6 @@ from ringcast import Address
 from ringcast._core import wire
 from ringcast.kinds import Kind, takes
 from ringcast.protocols.multicast import base as multicast, mcast, stable
-from ringcast.protocols.multicast.starts import START
 from ringcast.protocols.parts import PART
 from ringcast.protocols.unicast3 import control
 from ringcast.sim.cluster import Cluster
@@ -211,7 +210,7 @@ def test_what_a_datagram_says():
     assert multicast.XMIT_REQ.conn_id(request) is None
     vote = said(stable.VOTE, msgspec.msgpack.encode(stable.Vote(1, True, 1, {})))
     assert stable.VOTE.ranges(vote) == [] and stable.VOTE.timestamp(vote) is None
-    for kind, datagram in ((START, b""), (control.CLOSE, b"\xc1"),
+    for kind, datagram in ((multicast.HIGHEST, b""), (control.CLOSE, b"\xc1"),
                            (multicast.DATA, b"x" * 40), (SHOUT, b"hello")):
         assert kind.ranges(said(kind, datagram)) == []
         assert kind.timestamp(said(kind, datagram)) is None

@@ -10,9 +10,7 @@ from ringcast._core import wire
 from ringcast.address import EVERYONE
 from ringcast.protocols.multicast import base as multicast, mcast, stable
 from ringcast.protocols.multicast.stable import Vote
-from ringcast.protocols.multicast.starts import START, LaterStart
 from ringcast.protocols.seqnos import MODULUS, united, without
-from ringcast.protocols.static_members import FARTHEST, HELLO, HIGHEST, Hello, Line
 from ringcast.protocols.unicast3 import control
 from ringcast.sim.cluster import Cluster
 
@@ -22,8 +20,12 @@ MCAST = STACKS[:2]
 
 def group_of(stack="mcast-udp", names="ABC", **options):
     options = {"capacity": 64, "max_bundle_size": 600} | options
-    group = Cluster(names, stack=stack, **options).start()
+    group = Cluster(names, stack=stack, **options).start(names[0])
+    group.run(500)                              # the first is the coordinator
+    group.start(*names[1:])
     group.run(500)
+    assert group[names[0]].views[-1].members[0].name == names[0]
+    assert {len(member.views[-1]) for member in group.living()} == {len(names)}
     return group
 
 
@@ -72,7 +74,7 @@ def test_one_refusal_in_the_name_of_a_joiner_ends_no_stream():
     group = group_of(names="AC")
     group["C"].crash()
     group.start("C")
-    while not group["A"].multicast.starts.joiners:
+    while group["C"].incarnation not in group["A"].multicast.members:
         group.run(0.01)
     unheard(group, "A", "C")
     forge(group, "C", mcast.ACK, mcast.Ack(0, 0), to="A")
@@ -109,96 +111,6 @@ def test_who_was_not_waited_for_and_acknowledges_is_waited_for_again():
     group.run(100)
     heal(group)
     assert_all_have(group, "A", numbered(1, 20))
-
-
-# -------------------------------------------------------------------------------- a later beginning
-
-@pytest.mark.parametrize("stack", STACKS)
-@pytest.mark.parametrize("epoch", [1, 1 << 60])
-def test_a_start_of_a_process_that_nobody_has_heard_of_moves_no_stream(stack, epoch):
-    group = group_of(stack)
-    group["A"].send(*numbered(1, 20))
-    group.settle()
-    forge(group, "A", START, LaterStart(40, group["B"].views[-1].id, epoch),
-          to="B")
-    group["A"].send(*numbered(21, 60))
-    group.settle()
-    assert_all_have(group, "A", numbered(1, 60))
-
-
-@pytest.mark.parametrize("stack", STACKS)
-def test_a_life_that_comes_back_after_that_is_heard(stack):
-    """The forged epoch is not kept in place of the true one."""
-    group = Cluster("PAB", stack=stack).start("P", receiving=False).start("A", "B")
-    group.run(1000)
-    group["P"].send(*numbered(1, 20))
-    group.settle()
-    forge(group, "P", START, LaterStart(0, group["B"].views[-1].id, 1 << 60),
-          to="B")
-    former = group["P"]
-    former.crash()
-    group["A"].exclude("P")
-    group["B"].exclude("P")
-    group.run(500)
-    group.start("P", former=former, acked=10, receiving=False)
-    group["P"].send(*numbered(21, 30))
-    group.run(3000)
-    assert group.owed() is None, group.owed()
-    for name in "AB":
-        assert group[name].consumer.got[group["P"].address] == numbered(1, 30)
-
-
-# ------------------------------------------------------------------------------ the last generation
-
-def hello(name, table, **fields):
-    return Hello(name, name, table, False, {}, **fields)
-
-
-@pytest.mark.parametrize("generation", [FARTHEST + 2, HIGHEST, 2**22 - 1])
-@pytest.mark.parametrize("incarnation", [0, 0x5555_0000_0005])
-def test_no_hello_takes_a_name_for_good(generation, incarnation):
-    """Somebody says of C that it is vacant, or another's, in the last generation there
-    is: C comes back all the same."""
-    group = group_of()
-    for name, other in (("A", "B"), ("B", "A"), ("A", "C")):
-        forge(group, name, HELLO, hello(name, {"C": Line(generation, incarnation)}), to=other)
-    group["A"].exclude("C")
-    group.run(1000)
-    group["C"].crash()
-    group.start("C")
-    group["C"].send(*numbered(1, 20))
-    group.run(3000)
-    assert group["A"].views[-1].names == ("A", "B", "C")
-    assert_all_have(group, "C", numbered(1, 20))
-
-
-def test_no_hello_takes_the_name_of_a_member_that_starts():
-    group = Cluster("AB").start("A")
-    forged = hello("B", {"A": Line(2**22 - 1, 0x5555_0000_0005),
-                         "B": Line(2**22 - 1, 0x5555_0000_0006)})
-    sender = 0x5555_0000_0006
-    group["A"].turn([wire.make_datagram(HELLO, group["A"].stack.group, sender, EVERYONE,
-                                        msgspec.msgpack.encode(forged))])
-    group.start("B")
-    group.run(3000)
-    assert group["A"].views[-1].names == group["B"].views[-1].names == ("A", "B")
-
-
-@pytest.mark.parametrize("restarts", [1, 60])
-def test_who_missed_many_lives_of_a_name_hears_of_the_last(restarts):
-    """The bound is far above what a partition hides."""
-    group = group_of()
-    group.network.cut = {(name, "C") for name in "AB"} | {("C", name) for name in "AB"}
-    for _ in range(restarts):
-        group["A"].exclude("B")
-        group["B"].crash()
-        group.start("B")
-        group.run(250)
-    line = group["A"].members.table["B"]
-    assert line.generation > restarts
-    group.network.cut = set()
-    group.run(3000)
-    assert group["C"].members.table["B"] == line and group["C"].views[-1] == group["A"].views[-1]
 
 
 # --------------------------------------------------------------------------- messages to one member
@@ -380,8 +292,8 @@ def test_one_vote_far_ahead_says_nothing_of_what_is_sent_later(far):
     group.settle()
     forge(group, "C", stable.VOTE, vote(group, "C", B=(far, far), C=(0, 0)), to="A")
     group.run(100)
-    group["C"].stack.layers[3].asked(group.now)  # it votes, as it does while anything is not
-                                                 # settled
+    # It votes, as it does while anything is not settled.
+    group["C"].stack.layer(stable.Stable).asked(group.now)
     group.run(100)
     unheard(group, "B", "C")
     group["B"].send(*numbered(6, 20))

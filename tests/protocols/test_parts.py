@@ -6,8 +6,8 @@ from hypothesis import given, strategies as st
 
 from ringcast._core import wire
 from ringcast.address import EVERYONE, Address
+from ringcast.protocols.membership.messages import INSTALL
 from ringcast.protocols.parts import HEAD, MOST_BYTES, MOST_OPEN, PART, Parts
-from ringcast.protocols.static_members import HELLO
 from ringcast.sim.cluster import Cluster
 from ringcast.stack import Layer, Packet, Stack
 
@@ -37,12 +37,12 @@ class End:
     def send(self, size, dest=EVERYONE):
         """Send a datagram of about this size. Return it as its receiver must see it,
         and the datagrams on the wire."""
-        data = wire.make_datagram(HELLO, self.stack.group, self.address.incarnation, dest,
+        data = wire.make_datagram(INSTALL, self.stack.group, self.address.incarnation, dest,
                                   bytes(range(256)) * (size // 256 + 1))
-        self.top.below.send([Packet(HELLO, self.address.incarnation, dest, data)], 0)
+        self.top.below.send([Packet(INSTALL, self.address.incarnation, dest, data)], 0)
         sent = [datagram for _, datagram in self.stack.take().packets]
         assert all(len(each) <= DATAGRAM for each in sent)
-        return (HELLO, self.address.incarnation, dest, data), sent
+        return (INSTALL, self.address.incarnation, dest, data), sent
 
 
 @given(st.lists(st.tuples(st.integers(2, 4), st.sampled_from([0, 300, 5000, 60_000])), min_size=1,
@@ -110,7 +110,7 @@ def test_parts_that_make_no_sense_are_counted(body):
     assert (receiver.parts.num_bad, receiver.parts.partials, receiver.top.got) == (1, {}, [])
 
 
-@pytest.mark.parametrize("kind, sender, dest", [(PART, 2, 0), (HELLO, 3, 0), (HELLO, 2, 1)])
+@pytest.mark.parametrize("kind, sender, dest", [(PART, 2, 0), (INSTALL, 3, 0), (INSTALL, 2, 1)])
 def test_nobody_speaks_for_another_in_parts(kind, sender, dest):
     receiver = End(1)
     whole = wire.make_datagram(kind, receiver.stack.group, sender, dest, bytes(600))

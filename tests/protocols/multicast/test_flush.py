@@ -1238,6 +1238,20 @@ def test_a_sender_asks_a_new_member_for_its_credit_if_the_first_ack_was_lost():
     assert not a.multicast.is_busy()
 
 
+def test_a_vote_that_comes_before_its_view_counts_in_it():
+    network, membership, a, b, c = group("nakack2-udp")
+    reports = membership.prepare([a, b])
+    view = View(2, (a.address, b.address))
+    for process in (b, a):
+        process.multicast.agree(membership.agreed(process, reports))
+        process.multicast.view(view, network.now)
+        process.turn()
+        if process is b:
+            network.run(5)
+            network.dropped = lambda source, dest, kind: kind == VOTE
+    assert b.incarnation in a.stack.layer(Stable).votes
+
+
 def test_votes_of_a_view_go_on_in_the_next():
     network, membership, a, b, c = group("nakack2-udp")
     a.send(*numbered("A", 1, 20))
