@@ -42,7 +42,7 @@ ubsan: $(VENV)/test.stamp       ## run the core's tests under UndefinedBehaviorS
 tsan asan ubsan:
 	$(BIN)/python tests/sanitizers/sanitize.py $@ $(TESTS)
 
-fuzz: $(VENV)/fuzz.stamp        ## fuzz the decoder, whole stacks and the bytes of a TCP peer, a minute each; OPTIONS="stack -max_total_time=3600"
+fuzz: $(VENV)/fuzz.stamp        ## fuzz the decoder, whole stacks and the bytes of a TCP peer, a minute each; OPTIONS="mcast-udp -max_total_time=3600"
 	$(BIN)/python tests/fuzz/fuzz.py $(OPTIONS)
 
 .PHONY: docs

@@ -10,23 +10,30 @@ that. Neither of them can make a member deliver twice, out of order or with a ga
 """
 
 import reference
-from honest import CONFIG, DONT_LOOPBACK, HONEST, LARGE, NAMES, Honest
+from honest import CONFIG, DONT_LOOPBACK, HONEST, LARGE, Honest
 
 from ringcast.address import EVERYONE
 from ringcast.config import MAX_MEMBERS, nanoseconds
 from ringcast.protocols import frag, unreliable
-from ringcast.protocols.multicast import base as multicast, mcast, nakack2, stable
+from ringcast.protocols.membership import Membership, coordinator, messages
+from ringcast.protocols.multicast import (
+    base as multicast,
+    fetching,
+    flush,
+    mcast,
+    nakack2,
+    retention,
+    stable,
+)
 from ringcast.protocols.multicast.lossless import MOST_ROOM
 from ringcast.protocols.multicast.resync import PAUSE, RESYNC
-from ringcast.protocols.multicast.starts import START
-from ringcast.protocols.multicast.windows import MOST_LEAVING
+from ringcast.protocols.multicast.windows import MOST_DEPARTED, Departed
 from ringcast.protocols.seqnos import MODULUS, precedes
-from ringcast.protocols.static_members import HELLO
 from ringcast.protocols.stream import Stream
 from ringcast.protocols.unicast3 import control, delivery, memory, receiving
 from ringcast.protocols.unreliable import UNRELIABLE
 
-SCAN, GREETING = nanoseconds(CONFIG.xmit_interval), nanoseconds(CONFIG.hello_interval) // 10
+SCAN, SEEKING = nanoseconds(CONFIG.xmit_interval), nanoseconds(CONFIG.seek_interval)
 SYNC, STABLE, GAP = (nanoseconds(time) for time in (
     CONFIG.sync_min_interval, CONFIG.stable_interval, CONFIG.gap_timeout))
 LARGEST = 700                           # bytes of a data datagram here: a bundle, or one payload
@@ -36,8 +43,7 @@ LIMIT = 100                             # undelivered messages that an applicati
 def check(member: Honest, now: int) -> None:
     check_multicast(member)
     check_connections(member, now)
-    known = member.members.heard.keys() | member.members.rumours.keys()
-    assert member.members.table.keys() == set(NAMES) >= known
+    check_membership(member.members)
     assert len(member.unreliable.arrived) <= unreliable.MOST_WAITING
     check_answers(member, now)
     check_unicast_answers(member, now)
@@ -45,11 +51,30 @@ def check(member: Honest, now: int) -> None:
 
 # ------------------------------------------------------------------------------------------- memory
 
-def check_stream(stream: Stream, most: int = CONFIG.max_bytes + LARGEST) -> None:
+def check_membership(layer: Membership) -> None:
+    """Check that tables have members only, or few others."""
+    discovery, detection = layer.meeting.discovery, layer.detection
+    assert len(layer.members) <= MAX_MEMBERS
+    assert len(discovery.seekers) <= MAX_MEMBERS and len(discovery.others) <= MAX_MEMBERS
+    assert sum(map(len, discovery.strangers.values())) <= 8 * MAX_MEMBERS
+    assert len(layer.coordinator.offered) <= coordinator.MOST_OFFERS
+    change = layer.coordinator.change
+    assert change is None or (len(change.seats) <= MAX_MEMBERS
+                              and change.reports.keys() <= change.members)
+    known = layer.members.keys()
+    assert layer.leavers.keys() <= known and detection.reports.keys() <= known
+    assert detection.probing.keys() | detection.silent | detection.departed <= known
+    assert detection.said.keys() == detection.reports.keys()
+
+
+def check_stream(stream: Stream, most: int = CONFIG.max_bytes + LARGEST,
+                 capacity: int = CONFIG.capacity) -> None:
     """Check the window's bounds (R1), the flags of what is in it, and fragments."""
     ring = stream.ring
     assert (ring.hd - ring.low) % MODULUS <= (ring.hr - ring.low) % MODULUS <= ring.capacity
-    assert ring.capacity == CONFIG.capacity
+    assert ring.capacity == capacity
+    assert stream.kept_marks is None or all(
+        (seqno - ring.low - 1) % MODULUS < ring.capacity for seqno in stream.kept_marks.flags)
     assert ring.nbytes <= most
     assert all((seqno - ring.low - 1) % MODULUS < ring.capacity for seqno in stream.marks.flags)
     if stream.reassembly is not None:
@@ -69,41 +94,43 @@ def check_fragments(assemblies: dict[int, frag.Assembly], most: int) -> None:
 
 def check_multicast(member: Honest) -> None:
     layer = member.multicast
+    flushing, departed = layer.flushing, layer.flushing.departed
     lossless = isinstance(layer, nakack2.Nakack2) and layer.lossless
     check_stream(layer.own)
-    for window in (*layer.windows.values(), *layer.windows.leaving):
+    for window in (*layer.windows.values(), *departed.values()):
         # what comes next always has room, and stays until LOW passes it
         handed = (window.ring.hd - window.ring.low) % MODULUS
-        check_stream(window.stream, MOST_ROOM * CONFIG.max_bytes if lossless
-                     else CONFIG.max_bytes + (1 + handed) * LARGE)
+        room = retention.MOST_ROOM if isinstance(window, Departed) else retention.ROOM
+        most = room * CONFIG.max_bytes + (1 + handed) * LARGE
+        check_stream(window.stream, max(most, MOST_ROOM * CONFIG.max_bytes) if lossless else most,
+                     retention.ROOM * CONFIG.capacity)
     others = layer.members.keys() - {member.incarnation}
-    assert layer.windows.keys() | layer.starts.joiners.keys() <= others
-    assert len(layer.members) <= len(NAMES)
+    assert layer.windows.keys() <= others
+    assert len(layer.members) <= MAX_MEMBERS
+    assert len(departed) <= max(MOST_DEPARTED, MAX_MEMBERS)
+    assert layer.fetching.wanted.keys() <= departed.keys() | layer.windows.keys()
+    streams = {window.stream for window in (*layer.windows.values(), *departed.values())}
+    assert flushing.unsettled | flushing.skips.keys() <= streams
+    assert len(layer.fetching.paces) <= MAX_MEMBERS + MOST_DEPARTED
+    assert len(flushing.pending) <= flush.MOST_PENDING
     if isinstance(layer, nakack2.Nakack2):
         check_nakack2(layer)
         check_stable(layer.above)
     else:
         assert layer.budgets.keys() <= others
         assert dict(layer.acks.items()).keys() <= layer.members.keys()
-    assert not layer.requests and len(layer.windows.leaving) <= MOST_LEAVING
-    assert len(layer.starts.deferred) <= MAX_MEMBERS
-    assert not layer.oob.batches
+    assert not layer.requests and not layer.oob.batches
 
 
 def check_nakack2(layer: nakack2.Nakack2) -> None:
     """Check what waits for a window or for room in one. Tables have members only."""
-    queue, others = layer.queue, layer.windows.keys() | layer.starts.joiners.keys()
+    queue, others = layer.queue, layer.windows.keys()
     entries = queue._entries
     assert queue.num_bytes == sum(len(packet.data) for packet, _ in entries) <= queue.max_bytes
     assert queue.num_messages == sum(messages for _, messages in entries)
     assert queue.bound == (0 if not layer.retransmits else layer.config.become_server_queue_size)
     assert not queue.bound or queue.num_messages <= queue.bound
-    assert len(queue.incomplete) <= MAX_MEMBERS
-    assert layer.intake.held.keys() <= layer.windows.keys() and all(layer.intake.held.values())
-    assert layer.lossless or not layer.intake.held
-    resyncs = layer.resyncs
-    tables = resyncs.wanted.keys() | resyncs.answered.keys() | resyncs.stalled.keys()
-    assert tables | others <= layer.members.keys() - {layer.local.incarnation}
+    assert layer.resyncs.members() | others <= layer.members.keys() - {layer.local.incarnation}
 
 
 def check_stable(layer: stable.Stable) -> None:
@@ -123,17 +150,15 @@ def num_waiting(member: Honest) -> int:
     layer = member.multicast
     if not isinstance(layer, nakack2.Nakack2):
         return 0
-    held = [packet for packets in layer.intake.held.values() for packet in packets]
-    runs = [run for packet in held for run in reference.runs(packet.data[reference.HEADER:]) or ()]
-    return len(layer.queue) + sum(len(payloads) for _, _, payloads in runs)
+    return len(layer.queue)
 
 
 def check_connections(member: Honest, now: int) -> None:
     """Check that there are windows of members, few of others, and that what is kept of
     closed and early connections is bounded."""
     unicast = member.unicast
-    most_gone = max(receiving.MOST_GONE, len(NAMES))
-    most_leaving = max(delivery.MOST_LEAVING, len(NAMES))
+    most_gone = max(receiving.MOST_GONE, 1 + member.most_peers)
+    most_leaving = max(delivery.MOST_LEAVING, 1 + member.most_peers)
     kept = [entry.stream for entry in (*unicast.receivers.values(), *unicast.leaving)]
     kept += [closed.stream for closed in unicast.closed.streams.values()]
     for stream in kept:
@@ -157,7 +182,7 @@ def check_connections(member: Honest, now: int) -> None:
     assert all(receivers.get(peer) is entry for table in (receivers.gapped, ready)
                for peer, entry in table.items())
     assert senders.refusing | receivers.syncs.wanted.keys() <= unicast.members.keys()
-    assert len(receivers.syncs.last_sync_sent) <= most_gone + len(NAMES)
+    assert len(receivers.syncs.last_sync_sent) <= most_gone + 1 + member.most_peers
     assert not unicast.deliveries.oob.batches
     assert len(unicast.acks.heap) <= member.num_arrived + member.num_finished
 
@@ -196,14 +221,19 @@ def check_purged(sender: Honest, members: tuple[Honest, ...], trusting: bool) ->
 def check_answers(member: Honest, now: int) -> None:
     """Check that what a member sends is bounded by what it received and by time,
     whatever it received: there is no amplification."""
-    sent, scans = member.sent, 1 + now // SCAN
+    sent, arrived, scans = member.sent, member.arrived, 1 + now // SCAN
     answers = member.num_arrived + member.num_finished
-    assert sent[HELLO] <= 1 + now // GREETING
-    # to all, and to each who says that it takes no messages
-    assert sent[multicast.HIGHEST] <= len(NAMES) * scans
-    assert sent[multicast.XMIT_REQ] <= (len(NAMES) - 1) * scans
-    assert sent[START] <= len(NAMES) * (scans + member.num_views) + member.num_links
-    assert sent[mcast.ACK] <= answers + (len(NAMES) - 1) * scans + member.num_turns
+    peers = member.most_peers
+    assert sent[messages.SEEK] <= 1 + now // SEEKING + member.num_links
+    # Each word is answered once, in a view to each member; and time passes.
+    about_views = sum(sent[kind] for kind in Membership.kinds)
+    assert about_views <= (1 + peers) * (answers + member.num_turns + now // SEEKING)
+    # to all, to each who is asked for its credit, and when LOW has risen
+    assert sent[multicast.HIGHEST] <= (1 + peers) * scans + sum(arrived.values())
+    assert sent[multicast.XMIT_REQ] <= peers * scans
+    assert sent[mcast.ACK] <= answers + peers * (scans + member.num_views) + member.num_turns
+    assert sent[fetching.FETCH] <= (peers + MOST_DEPARTED) * (scans + member.num_views)
+    assert sent[fetching.HELD] == 0 or arrived[fetching.FETCH] > 0
     assert sent[UNRELIABLE] == member.num_unreliable
     check_nakack2_answers(member, now)
     member.resent = [each for each in member.resent if each[0] > now - PAUSE]
@@ -221,24 +251,23 @@ def check_answers(member: Honest, now: int) -> None:
 def check_nakack2_answers(member: Honest, now: int) -> None:
     """Check that NAKACK2 sends to one member only answers, or after a link or a view,
     and that STABLE votes by its interval or when many messages are finished."""
-    sent, arrived = member.sent, member.arrived
-    assert sent[nakack2.STARTED] <= arrived[START]
+    sent, arrived, peers = member.sent, member.arrived, member.most_peers
     if isinstance(member.multicast, nakack2.Nakack2):
         counters = member.multicast.counters
         assert counters.resyncs_sent == sent[RESYNC]
-        most = (member.num_links + counters.num_gaps + arrived[START]
-                + (len(NAMES) - 1) * member.num_switches)
+        most = (member.num_links + counters.num_gaps + counters.num_dropped_for_resync
+                + peers * (member.num_views + member.num_switches))
         assert sent[RESYNC] <= most
-        assert counters.num_gaps <= (len(NAMES) - 1) * (1 + now // (GAP - SCAN))
+        assert counters.num_gaps <= peers * (1 + now // (GAP - SCAN))
     votes = (1 + now // STABLE + 2 * member.num_views + member.num_links + member.num_finished
-             + len(NAMES) * member.num_turns)
+             + (1 + peers) * member.num_turns)
     assert sent[stable.VOTE] <= votes
     assert sent[stable.STABILITY] <= votes + arrived[stable.VOTE] + member.num_links
 
 
 def check_unicast_answers(member: Honest, now: int) -> None:
     sent, arrived, scans = member.sent, member.arrived, 1 + now // SCAN
-    counters, peers = member.unicast.counters, len(NAMES) - 1
+    counters, peers = member.unicast.counters, member.most_peers
     data = arrived[control.MESSAGE] + arrived[control.FIRST]
     assert sent[control.ACK] <= data + member.num_finished + member.num_turns * peers
     assert sent[control.XMIT_REQ] <= peers * scans

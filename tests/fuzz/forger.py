@@ -3,15 +3,12 @@ has a bound, once in a program. They must not make a message lost, repeated or l
 they break no promise, unlike what Hostile sends in another's name."""
 
 import msgspec
-from group import Group
-from group_nakack2 import LinkedGroup, Nakack2Group
+from group import Group, Linked, LinkedNakack2, Nakack2Group
 from honest import Honest
 
 from ringcast._core import wire
 from ringcast.address import EVERYONE
 from ringcast.protocols.multicast import base as multicast, mcast, stable
-from ringcast.protocols.multicast.starts import START
-from ringcast.protocols.static_members import HELLO, Hello, Line
 from ringcast.protocols.unicast3 import control
 
 
@@ -43,15 +40,6 @@ class Forger(Group):
             return mcast.ACK, [0, 0]
         return stable.VOTE, [target.view_id, False, 0, {other.incarnation: (0, 0)}]
 
-    def make_later_start(self, target: Honest, other: Honest) -> "tuple[int, object]":
-        sent = other.multicast.send_window.sent + self.program.byte() % 8
-        return START, [sent, target.view_id, 1 + self.program.byte()]
-
-    def make_last_generation(self, target: Honest, other: Honest) -> "tuple[int, object]":
-        table = {self.program.choice(("A", "B", "C")): Line(2**22 - 1,
-                                                            self.program.choice((0, 5, 2**63)))}
-        return HELLO, Hello(other.name, other.name, target.members.table | table, False, {})
-
     def make_timestamp(self, target: Honest, other: Honest) -> "tuple[int, object] | None":
         entry = target.unicast.senders.get(other.incarnation)
         if entry is None or entry.last_timestamp_received is None:
@@ -79,19 +67,24 @@ class Forger(Group):
         far = self.program.choice((1 << 20, 1 << 61, 1 << 62, 1 << 63))
         return stable.VOTE, [target.view_id, True, 1500, {target.incarnation: (far, far)}]
 
-    WORDS = (make_refusal, make_later_start, make_last_generation, make_timestamp,
-             make_refusal_of_one, make_request, make_far_vote)
+    WORDS = (make_refusal, make_timestamp, make_refusal_of_one, make_request, make_far_vote)
     TALK = (*(Group.send_anywhere, Group.take_all, Group.finish, forge_once) * 8,
             *(Group.wait,) * 4)
     ACTS = (*Group.ACTS, *TALK)
+
+
+class ForgerLinked(Forger, Linked):
+    ACTS = (*Linked.ACTS, *Forger.TALK)
 
 
 class ForgerNakack2(Forger, Nakack2Group):
     ACTS = (*Nakack2Group.ACTS, *Forger.TALK)
 
 
-class ForgerLinked(Forger, LinkedGroup):
-    ACTS = (*LinkedGroup.ACTS, *Forger.TALK)
+class ForgerLinkedNakack2(Forger, LinkedNakack2):
+    ACTS = (*LinkedNakack2.ACTS, *Forger.TALK)
 
 
-FORGERS = {"stack": Forger, "nakack2-udp": ForgerNakack2, "nakack2-tcp": ForgerLinked}
+FORGERS: dict[str, type[Forger]] = {"mcast-udp": Forger, "mcast-tcp": ForgerLinked,
+                                    "nakack2-udp": ForgerNakack2,
+                                    "nakack2-tcp": ForgerLinkedNakack2}

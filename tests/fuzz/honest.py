@@ -19,8 +19,9 @@ from ringcast.protocols.seqnos import MODULUS
 NAMES = ("A", "B", "C")
 INCARNATIONS = {"A": 0x1111_0000_0001, "B": 0x2222_0000_0002, "C": 0x3333_0000_0003}
 HONEST = (INCARNATIONS["A"], INCARNATIONS["C"])
-OPTIONS = {"capacity": 8, "max_bytes": 1500, "xmit_interval": 3, "hello_interval": 20,
-           "max_bundle_size": 600, "ack_threshold": 3, "max_message_size": 4000,
+OPTIONS = {"capacity": 8, "max_bytes": 1500, "xmit_interval": 3, "max_bundle_size": 600,
+           "heartbeat_interval": 200, "suspect_timeout": 20_000, "seek_interval": 5,
+           "form_margin": 20, "ack_threshold": 3, "max_message_size": 4000,
            "conn_expiry_timeout": 500, "conn_close_timeout": 100, "max_closed_connections": 4,
            "stable_interval": 5, "stable_bytes": 1000, "become_server_queue_size": 10,
            "gap_timeout": 6}
@@ -58,21 +59,17 @@ class Seen:
 
 
 class Honest:
-    """A member of a group with `stack` and the `options` besides those of CONFIG.
-    `names` are the members in the order that views must have."""
+    """A member of a group with `stack` and the `options` besides those of CONFIG."""
 
-    def __init__(self, name: str, stack: str = "mcast-udp", names: tuple[str, ...] = NAMES,
-                 **options: Any) -> None:
+    def __init__(self, name: str, stack: str = "mcast-udp", **options: Any) -> None:
         self.name, self.incarnation = name, INCARNATIONS[name]
         self.address = Address(name, self.incarnation)
         config = configure(OPTIONS | options, stack)
-        self.endpoint = Endpoint(stack, self.address, names, config, group="fuzz", physical=name,
+        self.endpoint = Endpoint(stack, self.address, config, group="fuzz", physical=name,
                                  receive_budget=1 << 16)
         self.stack, self.members = self.endpoint.stack, self.endpoint.members
         self.multicast, self.unicast = self.endpoint.multicast, self.endpoint.unicast
         self.unreliable = self.endpoint.unreliable
-        # The layer orders its table by name, so that B would never be the coordinator.
-        self.members.table = {name: self.members.table[name] for name in names}
 
         self.accepted: dict[int, list[Accepted]] = {EVERYONE: []}   # by destination
         self.purged = dict.fromkeys((EVERYONE, *HONEST), 0)         # how many of them all finished
@@ -90,12 +87,13 @@ class Honest:
         self.limit = 100
 
         self.arriving: list[bytes] = []         # on the network, or in its socket
-        self.held: set[int] = set()             # whose datagrams it does not read
         self.news: list[int] = []               # to whom there is a new connection
         self.view_id = 0
+        self.view: tuple[Address, ...] = ()     # that its application was shown last
         self.stopped = False
         # what its counters must say
         self.refused = {"malformed": 0, "not_for_me": 0, "unhandled": 0}
+        self.num_bad_needs = 0                  # of the state's layer, which counts them so
         self.sent: Counter[int] = Counter()             # packets, by kind
         self.arrived: Counter[int] = Counter()          # of those that it must look at
         self.most_messages = 0                          # in the datagrams of one turn
@@ -110,6 +108,7 @@ class Honest:
         self.forgot: set[int] = set()
         self.num_arrived = self.num_finished = self.num_views = self.num_turns = 0
         self.num_links = self.num_switches = 0
+        self.most_peers = len(NAMES) - 1        # other members that its views had at most
 
     # -------------------------------------------------------------------------------------- sending
 
@@ -177,7 +176,8 @@ class Honest:
 
     def deliver(self, batch: Batch, senders: "dict[int, Honest]", apart: bool) -> None:
         """Take a batch for the application. `senders` are the honest ones whose
-        messages are known to be theirs."""
+        messages are known to be theirs. When they were `apart`, streams may have begun
+        anew."""
         source = batch.sender.incarnation
         dest = EVERYONE if batch.dest is None else batch.dest.incarnation
         assert batch.payloads and dest in (EVERYONE, self.incarnation)
@@ -218,13 +218,13 @@ class Honest:
         number = int(payload[1:].partition(b".")[0])
         message, received = sender.accepted[dest][number], self.received[sender.incarnation, dest]
         assert message.payload == payload and (message.flags ^ flags) & OOB == 0
-        may_come_again = dest != EVERYONE and sender.incarnation in self.forgot
+        may_come_again = apart or (dest != EVERYONE and sender.incarnation in self.forgot)
         if flags & OOB:
             assert number not in received.oob or may_come_again, (self.name, sender.name, number)
             received.oob.add(number)
             return number
         assert number > received.last or may_come_again, (self.name, sender.name, number, received)
-        if dest == EVERYONE or not apart:
+        if not apart:
             skipped = [each for each in range(received.last + 1, number)
                        if sender.owes(self, dest, each)]
             assert not skipped, (self.name, number, received)

@@ -13,10 +13,9 @@ from ringcast._core import wire
 from ringcast.address import EVERYONE
 from ringcast.kinds import Kind
 from ringcast.protocols.frag import HEAD
-from ringcast.protocols.multicast import base as multicast, mcast
-from ringcast.protocols.multicast.starts import START
+from ringcast.protocols.membership import Membership, messages
+from ringcast.protocols.multicast import base as multicast, fetching, mcast
 from ringcast.protocols.seqnos import is_seqno
-from ringcast.protocols.static_members import HELLO, Hello, Line
 from ringcast.protocols.unicast3 import control
 from ringcast.protocols.unreliable import UNRELIABLE
 
@@ -27,6 +26,9 @@ STAMP = 8                           # bytes in front of a message without a seqn
 STEPS = (0, 0, 0, 1, 1, 2, -1, 8)   # from a number that means something
 MESSAGES = (multicast.DATA, multicast.REPEAT)
 CONNECTIONS = (control.MESSAGE, control.FIRST)
+# What is said about the group, and of departed senders; of the rest nothing is a lie.
+POLITICS = (*(kind for kind in Membership.kinds
+              if kind not in (messages.WHO, messages.ASK, messages.PROBE)), fetching.HELD)
 
 
 class Program:
@@ -54,15 +56,16 @@ class Program:
 class Hostile:
     """The acts of B in a group of honest `members`. `spoofed` says that B sent
     something well formed in the name of one of them. Where it may not do that, it is a
-    stranger instead."""
+    stranger instead. `lied` says that it said something well formed about the group
+    that an honest member would not say, where it may do that."""
 
-    may_spoof = True
+    may_spoof = may_lie = True
 
     def __init__(self, data: bytes, members: tuple[Honest, ...], group: int) -> None:
         self.program = Program(data)
         self.members = members
         self.id = group
-        self.spoofed = False
+        self.spoofed = self.lied = False
         self.num_timestamps = 0             # of what B acknowledges and asks for
 
     # -------------------------------------------------------------------------------------- numbers
@@ -98,7 +101,8 @@ class Hostile:
 
     def incarnation_of(self, target: Honest) -> int:
         """Return the present incarnation of B, as the target knows it."""
-        return target.members.table["B"].incarnation or HOSTILE
+        return next((member for member, address in target.multicast.members.items()
+                     if address.name == "B"), HOSTILE)
 
     # ---------------------------------------------------------------------------------------- words
 
@@ -109,6 +113,10 @@ class Hostile:
         sender = self.program.choice([self.incarnation_of(target)] * 10 + [
             STRANGER, STRANGER, 0, 2**64 - 1, target.incarnation, spoofed, HOSTILE])
         dest = self.program.choice((EVERYONE, target.incarnation, HOSTILE, 77))
+        if kind in POLITICS and is_well_formed(target.stack.kinds.get(kind), body):
+            if not self.may_lie:
+                return
+            self.lied = True
         if sender == other.incarnation and dest in (EVERYONE, target.incarnation):
             if kind == UNRELIABLE:
                 other.sent_unreliable.add(body[STAMP:])         # nobody can tell the difference
@@ -126,12 +134,12 @@ class Hostile:
         """Forge a datagram of one of the first kinds, as the inputs of the corpus have
         it, or of any kind that the target's stack knows."""
         number = self.program.byte()
-        kind = number % 17 if number < 255 else self.program.choice(sorted(target.stack.kinds))
+        kind = number % 17 if number < 224 else self.program.choice(sorted(target.stack.kinds))
         self.forge(target, kind, self.program.bytes(255))
 
     def forged_numbers(self, target: Honest) -> None:
-        kind = self.program.choice((mcast.ACK, mcast.ACK, START, multicast.HIGHEST))
-        count = 1 if kind == multicast.HIGHEST else 2
+        kind = self.program.choice((mcast.ACK, mcast.ACK, multicast.HIGHEST, multicast.HIGHEST))
+        count = 3 if kind == multicast.HIGHEST else 2
         numbers = [self.number(target) for _ in range(count)]
         self.forge(target, kind, msgspec.msgpack.encode(numbers))
 
@@ -144,17 +152,6 @@ class Hostile:
                   for _ in range(self.program.byte() % 8)] or [(ring.low, ring.hr)]
         return ranges * self.program.choice((1, 1, 1, 400))
 
-    def forged_hello(self, target: Honest) -> None:
-        names = ["B", "B", "B", "A", "C", "D", ""]
-        incarnations = [HOSTILE, 0, STRANGER, *INCARNATIONS.values(), 2**64 - 1, -1]
-        table = {self.program.choice(names): Line(self.program.choice((1, 1, 2, 3, 9, 2**22 - 1)),
-                                                  self.program.choice(incarnations))
-                 for _ in range(self.program.byte() % 5)}
-        resume = {self.number(target): self.number(target) for _ in range(self.program.byte() % 3)}
-        name, has = self.program.choice(names), self.program.byte()
-        hello = Hello(name, "x", table, bool(has & 1), resume, not has & 2)
-        self.forge(target, HELLO, msgspec.msgpack.encode(hello))
-
     def forged_data(self, target: Honest) -> None:
         body = b""
         for _ in range(1 + self.program.byte() % 3):
@@ -162,21 +159,6 @@ class Hostile:
                         for _ in range(1 + self.program.byte() % 6)]
             body += make_run(self.number(target), 0, payloads)
         self.forge(target, self.program.choice(MESSAGES), body)
-
-    def come_back(self, target: Honest) -> None:
-        """Let B come back as another incarnation, open its streams, fill the window."""
-        line = target.members.table["B"]
-        incarnation = HOSTILE + (self.program.byte() << 32)  # the id of a view sees the upper half
-        table = target.members.table | {"B": Line(min(line.generation + 1, 2**22 - 1), incarnation)}
-        hello = msgspec.msgpack.encode(Hello("B", "b", table, False, {}))
-        view_id = sum(line.weight for line in table.values())
-        body = make_run(1, 0, [bytes(100)])
-        first = (1).to_bytes(8, "little") + body
-        for kind, content in ((HELLO, hello),
-                              (START, msgspec.msgpack.encode([0, view_id])),
-                              (multicast.DATA, body), (control.FIRST, first)):
-            datagram = wire.make_datagram(kind, self.id, incarnation, EVERYONE, content)
-            target.arriving.append(datagram)
 
     # ------------------------------------------------------------------------- words of connections
 
@@ -252,7 +234,7 @@ def make_run(first: int, flags: int, payloads: list[bytes]) -> bytes:
 
 def runs_of(kind: int, body: bytes) -> "list[reference.Run] | None":
     """Return the runs of a datagram with messages, if it is well formed."""
-    if kind in CONNECTIONS:
+    if kind in (*CONNECTIONS, fetching.HELD):
         return reference.runs(body[8:]) if len(body) > 8 else None
     return reference.runs(body) if kind in MESSAGES else None
 

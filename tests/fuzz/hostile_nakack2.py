@@ -10,9 +10,8 @@ from hostile import EDGES, HOSTILE, STRANGER, Hostile, make_run
 from ringcast._core import wire
 from ringcast.address import EVERYONE
 from ringcast.config import MAX_MEMBERS
-from ringcast.protocols.multicast import base as multicast, nakack2, stable
+from ringcast.protocols.multicast import base as multicast, stable
 from ringcast.protocols.multicast.resync import RESYNC
-from ringcast.protocols.multicast.starts import START
 
 GRANTS = (1500, 1500, 0, 1, 2, 300, -1, 2**62, 2**64 - 1)
 Digest = dict[int, tuple[int, int]]
@@ -24,14 +23,12 @@ class HostileNakack2(Hostile):
     # ---------------------------------------------------------------------------------------- words
 
     def forged_word(self, target: Honest) -> None:
-        """Forge STARTED, RESYNC, VOTE or STABILITY, now and then with a field too few
-        or too many, or a wrong one."""
-        kind = self.program.choice((nakack2.STARTED, RESYNC, stable.VOTE, stable.STABILITY,
-                                    stable.VOTE, stable.STABILITY))
-        if kind == nakack2.STARTED:
-            fields: list[Any] = [self.number(target), bool(self.program.byte() & 3)]
-        elif kind == RESYNC:
-            fields = [self.number(target)]
+        """Forge RESYNC, VOTE or STABILITY, now and then with a field too few or too
+        many, or a wrong one."""
+        kind = self.program.choice((RESYNC, stable.VOTE, stable.STABILITY, stable.VOTE,
+                                    stable.STABILITY))
+        if kind == RESYNC:
+            fields: list[Any] = [self.number(target)]
         else:
             fields = [self.draw_view_id(target), self.program.choice(GRANTS),
                       self.draw_digest(target)]
@@ -55,9 +52,6 @@ class HostileNakack2(Hostile):
             return EDGES[which % len(EDGES)]
         return target.view_id if which < 200 else target.view_id + which - 228
 
-    def another_view_id(self, target: Honest) -> int:
-        return target.view_id + 1 + self.program.byte()
-
     def somebody(self, target: Honest) -> int:
         return self.program.choice((*HONEST, self.incarnation_of(target), HOSTILE, STRANGER, 0, -1,
                                     2**64 - 1))
@@ -70,12 +64,6 @@ class HostileNakack2(Hostile):
         digest = {first + number: (1, 1) for number in range(many)}
         return digest | {self.somebody(target): (self.number(target), self.number(target))
                          for _ in range(self.program.byte() % 4)}
-
-    def forged_start(self, target: Honest) -> None:
-        """Forge a START of the present view, so that it opens a stream."""
-        seqno = self.program.choice((0, 0, self.number(target)))
-        start = msgspec.msgpack.encode([seqno, self.draw_view_id(target)])
-        self.forge(target, START, start)
 
     def forged_stream(self, target: Honest) -> None:
         """Send more of B's messages, where its stream is or a little further."""
@@ -97,22 +85,14 @@ class HostileNakack2(Hostile):
     # --------------------------------------------------------------------------------------- floods
 
     def flood_queue(self, target: Honest) -> None:
-        """Send messages of many strangers, and the STARTs that make them wait."""
-        view_id, count = self.another_view_id(target), 1 + self.program.byte()
+        """Send messages of many strangers, which wait for a view that has them."""
+        count = 1 + self.program.byte()
         first = self.program.byte() << 8
         payload = bytes(self.program.byte())
         body = make_run(1, 0, [payload] * (1 + self.program.byte() % 12))
         for number in range(count):
             sender = STRANGER + (first + number << 32)
-            self.put_last(target, START, msgspec.msgpack.encode([0, view_id]), sender)
             self.put_last(target, multicast.DATA, body, sender)
-
-    def flood_early(self, target: Honest) -> None:
-        """Send as many STARTs as a member keeps, and more."""
-        first, view_id = self.program.byte() << 8, self.another_view_id(target)
-        for number in range(MAX_MEMBERS - 4 + self.program.byte() % 8):
-            self.put_last(target, START, msgspec.msgpack.encode([0, view_id]),
-                          STRANGER + (first + number << 32))
 
     def flood_requests(self, target: Honest) -> None:
         """Ask for everything by RESYNC and XMIT-REQ, in turn or all the same."""
@@ -132,12 +112,9 @@ class HostileNakack2(Hostile):
 
     # ------------------------------------------------------------------------------------- its part
 
-    def agree(self, target: Honest) -> None:
-        """Tell that B has its window and has finished all that it was sent."""
+    def finish_all(self, target: Honest) -> None:
+        """Tell that B has finished all that it was sent."""
         incarnation, layer = self.incarnation_of(target), target.multicast
-        if incarnation in layer.starts.joiners:
-            started = msgspec.msgpack.encode([layer.starts.joiners[incarnation], True])
-            self.put_last(target, nakack2.STARTED, started)
         digest = {target.incarnation: (layer.send_window.sent, layer.send_window.sent),
                   incarnation: (0, 0)}
         digest |= {sender: (window.ring.hr, window.ring.hr)
@@ -165,6 +142,6 @@ class HostileNakack2(Hostile):
         report = [target.view_id, self.program.choice(GRANTS), digest, {}]
         self.put_last(target, stable.STABILITY, msgspec.msgpack.encode(report))
 
-    ACTS = (forged_word, forged_word, forged_word, forged_word, forged_start, forged_stream,
-            forged_stream, forged_stream, flood_queue, flood_early, flood_requests, flood_votes,
-            agree, agree, agree, conclude, mislead)
+    ACTS = (forged_word, forged_word, forged_word, forged_word, forged_stream,
+            forged_stream, forged_stream, flood_queue, flood_requests, flood_votes,
+            finish_all, finish_all, finish_all, conclude, mislead)

@@ -3,10 +3,11 @@ tests call these functions too."""
 
 import struct
 from array import array
+from collections.abc import Callable
+from functools import partial
 
 import byte_stream
-from group import Group
-from group_nakack2 import LinkedGroup, Nakack2Group
+from group import GROUPS
 from reference import (
     CONNECTION,
     HEADER,
@@ -134,19 +135,9 @@ def check_packing(ring: Window, marks: Marks, prefix: bytes,
     assert again == expected and count == len(expected)
 
 
-def stack(data: bytes) -> None:
+def group(stack: str, data: bytes) -> None:
     """Run a program for two honest members and a hostile one (group.py)."""
-    Group(data).run()
-
-
-def nakack2_udp(data: bytes) -> None:
-    """Set up a group by the first byte (group_nakack2.py) and run a program."""
-    Nakack2Group(data).run()
-
-
-def nakack2_tcp(data: bytes) -> None:
-    """Do the same over connections."""
-    LinkedGroup(data).run()
+    GROUPS[stack](data, stack).run()
 
 
 def tcp(data: bytes) -> None:
@@ -154,5 +145,5 @@ def tcp(data: bytes) -> None:
     byte_stream.run(data)
 
 
-TARGETS = {"decoder": decoder, "stack": stack, "nakack2-udp": nakack2_udp,
-           "nakack2-tcp": nakack2_tcp, "tcp": tcp}
+TARGETS: dict[str, Callable[[bytes], None]] = {
+    "decoder": decoder, **{stack: partial(group, stack) for stack in GROUPS}, "tcp": tcp}

@@ -7,7 +7,6 @@ import heapq
 import itertools
 from random import Random
 
-import msgspec
 import pytest
 
 from ringcast import Address, Flag

@@ -6,7 +6,7 @@ import itertools
 import msgspec
 import pytest
 
-from ringcast import Address, Batch, Flag
+from ringcast import Address
 from ringcast._core import wire
 from ringcast._core.marks import Marks
 from ringcast._core.seqno_table import SeqnoTable
