@@ -55,6 +55,7 @@ from ringcast.address import EVERYONE
 from ringcast.protocols.membership import messages
 from ringcast.protocols.membership.state import NEED
 from ringcast.protocols.multicast import base as multicast, stable
+from ringcast.protocols.multicast.fetching import HELD
 from ringcast.protocols.multicast.nakack2 import Nakack2
 from ringcast.protocols.multicast.resync import RESYNC
 from ringcast.protocols.seqnos import is_seqno, precedes
@@ -274,12 +275,14 @@ class Group(HostileMember):
                 need = NEED.decode(datagram) if header.kind == NEED else None
                 member.num_bad_needs += header.kind == NEED and (
                     need is None or not is_seqno(need.view_id))
-                body = datagram[wire.HEADER_SIZE:]
+                sender, body = header.sender, datagram[wire.HEADER_SIZE:]
+                if header.kind == HELD:
+                    sender = HELD.origin(datagram) or 0
                 for first, flags, payloads in runs_of(header.kind, body) or ():
                     num_messages += len(payloads)
-                    if flags and header.sender not in HONEST:
+                    if flags and sender not in HONEST:
                         seqnos = ((first + step) % 2**64 for step in range(len(payloads)))
-                        member.flagged.setdefault(header.sender, set()).update(seqnos)
+                        member.flagged.setdefault(sender, set()).update(seqnos)
         member.most_messages = max(member.most_messages, num_messages)
 
     def perform(self, member: Honest, effects: Effects) -> bool:
@@ -359,14 +362,15 @@ class Group(HostileMember):
         begun = {member: len(member.accepted[EVERYONE]) for member in self.members}
         for member in self.members:
             member.large.pop(EVERYONE, None)
-            for _ in range(40):
+            end = self.now + LONG
+            while len(member.accepted[EVERYONE]) < begun[member] + 20:
+                assert self.now < end, (member.name, member.stack.status())
                 member.send(EVERYONE, 10, 0, self.now)
                 member.flush(EVERYONE, self.now)
                 self.pass_time(2 * MS)
         self.pass_time(1_000 * MS)
         for sender, first in begun.items():
             numbers = range(first, len(sender.accepted[EVERYONE]))
-            assert len(numbers) >= 10, (sender.name, sender.multicast.status())
             for receiver in self.members:
                 finished = receiver.received[sender.incarnation, EVERYONE].finished
                 assert finished.issuperset(numbers), (receiver.name, sender.name)

@@ -14,8 +14,6 @@ from ringcast.channel.state import State
 from ringcast.channel.threads import Threads
 from ringcast.errors import ClosedError, JoinTimeoutError, RingcastError
 
-READY = 1.0     # seconds to wait for the others to be ready for our stream; then it begins anyway
-
 
 class Joining:
     """Lets a channel, whose parts these are, join `group`.
@@ -44,14 +42,10 @@ class Joining:
         self._state.settled.notify_all()                      # for threads that iterate already
 
     def wait(self, seconds: float) -> RingcastError | None:
-        """Wait for a view of enough members, and then until the others are ready.
-        Return an error if there is no such view."""
+        """Wait for a view of enough members. Return an error if there is none."""
         endpoint = self._driver.endpoint
         self._state.wait_settled(deadline_after(seconds), lambda: endpoint.has_joined)
-        if not endpoint.has_joined:
-            return self._error(seconds)
-        self._state.wait_settled(deadline_after(READY), endpoint.multicast.is_ready)
-        return None
+        return None if endpoint.has_joined else self._error(seconds)
 
     def _error(self, seconds: float) -> RingcastError:
         """Return why there is no view after `seconds`, or too small a one."""

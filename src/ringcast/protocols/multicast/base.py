@@ -463,10 +463,6 @@ class Multicast(Rules):
         """Return whether there are own messages to deliver."""
         return self.receiving and precedes(self.own.ring.hd, self.send_window.sent)
 
-    def is_ready(self) -> bool:
-        """Return whether there is a view."""
-        return bool(self.members)
-
     def unacked(self) -> int:
         """Return how many own messages, framed or waiting, not all members are known to
         have finished."""

@@ -262,9 +262,6 @@ class Mcast(Multicast):
 
     # --------------------------------------------------------------------------------------- status
 
-    def start_of(self, member: int) -> Seqno | None:
-        return self.acks.get(member)
-
     def remembered(self) -> set[int]:
         ackers = cast("dict[int, int]", dict(self.acks.items())).keys()
         return super().remembered() | self.budgets.keys() | self.refusals.keys() | ackers

@@ -329,9 +329,6 @@ class Nakack2(Multicast):
     def remembered(self) -> set[int]:
         return super().remembered() | self.resyncs.members()
 
-    def start_of(self, member: int) -> Seqno | None:
-        return self.send_window.ring.low if member == self.local.incarnation else None
-
     def slowest(self) -> int | None:
         return self.stability.slowest()
 

@@ -40,11 +40,6 @@ class Rules(Layer):
         more."""
         self.purge()
 
-    def start_of(self, member: int) -> Seqno | None:
-        """Return where our stream starts for a member that has just come into the view;
-        None when it takes no messages."""
-        raise NotImplementedError
-
     def slowest(self) -> int | None:
         """Return the member that keeps the send window from being purged, if this one
         knows."""
