@@ -286,6 +286,8 @@ def note_repeats(member: Honest, kind: int, dest: int, datagram: bytes, now: int
         member.resent.append((now, dest, len(datagram)))
     elif kind == multicast.REPEAT:
         member.repeats.append((now, EVERYONE, len(datagram)))
+    elif kind == fetching.HELD:                 # each stream has a pace of its own
+        member.repeats.append((now, -(fetching.HELD.origin(datagram) or 0), len(datagram)))
     elif kind in (control.MESSAGE, control.FIRST):
         sent_payloads = member.sent_payloads.setdefault(dest, set())
         payloads = [payload for _, _, run in reference.runs(datagram[reference.CONNECTION:])

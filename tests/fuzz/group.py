@@ -250,7 +250,8 @@ class Group(HostileMember):
         check(member, self.now)
         check_outstanding(member)
         if not self.is_loose():
-            self.misled |= not check_purged(member, self.members, self.leads)
+            trusts = self.leads and self.votes()
+            self.misled |= not check_purged(member, self.members, trusts)
 
     def is_loose(self) -> bool:
         """Return whether it is not promised any more that all arrives."""

@@ -19,12 +19,30 @@ REACHED = {"mcast-udp": (*OF_VIEWS, "xmit_rsps_received", "num_out_of_window"),
                            "num_gaps", "num_dropped_for_resync")}
 
 
-@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("target", [each for each in TARGETS if each not in GROUPS])
 def test_the_corpus_breaks_no_promise(target):
     kept = inputs(target)
     assert len(kept) > 50
     for data in kept:
         TARGETS[target](data)
+
+
+@pytest.mark.parametrize("target", GROUPS)
+def test_the_corpus_breaks_no_promise_and_reaches_what_they_are_about(target):
+    """Some programs end with everything delivered and purged, with B as the coordinator
+    or not; in some B lied, and in some the honest members were parted."""
+    groups = [GROUPS[target](data, target) for data in inputs(target)]
+    for group in groups:
+        group.run()
+    assert len(groups) > 50
+    kept = [group for group in groups if not (group.is_loose() or group.misled)]
+    assert {True, False} == {group.leads for group in kept
+                             if all(each.accepted[EVERYONE] for each in group.members)}
+    assert any(group.lied for group in groups) and any(group.apart for group in groups)
+    counters = [each.multicast.counters for group in groups for each in group.members]
+    reached = REACHED[target]
+    assert not [name for name in reached if not any(getattr(each, name) for each in counters)]
+    assert any(group.misled for group in groups) or target.startswith("mcast")
 
 
 @pytest.mark.parametrize("data", [data for target in TARGETS for data in found(target)],
@@ -63,25 +81,8 @@ def test_single_datagrams_in_the_name_of_another_break_no_promise(target):
         group.run()
         forged |= group.forged
         num_kept += not (group.is_loose() or group.misled) and len(group.forged) > 1
-    assert forged >= {"make_refusal", "make_timestamp", "make_request"}
+    assert forged >= {"make_refusal", "make_request"}
     assert num_kept > 5
-
-
-@pytest.mark.parametrize("target", GROUPS)
-def test_the_corpus_reaches_what_the_promises_are_about(target):
-    """Some programs end with everything delivered and purged, with B as the coordinator
-    or not; in some B lied, and in some the honest members were parted."""
-    groups = [GROUPS[target](data, target) for data in inputs(target)]
-    for group in groups:
-        group.run()
-    kept = [group for group in groups if not (group.is_loose() or group.misled)]
-    assert {True, False} == {group.leads for group in kept
-                             if all(each.accepted[EVERYONE] for each in group.members)}
-    assert any(group.lied for group in groups) and any(group.apart for group in groups)
-    counters = [each.multicast.counters for group in groups for each in group.members]
-    reached = REACHED[target]
-    assert not [name for name in reached if not any(getattr(each, name) for each in counters)]
-    assert any(group.misled for group in groups) or target.startswith("mcast")
 
 
 def test_the_corpus_has_bodies_that_are_well_formed_and_others():
