@@ -360,9 +360,12 @@ class Group(HostileMember):
 
     def go_on(self) -> None:
         """Check that what the honest members send from now on arrives."""
+        end = self.now + LONG
+        while any(EVERYONE in member.large for member in self.members):
+            assert self.now < end, "there is no room for the rest of a message"
+            self.pass_time(20 * MS)
         begun = {member: len(member.accepted[EVERYONE]) for member in self.members}
         for member in self.members:
-            member.large.pop(EVERYONE, None)
             end = self.now + LONG
             while len(member.accepted[EVERYONE]) < begun[member] + 20:
                 assert self.now < end, (member.name, member.stack.status())

@@ -5,7 +5,7 @@ import random
 import pytest
 from corpus import found, inputs
 from forger import FORGERS
-from group import GROUPS, LEADS, LIES
+from group import GROUPS, LEADS, LIES, SPOOFS
 from reference import runs
 from targets import INPUT, TARGETS
 
@@ -77,7 +77,9 @@ def test_single_datagrams_in_the_name_of_another_break_no_promise(target):
     rng, kept = random.Random(target), inputs(target)
     forged, num_kept = set(), 0
     for _ in range(60):
-        group = FORGERS[target](rng.choice([rng.choice(kept), b""]) + rng.randbytes(200), target)
+        mode = rng.randrange(256) & ~rng.choice([0, LIES | SPOOFS])
+        program = rng.choice([rng.choice(kept)[1:], b""]) + rng.randbytes(200)
+        group = FORGERS[target](bytes([mode]) + program, target)
         group.run()
         forged |= group.forged
         num_kept += not (group.is_loose() or group.misled) and len(group.forged) > 1
