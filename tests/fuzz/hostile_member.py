@@ -11,6 +11,7 @@ from ringcast.address import EVERYONE
 from ringcast.protocols.membership import messages, sense
 from ringcast.protocols.membership.messages import Gone, Install, Prepare, Quorum, Seat
 from ringcast.protocols.multicast import base as multicast, fetching
+from ringcast.protocols.multicast.keeping import Part
 from ringcast.protocols.unicast3 import control
 
 
@@ -122,10 +123,17 @@ class HostileMember(Hostile):
 
     def install(self, target: Honest) -> Install:
         view_id, seats = self.view_number(target), self.seats(target)
-        gone = [Gone(self.anybody(), self.program.choice((target.members.view_id, 0, view_id)),
-                     self.place(target), self.anybody())
-                for _ in range(self.program.byte() % 3)]
-        return Install(view_id, seats, gone, self.quorums(target, view_id, seats))
+        gone = [self.gone(target, view_id) for _ in range(self.program.byte() % 3)]
+        back = [self.anybody()][:self.program.byte() & 1]
+        return Install(view_id, seats, gone, self.quorums(target, view_id, seats), back=back)
+
+    def gone(self, target: Honest, view_id: int) -> Gone:
+        """Return a departed sender, now and then with what members have of it."""
+        before = self.program.choice((target.members.view_id, 0, view_id))
+        parts = [Part(self.anybody(), self.place(target), self.place(target))
+                 for _ in range(self.program.byte() % 4)]
+        return Gone(self.anybody(), before, self.place(target), self.anybody(),
+                    self.program.choice((None, "D")), parts)
 
     def quorums(self, target: Honest, view_id: int, seats: list[Seat]) -> list[Quorum]:
         """Return what is said of primary views: what the target knows, or other

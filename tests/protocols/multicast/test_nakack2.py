@@ -205,7 +205,7 @@ def test_a_highest_from_far_away_neither_grows_the_window_nor_stalls_it(seqno):
     group = cluster(**UDP, xmit_interval=3)
     group["A"].send(*payloads("A", 1, 5))
     group.settle()
-    group["B"].turn([control(group, "A", multicast.HIGHEST, multicast.Highest(seqno))])
+    group["B"].turn([control(group, "A", multicast.HIGHEST, multicast.Highest(seqno, 0, 0))])
     ring = window(group, "B", "A").ring
     assert (ring.hr - ring.low) <= ring.capacity
     group["A"].send(*payloads("A", 6, 40))

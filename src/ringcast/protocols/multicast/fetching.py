@@ -1,10 +1,10 @@
 """Fetching: how a member gets what it misses of a departed sender.
 
 FETCH asks the holder for it, a member that has everything up to the cut (flush.py), or
-who has the next part (keeping.py).
-HELD brings it: the messages as their sender sent them, with the sender's incarnation in
-front. What the sender itself has sent and comes late counts as well. A holder answers
-as fast as the pace allows, with no more than was asked for (retransmission.py).
+the one that has the next part (keeping.py). HELD brings it: the messages as their
+sender sent them, with the sender's incarnation in front. What the sender itself has
+sent and comes late counts as well. A holder answers as fast as the pace allows, with no
+more than was asked for (retransmission.py).
 """
 
 from typing import TYPE_CHECKING, NamedTuple
