@@ -31,7 +31,7 @@ from ringcast.sim.runs.draw import draw
 from ringcast.sim.runs.measure import Measured
 from ringcast.sim.runs.plan import listed
 from ringcast.sim.runs.replay import DEFAULTS, replay
-from ringcast.sim.runs.run import Outcome, Run, run_of, shortest_prefix, simulate
+from ringcast.sim.runs.run import Outcome, Run, shortest_prefix, simulate
 from ringcast.sim.runs.settings import Settings, pick
 
 SEEDS = 1000
@@ -72,8 +72,7 @@ def setting(name: str, hint: Any) -> inspect.Parameter:
     if name in AXES:
         kind, number = Several | None, AXES[name]
         details = {"parser": several(number), "metavar": {int: "INTEGER", float: "FLOAT"}[number]}
-    names = [f"--{name}"] if kind is bool else []       # without --no-...
-    option = typer.Option(*names, help=text.meaning, show_default=text.default, **details)
+    option = typer.Option(help=text.meaning, show_default=text.default, **details)
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY,
                              default=getattr(DEFAULTS, name), annotation=Annotated[kind, option])
 
@@ -129,11 +128,12 @@ def simulate_command(
     """Run groups in a simulated network, and check after every event that no promise is
     broken.
 
-    Each seed draws a group, its windows and intervals, its load, and its faults. What
-    you give here is not drawn, but the same for all seeds. The same seed with the same
-    options is the same run, bit for bit. After the faults the network heals, and all
-    that is owed must happen within a stated number of intervals. Exit status 1 if a run
-    failed. Each failure is listed with the shortest prefix of its plan that still
+    Each seed draws a group, its windows and intervals, its load, and its faults:
+    members die at single steps of an agreement, and groups come apart and become one
+    again. What you give here is not drawn, but the same for all seeds. The same seed
+    with the same options is the same run, bit for bit. After the faults the network
+    heals, and all that is owed must happen within a stated number of intervals. Exit
+    status 1 if a run failed. Each failure is listed with the shortest prefix of its plan that still
     fails, and with the command that replays it.
 
     With --spark, runs with a steady load are spread over the cores of this machine or a
@@ -181,7 +181,7 @@ def simulate_command(
 def show_one(seed: int, fixed: Settings, actions: int | None, trace: Path | None) -> int:
     """Run one seed and print what happened in it; return the exit status."""
     plan = draw(seed, fixed)
-    run = run_of(plan, actions)
+    run = Run(plan, actions)
     drawn = " ".join(f"{name}={value}" for name, value in plan.options.items())
     print(f"seed {seed}: {len(plan.names)} members, {drawn}")
     rates = " ".join(f"{name}={value:.3g}" for name, value in plan.network.items()
@@ -304,7 +304,7 @@ def show_sum(total: Counter[str]) -> None:
                        f"simulated s in a CPU second ({cpu:,.1f} CPU s in all)",
         "network": ", ".join(f"{total['num_' + name]:,} {name}" for name in faults),
         "members": f"{total['num_incarnations']:,} incarnations, {total['num_views']:,} views, "
-                   f"{total['num_left']:,} left, {total['num_faults']:,} excluded alive, "
+                   f"{total['num_left']:,} left, {total['num_suspected']:,} suspected, "
                    f"{total['num_blockings']:,} blockings",
         "repair": f"{total['xmit_reqs_sent']:,} requests, {total['xmit_rsps_sent']:,} messages "
                   f"repeated, {total['num_duplicates']:,} duplicates, "

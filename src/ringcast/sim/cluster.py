@@ -11,12 +11,12 @@ from ringcast._core.batch import Batch
 from ringcast.address import EVERYONE, Address
 from ringcast.errors import MessageTooLargeError
 from ringcast.protocols.seqnos import precedes
+from ringcast.sim.checkers import Checkers
 from ringcast.sim.deaths import Deaths
 from ringcast.sim.links import Links
 from ringcast.sim.member import Member
 from ringcast.sim.network import MS, Network
 from ringcast.sim.unicast_log import UnicastLog
-from ringcast.sim.view_checkers import ViewCheckers
 from ringcast.stack import Installed
 from ringcast.stacks import STACKS
 from ringcast.view import View
@@ -74,7 +74,7 @@ class Cluster:
         of_members = ("receive_budget", "socket_bytes", "turn_time", "threads")
         self.member_options = {key: options.pop(key) for key in of_members if key in options}
         self.options: dict[str, Any] = options
-        self.checkers = ViewCheckers(self)
+        self.checkers = Checkers(self)
         self.deaths = Deaths(self)
         self.observer = Observer()
         self.now = 0
@@ -263,7 +263,7 @@ class Cluster:
                 return f"{name} has no view"
             if view != living[0].views[-1]:
                 return f"{name} has the view {view} and {living[0].name} has {living[0].views[-1]}"
-            if (owed := self._owed_to_view(member, view)):
+            if owed := self._owed_to_view(member, view):
                 return owed
             if waiting := member.producer.multicasts.backlog:
                 return f"{name} is blocked: it has {len(waiting)} messages to send and no room"

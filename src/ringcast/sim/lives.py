@@ -21,14 +21,14 @@ from ringcast.protocols.seqnos import MODULUS, Seqno, precedes
 from ringcast.view import View
 
 if TYPE_CHECKING:
+    from ringcast.sim.checkers import Checkers
     from ringcast.sim.member import Member
-    from ringcast.sim.view_checkers import ViewCheckers
 
 
 class Lives:
     """The checks. They need the views that members have installed."""
 
-    def __init__(self, checkers: "ViewCheckers") -> None:
+    def __init__(self, checkers: "Checkers") -> None:
         self.checkers = checkers
         self.last: dict[tuple[int, int], Seqno] = {}    # given, by receiver and sender
         # The view in which a name was given the last message of a sender.
@@ -60,7 +60,7 @@ class Lives:
             return False
         if self.has_departed(receiver, sender.incarnation):
             return True                                 # and was kept
-        history = self.checkers.history(sender)
+        history = self.checkers.views.history(sender)
         return any(since < view.id <= met and is_absent(receiver.name, before)
                    for before, view in zip(history, history[1:], strict=False))
 
@@ -68,7 +68,7 @@ class Lives:
         """Return the seqno with which the next message begins in a stream that goes
         on."""
         had = self.had(receiver, sender)
-        history = [view for view in self.checkers.history(sender)
+        history = [view for view in self.checkers.views.history(sender)
                    if view.id < met or self.has_departed(receiver, sender.incarnation)]
         if had is None:
             is_first = bool(history) and all(is_absent(receiver.name, view) for view in history)
@@ -92,7 +92,7 @@ class Lives:
 
     def check_purge(self, sender: "Member", low: Seqno, at: "Member") -> None:
         """Check that nothing is given up that an absent member has not finished."""
-        history = self.checkers.history(at)
+        history = self.checkers.views.history(at)
         for address in history[-1].absent if history else ():
             life = self.checkers.cluster.members[address.name]
             finished = life.consumer.finished.get(sender.incarnation)
@@ -115,7 +115,7 @@ class Lives:
 
     def _check_departed(self, receiver: "Member", other: "Member") -> None:
         """Check this against where the streams ended for another member."""
-        history = self.checkers.history(other)
+        history = self.checkers.views.history(other)
         for before, view in zip(other.views, other.views[1:], strict=False):
             for address, cut in view.departed.items():
                 sender = self.checkers.cluster.incarnations[address.incarnation]
@@ -124,7 +124,7 @@ class Lives:
                         precedes(had, sender.log.end_before(cut)) and not has_given_up(receiver)
                         and self._was_awaited(receiver.name, sender, history)
                         and self._was_awaited(receiver.name, sender,
-                                              self.checkers.history(sender))):
+                                              self.checkers.views.history(sender))):
                     self.checkers.violated(
                         "lost", f"{receiver.name} has {sender.name}'s messages up to {had}; for "
                                 f"{other.name} they ended with {cut}, and {receiver.name} was "

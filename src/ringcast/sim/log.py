@@ -20,10 +20,6 @@ class Log(list[bytes | None]):
         """Return how many places the log has up to this seqno."""
         return (seqno - self.offset) % MODULUS
 
-    def after(self, seqno: Seqno) -> list[bytes]:
-        """Return the messages behind a seqno."""
-        return [payload for payload in self[self._place(seqno):] if payload is not None]
-
     def begin_of(self, seqno: Seqno) -> Seqno:
         """Return the seqno of the first fragment of the message that has this seqno, or
         `seqno` if the message was not cut."""

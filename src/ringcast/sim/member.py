@@ -79,7 +79,7 @@ class Member:
         self.consumer: Consumer = self.consumer_type(self)
         self.producer: Producer = self.producer_type(self, threads)
         self.view_filter = ViewFilter(partial(cluster.checkers.installed, self))
-        self.endpoint = Endpoint(
+        self.endpoint: Endpoint = Endpoint(
             cluster.stack, self.address, self.config, group="simulated",
             physical=self.physical, resume=resume, receiving=receiving,
             # The kernel counts twice what is sent.
@@ -212,7 +212,6 @@ class Member:
 
     def exclude(self, name: str) -> None:
         """Take a member out of the group."""
-        self.cluster.checkers.note_departure()
         self.members.exclude(name, self.now)
         self.request_turn()
 
@@ -249,8 +248,6 @@ class Member:
         self.producer.log_layers()
         self._perform(self._take(), now)
         self.num_ahead += precedes(self.multicast.send_window.sent, self.multicast.own.finished)
-        if self.left:
-            self.cluster.checkers.note_departure()
         if self.endpoint.has_left and self.alive:
             self.crash()
         self.cluster.checkers.after_turn(self)

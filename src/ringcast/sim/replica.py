@@ -18,7 +18,7 @@ from ringcast.address import Address
 from ringcast.errors import NotMemberError
 from ringcast.flags import STATE, Flag
 from ringcast.protocols.membership.messages import FAILED, HAS, NEEDS
-from ringcast.protocols.membership.state import broken, parts
+from ringcast.protocols.membership.state import StateTransfer, broken, parts
 from ringcast.sim.network import MS
 from ringcast.stack import Giving, Instant, StateNews
 from ringcast.view import View
@@ -53,10 +53,8 @@ class Replica:
         self.attempt = 0
         self.chunks: list[bytes] = []                   # of this attempt
         self.num_taken = 0
-        transfer = member.endpoint.transfer
-        assert transfer is not None, "a group with a list of members has no state transfer"
-        self.transfer = transfer
-        transfer.state, transfer.can_give = ROLES[role]
+        self.transfer: StateTransfer = member.endpoint.transfer
+        self.transfer.state, self.transfer.can_give = ROLES[role]
 
     # ------------------------------------------------------------------------- what it is delivered
 

@@ -97,7 +97,7 @@ class UnicastCheckers:
         unicast = member.unicast
         for table in (unicast.senders, unicast.receivers):
             for each in table.values():
-                self.checkers.check_window(member, "a connection", each.ring,
+                self.checkers.windows.check_window(member, "a connection", each.ring,
                                            member.config.max_bytes + MAX_DATAGRAM)
         if (unicast.early.size > MOST_EARLY_OF_ALL
                 or len(unicast.leaving) > MOST_LEAVING + len(self.cluster.names)

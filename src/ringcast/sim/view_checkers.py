@@ -1,75 +1,39 @@
-"""What must hold in a group that forms itself, beside what holds in any group.
+"""What must hold for the views that members install, and that applications are shown.
 
 Every member takes part in a row of views. Its layers install a view at once; its
 application is shown it later, at its place between the messages. It need not see a view
-that a later one has made void. The checkers note how far the application is in the
-stream of each sender when it is shown a view. This gives the cuts: all who go from one
-view to another must be equally far. For a member that is new to a sender, the stream
-begins behind the sender's own cut.
+that a later one has made void.
 
 Two members come together to a view if their layers come from the same view. A sender's
 stream goes on for an application if they came together to all views since the last one
 that it was shown.
-
-A large message has several seqnos. A cut may be in the middle of one. The applications
-are before this message then, and for a new member the stream begins behind it.
 """
 
-from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ringcast._core import wire
-from ringcast._core.batch import Batch
 from ringcast.address import Address
-from ringcast.flags import Flag
-from ringcast.protocols.seqnos import MODULUS, Seqno, later, precedes
-from ringcast.sim.checkers import Checkers
-from ringcast.sim.lives import Lives
+from ringcast.protocols.seqnos import Seqno
 from ringcast.sim.primaries import Primaries
 from ringcast.view import View
 
 if TYPE_CHECKING:
-    from ringcast.sim.cluster import Cluster
+    from ringcast.sim.checkers import Checkers
     from ringcast.sim.member import Member
 
-HEARTBEAT = 64              # bytes of one at most
 
-# A cut: the ids of the views before and behind it, and the sender's incarnation. The
-# first id is 0 if the stream goes on: then all who come together have the same.
-Cut = tuple[int, int, int]
+class ViewCheckers:
+    """The checks, and what they remember."""
 
-
-@dataclass(slots=True)
-class Place:
-    """How far an application is in the stream of one sender."""
-
-    met: int                        # the id of the first view since which it goes on
-    last: Seqno | None = None       # of the last message; None: there is none since they met
-    before: Seqno | None = None     # of the last message before they met, if they met before
-
-
-class ViewCheckers(Checkers):
-    """The checks of a group that forms itself."""
-
-    def __init__(self, cluster: "Cluster") -> None:
-        super().__init__(cluster)
+    def __init__(self, checkers: "Checkers") -> None:
+        self.cluster, self.violated = checkers.cluster, checkers.violated
+        self.primaries = Primaries(self.violated)
+        self.has_cause = False                          # a member that is alive may be suspected
         self._history: dict[int, list[View]] = {}       # installed, by incarnation
         self._lists: dict[int, tuple[Address, ...]] = {}    # the members of a view, by its id
-        self._primaries = Primaries(self.violated)
         self._silent: dict[int, Seqno] = {}             # who may not send, since which seqno
         # By sender and receiver: the view since which the sender waits for the
         # receiver.
-        self._meetings: dict[tuple[int, int], int] = {}
-        self._places: dict[tuple[int, int], Place] = {}     # by receiver and sender
-        self._cuts: dict[Cut, Seqno] = {}
-        self._begins: dict[Cut, Seqno] = {}             # before the first message of who met there
-        # What can be checked only when a cut is known. It returns whether it is done.
-        self._waiting: list[Callable[[], bool]] = []
-        self.lives = Lives(self)
-        self._has_cause = False                         # a member that is alive may be suspected
-        self.num_heartbeats: Counter[str] | None = None     # of each member, once nothing is owed
+        self.meetings: dict[tuple[int, int], int] = {}
 
     # ------------------------------------------------------------------------------ on installation
 
@@ -96,15 +60,15 @@ class ViewCheckers(Checkers):
         if stayed != [address for address in view.members if address in stayed]:
             self.violated("age", f"{what} after {before}: who is older has changed")
         self._check_primary(member, view)
-        for address in () if before is None or self._has_cause else before.members:
+        for address in () if before is None or self.has_cause else before.members:
             other = self.cluster.incarnations[address.incarnation]
             if address not in view and other.alive and other.endpoint.leaving is None:
                 self.violated("excluded", f"{what} after {before}, without {other.name}, to whom "
                                           "nothing happened")
         for address in view.members:
             key = member.incarnation, address.incarnation
-            if address not in stayed or key not in self._meetings:
-                self._meetings[key] = view.id
+            if address not in stayed or key not in self.meetings:
+                self.meetings[key] = view.id
 
     def _check_primary(self, member: "Member", view: View) -> None:
         """Check a primary view. Where only such a view goes on, see that nothing is
@@ -112,13 +76,12 @@ class ViewCheckers(Checkers):
         self._silent.pop(member.incarnation, None)
         if view.primary:
             left = [each.address for each in self.cluster.incarnations.values() if each.left]
-            self._primaries.add(view, left, member.config.min_members)
+            self.primaries.add(view, left, member.config.min_members)
         elif member.config.partition == "primary":
             self._silent[member.incarnation] = member.multicast.send_window.ring.hr
 
     def after_turn(self, member: "Member") -> None:
-        """Check also that a member sends nothing while it may not."""
-        super().after_turn(member)
+        """Check that a member sends nothing while it may not."""
         last = self._silent.get(member.incarnation)
         if last is not None and member.multicast.send_window.ring.hr != last:
             self.violated("no quorum", f"{member.name} sends in {member.view_filter.whole}, which "
@@ -134,10 +97,6 @@ class ViewCheckers(Checkers):
         history = self._history.get(incarnation, ())
         return max((each.id for each in history if each.id < view.id), default=0)
 
-    def way(self, member: "Member", after: int, to: int) -> list[int]:
-        return [after, *(each.id for each in self._history[member.incarnation]
-                         if after < each.id <= to)]
-
     def _came_together(self, one: int, other: int, view: View) -> bool:
         """Return whether two members come from the same view to this one."""
         origin = self._from(one, view)
@@ -145,48 +104,22 @@ class ViewCheckers(Checkers):
 
     # ------------------------------------------------------------------------------------- on views
 
-    def viewed(self, member: "Member", view: View) -> None:
+    def viewed(self, member: "Member", before: View | None, view: View) -> None:
         """Check a view that an application is shown: it was installed after the one
-        before, it says who came and who is gone, and the application is in every stream
-        where the others are."""
-        before = member.views[-2] if len(member.views) > 1 else None
-        due = [each for each in self._history.get(member.incarnation, ())
-               if before is None or each.id > before.id]
+        before, and it says who came and who is gone."""
+        due = [each for each in self.history(member) if before is None or each.id > before.id]
         if view not in due:
             self.violated("view order", f"{member.name} is shown {view}; due is one of "
                                         f"{', '.join(map(str, due)) or 'none'}")
         if before is not None:
             self._check_changes(member, before, view)
-            for address in before.members if member.receiving else ():
-                self._check_cut(member, address, before, view)
-        for address in view.members:
-            key = member.incarnation, address.incarnation
-            if not self._goes_on(*key, before, view):
-                former = self._places.get(key)
-                had = later_of(former.last, former.before) if former is not None else None
-                self._places[key] = Place(view.id, before=had)
-        if before is None:
-            self._places[member.incarnation, member.incarnation].last = member.offset
-            self._cuts[0, view.id, member.incarnation] = member.offset
-        self._check_waiting()
-        strangers = member.multicast.remembered() - member.multicast.members.keys()
-        if strangers:
-            self.violated("memory", f"{member.name} keeps something of {strangers}, who are not in "
-                                    "its view")
-
-    def _goes_on(self, receiver: int, sender: int, before: View | None, view: View) -> bool:
-        """Return whether a stream goes on for an application that is shown `view` after
-        `before`."""
-        return before is not None and all(
-            self._came_together(receiver, sender, each) for each in self._history[receiver]
-            if before.id < each.id <= view.id)
 
     def _check_changes(self, member: "Member", before: View, view: View) -> None:
         """Check that a view says who came, who is gone, and whose stream has ended. A
         member that takes no messages may not know of streams."""
         old, new = set(before.members), set(view.members)
         both = {address for address in before.members if address in view
-                and not self._goes_on(member.incarnation, address.incarnation, before, view)}
+                and not self.goes_on(member.incarnation, address.incarnation, before, view)}
         for name, said, must in (("joined", view.joined, new - old),
                                  ("left", view.left, old - new),
                                  ("departed", view.departed, old - new)):
@@ -195,243 +128,9 @@ class ViewCheckers(Checkers):
                 self.violated("changes", f"{member.name} is shown {view} after {before}; it says "
                                          f"{name}: {', '.join(map(str, said)) or 'nobody'}")
 
-    def _check_cut(self, member: "Member", address: Address, before: View, view: View) -> None:
-        """Check that an application is in the stream of a sender where all are that go
-        the same step (virtual synchrony)."""
-        place = self._places[member.incarnation, address.incarnation]
-        sender = self.cluster.incarnations[address.incarnation]
-        goes_on = self._goes_on(member.incarnation, address.incarnation, before, view)
-        cut = 0 if goes_on else before.id, view.id, address.incarnation
-        what = f"{member.name} goes from view {before.id} to {view} with {sender.name}'s messages"
-        said = view.departed.get(address)
-        if place.last is None:          # it is where its stream begins
-            met = 0, place.met, address.incarnation
-            self._waiting.append(lambda: self._is_same_cut(what, sender, met, cut, said))
-            return
-        known = self._cuts.setdefault(cut, place.last)
-        if known != place.last:
-            self.violated("synchrony", f"{what} up to {place.last}; others did with those up to "
-                                       f"{known}")
-        if said is not None and sender.log.end_before(said) != place.last:
-            self.violated("synchrony", f"{what} up to {place.last}; the view says up to {said}")
-
-    def _is_same_cut(self, what: str, sender: "Member", met: Cut, cut: Cut,
-                     said: Seqno | None) -> bool:
-        """Check that a stream of which a receiver got nothing ended where it began for
-        it, or before: what lies between may have been lost with its sender. Return
-        False if one of the cuts is not known yet."""
-        if met not in self._cuts or cut not in self._cuts:
-            return False
-        places, end = places_behind(sender, self._cuts[met]), self._cuts[cut]
-        if end not in places and not precedes(end, places[0]):
-            self.violated("synchrony", f"{what} up to {places[0]}; others did with those up to "
-                                       f"{end}")
-        if said is not None and sender.log.end_before(said) not in (*places, end):
-            self.violated("synchrony", f"{what} up to {places[0]}; the view says up to {said}")
-        return True
-
-    def _check_waiting(self) -> None:
-        """Check what had to wait for a cut."""
-        self._waiting = [check for check in self._waiting if not check()]
-
-    # ---------------------------------------------------------------------------------- on delivery
-
-    def delivered(self, receiver: "Member", batch: Batch) -> None:
-        super().delivered(receiver, batch)
-        if batch.dest is None:
-            key = receiver.incarnation, batch.sender.incarnation
-            self._places.setdefault(key, Place(0)).last = batch.last
-            self.lives.note(receiver, batch.sender.incarnation, batch.last)
-
-    def _next_of(self, receiver: "Member", sender: "Member", batch: Batch, begins: int) -> int:
-        """Return the seqno with which the next message begins. The first one since both
-        met must follow the cut of the view in which they met."""
-        place = self._places.get((receiver.incarnation, sender.incarnation), Place(0))
-        if self._is_resumed(receiver, sender, place):
-            receiver.consumer.got.setdefault(batch.sender, [])
-            receiver.consumer.first.setdefault(batch.sender, begins)
-            return self.lives.next_of(receiver, sender, begins, place.met)
-        if not receiver.views or batch.sender not in receiver.views[-1]:
-            self.violated("sender", f"{receiver.name} got {batch}; its view is "
-                                    f"{receiver.views[-1] if receiver.views else None}")
-        consumer = receiver.consumer
-        got = consumer.got.setdefault(batch.sender, [])
-        consumer.first.setdefault(batch.sender, begins)
-        if place.last is not None:
-            return (place.last + 1) % MODULUS
-        before = (begins - 1) % MODULUS
-        if place.before is not None and precedes(before, place.before):
-            return (place.before + 1) % MODULUS
-        what = f"{receiver.name} got {batch} first since view {place.met}"
-        met = 0, place.met, sender.incarnation
-        known = self._begins.setdefault(met, before)
-        if known != before:
-            self.violated("start", f"{what}; for others the stream began after {known}")
-        self._waiting.append(lambda: self._follows_cut(what, sender, met, before))
-        self._check_waiting()
-        skipped = (before - consumer.first[batch.sender] - len(got) + 1) % MODULUS
-        got += [None] * skipped         # what the sender sent while it was out of reach
-        return begins
-
-    def _is_resumed(self, receiver: "Member", sender: "Member", place: Place) -> bool:
-        """Return whether this is the first message of a stream that goes on for a
-        durable member that was absent; or any of one that has departed."""
-        if sender.address in (receiver.views[-1] if receiver.views else ()) and (
-                place.last is not None):
-            return False
-        before = max((view.id for view in receiver.views if view.id < place.met), default=0)
-        return self.lives.goes_on(receiver, sender, before, place.met)
-
-    def _follows_cut(self, what: str, sender: "Member", met: Cut, before: Seqno) -> bool:
-        """Check that the first message of a stream follows the cut; return False if the
-        cut is not known yet."""
-        if met not in self._cuts:
-            return False
-        if before not in places_behind(sender, self._cuts[met]):
-            self.violated("start", f"{what}; the cut is {self._cuts[met]}")
-        return True
-
-    def undelivered(self, sender: "Member", batch: Batch) -> None:
-        """Check also what a sender is told about messages to everybody, which the
-        others do not deliver: it has sent them."""
-        if batch.dest is not None:
-            super().undelivered(sender, batch)
-            return
-        index = (batch.first - sender.offset - 1) % MODULUS
-        are_whole = not batch.flags & Flag.INCOMPLETE
-        if batch.sender != sender.address or (
-                are_whole and sender.log[index:index + len(batch)] != batch.payloads):
-            self.violated("forgery", f"{sender.name} is told that {batch} is undelivered, which it "
-                                     "did not send")
-
-    # --------------------------------------------------------------------------------- when it ends
-
-    def check_agreement(self) -> None:
-        """Check for each member that left in good order that all who stayed have all
-        that it sent, and for durable members also what those sent that died."""
-        self.lives.check()
-        for sender in self.cluster.incarnations.values():
-            last = sender.view_filter.whole
-            if not sender.left or last is None or sender.multicast.unacked():
-                continue
-            for receiver in self.cluster.living():
-                place = self._places.get((receiver.incarnation, sender.incarnation))
-                if (receiver.receiving and place is not None
-                        and receiver.address in last
-                        and not self._is_at_end(place, sender)):
-                    self.violated("agreement", f"{receiver.name} has {sender.name}'s messages "
-                                               f"up to {place.last}; it sent {sender.last} and "
-                                               "left in good order")
-
-    def _is_at_end(self, place: Place, sender: "Member") -> bool:
-        """Return whether an application has all of a stream; also if it is not known
-        where the stream began for it."""
-        if place.last is not None:
-            return place.last == sender.last
-        cut = self._cuts.get((0, place.met, sender.incarnation))
-        return cut is None or sender.last in places_behind(sender, cut)
-
-    def begin_silence(self) -> None:
-        """Note that nothing is owed from now on. Members say only that they are
-        alive."""
-        self.num_heartbeats = Counter()
-
-    def sent(self, member: "Member", datagram: bytes) -> None:
-        """Check that members say only that they are alive once nothing is owed."""
-        super().sent(member, datagram)
-        if self.num_heartbeats is not None:
-            header = wire.open_datagram(datagram, member.stack.group)
-            kind = member.stack.kind(header.kind).name if header is not None else "nothing"
-            if kind == "alive" and len(datagram) <= HEARTBEAT:
-                self.num_heartbeats[member.name] += 1
-            elif kind != "close":       # of a connection that has been idle
-                self.violated("quiescence", f"{member.name} sent {len(datagram)} bytes of kind "
-                                            f"{kind} although nothing is owed")
-
-    # --------------------------------------------------------------------------------- after a turn
-
-    def _check_purge(self, sender: "Member", low: Seqno, at: "Member | None" = None) -> None:
-        """Check that every member of the view has finished what was purged; besides the
-        sender, if a receiver did that. For a member that is new to the sender, the
-        stream counts from its cut."""
-        self.lives.check_purge(sender, low, at or sender)
-        own = sender.multicast.send_window.ring.low
-        if at is not None and not precedes(own, low):
-            return                              # the sender has purged it too
-        for incarnation in (at or sender).multicast.members:
-            receiver = self.cluster.incarnations[incarnation]
-            since = self._meetings.get((sender.incarnation, incarnation))
-            if at is not None and receiver is sender:
-                continue                        # it keeps its own messages
-            if receiver.receiving and since is not None and not self._has(receiver, sender, low):
-                what = (f"{(at or sender).name} gave up {sender.name}'s messages up to {low}, of "
-                        f"which {receiver.name} has finished those up to "
-                        f"{receiver.consumer.finished.get(sender.incarnation)}")
-                self._wait_for_cut(what, receiver, sender, since, low)
-
-    def _has(self, receiver: "Member", sender: "Member", low: Seqno) -> bool:
-        """Return whether an application has finished a stream up to `low`."""
-        finished = receiver.consumer.finished.get(sender.incarnation)
-        if finished is None and receiver is sender:
-            finished = sender.offset
-        return finished is not None and not precedes(finished, sender.log.end_before(low))
-
-    def _wait_for_cut(self, what: str, receiver: "Member", sender: "Member", since: int,
-                      low: Seqno) -> None:
-        """Check that a stream begins behind `low` for a receiver for which its sender
-        waits since a view. That is known when the receiver is shown it, or a later
-        one."""
-        def check() -> bool:
-            place = self._places.get((receiver.incarnation, sender.incarnation))
-            if not receiver.alive or not receiver.receiving:
-                return True
-            if place is None or receiver.views[-1].id < since:
-                return False
-            met = 0, place.met, sender.incarnation
-            if met not in self._cuts:
-                return False
-            if precedes(places_behind(sender, self._cuts[met])[-1], sender.log.end_before(low)):
-                self.violated("purge", f"{what}; for it the stream begins after "
-                                       f"{self._cuts[met]}")
-            return True
-        if not check():
-            self._waiting.append(check)
-
-    def finished(self, receiver: "Member", sender: "Member") -> Seqno | None:
-        """Return up to which seqno the receiver has all that is meant for it: what its
-        application has finished, or where its window says that the stream begins."""
-        finished = receiver.consumer.finished.get(sender.incarnation)
-        if receiver is sender:
-            return sender.offset if finished is None else finished
-        window = receiver.multicast.windows.get(sender.incarnation)
-        if window is None:
-            return finished
-        return later_of(finished, sender.log.end_of(window.offset))
-
-    # -------------------------------------------------------------------------------- what it knows
-
-    def note_cause(self) -> None:
-        """Note that from now on a member that is alive may be suspected."""
-        self._has_cause = True
-
-    def note_departure(self) -> None:
-        """A member that leaves is no reason to exclude another one."""
-
-    def stopped(self, member: "Member") -> None:
-        """Check that no member stops: it starts anew instead."""
-        self.violated("stopped", f"{member.name} stopped: {member.fault}")
-
-
-def places_behind(sender: "Member", cut: Seqno) -> tuple[Seqno, ...]:
-    """Return the places behind which a stream may begin at a cut: behind the last whole
-    message, or behind the large message of which the cut has a part."""
-    following = (cut + 1) % MODULUS
-    end = sender.log.end_of(following)
-    return (cut,) if end == following else (cut, end)
-
-
-def later_of(one: Seqno | None, other: Seqno | None) -> Seqno | None:
-    """Return the later of two seqnos, of which each may be missing."""
-    if one is None or other is None:
-        return other if one is None else one
-    return later(one, other)
+    def goes_on(self, receiver: int, sender: int, before: View | None, view: View) -> bool:
+        """Return whether a stream goes on for an application that is shown `view` after
+        `before`."""
+        return before is not None and all(
+            self._came_together(receiver, sender, each) for each in self._history[receiver]
+            if before.id < each.id <= view.id)

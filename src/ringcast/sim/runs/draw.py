@@ -1,6 +1,10 @@
 """Draw the plan of a run from its seed: the group, its network, its load and its
 faults.
 
+Members start together or one after the other. They crash, some of them at a chosen step
+of an agreement; they come back, leave, pause and are cut off from each other, while all
+of them send.
+
 Every seed draws the size of the group and of the windows, the intervals, and some of
 the possible faults with their strengths. So runs differ in kind, and not only in
 details. Small windows and short streams put every boundary within reach. What is set in
@@ -12,9 +16,15 @@ from typing import Any
 
 import msgspec
 
-from ringcast.config import configure, nanoseconds
 from ringcast.sim.network import MS
-from ringcast.sim.runs.faults import SECOND, breaks, faults, joins, returns, switches
+from ringcast.sim.runs.faults import (
+    LONG_ABSENCE,
+    SECOND,
+    breaks,
+    faults,
+    forged_refusals,
+    switches,
+)
 from ringcast.sim.runs.load import large_messages, multicast_load, unicast_load
 from ringcast.sim.runs.plan import Plan, Start
 from ringcast.sim.runs.settings import NAMES, Settings, pick
@@ -26,64 +36,64 @@ NEAR_WRAPS = [0, 0, 0, 2**31 - 20, 2**32 - 20, 2**53 - 20, 2**63 - 20, 2**64 - 2
 # The highest rates that are drawn.
 STRENGTHS = {"loss": 0.3, "burst": 0.02, "duplicate": 0.2, "reorder": 0.1, "corrupt": 0.05,
              "truncate": 0.02}
+MOST_DELAY = 5 * MS         # of a network in which a member that is probed answers in time
 
 
 def draw(seed: int, settings: Settings) -> Plan:
     """Return the plan of a seed."""
     if settings.steady is not None:
         return steady_plan(seed, settings)
-    if settings.forming:
-        from ringcast.sim.runs.forming import forming_plan  # which draws with this file
-        return forming_plan(seed, settings)
     stack = STACKS[settings.stack]
-    rng = Random(f"{seed} plan")
-    names = NAMES[:pick(settings.members, rng.choice([2, 3, 3, 4, 5, 7]))]
-    options = stack_options(rng) | settings.options
-    interval = nanoseconds(configure(options, settings.stack).scan_interval)
-    seconds = min(10.0, max(0.8, rng.uniform(80, 300) * interval / SECOND))
-    duration = int(pick(settings.duration, seconds) * SECOND)
+    rng = Random(f"{seed} forming")
+    names = NAMES[:pick(settings.members, rng.choice([2, 3, 3, 4, 5, 7, 9, 12]))]
+    options = stack_options(rng) | unicast_options(rng)
+    options["xmit_interval"] = rng.choice([1, 3, 3, 10, 50])
+    if stack.votes:
+        options = nakack2_options(rng, settings.stack) | options
+        options["discard_delivered_msgs"] = False
+    longest = int(pick(settings.delay, rng.choice([0.2, 1, 5, 20])) * MS)
+    options |= membership_options(rng, len(names), longest)
     network: dict[str, Any] = {name: pick(getattr(settings, name), sometimes(rng, most))
                                for name, most in STRENGTHS.items()}
-    longest = int(pick(settings.delay, rng.choice([0.2, 1, 5, 30])) * MS)
-    network["delay"] = (min(50_000, longest), longest)
+    framed = wire(rng, settings)
+    network = {"delay": (min(50_000, longest), longest)} | (
+        {} if stack.is_lossless else network | framed)
+    options |= partition_options(Random(f"{seed} primary"), len(names)) | settings.options
+    suspicion = int(options["suspect_timeout"] * MS)
+    duration = int(pick(settings.duration, min(6.0, rng.uniform(4, 16) * suspicion / SECOND + 0.5))
+                   * SECOND)
+    last = rng.choice([0, 5 * MS, 200 * MS, duration // 2])     # all have started by then
     publisher = rng.choice(names) if len(names) > 2 and rng.random() < 0.15 else ""
-    # Each part that was added later has a random source of its own: it changes nothing
-    # else of a seed.
-    of_unicast = Random(f"{seed} unicast")
-    starts = {name: Start(rng.randrange(200 * MS), rng.choice(NEAR_WRAPS), draw_clock(rng),
-                          name != publisher, of_unicast.choice(NEAR_WRAPS)) for name in names}
-    options = unicast_options(of_unicast) | options
-    actions = [action for action in multicast_load(rng, names, settings, options, duration)
-               + faults(rng, names, settings, duration)
-               + unicast_load(of_unicast, names, settings, duration) if action.at < duration]
-    if stack.votes:
-        drawn = nakack2_options(Random(f"{seed} nakack2"), settings.stack)
-        options = drawn | options | settings.options
+    replicas = draw_replicas(Random(f"{seed} state"), names, options)
+    replicas.pop(publisher, None)
+    if replicas:
+        settings = msgspec.structs.replace(settings, splits=0)
+    starts = {name: Start(rng.randrange(last + 1), rng.choice(NEAR_WRAPS), draw_clock(rng),
+                          name != publisher, rng.choice(NEAR_WRAPS), replicas.get(name, ""))
+              for name in names}
+    draw_durable(Random(f"{seed} durable"), starts, options, settings)
+    actions = multicast_load(rng, names, settings, options, duration)
+    actions += unicast_load(rng, names, settings, duration)
+    actions += large_messages(rng, names, settings, duration)
+    actions += faults(rng, names, settings, duration, suspicion)
     if stack.is_lossless:
-        network = {"delay": network["delay"]}
-        of_links = Random(f"{seed} links")
-        actions += breaks(of_links, names, settings, duration)
-        actions += switches(of_links, names, settings, options, duration)
-        if stack.may_skip_retransmission:
-            starts = {name: msgspec.structs.replace(start, options=own_windows(of_links, settings))
-                      for name, start in starts.items()}
-    else:
-        network |= wire(Random(f"{seed} wire"), settings)
-    actions = returns(Random(f"{seed} returns"), names, settings, duration, starts, actions)
-    actions += large_messages(Random(f"{seed} large"), names, settings, duration)
-    of_threads = Random(f"{seed} bundling")
-    threads = pick(settings.threads, of_threads.choice([0, 0, 1, 2, 4]))
-    if threads:
-        options = {"bundle_delay": of_threads.choice([0.02, 0.3, 0.3, 1, 5, 30, 30])} | options
-        few_receivers(of_threads, names, starts)
-    actions += joins(of_threads, names, settings, duration, starts, longest, bool(threads))
+        actions += breaks(rng, names, settings, duration)
+    if stack.may_skip_retransmission:
+        actions += switches(Random(f"{seed} switches"), names, settings, duration)
+    of_refusals = Random(f"{seed} refusals")
+    refuses = of_refusals.random() < 0.5
+    if refuses and longest <= MOST_DELAY:
+        actions += forged_refusals(of_refusals, names, duration)
     return Plan(
         seed=seed, names=names, stack=settings.stack, options=options, network=network,
-        starts=starts, duration=duration, threads=threads,
-        socket_bytes=rng.choice([16 << 20, 1 << 20, 200_000, 70_000]),
+        starts=starts, duration=duration, refuses=refuses,
+        threads=pick(settings.threads, rng.choice([0, 0, 0, 1, 2])),
+        socket_bytes=rng.choice([16 << 20, 1 << 20, 200_000]),
         turn_time=rng.choice([0, 10_000, 50_000]),
-        actions=sorted(actions, key=lambda action: action.at),
-        comebacks={name: rng.random() < 0.6 for name in names})
+        actions=sorted((action for action in actions if action.at < duration),
+                       key=lambda action: action.at),
+        comebacks={name: rng.random() < 0.6 or options.get("partition") == "primary"
+                   for name in names})
 
 
 def sometimes(rng: Random, most: float) -> float:
@@ -100,12 +110,13 @@ def draw_clock(rng: Random) -> tuple[int, int]:
 
 def stack_options(rng: Random) -> dict[str, Any]:
     """Draw options that all stacks have."""
-    return {"capacity": rng.choice([1, 2, 3, 8, 33, 64, 1000, 32_768]),
-            "xmit_interval": rng.choice([1, 3, 3, 10, 50, 200]),
-            "ack_threshold": rng.choice([1, 8, 100, 4096]),
-            "max_bundle_size": rng.choice([512, 1500, 9000, 60_000]),
-            "max_bytes": rng.choice([2000, 100_000, 8 << 20]),
-            "hello_interval": rng.choice([20, 100, 100, 500])}
+    options = {"capacity": rng.choice([1, 2, 3, 8, 33, 64, 1000, 32_768]),
+               "xmit_interval": rng.choice(range(6)),       # which is drawn anew below
+               "ack_threshold": rng.choice([1, 8, 100, 4096]),
+               "max_bundle_size": rng.choice([512, 1500, 9000, 60_000]),
+               "max_bytes": rng.choice([2000, 100_000, 8 << 20])}
+    rng.choice(range(4))            # an option that is gone: kept seeds stay what they were
+    return options
 
 
 def unicast_options(rng: Random) -> dict[str, Any]:
@@ -128,12 +139,22 @@ def nakack2_options(rng: Random, stack: str) -> dict[str, Any]:
     return options | ({"gap_timeout": 3_600_000.0} if STACKS[stack].is_lossless else {})
 
 
-def own_windows(rng: Random, settings: Settings) -> dict[str, Any]:
-    """Draw a smaller or larger window for one member, in some runs: then a receiver has
-    no room for all that its sender may send."""
-    own = {"capacity": rng.choice([1, 2, 8, 33, 1000]),
-           "max_bytes": rng.choice([2000, 100_000])} if rng.random() < 0.3 else {}
-    return {key: value for key, value in own.items() if key not in settings.options}
+def membership_options(rng: Random, members: int, delay: int) -> dict[str, Any]:
+    """Draw the intervals of the membership layer. A round trip is short beside the
+    time after which a member is suspected, else no view would last."""
+    heartbeat = rng.choice([10, 20, 50] if members < 6 else [20, 50])
+    return {"heartbeat_interval": heartbeat,
+            "suspect_timeout": max(heartbeat * rng.choice([5, 10, 20]), 20 * delay / MS, 60),
+            "seek_interval": rng.choice([5, 20, 50]), "form_margin": rng.choice([20, 100, 300])}
+
+
+def partition_options(rng: Random, members: int) -> dict[str, Any]:
+    """Draw what goes on when the group comes apart, and how many members form one: so
+    many that no two groups form apart, if only the primary part goes on."""
+    majority = members // 2 + 1
+    if rng.random() < 0.35:
+        return {"partition": "primary", "min_members": rng.choice([majority, majority, members])}
+    return {}
 
 
 def wire(rng: Random, settings: Settings) -> dict[str, Any]:
@@ -144,11 +165,22 @@ def wire(rng: Random, settings: Settings) -> dict[str, Any]:
             "queue": rng.choice([50_000, 500_000])} if mtu else {}
 
 
-def few_receivers(rng: Random, names: str, starts: dict[str, Start]) -> None:
-    """Let only one or two members receive messages, in some groups. Then nobody but the
-    sender itself may have to acknowledge a message."""
-    few = min(len(names), rng.choice([1, 2, 2]))
-    receivers = rng.sample(names, few) if rng.random() < 0.4 else names
-    for name in names:
-        if name not in receivers:
-            starts[name] = msgspec.structs.replace(starts[name], receiving=False)
+def draw_replicas(rng: Random, names: str, options: dict[str, Any]) -> dict[str, str]:
+    """Let most members have a state, in half of all runs; return their roles."""
+    if rng.random() < 0.5:
+        return {}
+    options["state_backlog"] = rng.choice([1 << 30, 1 << 30, 300_000])
+    return {name: rng.choices(["both", "takes", "gives"], [20, 2, 1])[0]
+            for name in names if rng.random() < 0.9}
+
+
+def draw_durable(rng: Random, starts: dict[str, Start], options: dict[str, Any],
+                 settings: Settings) -> None:
+    """Let some members be durable, in a third of all runs. They are waited for until
+    they come back, or only for a short time. Replicas are not: see Channel."""
+    receivers = [name for name, start in starts.items() if start.receiving and not start.replica]
+    wanted = pick(settings.durable, rng.choice([0, 0, 0, 0, 1, 2]))
+    if wanted and receivers:
+        options.setdefault("absence", rng.choice([0.1, 1.0, LONG_ABSENCE, LONG_ABSENCE]))
+        for name in rng.sample(receivers, min(wanted, len(receivers))):
+            starts[name] = msgspec.structs.replace(starts[name], durable=True)

@@ -21,7 +21,6 @@ def check_ends(cluster: "Cluster", patience: int) -> None:
         return
     asker = cluster.incarnations[living[0].views[-1].members[-1].incarnation]
     ends = asker.endpoint.ends
-    assert ends is not None
     gone = [member for member in cluster.incarnations.values() if not member.alive]
     for member in gone:
         ends.ask(member.incarnation, asker.now)

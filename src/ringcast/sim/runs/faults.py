@@ -5,39 +5,59 @@ Most functions draw the actions of one kind of fault. `names` are the members, a
 """
 
 from random import Random
-from typing import Any
-
-import msgspec
 
 from ringcast.sim.network import MS, Direction
-from ringcast.sim.runs.plan import Action, Start
+from ringcast.sim.runs.plan import COORDINATOR, Action
 from ringcast.sim.runs.settings import FAULTS, Settings, pick
-from ringcast.stacks import STACKS
 
 SECOND = 1000 * MS
+LONG_ABSENCE = 3_600.0                  # seconds: a member comes back before
+
+# Datagrams at which a member may die, and how often it is that kind.
+STEPS = {"prepare": 4, "report": 4, "install": 6, "installed": 4, "refuse": 1, "seek": 1,
+         "present": 1, "offer": 2, "suspects": 2, "leave": 1, "fetch": 2, "held": 3, "data": 1,
+         "highest": 1}
 
 
-def faults(rng: Random, names: str, settings: Settings, duration: int) -> list[Action]:
+def faults(rng: Random, names: str, settings: Settings, duration: int,
+           suspicion: int) -> list[Action]:
     """Draw the faults of FAULTS: each kind in about half of all runs, and then up to
-    three of it."""
+    three of it. `suspicion` is the time after which a silent member is suspected."""
+    def stop(rng: Random, names: str, at: int, duration: int) -> list[Action]:
+        """Pause a member, or whoever coordinates; sometimes for so long that it is
+        taken for dead."""
+        (drawn,) = pause(rng, names, at, duration)
+        return [Action(at, "pause", some(rng, names),
+                       rng.choice([drawn.value, rng.randrange(1, 3 * suspicion)]))]
+
     actions: list[Action] = []
-    for name, kind in zip(FAULTS, (crash, partition, pause, slow, exclusion, leaving, jump),
+    for name, kind in zip(FAULTS, (death, partition, stop, slow, exclusion, leaving, jump),
                           strict=True):
-        share, most = (0.2, 1) if name in ("exclusions", "leaves") else (0.5, 3)
-        drawn = rng.randint(1, most) if rng.random() < share else 0
+        drawn = rng.randint(1, 3) if rng.random() < 0.5 else 0
         for _ in range(pick(getattr(settings, name), drawn)):
             actions += kind(rng, names, rng.randrange(duration), duration)
     return actions
 
 
-def crash(rng: Random, names: str, at: int, duration: int) -> list[Action]:
-    """Let a member die. Most come back, at the same address or another one, with or
-    without their journal."""
-    who = rng.choice(names)
-    back = at + rng.choice([0, 10 * MS, rng.randrange(duration)])
-    how = {"resumes": rng.random() < 0.6, "moves": rng.random() < 0.4}
+def death(rng: Random, names: str, at: int, duration: int) -> list[Action]:
+    """Let a member die, at once or at its next step of some kind. Most come back."""
+    who = some(rng, names)
+    if rng.random() < 0.4:
+        action = Action(at, "crash", who)
+    else:
+        kind = rng.choices(list(STEPS), list(STEPS.values()))[0]
+        who = rng.choice([who, ""])
+        how = kind, rng.random() < 0.5, rng.choice([1, 1, 1, 2, 5])
+        action = Action(at, "crash at", who, how)
+    back = at + rng.choice([10 * MS, 100 * MS, rng.randrange(duration)])
     comes_back = rng.random() < 0.7
-    return [Action(at, "crash", who), *([Action(back, "restart", who, how)] if comes_back else ())]
+    return [action, *([Action(back, "restart", "", {"resumes": False, "moves": rng.random() < 0.4})]
+                      if comes_back else ())]
+
+
+def some(rng: Random, names: str) -> str:
+    """Draw a member, or whoever coordinates then."""
+    return rng.choice(names) if rng.random() < 0.6 else COORDINATOR
 
 
 def partition(rng: Random, names: str, at: int, duration: int) -> list[Action]:
@@ -133,68 +153,15 @@ def breaks(rng: Random, names: str, settings: Settings, duration: int) -> list[A
     return actions
 
 
-def switches(rng: Random, names: str, settings: Settings, options: dict[str, Any],
-             duration: int) -> list[Action]:
-    """Draw whether NAKACK2 retransmits, and in some runs switch that on and off."""
-    interval = options["xmit_interval"]
-    if STACKS[settings.stack].may_skip_retransmission and "xmit_interval" not in settings.options:
-        options["xmit_interval"] = rng.choice([0, 0, 0, -1, interval])
-        if rng.random() < 0.3:
-            return [Action(rng.randrange(duration), "interval", rng.choice(names),
-                           rng.choice([0, interval])) for _ in range(10)]
-    return []
+def switches(rng: Random, names: str, settings: Settings, duration: int) -> list[Action]:
+    """Switch the retransmission of NAKACK2 off and on, at one member or another."""
+    return [Action(rng.randrange(duration), "interval", rng.choice(names), rng.choice([0, 3]))
+            for _ in range(settings.switches or 0)]
 
 
-def returns(rng: Random, names: str, settings: Settings, duration: int, starts: dict[str, Start],
-            actions: list[Action]) -> list[Action]:
-    """Let a member that only sends die and come back as the same incarnation, in some
-    runs. Return all actions.
-
-    It sends half of all messages to everybody, and none to single members. It comes
-    back at its address or another one, and may have been excluded meanwhile.
-    """
-    wanted = pick(settings.returns, rng.choice([0, 0, 0, 0, 0, 0, 0, 1, 3, 10]))
-    if not wanted or len(names) < 2:
-        return actions
-    who = rng.choice(names)
-    starts[who] = msgspec.structs.replace(starts[who], receiving=False, returns=True)
-    actions = [msgspec.structs.replace(action, who=who) if action.what == "send"
-               and rng.random() < 0.5 else action
-               for action in actions if (action.what, action.who) != ("send unicast", who)]
-    for _ in range(wanted):
-        at = rng.randrange(duration)
-        back = at + rng.choice([0, 10 * MS, rng.randrange(duration)])
-        how = {"lag": rng.choice([0, 0, 1, 10, 1000]), "moves": rng.random() < 0.5}
-        actions += [Action(at, "crash", who), Action(back, "return", who, how)]
-        if rng.random() < 0.3:
-            actions.append(Action(rng.randrange(at, back + 1), "exclude",
-                                  rng.choice([name for name in names if name != who]), who))
-    return [action for action in actions if action.at < duration]
-
-
-def joins(rng: Random, names: str, settings: Settings, duration: int, starts: dict[str, Start],
-          delay: int, may_be: bool) -> list[Action]:
-    """Let members leave and join again while others send, so that messages wait to be
-    bundled when the view comes.
-
-    If two members receive messages, the one that joins and the one that sends do.
-    """
-    drawn = rng.choice([0, 0, 1, 3, 8]) if may_be else 0
-    may_come = [name for name in names if not starts[name].returns]
-    if len(names) < 2 or not may_come:
-        return []
-    receivers = [name for name in names if starts[name].receiving]
-    pairs = [(who, sender) for who in may_come for sender in names if who != sender]
-    pairs = [pair for pair in pairs if set(pair) <= set(receivers)] or pairs
-    actions: list[Action] = []
-    for _ in range(pick(settings.joins, drawn)):
-        who, sender = rng.choice(pairs)
-        at = rng.randrange(duration)
-        back = at + rng.choice([50 * MS, 200 * MS, rng.randrange(1, duration)])
-        actions += [Action(at, "leave", who),
-                    Action(back, "restart", who, {"resumes": rng.random() < 0.5, "moves": False})]
-        for _ in range(rng.choice([1, 5, 20])):
-            size = rng.choice([0, 20, 200]) if settings.size is None else settings.size
-            actions.append(Action(back + rng.randrange(2 * delay + MS), "send", sender,
-                                  (rng.choice([1, 3, 10, 50]), size)))
-    return [action for action in actions if action.at < duration]
+def forged_refusals(rng: Random, names: str, duration: int) -> list[Action]:
+    """Let members hear that others have refused a datagram, which is not true: anybody
+    can forge that. Nobody may be excluded for it."""
+    wanted = rng.choice([0, 0, 1, 3, 10]) if len(names) > 1 else 0
+    pairs = [rng.sample(names, 2) for _ in range(wanted)]
+    return [Action(rng.randrange(duration), "refuse", by, who) for by, who in pairs]

@@ -44,13 +44,8 @@ def unicast_load(rng: Random, names: str, settings: Settings, duration: int) -> 
 
 
 def large_messages(rng: Random, names: str, settings: Settings, duration: int) -> list[Action]:
-    """Draw messages to everybody that go out in fragments.
-
-    Only on request, because runs with them show a fault that is not mended yet. A
-    receiver that excludes an incarnation forgets fragments that it has acknowledged. A
-    late ack of these makes the incarnation's next process give up what is asked for
-    again (mcast-udp, seed 43, --loss 0.2 --crashes 2 --partitions 2 --large 5).
-    """
+    """Draw messages to everybody that go out in fragments, as many as were asked
+    for."""
     return [Action(rng.randrange(duration), "send", rng.choice(names),
                    (1, rng.choice([70_000, 150_000])))
             for _ in range(settings.large or 0)]

@@ -38,9 +38,8 @@ class Start(msgspec.Struct, frozen=True):
     clock: tuple[int, int]          # what its clock shows at first, and its ticks in 1000 ns
     receiving: bool
     counters: int                   # what comes before its first conn-id and first timestamp
-    options: dict[str, Any] = {}    # of its stack, where they differ from those of all
+    replica: str = ""               # its role in state transfer (sim/replica.py)
     durable: bool = False           # it is expected back, and goes on with what it had finished
-    returns: bool = False           # it comes back as the same incarnation, if dead in the end
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -56,11 +55,9 @@ class Plan(msgspec.Struct, frozen=True):
     starts: dict[str, Start]
     duration: int
     actions: list[Action]
-    comebacks: dict[str, bool]          # whether a member comes back, if dead in the end; else it
-                                        # is excluded
+    comebacks: dict[str, bool]          # whether a member comes back, if dead in the end
     load: tuple[int, int] | None = None     # from when to when a steady load is measured
     threads: int = 0                        # see Member
-    forming: bool = False                   # the group forms itself, without a list of names
     refuses: bool = False                   # processes that are gone refuse datagrams: see Cluster
 
 

@@ -2,8 +2,10 @@
 prefix that still fails.
 
 A run has two parts. While there are faults, nothing wrong may happen: the checkers see
-to that. Then the network heals, and dead members come back or are excluded. All that is
-owed must happen within a stated number of intervals, and then there must be silence.
+to that. Then the network heals, and some of the dead members come back. All that live
+must come into one view within a stated time, without help; and all that is owed must
+happen. Members never fall silent; but once nothing is owed, they say only that they are
+alive.
 """
 
 import math
@@ -14,7 +16,6 @@ from time import process_time
 import msgspec
 
 from ringcast.config import configure, nanoseconds
-from ringcast.protocols.seqnos import MODULUS
 from ringcast.sim.checkers import Violation
 from ringcast.sim.clock import Clock
 from ringcast.sim.cluster import Cluster
@@ -22,18 +23,25 @@ from ringcast.sim.links import AGAIN as LINK_AGAIN
 from ringcast.sim.member import Member
 from ringcast.sim.network import MS, Network
 from ringcast.sim.runs.draw import draw
+from ringcast.sim.runs.end_checks import check_ends
+from ringcast.sim.runs.faults import LONG_ABSENCE
 from ringcast.sim.runs.measure import Measured, Meter
-from ringcast.sim.runs.plan import Action, Plan, Start
+from ringcast.sim.runs.plan import COORDINATOR, Action, Plan, Start
 from ringcast.sim.runs.settings import Settings
 from ringcast.sim.threads import PAUSES
 from ringcast.stacks import STACKS
 
 # The time that all that is owed may take after the faults is the sum of these:
 INTERVALS = 400             # xmit_intervals
-HELLOS = 40                 # hello_intervals
 WINDOW_INTERVALS = 6        # xmit_intervals for each full window of messages that waits for room
+SUSPICIONS = 60             # times suspect_timeout
+HEARTBEATS = 100            # times heartbeat_interval
+SEEKS = 200                 # times seek_interval
+MARGINS = 8                 # times form_margin
+HOLD_OFF = 40_000 * MS      # a group that has come apart often offers rarely to become one again
 
-SCANS_PER_REPEAT = 4        # scans until a message that found no room has come again
+BEATS = 50                  # heartbeats of each member for which the end of a run is watched
+MOST_BEATS = 5              # heartbeats that a member may send in one interval, to all and to one
 MAX_EVENTS = 3_000_000      # of a run, or of each second of a steady load; more is a storm
 TRIES = 10                  # prefixes that are tried after each bisection
 VOID = 10                   # deliveries; a run with fewer has tested nothing
@@ -41,6 +49,9 @@ VOID = 10                   # deliveries; a run with fewer has tested nothing
 POINTERS = {"low", "hd", "hr", "sent", "view_id", "send_budget"}    # of status(): not to be summed
 NETWORK_COUNTERS = ("num_lost", "num_cut", "num_duplicated", "num_reordered", "num_damaged",
                     "num_clogged", "num_congested", "num_in_pieces")
+# Actions for which no member that is alive may be suspected.
+NO_CAUSE = {"send", "send unicast", "stop sending", "leave", "crash", "crash at", "restart", "hide",
+            "show", "refuse"}
 
 
 class Outcome(msgspec.Struct, kw_only=True):
@@ -82,7 +93,10 @@ class Run:
         self.meter: Meter | None = None
         if plan.load is not None:
             self.max_events *= 1 + math.ceil((plan.load[1] - plan.load[0]) / 1e9)
+        if any(value for name, value in plan.network.items() if name != "delay"):
+            self.cluster.checkers.note_cause()
         self.num_moves = 0              # of members to other addresses
+        self.num_restarts = 0           # of all members, because the majority has died
         for name, start in plan.starts.items():
             self.cluster.at(start.at, self._start, name, start)
         for action in self.actions:
@@ -93,35 +107,53 @@ class Run:
         if name not in self.cluster.members:
             self.cluster.start(name, receiving=start.receiving, offset=start.offset,
                                counters=start.counters, clock=Clock(*start.clock),
-                               **durability(start), **start.options)
+                               durable=start.durable, replica=start.replica)
 
     # -------------------------------------------------------------------------------------- actions
 
     def _act(self, action: Action) -> None:
-        """Perform an action on the network or on a member."""
-        network, value = self.cluster.network, action.value
+        """Perform an action on the network or on a member; it may be for whoever
+        coordinates now."""
+        network, links, value = self.cluster.network, self.cluster.links, action.value
+        if action.what not in NO_CAUSE:
+            self.cluster.checkers.note_cause()
         if action.what == "cut":
             network.cut |= set(value)
-            if self.cluster.links is not None:
-                self.cluster.links.break_all_cut()
+            if links is not None:
+                links.break_all_cut()
         elif action.what == "break":
-            assert self.cluster.links is not None
-            self.cluster.links.break_link(*value)
+            assert links is not None
+            links.break_link(*value)
         elif action.what == "mend":
             network.cut -= set(value)
         elif action.what == "clog":
             network.clogged |= dict.fromkeys(*value)
-        elif action.who in self.cluster.members:
-            self._act_on(self.cluster[action.who], action)
+        elif action.what == "crash at":
+            self.cluster.deaths.set(self._who(action.who), *value)
+        elif action.what == "restart" and not action.who:
+            dead = [member for member in self.cluster.members.values() if not member.alive]
+            if dead:
+                self._restart(dead[0], **value)
+        elif (who := self._who(action.who)) in self.cluster.members:
+            self._act_on(self.cluster[who], action)
+
+    def _who(self, name: str) -> str:
+        """Return the name of the member that an action is for; empty if nobody
+        coordinates."""
+        if name != COORDINATOR:
+            return name
+        return next((member.views[-1].coordinator.name for member in self.cluster.living()
+                     if member.views), "")
 
     def _act_on(self, member: Member, action: Action) -> None:
         """Perform an action on a member: a fault if it is alive, a comeback if it is
         dead."""
         value = action.value
-        if action.what in ("restart", "return"):
+        if action.what == "restart":
             if not member.alive:
-                come_back = self._restart if action.what == "restart" else self._return
-                come_back(member, **value)
+                self._restart(member, **value)
+        elif action.what == "refuse":
+            self._forge_refusal(member, value)
         elif not member.alive:
             pass
         elif action.what == "send":
@@ -146,35 +178,30 @@ class Run:
             member.clock.jump(self.cluster.now, value)
             member.request_turn()
         elif action.what == "exclude":
-            member.exclude(value)
+            whole = member.view_filter.whole
+            if whole is not None and value in whole.names:
+                member.exclude(value)
         elif action.what == "pause":
             member.pause(value)
         else:
             {"crash": member.crash, "leave": member.leave}[action.what]()
 
+    def _forge_refusal(self, member: Member, by: str) -> None:
+        """Let a member hear that another one, which is alive, has refused a
+        datagram."""
+        other = self.cluster.members.get(by)
+        if other is not None and other.alive:
+            member.refused(other.incarnation)
+
     def _restart(self, former: Member, resumes: bool, moves: bool) -> None:
         """Start a new incarnation of a member; with `resumes` it has its journal, with
         `moves` another address."""
         start = self.plan.starts[former.name]
+        self.num_moves += moves
         self.cluster.start(former.name, receiving=start.receiving,
                            resume=former.consumer.durable() if resumes or start.durable else None,
-                           physical=self._physical(former, moves), **durability(start),
-                           **start.options)
-
-    def _return(self, former: Member, lag: int, moves: bool) -> None:
-        """Start a process that goes on as the same incarnation. It remembers `lag` acks
-        less than there were."""
-        low = former.multicast.send_window.ring.low
-        acked = former.log.end_before((low - min(lag, (low - former.base) % MODULUS)) % MODULUS)
-        start = self.plan.starts[former.name]
-        self.cluster.start(former.name, former=former, acked=acked, receiving=False,
-                           counters=start.counters, physical=self._physical(former, moves),
-                           **start.options)
-
-    def _physical(self, former: Member, moves: bool) -> str:
-        """Return the address of a member that comes back."""
-        self.num_moves += moves
-        return f"{former.name}{self.num_moves}" if moves else former.physical
+                           physical=f"{former.name}{self.num_moves}" if moves else former.physical,
+                           durable=start.durable, replica=start.replica)
 
     # -------------------------------------------------------------------------------------- the run
 
@@ -202,13 +229,22 @@ class Run:
             measured=self.meter.measured() if self.meter else None)
 
     def run(self) -> None:
-        """Run to the end. Raise Violation when a promise is broken."""
+        """Run to the end. Raise Violation when a promise is broken. What is there to
+        measure ends when all has arrived."""
         self._advance(self.end)
         if self.meter is not None:
             self.meter.stop()
         self._recover()
+        if self.config.partition == "primary":
+            self._restore_quorum()
+        self._drain()
+        if self.meter is not None:
+            return
+        for member in self.cluster.living():    # now that they are one group
+            member.offer(2, 10)
         self._drain()
         self.cluster.checkers.check_agreement()
+        check_ends(self.cluster, self._agreement())
         self._leave()
         self._quiesce()
 
@@ -218,9 +254,10 @@ class Run:
             self.cluster.checkers.violated("storm", f"more than {self.max_events} events")
 
     def _recover(self) -> None:
-        """End all faults; let each dead member come back, or exclude it. Then all
-        members send once more."""
+        """End all faults; let dead members come back. Then all members send once
+        more."""
         cluster = self.cluster
+        cluster.deaths.traps.clear()
         cluster.heal()
         for name, start in self.plan.starts.items():
             if name not in cluster.members:
@@ -231,11 +268,8 @@ class Run:
                 member.show(name)
             member.request_turn()
         for member in [member for member in cluster.members.values() if not member.alive]:
-            if self.plan.starts[member.name].returns:
-                self._return(member, lag=0, moves=False)
-            elif self._comes_back(member) or not cluster.living():
+            if self._comes_back(member) or not cluster.living():
                 self._restart(member, resumes=True, moves=False)
-        self._exclude_the_dead()
         for member in cluster.living():
             member.offer(2, 10)
             for address, log in list(member.producer.unicast_logs.items()):
@@ -243,17 +277,36 @@ class Run:
                     member.send_unicast(address.name, 2, 10)
 
     def _comes_back(self, member: Member) -> bool:
-        """Return whether a member that is dead in the end comes back."""
-        return self.plan.comebacks[member.name]
+        """Return whether a member that is dead in the end comes back: also one that is
+        waited for longer than the run lasts."""
+        is_awaited = self.plan.starts[member.name].durable and (
+            self.config.absence >= LONG_ABSENCE)
+        return is_awaited or self.plan.comebacks[member.name]
 
-    def _exclude_the_dead(self) -> None:
-        """Exclude dead members while anybody lists them or waits for them, as an
-        operator would; always from the same member."""
+    def _restore_quorum(self) -> None:
+        """Wait until all that live have one view. If it is not primary, because the
+        majority of the last primary view has died, start all members again, as an
+        operator would."""
+        end = self.cluster.now + self._agreement()
+        while not self._has_one_view() and self.cluster.now < end:
+            self._advance(self.cluster.now + self._interval())
         living = self.cluster.living()
-        for dead in [member.name for member in self.cluster.members.values() if not member.alive]:
-            lines = [member.endpoint.layer(StaticMembers).table[dead] for member in living]
-            if any(line.incarnation or not line.generation for line in lines):
-                living[0].exclude(dead)
+        whole = living[0].view_filter.whole
+        if whole is None or not whole.primary:
+            self.num_restarts += 1
+            for member in living:
+                member.crash()
+            for member in living:
+                self._restart(member, resumes=False, moves=False)
+            for member in self.cluster.living():
+                member.offer(2, 10)
+
+    def _has_one_view(self) -> bool:
+        """Return whether all that live have the same view, with all of them."""
+        living = self.cluster.living()
+        whole = [member.view_filter.whole for member in living]
+        return all(view is not None and len(view) == len(living) and view == whole[0]
+                   for view in whole)
 
     def _interval(self) -> int:
         """Return an xmit_interval by the slowest clock, and the time of a round trip;
@@ -285,82 +338,81 @@ class Run:
     def _drain(self) -> None:
         """Check that all that is owed happens within the stated number of intervals."""
         cluster = self.cluster
-        step, hello_interval = self._interval(), nanoseconds(self.config.hello_interval)
+        step = self._interval()
         bound = self._bound(step)
         end = max(cluster.now, cluster.network.busy_until()) + bound
-        last_exclusion = cluster.now
         while (owed := cluster.owed()) is not None:
             if cluster.now >= end:
                 cluster.checkers.violated("liveness",
                                           f"{owed}, {bound / MS:.0f} ms after faults stopped")
             self._advance(cluster.now + step)
-            if cluster.now > last_exclusion + 4 * hello_interval:
-                last_exclusion = cluster.now
-                self._exclude_the_dead()
 
     def _bound(self, step: int) -> int:
         """Return the time in which all that is owed must happen. `step` is an
         interval."""
         windows = sum(self._windows(member) for member in self.cluster.living())
-        hellos = HELLOS * nanoseconds(self.config.hello_interval)
-        return ((INTERVALS + WINDOW_INTERVALS * windows) * step + hellos
-                + self._unicast_bound(step))
+        return ((INTERVALS + WINDOW_INTERVALS * windows) * step + self._unicast_bound(step)
+                + self._agreement())
 
     def _unicast_bound(self, step: int) -> int:
         """Return the time that connections may take in addition: those with dead
         members must fail, and each message may wait for an ack."""
-        config, living = self.config, self.cluster.living()
+        config = self.config
         share = min(config.max_bytes, self.plan.socket_bytes // 2 // len(self.plan.names)) // 4
         waiting = 0
-        for log in [log for member in living for log in member.producer.unicast_logs.values()]:
+        for log in [log for member in self.cluster.living()
+                    for log in member.producer.unicast_logs.values()]:
             for payload, _ in log.backlog:
                 fragments = 1 + len(payload) // (config.max_bundle_size // 2)
                 waiting += 1 + fragments // config.capacity + len(payload) // max(1, share)
-        smallest = min(int(start.options.get("capacity", config.capacity))
-                       for start in self.plan.starts.values())
-        if smallest < config.capacity:      # what has no room there comes again, window by window
-            unacked = sum(member.unicast.num_unacked() for member in living)
-            waiting += SCANS_PER_REPEAT * unacked // smallest
         acks = nanoseconds(config.ack_min_interval + config.ack_max_interval
                             + config.sync_min_interval)
         return (2 * nanoseconds(config.conn_close_timeout)
                 + (WINDOW_INTERVALS + waiting) * (step + acks))
 
+    def _agreement(self) -> int:
+        """Return the time that the group may take to agree."""
+        config = self.config
+        absence = 0.0 if config.absence >= LONG_ABSENCE else 1000 * config.absence
+        return HOLD_OFF + slowed(
+            absence + SUSPICIONS * config.suspect_timeout + HEARTBEATS * config.heartbeat_interval
+            + SEEKS * config.seek_interval + MARGINS * config.form_margin)
+
     def _leave(self) -> None:
-        """Let incarnations that came back leave, and check that all members hear of
-        it."""
-        for member in [member for member in self.cluster.living()
-                       if self.plan.starts[member.name].returns]:
-            member.leave()
-            self._advance(self.cluster.now + nanoseconds(member.config.leave_timeout))
-            if others := [other.name for other in self.cluster.living()
-                          if member.address in other.views[-1]]:
-                self.cluster.checkers.violated("goodbye",
-                                               f"{', '.join(others)} did not hear that "
-                                               f"{member.name} left")
+        """Let a member leave, and check that all others go on without it and have what
+        it sent."""
+        cluster, living = self.cluster, self.cluster.living()
+        if len(living) < 2:
+            return
+        leaver = living[self.plan.seed % len(living)]
+        leaver.offer(3, 10)
+        leaver.leave()
+        end = cluster.now + self._agreement()
+        while leaver.alive or cluster.owed() is not None:
+            if cluster.now >= end:
+                cluster.checkers.violated("goodbye", f"{leaver.name} leaves: "
+                                                     f"{cluster.owed() or 'it is still there'}")
+            self._advance(cluster.now + self._interval())
+        cluster.checkers.check_agreement()
 
     def _quiesce(self) -> None:
-        """Check that there is silence after the last acks and agreements."""
-        cluster, config = self.cluster, self.config
-        a_while = (INTERVALS * self._interval() + 10 * nanoseconds(config.hello_interval)
-                   + 4 * nanoseconds(config.conn_close_timeout
-                                      + min(config.conn_expiry_timeout, 1000)))
-        # Datagrams that wait for the wire may still be answered.
-        self._advance(max(cluster.now, cluster.network.busy_until()))
-        for _ in range(4):              # a late datagram may name a dead member once more
-            self._advance(cluster.now + a_while // 2)
-            self._exclude_the_dead()
-        before = self._num_datagrams()
-        self._advance(cluster.now + a_while)
-        if count := self._num_datagrams() - before:
-            cluster.checkers.violated("quiescence", f"{count} datagrams were sent although nothing "
-                                                    "is owed")
+        """Check that nothing but heartbeats is sent, and not too many."""
+        cluster, checkers = self.cluster, self.cluster.checkers
+        self._advance(cluster.now + self._settling())
+        checkers.begin_silence()
+        self._advance(cluster.now + BEATS * nanoseconds(self.config.heartbeat_interval))
+        assert checkers.num_heartbeats is not None
+        for name, count in checkers.num_heartbeats.items():
+            if count > MOST_BEATS * BEATS:
+                checkers.violated("quiescence", f"{name} sent {count} heartbeats in {BEATS} "
+                                                "intervals")
 
-    def _num_datagrams(self) -> int:
-        """Return the number of datagrams so far, without those that close idle
-        connections."""
-        return self.cluster.sent_datagrams - sum(member.unicast.counters.closes_sent
-                                                 for member in self.cluster.incarnations.values())
+    def _settling(self) -> int:
+        """Return the time after which only heartbeats are sent."""
+        config = self.config
+        return (10 * self._interval() + slowed(10 * config.heartbeat_interval)
+                + 4 * nanoseconds(config.conn_close_timeout
+                                  + min(config.conn_expiry_timeout, 1000)))
 
     def _counters(self) -> dict[str, int]:
         """Return how often each thing happened, over all incarnations. A campaign that
@@ -372,19 +424,15 @@ class Run:
                 "num_waits": member.producer.num_waits, "num_ahead": member.num_ahead,
                 "num_overflows": member.transport.num_overflows,
                 "num_unsent": member.transport.num_unsent, "num_views": len(member.views),
-                "num_faults": member.fault is not None, "num_left": member.left}
+                "num_left": member.left}
             for name, value in (counted | member.stack.status()).items():
                 if name not in POINTERS:
                     sums[name] += value
         sums["num_deaths"] = self.cluster.deaths.num_sprung
+        sums["num_restarts"] = self.num_restarts
         sums["num_refusals"] = self.cluster.num_refusals
         sums["num_incarnations"] = len(self.cluster.incarnations)
         return dict(sums)
-
-
-def durability(start: Start) -> dict[str, bool]:
-    """Return the arguments of a member that is expected back."""
-    return {"durable": True} if start.durable else {}
 
 
 def slowed(milli: float) -> int:
@@ -394,15 +442,7 @@ def slowed(milli: float) -> int:
 
 def simulate(seed: int, settings: Settings, actions: int | None = None) -> Outcome:
     """Run one seed under these settings; `actions` limits it to a prefix."""
-    return run_of(draw(seed, settings), actions).outcome()
-
-
-def run_of(plan: Plan, actions: int | None = None) -> Run:
-    """Return the run of a plan, or of a prefix of it."""
-    if plan.forming:
-        from ringcast.sim.runs.forming_run import FormingRun  # which is a Run
-        return FormingRun(plan, actions)
-    return Run(plan, actions)
+    return Run(draw(seed, settings), actions).outcome()
 
 
 def shortest_prefix(seed: int, settings: Settings, failed: Outcome) -> Outcome:

@@ -40,8 +40,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One list of options: what is the same for all seeds. None means that each seed
     draws a value."""
 
-    members: Annotated[int | None, Help("Members of the group.",
-                                             "drawn, 2 to 7; with --forming, 2 to 12")] = None
+    members: Annotated[int | None, Help("Members of the group.", "drawn, 2 to 12")] = None
     duration: Annotated[float | None, Help("Simulated seconds with load and faults. Then the "
                                            "network heals.")] = None
     messages: Annotated[int | None, Help("Messages that all members send together.")] = None
@@ -70,12 +69,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     stack: Annotated[str, Help(f"The stack of the group: {', '.join(NETWORKED)}.",
                                True)] = "mcast-udp"
     breaks: Annotated[int | None, times("a connection breaks, on a stack over TCP")] = None
-    returns: Annotated[int | None, times("a member that only sends dies and comes back as the same "
-                                         "incarnation")] = None
+    switches: Annotated[int | None, Help("How often in a run a member switches retransmission off "
+                                         "or on, on a stack that may do without.", "0")] = None
     threads: Annotated[int | None, Help("Threads of each member that send to one destination; "
                                         "messages are bundled for bundle_delay. 0: each message "
                                         "leaves at once.")] = None
-    joins: Annotated[int | None, times("a member leaves and joins again while others send")] = None
     mtu: Annotated[int | None, Help("Bytes of a frame on the wire, behind a queue that may "
                                     "overflow. 0: datagrams travel whole.")] = None
     steady: Annotated[float | None, Help("Measure: each sender has so many messages to send in a "
@@ -84,12 +82,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     senders: Annotated[int | None, Help("With --steady: members that send.", "1")] = None
     bandwidth: Annotated[float | None, Help("With --steady: megabytes a second that a member can "
                                             "send, and receive.", "125")] = None
-    forming: Annotated[bool, Help("The group forms itself: nobody has a list of its members. The "
-                                  "faults are others: members die at single steps of an "
-                                  "agreement, and groups come apart and become one again.",
-                                  False)] = False
-    durable: Annotated[int | None, Help("With --forming: members that are expected back when they "
-                                        "have died.")] = None
+    durable: Annotated[int | None, Help("Members that are expected back when they have "
+                                        "died.")] = None
     options: dict[str, Any] = {}        # of the stack
 
     def check(self) -> None:
@@ -103,7 +97,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
                 raise ConfigError(f"{name} is a probability of 0 or more and less than 1, "
                                   f"not {value}")
         for name in (*FAULTS, "messages", "size", "delay", "unicast", "large", "splits", "breaks",
-                     "returns", "threads", "joins", "steady", "durable"):
+                     "switches", "threads", "steady", "durable"):
             number = getattr(self, name)
             if number is not None and number < 0:
                 raise ConfigError(f"{name} cannot be {number}")
@@ -119,10 +113,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             raise ConfigError(f"mtu is 0, or bytes of a frame from 1100 to 65535, not {self.mtu}")
         self._check_stack()
         self._check_steady()
-        if self.forming and (self.steady is not None or self.returns or self.joins):
-            raise ConfigError("a group that forms itself is simulated with a drawn load, and no "
-                              "member comes back as the same incarnation; leave out steady, "
-                              "returns and joins")
 
     def _check_stack(self) -> None:
         """Raise ConfigError for a stack that cannot be simulated, and for faults that
@@ -137,6 +127,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
                                   "nothing, but they break: give breaks")
         if self.breaks and not is_lossless:
             raise ConfigError(f"{self.stack} has no connections that could break; leave out breaks")
+        if self.switches and not STACKS[self.stack].may_skip_retransmission:
+            raise ConfigError(f"{self.stack} always retransmits; leave out switches")
         configure(self.options, self.stack)
 
     def _check_steady(self) -> None:
@@ -164,9 +156,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
                               "steady, messages a second")
         if self.mtu:
             raise ConfigError("under a steady load datagrams travel whole; leave out mtu")
-        if self.returns:
-            raise ConfigError("under a steady load no member comes back as the same incarnation; "
-                              "leave out returns")
         if self.bandwidth is not None and not 0.1 <= self.bandwidth <= 10_000:
             raise ConfigError("bandwidth is megabytes a second, from 0.1 to 10000, "
                               f"not {self.bandwidth:g}")

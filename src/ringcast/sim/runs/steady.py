@@ -20,6 +20,7 @@ from ringcast.stacks import STACKS
 
 TICK = 1 * MS                   # the application gets its load in portions of this length
 TURN = 10_000                   # nanoseconds that a turn keeps a member busy
+MARGINS = 10                    # times form_margin, in which the group forms
 
 
 def steady_plan(seed: int, settings: Settings) -> Plan:
@@ -31,7 +32,7 @@ def steady_plan(seed: int, settings: Settings) -> Plan:
     config = configure(settings.options, settings.stack)
     bandwidth = int((settings.bandwidth or 0.0) * 1_000_000)
     delay = int((settings.delay or 0.0) * MS)
-    begin = 10 * nanoseconds(config.hello_interval)    # a lost HELLO is repeated before
+    begin = MARGINS * nanoseconds(config.form_margin) + 10 * delay
     end = begin + int((settings.duration or 0.0) * SECOND)
     window = max(1, min(config.capacity, config.max_bytes // max(1, size)))
     plenty = window + bandwidth * TICK // SECOND // (size + 20)     # more than leaves in one tick
@@ -41,7 +42,8 @@ def steady_plan(seed: int, settings: Settings) -> Plan:
     timed = (*FAULTS, "unicast", "large", "splits", "breaks")
     asked = msgspec.structs.replace(settings, **{name: getattr(settings, name) or 0
                                                  for name in timed})
-    actions = faults(rng, names, asked, end) + unicast_load(rng, names, asked, end)
+    actions = faults(rng, names, asked, end, nanoseconds(config.suspect_timeout))
+    actions += unicast_load(rng, names, asked, end)
     if STACKS[settings.stack].is_lossless:
         network = {}
         actions += breaks(rng, names, asked, end)
