@@ -19,7 +19,7 @@ class Play:
     """A group with the durable member D."""
 
     def __init__(self, stack, names="ABD", **options):
-        self.cluster = Cluster(names, stack=stack, forms=True, **(OPTIONS | options))
+        self.cluster = Cluster(names, stack=stack, **(OPTIONS | options))
         self.cluster.start(*(name for name in names if name != "D"))
         self.life(None)
         self.cluster.settle()
@@ -198,7 +198,7 @@ def test_windows_fill_and_senders_wait_for_an_absent_member(stack):
     play.die("D")
     a.offer(500, 10)
     play.run(2_000)
-    assert a.producer.multicasts.waiting and a.multicast.unacked() <= 64
+    assert a.producer.multicasts.backlog and a.multicast.unacked() <= 64
     play.come_back()
     play.end()
     assert play.got(a, play["D"]) == 500
@@ -299,7 +299,7 @@ def test_too_many_departed_senders_end_the_waiting():
     for first in range(0, 3 * AT_ONCE, AT_ONCE)])
 def test_the_lives_of_durable_members_miss_nothing(stack, first):
     for seed in range(first, first + AT_ONCE):
-        settings = Settings(stack=stack, forming=True, durable=2, crashes=4)
+        settings = Settings(stack=stack, durable=2, crashes=4)
         outcome = simulate(seed, settings)
         assert not outcome.check, f"{outcome.sentence}\n{replay(seed, settings)}"
 
@@ -311,7 +311,7 @@ def test_the_lives_of_durable_members_miss_nothing(stack, first):
     ("nakack2-udp", 47),                        # it had left before, and was new
     ("mcast-udp", 64), ("nakack2-udp", 64)])    # the sender's part had excluded it
 def test_lives_that_missed_something_once(stack, seed):
-    outcome = simulate(seed, Settings(stack=stack, forming=True, durable=2, crashes=4))
+    outcome = simulate(seed, Settings(stack=stack, durable=2, crashes=4))
     assert not outcome.check, outcome.sentence
 
 
@@ -322,5 +322,5 @@ def test_lives_that_missed_something_once(stack, seed):
     ("mcast-udp", 51, "synchrony"), ("mcast-tcp", 61, "duplicate"), ("mcast-udp", 69, "ends"),
     ("nakack2-tcp", 58, "liveness")])
 def test_what_is_known_to_fail(stack, seed, check):
-    outcome = simulate(seed, Settings(stack=stack, forming=True, durable=2, crashes=4))
+    outcome = simulate(seed, Settings(stack=stack, durable=2, crashes=4))
     assert outcome.check != check, outcome.sentence

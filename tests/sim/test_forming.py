@@ -1,119 +1,13 @@
-"""Groups that form themselves, in a bad network: the promises of views hold, whoever
-dies at whatever step."""
-
-from collections import Counter
-from functools import cache
+"""Groups form, and go on, whoever dies at whatever step: each step of a test is
+scripted."""
 
 import pytest
 from forming_group import FormingGroup
 
-from ringcast import ConfigError
 from ringcast.sim.network import MS
-from ringcast.sim.runs.draw import draw
-from ringcast.sim.runs.replay import replay
-from ringcast.sim.runs.run import run_of, simulate
-from ringcast.sim.runs.settings import Settings
 
 STACKS = ["mcast-udp", "mcast-tcp", "nakack2-udp", "nakack2-tcp"]
-QUICK, ALL, AT_ONCE = 2, 24, 2          # seeds of each stack, and in one test
-PARTITIONS = {"partitions": 3, "pauses": 1}
-DEATHS = {"crashes": 3, "leaves": 1}
 
-# What the seeds of all stacks must have reached together, or they have not tested it.
-EVERYTHING = ["num_lost", "num_cut", "num_clogged", "num_duplicated", "num_damaged", "num_left",
-              "num_blockings", "num_views", "num_suspected", "num_probes", "fetches_sent",
-              "held_received", "num_deaths", "num_refusals"]
-
-
-# Seeds that failed once, and why.
-KEPT = [
-    # A leaver had promised the next view, and two parts were primary.
-    ("mcast-udp", 57),
-    # A view was not shown. The one after it told ends of streams that were lower by
-    # then.
-    ("mcast-udp", 421),
-    # The checkers did not know that nothing is kept for others in a view of two.
-    ("nakack2-udp", 408),
-    # A durable member that was back twice was given what a departed sender sent again.
-    ("nakack2-tcp", 417),
-]
-
-
-@cache
-def reached(stack, first, kind=""):
-    """Simulate some seeds, once; return what they reached."""
-    counters = Counter()
-    for seed in range(first, first + AT_ONCE):
-        settings = Settings(stack=stack, forming=True,
-                            **{"partitions": PARTITIONS, "deaths": DEATHS, "": {}}[kind])
-        outcome = simulate(seed, settings)
-        assert not outcome.check, f"{outcome.sentence}\n{replay(seed, settings)}"
-        counters.update(outcome.counters, void=outcome.is_void, runs=1)
-    return counters
-
-
-@pytest.mark.parametrize("stack", STACKS)
-@pytest.mark.parametrize("first", [
-    pytest.param(first, marks=[] if first < QUICK else pytest.mark.prove)
-    for first in range(0, ALL, AT_ONCE)])
-def test_no_promise_is_broken(stack, first):
-    reached(stack, first)
-
-
-@pytest.mark.parametrize(("stack", "seed"), KEPT)
-def test_what_failed_once_stays_mended(stack, seed):
-    settings = Settings(stack=stack, forming=True)
-    outcome = simulate(seed, settings)
-    assert not outcome.check, f"{outcome.sentence}\n{replay(seed, settings)}"
-
-
-@pytest.mark.prove
-@pytest.mark.parametrize("stack", STACKS)
-@pytest.mark.parametrize("kind", ["partitions", "deaths"])
-@pytest.mark.parametrize("first", range(100, 106, AT_ONCE))
-def test_no_promise_is_broken_in_a_harsher_world(stack, kind, first):
-    reached(stack, first, kind)
-
-
-@pytest.mark.prove
-@pytest.mark.timeout(1800)              # alone, it simulates them all
-def test_every_fault_and_every_remedy_was_reached():
-    seen = sum((reached(stack, first) for stack in STACKS
-                for first in range(0, ALL, AT_ONCE)), Counter())
-    assert [name for name in EVERYTHING if not seen[name]] == []
-    assert seen["void"] < seen["runs"] / 10
-
-
-def test_the_same_seed_is_the_same_run():
-    settings = Settings(forming=True)
-    first, again = simulate(1, settings), simulate(1, settings)
-    assert first.fingerprint == again.fingerprint != simulate(2, settings).fingerprint
-    assert first.counters == again.counters
-
-
-def test_seeds_differ_in_kind():
-    plans = [draw(seed, Settings(forming=True)) for seed in range(200)]
-    assert {len(plan.names) for plan in plans} == {2, 3, 4, 5, 7, 9, 12}
-    kinds = {action.what for plan in plans for action in plan.actions}
-    assert kinds == {"send", "send unicast", "cut", "mend", "clog", "crash", "crash at", "restart",
-                     "pause", "slow", "send buffer", "exclude", "leave", "jump", "hide", "show",
-                     "refuse"}
-    assert {plan.refuses for plan in plans} == {True, False}
-    assert all(plan.forming and "hello_interval" not in plan.options for plan in plans)
-    assert {plan.options.get("partition") for plan in plans} == {None, "primary"}
-
-
-def test_a_replay_says_that_the_group_forms_itself():
-    assert replay(7, Settings(forming=True)) == "ringcast simulate --seed 7 --forming"
-
-
-@pytest.mark.parametrize("other", [{"steady": 100.0}, {"returns": 1}, {"joins": 1}], ids=str)
-def test_what_a_group_that_forms_itself_cannot_be_simulated_with(other):
-    with pytest.raises(ConfigError, match="a group that forms itself"):
-        Settings(forming=True, **other).check()
-
-
-# ------------------------------------------------------------------------------------ scripted runs
 
 class Group(FormingGroup):
     def __init__(self, names, stack, **options):
@@ -255,9 +149,3 @@ def test_a_clock_that_jumps_does_no_harm(group):
     group["B"].request_turn()
     group.load(1000)
     assert group.formed("ABCD")
-
-
-def test_a_run_whose_members_die_at_a_step_counts_it():
-    run = run_of(draw(3, Settings(forming=True)))
-    run.cluster.deaths.num_sprung = 2
-    assert run.outcome().counters["num_deaths"] >= 2

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from collections import Counter
 
 import pytest
 
@@ -17,7 +18,7 @@ def essence(outcome):
     return outcome.fingerprint, outcome.events, outcome.deliveries, outcome.counters
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(2))
 def test_the_same_seed_is_the_same_run(seed):
     assert essence(simulate(seed, Settings())) == essence(simulate(seed, Settings()))
     assert essence(simulate(seed, Settings())) != essence(simulate(seed + 1, Settings()))
@@ -42,13 +43,29 @@ def test_what_is_fixed_is_not_drawn_and_changes_nothing_else():
 
 def test_seeds_differ_in_kind():
     plans = [draw(seed, Settings()) for seed in range(200)]
-    assert {len(plan.names) for plan in plans} == {2, 3, 4, 5, 7}
+    assert {len(plan.names) for plan in plans} == {2, 3, 4, 5, 7, 9, 12}
     assert {plan.options["capacity"] for plan in plans} >= {1, 2, 3, 64, 32_768}
+    assert {plan.options.get("partition") for plan in plans} == {None, "primary"}
+    assert {plan.threads for plan in plans} == {0, 1, 2}
+    assert {plan.refuses for plan in plans} == {True, False}
     assert 0.3 < sum(plan.network["loss"] > 0 for plan in plans) / 200 < 0.7
     kinds = {action.what for plan in plans for action in plan.actions}
-    assert kinds == {"send", "cut", "mend", "clog", "crash", "restart", "pause", "slow",
-                     "send buffer", "exclude", "leave", "jump",
-                     "send unicast", "hide", "show", "return"}
+    assert kinds == {"send", "send unicast", "cut", "mend", "clog", "crash", "crash at", "restart",
+                     "pause", "slow", "send buffer", "exclude", "leave", "jump", "hide", "show",
+                     "refuse"}
+
+
+def test_over_connections_they_break_and_retransmission_is_switched_on_request():
+    plans = [draw(seed, Settings(stack="nakack2-tcp", switches=3)) for seed in range(20)]
+    kinds = Counter(action.what for plan in plans for action in plan.actions)
+    assert kinds["break"] > 20 and kinds["interval"] == 60
+    assert all(set(plan.network) == {"delay"} for plan in plans)
+
+
+def test_a_run_counts_the_members_that_die_at_a_step():
+    run = Run(draw(3, Settings()))
+    run.cluster.deaths.num_sprung = 2
+    assert run.outcome().counters["num_deaths"] >= 2
 
 
 @pytest.mark.parametrize(("settings", "says"), [
@@ -58,6 +75,7 @@ def test_seeds_differ_in_kind():
     (Settings(crashes=-1), "crashes cannot be -1"),
     (Settings(duration=0), "duration"), (Settings(size=70_000), "at most 60000"),
     (Settings(options={"capacty": 3}), "capacity"),
+    (Settings(stack="nakack2-udp", switches=1), "always retransmits"),
 ])
 def test_what_cannot_be_simulated_is_a_mistake_of_the_caller(settings, says):
     with pytest.raises(ConfigError, match=says):

@@ -180,9 +180,9 @@ def test_senders_wait_when_a_member_holds_back_too_much(group):
     group.run_until_true(lambda: group["C"].replica.transfer.is_whole)
     group["A"].offer(300, 10)
     group.run(100)
-    assert group["C"].replica.transfer.is_full and group["A"].producer.multicasts.waiting
+    assert group["C"].replica.transfer.is_full and group["A"].producer.multicasts.backlog
     group.load(400)
-    assert group.are_alike("A", "B", "C") and not group["A"].producer.multicasts.waiting
+    assert group.are_alike("A", "B", "C") and not group["A"].producer.multicasts.backlog
 
 
 def test_messages_to_the_member_alone_are_not_dropped_with_the_rest(group):

@@ -1,18 +1,15 @@
 """The simulated application that sends from several threads, and whose messages wait
 for company."""
 
-import pytest
+from forming_group import FormingGroup
 
-from ringcast.sim.cluster import Cluster
 from ringcast.sim.network import MS
-from ringcast.sim.runs.draw import draw
-from ringcast.sim.runs.settings import Settings
 
 
 def group(names="AB", **options):
     options = {"threads": 2, "bundle_delay": 5, "turn_time": 1000} | options
-    cluster = Cluster(names, **options).start()
-    cluster.run(500)
+    cluster = FormingGroup(names, "mcast-udp", **options).start()
+    cluster.settle()
     return cluster
 
 
@@ -102,25 +99,3 @@ def test_threads_interleave_otherwise_with_each_seed_and_alike_with_the_same():
         return cluster.fingerprint
 
     assert datagrams(1) == datagrams(1) != datagrams(2)
-
-
-def test_threads_are_drawn_and_change_nothing_else_of_a_seed():
-    plans = [draw(seed, Settings()) for seed in range(200)]
-    assert {plan.threads for plan in plans} == {0, 1, 2, 4}
-    takers = [sum(start.receiving for start in plan.starts.values()) for plan in plans
-              if plan.threads and len(plan.names) > 2]
-    assert {1, 2} < set(takers)
-    for plan in plans:
-        if not plan.threads:
-            assert draw(plan.seed, Settings(threads=0, joins=0)) == plan
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_joins_happen_beside_the_load_of_a_seed(seed):
-    without = draw(seed, Settings(threads=2, joins=0))
-    joined = draw(seed, Settings(threads=2, joins=5))
-    actions = list(joined.actions)
-    for action in without.actions:
-        actions.remove(action)
-    kinds = {action.what for action in actions}
-    assert "leave" in kinds and kinds <= {"leave", "restart", "send"}

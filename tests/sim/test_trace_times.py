@@ -14,7 +14,7 @@ from ringcast.trace.schema import SCHEMA
 
 
 def test_messages_leave_their_sender_by_the_time_of_the_simulation(tmp_path):
-    run = Run(draw(113, Settings(members=4, messages=200, loss=0.1, crashes=0, jumps=3)))
+    run = Run(draw(113, Settings(members=4, messages=500, loss=0.1, crashes=0, jumps=3)))
     with Trace(run.cluster, tmp_path / "trace"):
         assert not run.outcome().check
     parts = [parquet.read_table(path).cast(SCHEMA)

@@ -1,4 +1,4 @@
-"""Every check of a group that forms itself can fail: it is fed a history in which one
+"""Every check of views and of streams can fail: it is fed a history in which one
 promise is broken, and names it."""
 
 import pytest
@@ -6,9 +6,8 @@ import pytest
 from ringcast import Address, Batch, View
 from ringcast._core import wire
 from ringcast.config import configure
-from ringcast.sim.checkers import Violation
+from ringcast.sim.checkers import Checkers, Violation
 from ringcast.sim.cluster import Cluster
-from ringcast.sim.view_checkers import ViewCheckers
 
 
 class History:
@@ -18,7 +17,7 @@ class History:
     def __init__(self):
         self.group = Cluster("ABCDE", capacity=64).start()
         self.group.run(500)
-        self.checkers = self.group.checkers = ViewCheckers(self.group)
+        self.checkers = self.group.checkers = Checkers(self.group)
         for member in self.group.living():
             member.views.clear()
 
@@ -144,7 +143,7 @@ def test_two_primary_views_that_follow_the_same():
     rest."""
     history = History()
     left = [history.group[name].address for name in "DE"]
-    primaries = history.checkers._primaries
+    primaries = history.checkers.views.primaries
     primaries.add(history.view(1, "ABCDE"), [], 1)
     primaries.add(history.view(2, "CDE"), [], 1)
     with broken("primary", ".3: A, B. and .2: C, D, E. are primary, and both follow .1: A"):
@@ -345,18 +344,18 @@ def test_a_message_before_the_first_view(history):
 
 def test_a_purge_of_what_somebody_has_not_finished(history):
     history.deliver("A", 11, at="ABC")
-    history.checkers._check_purge(history.group["A"], 11)
+    history.checkers.streams.check_purge(history.group["A"], 11)
     history.group["C"].consumer.finished[history.group["A"].incarnation] = 10
     history.change(2, "ABC")
     with broken("purge", "of which C has finished those up to 10"):
-        history.checkers._check_purge(history.group["A"], 11)
+        history.checkers.streams.check_purge(history.group["A"], 11)
 
 
 def test_a_purge_of_what_a_new_member_has_not_finished(joined):
-    joined.checkers._check_purge(joined.group["A"], 10)     # what is before its cut
+    joined.checkers.streams.check_purge(joined.group["A"], 10)     # what is before its cut
     joined.deliver("A", 11)
     with broken("purge", "of which D has finished those up to None; .*begins after 10"):
-        joined.checkers._check_purge(joined.group["A"], 11)
+        joined.checkers.streams.check_purge(joined.group["A"], 11)
 
 
 def test_a_purge_before_the_cut_is_known(history):
@@ -364,7 +363,7 @@ def test_a_purge_before_the_cut_is_known(history):
     history.show(view, at="D")
     for name in "ABC":
         history.group[name].consumer.finished[history.group["A"].incarnation] = 11
-    history.checkers._check_purge(history.group["A"], 11)
+    history.checkers.streams.check_purge(history.group["A"], 11)
     with broken("purge", "D has finished those up to None"):
         history.show(history.view(2, "ABCD", joined=(history.group["D"].address,)), at="A")
 

@@ -119,7 +119,7 @@ class Checkers:
         sender's stream to everybody."""
         return self.streams.finished(receiver, sender)
 
-    # ------------------------------------------------------------------------ on turns and datagrams
+    # ----------------------------------------------------------------------- on turns and datagrams
 
     def after_turn(self, member: "Member") -> None:
         """Check what a member keeps, and whether it may send."""

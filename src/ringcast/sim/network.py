@@ -45,6 +45,7 @@ class Network:
     cut: set[Direction] = field(default_factory=set)            # links that carry nothing
     # Links that deliver nothing before that time, and then all.
     clogged: dict[Direction, int] = field(default_factory=dict)
+    clogged_until: int = 0          # when all that waited for that has arrived
     # Scripted loss: whether a datagram is lost, by source, target and bytes.
     discard: Callable[[str, str, bytes], bool] | None = None
     bad: set[Direction] = field(default_factory=set)            # links in a bad spell
@@ -91,8 +92,8 @@ class Network:
         return nbytes * 1_000_000_000 // self.bandwidth
 
     def busy_until(self) -> int:
-        """Return when all that waits for a wire now is through."""
-        return max([*self.out_until.values(), *self.in_until.values()], default=0)
+        """Return when all that waits for a wire or a clogged link now is through."""
+        return max([self.clogged_until, *self.out_until.values(), *self.in_until.values()])
 
     def _enters(self, target: str, nbytes: int, instant: int) -> int:
         """Return when the last byte of a datagram is in, which could be in at `instant`
@@ -133,6 +134,7 @@ class Network:
             if link in self.clogged:
                 self.num_clogged += 1
                 instant = max(instant, self.clogged[link])
+                self.clogged_until = max(self.clogged_until, instant)
             arrivals.append((instant, self._damaged(datagram, rng)))
         return arrivals
 

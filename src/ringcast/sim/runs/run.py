@@ -336,23 +336,26 @@ class Run:
         return 1 + count // max(1, window)
 
     def _drain(self) -> None:
-        """Check that all that is owed happens within the stated number of intervals."""
-        cluster = self.cluster
-        step = self._interval()
-        bound = self._bound(step)
-        end = max(cluster.now, cluster.network.busy_until()) + bound
+        """Check that all that is owed happens within the stated time. Once all have one
+        view, they need no more time to agree."""
+        cluster, began, step = self.cluster, self.cluster.now, self._interval()
+        view, bound = None, self._bound(step)
+        end = by = max(began, cluster.network.busy_until()) + bound + self._agreement()
         while (owed := cluster.owed()) is not None:
-            if cluster.now >= end:
-                cluster.checkers.violated("liveness",
-                                          f"{owed}, {bound / MS:.0f} ms after faults stopped")
+            if cluster.now >= by:
+                cluster.checkers.violated("liveness", f"{owed}, {(cluster.now - began) / MS:.0f} "
+                                                      "ms after faults stopped")
             self._advance(cluster.now + step)
+            now = cluster.living()[0].view_filter.whole if self._has_one_view() else None
+            if now != view:
+                view, by = now, end if now is None else min(end, cluster.now + bound)
 
     def _bound(self, step: int) -> int:
-        """Return the time in which all that is owed must happen. `step` is an
-        interval."""
+        """Return the time in which all that is owed must happen in one view. `step` is
+        an interval."""
         windows = sum(self._windows(member) for member in self.cluster.living())
         return ((INTERVALS + WINDOW_INTERVALS * windows) * step + self._unicast_bound(step)
-                + self._agreement())
+                + slowed(HEARTBEATS * self.config.heartbeat_interval))
 
     def _unicast_bound(self, step: int) -> int:
         """Return the time that connections may take in addition: those with dead
@@ -398,7 +401,8 @@ class Run:
     def _quiesce(self) -> None:
         """Check that nothing but heartbeats is sent, and not too many."""
         cluster, checkers = self.cluster, self.cluster.checkers
-        self._advance(cluster.now + self._settling())
+        late = cluster.network.busy_until() + 10 * self._interval()     # what comes may be answered
+        self._advance(max(cluster.now + self._settling(), late))
         checkers.begin_silence()
         self._advance(cluster.now + BEATS * nanoseconds(self.config.heartbeat_interval))
         assert checkers.num_heartbeats is not None
