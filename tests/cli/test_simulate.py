@@ -123,7 +123,7 @@ def test_a_replay_command_means_the_same_settings():
 
 
 def test_a_trace_has_every_event_of_the_run(tmp_path):
-    run = Run(draw(3, Settings(members=3, loss=0.2, leaves=0, unicast=300)))
+    run = Run(draw(3, Settings(members=3, loss=0.2, leaves=0, crashes=0, unicast=300)))
     with Trace(run.cluster, tmp_path) as trace:
         outcome = run.outcome()
     assert not outcome.check
@@ -133,8 +133,8 @@ def test_a_trace_has_every_event_of_the_run(tmp_path):
     table = arrow.concat_tables(parts, promote_options="permissive").unify_dictionaries()
     assert table.num_rows == trace.num_events
     count = Counter(table["event"].to_pylist())
-    assert set(count) - {"blocked", "refuse"} == {
-        "send", "deliver", "ack", "xmit_req", "retransmit", "purge", "view", "start", "window",
+    assert set(count) - {"blocked", "refuse", "start", "depart"} == {
+        "send", "deliver", "ack", "xmit_req", "retransmit", "purge", "install", "view", "window",
         "close"}
     assert count["view"] == outcome.counters["num_views"]
     assert count["ack"] <= outcome.counters["acks_sent"] + outcome.counters["unicast_acks_sent"]

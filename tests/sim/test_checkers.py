@@ -192,7 +192,10 @@ def test_what_is_owed_is_named(group, harm, says):
 def plan():
     """Return a plan without faults, for runs that are harmed in the middle."""
     none = dict.fromkeys(RATES, 0.0) | dict.fromkeys(FAULTS, 0)
-    return draw(1, Settings(members=3, duration=1.0, messages=200, unicast=0, **none))
+    options = {"capacity": 8, "conn_close_timeout": 5, "heartbeat_interval": 50,
+               "suspect_timeout": 500, "xmit_interval": 3}
+    return draw(1, Settings(members=3, duration=1.0, messages=200, unicast=0, options=options,
+                            **none))
 
 
 def test_what_is_owed_and_never_comes_fails_the_run():
@@ -228,7 +231,9 @@ def test_too_many_heartbeats_fail_the_run():
     assert outcome.check == "quiescence" and "heartbeats in 50 intervals" in outcome.sentence
 
 
-def test_a_leaver_that_stays_in_the_views_of_the_others_fails_the_run():
+def test_a_leaver_that_stays_in_the_views_of_the_others_fails_the_run(monkeypatch):
+    monkeypatch.setattr("ringcast.sim.runs.run.HOLD_OFF", 0)
+    monkeypatch.setattr("ringcast.sim.runs.run.SUSPICIONS", 0)
     run = Run(plan())
 
     def forget():

@@ -1,0 +1,42 @@
+"""What is lost at the worst place is sent again: cases that seeds do not reach, because
+their network heals before they end."""
+
+import pytest
+from forming_group import FormingGroup
+
+from ringcast._core import wire
+from ringcast.sim.network import Network
+
+
+def kind_of(group, datagram):
+    stack = next(iter(group.members.values())).stack
+    return stack.kind(wire.open_datagram(datagram, stack.group).kind).name
+
+
+@pytest.mark.parametrize("stack", ["mcast-udp", "nakack2-udp"])
+def test_a_lost_tail_is_announced_until_the_announcement_arrives(stack):
+    group = FormingGroup("AB", stack, network=Network()).start()
+    group.settle()
+    lost = []
+
+    def discard(source, target, datagram):
+        kind = kind_of(group, datagram)
+        is_lost = source == "A" and (kind == "data" or kind == "highest" and len(lost) < 6)
+        lost.extend([kind] * is_lost)
+        return is_lost
+
+    group.network.discard = discard
+    group["A"].send(b"1")
+    group.settle()
+    assert lost.count("highest") >= 4 and lost[0] == "data"
+
+
+@pytest.mark.parametrize("stack", ["mcast-udp", "nakack2-udp"])
+@pytest.mark.parametrize("offset", [0, 5, 2**63, 2**64 - 5])
+def test_nobody_waits_for_a_member_that_takes_no_messages(stack, offset):
+    group = FormingGroup("ABC", stack, capacity=8).start("A", "B", offset=offset)
+    group.start("C", receiving=False)
+    group.settle()
+    group["A"].offer(100, 10)
+    group.settle(1_000)
+    assert group["A"].multicast.unacked() == 0
