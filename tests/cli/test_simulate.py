@@ -123,7 +123,7 @@ def test_a_replay_command_means_the_same_settings():
 
 
 def test_a_trace_has_every_event_of_the_run(tmp_path):
-    run = Run(draw(3, Settings(members=3, loss=0.2, leaves=0, crashes=0, unicast=300)))
+    run = Run(draw(3, Settings(members=3, loss=0.2, leaves=0, crashes=0, slow=0, unicast=300)))
     with Trace(run.cluster, tmp_path) as trace:
         outcome = run.outcome()
     assert not outcome.check

@@ -286,7 +286,7 @@ class Run:
     def _restore_quorum(self) -> None:
         """Wait until all that live have one view. If it is not primary, because the
         majority of the last primary view has died, start all members again, as an
-        operator would."""
+        operator would; also those that were about to leave."""
         end = self.cluster.now + self._agreement()
         while not self._has_one_view() and self.cluster.now < end:
             self._advance(self.cluster.now + self._interval())
@@ -296,7 +296,7 @@ class Run:
             self.num_restarts += 1
             for member in living:
                 member.crash()
-            for member in living:
+            for member in list(self.cluster.members.values()):
                 self._restart(member, resumes=False, moves=False)
             for member in self.cluster.living():
                 member.offer(2, 10)
