@@ -71,8 +71,9 @@ TIGHT = """(Settings(stack="nakack2-tcp", members=3, unicast=0, duration=0.5, br
             Settings(stack="nakack2-tcp", members=3, unicast=0, duration=0.5, breaks=50, slow=3,
                      messages=500, options={"xmit_interval": 0, "capacity": 3}))"""
 # Hundreds of messages are missing, each between two that came.
-TORN = """(Settings(members=2, unicast=0, duration=0.5, messages=5000, size=400, loss=0.4, crashes=0,
-                    pauses=0, partitions=0, slow=0, exclusions=0, leaves=0, mtu=0, threads=0,
+TORN = """(Settings(members=2, unicast=0, duration=0.5, messages=5000, size=400, loss=0.4,
+                    crashes=0, pauses=0, partitions=0, slow=0, exclusions=0, leaves=0, mtu=0,
+                    threads=0,
                     options={"capacity": 32_768, "max_bundle_size": 512, "max_bytes": 1 << 23,
                              "form_margin": 20, "xmit_interval": 10}),)"""
 # Connections close when they are idle, and open again.
@@ -251,9 +252,11 @@ MUTATIONS = [
     Mutation("what comes next in order has no more room than others", "Intake._has_room",
              "return is_next or nbytes", "return nbytes", TIGHT),
     Mutation("the retransmit task runs without retransmission", "Nakack2.tick",
-             "            if self.retransmits:\n                self.ask(", "            if True:\n                self.ask(", LOSSLESS),
+             "if self.retransmits:\n self.ask(",
+             "if True:\n                self.ask(", LOSSLESS),
     Mutation("the last seqno is announced without retransmission", "Nakack2.tick",
-             "        if self.retransmits:\n            self.announce(", "        if True:\n            self.announce(", LOSSLESS),
+             "if self.retransmits:\n self.announce(",
+             "if True:\n            self.announce(", LOSSLESS),
     # -------------------------------------------------------------------------- become_server_queue
     Mutation("the queue is bounded without retransmission", "Nakack2._queue_bound",
              "return self.config.become_server_queue_size if self.retransmits else UNBOUNDED",
@@ -445,7 +448,7 @@ MUTATIONS = [
     Mutation("streams begin at their cuts for a member that is back", "Keeping.begin",
              "return self._place(sender, low, cut)", "return cut", ABSENT),
     Mutation("what departed senders sent is not fetched by who is back", "Keeping.owed",
-             "if precedes(place, each.cut)", "if False", ABSENT),
+             "if next_part(each.parts, place)]", "if False]", ABSENT),
     # ------------------------------------------------------------------------------- state transfer
     Mutation("let nobody begin without a state", "StateTransfer.install",
              "elif not said.giver and install.is_primary:", "elif False:", REPLICAS),
