@@ -17,7 +17,7 @@ from ringcast.sim.runs.settings import Settings
 
 GROUP = {"members": 5, "messages": 5000, "loss": 0.2}
 USUAL = {"capacity": 1000, "xmit_interval": 10, "ack_threshold": 100, "max_bytes": 8 << 20,
-         "hello_interval": 100, "max_bundle_size": 60_000}
+         "max_bundle_size": 60_000}
 
 
 @pytest.mark.parametrize(("name", "settings"), [

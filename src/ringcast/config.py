@@ -116,10 +116,6 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
     # ----------------------------------------------------------------------------- membership
 
-    # Milliseconds between two announcements (HELLO), while some member has not agreed
-    # on the view.
-    hello_interval: Milliseconds = 100.0
-
     # Milliseconds between two heartbeats of a member (ALIVE).
     heartbeat_interval: Milliseconds = 200.0
 

@@ -1,5 +1,5 @@
-"""Some hundred seeds, as many as a run of the tests has time for: the promises hold in a
-bad network, whoever dies at whatever step.
+"""Some hundred seeds, as many as a run of the tests has time for: the promises hold in
+a bad network, whoever dies at whatever step.
 
 `ringcast simulate --seeds 100000` runs for a night.
 """

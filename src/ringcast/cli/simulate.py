@@ -132,8 +132,8 @@ def simulate_command(
     members die at single steps of an agreement, and groups come apart and become one
     again. What you give here is not drawn, but the same for all seeds. The same seed
     with the same options is the same run, bit for bit. After the faults the network
-    heals, and all that is owed must happen within a stated number of intervals. Exit
-    status 1 if a run failed. Each failure is listed with the shortest prefix of its plan that still
+    heals, and all that is owed must happen within a stated time. Exit status 1 if a run
+    failed. Each failure is listed with the shortest prefix of its plan that still
     fails, and with the command that replays it.
 
     With --spark, runs with a steady load are spread over the cores of this machine or a
