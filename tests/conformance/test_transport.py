@@ -190,10 +190,8 @@ def test_one_thread_puts_while_another_polls(members):
     assert [int.from_bytes(each[32:], "big") for each in got] == list(range(count))
 
 
-def test_without_new_connections_there_is_no_news_and_holding_loses_nothing(members):
+def test_without_new_connections_there_is_no_news(members):
     a, b, _ = members
-    b.hold({1})
-    b.hold(())
     a.put([(2, datagram(1, b"through"))])
     assert poll([b], lambda b: b) == [[datagram(1, b"through")]]
     assert b.links() == []
@@ -255,7 +253,6 @@ def test_a_second_close_does_nothing_and_what_follows_a_close_is_harmless_or_ref
     a.close()
     a.wake()
     a.connect({2: members[1].physical})
-    a.hold({2})
     a.seek([members[1].physical])
     assert a.links() == a.refused() == []
     assert a.status().keys() == before.keys()

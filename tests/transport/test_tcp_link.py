@@ -79,19 +79,6 @@ def test_a_queue_that_the_kernel_refuses_cuts_the_link_and_is_counted_as_lost(li
 
 # ------------------------------------------------------------------------------ What epoll looks at
 
-def test_a_link_that_ended_while_it_is_held_is_not_looked_at_until_it_is_released(link,
-                                                                                  ends, epoll):
-    ends[1].send(b"still to be read")
-    link.hold(True)
-    assert epoll.poll(0) == []
-    ends[1].close()
-    assert epoll.poll(0), "the end is seen"
-    link.end_while_held()
-    assert epoll.poll(0) == []
-    link.hold(False)
-    assert [fd for fd, _ in epoll.poll(0)] == [ends[0].fileno()]
-
-
 def test_a_closed_link_is_not_looked_at_although_a_forked_child_has_its_socket(link, ends, epoll):
     kept = os.dup(ends[0].fileno())
     try:
@@ -104,21 +91,17 @@ def test_a_closed_link_is_not_looked_at_although_a_forked_child_has_its_socket(l
 
 # ------------------------------------------------------------------------------------------ Threads
 
-@pytest.mark.parametrize("end", ["cut", "finish", "close", "end_while_held"])
+@pytest.mark.parametrize("end", ["cut", "finish", "close"])
 def test_every_change_of_a_link_holds_its_lock(link, ends, end):
-    guarded = guard(link, link._lock, "is_up", "_unsent", "_is_registered", "_watched",
-                    read=("_queue",))
+    guarded = guard(link, link._lock, "is_up", "_unsent", "_watched", read=("_queue",))
     put(link, *frame(1, 0, 8 << 20))            # more than the kernel takes
     put(link, *frame(1, 1, 80))                 # behind it
     drain(ends[1])
     link.flush()
-    link.hold(True)
-    link.hold(False)
-    link.hold(True)
     before = guarded.uses
     getattr(link, end)()
     assert guarded.uses > before > 10
-    if end in ("cut", "end_while_held"):
+    if end == "cut":
         link.close()
 
 

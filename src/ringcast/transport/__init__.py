@@ -23,9 +23,9 @@ class Transport(Protocol):
     is sent).
 
     Threads: one thread calls `poll`, `links` and `refused`. Any thread may call
-    `connect`, `seek`, `put`, `hold`, `wake`, `status` and `close` at any time, also
-    while another one is in `poll` or `put`. The packets of one `put` reach the
-    operating system in their order; those of several threads may interleave.
+    `connect`, `seek`, `put`, `wake`, `status` and `close` at any time, also while
+    another one is in `poll` or `put`. The packets of one `put` reach the operating
+    system in their order; those of several threads may interleave.
     """
 
     lossless: bool
@@ -87,14 +87,6 @@ class Transport(Protocol):
         listened (TCP). It is a hint, which others verify: a stranger can forge ICMP,
         and a member closes a connection to a peer that is too slow. `poll` returns
         early when there is such a hint.
-        """
-
-    def hold(self, members: Collection[int]) -> None:
-        """Stop reading from these members, and read from all others again.
-
-        What held members send stays in the network, which slows them down
-        (back-pressure). What was already read of them is returned once. Does nothing
-        where datagrams that are not read would be lost.
         """
 
     def put(self, packets: Sequence[tuple[int, Buffer]]) -> None:

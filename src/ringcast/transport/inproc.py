@@ -147,10 +147,6 @@ class InprocTransport:
             refused, self._refused = list(self._refused), {}
         return refused
 
-    def hold(self, members: Collection[int]) -> None:
-        """See `Transport.hold`: a datagram that is not read would be lost, so all are
-        read."""
-
     def wake(self) -> None:
         """See `Transport.wake`."""
         with self._arrived:

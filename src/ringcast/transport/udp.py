@@ -217,10 +217,6 @@ class UdpTransport(RefCountedTransport):
         return [member for member, address in self._members.items()
                 if (address.host, address.port) in gone] if gone else []
 
-    def hold(self, members: Collection[int]) -> None:
-        """See `Transport.hold`: a datagram that is not read would be lost, so all are
-        read."""
-
     def wake(self) -> None:
         """See `Transport.wake`."""
         self._receiver.wake()

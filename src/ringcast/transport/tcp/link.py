@@ -8,7 +8,6 @@ bound cuts the link; nothing else drops bytes of a link that is up.
 from __future__ import annotations
 
 import errno
-import os
 import select
 import socket
 import threading
@@ -50,8 +49,8 @@ class Link:
     the polling thread what the link waits for; more than `max_unsent` queued bytes cut
     the link.
 
-    Threads: any thread may call `put`, `hold`, `cut` and `unsent_bytes`; everything
-    else is for the polling thread, or for the thread that closes the transport.
+    Threads: any thread may call `put`, `cut` and `unsent_bytes`; everything else is for
+    the polling thread, or for the thread that closes the transport.
     """
 
     def __init__(self, connection: socket.socket, peer: int, endpoint: tuple[str, int],
@@ -61,7 +60,6 @@ class Link:
         self.peer = peer
         self.endpoint = endpoint
         self.is_up = True               # accepts frames to send; once False, it stays False
-        self.is_held = False            # nothing is read
         self.is_slow = False            # it was cut because its queue was full
         self.is_ended_by_peer = False   # the other end closed or reset it
         self.lost_bytes = 0             # that were queued when it ended
@@ -71,11 +69,9 @@ class Link:
         self._epoll = epoll
         # Guards the queue, the sending side of the socket, and what epoll watches.
         self._lock = threading.Lock()
-        self._is_open = True
         self._queue: deque[Buffer] = deque()
         self._unsent = 0                # bytes in the queue
         self._watched = select.EPOLLIN  # as the socket was registered for the handshake
-        self._is_registered = True
         self._buffer: ReadBuffer | None = None
         self._start = self._end = 0     # the part of the buffer that is not split into frames yet
         self._rest = b""                # the same bytes, while there is no buffer
@@ -178,40 +174,12 @@ class Link:
             if self.is_up:
                 self._cut()
 
-    # ------------------------------------------------------------------------------------- watching
-
-    def hold(self, held: bool) -> None:
-        """Read nothing from now on, or read again."""
-        with self._lock:
-            self.is_held = held
-            if self._is_open:
-                self._watch()
-
     def _watch(self) -> None:
-        """Make epoll watch for what this link waits for. A link that has ended while it
-        is held is not watched: epoll would report its end again and again."""
-        if self.is_held and not self.is_up:
-            if self._is_registered:
-                self._is_registered = False
-                self._epoll.unregister(self.fd)
-            return
-        wanted = (0 if self.is_held else select.EPOLLIN) | (select.EPOLLOUT if self._queue else 0)
-        if not self._is_registered:
-            self._is_registered = True
-            self._epoll.register(self.fd, wanted)
-        elif wanted != self._watched:
+        """Make epoll watch for what this link waits for."""
+        wanted = select.EPOLLIN | (select.EPOLLOUT if self._queue else 0)
+        if wanted != self._watched:
+            self._watched = wanted
             self._epoll.modify(self.fd, wanted)
-        self._watched = wanted
-
-    def end_while_held(self) -> None:
-        """Note that the link ended while it is held. What has arrived is read when it
-        is not held any more."""
-        with self._lock:
-            code = self.socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
-            self._note_end(OSError(code, os.strerror(code)) if code else None)
-            if self.is_up:
-                self._cut()
-            self._watch()
 
     # ------------------------------------------------------------------------------------ receiving
 
@@ -289,14 +257,11 @@ class Link:
     def close(self) -> None:
         """Close the socket. The queue is dropped, and counted in `lost_bytes`."""
         with self._lock:
-            self._is_open = False
             if self.is_up:
                 self.is_up = False
                 self._drop_queue()
-            if self._is_registered:
-                # Closing does not unregister the socket if a forked child has it, too.
-                self._is_registered = False
-                self._epoll.unregister(self.fd)
+            # Closing does not unregister the socket if a forked child has it, too.
+            self._epoll.unregister(self.fd)
             self.socket.close()
 
     def finish(self) -> None:

@@ -13,8 +13,8 @@ threads, and `poll` serves the timers, so nobody finds a member whose channel do
 poll.
 
 No member waits for a slow peer: what the peer does not take is queued, and if more than
-`max_unsent` bytes are queued, its link is cut. A peer also takes nothing while it holds
-this member (`hold`). tcp/liveness.py notices peers that have vanished.
+`max_unsent` bytes are queued, its link is cut. tcp/liveness.py notices peers that have
+vanished.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ import logging
 import os
 import select
 import socket
-import threading
 import time
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack, suppress
@@ -32,7 +31,7 @@ from typing import TYPE_CHECKING
 from ringcast._core.wire import HEADER_SIZE
 from ringcast.address import EVERYONE
 from ringcast.config import DEFAULTS, MAX_DATAGRAM
-from ringcast.errors import ClosedError, ConfigError, MessageTooLargeError
+from ringcast.errors import ConfigError, MessageTooLargeError
 from ringcast.transport.ipv4 import (
     HostPort,
     check_interface,
@@ -81,10 +80,10 @@ class TcpTransport(RefCountedTransport):
             interface, on every port of the range.
         max_unsent: bytes that may be queued for one member; with more its link is cut.
         link_timeout: seconds after which a peer that has vanished loses its link; whole
-            seconds if the link is idle. A peer that is slow, held or stopped has not
-            vanished: its kernel answers. If a peer had taken nothing for long and then
-            vanishes, this takes longer, because the kernel probes ever more rarely (at
-            least every two minutes).
+            seconds if the link is idle. A peer that is slow or stopped has not vanished:
+            its kernel answers. If a peer had taken nothing for long and then vanishes,
+            this takes longer, because the kernel probes ever more rarely (at least
+            every two minutes).
         handshake_timeout: seconds within which a connection must become a link.
         receive_buffer, send_buffer: bytes asked of the kernel for each link; 0: the
             kernel chooses and adapts the size.
@@ -167,14 +166,12 @@ class TcpTransport(RefCountedTransport):
         self._buffered: list[Link] = []         # that have a read buffer
         self._spare: list[ReadBuffer] = []
         self._new_links: list[int] = []         # members, for links()
-        self._held: frozenset[int] = frozenset()
         self._routes: dict[int, HostPort] | None = None     # a new table, for the polling thread
         self._sought: list[HostPort] = []                   # the last list of seek()
         self._places: list[HostPort] | None = None          # it, for the polling thread
         self._timer = 0                         # when _tick() has something to do
         self._check_links_at = 0                # when to check whether peers have vanished
         self._woken = False
-        self._hold_lock = threading.Lock()      # guards `_held`, and holding links
 
     def _candidate(self, host: str) -> HostPort:
         """Return an address that the option hosts gives."""
@@ -255,23 +252,6 @@ class TcpTransport(RefCountedTransport):
                              "close the link; nothing was sent")
         return size.to_bytes(4, "little")
 
-    def hold(self, members: Collection[int]) -> None:
-        """See `Transport.hold`."""
-        with suppress(ClosedError):
-            self._begin_use()
-            try:
-                self._hold(frozenset(members))
-            finally:
-                self._end_use()
-
-    def _hold(self, members: frozenset[int]) -> None:
-        with self._hold_lock:
-            before, self._held = self._held, members
-            for member in before ^ members:
-                link = self._links.get(member)
-                if link is not None:
-                    link.hold(member in members)
-
     def wake(self) -> None:
         """See `Transport.wake`."""
         with self._lock:
@@ -297,8 +277,7 @@ class TcpTransport(RefCountedTransport):
         for link in self._links_by_fd.values():
             link.finish()
             self._add_counters(link)
-        with self._hold_lock:
-            self._links = {}
+        self._links = {}
         self._links_by_fd.clear()
         self._buffered, self._spare, self._new_links = [], [], []
         self._epoll.close()
@@ -413,12 +392,7 @@ class TcpTransport(RefCountedTransport):
         return False
 
     def _on_link_event(self, link: Link, events: int, frames: list[memoryview]) -> None:
-        if link.is_held:
-            if events & (select.EPOLLERR | select.EPOLLHUP):
-                link.end_while_held()
-                self._note_end(link)
-                self._plan_dial(link)
-        elif events & ~select.EPOLLOUT:
+        if events & ~select.EPOLLOUT:
             self._read(link, frames)
         if events & select.EPOLLOUT:
             link.flush()
@@ -431,12 +405,9 @@ class TcpTransport(RefCountedTransport):
             self._dialing.peer(link.peer).attempts = 0
         if not well:
             self._counters["frames_refused"] += well is None
-            self._note_end(link)
+            if link.is_ended_by_peer:
+                self._dialing.on_ended_by_peer(link.peer)
             self._remove_link(link)
-
-    def _note_end(self, link: Link) -> None:
-        if link.is_ended_by_peer:
-            self._dialing.on_ended_by_peer(link.peer)
 
     # --------------------------------------------------------------------------------------- timers
 
@@ -494,9 +465,7 @@ class TcpTransport(RefCountedTransport):
                                 self._max_unsent)
         liveness.set_up(link.socket, self._link_timeout)
         self._links_by_fd[link.fd] = link
-        with self._hold_lock:
-            self._links = {**self._links, link.peer: link}
-            link.hold(link.peer in self._held)
+        self._links = {**self._links, link.peer: link}
         self._dialing.on_found(record.endpoint, record.member)
         self._dialing.on_link(record.member)
         self._counters["links_made"] += 1
@@ -507,9 +476,8 @@ class TcpTransport(RefCountedTransport):
         del self._links_by_fd[link.fd]
         link.close()
         with self._lock:                    # status() counts the link in one place, never in two
-            with self._hold_lock:
-                self._links = {member: each for member, each in self._links.items()
-                               if each is not link}
+            self._links = {member: each for member, each in self._links.items()
+                           if each is not link}
             self._counters["links_lost"] += 1
             self._counters["links_cut_slow"] += link.is_slow
             self._add_counters(link)
@@ -517,11 +485,7 @@ class TcpTransport(RefCountedTransport):
             log.warning("member %016x at %s:%d reads too slowly: its connection is cut, because "
                         "more than %d bytes wait for it; it gets a new one",
                         link.peer, *link.endpoint, self._max_unsent)
-        peer = self._dialing.peer(link.peer)
-        peer.link = None
-        self._plan_dial(link)
-
-    def _plan_dial(self, link: Link) -> None:
+        self._dialing.peer(link.peer).link = None
         self._dialing.on_link_lost(link.peer, time.monotonic_ns())
         self._timer = 0
 
