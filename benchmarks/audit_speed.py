@@ -70,7 +70,7 @@ def write(directory: Path, rows: int) -> int:
         front += [{"event": "start", "sender": name, "peer": other, "first": 1, "flags": 0,
                    "wall": -1} for other in MEMBERS]
         close = {"event": "close", "flags": 1, "wall": 1 << 50, "ev": LEAD + count}
-        common = {"time": -1, "member": name, "view_id": 1, "epoch": 0, "member_id": id_of(name)}
+        common = {"time": -1, "member": name, "view_id": 1, "member_id": id_of(name)}
         front = [{"ev": number, "peer_id": id_of(row.get("peer")),
                   "sender_id": id_of(row.get("sender")), "kind": KINDS[row["event"]]}
                  | common | row for number, row in enumerate([*front, close])]
@@ -103,7 +103,7 @@ def table(name: str, data: dict[str, numpy.ndarray], start: int) -> arrow.Table:
         "nbytes": numpy.full(count, 100 * RUN),
         "sent_at": arrow.array(data["sent_at"], mask=data["event"] > 1)}
     ids = numpy.array([0, *map(id_of, MEMBERS)])
-    known |= {"epoch": numpy.zeros(count), "member_id": numpy.full(count, id_of(name)),
+    known |= {"member_id": numpy.full(count, id_of(name)),
               "sender_id": ids[data["sender"] + 1], "peer_id": numpy.zeros(count),
               "kind": numpy.array([KINDS[event.as_py()] for event in events])[data["event"]]}
 

@@ -3,10 +3,16 @@ thing in it wrong."""
 
 from zlib import crc32
 
+from ringcast.sim.runs.settings import Settings
 from ringcast.trace.writer import Writer
 
 MS = 1_000_000
 SIZE = 10                               # messages in a row
+
+
+def forming(**settings):
+    """Return the settings of simulated runs."""
+    return Settings(forming=True, **settings)
 
 
 class Group:
@@ -20,12 +26,12 @@ class Group:
         self.view(1, "ABC", 0)
         for member in "BC":
             self.add("A", 0, "start", sender="A", peer=member, first=1)
-        self.add("A", 0, "start", sender="A", peer="D", first=101)
         for first in range(1, 101, SIZE):
             self.send_to("ABC", first, first)
         self.add("C", 150, "refuse")
         self.add("C", 151, "close", flags=1)
         self.view(2, "ABD", 160)
+        self.add("A", 160, "start", sender="A", peer="D", first=101)
         for first in range(101, 151, SIZE):
             self.send_to("ABD", first, first + 100)
         for member in "ABD":
@@ -47,7 +53,7 @@ class Group:
 
     def view(self, number, members, ms):
         for member in members:
-            self.add(member, ms, "view", view_id=number,
+            self.add(member, ms, "view", view_id=number, flags=1,
                      members=[self.address(each) for each in members])
 
     def send_to(self, members, first, ms):

@@ -1,21 +1,21 @@
 """The traces of a simulated group, changed in one thing and written under another name.
 
-    python tests/audit/planted_help.py 113           # make the run that is kept again
-    python tests/audit/planted_help.py 20 formed     # and that of a group that forms itself
+    python tests/audit/planted_help.py          # make the two runs that are kept again
 """
 
 import copy
-import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from zlib import crc32
 
 import pyarrow as arrow
+from audit_help import forming
+from msgspec.structs import replace
 from pyarrow import parquet
 
 from ringcast.sim.runs.draw import draw
+from ringcast.sim.runs.plan import Action
 from ringcast.sim.runs.run import run_of
-from ringcast.sim.runs.settings import Settings
 from ringcast.sim.trace import Trace
 from ringcast.trace import KINDS, id_of, part_name
 from ringcast.trace.schema import SCHEMA, write
@@ -23,16 +23,49 @@ from ringcast.trace.writer import folder_of
 
 BEGIN = 1_700_000_000_000_000_000       # wall of the beginning
 MASK = (1 << 64) - 1
-KEPT = Path(__file__).with_name("planted.parquet")
-SETTINGS = Settings(members=4, messages=200, loss=0.1, unicast=30, leaves=1, crashes=0,
-                    partitions=0, pauses=0, exclusions=0, jumps=0, returns=0, breaks=0, splits=0,
-                    slow=0)
-KEPT_FORMED = Path(__file__).with_name("formed.parquet")
-FORMED = Settings(members=4, messages=150, loss=0.1, unicast=0, leaves=1, crashes=1, partitions=1,
-                  pauses=0, exclusions=0, jumps=0, breaks=0, splits=0, slow=0, forming=True)
+MS = 1_000_000
+# No fault but loss and what the script says.
+QUIET = {"loss": 0.1, "delay": 1.0, "duration": 2.0} | dict.fromkeys(
+    ("burst", "duplicate", "reorder", "corrupt", "truncate", "mtu", "messages", "unicast", "large",
+     "crashes", "partitions", "pauses", "slow", "exclusions", "leaves", "jumps", "splits",
+     "durable", "threads"), 0)
+OPTIONS = {"capacity": 64, "ack_threshold": 1, "max_bundle_size": 1200, "heartbeat_interval": 20,
+           "suspect_timeout": 200, "seek_interval": 20, "form_margin": 100, "partition": "merge"}
+
+LEFT = Path(__file__).with_name("planted.parquet")
+CRASHED = Path(__file__).with_name("formed.parquet")
 
 
-def kept(path=KEPT):
+def load(names, first, last, every=10):
+    """Let each of these members send three messages to all, again and again."""
+    return [Action(at * MS, "send", name, (3, 100)) for at in range(first, last, every)
+            for name in names]
+
+
+# D leaves and comes back, while all send, and C to D alone. In the end A leaves, in the
+# other run C: the seed says who.
+SCRIPTS = {LEFT: (112, "ABCD", [*load("ABCD", 400, 1000), Action(1000 * MS, "leave", "D"),
+                           Action(1300 * MS, "restart", "D", {"resumes": False, "moves": False}),
+                           *load("ABC", 1000, 1800, 20),
+                           *(Action(at * MS, "send unicast", "C", ("D", 2, 20, False))
+                             for at in range(450, 900, 30))])}
+# B is cut off, and meets the others again. Then A crashes and comes back.
+BETWEEN = [(one, other) for one, other in ("AB", "BA", "CB", "BC")]
+SCRIPTS[CRASHED] = (113, "ABC", [*load("ABC", 400, 1800), Action(600 * MS, "cut", value=BETWEEN),
+                            Action(1000 * MS, "mend", value=BETWEEN),
+                            Action(1500 * MS, "crash", "A"),
+                            Action(1700 * MS, "restart", "A", {"resumes": False, "moves": False})])
+
+
+def planned(seed, names, actions):
+    """Return the plan of a group whose members start together and do this."""
+    plan = draw(seed, forming(members=len(names), options=OPTIONS, **QUIET))
+    starts = {name: replace(start, at=0, options={}, receiving=True)
+              for name, start in plan.starts.items()}
+    return replace(plan, starts=starts, actions=sorted(actions, key=lambda action: action.at))
+
+
+def kept(path):
     """Return the rows of each member, in their order, by its letter. A second
     incarnation of D is D'.
 
@@ -47,12 +80,13 @@ def kept(path=KEPT):
     return members
 
 
-def keep(seed, settings=SETTINGS, path=KEPT):
+def keep(path):
     """Simulate a run and keep its rows, each incarnation's in their order."""
-    run = run_of(draw(seed, settings))
+    run = run_of(planned(*SCRIPTS[path]))
     with TemporaryDirectory() as directory:
         with Trace(run.cluster, Path(directory) / "trace"):
-            assert not run.outcome().check
+            outcome = run.outcome()
+        assert not outcome.check, outcome.sentence
         tables = [parquet.read_table(path).cast(SCHEMA)
                   for path in sorted(Path(directory).rglob("*.parquet"))]
     rows = sorted(arrow.concat_tables(tables).to_pylist(), key=lambda row: (row["wall"], row["ev"]))
@@ -131,10 +165,11 @@ class Copy:
                     row["ord"] = given.get(key, 0)
                 row |= {"member_id": id_of(row["member"]), "sender_id": id_of(row["sender"]),
                         "peer_id": id_of(row["peer"]), "kind": KINDS[row["event"]]}
-            folder = folder_of(directory, rows[0]["member"], rows[0]["epoch"])
+            folder = folder_of(directory, rows[0]["member"])
             folder.mkdir(parents=True)
             write(arrow.Table.from_pylist(rows, SCHEMA), folder / part_name(1))
 
 
 if __name__ == "__main__":
-    keep(int(sys.argv[1]), *([FORMED, KEPT_FORMED] if sys.argv[2:] == ["formed"] else []))
+    for path in SCRIPTS:
+        keep(path)

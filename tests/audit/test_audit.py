@@ -155,16 +155,25 @@ def not_looped_back(group):
     group.take("A", "deliver", 50)
 
 
-def crashed_with_less(group):
-    """A sends five more and dies. B got some and D none, as is allowed."""
+def crash(group, receivers):
+    """Let A send five more and die. These members get three of them."""
     group.rows["A"].pop()
     for member in "BD":
         group.rows[member].pop()
     group.add("A", 380, "send", sender="A", first=151, last=155)
-    group.add("B", 385, "deliver", sender="A", first=151, last=153)
+    for member in receivers:
+        group.add(member, 385, "deliver", sender="A", first=151, last=153)
+    group.view(3, "BD", 390)
     for member in "BD":
-        group.add(member, 390, "view", view_id=3, members=[group.address(each) for each in "BD"])
         group.add(member, 400, "close")
+
+
+def crashed_and_all_have_the_same(group):
+    crash(group, "BD")
+
+
+def crashed_and_one_has_less(group):
+    crash(group, "B")
 
 
 def lost_tail_of_a_crash(group):
@@ -187,8 +196,8 @@ def without_reliability(group):
                                 "sender": group.address("A"), "count": 1, "flags": 4})
 
 
-HEALTHY = (fragments, out_of_band, not_looped_back, crashed_with_less, lost_tail_of_a_crash,
-           to_one_member, without_reliability)
+HEALTHY = (fragments, out_of_band, not_looped_back, crashed_and_all_have_the_same,
+           lost_tail_of_a_crash, to_one_member, without_reliability)
 
 
 def fragments_with_a_gap(group):
@@ -208,6 +217,7 @@ def out_of_band_twice(group):
 
 
 VIOLATIONS |= {
+    crashed_and_one_has_less: ({"synchrony"}, 151, "D"),
     fragments_with_a_gap: ({"gap"}, 44, "B"),
     out_of_band_lost: ({"gap"}, 45, "B"),
     out_of_band_twice: ({"duplicate"}, 46, "B"),
@@ -263,7 +273,7 @@ def test_a_trace_with_holes_is_incomplete_and_proves_nothing_broken(result, plan
 
 def test_a_member_that_did_not_close_its_trace_is_named(result):
     (sentence,) = result[0].remarks()
-    assert sentence.startswith("2 members did not close")
+    assert sentence.startswith("3 members did not close")
     assert Group("lost_tail_of_a_crash").address("B") in sentence
 
 
@@ -373,11 +383,16 @@ def test_a_foreign_file_is_reported_and_not_read(one):
     assert list(files.bad.values()) == ["is not of a trace"] and not files.incomplete()
 
 
-def test_a_part_of_another_version_is_reported_with_its_version(one):
+@pytest.mark.parametrize("version", [3, 99])
+def test_a_part_of_another_version_is_reported_with_its_version(one, version):
     path = part_of(one, 1)
     table = parquet.read_table(path)
-    parquet.write_table(table.replace_schema_metadata({b"ringcast.trace": b"99"}), path)
-    assert f"format 99, not {VERSION.decode()}" in audit_files.find([one]).bad[path]
+    if version == 3:
+        table = table.append_column("epoch", arrow.array([0] * len(table), arrow.int32()))
+    metadata = {b"ringcast.trace": str(version).encode()}
+    parquet.write_table(table.replace_schema_metadata(metadata), path)
+    assert audit_files.find([one]).bad[path] == (
+        f"is of another version of ringcast (format {version}, not {VERSION.decode()})")
 
 
 def test_the_same_trace_named_twice_is_read_once(one):

@@ -2,13 +2,11 @@
 
 import random
 
-import pyarrow as arrow
 import pytest
 from audit_help import Group
 from pyarrow import parquet
 
 from ringcast.audit.files import fault_of
-from ringcast.trace import VERSION, VERSION_KEY
 from ringcast.trace.schema import SCHEMA
 
 FLIPS = 600
@@ -53,13 +51,6 @@ def test_a_missing_seal_is_reported(part):
     at = whole.rindex(b"RCRC")
     part.write_bytes(whole[:at] + whole[at + 8:])
     assert rows(part) and fault_of(part) == "is damaged (its checksum is gone)"
-
-
-def test_a_part_of_an_earlier_version_has_no_checksum_and_is_read(part):
-    before = rows(part)
-    old = arrow.Table.from_pylist(before, SCHEMA).replace_schema_metadata({VERSION_KEY: VERSION})
-    parquet.write_table(old, part)
-    assert fault_of(part) is None and fault_of(part, whole=True) is None and rows(part) == before
 
 
 def test_a_sealed_part_is_valid_parquet_with_page_checksums(part):

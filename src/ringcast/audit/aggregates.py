@@ -22,7 +22,7 @@ from ringcast.trace import KINDS
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-KEYS = ("kind", "member_id", "epoch", "sender_id", "peer_id", "conn_id", "view_id", "flags")
+KEYS = ("kind", "member_id", "sender_id", "peer_id", "conn_id", "view_id", "flags")
 TASKS_PER_CORE = 2
 SMALL = 16_000_000              # bytes; a trace up to this size is read by the driver itself
 
@@ -36,8 +36,8 @@ GROUPED = pa.schema([(name, pa.int64()) for name in (*KEYS, *_NAMES)])
 # Events that are few. They are read one by one.
 MARKS = ("view", "install", "depart", "start", "resume", "refuse", "dropped", "close")
 MARKED = pa.schema([
-    ("member", pa.string()), ("epoch", pa.int32()), ("ev", pa.int64()), ("event", pa.string()),
-    ("wall", pa.int64()), ("view_id", pa.int64()), ("sender", pa.string()), ("peer", pa.string()),
+    ("member", pa.string()), ("ev", pa.int64()), ("event", pa.string()), ("wall", pa.int64()),
+    ("view_id", pa.int64()), ("sender", pa.string()), ("peer", pa.string()),
     ("first", pa.int64()), ("last", pa.int64()), ("count", pa.int64()), ("flags", pa.int32()),
     ("members", pa.list_(pa.string()))])
 
@@ -55,7 +55,7 @@ def marked(parts: Sequence[Path]) -> list[dict[str, Any]]:
     them itself, which is faster than a Spark job.)"""
     with ThreadPoolExecutor(READERS) as pool:
         events: list[dict[str, Any]] = pa.concat_tables(pool.map(marks, parts)).to_pylist()
-    return sorted(events, key=lambda event: (event["member"], event["epoch"], event["ev"]))
+    return sorted(events, key=lambda event: (event["member"], event["ev"]))
 
 
 def are_small(parts: Sequence[Path]) -> bool:

@@ -22,13 +22,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ringcast.audit import aggregates
-from ringcast.trace import KINDS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -39,14 +38,7 @@ SLOTS = 64                  # slots of time; in each, the least delay of a strea
 FASTEST = 10_000_000_000
 REPORTED = 1_000_000        # smaller differences between clocks are not reported
 POINTS = pa.schema([(name, pa.int64()) for name in (
-    "member_id", "epoch", "sender_id", "slot", "delay", "sent_from", "sent_to", "wall")])
-
-
-class Key(NamedTuple):
-    """The clock of one process of a member."""
-
-    member: str
-    epoch: int
+    "member_id", "sender_id", "slot", "delay", "wall")])
 
 
 @dataclass(frozen=True)
@@ -69,38 +61,34 @@ class Point:
     """The least delay of the messages from one clock's owner to another's in a slot of
     time, and the mean time of their deliveries."""
 
-    receiver: Key
-    sender: Key
+    receiver: str
+    sender: str
     wall: int
     delay: int
 
 
 @dataclass
 class Clocks:
-    """The clocks that are apart, and the times at which members with several processes
-    changed from one process to the next."""
+    """The clocks that are apart, by their members."""
 
-    apart: dict[Key, Clock] = field(default_factory=dict)
+    apart: dict[str, Clock] = field(default_factory=dict)
     # The member whose clock this one is compared with.
-    against: dict[Key, str] = field(default_factory=dict)
-    # For members with several processes: (sent_at, epoch).
-    periods: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
-    # Clocks that cannot be as close to the others as the user said.
-    loose: set[Key] = field(default_factory=set)
+    against: dict[str, str] = field(default_factory=dict)
+    # Members whose clocks cannot be as close to the others as the user said.
+    loose: set[str] = field(default_factory=set)
 
-    def true(self, member: str, wall: int, epoch: int = 0) -> int:
+    def true(self, member: str, wall: int) -> int:
         """Return the time of an event by the clock that the others are compared
         with."""
-        clock = self.apart.get(Key(member, epoch))
+        clock = self.apart.get(member)
         return wall if clock is None else wall - clock.at(wall)
 
     def rows(self) -> list[dict[str, Any]]:
         """Return a row for each clock that is apart, for a table."""
-        return [{"member": key.member, "epoch": key.epoch, "against": self.against[key],
-                 "ahead_s": clock.ahead / 1e9,
+        return [{"member": member, "against": self.against[member], "ahead_s": clock.ahead / 1e9,
                  "within_s": None if clock.within is None else clock.within / 1e9,
                  "rate_ppm": clock.rate * 1e6}
-                for key, clock in sorted(self.apart.items())
+                for member, clock in sorted(self.apart.items())
                 if abs(clock.ahead) >= max(REPORTED, clock.within or 0) or self._drifts(clock)]
 
     def _drifts(self, clock: Clock) -> bool:
@@ -109,14 +97,13 @@ class Clocks:
     def sentences(self) -> Iterator[str]:
         """Describe each clock that is apart."""
         for row in self.rows():
-            of = row["member"] + (f", process {row['epoch']}" if row["epoch"] else "")
             error = "unless its messages took that long"
             if row["within_s"] is not None:
                 error = f"± {row['within_s'] * 1e3:.3g} ms"
             way = "ahead of" if row["ahead_s"] >= 0 else "behind"
             ppm = row["rate_ppm"]
             drift = f", and {'gains' if ppm > 0 else 'loses'} {abs(ppm):.0f} µs a second"
-            yield (f"the clock of {of} is {abs(row['ahead_s']):,.4f} s {way} that of "
+            yield (f"the clock of {row['member']} is {abs(row['ahead_s']):,.4f} s {way} that of "
                    f"{row['against']} ({error})" + (drift if abs(ppm) >= 10 else ""))
 
 
@@ -124,36 +111,27 @@ def gather(spark: "SparkSession", parts: Sequence[Path],
            events: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Read the least delays of each stream to one member, by slots of time; `events`
     are those of aggregates.marked."""
-    spans: dict[tuple[str, int], tuple[int, int]] = {}
+    spans: dict[str, tuple[int, int]] = {}
     for event in events:
-        low, high = spans.get(key := (event["member"], event["epoch"]),
-                              (event["wall"], event["wall"]))
-        spans[key] = min(low, event["wall"]), max(high, event["wall"])
+        low, high = spans.get(event["member"], (event["wall"], event["wall"]))
+        spans[event["member"]] = min(low, event["wall"]), max(high, event["wall"])
     longest = max((high - low for low, high in spans.values()), default=0)
     width = max(REPORTED, longest // SLOTS)
-    has_epochs = any(event["epoch"] for event in events)
     found: list[dict[str, Any]] = aggregates.collected(
-        spark, parts, lambda part: points(part, width, has_epochs), POINTS).to_pylist()
+        spark, parts, lambda part: points(part, width), POINTS).to_pylist()
     return found
 
 
-def points(part: Path, width: int, has_epochs: bool) -> pa.Table:
-    """Read the least delays in one part. With `has_epochs`, also the times at which its
-    member sent its messages: rows with `slot` -1."""
-    columns = ["kind", "member_id", "epoch", "sender_id", "sent_at", "wall"]
-    table = aggregates.read(part, columns, ("deliver", "send") if has_epochs else ("deliver",))
-    is_send = pc.equal(table["kind"], KINDS["send"])
-    foreign = pc.or_(is_send, pc.not_equal(table["sender_id"], table["member_id"]))
-    table = table.filter(pc.and_(foreign, pc.greater(pc.fill_null(table["sent_at"], 0), 0)))
-    is_send = pc.equal(table["kind"], KINDS["send"])
-    kept = {name: table[name] for name in ("member_id", "epoch", "sender_id", "sent_at", "wall")}
-    made = pa.table(kept | {"slot": pc.if_else(is_send, -1, pc.divide(table["wall"], width)),
-                            "delay": pc.subtract(table["wall"], table["sent_at"])})
-    keys = ["member_id", "epoch", "sender_id", "slot"]
-    result = made.group_by(keys, use_threads=False).aggregate(
-        [("delay", "min"), ("sent_at", "min"), ("sent_at", "max"), ("wall", "mean")])
-    found = [*(result[name] for name in keys), result["delay_min"], result["sent_at_min"],
-             result["sent_at_max"], pc.round(result["wall_mean"])]
+def points(part: Path, width: int) -> pa.Table:
+    """Read the least delays in one part, in slots of `width` nanoseconds."""
+    table = aggregates.read(part, ["member_id", "sender_id", "sent_at", "wall"], ("deliver",))
+    is_foreign = pc.not_equal(table["sender_id"], table["member_id"])
+    table = table.filter(pc.and_(is_foreign, pc.greater(pc.fill_null(table["sent_at"], 0), 0)))
+    made = table.append_column("slot", pc.divide(table["wall"], width)).append_column(
+        "delay", pc.subtract(table["wall"], table["sent_at"]))
+    keys = ["member_id", "sender_id", "slot"]
+    result = made.group_by(keys, use_threads=False).aggregate([("delay", "min"), ("wall", "mean")])
+    found = [*(result[name] for name in keys), result["delay_min"], pc.round(result["wall_mean"])]
     return pa.Table.from_arrays([column.cast(pa.int64()) for column in found], POINTS.names)
 
 
@@ -164,60 +142,27 @@ def estimate(rows: Sequence[Mapping[str, Any]], names: Mapping[int, str],
     """Compare the clocks. `names` are the members that the numbers in the rows stand
     for; `skew` is the largest difference of clocks, in nanoseconds, as the user
     knows."""
-    clocks = Clocks(periods=periods(rows, names))
-    found = [point for row in rows if row["slot"] != -1
-             and (point := _point(row, names, clocks.periods)) is not None]
+    clocks = Clocks()
+    found = [Point(names[row["member_id"]], names[row["sender_id"]], row["wall"], row["delay"])
+             for row in rows if row["member_id"] in names and row["sender_id"] in names]
     for group in connected(found):
         _compare(clocks, group, skew)
     return clocks
 
 
-def periods(rows: Sequence[Mapping[str, Any]],
-            names: Mapping[int, str]) -> dict[str, list[tuple[int, int]]]:
-    """Return, for members with several processes, the sent_at of the first message of
-    each process, with its epoch."""
-    first: dict[str, dict[int, int]] = defaultdict(dict)
-    for row in rows:
-        if row["slot"] == -1 and row["member_id"] in names:
-            epochs = first[names[row["member_id"]]]
-            epochs[row["epoch"]] = min(row["sent_from"], epochs.get(row["epoch"], row["sent_from"]))
-    return {member: sorted((wall, epoch) for epoch, wall in epochs.items())
-            for member, epochs in first.items()}
-
-
-def _point(row: Mapping[str, Any], names: Mapping[int, str],
-           periods: Mapping[str, list[tuple[int, int]]]) -> Point | None:
-    """Return the point of a row; None if its messages came from different processes, or
-    if a member is unknown."""
-    receiver, sender = names.get(row["member_id"]), names.get(row["sender_id"])
-    if receiver is None or sender is None:
-        return None
-    first, last = (epoch_at(periods.get(sender, ()), row[name])
-                   for name in ("sent_from", "sent_to"))
-    if first != last:
-        return None
-    return Point(Key(receiver, row["epoch"]), Key(sender, first), row["wall"], row["delay"])
-
-
-def epoch_at(periods: Sequence[tuple[int, int]], sent_at: int) -> int:
-    """Return the epoch in which a message was sent."""
-    earliest = 0, periods[0][1] if periods else 0
-    return max(((wall, epoch) for wall, epoch in periods if wall <= sent_at), default=earliest)[1]
-
-
 def connected(points: Sequence[Point]) -> list[list[Point]]:
     """Split the points into groups of clocks that are connected by messages."""
-    parents: dict[Key, Key] = {}
+    parents: dict[str, str] = {}
 
-    def root(key: Key) -> Key:
-        while parents.setdefault(key, key) != key:
-            parents[key] = parents[parents[key]]
-            key = parents[key]
-        return key
+    def root(member: str) -> str:
+        while parents.setdefault(member, member) != member:
+            parents[member] = parents[parents[member]]
+            member = parents[member]
+        return member
 
     for point in points:
         parents[root(point.receiver)] = root(point.sender)
-    groups: dict[Key, list[Point]] = defaultdict(list)
+    groups: dict[str, list[Point]] = defaultdict(list)
     for point in points:
         groups[root(point.receiver)].append(point)
     return list(groups.values())
@@ -225,50 +170,50 @@ def connected(points: Sequence[Point]) -> list[list[Point]]:
 
 def _compare(clocks: Clocks, points: list[Point], skew: int | None) -> None:
     """Compare the clocks of one group of members, and note those that are apart."""
-    if skew is not None and len(equal(points, skew)) < len(keys_of(points)):
-        clocks.loose |= keys_of(points)
+    if skew is not None and len(equal(points, skew)) < len(owners(points)):
+        clocks.loose |= owners(points)
     right = equal(points)
     known = dict.fromkeys(right, Clock())
-    while rest := keys_of(points) - known.keys():
-        shared = {key: [point for point in points
-                        if (point.receiver == key and point.sender in known)
-                        or (point.sender == key and point.receiver in known)]
-                  for key in sorted(rest)}
-        key = max(shared, key=lambda key: len(shared[key]))
-        known[key] = clocks.apart[key] = _against(known, key, shared[key])
-        clocks.against[key] = min(right).member
+    while rest := owners(points) - known.keys():
+        shared = {member: [point for point in points
+                        if (point.receiver == member and point.sender in known)
+                        or (point.sender == member and point.receiver in known)]
+                  for member in sorted(rest)}
+        member = max(shared, key=lambda each: len(shared[each]))
+        known[member] = clocks.apart[member] = _against(known, member, shared[member])
+        clocks.against[member] = min(right)
 
 
-def keys_of(points: Sequence[Point]) -> set[Key]:
+def owners(points: Sequence[Point]) -> set[str]:
     return {point.receiver for point in points} | {point.sender for point in points}
 
 
-def equal(points: Sequence[Point], skew: int = 0) -> set[Key]:
+def equal(points: Sequence[Point], skew: int = 0) -> set[str]:
     """Return a set of clocks, the largest or nearly so, in which no two clocks need to
     be apart by more than `skew`."""
-    least: dict[tuple[Key, Key], int] = {}
+    least: dict[tuple[str, str], int] = {}
     for point in points:
         pair = point.sender, point.receiver
         least[pair] = min(point.delay, least.get(pair, point.delay))
-    keys = keys_of(points)
-    while contrary := Counter(key for pair, delay in least.items()
-                              if delay < -skew and keys.issuperset(pair) for key in pair):
-        agreed = Counter(key for pair, delay in least.items()
-                         if delay >= -skew and keys.issuperset(pair) for key in pair)
-        keys.remove(max(contrary, key=lambda key: (contrary[key], -agreed[key], key)))
+    members = owners(points)
+    while contrary := Counter(member for pair, delay in least.items()
+                              if delay < -skew and members.issuperset(pair) for member in pair):
+        agreed = Counter(member for pair, delay in least.items()
+                         if delay >= -skew and members.issuperset(pair) for member in pair)
+        members.remove(max(contrary, key=lambda each: (contrary[each], -agreed[each], each)))
     senders = {sender for sender, _ in least}
-    late = {key for key in keys - senders
+    late = {member for member in members - senders
             if all(delay > FASTEST + skew for (sender, receiver), delay in least.items()
-                   if receiver == key and sender in keys)}
-    return keys - late
+                   if receiver == member and sender in members)}
+    return members - late
 
 
-def _against(known: Mapping[Key, Clock], key: Key, points: Sequence[Point]) -> Clock:
+def _against(known: Mapping[str, Clock], member: str, points: Sequence[Point]) -> Clock:
     """Compare one clock with those that are known already."""
     there = [(point.wall, point.delay + known[point.sender].at(point.wall - point.delay))
-             for point in points if point.receiver == key]
+             for point in points if point.receiver == member]
     back = [(point.wall - point.delay, known[point.receiver].at(point.wall) - point.delay)
-            for point in points if point.sender == key]
+            for point in points if point.sender == member]
     drift, origin = rate(there, back), min(wall for wall, _ in there + back)
     most = min((ahead - drift * (wall - origin) for wall, ahead in there), default=None)
     least = max((ahead - drift * (wall - origin) for wall, ahead in back), default=None)

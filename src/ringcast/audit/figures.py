@@ -14,7 +14,6 @@ from ringcast.histogram import PER_OCTAVE, UNKNOWN, Histogram
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-FOREVER = 1 << 62   # nanoseconds
 SLOTS = 120         # that the time is divided into
 
 
@@ -105,10 +104,9 @@ def span(groups: Groups, clocks: Clocks) -> tuple[int, int]:
     """Return the times of the first view and of the last event."""
     if not clocks.apart:
         return min(groups.begin, groups.end), groups.end
-    views = [clocks.true(member.name, wall, epoch)
-             for member in groups.members.values() for wall, epoch, *_ in member.views]
-    end = max(clocks.true(member.name, member.last_wall, max(member.epochs, default=0))
-              for member in groups.members.values())
+    views = [clocks.true(member.name, wall)
+             for member in groups.members.values() for wall, *_ in member.views]
+    end = max(clocks.true(member.name, member.last_wall) for member in groups.members.values())
     return min([*views, end]), end
 
 
@@ -117,34 +115,22 @@ def corrected(rows: "DataFrame", clocks: Clocks) -> "DataFrame":
     are compared with."""
     if not clocks.apart:
         return rows
-    apart, sent = [], []
-    for key, clock in clocks.apart.items():
-        offset = clock.ahead, clock.rate, clock.origin
-        apart.append((*key, -FOREVER, FOREVER, *offset))
-        periods = clocks.periods.get(key.member) or [(-FOREVER, key.epoch)]
-        ends = [wall for wall, _ in periods[1:]] + [FOREVER]
-        sent += [(*key, begin, end, *offset)
-                 for (begin, epoch), end in zip(periods, ends, strict=True) if epoch == key.epoch]
-    rows = _corrected(rows, apart, "wall", "member", True)
-    return _corrected(rows, sent, "sent_at", "sender", False)
+    apart = [(member, clock.ahead, clock.rate, clock.origin)
+             for member, clock in clocks.apart.items()]
+    return _corrected(_corrected(rows, apart, "wall", "member"), apart, "sent_at", "sender")
 
 
-def _corrected(rows: "DataFrame", clocks: list[Any], time: str, who: str,
-               has_epoch: bool) -> "DataFrame":
+def _corrected(rows: "DataFrame", clocks: list[Any], time: str, who: str) -> "DataFrame":
     """Correct the column `time`, which is by the clock of the member in the column
     `who`."""
     from pyspark.sql import functions as F
 
-    columns = ("member string, epoch int, begin bigint, end bigint, ahead double, rate double, "
-               "origin bigint")
-    names = {name.split()[0]: "clock_" + name.split()[0] for name in columns.split(", ")}
-    table = rows.sparkSession.createDataFrame(clocks, columns).withColumnsRenamed(names)
-    same = [F.col(who) == F.col("clock_member"), F.col(time) >= F.col("clock_begin"),
-            F.col(time) < F.col("clock_end")]
-    same += [F.col("epoch") == F.col("clock_epoch")] if has_epoch else []
+    columns = "clock_of string, clock_ahead double, clock_rate double, clock_origin bigint"
+    table = rows.sparkSession.createDataFrame(clocks, columns)
     ahead = F.col("clock_ahead") + F.col("clock_rate") * (F.col(time) - F.col("clock_origin"))
     right = F.col(time) - F.coalesce(F.round(ahead).cast("bigint"), F.lit(0))
-    return rows.join(F.broadcast(table), same, "left").withColumn(time, right).drop(*names.values())
+    same = F.col(who) == F.col("clock_of")
+    return rows.join(F.broadcast(table), same, "left").withColumn(time, right).drop(*table.columns)
 
 
 def lagging(acked: Iterable[dict[str, Any]]) -> Counter[str]:

@@ -14,7 +14,7 @@ from pathlib import Path
 from ringcast.errors import TraceError
 from ringcast.paths import local_path
 from ringcast.trace import SUFFIX, UNFINISHED, VERSION, VERSION_KEY, part_name
-from ringcast.trace.seal import SEALED_KEY, fits
+from ringcast.trace.seal import fits
 
 FOREIGN = "is not of a trace"
 READERS = 8                             # threads for parts that the driver itself reads
@@ -94,7 +94,7 @@ def fault_of(path: Path, whole: bool = False) -> str | None:
     if version != VERSION or names != SCHEMA.names:
         return (f"is of another version of ringcast (format {version.decode(errors='replace')}, "
                 f"not {VERSION.decode()})")
-    if SEALED_KEY in metadata and fits(data) is None:
+    if fits(data) is None:
         return "is damaged (its checksum is gone)"
     return None
 

@@ -76,14 +76,21 @@ class Got:
 
 
 @dataclass
-class Epoch:
-    """The trace of one process of a member."""
+class Member:
+    """The trace of one member."""
 
+    name: str
     rows: int = 0
     last_ev: int = -1
     sum_ev: int = 0
     dropped: int = 0
-    is_closed: bool = False
+    is_closed: bool = False             # the trace ends with a close, and so has no open end
+    last_wall: int = 0
+    refused_at: int | None = None
+    # (wall, id, members), in their order
+    views: list[tuple[int, int, tuple[str, ...]]] = field(default_factory=list)
+    # The members of each view that its layers installed or its application was shown.
+    installed: dict[int, tuple[str, ...]] = field(default_factory=dict)
 
     def hole(self) -> str | None:
         """Return what is wrong with the numbers of the events; None if each is there
@@ -99,36 +106,6 @@ class Epoch:
         if self.sum_ev != self.last_ev * (self.last_ev + 1) // 2:
             return "some numbers of events are there twice and others are missing"
         return None
-
-
-@dataclass
-class Member:
-    """The trace of one member."""
-
-    name: str
-    epochs: dict[int, Epoch] = field(default_factory=dict)
-    last_wall: int = 0
-    refused_at: int | None = None
-    # (wall, epoch, id, members), in their order
-    views: list[tuple[int, int, int, tuple[str, ...]]] = field(default_factory=list)
-    # The members of each view that its layers installed or its application was shown.
-    installed: dict[int, tuple[str, ...]] = field(default_factory=dict)
-
-    @property
-    def is_closed(self) -> bool:
-        """Return whether its trace ends with a close, and so has no open end."""
-        return all(epoch.is_closed for epoch in self.epochs.values())
-
-    @property
-    def has_all_epochs(self) -> bool:
-        """Return whether there are traces of all processes of its incarnation, up to
-        the last one that has a trace."""
-        return len(self.epochs) == max(self.epochs, default=-1) + 1
-
-    def hole(self) -> str | None:
-        """Return what its trace lacks; None if it is whole."""
-        holes = (epoch.hole() for _, epoch in sorted(self.epochs.items()))
-        return next((hole for hole in holes if hole is not None), None)
 
 
 @dataclass
@@ -202,10 +179,9 @@ def _add(groups: Groups, row: Mapping[str, Any]) -> None:
 
 def _count(groups: Groups, row: Mapping[str, Any]) -> None:
     member = groups.members.setdefault(row["member"], Member(row["member"]))
-    epoch = member.epochs.setdefault(row["epoch"], Epoch())
-    epoch.rows += row["rows"]
-    epoch.last_ev = max(epoch.last_ev, row["last_ev"])
-    epoch.sum_ev += row["sum_ev"]
+    member.rows += row["rows"]
+    member.last_ev = max(member.last_ev, row["last_ev"])
+    member.sum_ev += row["sum_ev"]
     member.last_wall = max(member.last_wall, row["wall"])
     groups.num_rows += row["rows"]
     groups.end = max(groups.end, row["wall"])
@@ -254,17 +230,16 @@ def _note(groups: Groups, event: Mapping[str, Any]) -> None:
             event["last"] + 1)
     elif what == "view":
         groups.begin = min(groups.begin, event["wall"])
-        member.views.append((event["wall"], event["epoch"], event["view_id"],
-                             tuple(event["members"])))
+        member.views.append((event["wall"], event["view_id"], tuple(event["members"])))
         member.installed[event["view_id"]] = tuple(event["members"])
     elif what == "install":
         member.installed[event["view_id"]] = tuple(event["members"])
     elif what == "refuse":
         member.refused_at = event["wall"] if member.refused_at is None else member.refused_at
     elif what == "dropped":
-        member.epochs.setdefault(event["epoch"], Epoch()).dropped += event["count"]
+        member.dropped += event["count"]
     elif what == "close":
-        member.epochs.setdefault(event["epoch"], Epoch()).is_closed = True
+        member.is_closed = True
 
 
 def suspects(groups: Groups) -> list[tuple[str, Stream]]:

@@ -9,10 +9,10 @@ it:
     r   of an ack: the last message that the member was given before the ack
     S   of a purge: the last message that the sender sent before the purge
 
-An ack may have come in time for a purge if r <= S. Other statements count as acks: a
-START says that the messages before it are not for the member. A member that takes no
-messages (refuse) may have acknowledged anything from then on; so may a member whose
-trace ends without a close.
+An ack may have come in time for a purge if r <= S. Other statements count as acks: the
+messages before the place where the stream begins for a member (start) are not for it. A
+member that takes no messages (refuse) may have acknowledged anything from then on; so
+may a member whose trace ends without a close.
 
 An early purge is not found if the sender sends nothing between it and the ack. If the
 largest difference between the clocks of two members is known (`skew`), such purges are
@@ -39,11 +39,11 @@ if TYPE_CHECKING:
 FOREVER = 1 << 62
 NOTHING = -(1 << 62)                                # before all positions
 ACK_COLUMNS = ("last", "ord", "wall")
-PURGE_COLUMNS = ("ev", "last", "sent", "wall", "view_id")
+PURGE_COLUMNS = ("last", "sent", "wall", "view_id")
 # A row has all acks of one stream in one part file, or all purges; `rows` is a matrix
 # with the columns above.
 STATEMENTS = pa.schema([*((name, pa.int64()) for name in (
-    "is_purge", "sender_id", "receiver_id", "epoch", "ev", "sent")), ("rows", pa.binary())])
+    "is_purge", "sender_id", "receiver_id", "ev", "sent")), ("rows", pa.binary())])
 EARLY = pa.schema([(name, pa.int64()) for name in (
     "sender_id", "receiver_id", "by_clock", "wall", "view_id", "known", "position")])
 
@@ -57,41 +57,32 @@ class Obligations:
     are their numbers."""
 
     # sender: view: receivers
-    views: dict[int, dict[int, set[int]]] = field(
-        default_factory=lambda: defaultdict(lambda: defaultdict(set)))
-    # (sender, receiver): (epoch, ev, view, last position that is not for the receiver)
-    starts: dict[tuple[int, int], list[tuple[int, int, int, int]]] = field(
-        default_factory=lambda: defaultdict(list))
+    views: dict[int, dict[int, set[int]]] = field(default_factory=dict)
+    # (sender, receiver): (view, last position that is not for the receiver)
+    starts: dict[tuple[int, int], list[tuple[int, int]]] = field(default_factory=dict)
     # (sender, receiver): the first position for the receiver
     begins: dict[tuple[int, int], int] = field(default_factory=dict)
-    # receiver: epoch and wall of its refuse
-    refusals: dict[int, tuple[int, int]] = field(default_factory=dict)
-    # receiver: the epochs that it closed
-    closed: dict[int, set[int]] = field(default_factory=lambda: defaultdict(set))
+    # receiver: wall of its refuse
+    refusals: dict[int, int] = field(default_factory=dict)
+    closed: set[int] = field(default_factory=set)       # receivers whose traces end properly
 
     def add(self, event: Mapping[str, Any]) -> None:
         """Add an event that aggregates.marked read; call it in their order."""
         member, what = id_of(event["member"]), event["event"]
         if what in ("view", "install"):
             others = {id_of(name) for name in event["members"]} - {member}
-            self.views[member][event["view_id"]] |= others
+            self.views.setdefault(member, {}).setdefault(event["view_id"], set()).update(others)
         elif what == "start":
             key = id_of(event["sender"]), id_of(event["peer"])
-            self.starts[key].append((event["epoch"], event["ev"], event["view_id"],
-                                     event["first"] - 1))
+            self.starts.setdefault(key, []).append((event["view_id"], event["first"] - 1))
             self.begins[key] = min(event["first"], self.begins.get(key, FOREVER))
         elif what == "resume":
             key = id_of(event["sender"]), member
             self.begins[key] = min(event["last"] + 1, self.begins.get(key, FOREVER))
         elif what == "refuse":
-            self.refusals.setdefault(member, (event["epoch"], event["wall"]))
+            self.refusals.setdefault(member, event["wall"])
         elif what == "close":
-            self.closed[member].add(event["epoch"])
-
-    def without_factories(self) -> "Obligations":
-        """Return the same with plain dicts, which workers can be sent."""
-        views = {sender: dict(each) for sender, each in self.views.items()}
-        return Obligations(views, dict(self.starts), self.begins, self.refusals, dict(self.closed))
+            self.closed.add(member)
 
 
 def early_purges(spark: "SparkSession", parts: Sequence[Path], events: Sequence[Mapping[str, Any]],
@@ -103,7 +94,6 @@ def early_purges(spark: "SparkSession", parts: Sequence[Path], events: Sequence[
     obligations = Obligations()
     for event in events:
         obligations.add(event)
-    obligations = obligations.without_factories()
 
     def judge(sender: int, table: pa.Table) -> list[dict[str, Any]]:
         return [dict(zip(EARLY.names, row, strict=True))
@@ -124,23 +114,22 @@ def early_purges(spark: "SparkSession", parts: Sequence[Path], events: Sequence[
 def read_statements(part: Path) -> pa.Table:
     """Read one part file: a row of STATEMENTS for each stream that its member
     acknowledged, and one for the purges of the member's own stream."""
-    columns = ["kind", "member_id", "epoch", "sender_id", "conn_id", "view_id", "ev", "last",
-               "ord", "wall"]
+    columns = ["kind", "member_id", "sender_id", "conn_id", "view_id", "ev", "last", "ord", "wall"]
     table = aggregates.read(part, columns, ("send", "retransmit", "ack", "purge"))
     table = table.filter(pc.and_(pc.is_null(table["conn_id"]), pc.is_valid(table["last"])))
     rows = {name: pc.fill_null(table[name], 0).to_numpy() for name in columns if name != "conn_id"}
-    found: list[tuple[int, int, int, int, int, int, bytes]] = []
+    found: list[tuple[int, int, int, int, int, bytes]] = []
     for member in numpy.unique(rows["member_id"]):
         mine = {name: column[rows["member_id"] == member] for name, column in rows.items()}
         is_ack, is_purge = mine["kind"] == KINDS["ack"], mine["kind"] == KINDS["purge"]
-        place = int(mine["epoch"][0]), int(mine["ev"].min())
+        begin = int(mine["ev"].min())
         for sender in numpy.unique(mine["sender_id"][is_ack & (mine["sender_id"] != 0)]):
             acks = matrix(mine, ACK_COLUMNS, is_ack & (mine["sender_id"] == sender))
-            found.append((0, sender, member, *place, NOTHING, acks.tobytes()))
+            found.append((0, sender, member, begin, NOTHING, acks.tobytes()))
         is_sent = ~(is_ack | is_purge)
         sent = mine | {"sent": sent_before(mine, is_sent)}
         last = int(mine["last"][is_sent].max(initial=NOTHING))
-        found.append((1, member, 0, *place, last, matrix(sent, PURGE_COLUMNS, is_purge).tobytes()))
+        found.append((1, member, 0, begin, last, matrix(sent, PURGE_COLUMNS, is_purge).tobytes()))
     values = zip(*found, strict=True) if found else [[]] * len(STATEMENTS)
     arrays = [pa.array(column, kind) for column, kind in zip(values, STATEMENTS.types, strict=True)]
     return pa.Table.from_arrays(arrays, STATEMENTS.names)
@@ -166,7 +155,7 @@ def sent_before(rows: Mapping[str, Numbers], is_sent: Numbers) -> Numbers:
 def judge_sender(sender: int, table: pa.Table, obligations: Obligations,
                  skew: int | None) -> Iterator[Found]:
     """Judge one sender's purges by the statements about its stream: rows of EARLY."""
-    pieces = sorted(table.to_pylist(), key=lambda piece: (piece["epoch"], piece["ev"]))
+    pieces = sorted(table.to_pylist(), key=lambda piece: piece["ev"])
     purges = purges_of([piece for piece in pieces if piece["is_purge"]])
     acks: dict[int, list[dict[str, Any]]] = defaultdict(list)
     for piece in pieces:
@@ -179,32 +168,30 @@ def judge_sender(sender: int, table: pa.Table, obligations: Obligations,
         if owed.size:
             last, given, wall = acks_of(sender, receiver, acks[receiver], obligations)
             started = starts_before(obligations.starts.get((sender, receiver), ()), owed)
-            in_time = numpy.searchsorted(given, owed[2], "right")
+            in_time = numpy.searchsorted(given, owed[1], "right")
             yield from _first(sender, receiver, 0, owed, numpy.maximum(started, last[in_time]))
             if skew is not None:
-                in_time = numpy.searchsorted(wall, owed[3] + skew, "right")
+                in_time = numpy.searchsorted(wall, owed[2] + skew, "right")
                 yield from _first(sender, receiver, 1, owed, numpy.maximum(started, last[in_time]))
 
 
 def _first(sender: int, receiver: int, by_clock: int, purges: Numbers,
            known: Numbers) -> Iterator[Found]:
     """Return the first of these purges that is beyond the position `known`, if any."""
-    early = numpy.flatnonzero(purges[1] > known)
+    early = numpy.flatnonzero(purges[0] > known)
     if len(early):
-        _, position, _, wall, view_id = map(int, purges[:, early[0]])
+        position, _, wall, view_id = map(int, purges[:, early[0]])
         reached = int(known[early[0]])
         yield (sender, receiver, by_clock, wall, view_id, None if reached == NOTHING else reached,
                position)
 
 
 def purges_of(pieces: Sequence[Mapping[str, Any]]) -> Numbers:
-    """Join the parts of a sender: PURGE_COLUMNS, with `ev` made to grow from process to
-    process."""
+    """Join the parts of a sender: PURGE_COLUMNS."""
     found, sent = [numpy.empty((len(PURGE_COLUMNS), 0), numpy.int64)], NOTHING
     for piece in pieces:
         purges = decoded(piece["rows"], len(PURGE_COLUMNS)).copy()
-        purges[0] = event_key(piece["epoch"], purges[0])
-        purges[2] = numpy.maximum(purges[2], sent)
+        purges[1] = numpy.maximum(purges[1], sent)
         sent = max(sent, piece["sent"])
         found.append(purges)
     return numpy.concatenate(found, axis=1)
@@ -216,46 +203,32 @@ def acks_of(sender: int, receiver: int, pieces: Sequence[Mapping[str, Any]],
     entry in front: nothing yet), the last message that the receiver was given before
     it, and its time. None of these ever decreases."""
     begin = obligations.begins.get((sender, receiver), NOTHING)
-    epochs = sorted({0} | {piece["epoch"] for piece in pieces})
-    found = []
-    for epoch in epochs:
-        of_epoch = [decoded(piece["rows"], len(ACK_COLUMNS)) for piece in pieces
-                    if piece["epoch"] == epoch]
-        none = numpy.empty((len(ACK_COLUMNS), 0), numpy.int64)
-        last, count, wall = numpy.concatenate([none, *of_epoch], axis=1)
-        # The positions of messages in order have no gaps, or some: so the receiver was
-        # given this position at least.
-        given = numpy.where((count > 0) & (begin != NOTHING), begin + count - 1, NOTHING)
-        refused = obligations.refusals.get(receiver, (None, 0))
-        if refused[0] == epoch:
-            at = int(numpy.searchsorted(wall, refused[1]))
-            last, given, wall = (numpy.insert(column, at, value) for column, value in (
-                (last, FOREVER), (given, given[at - 1] if at else NOTHING), (wall, refused[1])))
-        found.append((last, given, wall))
-        if epoch not in obligations.closed.get(receiver, ()):
-            end = [[FOREVER], [NOTHING], [wall[-1] if len(wall) else NOTHING]]
-            ended = numpy.array(end, numpy.int64)
-            found.append((ended[0], ended[1], ended[2]))
-    last, given, wall = (numpy.maximum.accumulate(numpy.concatenate(columns))
-                         for columns in zip(*found, strict=True))
+    none = numpy.empty((len(ACK_COLUMNS), 0), numpy.int64)
+    parts = (decoded(piece["rows"], len(ACK_COLUMNS)) for piece in pieces)
+    last, count, wall = numpy.concatenate([none, *parts], axis=1)
+    # The positions of messages in order have no gaps, or some: so the receiver was given
+    # this position at least.
+    given = numpy.where((count > 0) & (begin != NOTHING), begin + count - 1, NOTHING)
+    if (refused := obligations.refusals.get(receiver)) is not None:
+        at = int(numpy.searchsorted(wall, refused))
+        last, given, wall = (numpy.insert(column, at, value) for column, value in (
+            (last, FOREVER), (given, given[at - 1] if at else NOTHING), (wall, refused)))
+    if receiver not in obligations.closed:
+        last, given, wall = (numpy.append(column, value) for column, value in (
+            (last, FOREVER), (given, NOTHING), (wall, wall[-1] if len(wall) else NOTHING)))
+    last, given, wall = map(numpy.maximum.accumulate, (last, given, wall))
     return numpy.concatenate([[NOTHING], last]), given, wall
 
 
-def starts_before(starts: Sequence[tuple[int, int, int, int]], purges: Numbers) -> Numbers:
-    """Return for each purge the last position that was not for the receiver, by the
-    STARTs that the sender sent before it, or in the same view."""
+def starts_before(starts: Sequence[tuple[int, int]], purges: Numbers) -> Numbers:
+    """Return for each purge the last position that was not for the receiver, by where
+    the stream began for it in the views up to that of the purge."""
     ordered = sorted(starts)
-    positions = numpy.array([NOTHING, *(position for *_, position in ordered)], numpy.int64)
-    keys = numpy.array([event_key(epoch, ev) for epoch, ev, *_ in ordered], numpy.int64)
-    known = numpy.maximum.accumulate(positions)[numpy.searchsorted(keys, purges[0])]
-    for _, _, view_id, position in ordered:
-        known = numpy.where(purges[-1] == view_id, numpy.maximum(known, position), known)
+    positions = numpy.array([NOTHING, *(position for _, position in ordered)], numpy.int64)
+    views = numpy.array([view_id for view_id, _ in ordered], numpy.int64)
+    known: Numbers = numpy.maximum.accumulate(positions)[
+        numpy.searchsorted(views, purges[-1], "right")]
     return known
-
-
-def event_key(epoch: int, ev: Any) -> Any:
-    """Return one number that orders an event among all events of its member."""
-    return (epoch << 48) + ev
 
 
 def decoded(rows: bytes, columns: int) -> Numbers:

@@ -21,7 +21,7 @@ COLUMNS = {                             # of the tables, for those without rows
                                                  "position", "sentence", "sender")),
     "views": ("view_id", "sender", "members", "sent_to", "given_up_to", "least", "most", "status"),
     "members": ("member",),
-    "clocks": ("member", "epoch", "against", "ahead_s", "within_s", "rate_ppm"),
+    "clocks": ("member", "against", "ahead_s", "within_s", "rate_ppm"),
     "series": ("slot", "event", "member", "rows", "messages", "nbytes", "duration", "fill",
                "fullest"),
     "latency": ("slot", "member", "bucket", "messages"),
@@ -52,7 +52,7 @@ def summary(figures: Figures) -> list[tuple[str, str]]:
     """Return the figures of the whole group as lines of a name and a text."""
     sent, delivered = figures.total("send"), figures.total("deliver")
     again, asked = figures.total("retransmit"), figures.total("xmit_req")
-    control = sum(figures.total(event, "nbytes") for event in ("ack", "xmit_req", "start"))
+    control = sum(figures.total(event, "nbytes") for event in ("ack", "xmit_req"))
     payload = figures.total("send", "nbytes") + figures.total("retransmit", "nbytes")
     acks, slowest = figures.total("ack", "rows"), figures.slowest_member()
     lines = [
@@ -186,8 +186,8 @@ def mark_views(figure: "go.Figure", audit: Audit, figures: Figures) -> None:
     """Draw a line where each view was installed first, and one at each violation."""
     first: dict[int, int] = {}
     for member in audit.groups.members.values():
-        for shown, epoch, view_id, _ in member.views:
-            wall = audit.clocks.true(member.name, shown, epoch)
+        for shown, view_id, _ in member.views:
+            wall = audit.clocks.true(member.name, shown)
             first[view_id] = min(wall, first.get(view_id, wall))
     for view_id, wall in sorted(first.items())[:MAX_MARKED_VIEWS]:
         at = (wall - figures.begin) / 1e9

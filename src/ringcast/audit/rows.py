@@ -80,8 +80,7 @@ class Rows:
         events = self._select("deliver", "ack", "purge")
         self._events = events.join(F.broadcast(self._groups), ["member", "stream"]).cache()
         self._delivered = self._events.where(F.col("event") == "deliver")
-        self._sent = self._select(*SENT).drop("member", "epoch", "event", "ev", "wall",
-                                              "view_id").cache()
+        self._sent = self._select(*SENT).drop("member", "event", "ev", "wall", "view_id").cache()
 
     def __enter__(self) -> "Rows":
         return self
@@ -96,8 +95,8 @@ class Rows:
         rows = self._rows.where(F.col("event").isin(*events) & F.col("first").isNotNull())
         streams = F.broadcast(self._streams)
         same = [rows[name].eqNullSafe(streams[name]) for name in ("sender", "peer", "conn_id")]
-        columns = ("member", "epoch", "event", "ev", "wall", "view_id", "sender", "conn_id",
-                   "first", "last", "ord", "flags")
+        columns = ("member", "event", "ev", "wall", "view_id", "sender", "conn_id", "first",
+                   "last", "ord", "flags")
         return rows.join(streams, same).select(*[rows[name] for name in columns], streams["stream"])
 
     def found(self) -> Iterator[Found]:
@@ -159,7 +158,7 @@ class Rows:
         """Find messages that were delivered twice."""
         from pyspark.sql import functions as F
 
-        before = self._before("last", OF_MEMBER, "first", "epoch", "ev")
+        before = self._before("last", OF_MEMBER, "first", "ev")
         twice = self._delivered.withColumn("before", before).where(
             F.col("first") <= F.col("before"))
         return twice.withColumnRenamed("first", "position").select(*FOUND)
@@ -172,7 +171,7 @@ class Rows:
 
         in_order = F.when((F.col("event") == "deliver") & F.col("ord").isNotNull(), F.col("last"))
         rows = self._events.where(F.col("ord").isNotNull()).withColumn(
-            "reached", self._before(in_order, OF_MEMBER, "epoch", "ev"))
+            "reached", self._before(in_order, OF_MEMBER, "ev"))
         known = F.coalesce("reached", F.col("begin") - 1)
         is_delivery = F.col("event") == "deliver"
         is_wrong = F.when(is_delivery, F.col("first") <= F.col("reached")).otherwise(
@@ -204,7 +203,7 @@ class Rows:
 
         given = self._delivered.join(F.broadcast(self._asked), ["member", "stream"]).where(
             F.col("position").between(F.col("first"), F.col("last")))
-        first = F.min(F.struct("epoch", "ev", "wall", "view_id")).alias("found")
+        first = F.min(F.struct("ev", "wall", "view_id")).alias("found")
         return given.groupBy("number", "member", "stream", "position").agg(first).select(
             "number", "member", "stream", "position", "found.wall", "found.view_id")
 

@@ -1,9 +1,9 @@
 """Virtual synchrony in traces: members that go together from one view to the next have
 been given the same messages before it, also those of senders that crashed.
 
-This holds for views that a group agreed on, and for members that take messages (`flags`
-of the view). A view says of each member that has left, or that has parted and is back,
-where its stream ends (`depart`). From that follows who goes together:
+This holds for members that take messages (`flags` of the view). A view says of each
+member that has left, or that has parted and is back, where its stream ends (`depart`).
+From that follows who goes together:
 
 - The stream of a sender *goes on* if the sender is in both views and has not departed.
   All for whom it goes on to a view have been given the same of it before that view.
@@ -36,10 +36,10 @@ class Step(NamedTuple):
     wall: int
     members: tuple[str, ...]
     departed: dict[str, int]
-    is_agreed: bool
+    receiving: bool
 
 
-NOTHING = Step(-1, 0, (), {}, is_agreed=False)      # before the first view
+NOTHING = Step(-1, 0, (), {}, receiving=False)      # before the first view
 
 
 class Place(NamedTuple):
@@ -112,8 +112,8 @@ def _hole(kind: str, member: str, sender: str, place: Place, high: int, step: St
 
 def _places(groups: Groups, found: Paths,
             member: str) -> Iterator[tuple[str, tuple[Any, ...], Place, Step]]:
-    """Yield how far a member is in each stream before each view that was agreed on. The
-    same key stands for members that must be equally far."""
+    """Yield how far a member is in each stream before each view to which it takes
+    messages. The same key stands for members that must be equally far."""
     places: dict[str, Place] = {}
     before = NOTHING
     for step in found.steps[member]:
@@ -121,7 +121,7 @@ def _places(groups: Groups, found: Paths,
             last = groups.reached.get((member, Stream(sender), before.view_id))
             if last is not None:
                 places[sender] = Place(last, is_begin=False)
-            if step.is_agreed and sender in places and not _is_deaf(groups, member, sender):
+            if step.receiving and sender in places and not _is_deaf(groups, member, sender):
                 yield sender, _key(before, step, sender), places[sender], step
         for sender in step.members:
             if not _goes_on(before, step, sender):

@@ -93,8 +93,7 @@ REPORTED_AS = {"own": "purge", "begun": "synchrony", "beyond": "departed"}
 SCHEMA = ("ev bigint, time bigint, wall bigint, member string, event string, view_id bigint, "
           "sender string, peer string, conn_id bigint, first bigint, last bigint, count bigint, "
           "ord bigint, flags int, nbytes bigint, sent_at bigint, duration bigint, fill double, "
-          "members array<string>, epoch int, member_id bigint, sender_id bigint, peer_id bigint, "
-          "kind int")
+          "members array<string>, member_id bigint, sender_id bigint, peer_id bigint, kind int")
 
 
 @dataclass(frozen=True, order=True)
@@ -290,7 +289,7 @@ class _Judge:
     def _is_told(self, stream: Stream) -> bool:
         """Return whether the traces have all messages of a stream, up to the end of its
         sender's trace."""
-        return stream.sender in self.trusted and self.groups.members[stream.sender].has_all_epochs
+        return stream.sender in self.trusted
 
     def _begin(self, member: str, stream: Stream) -> int | None:
         """Return the first position that is for the member: as its sender told it, or
@@ -354,8 +353,8 @@ class _Judge:
         member in common.)"""
         known: dict[tuple[int, str], tuple[tuple[str, ...], str]] = {}
         for member in self.groups.members.values():
-            before: tuple[int, int] | None = None
-            for wall, epoch, view_id, names in member.views:
+            before: int | None = None
+            for wall, view_id, names in member.views:
                 wrong = None
                 for name in names:
                     others, who = known.setdefault((view_id, name), (names, member.name))
@@ -364,14 +363,14 @@ class _Judge:
                     elif others != names:
                         wrong = (f"{member.name} and {who} have the members of view {view_id} in "
                                  "different orders")
-                if before is not None and before[0] == epoch and view_id <= before[1]:
-                    wrong = f"{member.name} installed view {view_id} after view {before[1]}"
+                if before is not None and view_id <= before:
+                    wrong = f"{member.name} installed view {view_id} after view {before}"
                 if member.name not in names:
                     wrong = f"{member.name} installed view {view_id}, which it is not in"
                 if wrong is not None:
-                    yield Violation(self.result.clocks.true(member.name, wall, epoch), "view",
+                    yield Violation(self.result.clocks.true(member.name, wall), "view",
                                     member.name, view_id, None, None, wrong)
-                before = epoch, view_id
+                before = view_id
 
     def _purges(self) -> Iterator[Violation]:
         for row in self.early:
@@ -432,8 +431,7 @@ class _Judge:
     def _has_clocks(self, *names: str) -> bool:
         """Return whether the clocks of these members are known to be close, and no
         message shows otherwise."""
-        return self.skew is not None and not any(key.member in names
-                                                 for key in self.result.clocks.loose)
+        return self.skew is not None and self.result.clocks.loose.isdisjoint(names)
 
     def _reached(self, name: str, stream: Stream) -> int | None:
         """Return the last position up to which a member has a stream; None if its trace
@@ -456,7 +454,7 @@ class _Judge:
                        and self.groups.members.get(name) is not None
                        and (upto := self._reached(name, Stream(sender))) is not None]
             given_up, _ = self.groups.purged.get((sender, view_id), (None, 0))
-            is_last = not member.views or view_id == member.views[-1][2]
+            is_last = not member.views or view_id == member.views[-1][1]
             yield {"view_id": view_id, "sender": sender, "members": len(names), "sent_to": last,
                    "given_up_to": given_up,
                    "least": min((min(upto, last) for upto in reached), default=None),

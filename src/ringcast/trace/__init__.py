@@ -16,7 +16,7 @@ Parts are numbered from 1. pyarrow is imported only if there is a trace.
 """
 
 PART = 1 << 12      # beside ringcast.Flag: a fragment of a message that is not its last
-VERSION_KEY, VERSION = b"ringcast.trace", b"3"  # in the metadata of a part file
+VERSION_KEY, VERSION = b"ringcast.trace", b"4"  # in the metadata of a part file
 SUFFIX, UNFINISHED = ".parquet", ".part"
 
 SENT = "sent "      # and the name of a kind: an event of a layer that is not ringcast's own

@@ -64,9 +64,6 @@ class Recorder:
         self.sent_to: Latest[StreamKey, int] = Latest(MOST_STREAMS)
         # Position of the first fragment of a message, by the number of the message.
         self.begun: Latest[tuple[StreamKey, int], int] = Latest(MOST_STREAMS)
-        # What each member was told last about where the stream begins: seqno and view
-        # id.
-        self.started: dict[int, tuple[int, int]] = {}
         self.has_refused = False
 
     def record_resume(self, digest: Digest, time: int, wall: int) -> None:
@@ -184,7 +181,7 @@ class Recorder:
         last, own = self._own_position(low), None
         if self.multicast.receiving:
             own = self.num_delivered.get((self.local.incarnation, EVERYONE, None), 0)
-        self._row(time, wall, "purge", view_id=self.installed_id or self.view_id,
+        self._row(time, wall, "purge", view_id=self.installed_id,
                   sender=str(self.local), first=before + 1, last=last, count=last - before, ord=own)
 
     def record_blocked(self, duration: int, dest: Address | None, time: int, wall: int) -> None:

@@ -6,8 +6,6 @@ missing was lost by the trace.
 `wall`: nanoseconds since 1970, by the same clock's anchor to wall time; in a simulation
 since its begin.
 `member`: the member that recorded the event, as `name#incarnation`.
-`epoch`: 0; in a simulation in which several processes are one incarnation, which of
-them this is. Each of them counts `ev` from 0.
 `event`: see below.
 `view_id`: the id of the view that the member's application has; of an install, a purge
 and a start, of the view that its layers have, which the application may see later.
@@ -37,15 +35,15 @@ The events:
 `deliver`: messages were delivered.
 `ack`: this member said that it has finished the stream of `sender` up to `last`.
 `xmit_req`: it asked for messages again.
-`start`: at which position its stream begins for `peer`, as it said or all agreed on.
+`start`: at which position its stream begins for `peer`, as all agreed on.
 `resume`: it had finished the stream of `sender` up to `last` in an earlier incarnation.
 `refuse`: it accepts no messages from now on.
 `purge`: it freed its own messages up to `last`.
 `install`: its layers installed a view that the group agreed on.
 `depart`: for the view that follows, the stream of `sender`, which has left, ends at
 `last`.
-`view`: the application was shown a view. `flags` is 1 if the group agreed on it, and
-the member takes messages: then what it was given before the view, the others have, too.
+`view`: the application was shown a view. `flags` is 1 if the member takes messages:
+then what it was given before the view, the others have, too.
 `blocked`: a send waited for room for `duration`.
 `window`: its send window keeps `first` to `last`, and `ord` is HD.
 `dropped`: the trace had no room for `count` events before this one.
@@ -67,7 +65,7 @@ import pyarrow.compute as compute
 import pyarrow.parquet as parquet
 
 from ringcast.trace import KINDS, ROW_GROUPS, VERSION, VERSION_KEY
-from ringcast.trace.seal import SEALED, SEALED_KEY, seal
+from ringcast.trace.seal import seal
 
 NAME = arrow.dictionary(arrow.int32(), arrow.string())
 I32, I64 = arrow.int32(), arrow.int64()
@@ -76,8 +74,8 @@ SCHEMA = arrow.schema([
     ("sender", NAME), ("peer", NAME), ("conn_id", I64), ("first", I64), ("last", I64),
     ("count", I64), ("ord", I64), ("flags", I32), ("nbytes", I64), ("sent_at", I64),
     ("duration", I64), ("fill", arrow.float64()), ("members", arrow.list_(arrow.string())),
-    ("epoch", I32), ("member_id", I64), ("sender_id", I64), ("peer_id", I64), ("kind", I32),
-], metadata={VERSION_KEY: VERSION, SEALED_KEY: SEALED})
+    ("member_id", I64), ("sender_id", I64), ("peer_id", I64), ("kind", I32),
+], metadata={VERSION_KEY: VERSION})
 # Columns that rise by little from one event of a kind to the next.
 RISING = ("ev", "time", "wall", "first", "last", "ord", "sent_at")
 CODED = ["members.list.element" if name == "members" else name for name in SCHEMA.names

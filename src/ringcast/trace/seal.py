@@ -5,8 +5,7 @@ A Parquet file is read from its end, and nothing refers to the bytes in front of
 footer, so every reader can read a sealed file. Parquet's own checksums protect the
 pages, but not their headers nor the footer, where one flipped bit can make other rows.
 
-The metadata of the footer say that the file has a seal (`SEALED_KEY`), so a missing
-seal is damage. Traces of earlier versions have neither.
+Each part of a trace has one, so a missing seal is damage.
 """
 
 from zlib import crc32
@@ -14,7 +13,6 @@ from zlib import crc32
 MAGIC = b"RCRC"
 SIZE = len(MAGIC) + 4                   # of a seal: the magic, and the checksum of all other bytes
 ENDING = 8                              # bytes of the footer's length and of Parquet's magic
-SEALED_KEY, SEALED = b"ringcast.checksum", b"crc32"     # in the metadata of a part file
 
 
 def seal(data: bytes) -> bytes:

@@ -38,11 +38,10 @@ def needed() -> ModuleType:
     return schema
 
 
-def folder_of(directory: Path | str, member: str, epoch: int = 0) -> Path:
+def folder_of(directory: Path | str, member: str) -> Path:
     """Return the folder of a member (`name#incarnation`). A name may have any
     characters, so those that are unusual in paths are replaced."""
-    name = re.sub(r"[^A-Za-z0-9_.-]", "_", member)
-    return Path(directory) / (f"{name}.{epoch}" if epoch else name)
+    return Path(directory) / re.sub(r"[^A-Za-z0-9_.-]", "_", member)
 
 
 def make(folder: Path) -> Path:
@@ -61,8 +60,7 @@ def make(folder: Path) -> Path:
 
 
 class Writer:
-    """The trace of one member, `name#incarnation`, in a folder of `directory`; `epoch`
-    says which process of the incarnation writes it.
+    """The trace of one member, `name#incarnation`, in a folder of `directory`.
 
     ConfigError if pyarrow is missing, or the folder cannot be made or is not empty.
     With `threaded` False, the thread that appends also writes: for simulations, whose
@@ -71,11 +69,10 @@ class Writer:
     Threads: any thread may call append; close is called once.
     """
 
-    def __init__(self, directory: Path | str, member: str, epoch: int = 0,
-                 threaded: bool = True) -> None:
+    def __init__(self, directory: Path | str, member: str, threaded: bool = True) -> None:
         self._schema = needed()
-        self.folder = make(folder_of(directory, member, epoch))
-        self.member, self.epoch = member, epoch
+        self.folder = make(folder_of(directory, member))
+        self.member = member
         self.num_events = 0                         # including those that were dropped
         self.num_parts = 0
         self._rows: list[tuple[Any, ...]] = []
@@ -157,8 +154,8 @@ class Writer:
         ev, time, wall, event, view_id, sender, peer, *others = zip(*rows, strict=True)
         num_rows = len(rows)
         columns = (ev, time, wall, [self.member] * num_rows, event, view_id, sender, peer, *others,
-                   [self.epoch] * num_rows, [id_of(self.member)] * num_rows, self._ids_of(sender),
-                   self._ids_of(peer), [number_of(each) for each in event])
+                   [id_of(self.member)] * num_rows, self._ids_of(sender), self._ids_of(peer),
+                   [number_of(each) for each in event])
         schema = self._schema.SCHEMA
         arrays = [pyarrow.array(column, field.type)
                   for column, field in zip(columns, schema, strict=True)]
