@@ -206,8 +206,8 @@ def acks_of(sender: int, receiver: int, pieces: Sequence[Mapping[str, Any]],
     none = numpy.empty((len(ACK_COLUMNS), 0), numpy.int64)
     parts = (decoded(piece["rows"], len(ACK_COLUMNS)) for piece in pieces)
     last, count, wall = numpy.concatenate([none, *parts], axis=1)
-    # The positions of messages in order have no gaps, or some: so the receiver was given
-    # this position at least.
+    # The positions of messages in order have no gaps, or some: so the receiver was
+    # given this position at least.
     given = numpy.where((count > 0) & (begin != NOTHING), begin + count - 1, NOTHING)
     if (refused := obligations.refusals.get(receiver)) is not None:
         at = int(numpy.searchsorted(wall, refused))

@@ -80,10 +80,10 @@ class TcpTransport(RefCountedTransport):
             interface, on every port of the range.
         max_unsent: bytes that may be queued for one member; with more its link is cut.
         link_timeout: seconds after which a peer that has vanished loses its link; whole
-            seconds if the link is idle. A peer that is slow or stopped has not vanished:
-            its kernel answers. If a peer had taken nothing for long and then vanishes,
-            this takes longer, because the kernel probes ever more rarely (at least
-            every two minutes).
+            seconds if the link is idle. A peer that is slow or stopped has not
+            vanished: its kernel answers. If a peer had taken nothing for long and then
+            vanishes, this takes longer, because the kernel probes ever more rarely (at
+            least every two minutes).
         handshake_timeout: seconds within which a connection must become a link.
         receive_buffer, send_buffer: bytes asked of the kernel for each link; 0: the
             kernel chooses and adapts the size.
