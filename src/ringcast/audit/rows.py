@@ -31,7 +31,9 @@ Asked = tuple[str, str, Stream, int]            # kind, member, stream, position
 # the columns of HOLE, with a Stream
 Hole = tuple[str, str, Stream, int | None, int, int, int | None, int, int]
 Found = tuple[str, str, Stream, int, int, int]  # kind, member, stream, position, wall, view
-Skips = Mapping[tuple[str, Stream], Sequence[tuple[int, int]]]  # member, stream: first, last
+# First and last position, and the event with which the layers met the sender again.
+Skip = tuple[int, int, int]
+Skips = Mapping[tuple[str, Stream], Sequence[Skip]]     # by member and stream
 
 
 class Rows:
@@ -132,10 +134,11 @@ class Rows:
         behind a skip. A large message that began before is for nobody, and an ack from
         then on says nothing of messages before."""
         begin, low, is_behind = hole["begin"], hole["low"], False
-        for first, last in sorted(self._skips.get((hole["member"], hole["stream"]), ())):
-            if first > hole["high"]:
+        for first, last, ev in sorted(self._skips.get((hole["member"], hole["stream"]), ())):
+            is_behind_it = hole["kind"] == "ack" and hole["high"] >= last and hole["ev"] > ev
+            if first > hole["high"] and not is_behind_it:
                 break
-            if low < first and (hole["kind"] != "ack" or hole["high"] < last):
+            if low < first and not is_behind_it:
                 yield dict(hole, begin=begin, low=low, high=first - 1, is_behind=is_behind)
             if low <= last + 1:
                 begin, low, is_behind = last + 1, max(low, last + 1), True

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from ringcast.audit.groups import Groups, Stream
-from ringcast.audit.rows import Hole
+from ringcast.audit.rows import Hole, Skip
 from ringcast.flags import Flag
 
 DONT_LOOPBACK = int(Flag.DONT_LOOPBACK)
@@ -59,6 +59,8 @@ class Paths:
     # (member, sender): (view, first position)
     starts: dict[tuple[str, str], list[tuple[int, int]]] = field(
         default_factory=lambda: defaultdict(list))
+    # (member, view): the number of the event in which its layers installed the view
+    installs: dict[tuple[str, int], int] = field(default_factory=dict)
 
 
 def paths(events: Iterable[Mapping[str, Any]]) -> Paths:
@@ -69,6 +71,8 @@ def paths(events: Iterable[Mapping[str, Any]]) -> Paths:
             departed[event["sender"]] = event["last"]
         elif event["event"] == "start":
             found.starts[event["peer"], event["sender"]].append((event["view_id"], event["first"]))
+        elif event["event"] == "install":
+            found.installs[event["member"], event["view_id"]] = event["ev"]
         elif event["event"] == "view":
             found.steps[event["member"]].append(Step(
                 event["view_id"], event["wall"], tuple(event["members"]), departed,
@@ -158,16 +162,19 @@ def _begin(found: Paths, member: str, sender: str, before: Step, step: Step) -> 
                 if before.view_id < view_id <= step.view_id), default=None)
 
 
-def skips(groups: Groups, found: Paths) -> dict[tuple[str, Stream], list[tuple[int, int]]]:
+def skips(groups: Groups, found: Paths) -> dict[tuple[str, Stream], list[Skip]]:
     """Return, for each member and stream, the positions between the end of a stream in
-    one view and its beginning in a later one."""
-    ranges: dict[tuple[str, Stream], list[tuple[int, int]]] = defaultdict(list)
+    one view and its beginning in a later one. There may be none between them."""
+    ranges: dict[tuple[str, Stream], list[Skip]] = defaultdict(list)
     for member, steps in found.steps.items():
         for index, step in enumerate(steps):
             for sender, last in step.departed.items():
                 begin = _next_begin(groups, found, member, sender, last, index)
-                if begin is not None and begin > last + 1:
-                    ranges[member, Stream(sender)].append((last + 1, begin - 1))
+                if begin is not None and begin > last:
+                    met = next((later.view_id for later in steps[index:]
+                                if sender in later.members), None)
+                    ev = -1 if met is None else found.installs.get((member, met), -1)
+                    ranges[member, Stream(sender)].append((last + 1, begin - 1, ev))
     return ranges
 
 
