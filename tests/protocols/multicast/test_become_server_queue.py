@@ -1,9 +1,7 @@
-"""become_server_queue: what it keeps, what gives way, and that it knows what it
-  lacks."""
+"""become_server_queue: what it keeps, and what gives way."""
 
 import pytest
 
-from ringcast.config import MAX_MEMBERS
 from ringcast.protocols.multicast import base as multicast
 from ringcast.protocols.multicast.become_server_queue import UNBOUNDED, BecomeServerQueue
 from ringcast.stack import Packet
@@ -30,14 +28,14 @@ def test_of_a_bounded_queue_the_oldest_give_way():
     """The text's correction: of 70 messages it is the first 20 that are gone."""
     queue = filled(BecomeServerQueue(50, PLENTY), A, 70)
     assert len(queue) == 50 and queue.num_dropped == 20
-    packets, is_complete = queue.take(A)
-    assert contents(packets) == list(range(20, 70)) and not is_complete
+    packets = queue.take(A)
+    assert contents(packets) == list(range(20, 70))
 
 
 def test_an_unbounded_queue_keeps_all():
     queue = filled(BecomeServerQueue(UNBOUNDED, PLENTY), A, 5000)
-    packets, is_complete = queue.take(A)
-    assert contents(packets) == list(range(5000)) and is_complete
+    packets = queue.take(A)
+    assert contents(packets) == list(range(5000))
     assert len(queue) == queue.num_bytes == queue.num_dropped == 0
 
 
@@ -46,15 +44,15 @@ def test_the_bound_is_in_messages_and_a_datagram_goes_as_a_whole():
     assert len(queue) == 40 and queue.num_dropped == 20
     queue.add(datagram(A), 51)
     assert len(queue) == 0 and queue.num_bytes == 0
-    assert queue.take(A) == ([], False)
+    assert queue.take(A) == []
 
 
 def test_the_oldest_of_all_senders_give_way_and_each_is_noted():
     queue = BecomeServerQueue(3, PLENTY)
     for sender in (A, B, A, C, C):
         queue.add(datagram(sender), 1)
-    assert queue.incomplete == {A, B}
-    assert [len(queue.take(sender)[0]) for sender in (A, B, C)] == [1, 0, 2]
+    assert queue.num_dropped == 2
+    assert [len(queue.take(sender)) for sender in (A, B, C)] == [1, 0, 2]
 
 
 def test_of_a_queue_that_is_full_in_bytes_the_sender_with_most_goes_whole():
@@ -62,24 +60,21 @@ def test_of_a_queue_that_is_full_in_bytes_the_sender_with_most_goes_whole():
     filled(queue, A, 3)
     filled(queue, B, 6)
     filled(queue, C, 2)
-    assert queue.incomplete == {B} and queue.num_bytes == 50 and queue.num_dropped == 6
-    assert queue.take(B) == ([], False)
-    assert [len(queue.take(sender)[0]) for sender in (A, C)] == [3, 2]
+    assert queue.num_bytes == 50 and queue.num_dropped == 6
+    assert queue.take(B) == []
+    assert [len(queue.take(sender)) for sender in (A, C)] == [3, 2]
 
 
-def test_what_comes_after_it_went_waits_but_is_not_all_there_was():
+def test_what_comes_after_a_sender_went_whole_waits():
     queue = filled(BecomeServerQueue(UNBOUNDED, 100), A, 14)
-    packets, is_complete = queue.take(A)
-    assert contents(packets) == [11, 12, 13] and not is_complete
-    filled(queue, A, 3)
-    assert queue.take(A)[1], "what was missing was told, once"
+    assert contents(queue.take(A)) == [11, 12, 13]
 
 
 def test_a_datagram_larger_than_the_queue_is_not_kept():
     queue = filled(BecomeServerQueue(UNBOUNDED, 100), B, 2)
     queue.add(datagram(A, bytes(101)), 1)
-    assert queue.take(A) == ([], False)
-    assert len(queue.take(B)[0]) == 2
+    assert queue.take(A) == []
+    assert len(queue.take(B)) == 2
 
 
 @pytest.mark.parametrize("sizes", [(1, 99, 7), (50, 50, 50), (100, 1, 100), (13, 13, 74)])
@@ -100,19 +95,17 @@ def test_a_bound_that_comes_drops_at_once_and_one_that_goes_brings_nothing_back(
     queue.rebound(UNBOUNDED)
     filled(queue, A, 100)
     assert len(queue) == 150
-    assert not queue.take(A)[1]
 
 
 def test_who_will_not_be_in_the_view_is_forgotten():
     queue = BecomeServerQueue(2, PLENTY)
     for sender in (A, B, B, C):
         filled(queue, sender, 1)
-    assert queue.incomplete == {A, B}
     queue.retain({A, C})
-    assert len(queue) == 1 and queue.num_bytes == 10 and queue.incomplete == {A}
-    assert queue.take(B) == ([], True)
+    assert len(queue) == 1 and queue.num_bytes == 10
+    assert queue.take(B) == []
     queue.retain(set())
-    assert len(queue) == queue.num_bytes == 0 and not queue.incomplete
+    assert len(queue) == queue.num_bytes == 0
 
 
 def test_what_is_kept_is_a_copy():
@@ -122,14 +115,14 @@ def test_what_is_kept_is_a_copy():
     queue = BecomeServerQueue(UNBOUNDED, PLENTY)
     queue.add(datagram(A, memoryview(memory)), 1)
     memory[:] = b"after!"
-    assert queue.take(A)[0][0].data == b"before"
+    assert queue.take(A)[0].data == b"before"
 
 
 def test_whoever_sends_in_whatever_names_does_not_fill_the_memory():
     queue = BecomeServerQueue(5, PLENTY)
     for sender in range(100_000):
         queue.add(datagram(sender), 1)
-    assert len(queue) == 5 and len(queue.incomplete) == MAX_MEMBERS
+    assert len(queue) == 5
 
 
 def test_taking_one_leaves_the_others_in_their_order():
@@ -138,4 +131,4 @@ def test_taking_one_leaves_the_others_in_their_order():
         for sender in (A, B):
             queue.add(datagram(sender, b"%d" % number), 2)
     queue.take(A)
-    assert len(queue) == 20 and contents(queue.take(B)[0]) == list(range(10))
+    assert len(queue) == 20 and contents(queue.take(B)) == list(range(10))
