@@ -279,7 +279,8 @@ class Fragments:
     def push(self, window: SendWindow) -> int:
         """Push the fragments that have room; return how many."""
         if window is not self.window:
-            # The number is the same each time a member of a Succession sends the message.
+            # The number is the same each time a member of a Succession sends the
+            # message.
             number = (window.ring.hr + 1) % MODULUS
             self.window, self.sent = window, 0
             self.pieces = frag.cut(self.payload, number, self.bundle)

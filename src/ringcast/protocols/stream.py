@@ -40,8 +40,8 @@ class Stream:
     """
 
     __slots__ = ("config", "dest", "finished", "heard", "is_resumed", "kept", "kept_marks", "layer",
-                 "marks", "outstanding", "own", "reassembly", "ring", "scans", "sender", "stamps",
-                 "unacked_bytes", "unacked_messages")
+                 "marks", "offset", "outstanding", "own", "reassembly", "ring", "scans", "sender",
+                 "stamps", "unacked_bytes", "unacked_messages")
 
     def __init__(self, layer: Layer, sender: Address, dest: Address | None, ring: Window,
                  config: Config, *, own: SendWindow | None = None) -> None:
@@ -52,6 +52,7 @@ class Stream:
         self.stamps = own.stamps if own is not None else Stamps()
         self.kept_marks: Marks | None = None    # of delivered messages, if others may ask for them
         self.finished: Seqno = ring.low
+        self.offset: Seqno = ring.low                   # where it begins for us
         self.is_resumed = False                 # it begins for us where it stood, and at no cut
         self.kept: Seqno = ring.low                     # what keep() has counted
         self.outstanding = 0                            # delivered and not finished, messages

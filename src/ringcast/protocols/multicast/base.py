@@ -142,7 +142,7 @@ class Multicast(Rules):
     def open_window(self, sender: Address, offset: Seqno) -> ReceiveWindow:
         """Open the window of a member, for its messages after `offset`."""
         stream = self.open_stream(sender, offset)
-        window = self.windows[sender.incarnation] = ReceiveWindow(stream, Gaps(offset), offset)
+        window = self.windows[sender.incarnation] = ReceiveWindow(stream, Gaps(offset))
         return window
 
     # -------------------------------------------------------------------------------------- sending

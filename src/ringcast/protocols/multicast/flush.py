@@ -257,7 +257,7 @@ class Flush:
         stream.ring.announce(cut)
         gaps = Gaps(stream.ring.hr)
         gaps.tail = announced(stream.ring)              # nothing more comes by itself: ask now
-        self.departed[sender] = Departed(stream, gaps, window.offset, cut=cut)
+        self.departed[sender] = Departed(stream, gaps, cut=cut)
 
     def _owe(self, owed: Owed, place: Seqno) -> None:
         """Fetch what a departed sender sent while we were absent. We may have had a
@@ -266,7 +266,7 @@ class Flush:
         gone = self.departed.get(origin)
         if gone is None:
             stream = self.layer.open_stream(owed.sender, place)
-            gone = self.departed[origin] = Departed(stream, Gaps(place), place, cut=place)
+            gone = self.departed[origin] = Departed(stream, Gaps(place), cut=place)
         gone.parts, gone.is_held = (*gone.parts, *owed.parts), True
         gone.cut = later(gone.cut, reach(gone.parts, gone.come_up_to))
         gone.ring.max_bytes = max(gone.ring.max_bytes, MOST_ROOM * self.layer.config.max_bytes)

@@ -166,8 +166,8 @@ class Nakack2(Multicast):
                 self.resyncs.send(sender, window, now)
 
     def track(self, member: int, start: Seqno) -> None:
-        """Send a new member what was sent before it came and belongs to its view. (There
-        is nothing to track: votes begin anew in each view.)"""
+        """Send a new member what was sent before it came and belongs to its view.
+        (There is nothing to track: votes begin anew in each view.)"""
         is_behind = precedes(start, self.send_window.sent)
         if self.lossless and member != self.local.incarnation and is_behind:
             self.resyncs.want(member, start)

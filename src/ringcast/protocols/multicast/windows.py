@@ -17,8 +17,12 @@ MOST_DEPARTED = 4       # streams of departed senders that are held; more in lar
 class ReceiveWindow(Incoming):
     """The stream of one member to everybody."""
 
-    offset: Seqno               # where it begins for us
     report_due: bool = True     # the sender may not know what is finished: report it (again)
+
+    @property
+    def offset(self) -> Seqno:
+        """Return where the stream begins for us."""
+        return self.stream.offset
 
 
 @dataclass(slots=True)
