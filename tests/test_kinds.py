@@ -262,7 +262,7 @@ def test_a_trace_and_a_measurement_have_a_strangers_kinds(tmp_path, monkeypatch)
     group = Cluster("AB")
     with Trace(group, tmp_path) as trace:
         group.start()
-        group.run(100)
+        group.run(1000)
         group.observer = meter = Meter(group, group.now, group.now + 1)
         group["A"].act(Echo.ping, 7)
         group["A"].act(Echo.shout, b"hello")

@@ -3,16 +3,10 @@ thing in it wrong."""
 
 from zlib import crc32
 
-from ringcast.sim.runs.settings import Settings
 from ringcast.trace.writer import Writer
 
 MS = 1_000_000
 SIZE = 10                               # messages in a row
-
-
-def forming(**settings):
-    """Return the settings of simulated runs."""
-    return Settings(forming=True, **settings)
 
 
 class Group:

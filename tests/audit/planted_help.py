@@ -9,13 +9,13 @@ from tempfile import TemporaryDirectory
 from zlib import crc32
 
 import pyarrow as arrow
-from audit_help import forming
 from msgspec.structs import replace
 from pyarrow import parquet
 
 from ringcast.sim.runs.draw import draw
 from ringcast.sim.runs.plan import Action
-from ringcast.sim.runs.run import run_of
+from ringcast.sim.runs.run import Run
+from ringcast.sim.runs.settings import Settings
 from ringcast.sim.trace import Trace
 from ringcast.trace import KINDS, id_of, part_name
 from ringcast.trace.schema import SCHEMA, write
@@ -59,7 +59,7 @@ SCRIPTS[CRASHED] = (113, "ABC", [*load("ABC", 400, 1800), Action(600 * MS, "cut"
 
 def planned(seed, names, actions):
     """Return the plan of a group whose members start together and do this."""
-    plan = draw(seed, forming(members=len(names), options=OPTIONS, **QUIET))
+    plan = draw(seed, Settings(members=len(names), options=OPTIONS, **QUIET))
     starts = {name: replace(start, at=0, options={}, receiving=True)
               for name, start in plan.starts.items()}
     return replace(plan, starts=starts, actions=sorted(actions, key=lambda action: action.at))
@@ -82,7 +82,7 @@ def kept(path):
 
 def keep(path):
     """Simulate a run and keep its rows, each incarnation's in their order."""
-    run = run_of(planned(*SCRIPTS[path]))
+    run = Run(planned(*SCRIPTS[path]))
     with TemporaryDirectory() as directory:
         with Trace(run.cluster, Path(directory) / "trace"):
             outcome = run.outcome()

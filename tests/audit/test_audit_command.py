@@ -7,11 +7,11 @@ import sys
 import pyarrow as arrow
 import pyarrow.parquet as parquet
 import pytest
-from audit_help import forming
 
 from ringcast.cli import main
 from ringcast.sim.runs.draw import draw
-from ringcast.sim.runs.run import run_of
+from ringcast.sim.runs.run import Run
+from ringcast.sim.runs.settings import Settings
 from ringcast.sim.trace import Trace
 from ringcast.trace.schema import SCHEMA, write
 
@@ -29,7 +29,7 @@ def command(monkeypatch, capsys):
 @pytest.fixture(scope="module")
 def trace(tmp_path_factory):
     directory = tmp_path_factory.mktemp("trace")
-    run = run_of(draw(3, forming(members=3, loss=0.2)))
+    run = Run(draw(3, Settings(members=3, loss=0.2)))
     with Trace(run.cluster, directory):
         assert not run.outcome().check
     return directory

@@ -5,7 +5,6 @@ import random
 import threading
 
 import pytest
-from audit_help import forming
 from channels import PATIENCE, joined
 from msgspec.structs import replace
 from ports import free_port
@@ -15,7 +14,8 @@ from ringcast.audit.figures import figures
 from ringcast.audit.verdict import audit
 from ringcast.protocols.faults import Discard
 from ringcast.sim.runs.draw import draw
-from ringcast.sim.runs.run import run_of
+from ringcast.sim.runs.run import Run
+from ringcast.sim.runs.settings import Settings
 from ringcast.sim.trace import Trace
 from ringcast.trace import PART
 
@@ -112,7 +112,7 @@ def test_figures_of_live_groups_are_those_of_their_traces(result):
 def plain(seed, stack):
     """Return a plan in which no member is given a state, whose parts are no messages,
     and none goes on where another one stood."""
-    plan = draw(seed, forming(stack=stack, durable=0))
+    plan = draw(seed, Settings(stack=stack, durable=0))
     return replace(plan, starts={name: replace(start, options={})
                                  for name, start in plan.starts.items()})
 
@@ -121,7 +121,7 @@ def test_simulated_groups_with_faults_and_seqnos_that_wrap_pass(spark, tmp_path)
     faults, offsets, departed = set(), set(), 0
     for stack, seeds in SEEDS.items():
         for seed in seeds:
-            run = run_of(plain(seed, stack))
+            run = Run(plain(seed, stack))
             with Trace(run.cluster, tmp_path / stack / str(seed)):
                 outcome = run.outcome()
             assert not outcome.check

@@ -33,7 +33,7 @@ COUNTS = pa.map_(pa.string(), pa.int64())
 TYPES = {int: pa.int64(), float: pa.float64(), str: pa.string()}
 PARAMETERS = [(name, TYPES[(set(get_args(kind)) or {kind}).difference({type(None)}).pop()])
               for name, kind in get_type_hints(Settings).items()
-              if name not in ("options", "forming")]        # a campaign lists its members
+              if name != "options"]
 SCHEMA = pa.schema([
     ("run", pa.string()), ("status", pa.string()), ("error", pa.string()),
     ("traceback", pa.string()), ("replay", pa.string()), ("version", pa.string()),
