@@ -316,11 +316,13 @@ def test_lives_that_missed_something_once(stack, seed):
 
 
 @pytest.mark.prove
-@pytest.mark.xfail(strict=True, reason="after four crashes a check of another kind fails; the "
-                                       "cause is not known")
+@pytest.mark.xfail(strict=True, reason="not mended yet")
 @pytest.mark.parametrize(("stack", "seed", "check"), [
-    ("mcast-udp", 51, "synchrony"), ("mcast-tcp", 61, "duplicate"), ("mcast-udp", 69, "ends"),
-    ("nakack2-tcp", 58, "liveness")])
+    ("mcast-udp", 50, "state"), ("mcast-udp", 53, "state"),
+    ("mcast-tcp", 61, "duplicate"), ("nakack2-tcp", 58, "liveness")])
 def test_what_is_known_to_fail(stack, seed, check):
+    """In the first two a large message has fragments on both sides of the place at
+    which a joiner takes the state: the joiner has it neither in the state nor after
+    it. Of the others the cause is not known."""
     outcome = simulate(seed, Settings(stack=stack, durable=2, crashes=4))
     assert outcome.check != check, outcome.sentence
