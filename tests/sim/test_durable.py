@@ -323,6 +323,8 @@ def test_lives_that_missed_something_once(stack, seed):
 def test_what_is_known_to_fail(stack, seed, check):
     """In the first two a large message has fragments on both sides of the place at
     which a joiner takes the state: the joiner has it neither in the state nor after
-    it. Of the others the cause is not known."""
+    it. In the third a member hears a sender that has left its view already and has
+    reported to the next one: what comes then is given to it there, and once more when
+    the two meet again. Of the last the cause is not known."""
     outcome = simulate(seed, Settings(stack=stack, durable=2, crashes=4))
     assert outcome.check != check, outcome.sentence
