@@ -73,7 +73,7 @@ def test_the_layers_of_a_channel_hear_of_a_process_that_was_killed(stack):
 
 
 def test_a_member_that_is_gone_comes_after_its_last_datagrams_and_goes_up_to_the_top():
-    endpoint = Endpoint("inproc", Address("A", 1), ["A", "B"], configure({}, "inproc"), group="g",
+    endpoint = Endpoint("inproc", Address("A", 1), configure({}, "inproc"), group="g",
                         receive_budget=1 << 20, faults=[Order(), Layer(), listener := Listener()])
     endpoint.start(0)
     farewell = wire.make_datagram(250, group_id("g"), 7, 0, b"")

@@ -175,8 +175,7 @@ def test_on_state_is_allowed_for_an_application_that_iterates(replicas):
 
 @pytest.mark.parametrize(("arguments", "words"), [
     ({"on_state_request": list}, "needs on_message"),
-    ({"on_state": list, "deliver": False}, "has no state"),
-    ({"on_state": list, "members": ["A"], "name": "A"}, "form themselves")])
+    ({"on_state": list, "deliver": False}, "has no state")])
 def test_what_does_not_fit_is_refused(arguments, words):
     with pytest.raises(ConfigError, match=words):
         Channel("g", stack="inproc", **arguments)

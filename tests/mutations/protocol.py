@@ -367,7 +367,7 @@ MUTATIONS = [
              "if installed.complete:", "if True:",
              test=CHANGE + "test_a_group_is_settled_only_when_all_have_what_comes_before"),
     Mutation("all members hold nothing of a departed sender", "Flush._depart",
-             "window.offset, cut=cut)", "window.offset, cut=cut, is_held=False)", FORMING),
+             "gaps, cut=cut)", "gaps, cut=cut, is_held=False)", FORMING),
     Mutation("a holder that is gone too is asked for ever", "Flush._agree_on_departed",
              "if gone.holder not in others:", "if False:",
              test=FLUSH + "test_a_stream_that_no_member_holds_ends_with_what_has_come"),

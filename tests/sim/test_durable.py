@@ -51,6 +51,7 @@ class Play:
 
     def end(self):
         self.cluster.settle(20_000)
+        self.run(1_000)                         # what was held is freed soon after that
         self.cluster.checkers.check_agreement()
 
 
