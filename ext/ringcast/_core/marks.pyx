@@ -31,17 +31,17 @@ cdef class Marks:
             return 0
         return <uint16_t> self.flags.get(seqno, 0)
 
-    def accept(self, Window window not None, Batch batch not None, bint started=True):
+    def accept(self, Window window not None, Batch batch not None, bint may_overtake=True):
         """Add a batch with flags to a receive window.
 
         Returns (how many messages were new, OOB batches to deliver now). Those batches
-        have no sender yet. A stream that has not `started` delivers nothing: then OOB
-        messages wait, and are delivered in their order.
+        have no sender yet. Unless they `may_overtake` others, OOB messages wait, and
+        are delivered in their order.
         """
         cdef uint64_t seqno = batch.first
         cdef uint64_t added = 0
         cdef uint16_t flags = batch.flags
-        cdef bint at_once = started and flags & OOB
+        cdef bint at_once = may_overtake and flags & OOB
         cdef list early = []
         cdef Batch run = None
         for payload in batch.payloads:
