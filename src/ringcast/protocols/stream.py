@@ -175,6 +175,12 @@ class Stream:
                 seqno = (first - 1) % MODULUS
         self.finished = later(self.finished, seqno)
 
+    @property
+    def whole(self) -> Seqno:
+        """Return up to where the application has been given whole messages."""
+        first = self.reassembly.first_incomplete(MODULUS) if self.reassembly else None
+        return self.ring.hd if first is None else (first - 1) % MODULUS
+
     def free(self) -> int:
         """Free what the application has finished: LOW rises. Return how many messages
         that were; they must be acknowledged."""

@@ -79,7 +79,8 @@ class StreamCheckers:
         said = view.departed.get(address)
         if place.last is None:          # it is where its stream begins
             met = 0, place.met, address.incarnation
-            self._waiting.append(lambda: self._is_same_cut(what, sender, met, cut, said))
+            had = place.before
+            self._waiting.append(lambda: self._is_same_cut(what, sender, met, cut, said, had))
             return
         known = self._cuts.setdefault(cut, place.last)
         if known != place.last:
@@ -89,13 +90,16 @@ class StreamCheckers:
             self.violated("synchrony", f"{what} up to {place.last}; the view says up to {said}")
 
     def _is_same_cut(self, what: str, sender: "Member", met: Cut, cut: Cut,
-                     said: Seqno | None) -> bool:
+                     said: Seqno | None, had: Seqno | None) -> bool:
         """Check that a stream of which a receiver got nothing ended where it began for
-        it, or before: what lies between may have been lost with its sender. Return
-        False if one of the cuts is not known yet."""
+        it, or before: what lies between may have been lost with its sender. It may have
+        begun behind what the receiver `had` already. Return False if one of the cuts is
+        not known yet."""
         if met not in self._cuts or cut not in self._cuts:
             return False
         places, end = places_behind(sender, self._cuts[met]), self._cuts[cut]
+        if had is not None and precedes(places[0], had) and not precedes(had, end):
+            return True
         if end not in places and not precedes(end, places[0]):
             self.violated("synchrony", f"{what} up to {places[0]}; others did with those up to "
                                        f"{end}")
@@ -151,10 +155,11 @@ class StreamCheckers:
             return (place.before + 1) % MODULUS
         what = f"{receiver.name} got {batch} first since view {place.met}"
         met = 0, place.met, sender.incarnation
-        known = self._begins.setdefault(met, before)
-        if known != before:
-            self.violated("start", f"{what}; for others the stream began after {known}")
-        self._waiting.append(lambda: self._follows_cut(what, sender, met, before))
+        had = place.before
+        if before != had and self._begins.setdefault(met, before) != before:
+            self.violated("start", f"{what}; for others the stream began after "
+                                   f"{self._begins[met]}")
+        self._waiting.append(lambda: self._follows_cut(what, sender, met, before, had))
         self._check_waiting()
         skipped = (before - consumer.first[batch.sender] - len(got) + 1) % MODULUS
         got += [None] * skipped         # what the sender sent while it was out of reach
@@ -169,12 +174,14 @@ class StreamCheckers:
         before = max((view.id for view in receiver.views if view.id < place.met), default=0)
         return self.lives.goes_on(receiver, sender, before, place.met)
 
-    def _follows_cut(self, what: str, sender: "Member", met: Cut, before: Seqno) -> bool:
-        """Check that the first message of a stream follows the cut; return False if the
-        cut is not known yet."""
+    def _follows_cut(self, what: str, sender: "Member", met: Cut, before: Seqno,
+                     had: Seqno | None) -> bool:
+        """Check that the first message of a stream follows the cut, or what the
+        receiver `had` already behind it; return False if the cut is not known yet."""
         if met not in self._cuts:
             return False
-        if before not in places_behind(sender, self._cuts[met]):
+        is_behind = had == before and precedes(self._cuts[met], had)
+        if before not in places_behind(sender, self._cuts[met]) and not is_behind:
             self.violated("start", f"{what}; the cut is {self._cuts[met]}")
         return True
 

@@ -558,6 +558,26 @@ def test_groups_that_merge_begin_with_each_other_at_the_cuts(protocol):
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_what_a_member_heard_of_another_part_after_its_report_comes_once(protocol):
+    """C does not know yet that A and B have gone on without it. It is given what A
+    sends after its report to the view in which they meet again."""
+    network, membership, a, b, c = group(protocol)
+    a.send(*numbered("A", 1, 5))
+    network.run(100)
+    membership.install(membership.prepare([a, b]))
+    reports = membership.prepare([a, b])
+    a.send(*numbered("A", 6, 7))
+    network.run(100)
+    assert c.got(a) == numbered("A", 1, 7)
+    membership.install(membership.prepare([c]))
+    membership.install(reports | membership.prepare([c]))
+    membership.settle([a, b, c])
+    a.send(*numbered("A", 8, 8))
+    network.rest()
+    assert c.got(a) == b.got(a) == a.got(a) == numbered("A", 1, 8)
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_the_application_sees_a_view_behind_what_comes_before_it(protocol):
     network, membership, a, b, c = group(protocol)
     b.room = 4

@@ -367,9 +367,19 @@ class Flush:
         """If the stream of a departed sender has been delivered up to its cut, drop the
         large message that is not whole; and all of it, unless others may ask for it."""
         if gone.is_delivered or not self.layer.receiving:
+            gone.whole = gone.stream.whole if gone.whole is None else gone.whole
             gone.stream.reassembly = None
             if not gone.is_held:
                 self._forget(gone.stream.sender.incarnation)
+
+    def had(self, sender: int) -> Seqno | None:
+        """Return up to where our application has been given a sender's messages, or
+        will be, before it departed; None if it was given none that we know of."""
+        gone = self.departed.get(sender)
+        if gone is not None and not gone.is_skipped:
+            return gone.cut if gone.whole is None else gone.whole
+        taken = self.ended.taken(sender)
+        return None if taken is None else taken.last
 
     def is_complete(self) -> bool:
         """Return whether all streams of the view before have come up to their cuts."""
@@ -393,7 +403,8 @@ class Flush:
     def _forget(self, origin: int) -> None:
         gone = self.departed.pop(origin)
         if self.layer.receiving and not gone.is_skipped:
-            self.ended.note(gone.stream, gone.offset, earlier(gone.ring.hd, gone.cut))
+            whole = gone.ring.hd if gone.whole is None else gone.whole
+            self.ended.note(gone.stream, gone.offset, earlier(whole, gone.cut))
         self.fetching.forget(origin, gone.stream)
         self.skips.pop(gone.stream, None)
 

@@ -167,22 +167,26 @@ class Keeping:
     # --------------------------------------------------------------------------- a durable member
 
     def open(self, sender: Address, agreed: "Agreed") -> "ReceiveWindow":
-        """Open the window of a member that is new to us. If its stream goes on where it
-        stood, see that we ask for what is missing up to the cut."""
+        """Open the window of a member that is new to us. If its stream goes on before
+        the cut, where it stood, see that we ask for what is missing."""
         begin, cut = self.begin(sender, agreed), agreed.cuts[sender.incarnation]
         window = self.layer.open_window(sender, begin)
-        if begin != cut:
+        if precedes(begin, cut):
             window.stream.is_resumed = True
             if self.layer.retransmits:
                 window.ring.announce(cut)
         return window
 
     def begin(self, sender: Address, agreed: "Agreed") -> Seqno:
-        """Return where the stream of a member begins here."""
+        """Return where the stream of a member begins here. If we have parted from it,
+        we may have heard it longer than those who stayed with it: till after its report
+        to them. What we had does not come again."""
         cut, low = agreed.cuts[sender.incarnation], agreed.lows.get(sender.incarnation)
-        if self.layer.local.incarnation not in agreed.back or low is None:
-            return cut
-        return self._place(sender, low, cut)
+        begin = cut
+        if low is not None and self.layer.local.incarnation in agreed.back:
+            begin = self._place(sender, low, cut)
+        had = self.layer.flushing.had(sender.incarnation)
+        return begin if had is None else later(begin, had)
 
     def _place(self, sender: Address, low: Seqno, cut: Seqno) -> Seqno:
         """Return our place in a stream, between what is kept of it and its cut."""

@@ -32,6 +32,7 @@ class Departed(ReceiveWindow):
     cut: Seqno = 0                      # where it ends
     holder: int = 0                     # who has all of it; 0: nobody has more than we
     parts: tuple[Part, ...] = ()        # what others have, if the holder may have only a part
+    whole: Seqno | None = None          # the end of the last whole message, once delivered
     is_held: bool = True                # others may ask for it
     is_skipped: bool = False            # our application was not shown the view with its sender
 
