@@ -60,7 +60,7 @@ SCRIPTS[CRASHED] = (113, "ABC", [*load("ABC", 400, 1800), Action(600 * MS, "cut"
 def planned(seed, names, actions):
     """Return the plan of a group whose members start together and do this."""
     plan = draw(seed, Settings(members=len(names), options=OPTIONS, **QUIET))
-    starts = {name: replace(start, at=0, options={}, receiving=True)
+    starts = {name: replace(start, at=0, replica="", receiving=True)
               for name, start in plan.starts.items()}
     return replace(plan, starts=starts, actions=sorted(actions, key=lambda action: action.at))
 

@@ -113,7 +113,7 @@ def plain(seed, stack):
     """Return a plan in which no member is given a state, whose parts are no messages,
     and none goes on where another one stood."""
     plan = draw(seed, Settings(stack=stack, durable=0))
-    return replace(plan, starts={name: replace(start, options={})
+    return replace(plan, starts={name: replace(start, replica="")
                                  for name, start in plan.starts.items()})
 
 
