@@ -324,6 +324,7 @@ def test_lives_that_missed_something_once(stack, seed):
 def test_what_is_known_to_fail(stack, seed, check):
     """In the first two a large message has fragments on both sides of the place at
     which a joiner takes the state: the joiner has it neither in the state nor after
-    it. Of the third the cause is not known."""
+    it. In the third all who had the state have died, and the majority of the last
+    primary view with them: nobody begins without the state, and senders wait."""
     outcome = simulate(seed, Settings(stack=stack, durable=2, crashes=4))
     assert outcome.check != check, outcome.sentence
