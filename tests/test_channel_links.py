@@ -16,6 +16,7 @@ from channels import PATIENCE, Collector, joined, new_group, side_by_side, use_s
 from ports import free_port
 
 from ringcast import Channel, ConfigError, SendTimeoutError
+from ringcast.protocols.membership import detection
 
 LIBC = ctypes.CDLL(None, use_errno=True)
 TCP = ["nakack2-tcp", "mcast-tcp"]
@@ -30,6 +31,13 @@ def stack(request, monkeypatch):
 @pytest.fixture
 def nakack(monkeypatch):
     use_stack(monkeypatch, "nakack2-tcp")
+
+
+@pytest.fixture
+def late_links(monkeypatch):
+    """Let nobody be excluded whose new connection comes a second late, as it may on a
+    busy machine: with the default a member whose connection broke has 40 ms."""
+    monkeypatch.setattr(detection, "REFUSED_PAUSE", detection.nanoseconds(2_000.0))
 
 
 def connections(port):
@@ -97,7 +105,8 @@ def send_numbers(channel, count, step=500):
 
 @pytest.mark.prove
 @pytest.mark.timeout(600)
-def test_a_million_messages_through_a_thousand_cut_connections_without_retransmission(nakack):
+def test_a_million_messages_through_a_thousand_cut_connections_without_retransmission(
+        nakack, late_links):
     """The senders keep step with the cuts, so that every one hits a stream that
     flows."""
     rng = random.Random(5)
@@ -149,7 +158,7 @@ def send_while(channels, disturb):
     side_by_side([disturbing, send])
 
 
-def test_everything_arrives_while_connections_break(stack):
+def test_everything_arrives_while_connections_break(stack, late_links):
     rng = random.Random(6)
     collectors = {name: InOrder(60_000) for name in "ABC"}
     with joined("ABC", {name: {"on_message": collectors[name]} for name in "ABC"},
@@ -164,7 +173,7 @@ def test_everything_arrives_while_connections_break(stack):
     assert all(channel.close() == 0 for channel in channels)
 
 
-def test_messages_to_one_arrive_while_connections_break(stack):
+def test_messages_to_one_arrive_while_connections_break(stack, late_links):
     rng = random.Random(7)
     collector = InOrder(10_000)
     with joined("AB", {"B": {"on_message": collector}}) as (a, b):
@@ -176,7 +185,7 @@ def test_messages_to_one_arrive_while_connections_break(stack):
         collector.wait()
 
 
-def test_decision_22_the_mode_changes_under_load_and_nothing_is_lost(nakack):
+def test_decision_22_the_mode_changes_under_load_and_nothing_is_lost(nakack, late_links):
     rng = random.Random(8)
     collectors = {name: InOrder(60_000) for name in "ABC"}
     with joined("ABC", {name: {"on_message": collectors[name]} for name in "ABC"},
