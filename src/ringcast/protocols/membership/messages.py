@@ -9,9 +9,9 @@ import msgspec
 from msgspec import Meta
 
 from ringcast.address import Address
-from ringcast.config import LONGEST_ABSENCE, MAX_MEMBERS, MAX_NAME
+from ringcast.config import LONGEST_ABSENCE, MAX_MEMBERS
 from ringcast.kinds import Kind
-from ringcast.protocols.multicast.keeping import MOST_PARTS, Kept, Part
+from ringcast.protocols.multicast.keeping import MOST_PARTS, Kept, Name, Part
 from ringcast.protocols.seqnos import Seqno, is_seqno
 
 # The application's state. FAILED: it has the state, and failed to give it.
@@ -21,7 +21,6 @@ MAX_STREAMS = 2 * MAX_MEMBERS           # of members, and of departed ones that 
 MAX_QUORUMS = 32                        # primary views that are remembered, and attempts
 MAX_ROOTS = 32                          # first primary views that one goes back to
 
-Name = Annotated[str, Meta(min_length=1, max_length=MAX_NAME)]
 Physical = Annotated[str, Meta(max_length=256)]
 Terms = Annotated[dict[Name, Annotated[str, Meta(max_length=64)]], Meta(max_length=MAX_TERMS)]
 ViewId = Annotated[int, Meta(ge=0)]

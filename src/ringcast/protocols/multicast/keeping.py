@@ -45,7 +45,6 @@ MOST_HELD = 64                          # departed streams that are held for abs
 HELD_WINDOWS = 8                        # times max_bytes that they may take together
 MOST_PARTS = 16                         # of one stream
 
-
 Name = Annotated[str, Meta(min_length=1, max_length=MAX_NAME)]
 
 
@@ -57,7 +56,7 @@ class Kept(msgspec.Struct, array_like=True):
 
 
 class Part(msgspec.Struct, array_like=True, frozen=True):
-    """What one member has of the stream of a departed sender."""
+    """Says what one member has of the stream of a departed sender."""
 
     holder: int
     low: Seqno                          # what follows ...
