@@ -1,4 +1,4 @@
-"""What must hold for the windows and tables of a member, after each of its turns."""
+"""Checks the windows and tables of a member, after each of its turns."""
 
 from typing import TYPE_CHECKING
 
@@ -49,12 +49,9 @@ class WindowCheckers:
         """Check the pointers and the bytes of all windows for messages to everybody."""
         config, layer = member.config, member.multicast
         # One message may exceed what a window is allowed, else it could never be sent.
-        most = most_received = config.max_bytes + MAX_DATAGRAM
-        if layer.receive_bytes != config.max_bytes:     # a datagram more, if it comes next
-            most_received = max(MOST_ROOM * config.max_bytes, MAX_DATAGRAM) + MAX_DATAGRAM
-        elif not config.discard_delivered_msgs:
-            # Bounded in messages alone, until it hears what all members have.
-            most_received = config.capacity * MAX_DATAGRAM
+        most = config.max_bytes + MAX_DATAGRAM
+        # A datagram more, if it comes next.
+        most_received = max(MOST_ROOM * config.max_bytes, MAX_DATAGRAM) + MAX_DATAGRAM
         self.check_window(member, "a window", layer.send_window.ring, most)
         for window in layer.windows.values():
             finished = window.stream.finished
