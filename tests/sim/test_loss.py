@@ -1,4 +1,4 @@
-"""What is lost at the worst place is sent again: cases that seeds do not reach, because
+"""Lose what is worst to lose, and see it sent again: cases that seeds do not reach, because
 their network heals before they end."""
 
 import pytest

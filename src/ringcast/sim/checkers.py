@@ -1,4 +1,4 @@
-"""What must hold after every turn of every member, whatever the network and the
+"""Checks after every turn of every member what must hold, whatever the network and the
 processes do.
 
 The checkers know what no member knows: what each application sent, and what each has

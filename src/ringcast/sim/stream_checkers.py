@@ -1,4 +1,4 @@
-"""What must hold for the streams of messages to everybody.
+"""Checks the streams of messages to everybody.
 
 The checkers note how far the application is in the stream of each sender when it is
 shown a view. This gives the cuts: all who go from one view to another must be equally
@@ -30,7 +30,7 @@ Cut = tuple[int, int, int]
 
 @dataclass(slots=True)
 class Place:
-    """How far an application is in the stream of one sender."""
+    """Says how far an application is in the stream of one sender."""
 
     met: int                        # the id of the first view since which it goes on
     last: Seqno | None = None       # of the last message; None: there is none since they met

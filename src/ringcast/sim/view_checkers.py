@@ -1,4 +1,4 @@
-"""What must hold for the views that members install, and that applications are shown.
+"""Checks the views that members install, and that applications are shown.
 
 Every member takes part in a row of views. Its layers install a view at once; its
 application is shown it later, at its place between the messages. It need not see a view

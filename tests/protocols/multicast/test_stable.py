@@ -407,7 +407,7 @@ def test_the_smallest_grant_bounds_all_senders():
 # ------------------------------------------------------------------
 
 class Losing(Cluster):
-    """What `when` picks out does not arrive."""
+    """Lose what `when` picks out."""
 
     when = staticmethod(lambda source, target, kind: False)
 

@@ -47,7 +47,7 @@ class Held(NamedTuple):
 
 
 class Fetching:
-    """What one layer asks for and answers. `departed` has the streams of departed
+    """Asks and answers for one layer. `departed` has the streams of departed
     senders, by incarnation."""
 
     def __init__(self, layer: "Multicast", departed: dict[int, Departed]) -> None:
