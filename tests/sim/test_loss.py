@@ -1,5 +1,5 @@
-"""Lose what is worst to lose, and see it sent again: cases that seeds do not reach, because
-their network heals before they end."""
+"""Lose what is worst to lose, and see it sent again: cases that seeds do not reach,
+because their network heals before they end."""
 
 import pytest
 from forming_group import FormingGroup

@@ -1,4 +1,4 @@
-"""Say what each member has of a departed sender, and what these parts have together."""
+"""Say what each member has of a departed sender, and what the parts have together."""
 
 from ringcast.protocols.multicast.keeping import Part, next_part, outermost, reach
 from ringcast.protocols.seqnos import MODULUS
