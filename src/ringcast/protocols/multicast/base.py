@@ -197,16 +197,21 @@ class Multicast(Rules):
     def _on_data(self, packet: Packet, now: Instant) -> None:
         """On reception of message M: add it to the sender's window."""
         window = self.windows.get(packet.sender)
-        if window is None:
-            if not self.fetching.take_late(packet, now):
-                self.counters.num_unknown_sender += 1
-            return
-        ring = window.ring
-        arrivals = wire.read_data(packet.data, ring.low, ring.capacity)
+        if window is not None:
+            self.take(window, packet, now)
+        elif not self.fetching.take_late(packet, now):
+            self.counters.num_unknown_sender += 1
+            self.keep_early(packet)
+
+    def take(self, window: ReceiveWindow, packet: Packet, now: Instant) -> bool:
+        """Add the messages of a datagram to the sender's window. Return whether there
+        was room for all."""
+        arrivals = wire.read_data(packet.data, window.ring.low, window.ring.capacity)
         if arrivals is None:
             self.counters.num_bad += 1
-        else:
-            self.add(window, packet, arrivals, now)
+            return True
+        self.add(window, packet, arrivals, now)
+        return not arrivals.beyond
 
     @takes(HELD)
     def _on_held(self, packet: Packet, now: Instant) -> None:

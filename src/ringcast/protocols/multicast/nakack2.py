@@ -118,30 +118,20 @@ class Nakack2(Multicast):
         if precedes(sent, self.own.finished):
             self.stability.finished(False, now)
 
-    def _on_data(self, packet: Packet, now: Instant) -> None:
-        """On reception of message M: add it to the sender's window, or queue it until
-        there is one."""
-        window = self.windows.get(packet.sender)
-        if window is None:
-            if not self.fetching.take_late(packet, now):
-                self._enqueue(packet)
-            return
+    def take(self, window: ReceiveWindow, packet: Packet, now: Instant) -> bool:
+        """Also ask again for what finds no room, where nobody else does."""
         if packet.kind == REPEAT:
             self.resyncs.awaited.discard(packet.sender)
-        if self.lossless and not has_room(window, packet, self.config.max_bytes):
+        if not self.lossless:
+            return super().take(window, packet, now)
+        is_taken = has_room(window, packet, self.config.max_bytes) and (
+            super().take(window, packet, now))
+        if not is_taken:
             self.resyncs.drop(window, now)
-            return
-        arrivals = wire.read_data(packet.data, window.ring.low, window.ring.capacity)
-        if arrivals is None:
-            self.counters.num_bad += 1
-            return
-        self.add(window, packet, arrivals, now)
-        if self.lossless and arrivals.beyond:
-            self.resyncs.drop(window, now)
+        return is_taken
 
-    def _enqueue(self, packet: Packet) -> None:
+    def keep_early(self, packet: Packet) -> None:
         """Queue a datagram that may belong to a window that will be opened."""
-        self.counters.num_unknown_sender += 1
         if not self.receiving:
             return
         arrivals = wire.read_data(packet.data, 0, 0)
@@ -161,7 +151,7 @@ class Nakack2(Multicast):
         window = self.windows.get(sender)
         if window is not None:
             for packet in self.queue.take(sender):
-                self._on_data(packet, now)
+                self.take(window, packet, now)
             if self.lossless:                           # its repeats may have come too early
                 self.resyncs.send(sender, window, now)
 

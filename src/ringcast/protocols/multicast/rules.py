@@ -6,7 +6,7 @@ does what they share and calls these methods.
 from ringcast._core.window import Window
 from ringcast.protocols.multicast.windows import ReceiveWindow
 from ringcast.protocols.seqnos import Seqno
-from ringcast.stack import Instant, Layer
+from ringcast.stack import Instant, Layer, Packet
 
 
 class Rules(Layer):
@@ -56,6 +56,9 @@ class Rules(Layer):
         """A stream begins here where the members agreed (flush.py). Take what has come
         of it already; or tell its sender that we take no messages."""
         raise NotImplementedError
+
+    def keep_early(self, packet: Packet) -> None:
+        """Messages came of a sender without a window. Here they are dropped."""
 
     def report_finished(self, window: ReceiveWindow | None, now: Instant) -> None:
         """The application has finished more of a stream; None is our own. See that the
