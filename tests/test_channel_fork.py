@@ -11,6 +11,8 @@ import pytest
 from channels import PATIENCE, STACKS, Collector, joined, use_stack
 
 from ringcast import Channel, ClosedError, RingcastError
+from ringcast.transport.tcp import handshaking
+from ringcast.transport.tcp.listening import open_socket
 
 
 @pytest.fixture(params=STACKS)
@@ -159,6 +161,10 @@ def descriptors():
             or os.path.islink(f"/proc/self/fd/{number}")}
 
 
+def sockets():
+    return [where for where in descriptors().values() if where.startswith("socket:")]
+
+
 def test_a_child_keeps_no_descriptor_of_the_parents_channels(stack):
     before = descriptors().items()
     with joined("AB"):
@@ -166,6 +172,27 @@ def test_a_child_keeps_no_descriptor_of_the_parents_channels(stack):
         assert ours or stack == "inproc"
         theirs = in_a_fork(lambda: sorted(descriptors().items()))
         assert not ours.items() & {tuple(pair) for pair in theirs}
+
+
+def test_a_fork_waits_for_a_socket_that_has_no_owner_yet(monkeypatch):
+    armed, opened, forked = threading.Event(), threading.Event(), threading.Event()
+
+    def open_slowly(buffers):
+        made = open_socket(buffers)
+        if armed.is_set():
+            opened.set()
+            forked.wait(0.2)    # time for a fork that does not wait
+        return made
+
+    use_stack(monkeypatch, "nakack2-tcp")
+    monkeypatch.setattr(handshaking, "open_socket", open_slowly)
+    before = sockets()
+    with joined("A"):           # alone, so it dials again and again
+        armed.set()
+        assert opened.wait(PATIENCE)
+        theirs = in_a_fork(sockets)
+        forked.set()
+        assert set(theirs) <= set(before)
 
 
 def test_a_forked_copy_of_an_iterator_raises():

@@ -1,10 +1,17 @@
-"""When a transport's sockets close: after close(), when no thread uses them any
-more."""
+"""When a transport's sockets close: after close(), when no thread uses them any more;
+and in a forked child at once."""
 
 import os
 import threading
 
 from ringcast.errors import ClosedError
+
+# Held by a thread while it opens or closes sockets, or gives one to another owner. A
+# fork waits for that: its child could not close a socket that has no owner, and peers
+# would not notice when the parent dies. Re-entrant: a signal handler may fork.
+handover = threading.RLock()
+os.register_at_fork(before=handover.acquire, after_in_parent=handover.release,
+                    after_in_child=handover.release)
 
 
 def check_open(is_closed: bool) -> None:
@@ -78,5 +85,6 @@ class RefCountedTransport:
 
     def _close_if_unused(self) -> None:
         if self._closed and not self._users and not self._is_released:
-            self._is_released = True
-            self._close_sockets()
+            with handover:
+                self._is_released = True
+                self._close_sockets()

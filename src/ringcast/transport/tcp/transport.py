@@ -40,7 +40,7 @@ from ringcast.transport.ipv4 import (
     parse_host_port,
     parse_places,
 )
-from ringcast.transport.lifetime import RefCountedTransport, spin_time
+from ringcast.transport.lifetime import RefCountedTransport, handover, spin_time
 from ringcast.transport.tcp import liveness
 from ringcast.transport.tcp.dialing import FOREVER, MILLISECOND, Dialing
 from ringcast.transport.tcp.handshaking import Agreement, Handshaking
@@ -385,9 +385,10 @@ class TcpTransport(RefCountedTransport):
             self._woken = False
             return True
         else:
-            agreement = self._handshaking.on_event(fd, self._links)
-            if agreement is not None:
-                self._add_link(agreement)
+            with handover:
+                agreement = self._handshaking.on_event(fd, self._links)
+                if agreement is not None:
+                    self._add_link(agreement)
             self._timer = min(self._timer, self._handshaking.deadline())
         return False
 
@@ -425,13 +426,14 @@ class TcpTransport(RefCountedTransport):
 
     def _tick(self, now: int) -> None:
         """Do everything that is due, and set the timer for what is next."""
-        self._handshaking.tick(now)
         if now >= self._check_links_at:
             self._check_links_at = self._cut_dead_links(now)
-        for where in list(self._dialing.due_endpoints(now)):
-            self._handshaking.dial(where, now)
-        for where in self._dialing.due_places(now, self._handshaking.room_to_seek()):
-            self._handshaking.dial(where, now)
+        with handover:
+            self._handshaking.tick(now)
+            for where in list(self._dialing.due_endpoints(now)):
+                self._handshaking.dial(where, now)
+            for where in self._dialing.due_places(now, self._handshaking.room_to_seek()):
+                self._handshaking.dial(where, now)
         self._timer = min(self._handshaking.deadline(), self._check_links_at,
                           self._dialing.deadline())
 
@@ -473,8 +475,9 @@ class TcpTransport(RefCountedTransport):
 
     def _remove_link(self, link: Link) -> None:
         """Close a link that has ended, or that another one replaces."""
-        del self._links_by_fd[link.fd]
-        link.close()
+        with handover:
+            del self._links_by_fd[link.fd]
+            link.close()
         with self._lock:                    # status() counts the link in one place, never in two
             self._links = {member: each for member, each in self._links.items()
                            if each is not link}
