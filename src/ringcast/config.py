@@ -63,7 +63,8 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     use_ring_buffer: bool = False
 
     # Let a receiver free a message as soon as its own application has finished it;
-    # otherwise when the applications of all members have.
+    # otherwise when the applications of all members have. In a view of three or more
+    # it keeps them for the others in any case, until they are stable.
     discard_delivered_msgs: bool = True
 
     # Messages that are kept while their receive window does not exist yet. Without

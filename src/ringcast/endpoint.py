@@ -113,16 +113,17 @@ class Endpoint:
     # --------------------------------------------------------------------------------- receiving
 
     def receive(self, datagrams: "Sequence[Buffer]", links: Sequence[int], now: Instant,
-                refused: Sequence[int] = ()) -> None:
+                refused: Sequence[int] = (), emptied: bool = True) -> None:
         """Handle what came: first the members with new connections (`links`), then the
         datagrams, then the members whose processes seem to be gone (`refused`): their
-        last datagrams came before."""
+        last datagrams came before. `emptied` says that nothing more had arrived."""
         if links:
             self.stack.linked(links, now)
         if datagrams:
             self.stack.receive(datagrams, now)
         if refused:
             self.stack.refused(refused, now)
+        self.stack.num_emptied += emptied
 
     def finish(self, batches: Iterable[Batch], now: Instant) -> bool:
         """Note what the application has finished, so that it can be acknowledged. If

@@ -293,6 +293,7 @@ class Stack:
         self.effects = Effects()
         self.malformed = 0
         self.not_for_me = 0
+        self.num_emptied = 0            # times that nothing more had arrived, so all was handled
         self.layers = list(layers)
         self._delivering = [layer for layer in layers if type(layer).deliver is not Layer.deliver]
         self._timed = [layer for layer in layers if type(layer).deadline is not Layer.deadline]

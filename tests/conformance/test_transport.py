@@ -77,6 +77,13 @@ def poll(transports, done):
     return got
 
 
+def test_a_poll_that_finds_nothing_says_that_nothing_is_left(members):
+    a, b, _ = members
+    a.put([(EVERYONE, datagram(1, b"%d" % number)) for number in range(100)])
+    poll([b], lambda came: len(came) == 100)
+    assert b.poll(0) == [] and b.emptied
+
+
 def test_a_datagram_to_one_reaches_it_alone(members):
     a, b, c = members
     a.put([(2, datagram(1, b"to b")), (3, datagram(1, b"to c"))])

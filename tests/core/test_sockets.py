@@ -106,7 +106,9 @@ def test_one_call_takes_at_most_the_slots_and_the_next_takes_the_rest():
     with closing(Pair(slots=4)) as pair:
         pair.send(*[b"%d" % each for each in range(6)])
         assert [bytes(each) for each in pair.receiver.receive(None)] == [b"0", b"1", b"2", b"3"]
+        assert not pair.receiver.emptied
         assert [bytes(each) for each in pair.receiver.receive(None)] == [b"4", b"5"]
+        assert pair.receiver.emptied
 
 
 def test_every_socket_gets_its_turn_in_one_call():
@@ -116,7 +118,10 @@ def test_every_socket_gets_its_turn_in_one_call():
         batch = [(2, b"c"), (1, b"a"), (1, b"b"), (1, b"later"), (2, b"d")]
         Sender(source.fileno()).send_many(batch, routes)
         assert [bytes(each) for each in receiver.receive(None)] == [b"a", b"b", b"c", b"d"]
+        assert not receiver.emptied
         assert [bytes(each) for each in receiver.receive(None)] == [b"later"]
+        assert receiver.emptied
+        assert receiver.receive(0) == [] and receiver.emptied
 
 
 def test_no_packets_are_no_system_trouble(pair):

@@ -122,7 +122,7 @@ class Mutation:
 MUTATIONS = [
     # ------------------------------------------------------------------------------- retransmission
     Mutation("never ask for what is missing", "Multicast.ask",
-             "in requests(window.gaps.scan(window.ring), self.config.max_datagram):", "in ():"),
+             "in requests(missing, self.config.max_datagram):", "in ():"),
     Mutation("never ask again", "Gaps.scan",
              "if (not ask.times and not is_coming) or is_late or is_passed_over:",
              "if not ask.times and not is_coming:"),

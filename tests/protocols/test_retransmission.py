@@ -85,6 +85,26 @@ def test_a_lost_tail_is_asked_for_at_the_second_look_whatever_else_comes(base):
     assert gaps.scan(ring) == [((base + 3) % MODULUS, (base + 4) % MODULUS)]
 
 
+def test_announced_messages_may_wait_in_a_socket_that_was_not_empty_since():
+    ring, gaps = receiver()
+    ring.announce(10)
+    assert [gaps.scan(ring, False) for _ in range(8)] == [[]] * 8
+    assert gaps.scan(ring, True) == [(1, 10)]
+
+
+def test_a_socket_that_is_never_empty_keeps_a_lost_tail_for_so_many_looks_only():
+    ring, gaps = receiver()
+    ring.announce(10)
+    asked = [scan for scan in range(2 * MAX_PATIENCE) if gaps.scan(ring, False)]
+    assert asked[0] == MAX_PATIENCE
+
+
+def test_a_socket_that_is_never_empty_hides_no_gap():
+    ring, gaps = receiver()
+    arrive(ring, 1, 3)
+    assert [gaps.scan(ring, False) for _ in range(2)] == [[], [(2, 2)]]
+
+
 def test_a_gap_in_what_was_announced_is_asked_for():
     ring, gaps = receiver()
     ring.announce(10)

@@ -270,6 +270,7 @@ cdef class Receiver:
     cdef readonly uint64_t bytes
     cdef readonly uint64_t truncated
     cdef readonly uint64_t errors
+    cdef readonly bint emptied      # the last receive() left nothing of what had arrived
 
     def __cinit__(self, fds, int slots=8, int datagram_size=65536):
         self.event = -1
@@ -398,10 +399,12 @@ cdef class Receiver:
         cdef list datagrams = []
         cdef size_t which, first, slot
         cdef mmsghdr *header
+        self.emptied = True
         if count == 0:
             return datagrams
         for which in range(self.intake.sockets):
             first = which * self.intake.slots
+            self.emptied &= <size_t>self.intake.counts[which] < self.intake.slots
             for slot in range(first, first + <size_t>self.intake.counts[which]):
                 header = &self.intake.headers[slot]
                 if header.msg_hdr.msg_flags & MSG_TRUNC:

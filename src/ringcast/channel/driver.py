@@ -154,7 +154,8 @@ class Driver:
             del owner
             polling = True
             transport = self.transport
-            came = transport.poll(timeout, expecting), transport.links(), transport.refused()
+            came = (transport.poll(timeout, expecting), transport.links(), transport.refused(),
+                    transport.emptied)
             polling = False
             if (owner := self._owner()) is None:
                 return False
@@ -174,8 +175,8 @@ class Driver:
         return 0 if has_more else self.plan_sleep()
 
     def _take_turn(self, datagrams: Sequence[Any], links: Sequence[int], refused: Sequence[int],
-                   now: Instant) -> None:
-        self.endpoint.receive(datagrams, links, now, refused)
+                   emptied: bool, now: Instant) -> None:
+        self.endpoint.receive(datagrams, links, now, refused, emptied)
         self.endpoint.tick(now)
         if not self.is_broken:
             self.endpoint.deliver(now)

@@ -7,9 +7,10 @@ should have come, whatever else arrives. The receiver learns how long repeats ta
 TCP learns its retransmission timeout (RFC 6298). Time is counted in scans, so that a
 machine that slept has not missed anything.
 
-An announcement (HIGHEST, STABILITY) may overtake the messages that it announces, which
-then wait in the socket. So the end of a stream that was only announced is asked for if
-it began with the same seqno at the scan before: as long as it moves, messages come.
+An announcement by another member (STABILITY) may overtake the messages that it
+announces, which then wait in the socket. So the end of a stream that was only announced
+is asked for if it began with the same seqno at the scan before, and the socket has been
+empty since: as long as it moves, messages come.
 
 A sender repeats what is asked for, if it was sent and is not purged. Repeats are paced:
 they may take as many bytes as were acknowledged since, and a little in each interval,
@@ -51,7 +52,7 @@ SHARES = 32             # an interval may repeat this part of a window, even if 
 class Gaps:
     """The gaps of one receive window, from one scan to the next."""
 
-    __slots__ = ("asked", "flowed", "scans", "patience", "seen", "tail")
+    __slots__ = ("asked", "flowed", "scans", "patience", "seen", "tail", "tail_since")
 
     def __init__(self, offset: Seqno) -> None:
         self.seen = offset              # HR at the last scan: only gaps up to here are asked for
@@ -60,15 +61,20 @@ class Gaps:
         self.scans = 0                  # how many there were
         self.flowed = 0                 # the last one that saw something new
         self.tail: Seqno | None = None  # where the merely announced end began at the last scan
+        self.tail_since = 0             # the scan since which it began there
 
-    def scan(self, ring: Window) -> list[Range]:
+    def scan(self, ring: Window, socket_was_empty: bool = True) -> list[Range]:
         """Return what to ask for now: gaps that the last scan had seen too, except
-        those whose repeats may be on the way."""
+        those whose repeats may be on the way, and what may wait in the socket if that
+        was never empty since the last scan. A stranger can keep it from being empty, so
+        that ends after MAX_PATIENCE scans."""
         self.scans += 1
         ranges = ring.missing(MAX_RANGES, self.seen)
         tail = announced(ring)
-        moving = tail if tail != self.tail else None
-        self.tail = tail
+        if tail != self.tail:
+            self.tail, self.tail_since = tail, self.scans
+        stood = self.scans - self.tail_since
+        moving = tail if not stood or (not socket_was_empty and stood < MAX_PATIENCE) else None
         if ring.hr != self.seen:
             self.seen, self.flowed = ring.hr, self.scans
         if not ranges and not self.asked:

@@ -225,7 +225,7 @@ class Member:
         now = self.now
         self.schedule.begin_turn()
         self.endpoint.receive(datagrams, self.transport.take_links(), now,
-                              self.transport.take_refused())
+                              self.transport.take_refused(), self.transport.emptied)
         self.consumer.report_all(now)
         self.endpoint.tick(now)
         self.producer.begin(now)

@@ -45,6 +45,11 @@ class MemberTransport:
         self.num_bytes = sum(map(len, self.arrived))
         return datagrams
 
+    @property
+    def emptied(self) -> bool:
+        """Return whether nothing waits that has arrived."""
+        return not self.arrived
+
     def take_links(self) -> list[int]:
         """Return the members with new connections since the last turn."""
         links, self.new_links = self.new_links, []

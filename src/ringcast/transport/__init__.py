@@ -68,6 +68,11 @@ class Transport(Protocol):
         read-only, and valid until the next `poll`.
         """
 
+    @property
+    def emptied(self) -> bool:
+        """Return whether the last `poll` has left nothing of what had arrived. A
+        lossless transport need not look: it says True."""
+
     def links(self) -> list[int]:
         """Return the members to which a new connection was made since the last call, in
         order: what was on its way to or from them may be lost.

@@ -58,6 +58,7 @@ class InprocTransport:
 
     max_datagram = MAX_DATAGRAM
     lossless = False
+    emptied = True                      # poll() returns all that has arrived
 
     def __init__(self, group: str, *, receive_buffer: int = DEFAULTS.receive_buffer) -> None:
         self.receive_budget = receive_buffer

@@ -207,6 +207,11 @@ class UdpTransport(RefCountedTransport):
         finally:
             self._end_use()
 
+    @property
+    def emptied(self) -> bool:
+        """See `Transport.emptied`."""
+        return self._receiver.emptied
+
     def links(self) -> list[int]:
         """See `Transport.links`: there are no connections."""
         return []

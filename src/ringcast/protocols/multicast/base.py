@@ -421,9 +421,11 @@ class Multicast(Rules):
         self.told_low = window.ring.low
         return Highest(window.sent, window.ring.low, self.view_id)
 
-    def ask(self, sender: int, window: ReceiveWindow, now: Instant) -> None:
+    def ask(self, sender: int, window: ReceiveWindow, now: Instant,
+            socket_was_empty: bool = True) -> None:
         """Send the sender an XMIT-REQ for what is missing."""
-        for ranges in requests(window.gaps.scan(window.ring), self.config.max_datagram):
+        missing = window.gaps.scan(window.ring, socket_was_empty)
+        for ranges in requests(missing, self.config.max_datagram):
             self.counters.xmit_reqs_sent += 1
             self.counters.num_missing_asked += count(ranges)
             self.send_control(XMIT_REQ, XmitReq(ranges), sender, now)

@@ -106,7 +106,7 @@ class TcpTransport(RefCountedTransport):
     """
 
     max_datagram = MAX_DATAGRAM
-    lossless = True
+    lossless = emptied = True
     receive_budget = 1 << 40
 
     def __init__(
