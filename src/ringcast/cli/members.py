@@ -39,9 +39,8 @@ def members_command(
     discovery: Discovery = "multicast",
     options: Settings = None,
 ) -> None:
-    """Show who is in a group that forms itself, without joining it: the name of each
-    member, the oldest first; that one coordinates. A group that is parted shows
-    several views.
+    """Show who is in a group, without joining it: the name of each member, the oldest
+    first; that one coordinates. A group that is parted shows several views.
 
     With --json, print one object a line for each view. Exit status 1 if nobody answers.
     """
