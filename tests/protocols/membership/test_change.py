@@ -4,8 +4,18 @@ not take for the whole truth."""
 from membership_world import MS, World
 
 from ringcast.protocols.membership.change import MOST_PAUSE, Change
-from ringcast.protocols.membership.messages import SUSPECTS, Install, Report, Seat, Suspects
+from ringcast.protocols.membership.messages import (
+    INSTALL,
+    PREPARE,
+    SUSPECTS,
+    Install,
+    Prepare,
+    Report,
+    Seat,
+    Suspects,
+)
 from ringcast.protocols.membership.primary import Verdict
+from ringcast.protocols.membership.sense import COUNTER
 
 WINDOW, NOT_PRIMARY = 8, Verdict(False, [])
 BEFORE, NEXT = 1 << 32, 2 << 32
@@ -168,3 +178,43 @@ def test_one_suspicion_that_is_not_repeated_excludes_nobody():
         slandered.address.incarnation]))
     world.run(10_000)
     assert num_views(world) == {1}
+
+
+def next_view(world, kind, counter):
+    """Return a PREPARE or an INSTALL for the members of the view, with an id so far
+    above it."""
+    before = world["A"].view.id
+    seats = [Seat(node.name, node.address.incarnation, node.physical, before)
+             for node in world.nodes.values()]
+    return kind(before + (counter << COUNTER), seats, *([[], []] if kind is Install else []))
+
+
+def test_a_prepare_that_comes_late_takes_no_promise_back():
+    """Else the member would not install what it has promised, and be excluded."""
+    world = formed("ABC")
+    coordinator, member = world[world["A"].view.names[0]], others(world)[0]
+    later, late = next_view(world, Prepare, 2), next_view(world, Prepare, 1)
+    for kind, body in ((PREPARE, later), (PREPARE, late),
+                       (INSTALL, next_view(world, Install, 2))):
+        member.arrive(coordinator.stack.control(kind, body).data)
+        member.turn()
+    assert member.view.id == later.id
+
+
+def test_members_that_have_promised_a_view_that_never_comes_get_another_one():
+    """Until then they deliver and purge nothing beyond their reports."""
+    world = formed("ABC")
+    forge(world, world[world["A"].view.names[0]], PREPARE, next_view(world, Prepare, 1))
+    world.run(10)
+    assert all(node.paper.frozen is not None for node in others(world))
+    world.run(2000)
+    assert all(node.paper.frozen is None for node in others(world)) and num_views(world) == {2}
+
+
+def test_the_id_of_a_view_is_above_all_that_its_members_have_promised():
+    world = formed("ABC")
+    others(world)[0].arrive(others(world)[1].stack.control(
+        PREPARE, next_view(world, Prepare, 5)).data)
+    world.run(10)
+    world.start("D")
+    assert world.run_until_one(500) is not None
