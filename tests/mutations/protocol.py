@@ -87,8 +87,6 @@ WAITING = """(Settings(threads=2, members=2, unicast=0, duration=0.5, loss=0, cr
               Settings(stack="mcast-tcp", threads=2, members=3, unicast=0, duration=0.5,
                        crashes=0, partitions=0, leaves=2),
               Settings(threads=2, members=3, duration=0.5, unicast=300, messages=20))"""
-WAITING_FOR_VOTES = """(Settings(stack="nakack2-udp", threads=2, members=3, unicast=0),
-                        Settings(stack="nakack2-tcp", threads=2, members=3, unicast=0))"""
 ABSENT = """(Settings(durable=2, crashes=4),
              Settings(durable=2, crashes=4, slow=3, stack="nakack2-tcp"),
              Settings(durable=1, crashes=2, partitions=3, stack="nakack2-udp"))"""
@@ -98,7 +96,15 @@ FORMING = """(Settings(members=3, unicast=0, threads=0, duration=1.0, crashes=2)
              Settings(members=5, unicast=0, threads=0, duration=1.0, partitions=3, crashes=0))"""
 LOSS = "tests/sim/test_loss.py::"
 CHANGE = "tests/protocols/membership/test_change.py::"
+DURABLE = "tests/sim/test_durable.py::"
+PRIMARY = "tests/protocols/membership/test_primary.py::"
 FLUSH = "tests/protocols/multicast/test_flush.py::"
+NAKACK2 = "tests/protocols/multicast/test_nakack2.py::"
+QUEUE = "tests/protocols/multicast/test_become_server_queue.py::"
+STABLE = "tests/protocols/multicast/test_stable.py::"
+WAIT = "tests/protocols/test_waiting.py::"
+BUNDLER = "tests/protocols/test_bundler.py::"
+PLAYS = "tests/transcripts/test_transcripts.py::test_the_transcript_holds"
 
 PARTED = """(Settings(members=4, messages=40, unicast=0, large=0, crashes=2,
                       partitions=8, leaves=0, exclusions=0, pauses=0, jumps=0, slow=0, duration=3,
@@ -231,7 +237,8 @@ MUTATIONS = [
              "            self.send(member, window, now)\n",
              "", LOSSLESS),
     Mutation("a RESYNC tells the highest received", "Resyncs.send",
-             "Resync(window.come_up_to)", "Resync(window.ring.hr)", LOSSLESS),
+             "Resync(window.come_up_to)", "Resync(window.ring.hr)",
+             test=PLAYS + "[nakack2-decision-21-in-the-middle-of-a-stream]"),
     Mutation("a RESYNC is not answered", "Nakack2._on_resync",
              "        self.resyncs.want(member, seqno)\n", "", LOSSLESS),
     Mutation("a RESYNC is answered with one message", "Resyncs.answer",
@@ -241,13 +248,18 @@ MUTATIONS = [
              "first = ((have if precedes(low, have) else low) + 2) % MODULUS", LOSSLESS),
     Mutation("a new member is only sent what is new", "Nakack2.track",
              "if self.lossless and member != self.local.incarnation and is_behind:",
-             "if False:", LOSSLESS),
+             "if False:",
+             test=FLUSH
+             + "test_over_a_lossless_transport_a_sender_repeats_for_a_joiner_which_keeps_that"),
     Mutation("what finds no room is not asked for again", "Nakack2.take",
-             "if not is_taken:", "if False:", TIGHT),
+             "if not is_taken:", "if False:",
+             test=PLAYS + "[nakack2-decision-20-what-has-no-room-comes-again]"),
     Mutation("what finds no room in the ring is not asked for again", "Multicast.take",
-             "return not arrivals.beyond", "return True", TIGHT),
+             "return not arrivals.beyond", "return True",
+             test=PLAYS + "[nakack2-decision-20-what-has-no-room-comes-again]"),
     Mutation("a window takes whatever bytes come", "has_room",
-             "if not ring.nbytes or nbytes <= ROOM * limit:", "if True:", TIGHT),
+             "if not ring.nbytes or nbytes <= ROOM * limit:", "if True:",
+             test=PLAYS + "[nakack2-decision-21-what-comes-next-always-has-room]"),
     Mutation("what comes next in order has no more room than others", "has_room",
              "return is_next or nbytes", "return nbytes", TIGHT),
     Mutation("the retransmit task runs without retransmission", "Nakack2.tick",
@@ -259,24 +271,30 @@ MUTATIONS = [
     # -------------------------------------------------------------------------- become_server_queue
     Mutation("the queue is bounded without retransmission", "Nakack2._queue_bound",
              "return self.config.become_server_queue_size if self.retransmits else UNBOUNDED",
-             "return self.config.become_server_queue_size", LOSSLESS),
+             "return self.config.become_server_queue_size",
+             test=NAKACK2 + "test_the_bound_of_the_queue_follows_the_interval"),
     Mutation("the queue is never bounded", "Nakack2._queue_bound",
              "return self.config.become_server_queue_size if self.retransmits else UNBOUNDED",
              "return UNBOUNDED", LOSSY),
     Mutation("the queue keeps its bound when retransmission is switched", "Nakack2.change_interval",
              "        self.queue.rebound(self._queue_bound())\n", "", LOSSLESS),
     Mutation("a joiner does not queue", "Nakack2.keep_early",
-             "if not self.receiving:", "if self.lossless:", LOSSLESS),
+             "if not self.receiving:", "if self.lossless:",
+             test=PLAYS + "[nakack2-joiner-a-gap-is-noticed-and-mended]"),
     Mutation("the queue is not drained", "Nakack2.begin",
-             "for packet in self.queue.take(sender):", "for packet in ():", LOSSLESS),
+             "for packet in self.queue.take(sender):", "for packet in ():",
+             test=PLAYS + "[nakack2-joiner-an-unbounded-queue-keeps-all]"),
     Mutation("the queue is forgotten with a view", "Nakack2.installed",
-             "self.queue.retain(set(self.members))", "self.queue.retain(set())", LOSSLESS),
+             "self.queue.retain(set(self.members))", "self.queue.retain(set())",
+             test=PLAYS + "[nakack2-joiner-an-unbounded-queue-keeps-all]"),
     Mutation("the queue has no bound in bytes", "BecomeServerQueue._shrink",
-             "while self.num_bytes > self.max_bytes:", "while False:", LOSSLESS),
+             "while self.num_bytes > self.max_bytes:", "while False:",
+             test=QUEUE + "test_whatever_comes_the_bytes_are_bounded_and_counted"),
     Mutation("draining the queue drains all of it", "BecomeServerQueue.take",
              "return self._remove({sender})",
              "return [packet for packet in self._remove({packet.sender for packet, _ in"
-             " self._entries}) if packet.sender == sender]", LOSSLESS),
+             " self._entries}) if packet.sender == sender]",
+             test=QUEUE + "test_taking_one_leaves_the_others_in_their_order"),
     # --------------------------------------------------------------------------------------- STABLE
     Mutation("vote what was received", "Nakack2.report",
              "{sender: (window.stream.finished, window.ring.hr)",
@@ -297,11 +315,13 @@ MUTATIONS = [
              "if member in self.votes and self.votes[member].receiving]", LOSSLESS),
     Mutation("a report of another view is obeyed", "Stable._on_stability",
              "if report.view_id == self.view_id and sender ==",
-             "if sender ==", LOSSY),
+             "if sender ==",
+             test=STABLE + "test_votes_and_reports_of_another_view_do_nothing"),
     Mutation("a vote is sent once", "Stable.tick",
              "if self.is_asked or is_due:", "if self.is_asked:", LOSSY),
     Mutation("only the sender of a message votes again", "Stable._is_unsettled",
-             "return nakack.receiving and any(", "return False and any(", LOSSLESS),
+             "return nakack.receiving and any(", "return False and any(",
+             test=PLAYS + "[stable-rounds-by-time]"),
     Mutation("a publish-only member is waited for", "Stable._vote",
              "Vote(self.view_id, self.nakack.receiving, grant, digest)",
              "Vote(self.view_id, True, grant, digest)", LOSSLESS),
@@ -310,43 +330,50 @@ MUTATIONS = [
     Mutation("a publish-only member never finishes its own messages", "Nakack2.flush",
              "            self.own.finished = later(self.own.finished, self.send_window.sent)\n"
              "            self.report_finished(None, now)",
-             "            pass", WAITING_FOR_VOTES),
+             "            pass",
+             test=PLAYS + "[stable-a-publish-only-member-is-not-waited-for]"),
     Mutation("a receiver frees what is not stable", "Nakack2.report_finished",
              "window is None or self.keeps_delivered(stream.sender.incarnation)", "window is None",
              LOSSY),
     Mutation("a receiver keeps what is stable", "Nakack2.stable",
-             "window.stream.release(seqno)", "pass", LOSSY),
+             "window.stream.release(seqno)", "pass",
+             test=PLAYS + "[stable-keep-delivered-msgs]"),
     Mutation("STABILITY does not purge", "Nakack2.stable", "self._purge_to(seqno)", "pass", LOSSY),
     Mutation("a purge wakes up nobody", "Nakack2._purge_to",
              "self.stack.effects.writable = True", "pass", LOSSLESS),
     # --------------------------------------------------------------- messages that wait for company
     Mutation("free what was not framed", "Mcast.purge",
-             "self.send_window.stable(self", "self.send_window.ring.stable(self", WAITING),
+             "self.send_window.stable(self", "self.send_window.ring.stable(self",
+             test=WAIT
+             + "test_what_its_sender_alone_has_finished_comes_before_the_view_of_who_joins"),
     Mutation("what its sender had finished before it was framed is not freed then",
              "Multicast.flush",
              "self.purge()", "pass", WAITING),
     Mutation("what its sender had finished before it was framed is not voted then", "Nakack2.flush",
              "        if precedes(sent, self.own.finished):\n"
              "            self.stability.finished(False, now)\n",
-             "", WAITING_FOR_VOTES),
+             "",
+             test=WAIT + "test_what_its_sender_had_finished_before_is_given_up_once_all_have_it"),
     Mutation("what was pushed while a thread framed is forgotten", "Bundler.flush",
              "            self.due.pop(dest, None)\n"
              "        self.frame(dest, now, full_only)",
              "            pass\n"
              "        self.frame(dest, now, full_only)\n"
              "        if not full_only:\n"
-             "            self.due.pop(dest, None)", WAITING),
+             "            self.due.pop(dest, None)",
+             test=BUNDLER + "test_what_is_pushed_as_soon_as_the_window_is_framed_is_not_forgotten"),
     # -------------------------------------------------------------------------------- view changes
     Mutation("the cut is the lowest of all reports", "Change._cut",
              "if precedes(cut, seqno):", "if precedes(seqno, cut):", FORMING),
     Mutation("nothing is fetched from holders", "Fetching.ask",
-             "if not self.is_needed():", "if True:", FORMING),
+             "if not self.is_needed():", "if True:",
+             test=FLUSH + "test_what_is_missing_of_a_crashed_sender_comes_from_its_holder"),
     Mutation("a successor does not finish what the one before began", "Change.unfinished",
              "return install", "break",
              test=CHANGE + "test_what_a_coordinator_that_died_has_begun_is_finished_first"),
     Mutation("a member answers a lower PREPARE after a higher one", "Membership.take_prepare",
              "if is_taken or (prepare.id < self.promised and not is_void):", "if is_taken:",
-             FORMING),
+             test=CHANGE + "test_a_prepare_that_comes_late_takes_no_promise_back"),
     Mutation("a second PREPARE gets a newer report", "Flush.prepare",
              "if self.reported is None:", "if True:", FORMING),
     Mutation("own messages beyond the report are purged", "Flush.bound_purge",
@@ -367,14 +394,16 @@ MUTATIONS = [
              "if installed.complete:", "if True:",
              test=CHANGE + "test_a_group_is_settled_only_when_all_have_what_comes_before"),
     Mutation("all members hold nothing of a departed sender", "Flush._depart",
-             "gaps, cut=cut)", "gaps, cut=cut, is_held=False)", FORMING),
+             "gaps, cut=cut)", "gaps, cut=cut, is_held=False)",
+             test=FLUSH + "test_a_holder_keeps_what_its_application_has_finished"),
     Mutation("a holder that is gone too is asked for ever", "Flush._agree_on_departed",
              "if gone.holder not in others:", "if False:",
              test=FLUSH + "test_a_stream_that_no_member_holds_ends_with_what_has_come"),
     Mutation("ids follow those of our own view only", "Coordinator.begin",
              "highest = max(layer.promised, layer.view_id, finish.id if finish else 0,\n"
              "                      *(seat.before for seat in seats))",
-             "highest = layer.view_id", FORMING),
+             "highest = layer.view_id",
+             test=CHANGE + "test_the_id_of_a_view_is_above_all_that_its_members_have_promised"),
     Mutation("two coordinators may make the same id", "Coordinator.begin",
              "((highest >> COUNTER) + 1 << COUNTER) | (layer.local.incarnation & MAKER)",
              "(highest >> COUNTER) + 1 << COUNTER", FORMING),
@@ -384,7 +413,9 @@ MUTATIONS = [
              "self.due = now + self.pause", "self.due = 1 << 62",
              test=CHANGE + "test_what_is_not_answered_is_repeated_ever_more_rarely"),
     Mutation("a member that has promised a view waits for it for ever", "Membership._remind",
-             "if self._is_kept_waiting(now):", "if False:", FORMING),
+             "if self._is_kept_waiting(now):", "if False:",
+             test=CHANGE
+             + "test_members_that_have_promised_a_view_that_never_comes_get_another_one"),
     Mutation("LEAVE is said once", "Membership._remind",
              "self.leaving.say(now)", "pass",
              test=CHANGE + "test_a_leave_that_is_lost_is_said_again"),
@@ -403,7 +434,8 @@ MUTATIONS = [
              "self._recover(now)", "pass",
              test=CHANGE + "test_a_member_that_was_paused_begins_to_listen_anew_and_probes_nobody"),
     Mutation("who is silent is never probed", "Detection._look",
-             "if now - heard >= self.timeout * self.patience:", "if False:", FORMING),
+             "if now - heard >= self.timeout * self.patience:", "if False:",
+             test=CHANGE + "test_a_silent_member_that_answers_a_probe_is_suspected_by_nobody"),
     Mutation("a suspicion counts until the next view", "Detection._drop_old_reports",
              "if now - said > lasts:", "if False:",
              test=CHANGE + "test_one_suspicion_that_is_not_repeated_excludes_nobody"),
@@ -417,7 +449,8 @@ MUTATIONS = [
              test=FLUSH + "test_low_of_another_view_frees_nothing"),
     # ------------------------------------------------------------------------ which part is primary
     Mutation("any half is a majority", "has_majority",
-             "2 * votes > len(voters) or", "2 * votes >= len(voters) or", PARTED),
+             "2 * votes > len(voters) or", "2 * votes >= len(voters) or",
+             test=PRIMARY + "test_a_majority_is_more_than_half_or_half_with_the_oldest"),
     Mutation("members of a minority send", "Voting.install",
              "self.may_send = self.is_primary", "self.may_send = True", PARTED),
     Mutation("a minority forgets the last primary view", "Change.decide",
@@ -435,54 +468,26 @@ MUTATIONS = [
     Mutation("what departed senders sent is held for members that are there only",
              "Settling.take",
              "change.finished >= change.members and not layer.absentees.known",
-             "change.complete >= change.members", ABSENT),
+             "change.complete >= change.members",
+             test=DURABLE + "test_senders_that_died_meanwhile_are_heard_to_the_end"),
     Mutation("a durable member needs no departed stream that it has and has not finished",
-             "Keeping.has_finished", "not self.durable", "True", ABSENT),
+             "Keeping.has_finished", "not self.durable", "True",
+             test=DURABLE
+             + "test_what_a_durable_member_has_not_finished_of_a_departed_sender_is_held"),
     Mutation("streams begin at their cuts for a member that is back", "Keeping.begin",
-             "begin = self._place(sender, low, cut)", "begin = cut", ABSENT),
+             "begin = self._place(sender, low, cut)", "begin = cut",
+             test=DURABLE
+             + "test_a_durable_member_that_dies_is_absent_and_gets_what_was_sent_meanwhile"),
     Mutation("what a member heard before two parts met comes again", "Keeping.begin",
              "begin if had is None else later(begin, had)", "begin",
              test=FLUSH + "test_what_a_member_heard_of_another_part_after_its_report_comes_once"),
     Mutation("what departed senders sent is not fetched by who is back", "Keeping.owed",
-             "if next_part(each.parts, place)]", "if False]", ABSENT),
+             "if next_part(each.parts, place)]", "if False]",
+             test=DURABLE + "test_senders_that_died_meanwhile_are_heard_to_the_end"),
     # ------------------------------------------------------------------------------- state transfer
     Mutation("let nobody begin without a state", "StateTransfer.install",
              "elif not said.giver and install.is_primary:", "elif False:", REPLICAS),
 ]
-
-# No seed found these in half a minute since all groups form themselves. They are not
-# tried in `make prove`; `python tests/mutations/protocol.py NAME` tries one.
-UNPROVEN = {
-    "a RESYNC tells the highest received",
-    "a new member is only sent what is new",
-    "what finds no room is not asked for again",
-    "what finds no room in the ring is not asked for again",
-    "a window takes whatever bytes come",
-    "the queue is bounded without retransmission",
-    "a joiner does not queue",
-    "the queue is not drained",
-    "the queue is forgotten with a view",
-    "the queue has no bound in bytes",
-    "draining the queue drains all of it",
-    "a report of another view is obeyed",
-    "only the sender of a message votes again",
-    "a publish-only member never finishes its own messages",
-    "a receiver keeps what is stable",
-    "free what was not framed",
-    "what its sender had finished before it was framed is not voted then",
-    "what was pushed while a thread framed is forgotten",
-    "nothing is fetched from holders",
-    "a member answers a lower PREPARE after a higher one",
-    "all members hold nothing of a departed sender",
-    "ids follow those of our own view only",
-    "a member that has promised a view waits for it for ever",
-    "who is silent is never probed",
-    "any half is a majority",
-    "what departed senders sent is held for members that are there only",
-    "a durable member needs no departed stream that it has and has not finished",
-    "streams begin at their cuts for a member that is back",
-    "what departed senders sent is not fetched by who is back",
-}
 
 
 @dataclass(frozen=True)
