@@ -552,10 +552,10 @@ def hunt(mutation: Mutation) -> str:
             (copy / "_core" / library.name).symlink_to(library)
         (copy / path.relative_to(PACKAGE)).write_text(text)
         command = [sys.executable, "-c", HUNT % (SEEDS, mutation.draws)]
-        if mutation.test:
-            command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider",
-                       mutation.test]
-        told = os.environ | {"PYTHONPATH": directory}
+        if mutation.test:           # with few plugins: to load them takes longer than most tests
+            command = [sys.executable, "-m", "pytest", "-q", "-x", "-o", "addopts=", "-p",
+                       "no:cacheprovider", "-p", "pytest_timeout", mutation.test]
+        told = os.environ | {"PYTHONPATH": directory, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
         run = subprocess.run(command, env=told, cwd=ROOT, capture_output=True, text=True)
         if run.returncode not in (0, 1) or (run.returncode == 1 and not run.stdout):
             raise RuntimeError(f"{mutation.name}: the simulation could not be run\n{run.stderr}")
