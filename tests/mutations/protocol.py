@@ -400,8 +400,7 @@ MUTATIONS = [
              "if gone.holder not in others:", "if False:",
              test=FLUSH + "test_a_stream_that_no_member_holds_ends_with_what_has_come"),
     Mutation("ids follow those of our own view only", "Coordinator.begin",
-             "highest = max(layer.promised, layer.view_id, finish.id if finish else 0,\n"
-             "                      *(seat.before for seat in seats))",
+             "highest = max([layer.promised, *(seat.before for seat in seats)])",
              "highest = layer.view_id",
              test=CHANGE + "test_the_id_of_a_view_is_above_all_that_its_members_have_promised"),
     Mutation("two coordinators may make the same id", "Coordinator.begin",

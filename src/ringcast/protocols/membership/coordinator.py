@@ -238,13 +238,12 @@ class Coordinator:
     def begin(self, seats: list[Seat], finish: Install | None, now: Instant,
               verdict: Verdict | None = None) -> None:
         """Prepare a view with these members, under an id above those of the views that
-        they come from. It is to be primary, or not, as the verdict says, or as we
-        foresee it."""
+        they come from, and above all that we have promised. It is to be primary, or
+        not, as the verdict says, or as we foresee it."""
         layer = self.layer
         self.num_changes += 1
         self.renews = False
-        highest = max(layer.promised, layer.view_id, finish.id if finish else 0,
-                      *(seat.before for seat in seats))
+        highest = max([layer.promised, *(seat.before for seat in seats)])
         view_id = ((highest >> COUNTER) + 1 << COUNTER) | (layer.local.incarnation & MAKER)
         verdict = verdict or layer.voting.foresee([seat.incarnation for seat in seats])
         self.change = Change(view_id, seats, dict(layer.leavers), now,

@@ -405,7 +405,6 @@ class Membership(Layer):
         agreed = agreed_for(self.local.incarnation, install, before)
         former, self.install = self.members, install
         self.members = {seat.incarnation: seat for seat in install.seats}
-        self.promised = max(self.promised, install.id)
         self.voting.install(install)
         self.leavers = {member: self.leavers[member] for member in self.members
                         if member in self.leavers}
