@@ -33,8 +33,7 @@ from ringcast.protocols.stream import Stream
 from ringcast.stack import Instant
 
 # What members keep for each other should fit their caches, so it must be freed soon.
-# Then acks come so many times more often, and LOW is told so often in a window:
-KEPT_ACKS = 4
+# Then LOW is told so often in a window:
 KEPT_LOWS = 32
 
 
@@ -228,10 +227,8 @@ class Mcast(Multicast):
                 self.purge()
                 self._arm(now)
         elif self._count_finished(window.stream):
-            sender = window.stream.sender.incarnation
-            shares = KEPT_ACKS if keeps_for_others(self, sender) else 1
-            if window.stream.is_report_due(self.grant() // shares):
-                self._acknowledge(sender, now)
+            if window.stream.is_report_due(self.grant()):
+                self._acknowledge(window.stream.sender.incarnation, now)
             self._arm(now)
 
     def _count_finished(self, stream: Stream) -> int:
