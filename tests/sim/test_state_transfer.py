@@ -173,6 +173,60 @@ def test_if_all_who_had_the_state_are_gone_the_others_begin_without_it(group):
     assert [group[name].replica.num_taken for name in "CDE"] == [0, 0, 0]
 
 
+def bereave(group, *names):
+    """Let members come who are given no state, and let all who have it die at one
+    stroke: the others have no majority of the last primary view."""
+    group.fails = ("A", "B")
+    group.start(*names, state_backlog=1)
+    group.load(300)
+    for name in "AB":
+        group[name].crash()
+    group.load(1_500)
+    assert not group[names[0]].views[-1].primary and group.state(names[0]) == NEEDS
+
+
+def test_in_a_view_that_is_not_primary_they_begin_when_they_have_waited_long_enough(group):
+    bereave(group, "C")
+    group.run(6_000)
+    assert group.state("C") == NEEDS
+    group.start("D")
+    group.run(10_000)
+    group.load(100)
+    assert group.are_alike("C", "D")
+    assert [group[name].replica.num_taken for name in "CD"] == [0, 0]
+    assert [group.state(name) for name in "CD"] == [HAS, HAS]
+
+
+def test_who_has_the_state_and_comes_back_in_time_gives_it(group):
+    bereave(group, "C")
+    group.fails = ()
+    group.start("E", replica="gives")
+    group.load(1_000)
+    assert group.state("C") == HAS and group["C"].replica.num_taken == 1
+
+
+@pytest.mark.parametrize("options", [{"partition": "primary"}, {"min_members": 2}])
+def test_where_only_some_may_go_on_the_others_wait_without_end(options):
+    group = Group("mcast-udp", **options).start("A", "B")
+    group.settle(20_000)
+    bereave(group, "C")
+    group.run(60_000)
+    assert group.state("C") == NEEDS
+
+
+def test_nobody_waits_for_a_member_to_whom_nobody_gives_a_state(group):
+    """Whoever gives it one takes it at a later place."""
+    bereave(group, "C")
+    group.start("D")
+    group.load(500)
+    group["C"].offer(300, 10)
+    group["D"].offer(300, 10)
+    group.load(500)
+    assert group.state("C") == group.state("D") == NEEDS
+    assert not any(group[name].producer.multicasts.backlog for name in "CD")
+    assert not any(group[name].replica.transfer.held for name in "CD")
+
+
 def test_senders_wait_when_a_member_holds_back_too_much(group):
     group.load(40)
     group.start("C", state_backlog=1)

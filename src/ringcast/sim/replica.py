@@ -85,7 +85,9 @@ class Replica:
 
     def _name_at(self, view_id: int) -> str:
         """Return the name that the state has from a view on: it has all views on the
-        way."""
+        way. Who begins without a state begins with the view."""
+        if not self.content.name:
+            return f"{view_id:x}"
         way = self.member.cluster.checkers.way(self.member, self.content.view_id, view_id)
         return f"{crc32(self.content.name.encode()):x} {' '.join(f'{each:x}' for each in way)}"
 

@@ -126,7 +126,7 @@ class Change:
             cut, _ = self._cut(seat.incarnation, together)
             seats.append(Seat(seat.name, seat.incarnation, seat.physical, report.view_id, cut,
                               seat.absence, report.low))
-        assign(seats, self.reports, self.id)
+        assign(seats, self.reports, self.id, verdict.is_primary)
         members = self.members
         for before in sorted({report.view_id for report in self.reports.values()} - {0}):
             together = self._from(before)

@@ -345,7 +345,7 @@ class Membership(Layer):
         report = Report(prepare.id, self.view_id, self.multicast.prepare(now),
                         list(self.voting.quorums), self.leaving.is_said,
                         None if is_expected else self.install, self.multicast.keeping.low(),
-                        self.multicast.keeping.kept(), self.transfer.standing())
+                        self.multicast.keeping.kept(), self.transfer.standing(now))
         if sender == mine:
             self.coordinator.take_report(mine, report, now)
         else:
@@ -415,7 +415,7 @@ class Membership(Layer):
         self.update_routes()
         self.detection.begin(list(self.members), now)
         self.multicast.agree(agreed)
-        self.transfer.install(install)
+        self.transfer.install(install, now)
         self.above.view(view_for(install, former, agreed), now)
         if left := former.keys() - self.members.keys():
             self.above.left(set(left), now)

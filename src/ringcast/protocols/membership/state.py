@@ -11,7 +11,10 @@ the other delivers after V.
    that have it, and the place (`assign`). A transfer goes on while the two go together
    from view to view. Otherwise a new one begins, with another giver and another place.
    If nobody has the state and the view is primary, it is lost, or there is none yet:
-   all who need it begin without it, at this place.
+   all who need it begin without it, at this place. In another view they wait for those
+   who may have it; but where each part of a group goes on, no longer than PATIENCE, and
+   if there are min_members. Who has waited so long says so and asks for a view (NEED),
+   in which all begin.
 
 2. *Give.* When the giver's application is shown the view, its state is taken, before it
    gets any other message (Effects.givings). The parts go over the connection between
@@ -23,6 +26,7 @@ the other delivers after V.
 
 4. *Hold back.* Until its application has the state, the other holds back what is
    delivered to it behind the place, and drops what comes before: that is in the state.
+   While nobody gives it the state, it drops everything: the place will come later.
    What is held back counts as finished, so that nobody waits; up to state_backlog
    bytes. Then its senders wait. Messages to it alone are never dropped.
 
@@ -42,7 +46,7 @@ from msgspec import Meta
 
 from ringcast._core.batch import Batch
 from ringcast.address import Address
-from ringcast.config import Config, nanoseconds
+from ringcast.config import MAX_MEMBERS, Config, nanoseconds
 from ringcast.errors import MessageTooLargeError
 from ringcast.flags import STATE
 from ringcast.kinds import Kind, takes
@@ -70,6 +74,7 @@ OVERHEAD = 64                           # bytes of a part, besides its chunks, a
 PREFIX = 5                              # ... and of each of these
 LEAST_PAUSE = nanoseconds(100.0)        # between two NEEDs, at first ...
 MOST_PAUSE = nanoseconds(10_000.0)      # ... and at most
+PATIENCE = nanoseconds(10_000.0)        # for who has the state, in a view that is not primary
 MOST_ALONE = 64 << 20                   # bytes for us alone that are held back, or state_backlog
 
 
@@ -95,11 +100,14 @@ encode = msgspec.msgpack.Encoder().encode
 decoder = msgspec.msgpack.Decoder(Part)
 
 
-def assign(seats: Collection[Seat], reports: Mapping[int, Report], view_id: ViewId) -> None:
+def assign(seats: Collection[Seat], reports: Mapping[int, Report], view_id: ViewId,
+           is_primary: bool) -> None:
     """Write into the seats of a new view how each member stands, and who gives the
-    state to whom."""
+    state to whom. Who begins without it has a place and no giver."""
     for seat in seats:
         seat.standing = reports[seat.incarnation].standing
+    has_waited = any(seat.state == NEEDS and seat.standing.place and not seat.standing.giver
+                     for seat in seats if seat.standing is not None)
     able = {state: [seat.incarnation for seat in seats if seat.state == state]
             for state in (HAS, FAILED)}
     givers, num_new = able[HAS] or able[FAILED], 0
@@ -110,7 +118,8 @@ def assign(seats: Collection[Seat], reports: Mapping[int, Report], view_id: View
         is_there = said.giver in able[HAS] or said.giver in able[FAILED]
         if not is_there or not seat.before or reports[said.giver].view_id != seat.before:
             giver = givers[num_new % len(givers)] if givers else 0
-            seat.standing = Standing(NEEDS, giver, view_id if giver else 0)
+            has_place = giver or is_primary or has_waited
+            seat.standing = Standing(NEEDS, giver, view_id if has_place else 0)
             num_new += 1
 
 
@@ -175,6 +184,8 @@ class StateTransfer(Layer):
         self.held_bytes = self.alone_bytes = 0          # all of it; what is for us alone
         self.to_finish: list[Batch] = []
         self.has_dropped_views = False
+        self.least = config.min_members if config.partition == "merge" else MAX_MEMBERS + 1
+        self.patient_until: Instant | None = None       # if nobody has the state
         self.next_need: Instant | None = None
         self.not_before: Instant = 0                    # is the next NEED
         self.pause = LEAST_PAUSE
@@ -188,11 +199,14 @@ class StateTransfer(Layer):
 
     # ------------------------------------------------------------------------------------ agreement
 
-    def standing(self) -> Standing | None:
-        """Return how this member stands, for REPORT."""
-        return Standing(self.state, self.giver, self.place) if self.state else None
+    def standing(self, now: Instant) -> Standing | None:
+        """Return how this member stands, for REPORT. Without a giver, a place says that
+        it has waited long enough."""
+        has_waited = self.patient_until is not None and self.patient_until <= now
+        place = self.installed if has_waited else self.place
+        return Standing(self.state, self.giver, place) if self.state else None
 
-    def install(self, install: Install) -> None:
+    def install(self, install: Install, now: Instant) -> None:
         """Note who gives the state to whom in a view."""
         self.installed = install.id
         self.duties += [(install.id, seat.address) for seat in install.seats
@@ -204,26 +218,38 @@ class StateTransfer(Layer):
             return
         if said.giver and said.place == install.id:
             self._lose_attempt(said.giver, said.place)
-            self._drop_before(self.place)
-        elif not said.giver and install.is_primary:     # there is no state
+        elif not said.giver and said.place == install.id:       # there is no state
             self._lose_attempt(0, install.id)
-            self._drop_before(self.place)
             self._accept()
-        elif (said.giver, said.place) != (self.giver, self.place):
-            self._lose_attempt(0, 0)
+        else:
+            if (said.giver, said.place) != (self.giver, self.place):
+                self._lose_attempt(0, 0)
+            elif not self.giver:
+                self._drop_before(install.id + 1)
+            self._be_patient(not self.giver and len(install.seats) >= self.least, now)
         early, self.early = self.early, []
         for batch in early:
             self._take(batch)
 
+    def _be_patient(self, is_bounded: bool, now: Instant) -> None:
+        """Wait for somebody who has the state; if that `is_bounded`, ask in the end for
+        a view in which we begin without it."""
+        if not is_bounded:
+            self.patient_until = None
+        elif self.patient_until is None:
+            self.next_need = self.patient_until = now + PATIENCE
+
     def _lose_attempt(self, giver: int, place: ViewId) -> None:
-        """Begin anew, with another giver or none."""
+        """Begin anew, with another giver or none. Without one the place will be that of
+        a later view."""
         self.num_lost += bool(self.giver)
         self.giver, self.place = giver, place
         self.attempt += 1
         self._begin_attempt()
-        self.next_need = None
+        self.next_need = self.patient_until = None
         self.to_finish += [news.batch for news in self.news if news.batch is not None]
         self.news = [StateNews(self.attempt)]
+        self._drop_before(place or self.installed + 1)
 
     def _fail(self) -> None:
         """Ask for another giver: the present one has failed."""
@@ -311,7 +337,7 @@ class StateTransfer(Layer):
         """Hold back what comes behind the place, and drop what comes before, but for
         messages to us alone."""
         for view in effects.views:
-            self.is_skipping &= view.id < self.place
+            self.is_skipping &= not 0 < self.place <= view.id
         views = [] if self.is_skipping else [view for view in effects.views
                                              if view.id >= self.place]
         self.has_dropped_views |= len(views) < len(effects.views)
@@ -414,7 +440,6 @@ class StateTransfer(Layer):
         """Return the chunks that this part makes whole."""
         if part.place > self.place:     # neither was shown the view that names the giver
             self._lose_attempt(self.giver, part.place)
-            self._drop_before(part.place)
         is_too_large = sum(map(len, self.cut)) > self.largest
         if part.number != self.num_parts or part.end == BROKEN or is_too_large:
             self._fail()
