@@ -227,6 +227,20 @@ def test_nobody_waits_for_a_member_to_whom_nobody_gives_a_state(group):
     assert not any(group[name].replica.transfer.held for name in "CD")
 
 
+@pytest.mark.parametrize("size", [1_500, 6_000])
+def test_large_messages_that_are_on_their_way_are_in_the_state_or_follow_it(size):
+    group = Group("mcast-udp", max_bundle_size=512).start("A", "B")
+    group.settle(20_000)
+    for name in "AB":
+        group[name].offer(40, size)
+    group.run(3)
+    group.start("C")
+    group.run(300)
+    for name in "AB":
+        group[name].offer(40, size)
+    assert group.are_alike("A", "B", "C")
+
+
 def test_senders_wait_when_a_member_holds_back_too_much(group):
     group.load(40)
     group.start("C", state_backlog=1)

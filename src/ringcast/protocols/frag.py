@@ -17,7 +17,7 @@ import struct
 
 from ringcast._core import wire
 from ringcast.errors import MessageTooLargeError
-from ringcast.protocols.seqnos import Seqno
+from ringcast.protocols.seqnos import MODULUS, Seqno
 from ringcast.stack import Instant
 
 HEAD = struct.Struct("<QII")  # number of the message, index of the part, number of parts
@@ -39,6 +39,15 @@ def size_of(bundle: int) -> int:
     """Return how many bytes of a message each of its fragments has, except the last."""
     return max(SMALLEST, min(bundle, wire.MAX_DATAGRAM) - (wire.MAX_DATAGRAM - wire.MAX_PAYLOAD)
                - HEAD.size)
+
+
+def begin_of(seqno: Seqno, fragment: bytes) -> Seqno | None:
+    """Return the seqno of the first fragment of a message, if this is a fragment in its
+    middle and nothing else of the stream is between the two; otherwise None."""
+    if len(fragment) <= HEAD.size:
+        return None
+    number, index, count = HEAD.unpack_from(fragment)
+    return number if index + 1 < count and (number + index) % MODULUS == seqno else None
 
 
 def rejoin(fragments: list[bytes]) -> list[tuple[int, bytes, bool]]:

@@ -21,7 +21,7 @@ from ringcast._core.wire import Arrivals
 from ringcast.address import Address
 from ringcast.config import Config
 from ringcast.flags import FRAGMENT, Flag
-from ringcast.protocols.frag import Reassembly
+from ringcast.protocols.frag import Reassembly, begin_of
 from ringcast.protocols.seqnos import MODULUS, Seqno, later, precedes
 from ringcast.stack import Instant, Layer
 
@@ -180,6 +180,18 @@ class Stream:
         """Return up to where the application has been given whole messages."""
         first = self.reassembly.first_incomplete(MODULUS) if self.reassembly else None
         return self.ring.hd if first is None else (first - 1) % MODULUS
+
+    def boundary(self, seqno: Seqno) -> Seqno:
+        """Return the seqno before the large message in whose middle this one is, if all
+        of it up to here is kept; otherwise `seqno`."""
+        flags = self.marks.flags.get(seqno, 0)
+        if self.kept_marks is not None:
+            flags |= self.kept_marks.flags.get(seqno, 0)
+        fragment = self.ring.get(seqno) if flags & FRAGMENT and not flags & OOB else None
+        begin = begin_of(seqno, fragment) if fragment is not None else None
+        if begin is None or not precedes(self.ring.low, begin):
+            return seqno
+        return (begin - 1) % MODULUS
 
     def free(self) -> int:
         """Free what the application has finished: LOW rises. Return how many messages

@@ -19,6 +19,7 @@ from ringcast.errors import NotMemberError
 from ringcast.flags import STATE, Flag
 from ringcast.protocols.membership.messages import FAILED, HAS, NEEDS
 from ringcast.protocols.membership.state import StateTransfer, broken, parts
+from ringcast.protocols.stream import SHARES
 from ringcast.sim.network import MS
 from ringcast.stack import Giving, Instant, StateNews
 from ringcast.view import View
@@ -65,7 +66,15 @@ class Replica:
         if batch.dest is None and not batch.flags & Flag.OOB:
             sums, sender = self.content.checksums, batch.sender.incarnation
             for payload in batch.payloads:
-                sums[sender] = crc32(payload, sums.get(sender, 0))
+                if self._is_promised(payload):
+                    sums[sender] = crc32(payload, sums.get(sender, 0))
+
+    def _is_promised(self, payload: bytes) -> bool:
+        """Return whether a message is small enough for the state. One that may fill
+        more than a quarter of a window may be torn by the place."""
+        sizes, config = self.member.producer.fragment_sizes(payload), self.member.config
+        return len(sizes) == 1 or (len(sizes) <= config.capacity // SHARES
+                                   and len(payload) <= config.max_bytes // SHARES)
 
     def view(self, view: View) -> None:
         """Check the state at the place of a view, and name it anew."""

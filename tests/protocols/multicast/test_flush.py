@@ -936,6 +936,48 @@ def test_a_large_message_of_a_living_sender_may_have_a_view_in_its_middle(protoc
     assert [each.got(c, 2) for each in (a, b, c)] == [[bytes(3000)]] * 3
 
 
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("has_come", [2, 4])
+def test_a_joiner_gets_a_large_message_that_is_on_its_way_when_it_comes(protocol, has_come):
+    """The cut is before it, though fragments have come to a member and its application
+    has been given what is before them."""
+    network, membership, a, b = group(protocol, "AB")
+    parts = fragments_of(bytes(3000), 4, 600)
+    a.send(*numbered("A", 1, 3))
+    a.send(*parts[:has_come], flags=FRAGMENT)
+    network.run(2)
+    c = network.add("C")
+    reports = membership.prepare([a, b, c])
+    assert {report[a.incarnation] for report in reports.values() if a.incarnation in report} == {3}
+    membership.install(reports)
+    a.send(*parts[has_come:], flags=FRAGMENT)
+    membership.settle([a, b, c])
+    network.rest()
+    assert [each.got(a)[-1] for each in (a, b, c)] == [bytes(3000)] * 3
+    assert len(c.got(a)) == 1 and b.got(a) == a.got(a)
+    assert a.multicast.unacked() == 0
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_the_cut_is_behind_what_an_application_has_got_between_two_fragments(protocol):
+    """Another thread of the sender has sent it."""
+    network, membership, a, b = group(protocol, "AB")
+    parts = fragments_of(bytes(3000), 1, 600)
+    a.send(parts[0], flags=FRAGMENT)
+    a.send(b"between")
+    a.send(parts[1], flags=FRAGMENT)
+    network.run(2)
+    assert b.got(a) == [b"between"]
+    c = network.add("C")
+    reports = membership.prepare([a, b, c])
+    assert {report[a.incarnation] for report in reports.values() if a.incarnation in report} == {3}
+    membership.install(reports)
+    a.send(*parts[2:], flags=FRAGMENT)
+    membership.settle([a, b, c])
+    network.rest()
+    assert b.got(a) == [b"between", bytes(3000)] and c.got(a) == []
+
+
 def test_a_message_that_comes_late_from_the_crashed_sender_itself_counts():
     network, membership, a, b, c = group()
     network.delay = (1, 1)

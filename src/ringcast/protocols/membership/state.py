@@ -33,8 +33,9 @@ the other delivers after V.
 5. *Fail.* If the giver cannot give, or a part is missing, the other asks the
    coordinator for one more view (NEED), whose INSTALL names a giver again.
 
-Limits. A message to everybody in fragments on both sides of the place is neither in the
-state nor among the messages that follow. States of groups that become one differ.
+A cut is never in the middle of a large message (flush.py), unless that one may fill
+more than a quarter of a window: then it may be neither in the state nor among the
+messages that follow. States of groups that become one differ.
 """
 
 from collections import deque

@@ -5,9 +5,11 @@ Before a view is installed, its members agree on where each stream ends in the v
 before: its cut (membership/). Here is what the streams do about it.
 
 1. *Freeze.* When asked to prepare, a member reports up to where everything of each
-   stream has come; of its own stream, what it has sent. From then on it delivers
-   nothing beyond its report, and purges none of its own messages beyond it. Messages
-   come and go as ever. The cut of a stream is the highest report of all.
+   stream has come; of its own stream, what it has sent; of a large message in part,
+   nothing. From then on it delivers nothing beyond its report, and purges none of its
+   own messages beyond it. Messages come and go as ever. The cut of a stream is the
+   highest report of all. So a new member gets a large message whole that is on its way,
+   unless its sender has freed a part of it.
 
 2. *Install.* The view is installed at once, for acks, requests and windows. A new
    member acknowledges a stream from the cut on. The application sees the view at its
@@ -133,8 +135,8 @@ class Flush:
             for sender, window in layer.windows.items():
                 if window.stream not in self.unsettled:
                     streams[sender] = window.stream, window.come_up_to
-            self.reported = {sender: seqno for sender, (_, seqno) in streams.items()}
-            self.frozen = dict(streams.values())
+            self.frozen = {stream: stream.boundary(seqno) for stream, seqno in streams.values()}
+            self.reported = {sender: self.frozen[stream] for sender, (stream, _) in streams.items()}
         return dict(self.reported)
 
     def may_end_at(self, cut: Seqno) -> bool:
