@@ -486,6 +486,9 @@ MUTATIONS = [
     # ------------------------------------------------------------------------------- state transfer
     Mutation("let nobody begin without a state", "StateTransfer.install",
              "elif not said.giver and said.place == install.id:", "elif False:", REPLICAS),
+    Mutation("put a cut into the middle of a large message", "Flush.prepare",
+             "stream.boundary(seqno)", "seqno",
+             test=FLUSH + "test_a_joiner_gets_a_large_message_that_is_on_its_way_when_it_comes"),
 ]
 
 

@@ -10,7 +10,15 @@ from ringcast.address import Address
 from ringcast.config import configure
 from ringcast.errors import MessageTooLargeError
 from ringcast.flags import FRAGMENT, Flag
-from ringcast.protocols.frag import HEAD, SMALLEST, Reassembly, check_size, cut, rejoin
+from ringcast.protocols.frag import (
+    HEAD,
+    SMALLEST,
+    Reassembly,
+    begin_of,
+    check_size,
+    cut,
+    rejoin,
+)
 from ringcast.protocols.stream import Stream
 
 PAYLOAD = random.Random(1).randbytes(10_000)
@@ -28,6 +36,20 @@ def test_a_message_is_the_same_after_it_was_cut(bundle, size):
     assert all(len(fragment) + wire.MAX_DATAGRAM - wire.MAX_PAYLOAD <= max(bundle, 512)
                for fragment in fragments)
     assert fed(Reassembly(10_000, 1000), fragments) == [PAYLOAD[:size]]
+
+
+@pytest.mark.parametrize("first", [1, 2**64 - 2])
+def test_a_fragment_tells_where_its_message_begins_unless_it_is_the_last(first):
+    fragments = cut(PAYLOAD[:5000], first, 1500)
+    seqnos = [(first + index) % 2**64 for index in range(len(fragments))]
+    assert [begin_of(seqno, fragment) for seqno, fragment in zip(seqnos, fragments, strict=True)
+            ] == [first] * (len(fragments) - 1) + [None]
+
+
+@pytest.mark.parametrize("fragment", [b"", bytes(HEAD.size), HEAD.pack(7, 2, 5) + b"x"], ids=[
+    "empty", "head only", "something in between"])
+def test_a_fragment_that_does_not_tell_it_is_no_reason_to_guess(fragment):
+    assert begin_of(10, fragment) is None
 
 
 def test_oob_fragments_may_come_in_any_order_and_of_several_messages():
