@@ -155,6 +155,35 @@ def test_who_dies_takes_its_connections_along_and_a_new_life_gets_new_ones():
     assert fleet.log["B"][2:] == after and len(fleet.group.links.links) == 3
 
 
+@pytest.mark.parametrize("stack", ["mcast-tcp", "nakack2-tcp"])
+@pytest.mark.parametrize("names", ["AB", "ABC"])
+def test_nobody_is_excluded_for_a_connection_that_comes_again_late(names, stack):
+    """All pairs, one after the other. In a group of two nobody else could disagree."""
+    group = Cluster(names, stack=stack, refuses=True).start()
+    group.settle()
+    views = {name: group[name].views[-1] for name in names}
+    for lasts in (50, 200, 1000, 2000):
+        for pair in itertools.combinations(names, 2):
+            group.links.break_link(*pair, lasts * MS)
+            group[pair[0]].send(b"on its way")
+            group.run(lasts + 500)
+            group.settle()
+    assert group.links.num_broken == 4 * len(views) * (len(views) - 1) // 2
+    assert {name: group[name].views[-1] for name in names} == views
+    assert group.delivered() == len(names) * group.links.num_broken
+
+
+def test_only_the_dead_go_if_a_connection_between_others_comes_again_late():
+    group = Cluster("ABC", stack="mcast-tcp", refuses=True).start()
+    group.settle()
+    group.links.break_link("A", "B", 1000 * MS)
+    group["C"].crash()
+    group.run(1500)
+    group.settle()
+    assert all({"C"} == {*before.names} - {*after.names} for name in "AB"
+               for before, after in [group[name].views[-2:]])
+
+
 def test_nothing_is_broken_between_those_who_have_no_connection():
     fleet = Fleet()
     fleet.group.links.break_link("A", "X")

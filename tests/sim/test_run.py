@@ -58,7 +58,7 @@ def test_seeds_differ_in_kind():
 def test_over_connections_they_break_and_retransmission_is_switched_on_request():
     plans = [draw(seed, Settings(stack="nakack2-tcp", switches=3)) for seed in range(20)]
     kinds = Counter(action.what for plan in plans for action in plan.actions)
-    assert kinds["break"] > 20 and kinds["interval"] == 60
+    assert kinds["break"] > 20 and kinds["break for"] > 10 and kinds["interval"] == 60
     assert all(set(plan.network) == {"delay"} for plan in plans)
 
 
@@ -76,6 +76,7 @@ def test_a_run_counts_the_members_that_die_at_a_step():
     (Settings(duration=0), "duration"), (Settings(size=70_000), "at most 60000"),
     (Settings(options={"capacty": 3}), "capacity"),
     (Settings(stack="nakack2-udp", switches=1), "always retransmits"),
+    (Settings(outages=1), "leave out outages"),
 ])
 def test_what_cannot_be_simulated_is_a_mistake_of_the_caller(settings, says):
     with pytest.raises(ConfigError, match=says):

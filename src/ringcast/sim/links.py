@@ -4,8 +4,10 @@ nothing and keeps the order until it breaks.
 Each pair of incarnations has a link. Its connection breaks when one of them dies, when
 the network between them is cut, and when a fault says so. Then what was on its way is
 lost, and also what an end sends that has not noticed the break. As soon as the network
-allows it there is a new connection. One end knows of it first; what it sends at once
-reaches the other end just after that one knows too.
+allows it there is a new connection, unless a fault says that the first dial gets lost.
+One end knows of it first; what it sends at once reaches the other end just after that
+one knows too. That a connection broke is no news for anybody: only a dial that is
+refused shows that a process is gone.
 """
 
 from dataclasses import dataclass, field
@@ -57,8 +59,9 @@ class Links:
                 self._try_soon(member, other)
 
     def died(self, member: "Member") -> None:
-        """Remove the links of a member that died. The others notice at once if its
-        connections stood and the group refuses, else at some time."""
+        """Remove the links of a member that died. If its connections stood, the others
+        dial at once, and a group that refuses lets them notice; else they notice at
+        some time."""
         for pair in [pair for pair in self.links if member.incarnation in pair]:
             link = self.links.pop(pair)
             other, = pair - {member.incarnation}
@@ -96,7 +99,10 @@ class Links:
     # ------------------------------------------------------------------------ making and breaking
 
     def _try_soon(self, a: "Member", b: "Member") -> None:
-        self.cluster.at(self.cluster.now + self.until_tried(), self._try, a, b)
+        self._try_after(self.until_tried(), a, b)
+
+    def _try_after(self, nanoseconds: int, a: "Member", b: "Member") -> None:
+        self.cluster.at(self.cluster.now + nanoseconds, self._try, a, b)
 
     def _try(self, a: "Member", b: "Member") -> None:
         """Connect two members, or try again soon if the network is cut."""
@@ -123,9 +129,9 @@ class Links:
             end.arrives = max(end.arrives, self.cluster.now)
             member.linked(other.incarnation)
 
-    def break_link(self, a: str, b: str) -> None:
+    def break_link(self, a: str, b: str, lasts: int = 0) -> None:
         """Break the connection between the present incarnations of these two. One end
-        may notice it late."""
+        may notice it late. They connect again after `lasts` nanoseconds, 0: soon."""
         members = [self.cluster.members[name] for name in (a, b) if name in self.cluster.members]
         if len(members) < 2:
             return
@@ -136,7 +142,7 @@ class Links:
             for incarnation, end in link.ends.items():
                 if self.notices(incarnation):
                     end.number = 0
-            self._try_soon(*members)
+            self._try_after(lasts or self.until_tried(), *members)
 
     def break_all_cut(self) -> None:
         """Break the connections over links of the network that are cut."""

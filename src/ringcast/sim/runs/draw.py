@@ -23,6 +23,7 @@ from ringcast.sim.runs.faults import (
     breaks,
     faults,
     forged_refusals,
+    outages,
     switches,
 )
 from ringcast.sim.runs.load import large_messages, multicast_load, unicast_load
@@ -80,9 +81,12 @@ def draw(seed: int, settings: Settings) -> Plan:
         actions += breaks(rng, names, settings, duration)
     if stack.may_skip_retransmission:
         actions += switches(Random(f"{seed} switches"), names, settings, duration)
+    late = outages(Random(f"{seed} outages"), names, settings, duration, suspicion) if (
+        stack.is_lossless) else []
+    actions += late
     of_refusals = Random(f"{seed} refusals")
     refuses = of_refusals.random() < 0.5
-    if refuses and longest <= MOST_DELAY:
+    if refuses and longest <= MOST_DELAY and not late:      # who is refused must be able to answer
         actions += forged_refusals(of_refusals, names, duration)
     return Plan(
         seed=seed, names=names, stack=settings.stack, options=options, network=network,

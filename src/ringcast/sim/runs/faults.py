@@ -4,6 +4,7 @@ Most functions draw the actions of one kind of fault. `names` are the members, a
 `duration` is the length of the part of the run that has faults, in nanoseconds.
 """
 
+from itertools import combinations
 from random import Random
 
 from ringcast.sim.network import MS, Direction
@@ -151,6 +152,17 @@ def breaks(rng: Random, names: str, settings: Settings, duration: int) -> list[A
             actions.append(Action(at, "break", value=pair))
             at = min(duration - 1, at + rng.randrange(100 * MS))
     return actions
+
+
+def outages(rng: Random, names: str, settings: Settings, duration: int,
+            suspicion: int) -> list[Action]:
+    """Break connections that come again late, as if the first dial had got lost, but
+    before anybody is silent for too long: nobody may be excluded for it."""
+    pairs = list(combinations(names, 2))
+    wanted = min(pick(settings.outages, rng.choice([0, 0, 1, 3, 10])), len(pairs))
+    return [Action(rng.randrange(duration), "break for",
+                   value=[*pair, rng.randrange(1, suspicion // 2)])
+            for pair in rng.sample(pairs, wanted)]
 
 
 def switches(rng: Random, names: str, settings: Settings, duration: int) -> list[Action]:

@@ -51,7 +51,7 @@ NETWORK_COUNTERS = ("num_lost", "num_cut", "num_duplicated", "num_reordered", "n
                     "num_clogged", "num_congested", "num_in_pieces")
 # Actions for which no member that is alive may be suspected.
 NO_CAUSE = {"send", "send unicast", "stop sending", "leave", "crash", "crash at", "restart", "hide",
-            "show", "refuse"}
+            "show", "refuse", "break for"}
 
 
 class Outcome(msgspec.Struct, kw_only=True):
@@ -121,7 +121,7 @@ class Run:
             network.cut |= set(value)
             if links is not None:
                 links.break_all_cut()
-        elif action.what == "break":
+        elif action.what in ("break", "break for"):
             assert links is not None
             links.break_link(*value)
         elif action.what == "mend":

@@ -69,6 +69,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     stack: Annotated[str, Help(f"The stack of the group: {', '.join(NETWORKED)}.",
                                True)] = "mcast-udp"
     breaks: Annotated[int | None, times("a connection breaks, on a stack over TCP")] = None
+    outages: Annotated[int | None, times("a connection breaks and comes again late, at most once "
+                                         "between two members")] = None
     switches: Annotated[int | None, Help("How often in a run a member switches retransmission off "
                                          "or on, on a stack that may do without.", "0")] = None
     threads: Annotated[int | None, Help("Threads of each member that send to one destination; "
@@ -97,7 +99,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
                 raise ConfigError(f"{name} is a probability of 0 or more and less than 1, "
                                   f"not {value}")
         for name in (*FAULTS, "messages", "size", "delay", "unicast", "large", "splits", "breaks",
-                     "switches", "threads", "steady", "durable"):
+                     "outages", "switches", "threads", "steady", "durable"):
             number = getattr(self, name)
             if number is not None and number < 0:
                 raise ConfigError(f"{name} cannot be {number}")
@@ -125,8 +127,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             if is_lossless and getattr(self, name):
                 raise ConfigError(f"{name} is for datagrams; the connections of {self.stack} lose "
                                   "nothing, but they break: give breaks")
-        if self.breaks and not is_lossless:
-            raise ConfigError(f"{self.stack} has no connections that could break; leave out breaks")
+        for name in ("breaks", "outages"):
+            if getattr(self, name) and not is_lossless:
+                raise ConfigError(f"{self.stack} has no connections that could break; leave out "
+                                  f"{name}")
         if self.switches and not STACKS[self.stack].may_skip_retransmission:
             raise ConfigError(f"{self.stack} always retransmits; leave out switches")
         configure(self.options, self.stack)

@@ -12,7 +12,7 @@ import msgspec
 
 from ringcast.config import configure, nanoseconds
 from ringcast.sim.network import MS
-from ringcast.sim.runs.faults import SECOND, breaks, faults
+from ringcast.sim.runs.faults import SECOND, breaks, faults, outages
 from ringcast.sim.runs.load import unicast_load
 from ringcast.sim.runs.plan import Action, Plan, Start
 from ringcast.sim.runs.settings import FAULTS, NAMES, RATES, STEADY, Settings, pick
@@ -39,14 +39,16 @@ def steady_plan(seed: int, settings: Settings) -> Plan:
     in_flight = window * (size + 100) * SECOND // bandwidth         # time of a window on the wire
     duration = end + 10 * nanoseconds(config.scan_interval) + 10 * delay + len(names) * in_flight
     network: dict[str, Any] = {name: getattr(settings, name) or 0.0 for name in RATES}
-    timed = (*FAULTS, "unicast", "large", "splits", "breaks")
+    timed = (*FAULTS, "unicast", "large", "splits", "breaks", "outages")
     asked = msgspec.structs.replace(settings, **{name: getattr(settings, name) or 0
                                                  for name in timed})
-    actions = faults(rng, names, asked, end, nanoseconds(config.suspect_timeout))
+    suspicion = nanoseconds(config.suspect_timeout)
+    actions = faults(rng, names, asked, end, suspicion)
     actions += unicast_load(rng, names, asked, end)
     if STACKS[settings.stack].is_lossless:
         network = {}
         actions += breaks(rng, names, asked, end)
+        actions += outages(rng, names, asked, end, suspicion)
     for name in names[:settings.senders]:
         actions += steady_load(name, rate, begin, end, size, plenty)
     return Plan(

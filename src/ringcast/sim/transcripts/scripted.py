@@ -147,26 +147,25 @@ class ScriptedLinks(Links):
     """Connections without chance: they are made at once. Of two members the first in
     the list knows of it first, the other one after the delay of the network.
 
-    A script that breaks a connection says when there is a new one (`again`), how much
-    later the second member knows of that (`lag`), and who does not notice the break
-    (`blind`).
+    A script that breaks a connection says how much later the second member knows of
+    the new one (`lag`), and who does not notice the break (`blind`).
     """
 
     def __init__(self, cluster: "ScriptedCluster") -> None:
         super().__init__(cluster, Random(0))
-        self.again = self.lag = 0
+        self.lag = 0
         self.blind: set[int] = set()
 
     def sever(self, a: str, b: str, again: int, lag: int, blind: set[int]) -> None:
         """Break the connection between two members."""
-        self.again, self.lag, self.blind = again, lag, blind
+        self.lag, self.blind = lag, blind
         broken = self.num_broken
-        self.break_link(a, b)
-        self.again, self.blind = 0, set()
+        self.break_link(a, b, again)
+        self.blind = set()
         assert self.num_broken > broken
 
     def until_tried(self) -> int:
-        return self.again or MS
+        return MS
 
     def in_order(self, a: Member, b: Member) -> tuple[Member, Member]:
         names = self.cluster.names
