@@ -638,33 +638,34 @@ def link_by_hand(a, peer, physical):
     run(a, until=lambda: a.count("links") == 1)
 
 
+@pytest.mark.parametrize("put_first", [False, True])
 @pytest.mark.parametrize("is_reset", [False, True])
-def test_a_process_that_dies_shows_at_the_end_of_its_link(member, handmade, passive, is_reset):
-    """Its listener lives on, so that only the link tells."""
+def test_a_member_whose_link_ended_is_dialed_and_is_not_reported(
+        member, handmade, passive, is_reset, put_first):
+    """Its machine takes the dial, but it does not answer: nothing says that it is
+    gone."""
     a = member(1, **passive)
     peer = handmade(2, a)
     with socket.create_server(("127.0.0.1", 0)) as server:
         link_by_hand(a, peer, where(server))
+        peer.socket.sendall(frame(2, b"there"))
+        run(a, until=lambda: a.payloads() == [b"there"])
         if is_reset:
             peer.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         peer.socket.close()
-        run(a, until=lambda: a.refused)
-    assert a.refused == [2]
-
-
-@pytest.mark.parametrize("is_reset", [False, True])
-def test_a_put_that_meets_the_end_first_does_not_hide_it(member, handmade, passive, is_reset):
-    a = member(1, **passive)
-    peer = handmade(2, a)
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        link_by_hand(a, peer, where(server))
-        if is_reset:
-            peer.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        peer.socket.close()
-        while a.transport._links[2].is_up and not a.count("unsent_bytes"):
+        while put_first and a.transport._links[2].is_up:
             a.put(b"anybody?", 2)               # the second one is answered with a reset
-        run(a, until=lambda: a.refused)
-    assert a.refused == [2]
+        dials = a.count("dials")
+        run(a, until=lambda: a.count("links_lost") == 1)
+        a.step()
+        assert a.count("dials") == dials + 1    # at once
+        with server.accept()[0] as dialed:
+            again = Handmade(peer.group, 2, dialed)
+            again.socket.sendall(again.record(Kind.HELLO, 0))
+            number = again.hear_record(a).number
+            again.socket.sendall(again.record(Kind.ACCEPT, number))
+            run(a, until=lambda: a.count("links_made") == 2)
+    assert a.refused == []
 
 
 def test_the_end_of_a_member_ends_a_poll_that_waits_for_ever(member):
@@ -697,6 +698,13 @@ def test_where_this_member_itself_answers_the_former_one_is_gone(member, passive
     assert a.refused == [7]
 
 
+def test_where_a_member_of_another_group_answers_the_former_one_is_gone(member, passive, place):
+    a, b = member(1, **passive), member(2, **passive, group=place["group"] ^ 1)
+    a.transport.connect({7: b.transport.physical})
+    run(a, b, until=lambda: a.refused)
+    assert a.refused == [7]
+
+
 def test_a_link_that_this_side_cuts_is_no_refusal(member, passive, impatient):
     """For whatever reason: here an exception of a signal handler."""
     a, b = member(1, **passive), member(2, **passive)
@@ -720,15 +728,14 @@ def test_who_is_not_in_the_table_is_not_reported(member):
 def test_who_comes_back_before_somebody_asks_is_not_reported(member, handmade, passive):
     a = member(1, **passive)
     peer, back = handmade(2, a), handmade(2, a)
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        link_by_hand(a, peer, where(server))
-        assert back.hear_record(a).kind == Kind.HELLO
-        peer.socket.close()
+    link_by_hand(a, peer, nowhere())
+    assert back.hear_record(a).kind == Kind.HELLO
+    peer.socket.close()
+    while not a.transport._dialing.has_gone:
         a.transport.poll(None)
-        assert a.transport._dialing.has_gone
-        back.socket.sendall(back.record(Kind.PROPOSE, 2))
-        while not a.transport.links():
-            a.transport.poll(200_000)
+    back.socket.sendall(back.record(Kind.PROPOSE, 2))
+    while not a.transport.links():
+        a.transport.poll(200_000)
     assert a.transport.refused() == []
 
 

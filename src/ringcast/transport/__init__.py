@@ -87,11 +87,10 @@ class Transport(Protocol):
         """Return the members of the routes whose process seems to be gone, since the
         last call.
 
-        A datagram to them was refused (UDP: ICMP port unreachable), or their end of the
-        connection was closed or reset, or nobody or somebody else answers where they
-        listened (TCP). It is a hint, which others verify: a stranger can forge ICMP,
-        and a member closes a connection to a peer that is too slow. `poll` returns
-        early when there is such a hint.
+        A datagram to them was refused (UDP: ICMP port unreachable), or nobody or
+        somebody else answers where they listened (TCP). A connection that ended is no
+        reason: the transport makes it again. It is a hint, which others verify: a
+        stranger can forge ICMP. `poll` returns early when there is such a hint.
         """
 
     def put(self, packets: Sequence[tuple[int, Buffer]]) -> None:

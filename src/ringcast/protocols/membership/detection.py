@@ -8,11 +8,11 @@ watch it and are not suspected themselves suspect it. If a suspicion stays alone
 path between the two is broken in one direction, and the one who suspects must go; but
 if it coordinates the view, the other.
 
-A process that is gone refuses datagrams, or its connection is closed. Then it is probed
-at once, and nobody waits for suspect_timeout. Multicasts are never refused, so each
-member also says ALIVE to the next one of the view alone, in a small group several times
-in heartbeat_interval. Nobody is suspected by a refusal alone, because anybody can forge
-one.
+A process that is gone refuses datagrams and dials. Then it is probed at once, and
+nobody waits for suspect_timeout. Multicasts are never refused, so each member also says
+ALIVE to the next one of the view alone, in a small group several times in
+heartbeat_interval. Nobody is suspected by a refusal alone, because anybody can forge
+one. A connection that ended shows nothing: if it is not made again, silence decides.
 
 My own lateness is no reason to suspect others. If my turn comes much later than it
 should, I was paused: I begin to listen anew, and am more patient for a while.
@@ -108,7 +108,7 @@ class Detection:
                 self._tell(now)
 
     def refuse(self, member: int, now: Instant) -> None:
-        """Note that a datagram to a member was refused, or its connection closed."""
+        """Note that a datagram or a dial to a member was refused."""
         if member not in self.layer.members or member in self.silent:
             return
         probing = self.probing.get(member)

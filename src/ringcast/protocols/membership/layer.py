@@ -198,7 +198,7 @@ class Membership(Layer):
         self._step(now)
 
     def refused(self, member: int, now: Instant) -> None:
-        """A datagram to a member was refused: its process may be gone."""
+        """A datagram or a dial to a member was refused: its process may be gone."""
         if self.is_open:
             self.detection.refuse(member, now)
             self._step(now)

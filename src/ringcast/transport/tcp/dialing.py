@@ -8,8 +8,10 @@ there that the table does not have yet. Candidates come from an option. Places t
 sought come and go while the member runs; each is dialed with a backoff of its own until
 a member that is there has a link.
 
-If nobody listens where a member of the table listened, or another member answers there,
-its process seems to be gone.
+If nobody listens where a member of the table listened, or somebody else answers there,
+its process seems to be gone. A link that ended proves nothing: whatever is between the
+two may have cut it. So the member is dialed at once, which a machine without the
+process refuses at once.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ SEARCH_FIRST, SEARCH_LAST = 50 * MILLISECOND, 500 * MILLISECOND
 SEARCH_LATER = 5_000 * MILLISECOND
 
 # Shortest and longest time between two dials of one member.
-REDIAL_FIRST, REDIAL_LAST = 20 * MILLISECOND, 1_000 * MILLISECOND
+REDIAL_FIRST, REDIAL_LAST = 5 * MILLISECOND, 1_000 * MILLISECOND
 
 # Shortest and longest time between two dials of a place that is sought.
 SEEK_FIRST, SEEK_LAST = 50 * MILLISECOND, 5_000 * MILLISECOND
@@ -126,17 +128,13 @@ class Dialing:
 
     def on_answer(self, endpoint: HostPort, member: int) -> None:
         """Note which member answered at an address that was dialed; 0: nobody listens
-        there. Members of the table that should be there are gone."""
+        there, or no member of the group. Members of the table that should be there are
+        gone."""
         if member:
             self.on_found(endpoint, member)
         for each, where in self._routes.items():
             if where == endpoint and each != member and not self.peer(each).is_linked:
                 self._gone[each] = None
-
-    def on_ended_by_peer(self, member: int) -> None:
-        """Note that the other end closed or reset the link to a member."""
-        if member in self._routes:
-            self._gone[member] = None
 
     def on_link(self, member: int) -> None:
         """Note that a member has a new link: it is there."""

@@ -247,6 +247,8 @@ class Handshaking:
     def _on_record(self, shake: Handshake, record: Record | None,
                    linked: Collection[int]) -> Agreement | None:
         if record is None:
+            if shake.dialed:                            # a member of another group, say
+                self._dialing.on_answer(shake.dialed, 0)
             self._close_handshake(shake, "handshakes_refused")
         elif record.member == self._member:
             self._on_self_connection(shake)

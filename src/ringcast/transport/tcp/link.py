@@ -7,7 +7,6 @@ bound cuts the link; nothing else drops bytes of a link that is up.
 
 from __future__ import annotations
 
-import errno
 import select
 import socket
 import threading
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
 READ = 256 << 10        # bytes taken from one link in one poll; 128 KiB .. 1 MiB were equally fast
 SPARE_BUFFERS = 8       # kept while nobody reads into them
 GATHER = 1024           # buffers of one sendmsg (IOV_MAX)
-ENDED_BY_PEER = (errno.ECONNRESET, errno.EPIPE)
 
 _HEAD = Struct("<I8xQ")                 # a frame's length, and the sender in its datagram's header
 _LENGTH = Struct("<I")
@@ -61,7 +59,6 @@ class Link:
         self.endpoint = endpoint
         self.is_up = True               # accepts frames to send; once False, it stays False
         self.is_slow = False            # it was cut because its queue was full
-        self.is_ended_by_peer = False   # the other end closed or reset it
         self.lost_bytes = 0             # that were queued when it ended
         self.frames_sent = self.bytes_sent = 0
         self.has_received = False       # any bytes, ever
@@ -124,8 +121,7 @@ class Link:
             return self.socket.sendmsg(buffers, (), socket.MSG_NOSIGNAL)
         except BlockingIOError:
             return 0
-        except OSError as error:
-            self._note_end(error)
+        except OSError:
             self._cut()
             return 0
 
@@ -157,12 +153,6 @@ class Link:
         with suppress(OSError):
             self.socket.shutdown(socket.SHUT_RDWR)
 
-    def _note_end(self, error: OSError | None) -> None:
-        """Note that the connection ended, with an error or without, unless this side
-        has ended it. A peer that only does not answer any more has not ended it."""
-        if self.is_up and (error is None or error.errno in ENDED_BY_PEER):
-            self.is_ended_by_peer = True
-
     def _drop_queue(self) -> None:
         self._queue.clear()
         self.lost_bytes += self._unsent
@@ -193,11 +183,9 @@ class Link:
             count = self.socket.recv_into(buffer.writable[self._end:])
         except BlockingIOError:
             return True
-        except OSError as error:
-            self._note_end(error)
+        except OSError:
             return False
         if not count:
-            self._note_end(None)
             return False
         self._end += count
         self.has_received = True

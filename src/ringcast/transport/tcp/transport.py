@@ -304,7 +304,8 @@ class TcpTransport(RefCountedTransport):
         return news
 
     def refused(self) -> list[int]:
-        """See `Transport.refused`. A link that this side has cut is no refusal."""
+        """See `Transport.refused`. A link that ended is no refusal, whoever ended it:
+        its member is dialed at once, and only that dial can be refused."""
         return self._dialing.take_gone()
 
     def poll(self, timeout_ns: int | None, expecting: bool = False) -> list[memoryview]:
@@ -406,8 +407,6 @@ class TcpTransport(RefCountedTransport):
             self._dialing.peer(link.peer).attempts = 0
         if not well:
             self._counters["frames_refused"] += well is None
-            if link.is_ended_by_peer:
-                self._dialing.on_ended_by_peer(link.peer)
             self._remove_link(link)
 
     # --------------------------------------------------------------------------------------- timers
