@@ -119,11 +119,9 @@ class Endpoint:
         last datagrams came before. `emptied` says that nothing more had arrived."""
         if links:
             self.stack.linked(links, now)
-        if datagrams:
-            self.stack.receive(datagrams, now)
+        self.stack.receive(datagrams, now, emptied)
         if refused:
             self.stack.refused(refused, now)
-        self.stack.num_emptied += emptied
 
     def finish(self, batches: Iterable[Batch], now: Instant) -> bool:
         """Note what the application has finished, so that it can be acknowledged. If

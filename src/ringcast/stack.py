@@ -293,7 +293,7 @@ class Stack:
         self.effects = Effects()
         self.malformed = 0
         self.not_for_me = 0
-        self.num_emptied = 0            # times that nothing more had arrived, so all was handled
+        self.num_emptied = 0            # how often all that had arrived was handled
         self.layers = list(layers)
         self._delivering = [layer for layer in layers if type(layer).deliver is not Layer.deliver]
         self._timed = [layer for layer in layers if type(layer).deadline is not Layer.deadline]
@@ -350,9 +350,11 @@ class Stack:
                                   msgspec.msgpack.encode(body))
         return Packet(kind, self.local.incarnation, dest, data)
 
-    def receive(self, datagrams: "Sequence[Buffer]", now: Instant) -> None:
+    def receive(self, datagrams: "Sequence[Buffer]", now: Instant, emptied: bool = True) -> None:
         """Pass datagrams from the network to the layers. Datagrams that are damaged, of
-        another group or not for this member are counted and dropped."""
+        another group or not for this member are counted and dropped. `emptied` says
+        that nothing more had arrived."""
+        self.num_emptied += emptied
         packets, local = [], self.local.incarnation
         for datagram in datagrams:
             header = wire.open_datagram(datagram, self.group)

@@ -16,7 +16,7 @@ from ringcast.protocols.budget import ReceiveBudget
 from ringcast.protocols.membership import Membership
 from ringcast.protocols.membership.ends import Ends
 from ringcast.protocols.membership.state import StateTransfer
-from ringcast.protocols.multicast.base import HIGHEST, Multicast
+from ringcast.protocols.multicast.base import Multicast
 from ringcast.protocols.multicast.mcast import Mcast
 from ringcast.protocols.multicast.nakack2 import Nakack2
 from ringcast.protocols.multicast.stable import Stable
@@ -79,10 +79,9 @@ class StackSpec:
         return self.votes and self.is_lossless
 
 
-# Kinds that carry messages, and the one that announces them: if it passed them, their
-# receivers would ask for what waits in their sockets. Everything else passes these.
+# Kinds that carry messages. Everything else passes them.
 BULK = frozenset(int(kind) for layer in (Mcast, Nakack2, Unicast3, Unreliable)
-                 for kind in layer.kinds if kind.measured != "control" or kind == HIGHEST)
+                 for kind in layer.kinds if kind.measured != "control")
 
 
 def open_udp(group: str, member: int, config: Config) -> Transport:

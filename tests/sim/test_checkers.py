@@ -122,11 +122,11 @@ def test_room_made_of_what_the_application_has_not_finished(linked):
 
 
 def test_a_request_where_nothing_is_retransmitted(linked):
-    linked["B"].multicast.windows[linked["A"].incarnation].ring.announce(12)
-    look = linked["B"].multicast.ask
+    sender, layer = linked["A"].incarnation, linked["B"].multicast
+    layer.windows[sender].ring.announce(12)
     with broken("mode", "kind 6"):
         for _ in range(2):
-            look(linked["A"].incarnation, linked["B"].multicast.windows[linked["A"].incarnation], 0)
+            layer.ask(sender, layer.windows[sender], 0, True)
         linked["B"].turn()
 
 

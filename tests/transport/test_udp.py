@@ -20,8 +20,6 @@ from ports import free_port
 from ringcast._core import sockets
 from ringcast.address import EVERYONE
 from ringcast.errors import ClosedError, ConfigError, TransportError
-from ringcast.protocols.multicast.base import DATA, HIGHEST
-from ringcast.stacks import BULK
 from ringcast.transport.udp import UdpTransport
 
 pytestmark = pytest.mark.udp
@@ -96,14 +94,6 @@ def test_what_is_no_bulk_passes_all_bulk_that_waits(member):
     assert came[:2] == [b"RC\2\3control", b""] and came[2:] == bulk[:len(came) - 2]
     assert came[2:] + drain(b) == [*bulk, b"RC\2\2repeat"]
     assert b.emptied
-
-
-def test_an_announcement_does_not_pass_the_messages_that_it_announces(member):
-    """Otherwise receivers ask for what waits in their sockets, and get it twice."""
-    a, b = member(), member(bulk=BULK)
-    sent = [b"RC\2%c%d" % (DATA, number) for number in range(40)] + [b"RC\2%c" % HIGHEST]
-    a.put([(EVERYONE, each) for each in sent])
-    assert drain(b) == sent
 
 
 def test_a_unicast_reaches_its_member_alone(member):

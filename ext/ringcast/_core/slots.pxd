@@ -15,6 +15,7 @@ cdef extern from * nogil:
     uint32_t lowest_bit "__builtin_ctz"(uint32_t)
     uint32_t leading_zeros "__builtin_clz"(uint32_t)
     uint32_t count_bits "__builtin_popcount"(uint32_t)
+    void prefetch "__builtin_prefetch"(const void *)
 
 
 cdef inline uint32_t ones(uint64_t count) noexcept nogil:
@@ -49,6 +50,8 @@ cdef inline uint32_t unpack(PyObject **slots, uint32_t mask, PyObject **out) noe
 cdef inline uint64_t payload(PyObject **items, uint64_t count) noexcept nogil:
     """Add up the bytes of payload. Only `bytes` objects count (decision 7)."""
     cdef uint64_t total = 0, k
+    for k in range(count):              # what was kept for long has left the caches
+        prefetch(items[k])
     for k in range(count):
         if is_bytes(items[k]):
             total += bytes_size(items[k])

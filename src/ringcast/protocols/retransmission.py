@@ -7,10 +7,10 @@ should have come, whatever else arrives. The receiver learns how long repeats ta
 TCP learns its retransmission timeout (RFC 6298). Time is counted in scans, so that a
 machine that slept has not missed anything.
 
-An announcement by another member (STABILITY) may overtake the messages that it
-announces, which then wait in the socket. So the end of a stream that was only announced
-is asked for if it began with the same seqno at the scan before, and the socket has been
-empty since: as long as it moves, messages come.
+An announcement (HIGHEST, STABILITY) may overtake the messages that it announces, which
+then wait in the socket. So the end of a stream that was only announced is asked for if
+it began with the same seqno at the scan before, and the socket has been empty since: as
+long as it moves, messages come.
 
 A sender repeats what is asked for, if it was sent and is not purged. Repeats are paced:
 they may take as many bytes as were acknowledged since, and a little in each interval,

@@ -241,6 +241,23 @@ def test_decision_9_only_a_gap_seen_before_is_asked_for():
     assert counters(group["B"]).xmit_reqs_sent == 0
 
 
+@pytest.mark.parametrize("stack", ["mcast-udp", "nakack2-udp"])
+def test_what_is_announced_is_asked_for_when_the_socket_was_empty(stack):
+    group = cluster("AB", stack=stack)
+    group["A"].send(*payloads("A", 1, 5))
+    group.settle()
+    b, layer = group["B"], group["B"].multicast
+    ring = window(group, "B", "A").ring
+    ring.announce(ring.hr + 5)
+    asked = layer.counters.xmit_reqs_sent
+    for _ in range(8):
+        layer.tick(b.now)               # no turn before it has emptied the socket
+    assert layer.counters.xmit_reqs_sent == asked
+    b.stack.num_emptied += 1
+    layer.tick(b.now)
+    assert layer.counters.xmit_reqs_sent == asked + 1
+
+
 def test_decision_9_a_request_is_bounded_by_a_datagram():
     group = cluster("AB", capacity=20_000, max_bundle_size=512)
     lost = itertools.cycle([True, False])

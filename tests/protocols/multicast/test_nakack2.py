@@ -242,22 +242,6 @@ def test_over_udp_what_waits_is_bounded_in_messages():
     assert group["A"].multicast.counters.num_queue_dropped == 99 - 9
 
 
-def test_what_stability_announces_is_asked_for_when_the_socket_was_empty():
-    group = cluster(**UDP, xmit_interval=3)
-    group["A"].send(*payloads("A", 1, 5))
-    group.settle()
-    layer, stack = group["B"].multicast, group["B"].stack
-    ring = window(group, "B", "A").ring
-    ring.announce(ring.hr + 5)
-    asked = layer.counters.xmit_reqs_sent
-    for _ in range(8):
-        layer.tick(group["B"].now)              # each after a turn that left something
-    assert layer.counters.xmit_reqs_sent == asked
-    stack.num_emptied += 1
-    layer.tick(group["B"].now)
-    assert layer.counters.xmit_reqs_sent == asked + 1
-
-
 def test_damaged_datagrams_do_not_wait():
     group = cluster(**UDP, xmit_interval=3)
     stack = group["A"].stack

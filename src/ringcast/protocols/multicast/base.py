@@ -127,6 +127,7 @@ class Multicast(Rules):
         self.oob = EarlyDeliveries(config.capacity)
         self.pace = Pace()
         self.next_scan: Instant | None = None           # the deadline
+        self.num_emptied = 0                            # see Stack; at the last scan
         self.backoff = Backoff()                        # of HIGHEST
         self.turn = 0                                   # whose window delivers first
         self.told_low = offset                          # LOW in our last HIGHEST
@@ -421,8 +422,12 @@ class Multicast(Rules):
         self.told_low = window.ring.low
         return Highest(window.sent, window.ring.low, self.view_id)
 
-    def ask(self, sender: int, window: ReceiveWindow, now: Instant,
-            socket_was_empty: bool = True) -> None:
+    def socket_was_empty(self) -> bool:
+        """Return whether the socket was empty at some time since the last scan."""
+        before, self.num_emptied = self.num_emptied, self.stack.num_emptied
+        return self.num_emptied != before
+
+    def ask(self, sender: int, window: ReceiveWindow, now: Instant, socket_was_empty: bool) -> None:
         """Send the sender an XMIT-REQ for what is missing."""
         missing = window.gaps.scan(window.ring, socket_was_empty)
         for ranges in requests(missing, self.config.max_datagram):

@@ -243,8 +243,9 @@ class Mcast(Multicast):
         """Scan the windows: every xmit_interval, while anything is missing,
         unacknowledged or unanswered."""
         self.next_scan = None
+        was_empty = self.socket_was_empty()
         for sender, window in self.windows.items():
-            self.ask(sender, window, now)
+            self.ask(sender, window, now, was_empty)
             if window.stream.scan(now):
                 self._count_finished(window.stream)
             if window.stream.unacked_messages:

@@ -70,7 +70,6 @@ class Nakack2(Multicast):
         self.queue = BecomeServerQueue(self._queue_bound(), QUEUES * config.max_bytes)
         self.resyncs = Resyncs(self)
         self.unreported_bytes = 0                  # finished since the last vote, of all streams
-        self.num_emptied = 0                       # see Stack; at the last scan
 
     def make_window(self, offset: Seqno, capacity: int, max_bytes: int) -> Window:
         if self.config.use_ring_buffer:
@@ -291,8 +290,7 @@ class Nakack2(Multicast):
         """Scan the windows: every xmit_interval while anything is missing or not
         stable; without retransmission, while a gap stalls a window."""
         self.next_scan = None
-        was_empty = self.stack.num_emptied != self.num_emptied
-        self.num_emptied = self.stack.num_emptied
+        was_empty = self.socket_was_empty()
         for sender, window in self.windows.items():
             if self.retransmits:
                 self.ask(sender, window, now, was_empty)
