@@ -222,8 +222,10 @@ class StateTransfer(Layer):
         elif not said.giver and said.place == install.id:       # there is no state
             self._lose_attempt(0, install.id)
             self._accept()
+        elif said.giver and (said.giver, said.place) != (self.giver, self.place):
+            self._fail()                # we have given that attempt up since our report
         else:
-            if (said.giver, said.place) != (self.giver, self.place):
+            if said.giver != self.giver:
                 self._lose_attempt(0, 0)
             elif not self.giver:
                 self._drop_before(install.id + 1)
