@@ -150,6 +150,8 @@ class Stream:
                 deliveries.append(Batch(self.sender, seqno, [payload], view_id, self.dest, flags,
                                         self, sent_at))
                 handed += 1
+            elif not self.reassembly and seqno == (self.offset + 1) % MODULUS:
+                self.offset = seqno     # the rest of a message that began before the stream
             seqno = (seqno + 1) % MODULUS
         return handed
 

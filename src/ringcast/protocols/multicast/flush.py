@@ -270,7 +270,7 @@ class Flush:
             stream = self.layer.open_stream(owed.sender, place)
             gone = self.departed[origin] = Departed(stream, Gaps(place), cut=place)
         gone.parts, gone.is_held = (*gone.parts, *owed.parts), True
-        gone.cut = later(gone.cut, reach(gone.parts, gone.come_up_to))
+        gone.cut, gone.whole = later(gone.cut, reach(gone.parts, gone.come_up_to)), None
         gone.ring.max_bytes = max(gone.ring.max_bytes, MOST_ROOM * self.layer.config.max_bytes)
         gone.ring.announce(gone.cut)
         gone.gaps.tail = announced(gone.ring)
