@@ -314,7 +314,11 @@ def test_the_lives_of_durable_members_miss_nothing(stack, first):
     ("mcast-tcp", 61),                          # it had heard the sender after its report
     ("mcast-udp", 53),                          # a cut was in the middle of a large message
     ("mcast-udp", 50),                          # which here is larger than the window
-    ("nakack2-tcp", 58)])                       # all who had the state were dead
+    ("nakack2-tcp", 58),                        # all who had the state were dead
+    ("mcast-udp", 4054), ("nakack2-udp", 4081),     # it had the rest of a message, and said so
+    ("nakack2-tcp", 1005),                      # what it got of a departed sender later
+    ("nakack2-tcp", 1048),                      # the sender died before the view of both
+    ("mcast-udp", 6108)])                       # its giver failed after its report
 def test_lives_that_missed_something_once(stack, seed):
     outcome = simulate(seed, Settings(stack=stack, durable=2, crashes=4))
     assert not outcome.check, outcome.sentence

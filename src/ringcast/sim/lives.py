@@ -61,8 +61,10 @@ class Lives:
         if self.has_departed(receiver, sender.incarnation):
             return True                                 # and was kept
         history = self.checkers.views.history(sender)
-        return any(since < view.id <= met and is_absent(receiver.name, before)
-                   for before, view in zip(history, history[1:], strict=False))
+        ids = [*(view.id for view in history[1:]), met]         # it may have died before `met`
+        return any(before.id < view_id <= met and since < view_id
+                   and is_absent(receiver.name, before)
+                   for before, view_id in zip(history, ids, strict=False))
 
     def next_of(self, receiver: "Member", sender: "Member", begins: Seqno, met: int) -> Seqno:
         """Return the seqno with which the next message begins in a stream that goes
