@@ -75,13 +75,24 @@ class Lives:
         if had is None:
             is_first = bool(history) and all(is_absent(receiver.name, view) for view in history)
             return (sender.offset + 1) % MODULUS if is_first else begins
-        if precedes(had, begins) and not self._was_awaited(receiver.name, sender, history):
-            return begins
         following = (had + 1) % MODULUS
+        if precedes(had, begins) and not (
+                self._was_awaited(receiver.name, sender, history)
+                and self._is_held(receiver, sender, following)):
+            return begins
         end = sender.log.end_of(following)
         if end != following and begins == (end + 1) % MODULUS:
             return begins               # a part of this message had to be acknowledged
         return following
+
+    def _is_held(self, receiver: "Member", sender: "Member", seqno: Seqno) -> bool:
+        """Return whether anybody who lives has a message of a sender. It is gone with
+        the last who was there when it came."""
+        streams = (other.multicast.flushing.departed.get(sender.incarnation)
+                   or other.multicast.windows.get(sender.incarnation)
+                   for other in self.checkers.cluster.living() if other is not receiver)
+        return sender.alive or any(precedes(stream.ring.low, seqno) for stream in streams
+                                   if stream is not None)
 
     def _was_awaited(self, name: str, sender: "Member", history: list[View]) -> bool:
         """Return whether a name was a member or absent in all of these views, since it
