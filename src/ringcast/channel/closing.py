@@ -180,9 +180,9 @@ class Closing:
         is_application = threading.get_ident() in self._state.inside
         if is_application and (polling or not isinstance(error, Exception)):
             raise error
-        log.error("%s: the driver failed", self._endpoint.local, exc_info=error)
         self.halt("the channel failed for a reason of its own, which is in the log; "
                   "open a new one and please report it")
+        log.error("%s: the driver failed", self._endpoint.local, exc_info=error)
 
     def leave_without_waiting(self) -> None:
         """Leave without waiting for anybody, because the channel was dropped."""
