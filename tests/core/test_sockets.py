@@ -74,8 +74,10 @@ def pair():
 def running(work):
     thread = threading.Thread(target=work)
     thread.start()
-    yield thread
-    thread.join()
+    try:
+        yield thread
+    finally:
+        thread.join()
 
 
 # -- What goes in comes out
