@@ -8,8 +8,15 @@ each Message is made here, in one compiled step.
 
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_GET_SIZE
+from cpython.object cimport PyObject
 from libc.stdint cimport int64_t, uint16_t, uint64_t
 from libc.string cimport memcpy
+
+from ringcast._core.payloads cimport shelve
+
+cdef extern from "Python.h":
+    Py_ssize_t Py_REFCNT(PyObject *)
+    PyObject **list_items "PySequence_Fast_ITEMS"(PyObject *)
 
 
 @cython.final
@@ -74,6 +81,11 @@ cdef class Batch:
             raise ValueError(f"{len(payloads)} messages have send times of {8 * len(payloads)} "
                              f"bytes, not {len(sent_at)}")
         self.stamps = sent_at
+
+    def __dealloc__(self):
+        # Cleared already if a collection takes it.
+        if self.payloads is not None and Py_REFCNT(<PyObject *>self.payloads) == 1:
+            shelve(list_items(<PyObject *>self.payloads), <uint64_t>len(self.payloads))
 
     @property
     def last(self):

@@ -5,12 +5,14 @@ cimport cython
 from cpython.object cimport PyObject
 from libc.stdint cimport uint32_t, uint64_t
 
+from ringcast._core.payloads cimport shelve
 from ringcast._core.slots cimport lowest_bit
 
 cdef extern from "Python.h":
     ctypedef int (*visitproc)(PyObject *, void *) noexcept
     void Py_INCREF(PyObject *)
     void Py_DECREF(PyObject *)
+    void Py_XDECREF(PyObject *)
 
 cdef enum:
     CAPACITY_MAX = 1 << 26
@@ -84,5 +86,6 @@ cdef inline void release(PyObject **items, uint64_t count) noexcept:
     A finaliser may call the window back.
     """
     cdef uint64_t k
+    shelve(items, count)
     for k in range(count):
-        Py_DECREF(items[k])
+        Py_XDECREF(items[k])

@@ -32,6 +32,7 @@ from libc.string cimport memcpy, memset
 
 from ringcast._core.batch cimport Batch
 from ringcast._core.marks cimport WIRE, Marks
+from ringcast._core.payloads cimport make_payload
 from ringcast._core.stamps cimport Stamps
 from ringcast._core.window cimport Window
 
@@ -311,7 +312,7 @@ cdef Batch read_batch(const Run *run, uint64_t skip, uint64_t count):
         payload += load16(run.lengths + k * LENGTH)
     for k in range(count):
         length = load16(run.lengths + (skip + k) * LENGTH)
-        item = PyBytes_FromStringAndSize(<const char *> payload, length)
+        item = make_payload(<const char *> payload, length)
         Py_INCREF(item)
         PyList_SET_ITEM(payloads, <Py_ssize_t> k, item)
         payload += length
