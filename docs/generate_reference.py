@@ -65,7 +65,8 @@ asked for something that cannot be, 3 when an audit cannot tell. An error is one
 """
 
 MEANINGS = {                            # of the counters that have no comment in the code
-    "malformed": "datagrams that are damaged, or of another group or version",
+    "malformed": "datagrams that are damaged, or of another version",
+    "foreign": "datagrams of another group, at the same address and port",
     "not_for_me": "datagrams for another member, or this member's own",
     "unhandled": "datagrams of a kind that no layer knows",
     "unreliable_sent": "messages sent with NO_RELIABILITY",

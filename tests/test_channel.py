@@ -10,6 +10,7 @@ from random import Random
 
 import pytest
 from channels import PATIENCE, STACKS, Collector, joined, new_group, side_by_side, use_stack
+from processes import wait_for
 
 import ringcast
 from ringcast import (
@@ -171,15 +172,6 @@ def test_decision_12_a_blocked_sender_is_released_when_the_slowest_is_taken_out(
         assert not sender.is_alive()
         wait_for(lambda: c.view.id > view.id)           # it lives, and comes back
         assert c.fault is None
-
-
-def wait_for(condition):
-    deadline = threading.Event()
-    for _ in range(PATIENCE * 200):
-        if condition():
-            return
-        deadline.wait(0.005)
-    raise AssertionError("it did not happen")
 
 
 def test_a_member_that_nobody_reads_blocks_its_own_sender_and_is_told_so():

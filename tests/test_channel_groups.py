@@ -5,6 +5,7 @@ process."""
 import pytest
 from channels import PATIENCE, STACKS, Collector, new_group, side_by_side
 from ports import free_port
+from processes import wait_for
 
 from ringcast import Channel, RingcastError
 
@@ -92,3 +93,23 @@ def test_a_next_life_that_reads_what_was_kept_lets_its_sender_close(group, stack
         assert payloads == [b"%d" % number for number in range(21 - len(payloads), 21)]
         assert len(payloads) >= 10
     assert a.acknowledged == 20
+
+
+@pytest.mark.udp
+def test_groups_on_one_port_do_not_read_each_others_datagrams(group):
+    got, place = Collector(100), {"port": group["port"], "stack": "mcast-udp"}
+    with (Channel(group["group"], name="A", on_message=got, **place) as a,
+          Channel(new_group(), name="B", **place) as b):
+        a.send_many([b"x"] * 100)
+        got.wait()
+        assert [b.status()[each] for each in ("malformed", "foreign", "not_for_me")] == [0, 0, 0]
+
+
+@pytest.mark.udp
+def test_datagrams_of_another_group_at_the_same_address_are_counted_as_such(group):
+    place = {"port": group["port"], "group_address": "239.255.3.4", "stack": "mcast-udp"}
+    with (Channel(group["group"], name="A", **place) as a,
+          Channel(new_group(), name="B", **place) as b):
+        a.send(b"x")
+        wait_for(lambda: b.status()["foreign"])
+        assert b.status()["malformed"] == 0

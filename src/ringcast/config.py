@@ -196,8 +196,9 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     # MTU.
     max_datagram: Annotated[int, Meta(ge=MIN_DATAGRAM, le=MAX_DATAGRAM)] = MAX_DATAGRAM
 
-    # IPv4 multicast address of the group.
-    group_address: str = "239.255.77.1"
+    # IPv4 multicast address of the group; empty: one in 239.255.0.0/16 that follows
+    # from its name.
+    group_address: str = ""
 
     # Routers that a multicast datagram may pass, plus one; 0: it does not leave this
     # machine.

@@ -292,6 +292,7 @@ class Stack:
         self.anchor = anchor
         self.effects = Effects()
         self.malformed = 0
+        self.foreign = 0
         self.not_for_me = 0
         self.num_emptied = 0            # how often all that had arrived was handled
         self.layers = list(layers)
@@ -359,13 +360,19 @@ class Stack:
         for datagram in datagrams:
             header = wire.open_datagram(datagram, self.group)
             if header is None:
-                self.malformed += 1
+                self._count_unreadable(datagram)
             elif header.sender == local or header.dest not in (EVERYONE, local):
                 self.not_for_me += 1
             else:
                 packets.append(Packet(header.kind, header.sender, header.dest, datagram))
         if packets:
             self._bottom.above.receive(packets, now)
+
+    def _count_unreadable(self, datagram: "Buffer") -> None:
+        if wire.is_foreign(datagram, self.group):
+            self.foreign += 1
+        else:
+            self.malformed += 1
 
     def linked(self, members: Sequence[int], now: Instant) -> None:
         """Tell the layers that the transport has new connections to these members; what
@@ -416,8 +423,8 @@ class Stack:
 
     def status(self) -> dict[str, int]:
         """Return the pointers and counters of all layers in one table."""
-        merged = {"malformed": self.malformed, "not_for_me": self.not_for_me,
-                  "unhandled": self._top.unhandled}
+        merged = {"malformed": self.malformed, "foreign": self.foreign,
+                  "not_for_me": self.not_for_me, "unhandled": self._top.unhandled}
         for layer in self.layers:
             merged.update(layer.status())
         return merged

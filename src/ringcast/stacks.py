@@ -39,12 +39,12 @@ class Carrier:
     `open` makes a member's transport from the group's name, the member's incarnation
     and its configuration; it raises what the transport's constructor raises.
     `largest_datagram` returns the bytes of the largest datagram that this transport
-    will take. A lossless carrier loses datagrams only when a connection breaks. A local
-    one connects members of one process.
+    will take, for a group and a configuration. A lossless carrier loses datagrams only
+    when a connection breaks. A local one connects members of one process.
     """
 
     open: Callable[[str, int, Config], Transport]
-    largest_datagram: Callable[[Config], int] = lambda config: MAX_DATAGRAM
+    largest_datagram: Callable[[str, Config], int] = lambda group, config: MAX_DATAGRAM
     is_lossless: bool = False
     is_local: bool = False
 
@@ -85,11 +85,12 @@ BULK = frozenset(int(kind) for layer in (Mcast, Nakack2, Unicast3, Unreliable)
 
 
 def open_udp(group: str, member: int, config: Config) -> Transport:
-    """Open a UDP transport. The group's name is not needed: each datagram has it."""
+    """Open a UDP transport."""
     return UdpTransport(
-        group_address=config.group_address, port=config.port, interface=config.interface,
-        ttl=config.ttl, receive_buffer=config.receive_buffer, max_datagram=config.max_datagram,
-        bulk=BULK, busy_poll=nanoseconds(config.busy_poll), insecure=config.insecure)
+        group_address=multicast_address(group, config), port=config.port,
+        interface=config.interface, ttl=config.ttl, receive_buffer=config.receive_buffer,
+        max_datagram=config.max_datagram, bulk=BULK, busy_poll=nanoseconds(config.busy_poll),
+        insecure=config.insecure)
 
 
 def open_tcp(group: str, member: int, config: Config) -> Transport:
@@ -106,9 +107,17 @@ def open_inproc(group: str, member: int, config: Config) -> Transport:
     return InprocTransport(group, receive_buffer=config.receive_buffer)
 
 
-def largest_udp(config: Config) -> int:
+def largest_udp(group: str, config: Config) -> int:
     """Return the bytes of the largest datagram that the interface carries."""
-    return largest_datagram(config.group_address, config.port, config.interface, config.insecure)
+    return largest_datagram(multicast_address(group, config), config.port, config.interface,
+                            config.insecure)
+
+
+def multicast_address(group: str, config: Config) -> str:
+    """Return the multicast address of a group: the one that was chosen, else one of
+    65,536 that follows from the name. So groups rarely read each other's datagrams."""
+    high, low = divmod(group_id(group) % (1 << 16), 256)
+    return config.group_address or f"239.255.{high}.{low}"
 
 
 UDP = Carrier(open_udp, largest_udp)
@@ -125,10 +134,10 @@ STACKS = {
 NETWORKED = tuple(name for name, spec in STACKS.items() if not spec.carrier.is_local)
 
 
-def fitted(config: Config, stack: str) -> Config:
-    """Return the configuration that a channel will have, whose datagrams fit the
-    interface. Raises what the transport of `stack` raises."""
-    return config.fitted(STACKS[stack].carrier.largest_datagram(config))
+def fitted(config: Config, stack: str, group: str) -> Config:
+    """Return the configuration that a channel of this group will have, whose datagrams
+    fit the interface. Raises what the transport of `stack` raises."""
+    return config.fitted(STACKS[stack].carrier.largest_datagram(group, config))
 
 
 def build_stack(name: str, local: Address, config: Config, *, group: str, receive_budget: int,

@@ -58,6 +58,16 @@ def test_what_is_not_ours_has_no_header(datagram):
     assert wire.open_datagram(datagram, GROUP) is None
 
 
+def test_a_datagram_of_another_group_is_foreign_whatever_its_check():
+    foreign = bytearray(wire.make_datagram(1, GROUP + 1, 77, 0, b"body"))
+    assert wire.is_foreign(foreign, GROUP) and not wire.is_foreign(foreign, GROUP + 1)
+    foreign[-1] ^= 1
+    assert wire.is_foreign(foreign, GROUP)
+    assert not wire.is_foreign(foreign[:wire.HEADER_SIZE - 1], GROUP)
+    for damaged in (0, 1, 2):                           # magic and version
+        assert not wire.is_foreign(foreign[:damaged] + b"\xff" + foreign[damaged + 1:], GROUP)
+
+
 @pytest.mark.parametrize("size", [0, 1, 7, 8, 31, 32, 33, 100])
 def test_every_flipped_bit_and_every_truncation_is_found(size):
     datagram = wire.make_datagram(3, GROUP, 77, 5, bytes(range(size)))

@@ -66,6 +66,7 @@ def exact(datagram: bytes) -> array:
 def check_verdict(datagram: bytes) -> None:
     header, expected = wire.open_datagram(exact(datagram), GROUP), opened(datagram, GROUP)
     assert (header and (header.kind, header.sender, header.dest)) == expected
+    assert not (header and wire.is_foreign(exact(datagram), GROUP))
 
 
 def check_reading(datagram: bytes, low: int, capacity: int, prefix: int) -> "wire.Arrivals | None":

@@ -292,7 +292,7 @@ ON_A_WIRE = """
 import subprocess
 from ringcast._core.sockets import SockAddr
 plain = {**os.environ, "LD_PRELOAD": ""}
-a = UdpTransport(interface="198.18.0.1", insecure=True)
+a = opened(interface="198.18.0.1", insecure=True)
 """
 
 
@@ -309,7 +309,7 @@ else:
     raise SystemExit("it was taken")
 a.put([(0, bytes({largest}))] * 3)
 assert a.status()["datagrams_sent"] == 3, a.status()
-b = UdpTransport(interface="198.18.0.1", insecure=True, max_datagram=1000)
+b = opened(interface="198.18.0.1", insecure=True, max_datagram=1000)
 assert b.max_datagram == 1000
 """
     in_own_network(A_WIRE.format(mtu=mtu), program)
@@ -354,7 +354,7 @@ def test_a_wire_that_is_too_narrow_is_refused_with_a_sentence():
 def test_a_value_outside_its_range_is_refused_with_a_sentence(option, value, sentence):
     before = open_files()
     with pytest.raises(ConfigError, match=sentence):
-        UdpTransport(**{option: value})
+        UdpTransport(**{"group_address": "239.255.1.2", option: value})
     assert open_files() == before
 
 
@@ -402,8 +402,9 @@ def in_own_network(setting_up, program):
     # it back.
     script = f'{setting_up}; exec env LD_PRELOAD="$PRELOAD" "$0" -c "$1"'
     environment = {**os.environ, "LD_PRELOAD": "", "PRELOAD": os.environ.get("LD_PRELOAD", "")}
-    head = ("import os\nfrom ringcast.errors import *\n"
-            "from ringcast.transport.udp import UdpTransport\n")
+    head = ("import functools, os\nfrom ringcast.errors import *\n"
+            "from ringcast.transport.udp import UdpTransport\n"
+            "opened = functools.partial(UdpTransport, group_address='239.255.77.1')\n")
     command = ["unshare", "-n", "sh", "-c", script, sys.executable, head + program]
     done = subprocess.run(command, capture_output=True, text=True, env=environment)
     assert done.returncode == 0, done.stderr
@@ -411,7 +412,7 @@ def in_own_network(setting_up, program):
 
 REFUSED = """
 try:
-    UdpTransport({options})
+    opened({options})
 except TransportError as error:
     assert {words!r} in str(error), error
 else:
@@ -440,7 +441,7 @@ def test_a_low_port_without_permission_is_refused_with_a_sentence():
 NETWORK_FAILS = """
 import subprocess
 plain = {**os.environ, "LD_PRELOAD": ""}
-a, b = UdpTransport(), UdpTransport()
+a, b = opened(), opened()
 a.connect({2: b.physical})
 subprocess.run(["ip", "link", "set", "lo", "down"], check=True, env=plain)
 a.put([(0, b"all"), (2, b"one")])

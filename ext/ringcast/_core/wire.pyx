@@ -161,6 +161,20 @@ cdef bint is_ours(const uint8_t *raw, Py_ssize_t size, uint32_t group) noexcept 
             and load32(raw + 4) == group and load64(raw + CHECK) == checksum(raw, size))
 
 
+def is_foreign(datagram, uint32_t group):
+    """Return whether a datagram is of another group, as far as its header tells: the
+    check is not looked at."""
+    cdef Py_buffer view
+    cdef const uint8_t *raw
+    PyObject_GetBuffer(datagram, &view, PyBUF_SIMPLE)
+    try:
+        raw = <const uint8_t *> view.buf
+        return (view.len >= HEADER and load16(raw) == MAGIC and raw[2] == VERSION
+                and load32(raw + 4) != group)
+    finally:
+        PyBuffer_Release(&view)
+
+
 cdef uint16_t load16(const uint8_t *raw) noexcept nogil:
     """Read two bytes of a datagram at any place, without an unaligned access."""
     cdef uint16_t value = 0

@@ -57,7 +57,7 @@ def channel_factory(group: str, *, name: str, stack: str, **options: Any) -> tup
     until there is room for the next fragment of a large row.
     """
     options = {"frag_timeout": 86_400_000} | options
-    config = fitted(configure(options, stack), stack)
+    config = fitted(configure(options, stack), stack, group)
     return config, lambda succession, until: Channel(
         group, name=name, stack=stack, deliver=False, succession=succession, until=until,
         **options)

@@ -108,7 +108,7 @@ class UdpTransport(RefCountedTransport):
     def __init__(
         self,
         *,
-        group_address: str = DEFAULTS.group_address,
+        group_address: str,
         port: int = DEFAULTS.port,
         interface: str = DEFAULTS.interface,
         ttl: int = DEFAULTS.ttl,
