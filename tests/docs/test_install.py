@@ -10,11 +10,10 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 CODE = """
-import contextlib, io, sys
-from ringcast import cli
-with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):
-    sys.argv = ["ringcast", "--version"]
-    cli.main()
+import importlib, sys
+from ringcast.cli.app import COMMANDS
+for module, _ in COMMANDS.values():
+    importlib.import_module(module)
 print(*(module.__file__ for name, module in sys.modules.items()
         if name.partition(".")[0] == "ringcast" and (module.__file__ or "").endswith(".py")))
 """

@@ -14,18 +14,6 @@ def main() -> None:
         import typer  # noqa: F401
     except ImportError:
         sys.exit("ringcast: the commands need the extra packages of `pip install 'ringcast[cli]'`")
-    # Importing a command adds it.
-    from ringcast.cli import (  # noqa: F401
-        audit,
-        join,
-        journal,
-        members,
-        publish,
-        record,
-        simulate,
-    )
     from ringcast.cli.app import run
-    from ringcast.cli.demo import command  # noqa: F401
-    from ringcast.cli.perf import command as perf  # noqa: F401
 
     run()

@@ -11,7 +11,8 @@ from rich.table import Table
 from ringcast import html_page as page
 from ringcast.audit import files as audit_files, report as audit_report, verdict as audit
 from ringcast.audit.figures import figures
-from ringcast.cli.app import Conf, Master, app, console, path, settings
+from ringcast.cli.app import app
+from ringcast.cli.options import Conf, Master, console, path, settings
 from ringcast.errors import ConfigError
 from ringcast.spark import session
 from ringcast.spark.session import CONF

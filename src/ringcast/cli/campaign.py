@@ -17,7 +17,7 @@ from rich.progress import (
 from rich.table import Table
 
 from ringcast import html_page as page
-from ringcast.cli.app import console
+from ringcast.cli.options import console
 from ringcast.config import configure
 from ringcast.errors import ConfigError, RingcastError
 from ringcast.sim.runs.settings import Settings

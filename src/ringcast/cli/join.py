@@ -18,15 +18,8 @@ from rich.console import Console
 from rich.text import Text
 
 from ringcast import Batch, Channel, ClosedError, Message, NoQuorumError, View
-from ringcast.cli.app import (
-    AsJson,
-    Discovery,
-    Settings,
-    StackName,
-    app,
-    printable,
-    settings,
-)
+from ringcast.cli.app import app
+from ringcast.cli.options import AsJson, Discovery, Settings, StackName, printable, settings
 
 GLANCE = 0.1            # seconds after which a terminal without input sees why it should end
 PATIENCE = 5.0          # seconds until the last messages are shown

@@ -9,7 +9,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from ringcast.cli.app import app, path
+from ringcast.cli.app import app
+from ringcast.cli.options import path
 from ringcast.cli.retention_options import KeepBytes, KeepFor, KeepUntilCommitted, retention_of
 from ringcast.errors import ConfigError, JournalError
 from ringcast.journal.manifest import RETIRED

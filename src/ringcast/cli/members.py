@@ -9,15 +9,8 @@ import typer
 
 from ringcast import Address, arguments
 from ringcast.address import new_incarnation
-from ringcast.cli.app import (
-    AsJson,
-    Discovery,
-    Settings,
-    StackName,
-    app,
-    printable,
-    settings,
-)
+from ringcast.cli.app import app
+from ringcast.cli.options import AsJson, Discovery, Settings, StackName, printable, settings
 from ringcast.config import configure, nanoseconds
 from ringcast.discovery import parse
 from ringcast.protocols.membership.asking import Asking

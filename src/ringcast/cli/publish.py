@@ -8,7 +8,8 @@ from typing import Annotated
 
 import typer
 
-from ringcast.cli.app import Settings, StackName, app, path, settings, spinner
+from ringcast.cli.app import app
+from ringcast.cli.options import Settings, StackName, path, settings, spinner
 from ringcast.outbox.owned import OwnedOutbox
 from ringcast.outbox.publisher import KEEP_PARTS, Publisher, channel_factory
 

@@ -9,7 +9,8 @@ from typing import Annotated
 import typer
 
 from ringcast import Channel, ClosedError, View
-from ringcast.cli.app import Settings, StackName, app, path, settings, spinner
+from ringcast.cli.app import app
+from ringcast.cli.options import Settings, StackName, path, settings, spinner
 from ringcast.cli.retention_options import KeepBytes, KeepFor, KeepUntilCommitted, retention_of
 from ringcast.journal.recorder import close_soon, close_when_alone, connected, record, resume_of
 from ringcast.journal.writer import Journal

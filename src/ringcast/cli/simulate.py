@@ -25,7 +25,8 @@ from rich.progress import (
 from rich.table import Table
 
 from ringcast.cli import campaign
-from ringcast.cli.app import Conf, Master, Settings as Options, app, console, path, settings
+from ringcast.cli.app import app
+from ringcast.cli.options import Conf, Master, Settings as Options, console, path, settings
 from ringcast.errors import ConfigError
 from ringcast.sim.runs.draw import draw
 from ringcast.sim.runs.measure import Measured

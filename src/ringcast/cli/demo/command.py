@@ -17,10 +17,11 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from ringcast.cli.app import Settings, StackName, app, check_loss, console, settings
+from ringcast.cli.app import app
 from ringcast.cli.demo import flights, members, pipeline, report
 from ringcast.cli.demo.flights import Figures
 from ringcast.cli.demo.members import DemoPlan, Outcome
+from ringcast.cli.options import Settings, StackName, check_loss, console, settings
 from ringcast.config import configure
 
 if TYPE_CHECKING:

@@ -14,7 +14,8 @@ import typer
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from ringcast import MAX_PAYLOAD, ConfigError
-from ringcast.cli.app import app, check_loss, console
+from ringcast.cli.app import app
+from ringcast.cli.options import check_loss, console
 from ringcast.cli.perf import unicast as perf_unicast
 from ringcast.cli.perf.plan import PerfPlan
 from ringcast.cli.perf.run import RunError, run_once

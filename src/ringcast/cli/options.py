@@ -1,0 +1,91 @@
+"""What several commands share: options, the readers of their values, and the display of
+progress."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+from ringcast.config import configure
+from ringcast.errors import ConfigError
+from ringcast.paths import local_path
+from ringcast.stacks import NETWORKED
+
+console = Console(stderr=True)          # progress and remarks; results go to standard output
+
+
+def path(text: str) -> Path:
+    """Return the local path that an argument names: the `parser` of every path
+    argument."""
+    try:
+        return local_path(text)
+    except ConfigError as error:
+        raise typer.BadParameter(str(error)) from None
+
+
+Settings = Annotated[list[str] | None, typer.Option(
+    "--set", metavar="NAME=VALUE",
+    help="An option of the group, e.g. port=7701 or xmit_interval=20; repeat for more. "
+         "ringcast.config.Config has all options with their units, defaults and ranges.")]
+
+
+def check_networked(stack: str) -> str:
+    """Return the name of a stack that connects processes. Raises ConfigError for
+    another one."""
+    if stack not in NETWORKED:
+        raise ConfigError(f"--stack {stack!r} is not one of {', '.join(NETWORKED)}, which connect "
+                          "processes")
+    return stack
+
+
+StackName = Annotated[str, typer.Option("--stack", callback=check_networked,
+                                        help=f"The stack of the group: {', '.join(NETWORKED)}.")]
+
+
+Discovery = Annotated[str, typer.Option(
+    "--discovery", metavar="HOW",
+    help="Where to look for members: multicast, hosts:HOST:PORT,HOST:PORT..., dns:NAME or "
+         "folder:PATH.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object a line.")]
+
+
+def printable(text: str) -> str:
+    """Return text from elsewhere with escapes for what would steer the terminal."""
+    return "".join(each if each.isprintable() or each == "\t" else
+                   each.encode("unicode_escape", "backslashreplace").decode() for each in text)
+
+
+def check_loss(loss: float, stack: str, options: dict[str, Any]) -> None:
+    """Raise ConfigError if datagrams would be discarded that nobody sends again."""
+    if loss and configure(options, stack).xmit_interval <= 0:
+        raise ConfigError(f"--loss discards datagrams, and {stack} without retransmission would "
+                          "not send them again; leave it out, or pass an xmit_interval of more "
+                          "than 0")
+
+
+Master = Annotated[str | None, typer.Option(
+    "--master", metavar="URL", help="Spark's master, e.g. spark://host:7077.",
+    show_default="as Spark is configured, else all cores of this machine")]
+Conf = Annotated[list[str] | None, typer.Option(
+    "--conf", metavar="KEY=VALUE", help="A setting of Spark, as for spark-submit, e.g. "
+                                        "spark.executor.memory=4g; repeat for more.")]
+
+
+def settings(options: list[str] | None, flag: str = "--set") -> dict[str, Any]:
+    """Return the values of `--set` NAME=VALUE, or of another flag of this form, as
+    keyword arguments. A Channel checks them."""
+    chosen: dict[str, Any] = {}
+    for option in options or ():
+        name, mark, value = option.partition("=")
+        if not mark or not name:
+            raise ConfigError(f"{flag} {option} has no value; write {flag} NAME=VALUE")
+        chosen[name] = value
+    return chosen
+
+
+def spinner(quiet: bool) -> Progress:
+    """Return the progress display of a command without an end; none if `quiet`."""
+    return Progress(SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn(),
+                    console=console, disable=quiet)
