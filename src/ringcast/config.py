@@ -50,8 +50,9 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     # Bytes of messages that a window holds at most (decision 7).
     max_bytes: Count = 8 << 20
 
-    # Milliseconds between two scans for gaps; requests, acks and the highest seqno are
-    # repeated then. 0 or less: no retransmission; only nakack2-tcp can do without.
+    # Milliseconds between two scans, which repeat acks and the highest seqno; gaps are
+    # looked for up to twelve times as often (decision 9). 0 or less: no retransmission;
+    # only nakack2-tcp can do without.
     xmit_interval: Annotated[float, Meta(le=DAY)] = SCAN_INTERVAL
 
     # Delivered messages after which an ack is sent immediately (MCAST.txt: N).

@@ -99,6 +99,8 @@ CHANGE = "tests/protocols/membership/test_change.py::"
 DURABLE = "tests/sim/test_durable.py::"
 PRIMARY = "tests/protocols/membership/test_primary.py::"
 FLUSH = "tests/protocols/multicast/test_flush.py::"
+GAPS = "tests/protocols/test_retransmission.py::"
+MCAST = "tests/protocols/multicast/test_mcast.py::"
 NAKACK2 = "tests/protocols/multicast/test_nakack2.py::"
 QUEUE = "tests/protocols/multicast/test_become_server_queue.py::"
 STABLE = "tests/protocols/multicast/test_stable.py::"
@@ -130,12 +132,26 @@ MUTATIONS = [
     Mutation("never ask for what is missing", "Multicast.ask",
              "in requests(missing, self.config.max_datagram):", "in ():"),
     Mutation("never ask again", "Gaps.scan",
-             "if (not ask.times and not is_coming) or is_late or is_passed_over:",
-             "if not ask.times and not is_coming:"),
+             "if (is_old_enough and not is_coming) or is_passed_over:",
+             "if is_old_enough and not ask.times and not is_coming:"),
+    Mutation("ask before the allowance", "Gaps.scan",
+             "age >= (patience if ask.times else self.allowance)",
+             "age >= (patience if ask.times else 0)",
+             test=GAPS + "test_where_messages_come_late_a_gap_is_asked_for_later"),
+    Mutation("ask again only when the time is over", "Gaps.scan",
+             "ask.at + self.allowance <= self.answered or (", "False or (",
+             test=GAPS + "test_what_was_asked_for_before_what_has_come_was_lost"),
+    Mutation("wait as long when nothing else comes", "Gaps._patience",
+             "patience = min(patience, self.patience.short)", "pass",
+             test=GAPS + "test_when_nothing_else_comes_a_repeat_is_waited_for_less_long"),
+    Mutation("look for gaps on xmit_interval", "Multicast.look_for_gaps",
+             "self.pause * steps // self.looks", "self.pause",
+             test=MCAST + "test_a_gap_is_mended_long_before_the_next_scan"),
     Mutation("never fill the bucket of repeats", "Pace._fill",
              "self.budget = max(self.budget, 0) + max(window.bundle, most // SHARES)",
              "pass"),
-    Mutation("repeat nothing twice", "Pace._fill", "            self.repeated = None\n", ""),
+    Mutation("repeat nothing twice", "Pace.pack",
+             "self.noted, self.repeated = now, None", "self.noted = now"),
     # --------------------------------------------------------------------------------------- frames
     Mutation("control datagrams are not cut", "Parts.send",
              "if max(map(len_of, packets), default=0) > self.datagram:", "if False:", CROWDED),
@@ -262,10 +278,9 @@ MUTATIONS = [
              test=PLAYS + "[nakack2-decision-21-what-comes-next-always-has-room]"),
     Mutation("what comes next in order has no more room than others", "has_room",
              "return is_next or nbytes", "return nbytes", TIGHT),
-    Mutation("the retransmit task runs without retransmission", "Nakack2.tick",
-             "if self.retransmits:\n self.ask(",
-             "if True:\n                self.ask(", LOSSLESS),
-    Mutation("the last seqno is announced without retransmission", "Nakack2.tick",
+    Mutation("gaps are looked for without retransmission", "Multicast._watch_gaps",
+             "self.next_look is None and self.retransmits:", "self.next_look is None:", LOSSLESS),
+    Mutation("the last seqno is announced without retransmission", "Nakack2.scan",
              "if self.retransmits:\n self.announce(",
              "if True:\n            self.announce(", LOSSLESS),
     # -------------------------------------------------------------------------- become_server_queue

@@ -101,7 +101,7 @@ def test_who_was_not_waited_for_and_acknowledges_is_waited_for_again():
     group = group_of()
     for _ in range(3):
         forge(group, "C", mcast.ACK, mcast.Ack(0, 0), to="A")
-        group["A"].multicast.tick(group.now)
+        group["A"].multicast.scan(group.now)
     assert group["C"].incarnation not in group["A"].multicast.acks
     unheard(group, "A", "B")                    # so that nothing is purged before C has it
     group["A"].send(*numbered(1, 5))

@@ -25,9 +25,9 @@ SEQNO = st.integers(0, MODULUS - 1)
 PREFIX = wire.make_header(2, 1, 1, 2)
 
 
-def receiver(base=0):
+def receiver(base=0, looks=1):
     ring = SeqnoTable(base, capacity=10_000)
-    return ring, Gaps(ring.hr)
+    return ring, Gaps(ring.hr, looks)
 
 
 def arrive(ring, *seqnos):
@@ -88,21 +88,21 @@ def test_a_lost_tail_is_asked_for_at_the_second_look_whatever_else_comes(base):
 def test_announced_messages_may_wait_in_a_socket_that_was_not_empty_since():
     ring, gaps = receiver()
     ring.announce(10)
-    assert [gaps.scan(ring, False) for _ in range(8)] == [[]] * 8
-    assert gaps.scan(ring, True) == [(1, 10)]
+    assert [gaps.scan(ring, 5) for _ in range(8)] == [[]] * 8
+    assert gaps.scan(ring, 6) == [(1, 10)]
 
 
 def test_a_socket_that_is_never_empty_keeps_a_lost_tail_for_so_many_looks_only():
     ring, gaps = receiver()
     ring.announce(10)
-    asked = [scan for scan in range(2 * MAX_PATIENCE) if gaps.scan(ring, False)]
+    asked = [scan for scan in range(2 * MAX_PATIENCE) if gaps.scan(ring, 5)]
     assert asked[0] == MAX_PATIENCE
 
 
 def test_a_socket_that_is_never_empty_hides_no_gap():
     ring, gaps = receiver()
     arrive(ring, 1, 3)
-    assert [gaps.scan(ring, False) for _ in range(2)] == [[], [(2, 2)]]
+    assert [gaps.scan(ring, 5) for _ in range(2)] == [[], [(2, 2)]]
 
 
 def test_a_gap_in_what_was_announced_is_asked_for():
@@ -145,6 +145,94 @@ def test_who_never_answers_is_asked_ever_more_rarely():
     assert scans[:4] == [1, 3, 7, 15]
     assert {later - earlier for earlier, later in zip(scans[5:], scans[6:], strict=False)} == {
         MAX_PATIENCE}
+
+
+def scans_of(gaps, ring, count):
+    """Return at which of the next scans something is asked for, and what."""
+    return [(scan, ranges) for scan in range(1, count + 1) if (ranges := gaps.scan(ring))]
+
+
+def late(ring, gaps, seqno):
+    """A message comes that nobody has repeated."""
+    arrive(ring, seqno)
+    gaps.note_late(seqno)
+
+
+@pytest.mark.parametrize("waits", range(6))
+def test_where_messages_come_late_a_gap_is_asked_for_later(waits):
+    """Message 2 comes so many scans after 3; then 5 does not come at all."""
+    ring, gaps = receiver(looks=12)
+    arrive(ring, 1, 3)
+    for _ in range(waits):
+        gaps.scan(ring)
+    late(ring, gaps, 2)
+    arrive(ring, 4, 6)
+    assert scans_of(gaps, ring, 10)[0] == (max(waits, 1) + 1, [(5, 5)])
+
+
+def test_the_allowance_has_a_limit_and_falls_while_all_comes_in_order():
+    ring, gaps = receiver(looks=12)
+    arrive(ring, 1, 3)
+    for _ in range(100):
+        gaps.scan(ring)
+    late(ring, gaps, 2)
+    assert gaps.allowance == 24
+    arrive(ring, 4, 6)                                          # a gap that stays
+    for _ in range(24 * 12 * 64):
+        gaps.scan(ring)
+    assert gaps.allowance == 1
+
+
+@pytest.mark.parametrize("seqno", [3, 4])
+def test_announced_messages_that_come_are_not_late(seqno):
+    ring, gaps = receiver()
+    arrive(ring, 1, 2)
+    ring.announce(9)
+    gaps.scan(ring)
+    late(ring, gaps, seqno)
+    assert gaps.allowance == 1
+
+
+def test_what_was_asked_for_before_what_has_come_was_lost():
+    """2 is asked for, then 4; 4 comes. However long repeats may take, 2 is asked for at
+    once."""
+    ring, gaps = receiver(looks=12)
+    arrive(ring, 1, 3)
+    assert gaps.scan(ring) == []
+    arrive(ring, 5)
+    assert gaps.scan(ring) == [(2, 2)]
+    assert gaps.scan(ring) == [(4, 4)]
+    arrive(ring, 4)
+    assert gaps.scan(ring) == [(2, 2)] and gaps.patience.scans > 2
+
+
+def learned():
+    """A receiver that has learned that repeats take 8 scans or so."""
+    ring, gaps = receiver(looks=12)
+    for step in range(20):
+        arrive(ring, 2 * step + 2)
+        scans_of(gaps, ring, 1)
+        assert scans_of(gaps, ring, 6 + step % 4) == [(1, [(2 * step + 1, 2 * step + 1)])]
+        arrive(ring, 2 * step + 1)
+    scans_of(gaps, ring, 1)
+    assert 6 < gaps.patience.mean < 9 and gaps.patience.scans > gaps.patience.mean + 3
+    return ring, gaps
+
+
+def test_when_nothing_else_comes_a_repeat_is_waited_for_less_long():
+    ring, gaps = learned()
+    usual, short = gaps.patience.scans, gaps.patience.short
+    arrive(ring, 42)
+    first, second, third = (scan for scan, _ in scans_of(gaps, ring, 60)[:3])
+    assert second - first == short < usual
+    assert third - second >= usual                              # nobody seems to answer
+
+    ring, gaps = learned()
+    asked = []
+    for scan in range(usual + 3):                               # other messages come
+        arrive(ring, 42 + scan)
+        asked += [scan for _ in scans_of(gaps, ring, 1)]
+    assert asked[1] - asked[0] == usual
 
 
 def ranges_of(seqnos, base):
@@ -198,7 +286,7 @@ def test_a_request_fits_a_datagram_whatever_the_seqnos(datagram):
 # -- Repeating
 # --------------------------------------------------------------------------------------------------
 
-INTERVAL = 3
+INTERVAL = 18
 
 
 def sender(messages=1000, size=100):
@@ -211,7 +299,7 @@ def sender(messages=1000, size=100):
     return window, Pace()
 
 
-def test_nothing_is_repeated_twice_to_the_same_in_one_interval():
+def test_nothing_is_repeated_twice_to_the_same_in_a_sixth_of_an_interval():
     window, pace = sender()
     assert [pace.pack(window, [(1, 10)], PREFIX, INTERVAL, now)[1] for now in (10, 11, 12, 13)] == [
         10, 0, 0, 10]
@@ -223,7 +311,7 @@ def test_nothing_is_repeated_twice_to_the_same_in_one_interval():
 def test_while_nothing_is_acknowledged_an_interval_repeats_a_part_of_the_window():
     window, pace = sender()
     repeated = [pace.pack(window, [(1, 1000)], PREFIX, INTERVAL, now)[1]
-                for now in range(10, 340, INTERVAL)]
+                for now in range(10, 1990, INTERVAL)]
     assert 900 <= repeated[0] <= 1000
     assert 0 < max(repeated[10:]) <= 1000 // SHARES + 2 * window.bundle // 100
     assert sum(repeated[1:]) <= 110 * (1000 // SHARES + window.bundle // 100)
@@ -231,19 +319,19 @@ def test_while_nothing_is_acknowledged_an_interval_repeats_a_part_of_the_window(
 
 def test_what_is_acknowledged_may_be_repeated():
     window, pace = sender()
-    for now in range(10, 100, INTERVAL):
+    for now in range(10, 600, INTERVAL):
         pace.pack(window, [(1, 1000)], PREFIX, INTERVAL, now)
     window.acknowledged(500)
-    assert 450 <= pace.pack(window, [(501, 1000)], PREFIX, INTERVAL, 100)[1] <= 500
+    assert 450 <= pace.pack(window, [(501, 1000)], PREFIX, INTERVAL, 600)[1] <= 500
 
 
 def test_a_storm_of_requests_costs_what_a_few_do():
     window, pace = sender()
     few, many = 0, 0
-    for now in range(10, 3010):
+    for now in range(10, 18_010):
         many += pace.pack(window, [(1, 1000)], PREFIX, INTERVAL, now)[1]
     other = Pace()
-    for now in range(10, 3010, INTERVAL):
+    for now in range(10, 18_010, INTERVAL):
         few += other.pack(window, [(1, 1000)], PREFIX, INTERVAL, now)[1]
     assert count([(1, 1000)]) < few and many <= few * 1.05
 

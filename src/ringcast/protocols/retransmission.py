@@ -2,10 +2,12 @@
 sends again.
 
 A gap is asked for if the scan before had seen it too, because what is on its way is not
-lost (decision 9). Each gap has an age of its own: it is asked for again when its repeat
-should have come, whatever else arrives. The receiver learns how long repeats take, as
-TCP learns its retransmission timeout (RFC 6298). Time is counted in scans, so that a
-machine that slept has not missed anything.
+lost (decision 9); where messages come out of order, the receiver learns to wait longer,
+up to two xmit_intervals. Each gap has an age of its own: it is asked for again when its
+repeat should have come, whatever else arrives. The receiver learns how long repeats
+take, as TCP learns its retransmission timeout (RFC 6298). Time is counted in scans, so
+that a machine that slept has not missed anything. While there are gaps and datagrams
+can be lost, there are LOOKS scans in an xmit_interval; otherwise there is one.
 
 An announcement (HIGHEST, STABILITY) may overtake the messages that it announces, which
 then wait in the socket. So the end of a stream that was only announced is asked for if
@@ -18,6 +20,7 @@ so that no request costs more than it should (decision 24).
 """
 
 import math
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Protocol
 
@@ -39,69 +42,124 @@ from ringcast.protocols.seqnos import (
 )
 from ringcast.stack import Instant
 
+LOOKS = 12              # scans for gaps in an xmit_interval
+MANY_GAPS = 32          # with twice as many, looks are half as frequent, and so on
 MAX_RANGES = 2048       # in the requests of one scan
 RANGE_BYTES = 19        # of one range in a request, at most: two numbers of 64 bits
 REQUEST_BYTES = 64      # of a request besides, at most: header, conn-id, timestamp
 MIN_PATIENCE = 2        # scans until a gap is asked for again, at least
-MAX_PATIENCE = 32       # and at most, when nothing new comes from the sender ...
+MAX_PATIENCE = 32       # intervals, at most, when nothing new comes from the sender ...
 MAX_ROUND_TRIP = 512    # ... and when it does: then repeats wait in a long queue
+CALM = 64               # scans in order until the allowance for disorder is made smaller
 MAX_SILENCE = 64        # scans between two repeats of a thing while nothing changes
 SHARES = 32             # an interval may repeat this part of a window, even if nothing gets through
 
 
 class Gaps:
-    """The gaps of one receive window, from one scan to the next."""
+    """The gaps of one receive window, from one scan to the next. An xmit_interval has
+    `looks` scans."""
 
-    __slots__ = ("asked", "flowed", "scans", "patience", "seen", "tail", "tail_since")
+    __slots__ = ("allowance", "answered", "asked", "calm", "flowed", "looks", "moved",
+                 "num_emptied", "patience", "scans", "seen", "state", "tail", "tail_since")
 
-    def __init__(self, offset: Seqno) -> None:
+    def __init__(self, offset: Seqno, looks: int = 1) -> None:
+        self.looks = looks
+        self.allowance = 1              # scans that must have seen a gap before it is asked for
+        self.answered = 0               # the last scan whose requests brought anything
+        self.calm = 0                   # scans since a message came late, or since allowance fell
         self.seen = offset              # HR at the last scan: only gaps up to here are asked for
         self.asked: Sequence[Ask] = ()  # oldest seqno first, as they were missing at the last scan
-        self.patience = Patience()
+        self.patience = Patience(looks)
         self.scans = 0                  # how many there were
         self.flowed = 0                 # the last one that saw something new
+        self.moved = 0                  # the last one that saw anything new, repeats too
+        self.state: tuple[Seqno, int] | None = None     # what that one saw: HR, how much is missing
         self.tail: Seqno | None = None  # where the merely announced end began at the last scan
         self.tail_since = 0             # the scan since which it began there
+        self.num_emptied: int | None = 0    # how often the socket was empty before the last scan
 
-    def scan(self, ring: Window, socket_was_empty: bool = True) -> list[Range]:
+    def scan(self, ring: Window, num_emptied: int | None = None) -> list[Range]:
         """Return what to ask for now: gaps that the last scan had seen too, except
         those whose repeats may be on the way, and what may wait in the socket if that
         was never empty since the last scan. A stranger can keep it from being empty, so
-        that ends after MAX_PATIENCE scans."""
+        that ends after MAX_PATIENCE scans. `num_emptied` is how often it was empty;
+        None: what it holds does not matter."""
         self.scans += 1
-        ranges = ring.missing(MAX_RANGES, self.seen)
-        tail = announced(ring)
-        if tail != self.tail:
-            self.tail, self.tail_since = tail, self.scans
-        stood = self.scans - self.tail_since
-        moving = tail if not stood or (not socket_was_empty and stood < MAX_PATIENCE) else None
-        if ring.hr != self.seen:
-            self.seen, self.flowed = ring.hr, self.scans
+        ranges, moving = ring.missing(MAX_RANGES, self.seen), self._moving(ring, num_emptied)
+        self._note_progress(ring)
         if not ranges and not self.asked:
             return []
-        missing = split(ranges, self.asked, (ring.hd + 1) % MODULUS)
+        missing = split(ranges, self.asked, (ring.hd + 1) % MODULUS, self.scans - 1)
+        self._calm_down()
         self._learn(missing)
         served = self._served(missing)
-        is_silent = self.scans - self.flowed > MAX_PATIENCE
-        patience = min(self.patience.scans, MAX_PATIENCE) if is_silent else self.patience.scans
+        patience, longest = self._patience()
         wanted: list[Range] = []
         asked: list[Ask] = []
         again = False
         for ask in missing:
-            if ask.at in served:
+            if ask.times and ask.at in served:
                 ask = ask._replace(served=self.scans)
-            is_late = ask.times > 0 and self.scans - ask.at >= patience
-            is_passed_over = ask.served > 0 and self.scans - ask.served >= MIN_PATIENCE
+            age = self.scans - (ask.at if ask.times else ask.seen)
+            is_old_enough = age >= (patience if ask.times else self.allowance)
+            is_passed_over = ask.times > 0 and (ask.at + self.allowance <= self.answered or (
+                ask.served > 0 and self.scans - ask.served >= MIN_PATIENCE))
             is_coming = not ask.times and moving is not None and not precedes(ask.first, moving)
-            if (not ask.times and not is_coming) or is_late or is_passed_over:
-                again |= is_late
+            if (is_old_enough and not is_coming) or is_passed_over:
+                again |= is_old_enough and ask.times > 0
                 wanted.append((ask.first, ask.last))
-                ask = Ask(ask.first, ask.last, self.scans, ask.times + 1)
+                ask = ask._replace(at=self.scans, times=ask.times + 1, served=0)
             asked.append(ask)
         self.asked = asked or ()
         if again:
-            self.patience.fail(self.scans, MAX_PATIENCE if is_silent else MAX_ROUND_TRIP)
+            self.patience.fail(self.scans, longest)
         return united(wanted, ring.hd)
+
+    def _moving(self, ring: Window, num_emptied: int | None) -> Seqno | None:
+        """Return where the announced end begins that may still be on its way."""
+        is_waiting = num_emptied is not None and num_emptied == self.num_emptied
+        self.num_emptied = num_emptied
+        tail = announced(ring)
+        if tail != self.tail:
+            self.tail, self.tail_since = tail, self.scans
+        stood = self.scans - self.tail_since
+        is_moving = stood < self.allowance or (is_waiting and stood < MAX_PATIENCE * self.looks)
+        return tail if is_moving else None
+
+    def _note_progress(self, ring: Window) -> None:
+        """Note whether anything has come since the last scan."""
+        if ring.hr != self.seen:
+            self.seen, self.flowed = ring.hr, self.scans
+        if self.state != (ring.hr, ring.num_missing):
+            self.moved, self.state = self.scans, (ring.hr, ring.num_missing)
+
+    def _patience(self) -> tuple[int, int]:
+        """Return how many scans to wait for a repeat now, and at most."""
+        patience, longest = self.patience.scans, MAX_ROUND_TRIP * self.looks
+        if self.scans - self.flowed > MAX_PATIENCE * self.looks:
+            longest = MAX_PATIENCE * self.looks
+            patience = min(patience, longest)
+        if self.scans - self.moved >= self.patience.pause:
+            patience = min(patience, self.patience.short)
+        return patience, longest
+
+    def note_late(self, first: Seqno) -> None:
+        """Note that a message came which nobody had repeated, and filled a gap: others
+        overtook it. So wait longer before gaps are asked for. Of what was only
+        announced, that counts if it was asked for."""
+        place = bisect_left(self.asked, 0, key=lambda ask: behind(ask.last, first))
+        if place == len(self.asked) or precedes(first, self.asked[place].first):
+            return
+        ask = self.asked[place]
+        if ask.times or self.tail is None or precedes(first, self.tail):
+            age = self.scans - ask.seen + 1
+            self.allowance, self.calm = min(max(self.allowance, age), 2 * self.looks), 0
+
+    def _calm_down(self) -> None:
+        """Wait a little less if all has come in order for long."""
+        self.calm += 1
+        if self.calm >= CALM * self.looks and self.allowance > 1:
+            self.allowance, self.calm = self.allowance - 1, 0
 
     def _served(self, missing: "list[Ask]") -> set[int]:
         """Return the scans of those requests of which a part came since the last scan.
@@ -111,10 +169,12 @@ class Gaps:
         return {at for at, size in after.items() if size < before[at]}
 
     def _learn(self, missing: "list[Ask]") -> None:
-        """Learn how long repeats take, from what was asked for once and has come."""
+        """Learn how long repeats take, from what was asked for once and has come. What
+        was asked for before that and has not come was lost."""
         still = asked_once(missing)
         for at, size in asked_once(self.asked).items():
             if still.get(at, 0) < size:
+                self.answered = max(self.answered, at)
                 self.patience.learn(self.scans - at, self.scans)
 
 
@@ -126,14 +186,16 @@ def announced(ring: Window) -> Seqno | None:
 
 
 class Ask(NamedTuple):
-    """A range that is missing. It was asked for `times` times, the last time at scan
-    number `at`. If `served` is not 0, other parts of that request came at that scan."""
+    """A range that is missing, since scan number `seen`. It was asked for `times`
+    times, the last time at scan number `at`. If `served` is not 0, other parts of that
+    request came at that scan."""
 
     first: Seqno
     last: Seqno
     at: int = 0
     times: int = 0
     served: int = 0
+    seen: int = 0
 
     @property
     def size(self) -> int:
@@ -154,24 +216,27 @@ def asked_once(asks: Iterable[Ask]) -> dict[int, int]:
     return sizes_of(ask for ask in asks if ask.times == 1)
 
 
-def split(ranges: list[Range], asked: Sequence[Ask], base: Seqno) -> list[Ask]:
+def split(ranges: list[Range], asked: Sequence[Ask], base: Seqno, seen: int = 0) -> list[Ask]:
     """Return the ranges, cut where earlier requests begin and end. Both ascend, counted
-    from `base`."""
+    from `base`. New ones were `seen` at that scan."""
     parts: list[Ask] = []
+    places = [(behind(ask.first, base), behind(ask.last, base)) for ask in asked]
     known = 0
+    new = Ask(0, 0, seen=seen)
     for first, last in ranges:
         start, end = (first - base) % MODULUS, (last - base) % MODULUS
         while start <= end:
-            while known < len(asked) and behind(asked[known].last, base) < start:
+            while known < len(asked) and places[known][1] < start:
                 known += 1
-            if known == len(asked) or behind(asked[known].first, base) > end:
-                upto, at, times, served = end, 0, 0, 0
-            elif behind(asked[known].first, base) > start:
-                upto, at, times, served = behind(asked[known].first, base) - 1, 0, 0, 0
+            if known == len(asked) or places[known][0] > end:
+                upto, ask = end, new
+            elif places[known][0] > start:
+                upto, ask = places[known][0] - 1, new
             else:
-                _, _, at, times, served = asked[known]
-                upto = min(end, behind(asked[known].last, base))
-            parts.append(Ask((base + start) % MODULUS, (base + upto) % MODULUS, at, times, served))
+                upto, ask = min(end, places[known][1]), asked[known]
+            if ask is new or (start, upto) != places[known]:
+                ask = ask._replace(first=(base + start) % MODULUS, last=(base + upto) % MODULUS)
+            parts.append(ask)
             start = upto + 1
     return parts
 
@@ -185,29 +250,44 @@ def behind(seqno: Seqno, base: Seqno) -> int:
 class Patience:
     """How many scans to wait for a repeat: the smoothed time that repeats take, and
     four times its variation (RFC 6298). It doubles when no repeat came in that time,
-    until one comes that was asked for only once."""
+    until one comes that was asked for only once. When nothing else comes, the variation
+    once is enough, for one request."""
 
-    __slots__ = ("scans", "mean", "moved", "variation")
+    __slots__ = ("is_sure", "looks", "mean", "moved", "scans", "variation")
 
-    def __init__(self) -> None:
-        self.scans = MIN_PATIENCE
+    def __init__(self, looks: int = 1) -> None:
+        self.looks = looks              # scans in an interval
+        self.scans = MIN_PATIENCE * looks
         self.mean = self.variation = 0.0
+        self.is_sure = False            # nothing was asked for again since it was learned
         self.moved = 0                  # the last scan at which it doubled, or a repeat came
+
+    @property
+    def short(self) -> int:
+        """Return how many scans are enough when nothing else comes: then nobody pays
+        for a repeat too many."""
+        return math.ceil(self.mean + self.variation) if self.is_sure else self.scans
+
+    @property
+    def pause(self) -> int:
+        """Return how many scans without anything show that nothing else comes."""
+        return max(MIN_PATIENCE, math.ceil(self.mean / 4))
 
     def learn(self, scans: int, scan: int) -> None:
         """Note that a repeat came at this scan, after so many scans."""
-        self.moved = scan
+        self.moved, self.is_sure = scan, True
         if self.mean:
             self.variation += (abs(scans - self.mean) - self.variation) / 4
             self.mean += (scans - self.mean) / 8
         else:
             self.mean, self.variation = float(scans), scans / 2
         self.scans = min(max(MIN_PATIENCE, math.ceil(self.mean + 4 * self.variation)),
-                         MAX_ROUND_TRIP)
+                         MAX_ROUND_TRIP * self.looks)
 
     def fail(self, scan: int, most: int) -> None:
         """Note that something had to be asked for again at this scan; wait for it
         `most` scans at most."""
+        self.is_sure = False
         if scan - self.moved >= self.scans or self.scans > most:
             self.moved = scan
             self.scans = min(2 * self.scans, most)
@@ -282,17 +362,18 @@ class Repeatable(Protocol):
 class Pace:
     """How much a sender may repeat: a bucket of as many bytes as its window may hold.
     What is acknowledged fills it, because that got through, and so does a part of the
-    window in each interval. Within one interval nothing is repeated twice to the same
-    members."""
+    window in each interval. Within a sixth of an interval nothing is repeated twice to
+    the same members: nobody asks again so soon."""
 
-    __slots__ = ("budget", "low", "most", "repeated", "since")
+    __slots__ = ("budget", "low", "most", "noted", "repeated", "since")
 
     def __init__(self, most: int = 0) -> None:
         self.most = most                        # bytes in the bucket at most; 0: as in the window
         self.budget = 0                         # bytes in the bucket
         self.low: Seqno | None = None           # LOW when it was filled last; None: fill it whole
         self.since: Instant = 0                 # when the interval began
-        self.repeated: dict[bytes, list[Range]] | None = None   # in this interval, by prefix
+        self.noted: Instant = 0                 # since when it is noted what is repeated
+        self.repeated: dict[bytes, list[Range]] | None = None   # since then, by prefix
 
     def pack(self, window: "Repeatable", wanted: list[Range], prefix: bytes, interval: int,
              now: Instant) -> tuple[list[bytes], int]:
@@ -300,6 +381,8 @@ class Pace:
         how many messages those are. `prefix` comes before the messages: header and
         conn-id."""
         self._fill(window, interval, now)
+        if (now - self.noted) * LOOKS >= interval * MIN_PATIENCE:
+            self.noted, self.repeated = now, None
         ring = window.ring
         repeated = self.repeated or {}
         done = united(repeated.get(prefix, []), ring.low)
@@ -324,7 +407,6 @@ class Pace:
         self.low = ring.low
         if now - self.since >= interval:
             self.since = now
-            self.repeated = None
             self.budget = max(self.budget, 0) + max(window.bundle, most // SHARES)
         self.budget = min(self.budget, most)
 

@@ -38,7 +38,16 @@ from ringcast.protocols.multicast.keeping import Keeping
 from ringcast.protocols.multicast.retention import ROOM, follow_low
 from ringcast.protocols.multicast.rules import Rules
 from ringcast.protocols.multicast.windows import Departed, ReceiveWindow
-from ringcast.protocols.retransmission import Backoff, Gaps, Pace, Requests, clipped, requests
+from ringcast.protocols.retransmission import (
+    LOOKS,
+    MANY_GAPS,
+    Backoff,
+    Gaps,
+    Pace,
+    Requests,
+    clipped,
+    requests,
+)
 from ringcast.protocols.seqnos import MODULUS, Range, Seqno, count, is_seqno, later, precedes
 from ringcast.protocols.stream import Stream
 from ringcast.protocols.undelivered import as_sent
@@ -126,8 +135,9 @@ class Multicast(Rules):
         self.requests = Requests()
         self.oob = EarlyDeliveries(config.capacity)
         self.pace = Pace()
-        self.next_scan: Instant | None = None           # the deadline
-        self.num_emptied = 0                            # see Stack; at the last scan
+        self.next_scan: Instant | None = None           # the deadlines
+        self.next_look: Instant | None = None           # ... for gaps
+        self.is_gapped = False                          # something may be missing
         self.backoff = Backoff()                        # of HIGHEST
         self.turn = 0                                   # whose window delivers first
         self.told_low = offset                          # LOW in our last HIGHEST
@@ -143,7 +153,8 @@ class Multicast(Rules):
     def open_window(self, sender: Address, offset: Seqno) -> ReceiveWindow:
         """Open the window of a member, for its messages after `offset`."""
         stream = self.open_stream(sender, offset)
-        window = self.windows[sender.incarnation] = ReceiveWindow(stream, Gaps(offset))
+        gaps = Gaps(offset, self.looks)
+        window = self.windows[sender.incarnation] = ReceiveWindow(stream, gaps)
         return window
 
     # -------------------------------------------------------------------------------------- sending
@@ -179,6 +190,12 @@ class Multicast(Rules):
         return True
 
     @property
+    def looks(self) -> int:
+        """Return how many looks for gaps a scan interval has: one if nothing is lost
+        while connections last."""
+        return 1 if self.lossless else LOOKS
+
+    @property
     def pause(self) -> int:
         """Return in how many nanoseconds a window may be repeated once."""
         return self.interval if self.interval > 0 else nanoseconds(self.config.scan_interval)
@@ -192,6 +209,7 @@ class Multicast(Rules):
                 self._repeat(dest, wanted, now)
         self.fetching.answer(now)
         self.report_again(now)
+        self._watch_gaps(now)
         self._arm(now)
 
     @takes(DATA, REPEAT)
@@ -234,10 +252,13 @@ class Multicast(Rules):
         """Add messages to a window, and return how many were new. If we had finished
         any of them before, report again: the last report may have been lost."""
         at_once = not self.oob.is_flooded
-        stream, finished = window.stream, window.stream.finished
+        stream, finished, highest = window.stream, window.stream.finished, window.ring.hr
         added = stream.add(arrivals, self.oob.batches, self.flushing.view_id, now, at_once)
+        self.is_gapped |= stream.ring.num_missing > 0
         if packet.kind == REPEAT:
             self.counters.xmit_rsps_received += added
+        elif added and stream.ring.hr == highest:
+            window.gaps.note_late(arrivals.batches[0].first)
         self.counters.num_duplicates += arrivals.old + arrivals.inside - added
         self.counters.num_out_of_window += arrivals.beyond
         window.report_due |= arrivals.old > 0
@@ -284,6 +305,7 @@ class Multicast(Rules):
             self.refuse(sender, now)
         elif window is not None:
             window.ring.announce(highest.seqno)
+            self.is_gapped = True
             if is_of_view:
                 follow_low(window.stream, highest.low)
             if not is_of_view or highest.low != highest.seqno:  # else it knows that all have it
@@ -406,7 +428,38 @@ class Multicast(Rules):
     # ---------------------------------------------------------------------------------------- timer
 
     def deadline(self) -> Instant | None:
-        return self.next_scan
+        if self.next_scan is None or self.next_look is None:
+            return self.next_look if self.next_scan is None else self.next_scan
+        return min(self.next_scan, self.next_look)
+
+    def tick(self, now: Instant) -> None:
+        """Look for gaps, or scan the windows, or both."""
+        if self.next_look is not None and self.next_look <= now:
+            self.look_for_gaps(now)
+        if self.next_scan is not None and self.next_scan <= now:
+            self.next_scan = None
+            self.scan(now)
+            self.is_gapped = True                       # in case that nothing comes any more
+            self._watch_gaps(now)
+            self._arm(now)
+
+    def look_for_gaps(self, now: Instant) -> None:
+        """Ask for what is missing, and look again while anything is: less often if that
+        is much, because a look costs as much time as there are gaps."""
+        self.next_look, self.is_gapped, num_gaps = None, False, 0
+        for sender, window in self.windows.items():
+            if window.ring.num_missing or window.gaps.asked:
+                self.ask(sender, window, now)
+                self.is_gapped = True
+                num_gaps += len(window.gaps.asked)
+        if self.is_gapped:
+            steps = min(1 + num_gaps // MANY_GAPS, self.looks)
+            self.next_look = now + self.pause * steps // self.looks
+
+    def _watch_gaps(self, now: Instant) -> None:
+        """Begin to look for gaps if there may be any."""
+        if self.is_gapped and self.next_look is None and self.retransmits:
+            self.look_for_gaps(now)
 
     def announce(self, now: Instant) -> None:
         """Repeat HIGHEST for those who may not have got it, with a backoff while
@@ -422,14 +475,9 @@ class Multicast(Rules):
         self.told_low = window.ring.low
         return Highest(window.sent, window.ring.low, self.view_id)
 
-    def socket_was_empty(self) -> bool:
-        """Return whether the socket was empty at some time since the last scan."""
-        before, self.num_emptied = self.num_emptied, self.stack.num_emptied
-        return self.num_emptied != before
-
-    def ask(self, sender: int, window: ReceiveWindow, now: Instant, socket_was_empty: bool) -> None:
+    def ask(self, sender: int, window: ReceiveWindow, now: Instant) -> None:
         """Send the sender an XMIT-REQ for what is missing."""
-        missing = window.gaps.scan(window.ring, socket_was_empty)
+        missing = window.gaps.scan(window.ring, self.stack.num_emptied)
         for ranges in requests(missing, self.config.max_datagram):
             self.counters.xmit_reqs_sent += 1
             self.counters.num_missing_asked += count(ranges)
@@ -454,7 +502,7 @@ class Multicast(Rules):
     def change_interval(self, interval: int, now: Instant) -> None:
         """Change xmit_interval, in nanoseconds."""
         self.interval = interval
-        self.next_scan = None
+        self.next_scan = self.next_look = None
         self._arm(now)
 
     # --------------------------------------------------------------------------------------- status

@@ -239,13 +239,10 @@ class Mcast(Multicast):
 
     # ---------------------------------------------------------------------------------------- timer
 
-    def tick(self, now: Instant) -> None:
+    def scan(self, now: Instant) -> None:
         """Scan the windows: every xmit_interval, while anything is missing,
         unacknowledged or unanswered."""
-        self.next_scan = None
-        was_empty = self.socket_was_empty()
         for sender, window in self.windows.items():
-            self.ask(sender, window, now, was_empty)
             if window.stream.scan(now):
                 self._count_finished(window.stream)
             if window.stream.unacked_messages:
@@ -253,7 +250,6 @@ class Mcast(Multicast):
         self.fetching.ask(now)
         self.announce(now)
         self._ask_refusers(now)
-        self._arm(now)
 
     def is_busy(self) -> bool:
         return bool(self.refusals) or bool(self._find_unheard()) or super().is_busy()

@@ -286,15 +286,11 @@ class Nakack2(Multicast):
 
     # ---------------------------------------------------------------------------------------- timer
 
-    def tick(self, now: Instant) -> None:
+    def scan(self, now: Instant) -> None:
         """Scan the windows: every xmit_interval while anything is missing or not
         stable; without retransmission, while a gap stalls a window."""
-        self.next_scan = None
-        was_empty = self.socket_was_empty()
         for sender, window in self.windows.items():
-            if self.retransmits:
-                self.ask(sender, window, now, was_empty)
-            else:
+            if not self.retransmits:
                 self.resyncs.watch(sender, window, now)
             if window.stream.scan(now):
                 self.report_finished(window, now)
@@ -302,7 +298,6 @@ class Nakack2(Multicast):
         if self.retransmits:
             self.announce(now)
         self.resyncs.answer(now)
-        self._arm(now)
 
     def is_busy(self) -> bool:
         windows = self.windows.values()

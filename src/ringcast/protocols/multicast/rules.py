@@ -50,6 +50,10 @@ class Rules(Layer):
         everything."""
         return False
 
+    def scan(self, now: Instant) -> None:
+        """Do what is due every xmit_interval while the layer is busy."""
+        raise NotImplementedError
+
     # -------------------------------------------------------------------------------- as a receiver
 
     def begin(self, sender: int, now: Instant) -> None:

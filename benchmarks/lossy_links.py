@@ -1,0 +1,152 @@
+"""What loss costs: the speed that is left, the repeats, and the wait for a message.
+
+    python benchmarks/lossy_links.py [--stack NAME] [--receivers N] [--size N]
+                                     [--rounds N]
+
+Members are processes on loopback. Each receiver, and the sender, discards so many of
+the datagrams that come, of all kinds. The losses are measured in turns, without loss as
+well; the figures are medians of the rounds.
+
+speed    one member sends for a second as fast as it can: what the slowest receiver
+         delivers, and its part of the speed without loss in the same run; messages
+         repeated for each that was lost; messages that came twice, of those delivered.
+wait     the same member sends 10,000 messages of 100 bytes a second: the time from
+         send() until the application has a message, of all receivers.
+"""
+
+import argparse
+import multiprocessing
+import random
+import secrets
+import statistics
+import time
+from collections.abc import Sequence
+from multiprocessing.connection import Connection
+from typing import Any
+
+from ringcast import Channel
+from ringcast.protocols.faults import Discard
+
+LOSSES = (0.0, 0.01, 0.05, 0.2)
+SECONDS = 1.0
+RATE, WAIT_SIZE, BURST = 10_000, 100, 10            # messages a second, bytes, messages
+PATIENCE = 60.0                                     # seconds, for whatever should happen
+Measured = tuple[float, float, float]
+
+
+def be(name: str, group: str, options: dict[str, Any], loss: float, size: int, rate: int,
+       pipe: Connection) -> None:
+    """Be a member, and tell what it measured: the first sends, the others receive."""
+    faults = [Discard(loss, random.Random(f"{group}/{name}"))] if loss else []
+    with Channel(group, name=name, faults=faults, deliver=name != "0", **options) as channel:
+        pipe.send(None)
+        pipe.recv()
+        began = time.monotonic()
+        waits: list[float] = []
+        count = send(channel, size, rate) if name == "0" else receive(channel, waits)
+        status, spent = channel.status(), time.monotonic() - began
+        pipe.send((count / spent, status["xmit_rsps_sent"] / count,
+                   status["num_duplicates"] / count, waits))
+        pipe.recv()                                 # the others may still need repeats
+
+
+def send(channel: Channel, size: int, rate: int) -> int:
+    """Send for SECONDS, at this rate or as fast as possible; return how many."""
+    count, began, payload = 0, time.monotonic(), bytes(size)
+    while (now := time.monotonic()) < began + SECONDS:
+        if rate and count > (now - began) * rate:
+            time.sleep(BURST / rate / 4)
+            continue
+        for _ in range(BURST):
+            channel.send(stamped(size) if rate else payload)
+        count += BURST
+    channel.send(b"")
+    return count
+
+
+def stamped(size: int) -> bytes:
+    """Return a message that says when it was sent."""
+    return time.time_ns().to_bytes(8, "little").ljust(size, b"\0")
+
+
+def receive(channel: Channel, waits: list[float]) -> int:
+    """Receive until the sender says that it has ended; note how long messages took,
+    in milliseconds, and return how many came."""
+    count = 0
+    for batch in channel.batches():
+        now, count = time.time_ns(), count + len(batch)
+        waits += [(now - sent) / 1e6 for payload in batch.payloads[::10]
+                  if (sent := int.from_bytes(payload[:8], "little"))]
+        if not batch.payloads[-1]:
+            break
+    return count
+
+
+def once(stack: str, receivers: int, loss: float, size: int,
+         rate: int = 0) -> tuple[Measured, list[float]]:
+    """Run a group once. Return the messages a second, the repeats and the duplicates of
+    each message, and the waits."""
+    group = f"lossy-{secrets.token_hex(4)}"
+    options = {"stack": stack, "min_members": receivers + 1}
+    pipes, members = [], []
+    for number in range(receivers + 1):
+        ours, theirs = multiprocessing.Pipe()
+        members.append(multiprocessing.Process(
+            target=be, args=(str(number), group, options, loss, size, rate, theirs), daemon=True))
+        pipes.append(ours)
+        members[-1].start()
+    told = [gather(pipes) for _ in range(2)][-1]
+    for pipe in pipes:
+        pipe.send(None)
+    for member in members:
+        member.join(PATIENCE)
+    sender, others = told[0], told[1:]
+    slowest = min(speed for speed, _, _, _ in others)
+    twice = max(duplicates for _, _, duplicates, _ in others)
+    return (slowest, sender[1], twice), [wait for *_, waits in others for wait in waits]
+
+
+def gather(pipes: Sequence[Connection]) -> list[Any]:
+    """Take what each member tells, then let all go on."""
+    told = []
+    for pipe in pipes:
+        if not pipe.poll(PATIENCE):
+            raise SystemExit("a member has not ended")
+        told.append(pipe.recv())
+    for pipe in pipes:
+        pipe.send(None)
+    return told
+
+
+def at(waits: list[float], part: float) -> float:
+    """Return a quantile of sorted waits."""
+    return waits[min(len(waits) - 1, int(len(waits) * part))]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--stack", default="mcast-udp")
+    parser.add_argument("--receivers", type=int, default=1)
+    parser.add_argument("--size", type=int, default=1000, help="bytes of a message")
+    parser.add_argument("--rounds", type=int, default=5)
+    given = parser.parse_args()
+    speeds: dict[float, list[Measured]] = {loss: [] for loss in LOSSES}
+    waits: dict[float, list[float]] = {loss: [] for loss in LOSSES}
+    for _ in range(given.rounds):
+        for loss in LOSSES:
+            speeds[loss].append(once(given.stack, given.receivers, loss, given.size)[0])
+            waits[loss] += once(given.stack, given.receivers, loss, WAIT_SIZE, RATE)[1]
+    print(f"{given.stack}, {given.size} bytes, 1 -> {given.receivers}, {given.rounds} rounds")
+    for loss in LOSSES:
+        speed, repeats, twice = map(statistics.median, zip(*speeds[loss], strict=True))
+        share = speed / statistics.median(each for each, _, _ in speeds[0.0])
+        lost = 1 - (1 - loss) ** given.receivers        # that any receiver misses
+        sent_again = f"{repeats / lost:.2f} for each lost" if loss else f"{repeats:.4f}"
+        taken = sorted(waits[loss])
+        print(f"{loss:5.0%}  {speed:10,.0f}/s, {share:4.0%} of lossless; repeats {sent_again}; "
+              f"twice {twice:.2%}; wait p50 {at(taken, 0.5):.2f}, p99 {at(taken, 0.99):.2f}, "
+              f"p99.9 {at(taken, 0.999):.2f} ms")
+
+
+if __name__ == "__main__":
+    main()
